@@ -1,0 +1,65 @@
+"""The checks at the public border. Messages name public numbers; private arrays are shown by shape only."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["counts", "delta", "integer", "nonnegative", "positive", "require"]
+
+
+def positive(**named: float) -> None:
+    """Raise unless every number is finite and > 0."""
+    for name, value in named.items():
+        if not (_is_number(value) and math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} must be finite and > 0, got {value!r}")
+
+
+def nonnegative(**named: float) -> None:
+    """Raise unless every number is >= 0 (infinity is allowed, NaN is not)."""
+    for name, value in named.items():
+        if not (_is_number(value) and value >= 0):
+            raise ValueError(f"{name} must be >= 0, got {value!r}")
+
+
+def integer(*, least: int = 0, **named: int) -> None:
+    """Raise unless every value is an integer >= ``least``."""
+    for name, value in named.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+
+
+def delta(value: float) -> None:
+    """Raise unless 0 < delta < 1."""
+    if not (_is_number(value) and 0 < value < 1):
+        raise ValueError(f"delta must be > 0 and < 1, got {value!r}")
+
+
+def counts(values: Any) -> np.ndarray:
+    """Vote counts as float64 of shape (n_queries, n_classes), finite, two classes or more."""
+    array = np.ascontiguousarray(values, dtype=np.float64)
+    if array.ndim != 2:
+        raise ValueError(f"counts must have shape (n_queries, n_classes), got {array.shape}")
+    if array.shape[1] < 2:
+        raise ValueError(f"counts must have two classes or more, got {array.shape[1]}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"counts of shape {array.shape} must be finite")
+    return array
+
+
+def require(module: str, *, extra: str) -> ModuleType:
+    """Import an optional dependency, or say which install command brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{module} is not installed: pip install 'ostraka[{extra}]'") from error
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

@@ -1,0 +1,307 @@
+"""Curve: what releases cost, as Rényi divergences that add; and the way to (epsilon, delta) and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ostraka import _check
+from ostraka._numeric import log1mexp, log_ndtr, up
+
+__all__ = ["ORDERS", "Curve", "calibrate"]
+
+
+def _default_orders() -> tuple[float, ...]:
+    """Arithmetic runs of twelve whose step doubles (4 to 12 % apart, cheap to walk along), then infinity."""
+    orders, step = [1 + k / 8 for k in range(1, 17)], 1 / 4
+    while orders[-1] < 1500:
+        orders += [orders[-1] + step * k for k in range(1, 13)]
+        step *= 2
+    return (*orders, math.inf)
+
+
+ORDERS: tuple[float, ...] = _default_orders()
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A bound on what the releases so far tell about one protected unit, for every adversary.
+
+    ``+`` composes, ``n * curve`` repeats; both also bound adaptively chosen releases.
+
+    Attributes
+    ----------
+    orders : tuple of float > 1, increasing; the last may be infinity
+    rdp : tuple of float >= 0, nats
+        Bound on the Rényi divergence of each order between neighbours, in both directions.
+        At infinity it is the epsilon of pure differential privacy.
+    unit : str
+        What is protected: ``"ballot"`` (one teacher's votes), ``"label"``, ``"record"``.
+    publishable : bool
+        False once a term was computed from private data: such a number is for the owner only.
+    mu_squared : float >= 0 or infinity
+        Where finite, a Gaussian of this squared mean shift dominates all of it (Gaussian DP).
+    slack : float >= 0
+        Total variation distance between what the code samples and what the bound assumes.
+
+    Raises
+    ------
+    ValueError
+        NaN, negative numbers, orders not above 1, or curves of different kind added.
+
+    Guarantees
+    ----------
+    Every (epsilon, delta) it returns holds for the composition: the smallest of the conversion of
+    Balle et al. 2020 (arXiv:1905.09982) and Canonne et al. 2020 (arXiv:2004.00010, Prop. 12) over
+    the orders, of pure DP, and of exact Gaussian-DP composition (Dong et al. 2019,
+    arXiv:1905.02383, Cor. 1); ``slack`` s turns (epsilon, delta) into
+    (epsilon, delta + (1 + e^epsilon) s). Rounded up.
+
+    Examples
+    --------
+    >>> step = Curve.gaussian(sensitivity=math.sqrt(2), sigma=40.0)
+    >>> round((500 * step).epsilon(delta=1e-5), 4)
+    3.3414
+    """
+
+    orders: tuple[float, ...]
+    rdp: tuple[float, ...]
+    unit: str = "ballot"
+    publishable: bool = True
+    mu_squared: float = math.inf
+    slack: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.orders) != len(self.rdp) or not self.orders:
+            raise ValueError(f"a curve needs one rdp per order, got {len(self.rdp)} for {len(self.orders)}")
+        if not all(low < high for low, high in zip((1.0, *self.orders), self.orders, strict=False)):
+            raise ValueError("orders must be above 1 and increasing")
+        if not all(value >= 0 for value in self.rdp):
+            raise ValueError("rdp must be >= 0 and not NaN")
+        _check.nonnegative(mu_squared=self.mu_squared, slack=self.slack)
+
+    @classmethod
+    def zero(cls, *, unit: str = "ballot", orders: tuple[float, ...] = ORDERS) -> Curve:
+        """The cost of nothing."""
+        return cls(orders, (0.0,) * len(orders), unit, mu_squared=0.0)
+
+    @classmethod
+    def gaussian(
+        cls, *, sensitivity: float, sigma: float, unit: str = "record", orders: tuple[float, ...] = ORDERS
+    ) -> Curve:
+        """The Gaussian mechanism: Rényi divergence order * mu^2 / 2, mu = sensitivity / sigma."""
+        _check.positive(sensitivity=sensitivity, sigma=sigma)
+        mu_squared = up((sensitivity / sigma) ** 2)
+        return cls(orders, tuple(up(order * mu_squared / 2) for order in orders), unit, mu_squared=mu_squared)
+
+    def __add__(self, other: Curve) -> Curve:
+        if not isinstance(other, Curve):
+            return NotImplemented
+        if (self.orders, self.unit) != (other.orders, other.unit):
+            raise ValueError(f"cannot compose a curve of unit {self.unit!r} with {other.unit!r}, or of other orders")
+        return Curve(
+            self.orders,
+            tuple(up(a + b) for a, b in zip(self.rdp, other.rdp, strict=True)),
+            self.unit,
+            publishable=self.publishable and other.publishable,
+            mu_squared=up(self.mu_squared + other.mu_squared),
+            slack=up(self.slack + other.slack),
+        )
+
+    def __mul__(self, times: int) -> Curve:
+        _check.integer(times=times)
+        if times == 0:
+            return replace(Curve.zero(unit=self.unit, orders=self.orders), publishable=self.publishable)
+        return replace(
+            self,
+            rdp=tuple(up(times * value) for value in self.rdp),
+            mu_squared=up(times * self.mu_squared),
+            slack=up(times * self.slack),
+        )
+
+    __rmul__ = __mul__
+
+    def smaller(self, other: Curve) -> Curve:
+        """Two bounds on the same release: the smaller at every order."""
+        if (self.orders, self.unit) != (other.orders, other.unit):
+            raise ValueError("only bounds on the same unit and orders can be compared")
+        return replace(
+            self,
+            rdp=tuple(min(a, b) for a, b in zip(self.rdp, other.rdp, strict=True)),
+            publishable=self.publishable and other.publishable,
+            mu_squared=min(self.mu_squared, other.mu_squared),
+            slack=max(self.slack, other.slack),
+        )
+
+    def epsilon(self, delta: float) -> float:
+        """Smallest epsilon (nats) this curve proves at ``delta``, rounded up; infinity if none.
+
+        Examples
+        --------
+        >>> Curve.zero().epsilon(delta=1e-5)
+        0.0
+        """
+        _check.delta(delta)
+        epsilon = self._epsilon(delta)
+        if self.slack == 0 or epsilon == math.inf:
+            return epsilon
+        # slack eats (1 + e^eps) slack of delta: walk up to the fixed point, then take the safe side
+        for _ in range(60):
+            left = delta - up(1 + math.exp(min(epsilon, 700.0))) * self.slack
+            if not left > 0:
+                return math.inf
+            after = self._epsilon(left)
+            if after <= epsilon:
+                return epsilon
+            epsilon = up(after, ulps=64)
+        return math.inf
+
+    def delta(self, epsilon: float) -> float:
+        """Smallest delta this curve proves at ``epsilon``, rounded up, at most 1."""
+        _check.nonnegative(epsilon=epsilon)
+        best = 0.0 if epsilon >= self._pure else 1.0
+        orders, rdp = self._finite()
+        log_delta = (orders - 1) * (rdp - epsilon + np.log1p(-1 / orders)) - np.log(orders)
+        if log_delta.size:
+            best = min(best, up(math.exp(min(0.0, float(log_delta.min()))), ulps=4096))
+        best = min(best, _gaussian_delta(epsilon, math.sqrt(self.mu_squared)))
+        return min(1.0, up(best + (1 + math.exp(min(epsilon, 700.0))) * self.slack))
+
+    def best_order(self, delta: float) -> float:
+        """The order whose conversion gives the smallest epsilon: useful to see that the grid is wide enough."""
+        _check.delta(delta)
+        orders, rdp = self._finite()
+        return float(orders[np.argmin(_rdp_epsilon(orders, rdp, delta))])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; infinity is written ``"inf"``."""
+        return {
+            "orders": [_plain(x) for x in self.orders],
+            "rdp": [_plain(x) for x in self.rdp],
+            "unit": self.unit,
+            "publishable": self.publishable,
+            "mu_squared": _plain(self.mu_squared),
+            "slack": self.slack,
+        }
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any]) -> Curve:
+        """The inverse of :meth:`to_dict`."""
+        return cls(
+            tuple(float(x) for x in record["orders"]),
+            tuple(float(x) for x in record["rdp"]),
+            record["unit"],
+            publishable=bool(record["publishable"]),
+            mu_squared=float(record["mu_squared"]),
+            slack=float(record["slack"]),
+        )
+
+    @property
+    def _pure(self) -> float:
+        return self.rdp[-1] if self.orders[-1] == math.inf else math.inf
+
+    def _finite(self) -> tuple[np.ndarray, np.ndarray]:
+        orders, rdp = np.array(self.orders), np.array(self.rdp)
+        keep = np.isfinite(orders) & np.isfinite(rdp)
+        return orders[keep], rdp[keep]
+
+    def _epsilon(self, delta: float) -> float:
+        best = self._pure
+        orders, rdp = self._finite()
+        if orders.size:
+            best = min(best, max(0.0, up(float(_rdp_epsilon(orders, rdp, delta).min()), ulps=64)))
+        return min(best, _gaussian_epsilon(self.mu_squared, delta))
+
+
+def _rdp_epsilon(orders: np.ndarray, rdp: np.ndarray, delta: float) -> np.ndarray:
+    """Canonne et al. 2020, Prop. 12, solved for epsilon, one value an order."""
+    return rdp + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+
+
+def _gaussian_delta(epsilon: float, mu: float) -> float:
+    """Dong et al. 2019, Cor. 1: delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2), rounded up."""
+    if mu == 0:
+        return 0.0
+    if not math.isfinite(mu):
+        return 1.0
+    above = log_ndtr(-epsilon / mu + mu / 2)
+    below = epsilon + log_ndtr(-epsilon / mu - mu / 2)
+    if not below < above:
+        return up(math.exp(above) * 1e-12)
+    # the two logs agree to about 1e-15 of their size; what cancels is charged to the safe side
+    doubt = 4e-16 * (2 + abs(above) + abs(below)) / -math.expm1(below - above)
+    return min(1.0, math.exp(above + log1mexp(below - above)) * (1 + doubt))
+
+
+@lru_cache(maxsize=4096)
+def _gaussian_epsilon(mu_squared: float, delta: float) -> float:
+    """Smallest epsilon with ``_gaussian_delta <= delta``, from above, by bisection."""
+    if mu_squared == 0:
+        return 0.0
+    if not math.isfinite(mu_squared):
+        return math.inf
+    mu = up(math.sqrt(mu_squared))
+    if _gaussian_delta(0.0, mu) <= delta:
+        return 0.0
+    low, high = 0.0, mu * (mu / 2 + math.sqrt(-2 * math.log(delta))) + 1e-9
+    while not _gaussian_delta(high, mu) <= delta:
+        high *= 2
+        if high > 1e12:
+            return math.inf
+    for _ in range(200):
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if _gaussian_delta(middle, mu) <= delta else (middle, high)
+    return high
+
+
+def calibrate(cost: Callable[[float], Curve], *, epsilon: float, delta: float, low: float, high: float) -> float:
+    """Smallest noise in [low, high] whose ``cost`` stays within (epsilon, delta): the safe side of a bisection.
+
+    Parameters
+    ----------
+    cost : callable, noise -> Curve
+        Cost of the whole plan at that noise; must not grow with the noise.
+    epsilon, delta : float
+        The goal. Public.
+    low, high : float > 0
+        Where to look.
+
+    Raises
+    ------
+    ValueError
+        Even ``high`` costs more than the goal.
+
+    Guarantees
+    ----------
+    ``cost(result).epsilon(delta) <= epsilon`` was evaluated and holds. Relative precision 1e-6.
+
+    Examples
+    --------
+    >>> sigma = calibrate(lambda s: Curve.gaussian(sensitivity=1, sigma=s), epsilon=1, delta=1e-5, low=.1, high=100)
+    >>> round(sigma, 3)
+    3.731
+    """
+    _check.positive(epsilon=epsilon, low=low, high=high)
+    _check.delta(delta)
+    if not cost(high).epsilon(delta) <= epsilon:
+        raise ValueError(
+            f"even noise {high:g} costs more than epsilon={epsilon:g} at delta={delta:g}: "
+            "ask for fewer answers, more teachers, or a larger epsilon"
+        )
+    if cost(low).epsilon(delta) <= epsilon:
+        return low
+    while high / low > 1 + 1e-6:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if cost(middle).epsilon(delta) <= epsilon else (middle, high)
+    return high
+
+
+def _plain(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)

@@ -1,0 +1,211 @@
+"""The one door from Private to plain arrays: check the promise, pay durably, then answer."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ostraka import _check
+
+if TYPE_CHECKING:
+    from ostraka.curve import Curve
+    from ostraka.ledger import Ledger
+    from ostraka.mechanisms import GNMax, Threshold
+    from ostraka.private import Adjacency, Private
+
+__all__ = ["ABSTAIN", "Mechanism", "confident", "interactive", "release"]
+
+ABSTAIN = -1
+
+
+class Mechanism(Protocol):
+    """Frozen public parameters, their code and their price, in one object."""
+
+    @property
+    def promise(self) -> Adjacency:
+        """The largest change of its input that :meth:`curve` pays for."""
+        ...
+
+    def curve(self) -> Curve:
+        """Cost of one use on any data; reads the fields only."""
+        ...
+
+    def uses(self, private: Private) -> int:
+        """How many uses answering all of ``private`` takes."""
+        ...
+
+    def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
+        """The noisy answers. All noise comes from ``rng``."""
+        ...
+
+
+def release(
+    mechanism: Mechanism,
+    private: Private,
+    *,
+    ledger: Ledger,
+    rng: np.random.Generator | None = None,
+    key: str | None = None,
+) -> np.ndarray:
+    """Answer from private data, after a durable charge.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        Public. Its ``curve()`` is what each use costs.
+    private : Private
+        One use per entry.
+    ledger : Ledger
+        Where the charge is written before anything is answered.
+    rng : numpy.random.Generator, optional
+        None: a ChaCha20 generator keyed by the operating system, new for this call. Any other
+        generator is a simulation: the ledger is marked so, for good.
+    key : str, optional
+        Public name of this release within the ledger. The same key again returns the stored
+        answer and costs nothing; after a crash between charge and answer it draws a fresh
+        answer under the charge already paid, since none can have left.
+
+    Returns
+    -------
+    numpy.ndarray
+        Plain and public, in the mechanism's own shape.
+
+    Raises
+    ------
+    ValueError
+        The data can change more between neighbours than the mechanism promises to hide.
+    BudgetExceeded
+        The charge does not fit; nothing was charged or answered.
+    LedgerError
+        The ledger is damaged, or ``key`` was used for another question.
+
+    Guarantees
+    ----------
+    Every array returned so far is covered by ``ledger.spent()``. A crash between charge and
+    answer loses budget, never privacy.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax, Ledger, Budget, Private, Adjacency
+    >>> votes = Private([[95, 5], [2, 98]], Adjacency.one_ballot())
+    >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+    ...     release(GNMax(sigma=10.0), votes, ledger=ledger)
+    array([0, 1])
+    """
+    if not private.adjacency.within(mechanism.promise):
+        raise ValueError(f"{mechanism!r} hides {mechanism.promise}, but the data is {private.adjacency}")
+    entry = ledger.charge(
+        mechanism,
+        uses=mechanism.uses(private),
+        protects=private.adjacency.unit,
+        simulation=rng is not None,
+        key=key,
+    )
+    stored = ledger.answer(entry)
+    if stored is not None:
+        return stored
+    answer = mechanism.release(private, rng=_os_keyed() if rng is None else rng)
+    return ledger.record(entry, answer)
+
+
+def confident(
+    votes: Private,
+    *,
+    screen: Threshold,
+    argmax: GNMax,
+    ledger: Ledger,
+    rng: np.random.Generator | None = None,
+    key: str | None = None,
+) -> np.ndarray:
+    """Confident-GNMax: answer the queries with a clear plurality, ``ABSTAIN`` elsewhere.
+
+    Two payments in this order: the screen for every query, then the argmax for those it let
+    through (which ones is public by then). Parameters as for :func:`release`.
+
+    Returns
+    -------
+    int64 array, shape (n_queries,)
+        A class index or ``ABSTAIN``.
+
+    Guarantees
+    ----------
+    Costs ``n_queries * screen.curve() + n_answered * argmax.curve()``.
+    Source: Papernot et al. 2018, arXiv:1802.08908, Algorithm 1.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax, Threshold, Ledger, Budget, Private, Adjacency
+    >>> votes = Private([[95, 5], [52, 48]], Adjacency.one_ballot())
+    >>> with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+    ...     confident(votes, screen=Threshold(at=75, sigma=4.0), argmax=GNMax(sigma=10.0), ledger=ledger)
+    array([ 0, -1])
+    """
+    clear = release(screen, votes, ledger=ledger, rng=rng, key=_part(key, "screen"))
+    answers = np.full(len(clear), ABSTAIN, dtype=np.int64)
+    if clear.any():
+        answers[clear] = release(argmax, votes[clear], ledger=ledger, rng=rng, key=_part(key, "argmax"))
+    return answers
+
+
+def interactive(
+    votes: Private,
+    guesses: Any,
+    *,
+    screen: Threshold,
+    argmax: GNMax,
+    n_teachers: int,
+    confidence: float,
+    ledger: Ledger,
+    rng: np.random.Generator | None = None,
+    key: str | None = None,
+) -> np.ndarray:
+    """Interactive-GNMax: ask the teachers only where they disagree with what the student already thinks.
+
+    Parameters
+    ----------
+    votes : Private of shape (n_queries, n_classes), in votes
+    guesses : array of shape (n_queries, n_classes)
+        The student's class probabilities. Public.
+    screen, argmax : Threshold and GNMax
+        The screen sees votes minus ``n_teachers * guesses``.
+    n_teachers : int
+        Number of teachers. Public.
+    confidence : float in (0, 1]
+        Where the screen is not passed but the student is at least this sure, its own guess is
+        the answer, at no further cost.
+
+    Returns
+    -------
+    int64 array, shape (n_queries,)
+        A class index or ``ABSTAIN``.
+
+    Guarantees
+    ----------
+    Costs ``n_queries * screen.curve() + n_asked * argmax.curve()``.
+    Source: Papernot et al. 2018, arXiv:1802.08908, Algorithm 2.
+    """
+    _check.integer(n_teachers=n_teachers, least=1)
+    guess = np.asarray(guesses, dtype=np.float64)
+    if guess.shape != votes.shape or not np.isfinite(guess).all():
+        raise ValueError(f"guesses must be finite and of shape {votes.shape}, got {guess.shape}")
+    if not 0 < confidence <= 1:
+        raise ValueError(f"confidence must be in (0, 1], got {confidence!r}")
+    surprise = type(votes)(votes.open() - n_teachers * guess, votes.adjacency)
+    ask = release(screen, surprise, ledger=ledger, rng=rng, key=_part(key, "screen"))
+    answers = np.where(guess.max(axis=1) >= confidence, guess.argmax(axis=1), ABSTAIN).astype(np.int64)
+    if ask.any():
+        answers[ask] = release(argmax, votes[ask], ledger=ledger, rng=rng, key=_part(key, "argmax"))
+    return answers
+
+
+def _part(key: str | None, name: str) -> str | None:
+    return None if key is None else f"{key}/{name}"
+
+
+def _os_keyed() -> np.random.Generator:
+    """A ChaCha20 stream under a fresh 256-bit key from the operating system."""
+    from randomgen import ChaCha  # noqa: PLC0415  (0.1 s to import; only releases need it)
+
+    return np.random.Generator(ChaCha(key=int.from_bytes(os.urandom(32), "little"), rounds=20))
