@@ -1,0 +1,34 @@
+"""Fixtures for every test, and how hypothesis searches.
+
+``data_dir`` finds the shared data sets and skips when they are not there, so that a plain checkout passes.
+Property tests repeat the same examples each run; ``HYPOTHESIS_PROFILE=nightly`` searches afresh, and longer.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+# Two shared cores make the clock a poor judge, so no example has a deadline.
+settings.register_profile("default", derandomize=True, deadline=None, database=None, max_examples=50)
+settings.register_profile(
+    "nightly",
+    derandomize=False,
+    deadline=None,
+    max_examples=1_000,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Folder of the shared data sets: OSTRAKA_DATA, or ``shared/data`` beside the checkout."""
+    named = os.environ.get("OSTRAKA_DATA")
+    folder = Path(named) if named else REPOSITORY.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"the shared data sets are not at {folder}; set OSTRAKA_DATA to their folder")
+    return folder
