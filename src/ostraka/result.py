@@ -1,0 +1,129 @@
+"""Result: the plain record of a run, from which reports, figures and labels are made."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from ostraka.private import Private
+
+__all__ = ["Result"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a run did, what it cost at most, what was seen to leak, and what it was good for.
+
+    Whatever goes in is copied into plain JSON types (arrays become lists, NumPy numbers Python
+    ones, infinity ``"inf"``), so a record equals itself after a round trip through JSON.
+
+    Attributes
+    ----------
+    kind : str
+        What ran: ``"learn"``, ``"account"``, ``"attack"``, ``"audit"``.
+    settings : dict
+        Public. What was asked for: ``n_rows``, ``n_units``, ``unit``, ``relation``,
+        ``n_teachers``, ``n_classes``, ``mechanism``, ``screen``, ``n_answers``, …
+    upper : dict
+        Public. The privacy bound: ``epsilon``, ``delta``, ``accountant``, ``curve``, ``noise``,
+        ``horizon``, ``simulation``, ``not_protected``.
+    lower : dict or None
+        Public. What an audit found to leak at least; None when none was made.
+    utility : dict
+        Accuracies by name (None where the true labels are not known), ``answered``, ``abstained``.
+    series : dict
+        Public. Arrays for figures, such as epsilon after each answer.
+    owner : dict
+        **Not public.** Whatever was computed from the votes themselves: ``epsilon_these_votes``,
+        consensus and cost of each query. It does not print; :meth:`public` drops it.
+    notes : tuple of str
+        Public. One sentence each: what a reader must know beside the numbers.
+
+    Raises
+    ------
+    TypeError
+        A :class:`~ostraka.Private`, or anything else JSON has no type for, is put in.
+    ValueError
+        NaN is put in: a number that is not known is None.
+
+    Examples
+    --------
+    >>> result = Result(kind="learn", upper={"epsilon": np.float64(2.0)}, owner={"consensus": [99]})
+    >>> result.upper
+    {'epsilon': 2.0}
+    >>> result == Result.from_json(result.to_json())
+    True
+    >>> result.public().owner
+    {}
+    """
+
+    kind: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    upper: dict[str, Any] = field(default_factory=dict)
+    lower: dict[str, Any] | None = None
+    utility: dict[str, Any] = field(default_factory=dict)
+    series: dict[str, Any] = field(default_factory=dict)
+    owner: dict[str, Any] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = _plain(getattr(self, each.name), each.name)
+            object.__setattr__(self, each.name, tuple(value) if each.name == "notes" else value)
+
+    def public(self) -> Result:
+        """The same record without what only the owner of the data may see."""
+        return replace(self, owner={})
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Everything, the owner's part included, as strict JSON; ``result.public().to_json()`` to share."""
+        record = {each.name: getattr(self, each.name) for each in fields(self)}
+        return json.dumps({"version": _VERSION, **record}, indent=indent, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        """The inverse of :meth:`to_json`.
+
+        Raises
+        ------
+        ValueError
+            ``text`` is not JSON, or not a record this version of the library writes.
+        """
+        try:
+            record = json.loads(text)
+        except ValueError:
+            raise ValueError(
+                "a Result must be JSON as Result.to_json writes it: this text is not JSON"
+            ) from None
+        version = record.pop("version", None) if isinstance(record, dict) else None
+        if version != _VERSION:
+            raise ValueError(f"a Result must be JSON of version {_VERSION}, got version {version!r}")
+        unknown = sorted(set(record) - {each.name for each in fields(cls)})
+        if unknown or "kind" not in record:
+            raise ValueError(f"a Result must have a kind and known fields only, got unknown {unknown}")
+        return cls(**record)
+
+
+def _plain(value: Any, where: str) -> Any:
+    """A copy in JSON's own types; messages name the place, never the value."""
+    if isinstance(value, Private):
+        raise TypeError(f"{where} holds a Private: release it, or record a number about it under owner")
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {str(key): _plain(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, where) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        if math.isnan(value):
+            raise ValueError(f"{where} must not hold NaN: a number that is not known is None")
+        return "inf" if value > 0 else "-inf"
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"{where} must hold numbers, text, lists and dicts only, got {type(value).__name__}")
