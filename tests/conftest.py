@@ -1,7 +1,7 @@
 """Fixtures for every test, and how hypothesis searches.
 
 ``data_dir`` finds the shared data sets and skips when they are not there, so that a plain checkout passes.
-Property tests repeat the same examples each run; ``HYPOTHESIS_PROFILE=nightly`` searches afresh, and longer.
+Property tests repeat the same examples each run; ``pytest --hypothesis-profile nightly`` searches afresh, longer.
 """
 
 import os
@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-# Two shared cores make the clock a poor judge, so no example has a deadline.
-settings.register_profile("default", derandomize=True, deadline=None, database=None, max_examples=50)
+# No deadlines: on shared cores the clock judges the neighbours, not the code.
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None, max_examples=50)
 settings.register_profile(
     "nightly",
     derandomize=False,
@@ -21,7 +21,7 @@ settings.register_profile(
     max_examples=1_000,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")
