@@ -1,7 +1,8 @@
 """Fixtures for every test, and how hypothesis searches.
 
 ``data_dir`` finds the shared data sets and skips when they are not there, so that a plain checkout passes.
-Property tests repeat the same examples each run; ``pytest --hypothesis-profile nightly`` searches afresh, longer.
+Property tests repeat the same examples each run.
+``pytest --hypothesis-profile nightly`` searches afresh, and longer.
 """
 
 import os
