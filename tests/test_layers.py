@@ -1,0 +1,197 @@
+"""Imports point down only, packages on one floor stay apart, heavy libraries stay in their rooms."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ostraka
+
+ROOT = Path(ostraka.__file__).parent
+
+# Bottom to top. A floor is a tuple of groups: inside a group modules may use each other, across groups never.
+FLOORS = (
+    (("_check", "_numeric", "_torch", "curve", "private", "result", "scores"),),
+    (("ledger", "mechanisms"),),
+    (("door",),),
+    (("accounting",),),
+    (("voters",), ("students",), ("collect",), ("synth",)),
+    (("attacks",), ("audits",)),
+    (("pate",),),
+    (("report",),),
+    (("cli", "plots", "service"),),
+)
+PLACE = {name: (height, group) for height, floor in enumerate(FLOORS) for group in floor for name in group}
+
+# Where a heavy library may be imported at module level. Elsewhere: inside the function that uses it.
+ROOMS = {
+    "cryptography": {"ledger", "collect", "service"},
+    "dask": set(),
+    "distributed": set(),
+    "fastapi": {"service"},
+    "httpx": set(),
+    "jinja2": {"report"},
+    "joblib": {"voters"},
+    "matplotlib": {"plots"},
+    "narwhals": {"voters", "cli"},
+    "numba": {"mechanisms", "accounting", "attacks", "audits"},
+    "pandas": set(),
+    "psycopg": set(),
+    "pyarrow": set(),
+    "randomgen": set(),
+    "ray": set(),
+    "rich": {"cli"},
+    "sklearn": {"voters", "students", "pate"},
+    "skops": set(),
+    "sqlalchemy": set(),
+    "torch": {"_torch"},
+    "typer": {"cli"},
+    "uvicorn": {"service"},
+}
+HEAVY_AT_START = (
+    "dask",
+    "jinja2",
+    "joblib",
+    "matplotlib",
+    "numba",
+    "pandas",
+    "pyarrow",
+    "ray",
+    "sklearn",
+    "torch",
+)
+
+
+def unit(path: Path) -> str:
+    """The module or package directly under ostraka that a file belongs to."""
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+FILES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+
+
+def imported(node: ast.AST) -> list[str]:
+    """Absolute dotted names that an import statement asks for; ``from a import b`` counts as a.b."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    return []
+
+
+def units_used(tree: ast.AST) -> set[str]:
+    """Units of ostraka imported anywhere in a file, lazily and for type checkers included."""
+    parts = [name.split(".") for node in ast.walk(tree) for name in imported(node)]
+    return {part[1] for part in parts if part[0] == "ostraka" and len(part) > 1} & PLACE.keys()
+
+
+def at_module_level(tree: ast.Module) -> list[str]:
+    """Names imported when the file itself is imported: not in functions, not under TYPE_CHECKING."""
+    found: list[str] = []
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting.extend(node.orelse)
+            continue
+        found += imported(node)
+        waiting.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def may_use(user: str, used: str) -> bool:
+    return user == used or PLACE[used][0] < PLACE[user][0] or PLACE[used] == PLACE[user]
+
+
+def test_every_module_has_a_floor():
+    assert {unit(path) for path in FILES} <= PLACE.keys()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down_only(path):
+    used = units_used(ast.parse(path.read_text()))
+    assert [name for name in sorted(used) if not may_use(unit(path), name)] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_are_absolute(path):
+    relative = [node for node in ast.walk(ast.parse(path.read_text())) if getattr(node, "level", 0)]
+    assert relative == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_heavy_libraries_are_imported_in_their_rooms_only(path):
+    libraries = {name.split(".")[0] for name in at_module_level(ast.parse(path.read_text()))}
+    assert {name for name in libraries & ROOMS.keys() if unit(path) not in ROOMS[name]} == set()
+
+
+def test_modules_of_one_group_do_not_import_each_other_in_a_circle():
+    needs: dict[str, set[str]] = {name: set() for name in PLACE}
+    for path in FILES:
+        parts = [name.split(".") for name in at_module_level(ast.parse(path.read_text()))]
+        needs[unit(path)] |= {part[1] for part in parts if part[0] == "ostraka" and len(part) > 1}
+    ready: set[str] = set()
+    while grown := {name for name in needs.keys() - ready if needs[name] & PLACE.keys() - {name} <= ready}:
+        ready |= grown
+    assert needs.keys() - ready == set()
+
+
+@pytest.mark.parametrize(
+    ("user", "used", "allowed"),
+    [
+        ("pate", "door", True),
+        ("door", "pate", False),
+        ("attacks", "audits", False),
+        ("voters", "students", False),
+        ("students", "voters", False),
+        ("curve", "_numeric", True),
+        ("report", "plots", False),
+        ("mechanisms", "door", False),
+    ],
+)
+def test_the_rule_itself_says_no_where_the_design_says_no(user, used, allowed):
+    assert may_use(user, used) is allowed
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import sklearn.base", ["sklearn.base"]),
+        ("def f():\n    import sklearn", []),
+        ("if TYPE_CHECKING:\n    import sklearn\nelse:\n    import numba", ["numba"]),
+        ("try:\n    from torch import nn\nexcept ImportError:\n    pass", ["torch.nn"]),
+        ("class A:\n    import ray", ["ray"]),
+    ],
+)
+def test_the_search_for_module_level_imports_sees_what_runs_at_import(source, found):
+    assert at_module_level(ast.parse(source)) == found
+
+
+@pytest.mark.parametrize("module", ["ostraka", "ostraka.cli"])
+def test_importing_loads_nothing_heavy(module):
+    code = f"import {module}, sys, json; print(json.dumps(sorted(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in json.loads(run.stdout)}
+    assert loaded & set(HEAVY_AT_START) == set()
+
+
+def test_importing_ostraka_loads_a_few_modules_only():
+    # a count, not a clock: what makes an import slow is how much it pulls in
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", "import ostraka"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    before = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", "pass"], capture_output=True, text=True, check=True
+    )
+    added = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
+    added -= {line.rpartition("|")[2].strip() for line in before.stderr.splitlines()}
+    assert "ostraka" in added
+    assert len(added) < 100

@@ -1,0 +1,224 @@
+"""The public surface: what ``__all__`` says, documented, with a tested example, and hard to call wrongly."""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import ostraka
+
+ROOT = Path(ostraka.__file__).parent
+PUBLIC_MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(ostraka.__path__, "ostraka.")
+    if not any(part.startswith("_") for part in module.name.split("."))
+)
+PACKAGES = ["ostraka", *(name for name in PUBLIC_MODULES if (ROOT / name.partition(".")[2]).is_dir())]
+
+
+def callables():
+    """Every public function and class once, under the module that defines it."""
+    found = {}
+    for module in ["ostraka", *PUBLIC_MODULES]:
+        home = importlib.import_module(module)
+        for name in getattr(home, "__all__", ()):
+            value = getattr(home, name, None)
+            if inspect.isfunction(value) or inspect.isclass(value):
+                found[f"{value.__module__}.{value.__qualname__}"] = value
+    return found
+
+
+CALLABLES = callables()
+every_callable = pytest.mark.parametrize("name", sorted(CALLABLES))
+every_module = pytest.mark.parametrize("module", ["ostraka", *PUBLIC_MODULES])
+
+# Protocols have nothing to run; errors are shown where they are raised.
+NEEDS_NO_EXAMPLE = {
+    name
+    for name, value in CALLABLES.items()
+    if getattr(value, "_is_protocol", False) or (inspect.isclass(value) and issubclass(value, Exception))
+}
+
+# Scalars that may be given by position, each with the reason why two cannot be swapped unseen.
+MAY_BE_POSITIONAL = {
+    "ostraka.curve.Curve.delta": "one number; the method's name is its other half",
+    "ostraka.curve.Curve.epsilon": "one number; the method's name is its other half",
+    "ostraka.curve.Curve.best_order": "one number",
+}
+
+
+def is_scalar(annotation: object) -> bool:
+    """Whether an annotation admits a bare number."""
+    words = re.split(r"\s*\|\s*", getattr(annotation, "__name__", str(annotation)))
+    return bool({"float", "int"} & set(words))
+
+
+def positional_scalars(value) -> list[str]:
+    """Parameters that take a bare number without its name."""
+    try:
+        parameters = inspect.signature(value).parameters.values()
+    except ValueError:  # a class without a signature of its own
+        return []
+    loose = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in parameters if p.kind in loose and is_scalar(p.annotation)]
+
+
+def public_methods(value):
+    """Methods a class defines itself, by name."""
+    if not inspect.isclass(value):
+        return {}
+    plain = {
+        name: getattr(method, "__func__", method)
+        for name, method in vars(value).items()
+        if not name.startswith("_")
+    }
+    return {name: method for name, method in plain.items() if inspect.isfunction(method)}
+
+
+def in_source_order(name: str) -> tuple[int, str]:
+    """Ruff's order of ``__all__``: CONSTANTS, Classes, functions, each alphabetical."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_lists_its_public_names(package):
+    home = importlib.import_module(package)
+    ours = {
+        name
+        for name, value in vars(home).items()
+        if not name.startswith("_")
+        and not inspect.ismodule(value)
+        and str(getattr(value, "__module__", "")).startswith("ostraka")
+    }
+    assert ours <= set(home.__all__)
+
+
+@every_module
+def test_public_names_exist_once_and_in_order(module):
+    home = importlib.import_module(module)
+    names = list(getattr(home, "__all__", ()))
+    assert names == sorted(set(names), key=in_source_order)
+    assert [name for name in names if not hasattr(home, name)] == []
+
+
+def test_the_front_door_offers_what_the_design_promises():
+    promised = (
+        "GNMax LNMax Threshold Private Adjacency Curve Budget Ledger BudgetExceeded release confident "
+        "interactive TeacherEnsemble PATEClassifier count_votes ABSTAIN"
+    )
+    assert set(promised.split()) <= set(ostraka.__all__) <= set(dir(ostraka))
+    assert ostraka.ABSTAIN == -1
+
+
+def test_an_unknown_name_is_refused_by_name():
+    with pytest.raises(AttributeError, match="no attribute 'GMax'"):
+        _ = ostraka.GMax
+
+
+@every_callable
+def test_public_callables_have_numpy_docstrings(name):
+    value = CALLABLES[name]
+    text = inspect.getdoc(value) or ""
+    sections = set(re.findall(r"^(\w+)\n-+$", text, flags=re.MULTILINE))
+    assert text.splitlines()[0].endswith("."), "the first line is one sentence"
+    if inspect.isfunction(value):
+        assert "Returns" in sections or inspect.signature(value).return_annotation in {
+            None,
+            "None",
+            "NoReturn",
+        }
+    takes = [p for p in inspect.signature(value).parameters if p not in {"args", "kwargs"}]
+    if takes and name not in NEEDS_NO_EXAMPLE:
+        said = {"Parameters", "Attributes"} & sections or "Parameters as" in text
+        assert said, "parameters are described"
+
+
+@every_callable
+def test_public_callables_have_an_example_that_runs(name):
+    if name not in NEEDS_NO_EXAMPLE:
+        assert ">>> " in (inspect.getdoc(CALLABLES[name]) or "")
+
+
+@every_callable
+def test_public_methods_say_what_they_do(name):
+    silent = [
+        method
+        for method, function in public_methods(CALLABLES[name]).items()
+        if not inspect.getdoc(getattr(CALLABLES[name], method)) and function.__qualname__.count(".") == 1
+    ]
+    assert silent == []
+
+
+@every_callable
+def test_numbers_are_given_by_name(name):
+    value = CALLABLES[name]
+    loose = {name: positional_scalars(value)}
+    for method, function in public_methods(value).items():
+        loose[f"{name}.{method}"] = positional_scalars(function)
+    assert {who: what for who, what in loose.items() if what and who not in MAY_BE_POSITIONAL} == {}
+
+
+def test_every_exception_to_the_rule_is_still_needed():
+    unused = []
+    for who in MAY_BE_POSITIONAL:
+        owner, _, method = who.rpartition(".")
+        value = CALLABLES.get(who) or public_methods(CALLABLES[owner])[method]
+        unused += [] if positional_scalars(value) else [who]
+    assert unused == []
+
+
+@every_callable
+def test_public_parameters_are_annotated(name):
+    value = CALLABLES[name]
+    functions = {name: value, **public_methods(value)}
+    bare = [
+        f"{who}({p.name})"
+        for who, function in functions.items()
+        if inspect.isfunction(function)
+        for p in inspect.signature(function).parameters.values()
+        if p.annotation is p.empty and p.name not in {"self", "cls"}
+    ]
+    assert bare == []
+
+
+@every_callable
+def test_public_dataclasses_are_frozen_values(name):
+    value = CALLABLES[name]
+    if dataclasses.is_dataclass(value):
+        assert value.__dataclass_params__.frozen
+        assert "__slots__" in vars(value)
+
+
+def sources() -> list[tuple[str, str]]:
+    """Every ``Source:`` statement, up to the end of its paragraph, with the file it stands in."""
+    paragraph = re.compile(r"Source:(?:[^\n]|\n(?!\s*\n|\s*\"\"\"))*")
+    return [
+        (path.relative_to(ROOT).as_posix(), match[0])
+        for path in sorted(ROOT.rglob("*.py"))
+        for match in paragraph.finditer(path.read_text())
+    ]
+
+
+def test_every_source_can_be_looked_up():
+    known = re.compile(r"arXiv:(\d{4}\.\d{4,5}|[a-z-]+/\d{7})|doi:10\.\d{4,}/\S+")
+    assert len(sources()) > 0
+    assert [where for where, text in sources() if not known.search(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("annotation", "answer"),
+    [
+        ("float", True),
+        ("int | None", True),
+        (int, True),
+        ("np.ndarray", False),
+        ("str", False),
+        ("Point", False),
+    ],
+)
+def test_the_rule_about_numbers_recognises_a_number(annotation, answer):
+    assert is_scalar(annotation) is answer
