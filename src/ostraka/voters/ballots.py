@@ -1,0 +1,181 @@
+"""Ballots: what one teacher does with its shard, what it votes, and how ballots are counted."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import sklearn
+import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
+from sklearn.base import clone
+
+from ostraka import _check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["Ballot", "Shard", "Teacher", "count_votes", "rehearse", "train", "vote"]
+
+
+def count_votes(predictions: Any, *, n_classes: int) -> np.ndarray:
+    """Count the teachers' ballots.
+
+    Parameters
+    ----------
+    predictions : integer array, shape (n_teachers, n_queries)
+        Private. Class indices; a teacher may not abstain.
+    n_classes : int >= 2
+        Public.
+
+    Returns
+    -------
+    int64 array, shape (n_queries, n_classes), in votes
+        Private: wrap it with :class:`~ostraka.Private`.
+
+    Raises
+    ------
+    ValueError
+        Not two-dimensional, not integers, or not in ``range(n_classes)``.
+
+    Examples
+    --------
+    >>> count_votes([[0, 1], [0, 2], [1, 2]], n_classes=3)
+    array([[2, 1, 0],
+           [0, 1, 2]])
+    """
+    _check.integer(n_classes=n_classes, least=2)
+    ballots = np.asarray(predictions)
+    if ballots.ndim != 2 or not ballots.size:
+        raise ValueError(f"predictions must have shape (n_teachers, n_queries), got {ballots.shape}")
+    if ballots.dtype.kind not in "iu":
+        raise ValueError(f"predictions must be integer class indices, got dtype {ballots.dtype}")
+    if ballots.min() < 0 or ballots.max() >= n_classes:
+        raise ValueError(
+            f"predictions must be class indices in range({n_classes}): a teacher may not abstain"
+        )
+    n_queries = ballots.shape[1]
+    cells = np.arange(n_queries) * n_classes + ballots.astype(np.int64)
+    counts = np.bincount(cells.ravel(), minlength=n_queries * n_classes)
+    return counts.reshape(n_queries, n_classes).astype(np.int64)
+
+
+class Shard(NamedTuple):
+    """What one teacher gets: its rows, the class index of each, and what it does without them."""
+
+    X: Any
+    codes: np.ndarray
+    seed: np.random.SeedSequence
+    fallback: int
+
+
+class Ballot(NamedTuple):
+    """One teacher's class index for each query."""
+
+    codes: np.ndarray
+    failed: bool
+
+
+class Teacher(NamedTuple):
+    """A trained estimator and the classes its numbers stand for; without one, the class it always votes."""
+
+    model: Any
+    present: np.ndarray
+    seed: np.random.SeedSequence
+    fallback: int
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has seen more than one class and still learned nothing."""
+        return self.model is None and len(self.present) != 1
+
+    def codes(self, X: Any) -> np.ndarray:
+        """The class index of each row; raises what the estimator raises."""
+        if self.model is None:
+            return np.full(X.shape[0], self.present[0] if len(self.present) == 1 else self.fallback)
+        local = np.asarray(self.model.predict(X))
+        whole = local.astype(np.int64)
+        if local.shape != (X.shape[0],) or (whole != local).any() or not _within(whole, len(self.present)):
+            raise ValueError("a teacher must predict one of its classes for each row: use a classifier")
+        return self.present[whole]
+
+
+def train(estimator: Any, shards: Sequence[Shard]) -> list[Teacher]:
+    """Train a clone on each shard. Nothing one shard holds can reach another teacher, or anybody's screen."""
+    teachers = []
+    with _quiet():
+        for shard in shards:
+            present, local = np.unique(shard.codes, return_inverse=True)
+            model = None
+            if len(present) > 1:
+                # whatever an exception says may name private values, and it must cost one ballot only
+                with contextlib.suppress(Exception):
+                    model = seeded(estimator, shard.seed).fit(shard.X, local)
+            teachers.append(Teacher(model, present, shard.seed, shard.fallback))
+    return teachers
+
+
+def vote(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> list[Ballot]:
+    """Every teacher's ballot; one that cannot vote casts its fallback."""
+    ballots = []
+    smallest = np.min_scalar_type(n_classes)
+    with _quiet():
+        for teacher in teachers:
+            codes = np.full(X.shape[0], teacher.fallback)
+            failed = True
+            with contextlib.suppress(Exception):  # as in training
+                _seed_globals(teacher.seed)
+                codes, failed = teacher.codes(X), teacher.failed
+            ballots.append(Ballot(codes.astype(smallest), failed))
+    return ballots
+
+
+def rehearse(estimator: Any, X: Any, codes: np.ndarray) -> None:
+    """Train and ask one teacher in the open: what it raises may be read by anybody."""
+    seed = np.random.SeedSequence(0)
+    with _quiet(trusted=False):
+        Teacher(seeded(estimator, seed).fit(X, codes), np.unique(codes), seed, 0).codes(X)
+
+
+def seeded(estimator: Any, seed: np.random.SeedSequence) -> Any:
+    """A clone whose every ``random_state``, nested ones too, is drawn from ``seed``."""
+    _seed_globals(seed)
+    teacher = clone(estimator)
+    names = sorted(name for name in teacher.get_params() if name.split("__")[-1] == "random_state")
+    if names:
+        states = (seed.generate_state(len(names)) >> 1).tolist()
+        teacher.set_params(**dict(zip(names, states, strict=True)))
+    return teacher
+
+
+def _seed_globals(seed: np.random.SeedSequence) -> None:
+    """Estimators may draw from the global generators: shared, one shard would move every later ballot."""
+    state = int(seed.generate_state(1)[0])
+    np.random.seed(state)  # noqa: NPY002
+    random.seed(state)
+
+
+@contextlib.contextmanager
+def _quiet(*, trusted: bool = True) -> Iterator[None]:
+    """No warnings, one thread (tiny tasks lose by more), no second look at what the border has checked.
+
+    The global generators come back as they were: what is drawn from them inside stays inside.
+    """
+    before = np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        with (
+            warnings.catch_warnings(),
+            threadpoolctl.threadpool_limits(limits=1),
+            sklearn.config_context(assume_finite=trusted, skip_parameter_validation=trusted),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        np.random.set_state(before[0])  # noqa: NPY002
+        random.setstate(before[1])
+
+
+def _within(codes: np.ndarray, n_classes: int) -> bool:
+    return bool(codes.min() >= 0 and codes.max() < n_classes)

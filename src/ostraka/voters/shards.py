@@ -1,0 +1,273 @@
+"""Shards: which teacher sees which unit, dealt once by a keyed hash and written down."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from math import isnan
+from typing import Any
+
+import numpy as np
+
+from ostraka import _check
+
+__all__ = ["Manifest", "partition"]
+
+_VERSION = 1
+_KEY_BYTES = (16, 64)  # below: guessable from its commitment; above: BLAKE2b's limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Manifest:
+    """The partition of the private rows into one shard a teacher, written once.
+
+    It holds no identifier and not the key. But it tells which rows belong together and who
+    trained on them, so it stays with the data; :attr:`sha256` is what may be published.
+
+    Attributes
+    ----------
+    n_teachers : int
+    unit : str
+        ``"row"``, or ``"person"`` when rows were grouped. What the privacy claim protects.
+    shards : int32 array, shape (n_rows,)
+        The teacher that sees each row.
+    units : int32 array, shape (n_rows,)
+        Place of each row's unit in the keyed order: equal where and only where the unit is.
+    commitment : str
+        SHA-256 of the key. Whoever has the key shows that the deal was not chosen by hand:
+        ``partition(units, n_teachers=…, key=key).sha256`` is the same again.
+
+    Raises
+    ------
+    ValueError
+        The shards are not disjoint, complete, non-empty and whole: see :meth:`check`.
+
+    Guarantees
+    ----------
+    The neighbouring relation is *replace-one*: the data of one unit (one row, or all rows of one
+    person) is replaced by any other data, or by nothing, while every other unit stays in the
+    shard this manifest names. Then at most one shard differs, so at most one teacher, so at most
+    one ballot in each query. The number of units, of rows and the manifest itself are the same
+    on both sides and treated as public. It is *not* add-or-remove with the deal repeated: that
+    would move other units between shards.
+
+    Examples
+    --------
+    >>> manifest = partition(["ann", "bob", "ann", "eve", "joe"], n_teachers=2, key=b"sixteen bytes ok")
+    >>> manifest
+    Manifest(n_teachers=2, n_rows=5, n_units=4, unit='person')
+    >>> Manifest.from_json(manifest.to_json()).sha256 == manifest.sha256
+    True
+    """
+
+    n_teachers: int
+    unit: str
+    shards: np.ndarray
+    units: np.ndarray
+    commitment: str
+
+    def __post_init__(self) -> None:
+        _check.integer(n_teachers=self.n_teachers, least=1)
+        if self.unit not in {"row", "person"}:
+            raise ValueError(f"unit must be 'row' or 'person', got {self.unit!r}")
+        for name in ("shards", "units"):
+            array = np.array(getattr(self, name), dtype=np.int32)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        self.check()
+
+    @property
+    def n_rows(self) -> int:
+        """Number of private rows."""
+        return len(self.shards)
+
+    @property
+    def n_units(self) -> int:
+        """Number of protected units."""
+        return int(self.units.max()) + 1
+
+    @property
+    def sha256(self) -> str:
+        """Hash of all of it, in hex. Public."""
+        digest = hashlib.sha256(json.dumps(self._header(), sort_keys=True).encode())
+        digest.update(self.shards.astype("<i4").tobytes())
+        digest.update(self.units.astype("<i4").tobytes())
+        return digest.hexdigest()
+
+    def rows(self) -> list[np.ndarray]:
+        """The rows of each teacher, in the order of the data: ``n_teachers`` integer arrays."""
+        order = np.argsort(self.shards, kind="stable")
+        return np.split(order, np.cumsum(np.bincount(self.shards, minlength=self.n_teachers))[:-1])
+
+    def check(self, units: Any = None) -> None:
+        """Prove the partition, and that it is the partition of these rows.
+
+        Parameters
+        ----------
+        units : int or array of shape (n_rows,), optional
+            As for :func:`partition`. None: the manifest is checked by itself.
+
+        Raises
+        ------
+        ValueError
+            A row without a shard, an empty shard, shards whose numbers of units differ by more
+            than one, a unit in two shards; or ``units`` are other rows or other people.
+        """
+        self._check_alone()
+        if units is None:
+            return
+        codes, _, unit = _codes(units)
+        if len(codes) != self.n_rows or unit != self.unit:
+            raise ValueError(
+                f"the manifest deals {self.n_rows} rows by {self.unit}, not {len(codes)} by {unit}: "
+                "it is of other data; start in a new folder, or without a manifest"
+            )
+        first = np.full(int(codes.max()) + 1, -1, dtype=np.int32)
+        first[codes] = self.units
+        if len(first) != self.n_units or (first[codes] != self.units).any():
+            raise ValueError(
+                "the manifest groups the rows into other people than the data does: it belongs to other data"
+            )
+
+    def to_json(self) -> str:
+        """The manifest with its hash, as JSON."""
+        arrays = {"shards": self.shards.tolist(), "units": self.units.tolist()}
+        return json.dumps({**self._header(), "sha256": self.sha256, **arrays})
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """The inverse of :meth:`to_json`, checked.
+
+        Raises
+        ------
+        ValueError
+            ``text`` is not a manifest, or was changed since it was written.
+        """
+        try:
+            record = json.loads(text)
+            manifest = cls(**{name: record[name] for name in cls.__slots__})
+            intact = (record["sha256"], record["version"]) == (manifest.sha256, _VERSION)
+        except (ValueError, TypeError, KeyError, OverflowError):
+            intact = False
+        if not intact:
+            raise ValueError(
+                "the manifest is damaged or was changed: take it from a backup, or start in a new folder"
+            )
+        return manifest
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "version": _VERSION,
+            "n_teachers": int(self.n_teachers),
+            "n_rows": self.n_rows,
+            "n_units": self.n_units,
+            "unit": self.unit,
+            "commitment": self.commitment,
+        }
+
+    def _check_alone(self) -> None:
+        if self.shards.ndim != 1 or self.shards.shape != self.units.shape or not len(self.shards):
+            raise ValueError(f"a manifest must hold one shard and one unit a row, got {self.shards.shape}")
+        if self.units.min() < 0 or (np.bincount(self.units) == 0).any():
+            raise ValueError("the units of a manifest must be numbered from 0 without gaps")
+        if self.shards.min() < 0 or self.shards.max() >= self.n_teachers:
+            raise ValueError(f"every row must belong to one of {self.n_teachers} shards")
+        shard_of = np.empty(self.n_units, dtype=np.int32)
+        shard_of[self.units] = self.shards
+        if (shard_of[self.units] != self.shards).any():
+            raise ValueError(f"a {self.unit} must lie in one shard, but one lies in two")
+        sizes = np.bincount(shard_of, minlength=self.n_teachers)
+        if sizes.min() == 0 or sizes.max() - sizes.min() > 1:
+            raise ValueError(f"{self.n_teachers} shards must share the units equally, and none may be empty")
+
+    def __repr__(self) -> str:
+        sizes = f"n_teachers={self.n_teachers}, n_rows={self.n_rows}, n_units={self.n_units}"
+        return f"Manifest({sizes}, unit={self.unit!r})"
+
+
+def partition(units: Any, *, n_teachers: int, key: bytes | None = None) -> Manifest:
+    """Deal the units to the teachers: in the order of a keyed hash, in equal numbers.
+
+    Parameters
+    ----------
+    units : int, or array of shape (n_rows,)
+        The number of rows, when each row is a unit; else whom each row belongs to: numbers or
+        text. Private. Numbers and text that read the same are the same person.
+    n_teachers : int
+        Number of shards. Public.
+    key : bytes, 16 to 64, optional
+        Whoever knows it can tell a unit's shard from its name. None: 32 bytes from the operating
+        system, forgotten after the deal.
+
+    Returns
+    -------
+    Manifest
+        Checked; its docstring states the neighbouring relation.
+
+    Raises
+    ------
+    ValueError
+        Fewer units than teachers, a row without a person, a key too short or too long.
+
+    Examples
+    --------
+    >>> partition(1297, n_teachers=100).rows()[0].shape
+    (13,)
+    """
+    _check.integer(n_teachers=n_teachers, least=1)
+    key = os.urandom(32) if key is None else key
+    if not isinstance(key, bytes) or not _KEY_BYTES[0] <= len(key) <= _KEY_BYTES[1]:
+        raise ValueError(f"key must be {_KEY_BYTES[0]} to {_KEY_BYTES[1]} bytes, or None for a fresh one")
+    codes, names, unit = _codes(units)
+    if len(names) < n_teachers:
+        many = {"row": "rows", "person": "people"}[unit]
+        raise ValueError(
+            f"{n_teachers} teachers need at least {n_teachers} {many}, but there are {len(names)}: "
+            f"use n_teachers={len(names)} or fewer"
+        )
+    salt = f"{unit}:".encode()
+    digests = [
+        hashlib.blake2b(salt + name.encode(errors="surrogatepass"), digest_size=16, key=key).digest()
+        for name in names
+    ]
+    rank = np.empty(len(names), dtype=np.int32)
+    rank[sorted(range(len(names)), key=digests.__getitem__)] = np.arange(len(names))
+    return Manifest(
+        n_teachers=int(n_teachers),
+        unit=unit,
+        shards=rank[codes] % n_teachers,
+        units=rank[codes],
+        commitment=hashlib.sha256(b"ostraka manifest key\0" + key).hexdigest(),
+    )
+
+
+def _codes(units: Any) -> tuple[np.ndarray, list[str], str]:
+    """The unit of each row as a number, the units' names in that order, and what a unit is."""
+    if isinstance(units, int | np.integer) and not isinstance(units, bool):
+        _check.integer(n_rows=int(units), least=1)
+        return np.arange(units), [str(row) for row in range(units)], "row"
+    array = np.asarray(units)
+    if array.ndim != 1 or not len(array):
+        raise ValueError(f"units must name the person of each row, in one dimension, got shape {array.shape}")
+    # doubtful spellings are one person: joining two people is safe, splitting one is not
+    names, codes = np.unique([_name(value) for value in array.tolist()], return_inverse=True)
+    if (names == "").any():
+        raise ValueError(
+            "every row must name its person, but some name none: drop these rows or fill them in"
+        )
+    return codes, names.tolist(), "person"
+
+
+def _name(value: Any) -> str:
+    """How an identifier reads: 7, 7.0, "7" and b"7" alike; nothing for None, NaN and blanks."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if (
+        value is None
+        or type(value).__name__ in {"NAType", "NaTType"}
+        or (isinstance(value, float) and isnan(value))
+    ):
+        return ""
+    return (value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)).strip()

@@ -1,0 +1,282 @@
+"""Teachers: one scikit-learn estimator a shard, and their secret ballots."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from ostraka.private import Adjacency, Private
+from ostraka.voters.ballots import Shard, count_votes, rehearse, train, vote
+from ostraka.voters.engines import spread
+from ostraka.voters.shards import Manifest, partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["TeacherEnsemble"]
+
+_CLASSES_FROM_Y = (
+    "The class list was taken from the private labels and is treated as public: pass classes= to avoid it."
+)
+
+
+class TeacherEnsemble(BaseEstimator):
+    """Many teachers, each trained on its own shard of private rows, who vote on public ones.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier
+        Public. Cloned for each teacher. A clone sees nothing but its shard, with the classes
+        present there numbered from 0.
+    n_teachers : int, default 250
+        Public.
+    engine : str, default "joblib"
+        ``"joblib"`` (this process, and the other cores when that pays), ``"ray"``, ``"dask"``
+        (the cluster in use, else a local one), or any back end joblib knows.
+    n_jobs : int, optional
+        None: all cores of the machine or the cluster. Votes do not depend on it, nor on ``engine``.
+    random_state : int, numpy.random.RandomState or None
+        Seeds the teachers' training, never any noise: each teacher gets its own.
+    progress : callable(stage: str, done: int, total: int), optional
+        Called with the stages ``"shards"``, ``"teachers"`` and ``"votes"``.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        Public. Column k of the votes counts ``classes_[k]``.
+    manifest_ : Manifest
+        Who trained on what. It stays with the data.
+    teachers_ : list
+        Private: trained on private rows, without noise.
+    n_failed_ : int
+        Private. Teachers that could not be trained or could not vote.
+    notes_ : list of str
+        Public. What a reader of any result must know.
+
+    Guarantees
+    ----------
+    Whatever one unit's data is, it changes at most one teacher, and so moves at most one vote in
+    each query: a failing teacher, and one whose shard holds a single class, also vote. How a
+    teacher fails, its warnings and its exception's text reach nobody.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> X, y = load_iris(return_X_y=True)
+    >>> ensemble = TeacherEnsemble(GaussianNB(), n_teachers=10).fit(X[::2], y[::2], classes=[0, 1, 2])
+    >>> ensemble.vote(X[1::2])
+    Private(shape=(75, 3), unit='row')
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        n_teachers: int = 250,
+        *,
+        engine: str = "joblib",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.n_teachers = n_teachers
+        self.engine = engine
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(
+        self, X: Any, y: Any, groups: Any = None, *, classes: Any = None, manifest: Manifest | None = None
+    ) -> Self:
+        """Deal the rows, and train every teacher on its shard.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame, shape (n_rows, n_features)
+            Private.
+        y : array of shape (n_rows,)
+            Private.
+        groups : array of shape (n_rows,), optional
+            Private. Whom each row belongs to; the protected unit is then the person.
+        classes : array of shape (n_classes,), optional
+            Public. Every class there may be. None: the labels' own, and ``notes_`` says so.
+        manifest : Manifest, optional
+            A deal made before, to go on with. None: a new one, by a key from the operating system.
+
+        Raises
+        ------
+        ValueError
+            Wrong shapes, fewer units than teachers, a class not declared, missing values the
+            estimator does not take, a manifest of other data.
+        """
+        X = _rows(X, self.estimator)
+        y = np.asarray(y)
+        if y.shape != (X.shape[0],):
+            raise ValueError(f"y must have one label for each of {X.shape[0]} rows, got shape {y.shape}")
+        self.notes_ = [] if classes is not None else [_CLASSES_FROM_Y]
+        self.classes_, codes = _encoded(y, classes)
+        self.n_features_in_ = X.shape[1]
+        self.manifest_ = self._deal(len(y) if groups is None else groups, len(y), manifest)
+        self._tell("shards", 1, 1)
+        shards = [
+            Shard(_safe_indexing(X, rows), codes[rows], seed, number % len(self.classes_))
+            for number, (rows, seed) in enumerate(zip(self.manifest_.rows(), self._seeds(), strict=True))
+        ]
+        self.teachers_ = self._spread(partial(train, self.estimator), shards, "teachers")
+        self._failed = np.array([teacher.failed for teacher in self.teachers_])
+        self._warn()
+        return self
+
+    def predictions(self, X: Any) -> np.ndarray:
+        """Each teacher's own class indices, **not protected**: for the owner's eyes.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame, shape (n_queries, n_features)
+            Public.
+
+        Returns
+        -------
+        integer array, shape (n_teachers, n_queries)
+            Private, as input of :func:`~ostraka.count_votes`.
+
+        Raises
+        ------
+        ValueError
+            Other columns than in training, or missing values the estimator does not take.
+        """
+        check_is_fitted(self, "teachers_")
+        X = _rows(X, self.estimator)
+        if X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but the teachers were trained on {self.n_features_in_}"
+            )
+        ballots = self._spread(partial(vote, X, len(self.classes_)), self.teachers_, "votes")
+        failed = np.array([ballot.failed for ballot in ballots])
+        if (failed > self._failed).any():
+            self._failed |= failed
+            self._warn()
+        return np.array([ballot.codes for ballot in ballots])
+
+    def vote(self, X: Any) -> Private:
+        """Every teacher votes once on every row.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame, shape (n_queries, n_features)
+            Public.
+
+        Returns
+        -------
+        Private of shape (n_queries, n_classes), in votes
+            One ballot a unit: ready for :func:`ostraka.release`.
+        """
+        predictions = self.predictions(X)
+        counts = count_votes(predictions, n_classes=len(self.classes_))
+        return Private(counts, Adjacency.one_ballot(unit=self.manifest_.unit))
+
+    def rehearse(self, X: Any, *, n_classes: int, n_rows: int) -> None:
+        """Train and ask one teacher on public rows with made-up labels, so that a wrong setting is seen.
+
+        The private teachers never raise: a misspelt setting would only show as useless votes.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame
+            Public rows, of the columns the teachers will see.
+        n_classes, n_rows : int
+            Public. How many classes, and rows in a shard.
+
+        Raises
+        ------
+        ValueError
+            What the estimator raised; nothing in it is private.
+        """
+        X = _rows(X, self.estimator)
+        n_rows = max(n_rows, 10 * n_classes)
+        try:
+            rehearse(
+                self.estimator,
+                _safe_indexing(X, np.arange(n_rows) % X.shape[0]),
+                np.arange(n_rows) % n_classes,
+            )
+        except Exception as error:
+            raise ValueError(
+                f"{self.estimator!r} cannot teach; on public rows with made-up labels it says: {error}"
+            ) from error
+
+    @property
+    def n_failed_(self) -> int:
+        """Private. How many teachers could not be trained or asked."""
+        return int(self._failed.sum())
+
+    def _deal(self, units: Any, n_rows: int, manifest: Manifest | None) -> Manifest:
+        if not isinstance(units, int) and len(units) != n_rows:
+            raise ValueError(f"groups must name one person a row: got {len(units)} for {n_rows} rows")
+        if manifest is None:
+            return partition(units, n_teachers=self.n_teachers)
+        manifest.check(units)
+        if manifest.n_teachers != self.n_teachers:
+            raise ValueError(
+                f"the manifest deals to {manifest.n_teachers} teachers, but n_teachers={self.n_teachers}"
+            )
+        return manifest
+
+    def _seeds(self) -> list[np.random.SeedSequence]:
+        state = self.random_state
+        entropy = state if state is None or isinstance(state, int | np.integer) else state.randint(2**31 - 1)
+        return np.random.SeedSequence(entropy).spawn(self.n_teachers)
+
+    def _spread(self, work: Callable[[Sequence[Any]], list[Any]], items: list[Any], stage: str) -> list[Any]:
+        return spread(work, items, engine=self.engine, n_jobs=self.n_jobs, told=partial(self._tell, stage))
+
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(stage, done, total)
+
+    def _warn(self) -> None:
+        if self.n_failed_:
+            warnings.warn(
+                f"{self.n_failed_} of {self.n_teachers} teachers failed and vote a class fixed by their number "
+                "(how many depends on private data: do not publish it). To see why, train one yourself on a shard.",
+                stacklevel=3,
+            )
+
+
+def _rows(X: Any, estimator: Any) -> Any:
+    """Rows that can be selected and counted: CSR matrices and data frames stay what they are."""
+    X = X.tocsr() if scipy.sparse.issparse(X) else X if hasattr(X, "iloc") else np.asarray(X)
+    if len(X.shape) < 2 or not X.shape[0]:
+        raise ValueError(f"X must have shape (n_rows, n_features) with one row or more, got {X.shape}")
+    values = X.data if scipy.sparse.issparse(X) else X
+    floats = isinstance(values, np.ndarray) and values.dtype.kind == "f"
+    if floats and not np.isfinite(values).all() and not get_tags(estimator).input_tags.allow_nan:
+        raise ValueError(f"X of shape {X.shape} must be finite: drop or fill the rows with NaN or infinity")
+    return X
+
+
+def _encoded(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The classes, sorted, and the index of each label among them."""
+    if y.dtype == object:
+        y = y.astype(str) if all(isinstance(label, str) for label in y) else np.array(y.tolist())
+    check_classification_targets(y)
+    known = np.unique(y if classes is None else np.asarray(classes))
+    if len(known) < 2:
+        raise ValueError(
+            f"there must be two classes or more, got {len(known)}: is the label column the right one?"
+        )
+    codes = np.searchsorted(known, y).clip(max=len(known) - 1)
+    if not np.array_equal(known[codes], y):
+        raise ValueError(
+            f"y must hold the {len(known)} declared classes only, but holds others: add them to classes="
+        )
+    return known, codes
