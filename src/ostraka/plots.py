@@ -1,0 +1,193 @@
+"""Figures of a saved Result: inline SVG for light and dark pages, made from the record and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostraka import _check
+from ostraka.report import Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.result import Result
+
+__all__ = ["accuracy_against_epsilon", "budget_over_time", "consensus", "cost_of_answers", "figures"]
+
+# Okabe and Ito's colour-blind safe blue and vermilion, at contrast 3:1 or more with white and near-black
+_BLUE, _RED = "#2b87c8", "#d8611a"
+_INK = "#010203"  # stands for the page's own text colour
+_STYLE: Any = {
+    "svg.fonttype": "none",  # text stays text: it scales, can be searched and read aloud
+    "svg.hashsalt": "ostraka",  # the same record gives the same bytes
+    "font.size": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "axes.axisbelow": True,
+    "text.color": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "legend.frameon": False,
+}
+
+
+def figures(result: Result) -> tuple[Figure, ...]:
+    """Every figure the record has numbers for, public ones first.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed; the message is the command that installs it.
+
+    Examples
+    --------
+    >>> from ostraka.result import Result
+    >>> record = Result(kind="learn", upper={"delta": 1e-5}, series={"epsilon": [0.2, 0.3, 0.4]})
+    >>> [figure.title for figure in figures(record)]
+    ['Budget over time']
+    """
+    drawings = (budget_over_time, accuracy_against_epsilon, consensus, cost_of_answers)
+    return tuple(figure for draw in drawings if (figure := draw(result)) is not None)
+
+
+def budget_over_time(result: Result) -> Figure | None:
+    """Publishable epsilon after each answer, with the budget. Public."""
+    epsilon = _numbers(result.series.get("epsilon"))
+    if not epsilon.size:
+        return None
+    answers = np.arange(1, len(epsilon) + 1)
+    budget = result.settings.get("epsilon")
+
+    def draw(axes: Any) -> None:
+        axes.plot(answers, epsilon, color=_BLUE, linewidth=2)
+        _note(axes, f"{epsilon[-1]:.3g}", (answers[-1], epsilon[-1]), (-4, -14), ha="right")
+        if budget is not None:
+            axes.axhline(budget, color=_RED, linestyle="--", linewidth=1.5)
+            _note(axes, f"budget {budget:g}", (answers[0], budget), (0, 4))
+        axes.set(xlabel="questions answered", ylabel="ε, at most", ylim=(0, None))
+
+    limit = f" The budget is {budget:g}." if budget is not None else ""
+    return Figure(
+        title="Budget over time",
+        caption=f"Publishable ε (δ = {result.upper.get('delta')}) after each answer.{limit}",
+        alt=(
+            f"Line that grows with the number of questions answered, from {epsilon[0]:.3g} after the first "
+            f"to {epsilon[-1]:.3g} after {len(epsilon)}.{limit}"
+        ),
+        svg=_svg(draw),
+    )
+
+
+def accuracy_against_epsilon(result: Result) -> Figure | None:
+    """Accuracy of students trained on more and more of the answers, against what these cost. Public."""
+    series = result.series.get("student") or {}
+    epsilon, accuracy = _numbers(series.get("epsilon")), 100 * _numbers(series.get("accuracy"))
+    if not accuracy.size:
+        return None
+
+    def draw(axes: Any) -> None:
+        axes.plot(epsilon, accuracy, color=_BLUE, linewidth=2, marker="o", markersize=5)
+        axes.set(xlabel="publishable ε of the answers used", ylabel="student accuracy, %", xlim=(0, None))
+
+    pairs = "; ".join(f"{a:.1f} % at {e:.3g}" for e, a in zip(epsilon, accuracy, strict=True))
+    return Figure(
+        title="Accuracy against ε",
+        caption="Each point is a student trained on the first answers only, at what these cost.",
+        alt=f"Line of student accuracy against epsilon: {pairs}.",
+        svg=_svg(draw),
+    )
+
+
+def consensus(result: Result) -> Figure | None:
+    """How many teachers chose the commonest class, over the questions. For the owner only."""
+    share = 100 * _numbers(result.owner.get("consensus"))
+    if not share.size:
+        return None
+    middle = float(np.median(share))
+
+    def draw(axes: Any) -> None:
+        axes.hist(share, bins=np.linspace(0, 100, 41), color=_BLUE, edgecolor="none", rwidth=0.92)
+        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.axvline(middle, color=_RED, linestyle="--", linewidth=1.5)
+        _note(axes, f"median {middle:.0f} %", (middle, axes.get_ylim()[1]), (0, 3), ha="center")
+        axes.set(xlabel="teachers who chose the commonest class, %", ylabel="questions", xlim=(0, 100))
+
+    low, high = np.percentile(share, [10, 90])
+    return Figure(
+        title="Consensus of the teachers",
+        caption="Where the teachers agree, an answer is more often right and tells less about each.",
+        alt=(
+            f"Histogram over {len(share)} questions of the share of teachers who chose the commonest class: "
+            f"a tenth below {low:.0f} %, half below {middle:.0f} %, a tenth above {high:.0f} %."
+        ),
+        svg=_svg(draw),
+        owner_only=True,
+    )
+
+
+def cost_of_answers(result: Result) -> Figure | None:
+    """What each answer cost given the actual votes, and its price whatever they are. For the owner only."""
+    cost = np.sort(_numbers(result.owner.get("cost")))[::-1]
+    if not cost.size:
+        return None
+    order, price = result.owner["cost_order"], result.owner.get("price")
+
+    def draw(axes: Any) -> None:
+        axes.fill_between(np.arange(1, len(cost) + 1), cost, step="mid", color=_BLUE, linewidth=0)
+        if price is not None:
+            axes.axhline(price, color=_RED, linestyle="--", linewidth=1.5)
+            _note(axes, "price whatever the votes", (len(cost), price), (0, 4), ha="right")
+        axes.set(
+            xlabel="questions answered, dearest first",
+            ylabel="Rényi divergence, nats",
+            xlim=(0.5, len(cost) + 0.5),
+        )
+        axes.set_ylim(0, None)
+
+    half = int(np.searchsorted(np.cumsum(cost), cost.sum() / 2)) + 1
+    return Figure(
+        title="What each answer cost",
+        caption=(
+            f"Exact Rényi divergence of order {order:g} for these votes, dearest answer first. "
+            f"The dearest {half} of {len(cost)} answers make up half of the total."
+        ),
+        alt=(
+            f"Area that falls from {cost[0]:.2g} nats for the dearest answer to {cost[-1]:.2g}; "
+            f"the dearest {half} of {len(cost)} answers make up half of the total."
+        ),
+        svg=_svg(draw),
+        owner_only=True,
+    )
+
+
+def _note(axes: Any, text: str, at: tuple[float, float], offset: tuple[int, int], ha: str = "left") -> None:
+    axes.annotate(text, at, offset, textcoords="offset points", ha=ha)
+
+
+def _svg(draw: Callable[[Any], None]) -> str:
+    """The drawing as inline SVG whose ink is the page's text colour, without a background."""
+    _check.require("matplotlib", extra="plots")
+    import matplotlib as mpl  # noqa: PLC0415  (an extra)
+    from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (an extra)
+
+    with mpl.rc_context(_STYLE):
+        canvas = Canvas(figsize=(7.0, 3.0), layout="constrained")
+        draw(canvas.add_subplot())
+        text = io.StringIO()
+        canvas.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
+    prefix = f"f{hashlib.sha256(svg.encode()).hexdigest()[:8]}-"  # ids of several drawings meet in one page
+    return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{prefix}", svg)
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """A list of a record as floats: infinity is written as text there, and nothing is an empty array."""
+    return np.array([float(value) for value in values or []])

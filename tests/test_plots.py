@@ -1,0 +1,117 @@
+"""Plots: drawn from the record alone, readable on any background, told in words too."""
+
+import sys
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from ostraka import plots
+from ostraka.result import Result
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def example(**changes) -> Result:
+    rng = np.random.default_rng(0)
+    fields = {
+        "kind": "learn",
+        "settings": {"epsilon": 3.7},
+        "upper": {"epsilon": 3.65, "delta": 1e-4},
+        "series": {
+            "epsilon": 3.65 * np.sqrt(np.arange(1, 201) / 200),
+            "student": {"epsilon": [1.0, 2.0, 3.65], "accuracy": [0.5, 0.8, 0.893]},
+        },
+        "owner": {
+            "consensus": rng.beta(5, 2, 200),
+            "cost": rng.gamma(0.5, 0.002, 200),
+            "cost_order": 8.0,
+            "price": 0.012,
+        },
+    }
+    return Result(**{**fields, **changes})
+
+
+def test_every_figure_is_drawn_public_ones_first():
+    drawn = plots.figures(example())
+    assert [(figure.title, figure.owner_only) for figure in drawn] == [
+        ("Budget over time", False),
+        ("Accuracy against ε", False),
+        ("Consensus of the teachers", True),
+        ("What each answer cost", True),
+    ]
+
+
+def test_a_public_record_has_public_figures_only():
+    assert not any(figure.owner_only for figure in plots.figures(example().public()))
+
+
+def test_an_empty_record_has_no_figures():
+    assert plots.figures(Result(kind="learn")) == ()
+
+
+def test_the_ink_is_the_pages_and_there_is_no_background():
+    for figure in plots.figures(example()):
+        root = ElementTree.fromstring(figure.svg)
+        assert root.tag == f"{SVG}svg"
+        assert "currentColor" in figure.svg
+        for colour in ("#000000", "#ffffff", "#010203", "fill: white"):
+            assert colour not in figure.svg
+
+
+def test_text_stays_text_and_axes_have_units():
+    words = [
+        " ".join(text.text or "" for text in ElementTree.fromstring(figure.svg).iter(f"{SVG}text"))
+        for figure in plots.figures(example())
+    ]
+    assert all(
+        label in text
+        for text, label in zip(
+            words, ["questions answered", "accuracy, %", "commonest class, %", "nats"], strict=True
+        )
+    )
+
+
+def test_one_page_can_hold_all_figures():
+    identifiers = [
+        node.attrib["id"]
+        for figure in plots.figures(example())
+        for node in ElementTree.fromstring(figure.svg).iter()
+        if "id" in node.attrib
+    ]
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_references_inside_a_figure_still_lead_somewhere():
+    for figure in plots.figures(example()):
+        root = ElementTree.fromstring(figure.svg)
+        known = {node.attrib["id"] for node in root.iter() if "id" in node.attrib}
+        links = {
+            value.rstrip(")").rpartition("#")[2]
+            for node in root.iter()
+            for name, value in node.attrib.items()
+            if name.endswith("href") or "url(#" in value
+        }
+        assert links <= known
+
+
+def test_the_same_record_gives_the_same_bytes():
+    assert plots.figures(example()) == plots.figures(example())
+
+
+def test_words_tell_what_the_eye_sees():
+    budget, accuracy, consensus, cost = (figure.alt for figure in plots.figures(example()))
+    assert "to 3.65 after 200" in budget
+    assert "The budget is 3.7" in budget
+    assert "89.3 % at 3.65" in accuracy
+    middle = np.median(example().owner["consensus"])
+    assert f"half below {100 * middle:.0f} %" in consensus
+    dearest = np.sort(example().owner["cost"])[::-1]
+    half = int(cost.split("the dearest ")[-1].split(" of")[0])
+    assert dearest[:half].sum() >= dearest.sum() / 2 > dearest[: half - 1].sum()
+
+
+def test_a_missing_matplotlib_is_named_with_its_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'ostraka\[plots\]'"):
+        plots.figures(example())

@@ -1,0 +1,239 @@
+"""Report: one table, one sentence, one label and one page, none of which says more than the record allows."""
+
+import math
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from ostraka.report import Figure, at_most, privacy_label, render_html, sentence, summary_table
+from ostraka.result import Result
+
+OWNER_CANARY = "0.7654321"
+
+
+def example(**changes) -> Result:
+    fields = {
+        "kind": "learn",
+        "settings": {
+            "n_units": 1297,
+            "unit": "person",
+            "relation": "replace-one",
+            "mechanism": "GNMax(sigma=18.0)",
+        },
+        "upper": {
+            "epsilon": 3.6499,
+            "delta": 1e-4,
+            "accountant": "tight Rényi curves",
+            "noise": "ChaCha20 keyed by the operating system",
+            "horizon": "200 answers",
+            "simulation": False,
+            "not_protected": ["the number of rows"],
+        },
+        "utility": {"student": 0.893, "answered": 200, "abstained": 12},
+        "owner": {
+            "epsilon_these_votes": 2.7431,
+            "utility": {"plurality": 0.7654321},
+            "consensus": [0.7654321],
+        },
+        "notes": ("A note.",),
+    }
+    return Result(**{**fields, **changes})
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page, and whether every tag is closed in order."""
+
+    VOID = ("meta", "br", "hr", "img", "link")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] != "style":
+            self.text += " ".join(data.split()) + " "
+
+
+def rows(result: Result) -> dict[str, str]:
+    return {row.name: row.value for row in summary_table(result)}
+
+
+def test_an_upper_bound_is_never_printed_smaller_than_it_is():
+    for value in [*np.random.default_rng(0).exponential(size=500), 2.743, 0.1 + 0.2, 1e-9, 400.0]:
+        printed = float(at_most(float(value)))
+        assert value <= printed < value + 0.001 + 1e-12
+    assert at_most(math.inf) == "infinite"
+
+
+def test_a_lower_bound_is_never_printed_larger_than_it_is():
+    lower = {"epsilon": 0.12399, "confidence": 0.95}
+    assert rows(example(lower=lower))["Epsilon, lower bound"] == "0.123 (confidence 95.0 %)"
+
+
+def test_the_table_marks_what_only_the_owner_may_see():
+    marked = {row.name for row in summary_table(example()) if row.owner_only}
+    assert marked == {
+        "Epsilon for these votes (at most)",
+        "Accuracy of the teachers' plurality, without noise",
+    }
+    assert not any(row.owner_only for row in summary_table(example().public()))
+    assert OWNER_CANARY[:4] not in str(summary_table(example().public()))
+
+
+def test_the_table_shows_both_bounds_and_the_scope():
+    table = rows(example())
+    assert table["Student accuracy (what you may use)"] == "89.3 %"
+    assert table["Epsilon, publishable (at most)"] == "3.65"
+    assert table["Epsilon for these votes (at most)"] == "2.744"
+    assert table["Delta"] == "0.0001 (1 in 10,000)"
+    assert table["Epsilon, lower bound"] == "not audited yet"
+    assert table["Protected unit"] == "one person"
+    assert table["Neighbouring relation"].startswith("replace-one: the data of one person is replaced")
+    assert table["Questions answered"] == "200"
+    assert table["Questions abstained"] == "12"
+
+
+def test_an_accuracy_that_is_not_known_says_so():
+    assert rows(example(utility={"student": None}))["Student accuracy (what you may use)"] == "not known"
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "odds"),
+    [
+        (0.0, "at most 1 "),
+        (math.log(2), "at most 2 "),
+        (1.0, "2.72"),
+        (5.0, "149"),
+        (20.0, "more than a million"),
+    ],
+)
+def test_the_sentence_gives_the_odds(epsilon, odds):
+    assert odds in sentence(epsilon=epsilon, delta=1e-5, unit="row")
+
+
+def test_the_sentence_names_unit_and_chance():
+    text = sentence(epsilon=1.0, delta=1e-5, unit="person")
+    assert "one person" in text
+    assert "1 in 100,000" in text
+    assert "delta" not in sentence(epsilon=1.0, delta=0.0, unit="row")
+    assert "no bound" in sentence(epsilon=math.inf, delta=1e-5, unit="row")
+    assert "every other party" in sentence(epsilon=1.0, delta=0.0, unit="party")
+
+
+def most_caught(epsilon: float, delta: float, alarm: float) -> float:
+    """The best test against the worst (epsilon, delta) pair of distributions, by linear programming."""
+    odds = math.exp(epsilon)
+    one = np.array([delta, (1 - delta) * odds / (1 + odds), (1 - delta) / (1 + odds), 0.0])
+    return -linprog(-one, A_ub=[one[::-1]], b_ub=[alarm], bounds=(0, 1)).fun
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 2.5, 4.0])
+@pytest.mark.parametrize("delta", [0.0, 1e-4, 0.04])
+def test_the_page_states_what_the_best_attack_catches(epsilon, delta):
+    page = Page(render_html(example(upper={"epsilon": epsilon, "delta": delta, "simulation": False})))
+    caught = int(re.search(r"in at most (\d+) of 100 cases", page.text)[1])
+    assert caught - 1 < 100 * most_caught(epsilon, delta, 0.05) + 1e-9 <= caught + 1e-6
+
+
+def test_the_label_holds_nothing_of_the_owner():
+    label = privacy_label(example())
+    assert label == privacy_label(example().public())
+    assert set(label) >= {
+        *("unit", "neighbouring_relation", "epsilon", "delta", "accountant"),
+        *("noise_source", "horizon", "not_protected", "lower_bound", "simulation"),
+    }
+    assert label["epsilon"] == 3.6499
+    assert label["not_protected"] == ["the number of rows"]
+
+
+def test_a_simulation_claims_nothing():
+    simulated = example(upper={"epsilon": 1.0, "delta": 1e-5, "simulation": True})
+    label = privacy_label(simulated)
+    assert (label["epsilon"], label["delta"]) == (None, None)
+    assert label["claim"].startswith("simulation, no privacy")
+    assert rows(simulated)["Epsilon, publishable (at most)"] == "1 (simulation, no privacy)"
+    page = Page(render_html(simulated))
+    assert "Simulation, no privacy." in page.text
+    assert "of 100 cases" not in page.text
+
+
+FIGURES = (
+    Figure(title="Open", caption="c", alt='a "quoted" line', svg="<svg><path/></svg>"),
+    Figure(
+        title="Closed", caption="c", alt="b", svg=f"<svg><title>{OWNER_CANARY}</title></svg>", owner_only=True
+    ),
+)
+
+
+def test_the_page_fences_the_owner_part_and_can_leave_it_out():
+    whole = render_html(example(), figures=FIGURES)
+    before, fence, after = whole.partition('<section class="owner"')
+    assert fence
+    assert "Closed" not in before
+    assert "2.744" not in before
+    assert "2.744" in after
+    public = render_html(example().public(), figures=FIGURES)
+    for private in ("Closed", OWNER_CANARY, "2.744", "76.5", "For the owner of the data only"):
+        assert private not in public
+
+
+def test_the_page_stands_alone_and_reads_aloud():
+    page = Page(render_html(example(), figures=FIGURES))
+    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in page.tags}
+    assert not [value for _, attrs in page.tags for value in attrs.values() if value and "//" in value]
+    assert ("html", {"lang": "en"}) in page.tags
+    pictures = [attrs["aria-label"] for _, attrs in page.tags if attrs.get("role") == "img"]
+    assert pictures == ['a "quoted" line', "b"]
+    tables = [tag for tag, _ in page.tags].count("table")
+    assert (
+        tables
+        == [tag for tag, _ in page.tags].count("caption")
+        == [tag for tag, _ in page.tags].count("thead")
+    )
+    assert all("scope" in attrs for tag, attrs in page.tags if tag == "th")
+
+
+def test_the_page_says_what_an_ethics_board_asks():
+    text = Page(render_html(example())).text
+    for answer in (
+        "What is protected, and against what",
+        "What is not protected",
+        "the number of rows",
+        "not audited yet",
+        "A proof: tight Rényi curves",
+        "ChaCha20 keyed by the operating system",
+        "200 answers",
+        "A note.",
+        "pip install 'ostraka[plots]'",
+    ):
+        assert answer in text
+
+
+def test_text_of_the_record_cannot_become_markup():
+    page = render_html(example(settings={"label": "<script>alert(1)</script>"}, notes=("<b>",)))
+    assert "<script>" not in page
+    assert "<b>" not in page
+
+
+def test_an_almost_empty_record_still_makes_a_page():
+    text = Page(render_html(Result(kind="learn"))).text
+    assert "infinite" in text
+    assert "no bound on what was released is known" in text
