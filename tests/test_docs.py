@@ -1,0 +1,144 @@
+"""The pages are true: code runs, links lead somewhere, named tests exist, every command has a section."""
+
+import doctest
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from ostraka.cli import app
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+DOCS = REPOSITORY / "docs"
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+PLAIN_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Fenced code of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """Headings as GitHub and MyST name them."""
+    titles = re.findall(
+        r"^#+ (.+)$", PLAIN_CODE.sub(lambda m: m[0].strip("`"), page.read_text()), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def commands() -> dict[str, object]:
+    """Every command a person can type, by name: ``learn``, ``ledger show``."""
+    found = {}
+    groups = [("", typer.main.get_command(app))]
+    while groups:
+        prefix, group = groups.pop()
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                groups.append((f"{prefix}{name} ", command))
+            else:
+                found[f"{prefix}{name}"] = command
+    return found
+
+
+COMMANDS = commands()
+
+
+def options(command: object) -> set[str]:
+    """Long options of a command."""
+    return {
+        word for param in command.params for word in (*param.opts, *param.secondary_opts) if word[:2] == "--"
+    }
+
+
+@every_page
+def test_python_on_the_pages_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for number, code in enumerate(blocks(page, "python")):
+        where = f"{page.name}, python block {number + 1}"
+        if ">>>" in code:
+            test = doctest.DocTestParser().get_doctest(code, names, where, str(page), 0)
+            runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+            runner.run(test, clear_globs=False)
+            names = test.globs
+            assert runner.summarize(verbose=False).failed == 0, where
+        else:
+            exec(compile(code, where, "exec"), names)
+
+
+@every_page
+def test_links_between_pages_lead_somewhere(page):
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", PLAIN_CODE.sub("", page.read_text())):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        other = (page.parent / name).resolve() if name else page
+        if not other.exists() or (anchor and anchor not in anchors(other)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_every_page_is_in_the_table_of_contents():
+    listed = set(re.findall(r"^[\w-]+$", "\n".join(blocks(DOCS / "index.md", r"\{toctree\}")), re.MULTILINE))
+    assert listed == {page.stem for page in DOCS.glob("*.md")} - {"index"}
+
+
+@every_page
+def test_tests_named_on_the_pages_exist(page):
+    defined = set()
+    for path in (REPOSITORY / "tests").rglob("*.py"):
+        defined |= {path.name, path.relative_to(REPOSITORY).as_posix()}
+        defined |= set(re.findall(r"def (test_\w+)", path.read_text()))
+    named = set(re.findall(r"`((?:tests/[\w/]+\.py)|(?:test_\w+(?:\.py)?))`", page.read_text()))
+    assert named - defined == set()
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_a_section_that_names_its_options(name):
+    text = (DOCS / "cli.md").read_text()
+    section = re.search(rf"^## `ostraka {name}`\n(.*?)(?=^## |\Z)", text, flags=re.DOTALL | re.MULTILINE)
+    assert section, f"docs/cli.md has no section '## `ostraka {name}`'"
+    said = set(re.findall(r"--[\w-]+", section[1]))
+    assert options(COMMANDS[name]) - {"--help"} <= said
+
+
+@every_page
+def test_commands_on_the_pages_can_be_typed(page):
+    wrong = []
+    for line in "\n".join(blocks(page, "(?:sh|console|bash)")).replace("\\\n", " ").splitlines():
+        words = shlex.split(line.removeprefix("$ "), comments=True)
+        if words[:1] != ["ostraka"] or words[1:2] in ([], ["--help"], ["--version"]):
+            continue
+        name = next((n for n in (" ".join(words[1:3]), words[1]) if n in COMMANDS), None)
+        typed = {word.partition("=")[0] for word in words if word.startswith("--")}
+        if name is None or not typed <= options(COMMANDS[name]) | {"--help"}:
+            wrong.append(line)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("command", ["demo", "test"])
+def test_the_readme_starts_with_two_commands_that_exist(command):
+    first = blocks(REPOSITORY / "README.md", "sh")[0]
+    assert f"make {command}" in first
+    assert re.search(rf"^{command}:", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("sphinx") is None, reason="Sphinx is not installed")
+def test_the_site_builds_without_a_warning(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "-q", "--keep-going", str(DOCS), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
