@@ -1,7 +1,7 @@
 """Plots: drawn from the record alone, readable on any background, told in words too."""
 
 import sys
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def test_an_empty_record_has_no_figures():
 
 def test_the_ink_is_the_pages_and_there_is_no_background():
     for figure in plots.figures(example()):
-        root = ElementTree.fromstring(figure.svg)
+        root = ET.fromstring(figure.svg)
         assert root.tag == f"{SVG}svg"
         assert "currentColor" in figure.svg
         for colour in ("#000000", "#ffffff", "#010203", "fill: white"):
@@ -61,7 +61,7 @@ def test_the_ink_is_the_pages_and_there_is_no_background():
 
 def test_text_stays_text_and_axes_have_units():
     words = [
-        " ".join(text.text or "" for text in ElementTree.fromstring(figure.svg).iter(f"{SVG}text"))
+        " ".join(text.text or "" for text in ET.fromstring(figure.svg).iter(f"{SVG}text"))
         for figure in plots.figures(example())
     ]
     assert all(
@@ -76,7 +76,7 @@ def test_one_page_can_hold_all_figures():
     identifiers = [
         node.attrib["id"]
         for figure in plots.figures(example())
-        for node in ElementTree.fromstring(figure.svg).iter()
+        for node in ET.fromstring(figure.svg).iter()
         if "id" in node.attrib
     ]
     assert len(identifiers) == len(set(identifiers))
@@ -84,7 +84,7 @@ def test_one_page_can_hold_all_figures():
 
 def test_references_inside_a_figure_still_lead_somewhere():
     for figure in plots.figures(example()):
-        root = ElementTree.fromstring(figure.svg)
+        root = ET.fromstring(figure.svg)
         known = {node.attrib["id"] for node in root.iter() if "id" in node.attrib}
         links = {
             value.rstrip(")").rpartition("#")[2]

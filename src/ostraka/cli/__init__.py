@@ -1,1 +1,68 @@
-"""(draft)"""
+"""The command line: one file a verb, and one place where exceptions become a sentence and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import ostraka
+from ostraka.cli import _errors
+
+__all__ = ["app", "main"]
+
+# A verb is a module of this package that holds a function of its name, or a Typer app for several.
+VERBS = ("report", "ledger")
+
+app = typer.Typer(
+    help=ostraka.__doc__, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+)
+
+
+@app.callback(invoke_without_command=True)
+def _ostraka(
+    context: typer.Context,
+    *,
+    version: bool = typer.Option(False, "--version", help="Print the version and leave."),
+) -> None:
+    if version:
+        typer.echo(f"ostraka {ostraka.__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+for _verb in VERBS:
+    _module: Any = importlib.import_module(f"ostraka.cli.{_verb}")
+    if hasattr(_module, "app"):
+        app.add_typer(_module.app, name=_verb)
+    else:
+        app.command(_verb)(getattr(_module, _verb))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run ``ostraka`` and leave with its exit code: 0, or 1 failure, 2 usage, 3 budget, 130 interrupted."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _warned
+        code, sentence = _run(arguments)
+    if sentence:
+        typer.echo(f"ostraka: {sentence}", err=True)
+    sys.exit(code)
+
+
+def _run(arguments: list[str] | None) -> tuple[int, str]:
+    try:
+        code = app(arguments, standalone_mode=False, prog_name="ostraka")
+    except BaseException as error:  # noqa: BLE001  (all of them: a traceback may quote private values)
+        return _errors.told(error)
+    # a Ctrl-C that Typer itself has caught comes back as an exit code
+    return _errors.told(KeyboardInterrupt()) if code == _errors.INTERRUPTED else (code or _errors.DONE, "")
+
+
+def _warned(message: Warning | str, category: type[Warning], filename: str, *_: object, **__: object) -> None:
+    """Our own warnings, as one line; those of other libraries may quote private values and are not shown."""
+    if issubclass(category, UserWarning) and Path(filename).is_relative_to(Path(ostraka.__file__).parent):
+        typer.echo(f"note: {message}", err=True)

@@ -1,0 +1,292 @@
+"""From tables to arrays: which columns count and what they mean, learned from public rows alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+
+from ostraka.cli import _table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["Columns", "Task", "digits", "tables"]
+
+_MOST_KINDS = 200
+_MOST_CLASSES = 1000
+HELD_OUT = "The held-out rows: their features are used as public questions, their labels to measure accuracy."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """What the options say about columns. Public.
+
+    Attributes
+    ----------
+    label : str
+        What to learn.
+    person : str or None
+        Whom a row belongs to; None: every row is its own unit.
+    drop, text : sequence of str
+        Columns to leave out; columns of kinds, even if they are written as numbers.
+    classes : sequence of str
+        The classes there may be; empty: those of the private labels, which then count as public.
+    fill : bool
+        Put the public median where a number is missing, rather than refuse.
+    """
+
+    label: str
+    person: str | None = None
+    drop: Sequence[str] = ()
+    text: Sequence[str] = ()
+    classes: Sequence[str] = ()
+    fill: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Task:
+    """Arrays ready to learn from. Does not print.
+
+    Attributes
+    ----------
+    name : str
+        Public.
+    X_private, y_private, groups : arrays
+        Private. ``groups`` is None when a row is the unit.
+    X_public : array of shape (n_public, n_features)
+        Public.
+    y_public : array of shape (n_public,) or None
+        True labels of the public rows, to measure accuracy with and nothing else.
+    classes : array or None
+        Public. None: the labels' own.
+    encoder : fitted transformer or None
+        From a table's cells, in the order of ``columns``, to the features: learned from public rows.
+    columns : tuple of str
+        Public.
+    not_protected : tuple of str
+        Public sentences.
+    """
+
+    name: str
+    X_private: np.ndarray
+    y_private: np.ndarray
+    groups: np.ndarray | None
+    X_public: np.ndarray
+    y_public: np.ndarray | None
+    classes: np.ndarray | None
+    encoder: Any
+    columns: tuple[str, ...]
+    not_protected: tuple[str, ...] = ()
+
+
+def digits(*, n_public: int = 500, seed: int = 0) -> Task:
+    """Scikit-learn's 1,797 bundled digits: most rows play the private part, the rest the public one."""
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(seed).permutation(len(y))
+    public, private = order[:n_public], order[n_public:]
+    return Task(
+        name="scikit-learn's digits",
+        X_private=X[private],
+        y_private=y[private],
+        groups=None,
+        X_public=X[public],
+        y_public=y[public],
+        classes=np.arange(10),
+        encoder=None,
+        columns=tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8)),
+    )
+
+
+def tables(private: Path, public: Path | None, *, columns: Columns, holdout: float | None, seed: int) -> Task:
+    """Read a private table and a public one, or hold rows out of the private one.
+
+    Raises
+    ------
+    typer.BadParameter
+        Neither a public table nor a share to hold out was given, or both.
+    ValueError
+        The tables cannot be used: the message says what, where, and what to type.
+    """
+    if (public is None) == (holdout is None):
+        raise typer.BadParameter(_which_public(private, both=public is not None))
+    table = _table.read(private)
+    table.require(columns.label, option="--label")
+    for name, option in [(columns.person, "--person"), *((name, "--drop") for name in columns.drop)]:
+        if name is not None:
+            table.require(name, option=option)
+    aside = {columns.label, columns.person, *columns.drop}
+    features = tuple(name for name in table.names if name not in aside)
+    for name in columns.text:
+        table.require(name, option="--text")
+    if not features:
+        raise ValueError(
+            f"{private} has no columns besides --label, --person and --drop: nothing to learn from"
+        )
+    if public is None:
+        table, asked = table.split(_held_out(table, columns.person, share=holdout or 0.0, seed=seed))
+    else:
+        asked = _table.read(public)
+    labels = _labels(table, columns)
+    numeric = _numeric(asked, features, columns)
+    encoder = _encoder(features, numeric, fill=columns.fill)
+    X_public = encoder.fit_transform(_cells(asked, features, numeric, columns))
+    return Task(
+        name=str(private),
+        X_private=encoder.transform(_cells(table, features, numeric, columns)),
+        y_private=labels,
+        groups=_people(table, columns.person),
+        X_public=X_public,
+        y_public=_public_labels(asked, columns.label, like=labels),
+        classes=_as(columns.classes, labels.dtype) if columns.classes else None,
+        encoder=encoder,
+        columns=features,
+        not_protected=(HELD_OUT,) if public is None else (),
+    )
+
+
+def _which_public(private: Path, *, both: bool) -> str:
+    if both:
+        return "--public and --holdout exclude each other: public rows come from one place"
+    return (
+        "the teachers need public rows to answer questions about, and none were named. Type --public FILE "
+        "for unlabelled rows that may be known to anybody, or --holdout 0.2 to give up the privacy of "
+        f"a fifth of {private}"
+    )
+
+
+def _held_out(table: _table.Table, person: str | None, *, share: float, seed: int) -> np.ndarray:
+    """A mask of rows, whole people at a time."""
+    if not 0 < share < 1:
+        raise typer.BadParameter(f"--holdout must be > 0 and < 1, got {share!r}")
+    _, units = np.unique(np.arange(len(table)) if person is None else table.text(person), return_inverse=True)
+    n_units = int(units.max()) + 1
+    n_held = round(share * n_units)
+    if not 0 < n_held < n_units:
+        raise ValueError(f"--holdout {share:g} leaves one side empty: there are {n_units} units")
+    chosen = np.random.default_rng(seed).permutation(n_units)[:n_held]
+    return np.isin(units, chosen)
+
+
+def _labels(table: _table.Table, columns: Columns) -> np.ndarray:
+    """The private labels: whole numbers if all are, else text."""
+    texts = table.text(columns.label)
+    where = f"{table.path}: column {columns.label!r} (--label)"
+    if "" in texts:
+        raise ValueError(
+            f"{where} is empty in data row {table.numbering[texts.index('')]}: drop or fill such rows"
+        )
+    known = set(columns.classes) or set(texts)
+    if len(known) < 2:
+        raise ValueError(f"{where} holds one class only; there must be two or more: is it the right column?")
+    if len(known) > _MOST_CLASSES:
+        raise ValueError(f"{where} holds more than {_MOST_CLASSES:,} different values: it must hold classes")
+    strange = [row for row, text in zip(table.numbering, texts, strict=True) if text not in known]
+    if strange:
+        raise ValueError(
+            f"{where} is not one of --classes in data row {strange[0]}: correct it, or declare it"
+        )
+    return _as(texts, np.dtype(np.int64 if all(map(_is_whole, known)) else np.str_))
+
+
+def _public_labels(asked: _table.Table, label: str, *, like: np.ndarray) -> np.ndarray | None:
+    """True labels of the public rows, where all of them are there."""
+    if label not in asked.names:
+        return None
+    texts = asked.text(label)
+    if "" in texts:
+        return None
+    if like.dtype.kind == "i" and not all(map(_is_whole, texts)):
+        raise ValueError(f"{asked.path}: column {label!r} must hold whole numbers, as the private one does")
+    return _as(texts, like.dtype)
+
+
+def _people(table: _table.Table, person: str | None) -> np.ndarray | None:
+    if person is None:
+        return None
+    texts = table.text(person)
+    if "" in texts:
+        raise ValueError(
+            f"{table.path}: column {person!r} (--person) is empty in data row "
+            f"{table.numbering[texts.index('')]}: every row must name its person"
+        )
+    return np.array(texts)
+
+
+def _numeric(asked: _table.Table, features: Sequence[str], columns: Columns) -> list[bool]:
+    """Which features are numbers, as the public rows have it."""
+    for name in features:
+        if name not in asked.names:
+            raise ValueError(
+                f"{asked.path} (public) lacks the column {name!r} of the private table: "
+                f"add it, or type --drop {name}"
+            )
+        if all(text.lower() in _table.MISSING for text in asked.text(name)):
+            raise ValueError(f"{asked.path} (public): column {name!r} is empty: type --drop {name}")
+    numeric = [name not in columns.text and asked.is_numeric(name) for name in features]
+    for name, is_number in zip(features, numeric, strict=True):
+        if not is_number and len(set(asked.text(name))) > _MOST_KINDS:
+            raise ValueError(
+                f"{asked.path} (public): column {name!r} holds more than {_MOST_KINDS} different texts, "
+                f"so it looks like names rather than kinds: type --drop {name}"
+            )
+    return numeric
+
+
+def _cells(
+    table: _table.Table, features: Sequence[str], numeric: Sequence[bool], columns: Columns
+) -> np.ndarray:
+    """The features as numbers and text side by side, shape (n_rows, n_columns)."""
+    cells = np.empty((len(table), len(features)), dtype=object)
+    for place, (name, is_number) in enumerate(zip(features, numeric, strict=True)):
+        cells[:, place] = _numbers(table, name, fill=columns.fill) if is_number else table.text(name)
+    return cells
+
+
+def _numbers(table: _table.Table, name: str, *, fill: bool) -> np.ndarray:
+    where = f"{table.path}: column {name!r}"
+    numbers, bad = table.numbers(name)
+    if bad is not None:
+        raise ValueError(
+            f"{where} must hold numbers, as it does in the public rows, but data row {bad} holds text: "
+            f"correct it, or type --text {name} or --drop {name}"
+        )
+    if np.isinf(numbers).any():
+        raise ValueError(
+            f"{where} is infinite in data row {table.numbering[np.isinf(numbers).argmax()]}: correct it"
+        )
+    if np.isnan(numbers).any() and not fill:
+        raise ValueError(
+            f"{where} has no number in data row {table.numbering[np.isnan(numbers).argmax()]}: "
+            f"type --fill to put the public median there, or --drop {name}"
+        )
+    return numbers
+
+
+def _encoder(features: Sequence[str], numeric: Sequence[bool], *, fill: bool) -> Any:
+    """Numbers centred and scaled, kinds as one column each; it is fitted on public rows."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    scaled = make_pipeline(SimpleImputer(strategy="median"), StandardScaler()) if fill else StandardScaler()
+    kinds = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    places = np.arange(len(features))
+    chosen = np.array(numeric)
+    return ColumnTransformer(
+        [("numbers", scaled, places[chosen].tolist()), ("kinds", kinds, places[~chosen].tolist())]
+    )
+
+
+def _as(texts: Sequence[str], dtype: Any) -> np.ndarray:
+    return np.array([int(text) for text in texts] if dtype.kind == "i" else list(texts))
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()

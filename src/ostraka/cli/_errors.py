@@ -1,0 +1,84 @@
+"""Exceptions as one sentence and an exit code; never a traceback, which may quote private values."""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+__all__ = ["BUDGET", "DONE", "FAILED", "INTERRUPTED", "USAGE", "told", "usage"]
+
+DONE, FAILED, USAGE, BUDGET, INTERRUPTED = 0, 1, 2, 3, 130
+
+_RAISE = dis.opmap["RAISE_VARARGS"]
+_CLICK = typer.BadParameter.__mro__[
+    1
+]  # UsageError: Typer carries its own copy of click, which has no public name
+
+
+def told(error: BaseException) -> tuple[int, str]:
+    """The exit code for an exception and what to say about it."""
+    from ostraka.ledger import BudgetExceeded
+
+    code, words = FAILED, ""
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else FAILED
+    elif isinstance(error, KeyboardInterrupt | typer.Abort):
+        code = INTERRUPTED
+        words = "interrupted. What was paid for is kept: type the same command again to go on"
+    elif isinstance(error, _CLICK):
+        context = getattr(error, "ctx", None)
+        see = f" See '{context.command_path} --help'" if context else ""
+        code, words = USAGE, f"{error.format_message()}{see}"  # type: ignore[attr-defined]
+    elif isinstance(error, BudgetExceeded):
+        code, words = BUDGET, str(error)
+    elif isinstance(error, OSError) and error.strerror:
+        words = ": ".join(str(part) for part in (error.filename, error.strerror) if part is not None)
+    elif _raised_here(error.__traceback__):
+        words = str(error)
+    else:
+        words = _defect(error)
+    return code, words
+
+
+@contextlib.contextmanager
+def usage(option: str) -> Iterator[None]:
+    """Inside, a ValueError is about what was typed after ``option``."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: {error}") from error
+
+
+def _raised_here(trace: TracebackType | None) -> bool:
+    """Whether a ``raise`` of this package wrote the message: only then is it known to quote no data.
+
+    An exception of C code called from here (``float("…")``) ends in our frame too, but not at a ``raise``.
+    """
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    frame = trace.tb_frame
+    is_ours = str(frame.f_globals.get("__name__", "")).split(".")[0] == "ostraka"
+    return is_ours and frame.f_code.co_code[trace.tb_lasti] == _RAISE
+
+
+def _defect(error: BaseException) -> str:
+    """What happened and where, without the message."""
+    places = [
+        f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    return (
+        f"unexpected {type(error).__name__}, please report it with this line: {' > '.join(places[-6:])}. "
+        "Its message is not shown, because it may quote private values"
+    )

@@ -1,0 +1,157 @@
+"""Tables to arrays: all that is learned comes from public rows; bad cells are refused unseen."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+
+from ostraka.cli import _data
+
+CANARY = "canary-7391"
+PUBLIC = "age,job,zip,note\n10,cook,01,a\n20,nurse,02,b\n30,cook,01,a\n"
+PRIVATE = "who,age,job,zip,note,ill\nann,40,cook,01,a,yes\nbob,60,smith,03,b,no\nann,20,nurse,02,a,no\n"
+
+
+def tables(folder: Path, *, private=PRIVATE, public=PUBLIC, holdout=None, **columns) -> _data.Task:
+    (folder / "private.csv").write_text(private)
+    (folder / "public.csv").write_text(public or "")
+    chosen = {"label": "ill", "person": "who", "text": ("zip",), "drop": ("note",), **columns}
+    return _data.tables(
+        folder / "private.csv",
+        folder / "public.csv" if public else None,
+        columns=_data.Columns(**chosen),
+        holdout=holdout,
+        seed=0,
+    )
+
+
+def test_numbers_are_scaled_and_kinds_are_spread_by_public_rows_alone(tmp_path):
+    task = tables(tmp_path)
+    spread = np.std([10, 20, 30])
+    ages = (np.array([40, 60, 20]) - 20) / spread
+    cook, nurse = [1, 0, 0], [0, 0, 1]
+    first, second = [1, 0, 0], [0, 0, 1]  # and no column for 03, which no public row has
+    np.testing.assert_allclose(task.X_private[:, 0], ages)
+    np.testing.assert_array_equal(task.X_private[:, 1:3], np.column_stack([cook, nurse]))
+    np.testing.assert_array_equal(task.X_private[:, 3:], np.column_stack([first, second]))
+    assert task.columns == ("age", "job", "zip")
+    assert task.groups.tolist() == ["ann", "bob", "ann"]
+    assert task.y_private.tolist() == ["yes", "no", "no"]
+    assert task.y_public is None
+    assert task.classes is None
+
+
+def test_what_private_rows_hold_does_not_move_public_features(tmp_path):
+    before = tables(tmp_path).X_public
+    after = tables(tmp_path, private=PRIVATE.replace("40,cook", "4000,astronaut")).X_public
+    np.testing.assert_array_equal(before, after)
+
+
+def test_whole_number_labels_are_numbers_and_others_text(tmp_path):
+    assert (
+        tables(tmp_path, private=PRIVATE.replace("yes", "1").replace("no\n", "0\n")).y_private.dtype.kind
+        == "i"
+    )
+    assert tables(tmp_path).y_private.dtype.kind == "U"
+
+
+def test_declared_classes_are_taken_and_checked(tmp_path):
+    assert tables(tmp_path, classes=("no", "yes", "maybe")).classes.tolist() == ["no", "yes", "maybe"]
+    with pytest.raises(ValueError, match=r"is not one of --classes in data row 1") as caught:
+        tables(tmp_path, private=PRIVATE.replace("yes", CANARY), classes=("no", "yes"))
+    assert CANARY not in str(caught.value)
+
+
+def test_public_labels_measure_accuracy_where_all_are_known(tmp_path):
+    known = "age,job,zip,ill\n10,cook,01,yes\n20,nurse,02,no\n"
+    assert tables(tmp_path, public=known).y_public.tolist() == ["yes", "no"]
+    assert tables(tmp_path, public=known.replace("yes", "")).y_public is None
+
+
+def test_missing_numbers_are_filled_with_the_public_median_on_request(tmp_path):
+    holes = PRIVATE.replace("ann,40", "ann,")
+    with pytest.raises(ValueError, match=r"no number in data row 1: type --fill"):
+        tables(tmp_path, private=holes)
+    assert tables(tmp_path, private=holes, fill=True).X_private[0, 0] == 0.0
+
+
+def test_whole_people_are_held_out(tmp_path):
+    people = "".join(f"p{k // 4},{k},{'yes' if k % 3 else 'no'}\n" for k in range(40))
+    task = tables(
+        tmp_path, private="who,age,ill\n" + people, public=None, holdout=0.3, text=(), drop=(), person="who"
+    )
+    assert len(task.X_public) == 12
+    assert len(task.X_private) == 28
+    assert len(set(task.groups)) == 7
+    assert task.y_public is not None
+    assert task.not_protected == (_data.HELD_OUT,)
+
+
+def test_without_public_rows_the_message_says_what_to_type(tmp_path):
+    with pytest.raises(typer.BadParameter, match=r"--public FILE .* --holdout 0\.2"):
+        tables(tmp_path, public=None)
+    with pytest.raises(typer.BadParameter, match="exclude each other"):
+        tables(tmp_path, holdout=0.2)
+    for share in (0.0, 1.0, -1.0, float("nan")):
+        with pytest.raises(typer.BadParameter, match="--holdout must be"):
+            tables(tmp_path, public=None, holdout=share)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"label": "income"}, r"no column 'income' \(--label\); its columns are: who, age"),
+        ({"person": "patient"}, r"no column 'patient' \(--person\)"),
+        ({"drop": ("x",)}, r"no column 'x' \(--drop\)"),
+        ({"text": ("x",)}, r"no column 'x' \(--text\)"),
+        ({"drop": ("age", "job", "zip", "note")}, "nothing to learn from"),
+        (
+            {"private": PRIVATE.replace("40,", f"{CANARY},")},
+            r"'age' must hold numbers.* data row 1 .*--text age",
+        ),
+        ({"private": PRIVATE.replace("40,", "inf,")}, r"'age' is infinite in data row 1"),
+        ({"private": PRIVATE.replace("a,yes", "a,")}, r"'ill' \(--label\) is empty in data row 1"),
+        ({"private": PRIVATE.replace("yes", "no")}, "holds one class only"),
+        ({"private": PRIVATE.replace("bob", "")}, r"'who' \(--person\) is empty in data row 2"),
+        ({"public": PUBLIC.replace("zip", "ZIP")}, r"lacks the column 'zip' .*--drop zip"),
+        ({"public": "age,job,zip\n,cook,1\n,nurse,2\n"}, r"'age' is empty: type --drop age"),
+        ({"public": None, "holdout": 0.01}, "leaves one side empty"),
+        (
+            {
+                "public": "age,job,zip,ill\n1,cook,1,maybe\n",
+                "private": PRIVATE.replace("yes", "1").replace(",no\n", ",0\n"),
+            },
+            "must hold whole numbers",
+        ),
+    ],
+)
+def test_bad_tables_are_refused_in_one_sentence(tmp_path, changes, match):
+    with pytest.raises(ValueError, match=match) as caught:
+        tables(tmp_path, **changes)
+    for private in (CANARY, "bob", "smith"):
+        assert private not in str(caught.value)
+
+
+def test_names_are_not_kinds(tmp_path):
+    public = "age,job,zip\n" + "".join(f"1,job{k},1\n" for k in range(201))
+    with pytest.raises(ValueError, match=r"'job' holds more than 200 different texts.* --drop job"):
+        tables(tmp_path, public=public)
+
+
+def test_a_label_of_quantities_is_refused(tmp_path):
+    private = "age,ill\n" + "".join(f"1,{k}.5\n" for k in range(1001))
+    with pytest.raises(ValueError, match="must hold classes"):
+        tables(tmp_path, private=private, public="age\n1\n", person=None, text=(), drop=())
+
+
+def test_digits_are_split_once_and_for_all():
+    task = _data.digits()
+    assert task.X_public.shape == (500, 64)
+    assert task.X_private.shape == (1297, 64)
+    np.testing.assert_array_equal(task.X_public, _data.digits().X_public)
+    assert len(task.columns) == 64
+
+
+def test_a_task_does_not_print_its_arrays(tmp_path):
+    assert "bob" not in repr(tables(tmp_path))

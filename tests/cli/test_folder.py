@@ -1,0 +1,93 @@
+"""A run's folder: gone on with under the same plan, never overwritten, never half-written."""
+
+import json
+
+import pytest
+import typer
+
+from ostraka.cli import _folder
+from ostraka.result import Result
+
+PLAN = {"epsilon": 2.0, "label": "ill"}
+
+
+def test_a_new_folder_is_made_and_gone_on_with(tmp_path):
+    run = tmp_path / "deep" / "run"
+    assert _folder.open_run(run, PLAN) is False
+    assert _folder.open_run(run, PLAN) is True
+
+
+def test_an_empty_folder_may_be_used(tmp_path):
+    assert _folder.open_run(tmp_path, PLAN) is False
+
+
+def test_other_settings_are_refused_by_name(tmp_path):
+    _folder.open_run(tmp_path, PLAN)
+    with pytest.raises(
+        typer.BadParameter, match="with other epsilon, person: type the command that began it"
+    ):
+        _folder.open_run(tmp_path, {**PLAN, "epsilon": 3.0, "person": "who"})
+
+
+def test_a_finished_run_is_not_overwritten(tmp_path):
+    _folder.open_run(tmp_path, PLAN)
+    _folder.write(tmp_path / _folder.RESULT, Result(kind="learn").to_json())
+    with pytest.raises(typer.BadParameter, match="type --out with another folder"):
+        _folder.open_run(tmp_path, PLAN)
+
+
+def test_somebody_elses_folder_is_left_alone(tmp_path):
+    (tmp_path / "thesis.doc").write_text("x")
+    with pytest.raises(typer.BadParameter, match="not empty and not a run"):
+        _folder.open_run(tmp_path, PLAN)
+    with pytest.raises(typer.BadParameter, match="not empty and not a run"):
+        _folder.open_run(tmp_path / "thesis.doc", PLAN)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path):
+    target = tmp_path / "x"
+    _folder.write(target, "old")
+
+    def fail(path):
+        path.write_text("half")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        _folder.write(target, fail)
+    assert target.read_text() == "old"
+    _folder.write(target, b"new")
+    assert target.read_text() == "new"
+
+
+def test_fingerprints_tell_files_apart(tmp_path):
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "b").write_text("b")
+    assert _folder.fingerprint(tmp_path / "a") != _folder.fingerprint(tmp_path / "b")
+    assert _folder.fingerprint(None) is None
+
+
+def test_a_record_that_is_not_there_yet_is_said_to_be(tmp_path):
+    with pytest.raises(ValueError, match="type the folder of a finished run"):
+        _folder.load(tmp_path)
+    _folder.open_run(tmp_path, PLAN)
+    with pytest.raises(ValueError, match="type the command that began it"):
+        _folder.load(tmp_path)
+
+
+def test_reports_are_made_from_the_record_alone(tmp_path):
+    record = Result(
+        kind="learn",
+        upper={"epsilon": 1.0, "delta": 1e-5},
+        series={"epsilon": [0.5, 1.0]},
+        owner={"epsilon_these_votes": 0.7654, "consensus": [0.5, 0.9]},
+    )
+    page = _folder.write_reports(tmp_path, record)
+    assert page.name == "report.html"
+    assert "0.766" in page.read_text()
+    assert "<svg" in page.read_text()
+    public = _folder.write_reports(tmp_path, record, public=True)
+    assert public.name == "report-public.html"
+    assert "0.766" not in public.read_text()
+    assert "Consensus" not in public.read_text()
+    assert json.loads((tmp_path / _folder.LABEL).read_text())["epsilon"] == 1.0
