@@ -157,8 +157,8 @@ def test_the_label_holds_nothing_of_the_owner():
     label = privacy_label(example())
     assert label == privacy_label(example().public())
     assert set(label) >= {
-        *("unit", "neighbouring_relation", "epsilon", "delta", "accountant"),
-        *("noise_source", "horizon", "not_protected", "lower_bound", "simulation"),
+        *("unit", "relation", "epsilon", "delta", "accountant"),
+        *("noise", "horizon", "not_protected", "lower", "simulation"),
     }
     assert label["epsilon"] == 3.6499
     assert label["not_protected"] == ["the number of rows"]

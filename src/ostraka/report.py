@@ -152,7 +152,7 @@ def privacy_label(result: Result) -> dict[str, Any]:
     --------
     >>> label = privacy_label(Result(kind="learn", settings={"unit": "row", "relation": "replace-one"},
     ...                              upper={"epsilon": 2.0, "delta": 1e-5, "simulation": False}))
-    >>> label["unit"], label["epsilon"], label["lower_bound"]
+    >>> label["unit"], label["epsilon"], label["lower"]
     ('row', 2.0, None)
     """
     upper, settings = result.upper, result.settings
@@ -163,15 +163,15 @@ def privacy_label(result: Result) -> dict[str, Any]:
         "epsilon": epsilon,
         "delta": delta,
         "unit": settings.get("unit"),
-        "neighbouring_relation": settings.get("relation"),
+        "relation": settings.get("relation"),
         "n_units": settings.get("n_units"),
         "mechanism": settings.get("mechanism"),
         "screen": settings.get("screen"),
         "accountant": upper.get("accountant"),
-        "noise_source": upper.get("noise"),
+        "noise": upper.get("noise"),
         "horizon": upper.get("horizon"),
         "simulation": simulation,
-        "lower_bound": result.lower,
+        "lower": result.lower,
         "not_protected": upper.get("not_protected", []),
     }
 
