@@ -11,9 +11,12 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 myst_enable_extensions = ["amsmath", "dollarmath", "deflist"]
 myst_heading_anchors = 3
 napoleon_google_docstring = False
+napoleon_use_ivar = True
 napoleon_custom_sections = ["Guarantees"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+# scikit-learn adds these to every estimator, with links into its own manual
+autodoc_default_options = {"exclude-members": "set_fit_request, set_predict_request, set_score_request"}
 
 html_theme = "furo"
 html_title = "ostraka"
