@@ -1,6 +1,6 @@
 """Voters: shards of private data train teachers, who vote in secret."""
 
-from ostraka.voters.ballots import count_votes
+from ostraka.voters._ballots import count_votes
 from ostraka.voters.shards import Manifest, partition
 from ostraka.voters.teachers import TeacherEnsemble
 

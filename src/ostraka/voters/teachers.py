@@ -14,8 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka.private import Adjacency, Private
-from ostraka.voters.ballots import Shard, count_votes, rehearse, train, vote
-from ostraka.voters.engines import spread
+from ostraka.voters._ballots import Shard, count_votes, rehearse, train, vote
+from ostraka.voters._engines import spread
 from ostraka.voters.shards import Manifest, partition
 
 if TYPE_CHECKING:
@@ -246,8 +246,8 @@ class TeacherEnsemble(BaseEstimator):
     def _warn(self) -> None:
         if self.n_failed_:
             warnings.warn(
-                f"{self.n_failed_} of {self.n_teachers} teachers failed and vote a class fixed by their number "
-                "(how many depends on private data: do not publish it). To see why, train one yourself on a shard.",
+                f"{self.n_failed_} of {self.n_teachers} teachers failed and vote a class fixed by their number; "
+                "how many depends on private data, so do not publish it; to see why, train one on a shard",
                 stacklevel=3,
             )
 
