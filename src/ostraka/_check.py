@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["counts", "delta", "integer", "nonnegative", "positive", "require"]
+__all__ = ["counts", "delta", "finite", "integer", "nonnegative", "one_of", "positive", "require"]
 
 
 def positive(**named: float) -> None:
@@ -33,6 +33,20 @@ def integer(*, least: int = 0, **named: int) -> None:
     for name, value in named.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+
+
+def finite(**named: float) -> None:
+    """Raise unless every number is finite."""
+    for name, value in named.items():
+        if not (_is_number(value) and math.isfinite(value)):
+            raise ValueError(f"{name} must be finite, got {value!r}")
+
+
+def one_of(*, allowed: tuple[str, ...], **named: str) -> None:
+    """Raise unless every value is one of the allowed words."""
+    for name, value in named.items():
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
 
 
 def delta(value: float) -> None:

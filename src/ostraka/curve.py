@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ostraka import _check
 from ostraka._numeric import log1mexp, log_ndtr, up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["ORDERS", "Curve", "calibrate"]
 
@@ -103,7 +105,9 @@ class Curve:
         if not isinstance(other, Curve):
             return NotImplemented
         if (self.orders, self.unit) != (other.orders, other.unit):
-            raise ValueError(f"cannot compose a curve of unit {self.unit!r} with {other.unit!r}, or of other orders")
+            raise ValueError(
+                f"cannot compose a curve of unit {self.unit!r} with {other.unit!r}, or of other orders"
+            )
         return Curve(
             self.orders,
             tuple(up(a + b) for a, b in zip(self.rdp, other.rdp, strict=True)),
@@ -173,7 +177,7 @@ class Curve:
         return min(1.0, up(best + (1 + math.exp(min(epsilon, 700.0))) * self.slack))
 
     def best_order(self, delta: float) -> float:
-        """The order whose conversion gives the smallest epsilon: useful to see that the grid is wide enough."""
+        """The order whose conversion gives the smallest epsilon: shows whether the grid is wide enough."""
         _check.delta(delta)
         orders, rdp = self._finite()
         return float(orders[np.argmin(_rdp_epsilon(orders, rdp, delta))])
@@ -220,7 +224,7 @@ class Curve:
 
 def _rdp_epsilon(orders: np.ndarray, rdp: np.ndarray, delta: float) -> np.ndarray:
     """Canonne et al. 2020, Prop. 12, solved for epsilon, one value an order."""
-    return rdp + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+    return np.asarray(rdp + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1))
 
 
 def _gaussian_delta(epsilon: float, mu: float) -> float:
@@ -261,8 +265,10 @@ def _gaussian_epsilon(mu_squared: float, delta: float) -> float:
     return high
 
 
-def calibrate(cost: Callable[[float], Curve], *, epsilon: float, delta: float, low: float, high: float) -> float:
-    """Smallest noise in [low, high] whose ``cost`` stays within (epsilon, delta): the safe side of a bisection.
+def calibrate(
+    cost: Callable[[float], Curve], *, epsilon: float, delta: float, low: float, high: float
+) -> float:
+    """Smallest noise in [low, high] whose ``cost`` stays within (epsilon, delta), on the safe side.
 
     Parameters
     ----------
@@ -284,7 +290,9 @@ def calibrate(cost: Callable[[float], Curve], *, epsilon: float, delta: float, l
 
     Examples
     --------
-    >>> sigma = calibrate(lambda s: Curve.gaussian(sensitivity=1, sigma=s), epsilon=1, delta=1e-5, low=.1, high=100)
+    >>> def cost(sigma):
+    ...     return Curve.gaussian(sensitivity=1, sigma=sigma)
+    >>> sigma = calibrate(cost, epsilon=1, delta=1e-5, low=0.1, high=100)
     >>> round(sigma, 3)
     3.731
     """

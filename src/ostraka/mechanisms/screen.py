@@ -1,13 +1,17 @@
-"""Threshold: is the plurality large enough to be worth an answer?"""
+"""Threshold: whether the plurality is large enough to be worth an answer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from ostraka import _check
 from ostraka.curve import ORDERS, Curve
+from ostraka.mechanisms import _tight
+from ostraka.mechanisms.argmax import FLOAT_SLACK
 from ostraka.private import Adjacency, Private
 
 __all__ = ["Threshold"]
@@ -15,19 +19,77 @@ __all__ = ["Threshold"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """Noisy threshold on the largest count (draft)."""
+    """Noisy threshold on the largest count: True where a query may be answered.
+
+    Parameters
+    ----------
+    at : float, in votes
+        Where the threshold lies. Public.
+    sigma : float > 0, in votes
+        Standard deviation of the noise. Public.
+    noise : {"largest", "every"}
+        ``"largest"``: one noise on the largest count, max_k h_k + N >= at (Papernot et al. 2018).
+        ``"every"``: one noise on every count, max_k (h_k + N_k) >= at (Malek et al. 2021).
+
+    Raises
+    ------
+    ValueError
+        ``at`` not finite, ``sigma`` not finite and positive, or an unknown ``noise``.
+
+    Guarantees
+    ----------
+    One moved ballot costs at most ``curve()`` per query, whatever the votes.
+    Source: Papernot et al. 2018, arXiv:1802.08908, Algorithm 1; Malek et al. 2021,
+    arXiv:2106.03408, Algorithm 2; docs/proof.md (tight).
+
+    Examples
+    --------
+    >>> screen = Threshold(at=200, sigma=150.0)
+    >>> np.exp(screen.log_outcomes([[200, 50], [50, 50]])).round(3)  # passes, stops
+    array([[0.5  , 0.5  ],
+           [0.159, 0.841]])
+    """
 
     at: float
     sigma: float
-    noise: str = "one"
-    promise: Adjacency = Adjacency.one_ballot()
+    noise: Literal["largest", "every"] = "largest"
+    promise: ClassVar[Adjacency] = Adjacency.one_ballot()
 
-    def curve(self, bound: str = "tight") -> Curve:
-        return Curve.gaussian(sensitivity=1.0, sigma=self.sigma, unit="ballot", orders=ORDERS)
+    def __post_init__(self) -> None:
+        _check.positive(sigma=self.sigma)
+        _check.finite(at=self.at)
+        _check.one_of(noise=self.noise, allowed=("largest", "every"))
+
+    def curve(self, bound: Literal["tight", "classic"] = "tight") -> Curve:
+        """Cost of one query, for every possible votes.
+
+        ``"classic"``: order / (2 sigma²), or order / sigma² with noise on every count, the cost of
+        releasing what the threshold is applied to. ``"tight"`` pays for the yes or no only.
+        """
+        _check.one_of(bound=bound, allowed=("tight", "classic"))
+        every = self.noise == "every"
+        whole = Curve.gaussian(sensitivity=2**0.5 if every else 1.0, sigma=self.sigma, unit="ballot")
+        tight = bound == "tight"
+        rdp = _tight.gaussian_screen(1 / self.sigma, ORDERS, each=every) if tight else whole.rdp
+        return Curve(ORDERS, rdp, "ballot", mu_squared=whole.mu_squared, slack=FLOAT_SLACK)
 
     def uses(self, private: Private) -> int:
+        """One use a query."""
         return len(private)
 
+    def log_outcomes(self, counts: Any) -> np.ndarray:
+        """Exact log probability of passing and of stopping, shape (n_queries, 2), nats."""
+        gap = (self.at - _check.counts(counts)) / self.sigma
+        if self.noise == "largest":
+            gap = gap.min(axis=1)
+            return np.stack([log_ndtr(-gap), log_ndtr(gap)], axis=1)
+        stops = log_ndtr(gap).sum(axis=1)
+        with np.errstate(divide="ignore"):
+            return np.stack([np.log(-np.expm1(stops)), stops], axis=1)
+
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
-        largest = _check.counts(private.open()).max(axis=1)
-        return np.asarray(largest + rng.normal(scale=self.sigma, size=largest.shape) >= self.at)
+        """Which queries pass, bool of shape (n_queries,)."""
+        counts = _check.counts(private.open())
+        if self.noise == "largest":
+            return np.asarray(counts.max(axis=1) + rng.normal(scale=self.sigma, size=len(counts)) >= self.at)
+        return np.asarray((counts + rng.normal(scale=self.sigma, size=counts.shape)).max(axis=1) >= self.at)

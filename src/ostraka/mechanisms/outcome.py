@@ -1,0 +1,163 @@
+"""The outcome map: votes to the exact probability of every outcome. Privacy, attack and audit read it.
+
+With noise of density f and distribution function F on every count, class k wins with probability
+Q_k(h) = integral of f(x - h_k) prod_{i != k} F(x - h_i) dx. All classes share one set of nodes, and
+every integrand is kept as a normalised law of the winning level, so that whatever else is wanted
+(gradients, the effect of one moved vote) is an expectation under it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numba as nb
+import numpy as np
+
+from ostraka.mechanisms._grid import grid, sort_down
+from ostraka.mechanisms._noise import GAUSSIAN, LAPLACE, log_cdf, log_pdf, score
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["GAUSSIAN", "LAPLACE", "in_chunks", "levels", "log_outcomes", "log_outcomes_gradient", "tilt"]
+
+
+def log_outcomes(counts: np.ndarray, *, kind: int, scale: float) -> np.ndarray:
+    """Log probability that each class wins the noisy argmax.
+
+    Parameters
+    ----------
+    counts : float64 array, shape (n_queries, n_classes), in votes
+        Private where the votes are. Any finite numbers.
+    kind : int
+        ``GAUSSIAN`` (scale is its standard deviation) or ``LAPLACE`` (scale is its b).
+    scale : float > 0, in votes
+        Public.
+
+    Returns
+    -------
+    float64 array, shape (n_queries, n_classes)
+        Natural logs. Absolute error at most 1e-9 (measured below 1e-11), however small.
+
+    Examples
+    --------
+    >>> np.exp(log_outcomes(np.array([[3.0, 3.0]]), kind=GAUSSIAN, scale=1.0)).round(12)
+    array([[0.5, 0.5]])
+    """
+    out = np.empty(counts.shape)
+    in_chunks(lambda rows: _log_outcomes(counts[rows], kind, scale, out[rows]), len(counts))
+    return out
+
+
+def log_outcomes_gradient(counts: np.ndarray, *, kind: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Log probabilities, shape (n_queries, n_classes), and d log Q_k / d count_i, one more axis (i last).
+
+    Examples
+    --------
+    >>> _, slope = log_outcomes_gradient(np.array([[2.0, 0.0]]), kind=GAUSSIAN, scale=1.0)
+    >>> bool(abs(slope.sum(axis=2)).max() < 1e-12)  # adding a vote to every class changes nothing
+    True
+    """
+    out = np.empty(counts.shape)
+    slope = np.empty((*counts.shape, counts.shape[1]))
+    in_chunks(lambda rows: _gradient(counts[rows], kind, scale, out[rows], slope[rows]), len(counts))
+    return out, slope
+
+
+def in_chunks(work: Callable[[slice], Any], n: int) -> None:
+    """Run ``work`` on slices of ``range(n)`` in as many threads as there are cores; kernels drop the GIL."""
+    workers = min(os.cpu_count() or 1, max(1, n // 64))
+    if workers == 1:
+        work(slice(0, n))
+        return
+    edges = np.linspace(0, n, 4 * workers + 1).astype(int)
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(work, [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]))
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def levels(counts, scale, merge):
+    """Counts, highest first, as distances below the top; how many of each; each class's place.
+
+    ``merge``: classes with equal counts share a level.
+    """
+    n = counts.size
+    down = np.empty(n)
+    for k in range(n):
+        down[k] = counts[k]
+    origin = sort_down(down)
+    y, w, place = np.empty(n), np.empty(n), np.empty(n, np.int64)
+    u = -1
+    for j in range(n):
+        if j == 0 or down[j] != down[j - 1] or not merge:
+            u += 1
+            y[u] = (down[0] - down[j]) / scale
+            w[u] = 0.0
+        w[u] += 1.0
+        place[origin[j]] = u
+    return y[: u + 1], w[: u + 1], place
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def tilt(kind, y, w, nodes, log_weights):
+    """Log probability that one class of each level wins, and its law over the nodes (rows sum to 1)."""
+    n_levels, n = y.size, nodes.size
+    logs = np.empty((n_levels, n))
+    total = np.zeros(n)
+    for m in range(n_levels):
+        for j in range(n):
+            logs[m, j] = log_cdf(kind, nodes[j] + y[m])
+            total[j] += w[m] * logs[m, j]
+    log_q = np.empty(n_levels)
+    for m in range(n_levels):
+        peak = -math.inf
+        for j in range(n):
+            logs[m, j] = total[j] - logs[m, j] + log_pdf(kind, nodes[j] + y[m]) + log_weights[j]
+            peak = max(peak, logs[m, j])
+        mass = 0.0
+        for j in range(n):
+            g = logs[m, j] - peak
+            logs[m, j] = math.exp(g) if g > -60.0 else 0.0
+            mass += logs[m, j]
+        for j in range(n):
+            logs[m, j] /= mass
+        log_q[m] = peak + math.log(mass)
+    return log_q, logs
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def _log_outcomes(counts, kind, scale, out):
+    for q in range(counts.shape[0]):
+        y, w, place = levels(counts[q], scale, True)
+        nodes, log_weights = grid(kind, y, w, 0.0)
+        log_q, _ = tilt(kind, y, w, nodes, log_weights)
+        for k in range(place.size):
+            out[q, k] = min(0.0, log_q[place[k]])
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def _gradient(counts, kind, scale, out, slope):
+    for q in range(counts.shape[0]):
+        y, w, place = levels(counts[q], scale, True)
+        nodes, log_weights = grid(kind, y, w, 0.0)
+        log_q, law = tilt(kind, y, w, nodes, log_weights)
+        r = np.empty((y.size, nodes.size))
+        for m in range(y.size):
+            for j in range(nodes.size):
+                r[m, j] = score(kind, nodes[j] + y[m])
+        pull = np.zeros((y.size, y.size))  # expected score of each level, where a class of each level wins
+        for k in range(y.size):
+            for i in range(y.size):
+                for j in range(nodes.size):
+                    pull[k, i] += law[k, j] * r[i, j]
+        for k in range(place.size):
+            out[q, k] = min(0.0, log_q[place[k]])
+            others = 0.0
+            for i in range(place.size):
+                if i != k:
+                    slope[q, k, i] = -pull[place[k], place[i]] / scale
+                    others += slope[q, k, i]
+            slope[q, k, k] = -others
