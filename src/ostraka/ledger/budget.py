@@ -1,0 +1,82 @@
+"""What may be spent, and what a ledger raises.
+
+::
+
+    OstrakaError          what a caller can act on
+    ├── BudgetExceeded    the charge does not fit: ``asked``, ``left``; nothing was recorded
+    └── LedgerError       the file is damaged, foreign, out of reach or bound to something else: ``seq``
+
+A refusal is no kind of LedgerError: who catches damage must not swallow a spent budget.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ostraka import _check
+
+__all__ = ["Budget", "BudgetExceeded", "LedgerError", "OstrakaError"]
+
+
+class OstrakaError(Exception):
+    """Whatever a caller can act on; every other exception is a wrong argument or a defect."""
+
+
+class BudgetExceeded(OstrakaError):  # noqa: N818  (a refusal, not an error)
+    """The charge does not fit into the budget. Nothing was recorded, nothing may be answered.
+
+    Attributes
+    ----------
+    asked, left : float, nats
+        Epsilon the charge would have added, and the epsilon that is left, at the budget's delta.
+    """
+
+    def __init__(self, message: str, *, asked: float = math.inf, left: float = 0.0) -> None:
+        super().__init__(message)
+        self.asked = asked
+        self.left = left
+
+
+class LedgerError(OstrakaError):
+    """The ledger cannot be used, or not for this. Nothing may be answered.
+
+    Attributes
+    ----------
+    seq : int or None
+        The first bad entry, where the entries do not hold together.
+    """
+
+    def __init__(self, message: str, *, seq: int | None = None) -> None:
+        super().__init__(message)
+        self.seq = seq
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """All that may ever be spent: (epsilon, delta)-differential privacy.
+
+    Attributes
+    ----------
+    epsilon : float > 0, nats
+    delta : float in (0, 1)
+
+    Raises
+    ------
+    ValueError
+        Either is out of range or not a number.
+
+    Examples
+    --------
+    >>> Budget(epsilon=2.0, delta=1e-5)
+    Budget(epsilon=2.0, delta=1e-05)
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _check.positive(epsilon=self.epsilon)
+        _check.delta(self.delta)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))

@@ -1,0 +1,249 @@
+"""The SQLite file: its tables, how one is made, and what is checked before one is used.
+
+Rows are only ever added: triggers forbid the rest. Every commit waits for stable storage
+(write-ahead log, ``synchronous=FULL``).
+
+SQLite before 3.51.3 can lose a commit when a checkpoint that lets writers through meets another
+connection that restarts the log (sqlite.org/wal.html, "The WAL-Reset Bug"). So connections do not
+checkpoint by themselves; :func:`checkpoint` does, in a mode that keeps other writers out meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import tempfile
+from contextlib import closing, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ostraka.ledger.budget import Budget, LedgerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["DAMAGED", "checkpoint", "explained", "inspect", "open_file"]
+
+APPLICATION, VERSION = 0x6F737472, 1  # "ostr" in SQLite's header; and the version of the tables below
+PATIENCE = 60.0  # seconds to wait for the transactions of others, each of about a millisecond
+TABLES = """
+CREATE TABLE budget (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    epsilon REAL NOT NULL,
+    delta REAL NOT NULL
+) STRICT;
+CREATE TABLE price (
+    id INTEGER PRIMARY KEY,
+    mechanism TEXT NOT NULL,
+    unit TEXT NOT NULL,
+    orders BLOB NOT NULL,
+    cost BLOB NOT NULL
+) STRICT;
+CREATE INDEX price_mechanism ON price (mechanism);
+CREATE TABLE entry (
+    seq INTEGER PRIMARY KEY,
+    key TEXT UNIQUE,
+    price INTEGER NOT NULL REFERENCES price,
+    uses INTEGER NOT NULL,
+    protects TEXT NOT NULL,
+    simulation INTEGER NOT NULL,
+    total BLOB NOT NULL,
+    epsilon REAL NOT NULL,
+    digest BLOB NOT NULL
+) STRICT;
+CREATE TABLE answer (
+    entry INTEGER PRIMARY KEY REFERENCES entry,
+    array BLOB NOT NULL,
+    digest BLOB NOT NULL
+) STRICT;
+"""
+DAMAGED = (
+    "is damaged, so what was charged is not known: keep the file, count its whole budget as spent, "
+    "and answer no more from this data"
+)
+_TABLE_NAMES = ("answer", "budget", "entry", "price")
+_NEVER_REPLACED = {  # INSERT OR REPLACE would delete without a delete trigger
+    "answer": "EXISTS (SELECT 1 FROM answer WHERE entry = NEW.entry)",
+    "budget": "EXISTS (SELECT 1 FROM budget)",
+    "entry": "NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM entry)"
+    " OR EXISTS (SELECT 1 FROM entry WHERE key = NEW.key)",
+    "price": "NEW.id IS NOT (SELECT coalesce(max(id), 0) + 1 FROM price)",
+}
+_ADVICE = {
+    sqlite3.SQLITE_NOTADB: "is not a ledger: give the path of a ledger, or of a file that does not exist yet",
+    sqlite3.SQLITE_CORRUPT: DAMAGED,
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: it must be a file, in a directory you may write: chmod u+w",
+    sqlite3.SQLITE_READONLY: "cannot be written, and nothing was: chmod u+w the file and its directory",
+    sqlite3.SQLITE_BUSY: f"was held by another process for {PATIENCE:g} s: try again when that is done",
+    sqlite3.SQLITE_FULL: "cannot grow, the disk is full, and nothing was charged: free some space, try again",
+}
+
+
+@contextmanager
+def explained(path: str) -> Iterator[None]:
+    """Turn whatever SQLite or the system raises into one sentence with the path and what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        advice = _ADVICE.get(code, "could not be used, and nothing was answered")
+        raise LedgerError(f"{path} {advice} (SQLite: {error})") from error
+    except UnicodeDecodeError as error:  # from the text of a damaged table
+        raise LedgerError(f"{path} {DAMAGED} ({error})") from error
+    except FileNotFoundError as error:
+        raise LedgerError(f"{path} has no directory: mkdir -p {Path(path).parent}") from error
+    except OSError as error:
+        raise LedgerError(
+            f"{path} cannot be used ({error.strerror}): choose a directory you may write"
+        ) from error
+
+
+def open_file(path: str, budget: Budget | None) -> sqlite3.Connection:
+    """A connection to the ledger at ``path``, which is made if it is missing and a budget is given."""
+    if path != ":memory:" and os.path.lexists(path):
+        return _connect(Path(path))
+    if budget is None:
+        raise LedgerError(f"no ledger at {path}: to begin one, add budget=Budget(epsilon=…, delta=…)")
+    if path == ":memory:":
+        return _memory(budget)
+    _create(Path(path), budget)
+    return _connect(Path(path))
+
+
+def _memory(budget: Budget) -> sqlite3.Connection:
+    db = _plain(":memory:")
+    _fill(db, budget)
+    return db
+
+
+def _create(path: Path, budget: Budget) -> None:
+    """Make a new file, whole or not at all: what lies at ``path`` is never a ledger half made."""
+    for left_over in (f"{path}-wal", f"{path}-journal"):
+        if os.path.lexists(left_over):
+            raise LedgerError(f"{path} is gone, but {left_over} is there: put the ledger back beside it")
+    handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    try:
+        with closing(_plain(draft)) as db:
+            db.execute("PRAGMA synchronous = FULL")
+            _fill(db, budget)
+            db.execute("PRAGMA journal_mode = WAL")
+        with contextlib.suppress(FileExistsError):  # another process was first: then its file counts
+            os.link(draft, path)
+        _sync_directory(path.parent)
+    finally:
+        Path(draft).unlink()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open an existing ledger for durable writing, after making sure that it is one."""
+    if not path.is_file():
+        raise LedgerError(
+            f"{path} is not a file: give the path of a ledger, or of a file that does not exist yet"
+        )
+    if path.stat().st_size == 0:
+        raise LedgerError(
+            f"{path} is empty, as no ledger ever is: if it once was one, it {DAMAGED}; else rm it"
+        )
+    db = _plain(path.absolute().as_uri() + "?mode=rw", uri=True)
+    try:
+        _identify(db, path)
+        _make_durable(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def inspect(db: sqlite3.Connection, path: str, expected: Budget | None) -> Budget:
+    """Check tables, pages and budget; return the budget."""
+    if _schema(db) != _expected_schema():
+        raise LedgerError(f"{path} {DAMAGED} (its tables or triggers were changed)")
+    if (found := _one(db, "PRAGMA integrity_check(1)")) != "ok":
+        raise LedgerError(f"{path} {DAMAGED} (SQLite: {found})")
+    row = db.execute("SELECT epsilon, delta FROM budget").fetchone()
+    try:
+        budget = Budget(epsilon=row[0], delta=row[1])
+    except (TypeError, ValueError) as error:
+        raise LedgerError(f"{path} {DAMAGED} (it has no budget)") from error
+    if expected not in (None, budget):
+        raise LedgerError(f"{path} has {budget}, not {expected}: leave budget= out to use its own")
+    return budget
+
+
+def checkpoint(db: sqlite3.Connection) -> None:
+    """Move the log into the file and empty it, with every other writer kept out."""
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _plain(name: str, *, uri: bool = False) -> sqlite3.Connection:
+    if sqlite3.sqlite_version_info < (3, 37):
+        raise LedgerError(f"SQLite {sqlite3.sqlite_version} is too old, 3.37 is needed: use a newer Python")
+    return sqlite3.connect(name, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=uri)
+
+
+def _fill(db: sqlite3.Connection, budget: Budget) -> None:
+    marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+    db.executescript(f"BEGIN; {marks} {TABLES}")
+    for table in _TABLE_NAMES:
+        refuse = f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+        for verb in ("UPDATE", "DELETE"):
+            db.execute(f"CREATE TRIGGER {table}_{verb.lower()} BEFORE {verb} ON {table} {refuse}")
+        db.execute(
+            f"CREATE TRIGGER {table}_append BEFORE INSERT ON {table} WHEN {_NEVER_REPLACED[table]} {refuse}"
+        )
+    db.execute("INSERT INTO budget VALUES (1, ?, ?)", (budget.epsilon, budget.delta))
+    db.execute("COMMIT")
+
+
+def _identify(db: sqlite3.Connection, path: Path) -> None:
+    """Make sure that the file is ours, before anything is written to it."""
+    application, version = _one(db, "PRAGMA application_id"), _one(db, "PRAGMA user_version")
+    if application != APPLICATION:
+        raise LedgerError(f"{path} belongs to another program: give the path of a ledger, or of a new file")
+    if version != VERSION:
+        raise LedgerError(
+            f"{path} has format {version}, this ostraka knows {VERSION}: pip install -U ostraka"
+        )
+
+
+def _make_durable(db: sqlite3.Connection, path: Path) -> None:
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA fullfsync = ON")  # macOS: through the drive's own cache
+    db.execute("PRAGMA mmap_size = 0")
+    db.execute("PRAGMA wal_autocheckpoint = 0")
+    db.execute("BEGIN IMMEDIATE")
+    db.execute(
+        f"PRAGMA user_version = {VERSION}"
+    )  # where writing is forbidden, fail now, not at the first charge
+    db.execute("ROLLBACK")
+    mode, synchronous = _one(db, "PRAGMA journal_mode = WAL"), _one(db, "PRAGMA synchronous")
+    if (mode, synchronous) != ("wal", 2):
+        raise LedgerError(f"{path} lies where SQLite cannot write durably (mode {mode}): use a local disk")
+
+
+def _schema(db: sqlite3.Connection) -> list[tuple[str, str]]:
+    return db.execute(
+        "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
+    ).fetchall()
+
+
+@cache
+def _expected_schema() -> list[tuple[str, str]]:
+    with closing(_memory(Budget(epsilon=1.0, delta=0.5))) as db:
+        return _schema(db)
+
+
+def _one(db: sqlite3.Connection, query: str) -> object:
+    return db.execute(query).fetchone()[0]
+
+
+def _sync_directory(folder: Path) -> None:
+    if hasattr(os, "O_DIRECTORY"):  # pragma: no branch  (Windows opens no directories)
+        handle = os.open(folder, os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,316 @@
+import math
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import ostraka
+from ostraka import Adjacency, Curve, Private
+from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
+
+ASK = {"protects": "row", "simulation": False}
+
+
+@pytest.fixture
+def ledger(budget):
+    with Ledger(":memory:", budget=budget) as ledger:
+        yield ledger
+
+
+class TestCharge:
+    def test_what_is_spent_is_the_sum_of_all_uses(self, ledger, gaussian, budget):
+        ledger.charge(gaussian(8.0), uses=3, **ASK)
+        ledger.charge(gaussian(40.0), uses=50, **ASK)
+        ledger.charge(gaussian(8.0), uses=1, **ASK)
+        spent = ledger.spent()
+        once, fifty = gaussian(8.0).curve(), gaussian(40.0).curve()
+        for got, a, b in zip(spent.rdp[:-1], once.rdp, fifty.rdp, strict=False):
+            exact = 4 * Fraction(a) + 50 * Fraction(b)
+            assert exact <= Fraction(got) <= exact + 55 * Fraction(1, 2**50)
+        assert spent.mu_squared == pytest.approx(4 / 64 + 50 / 1600, rel=1e-12)
+        assert ledger.epsilon() == spent.epsilon(budget.delta)
+        assert ledger.epsilon() == pytest.approx((4 * once + 50 * fifty).epsilon(budget.delta), rel=1e-9)
+        assert ledger.epsilon(1e-3) == spent.epsilon(1e-3) < ledger.epsilon()
+        assert ledger.left() == budget.epsilon - ledger.epsilon()
+
+    def test_composed_gaussians_cost_what_dp_accounting_says(self, ledger, gaussian, budget):
+        from dp_accounting.dp_event import GaussianDpEvent, SelfComposedDpEvent
+        from dp_accounting.rdp import RdpAccountant
+
+        ledger.charge(gaussian(40.0), uses=300, **ASK)
+        theirs = RdpAccountant(orders=list(ledger.spent().orders[:-1]))
+        theirs.compose(SelfComposedDpEvent(GaussianDpEvent(40.0), 300))
+        rdp_only = Curve(ledger.spent().orders, ledger.spent().rdp)
+        assert rdp_only.epsilon(budget.delta) == pytest.approx(theirs.get_epsilon(budget.delta), rel=1e-9)
+        assert ledger.epsilon() <= rdp_only.epsilon(budget.delta)
+
+    def test_exactly_the_affordable_number_is_accepted(self, ledger, gaussian, affordable):
+        n = affordable(gaussian(10.0).curve())
+        assert n > 10
+        for _ in range(n):
+            assert ledger.affords(gaussian(10.0), uses=1)
+            ledger.charge(gaussian(10.0), uses=1, **ASK)
+        assert not ledger.affords(gaussian(10.0), uses=1)
+        for _ in range(3):
+            with pytest.raises(BudgetExceeded):
+                ledger.charge(gaussian(10.0), uses=1, **ASK)
+        assert [entry.seq for entry in ledger.entries()] == list(range(1, n + 1))
+
+    def test_a_budget_can_be_spent_to_the_last_bit_and_not_further(self, ledger, gaussian):
+        ledger.charge(gaussian(10.0), uses=5, **ASK)
+        total = ledger.epsilon()
+        with Ledger(":memory:", budget=Budget(epsilon=total, delta=1e-5)) as enough:
+            enough.charge(gaussian(10.0), uses=5, **ASK)
+            assert enough.left() == 0.0
+        less = Budget(epsilon=math.nextafter(total, 0), delta=1e-5)
+        with Ledger(":memory:", budget=less) as too_little, pytest.raises(BudgetExceeded):
+            too_little.charge(gaussian(10.0), uses=5, **ASK)
+
+    def test_a_refusal_records_nothing_and_says_what_was_asked_and_left(self, ledger, gaussian):
+        ledger.charge(gaussian(10.0), uses=5, **ASK)
+        before = ledger.head, ledger.entries(), ledger.epsilon()
+        with pytest.raises(
+            BudgetExceeded, match=r"left at .* 100 uses of Gaussian\(sigma=10.0\) would add"
+        ) as refusal:
+            ledger.charge(gaussian(10.0), uses=100, key="k", **ASK)
+        assert (ledger.head, ledger.entries(), ledger.epsilon()) == before
+        whole = (105 * gaussian(10.0).curve()).epsilon(1e-5)
+        assert refusal.value.left == ledger.left()
+        assert refusal.value.asked == pytest.approx(whole - ledger.epsilon(), rel=1e-9)
+        assert ledger.charge(gaussian(10.0), uses=1, key="k", **ASK) == 2
+
+    def test_the_first_charge_of_all_can_be_refused(self, ledger, gaussian, budget):
+        with pytest.raises(BudgetExceeded) as refusal:
+            ledger.charge(gaussian(0.5), uses=1, **ASK)
+        assert refusal.value.left == budget.epsilon
+        assert ledger.protects is None
+
+    def test_a_cost_beyond_all_bounds_is_refused(self, ledger, priced):
+        for price in (Curve((2.0,), (math.inf,)), Curve((2.0,), (0.0,), slack=math.inf)):
+            with pytest.raises(BudgetExceeded) as refusal:
+                ledger.charge(priced(price), uses=1, **ASK)
+            assert refusal.value.asked == math.inf
+
+    def test_nan_does_not_fit(self, ledger, gaussian, monkeypatch):
+        monkeypatch.setattr(Curve, "epsilon", lambda *_: math.nan)
+        assert not ledger.affords(gaussian(40.0), uses=1)
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(gaussian(40.0), uses=1, **ASK)
+        assert ledger.entries() == ()
+
+    def test_no_use_costs_nothing(self, ledger, gaussian):
+        assert ledger.charge(gaussian(0.001), uses=0, **ASK) == 1
+        assert ledger.epsilon() == 0.0
+        assert ledger.entries()[0].uses == 0
+
+    def test_only_publishable_costs_are_charged(self, ledger, priced):
+        private = priced(Curve((2.0,), (0.1,), publishable=False))
+        for uses in (0, 1):
+            with pytest.raises(ValueError, match="only publishable curves are charged"):
+                ledger.charge(private, uses=uses, **ASK)
+            with pytest.raises(ValueError, match="only publishable curves are charged"):
+                ledger.affords(private, uses=uses)
+
+    @pytest.mark.parametrize("uses", [-1, 1.0, "1", True, None, 2**62, math.nan])
+    def test_uses_that_are_no_number_of_uses_are_refused(self, ledger, gaussian, uses):
+        with pytest.raises(ValueError, match="uses must be"):
+            ledger.charge(gaussian(40.0), uses=uses, **ASK)
+
+    @pytest.mark.parametrize("text", ["", "\0", "two\nlines", "\ud800", 7])
+    def test_names_that_are_no_plain_text_are_refused(self, ledger, gaussian, text):
+        with pytest.raises(ValueError, match="key must be printable text"):
+            ledger.charge(gaussian(40.0), uses=1, key=text, **ASK)
+        with pytest.raises(ValueError, match="protects must be printable text"):
+            ledger.charge(gaussian(40.0), uses=1, protects=text, simulation=False)
+
+    def test_numbers_of_numpy_are_numbers(self, ledger, gaussian):
+        ledger.charge(gaussian(40.0), uses=np.int64(2), protects="row", simulation=np.True_)
+        assert (ledger.entries()[0].uses, ledger.entries()[0].simulation) == (2, True)
+
+
+class TestTheFirstChargeBinds:
+    @pytest.fixture(autouse=True)
+    def charged(self, ledger, gaussian):
+        assert ledger.protects is None
+        ledger.charge(gaussian(40.0), uses=1, protects="person", simulation=False)
+        assert ledger.protects == "person"
+
+    def test_whom_it_protects(self, ledger, gaussian):
+        with pytest.raises(LedgerError, match="protect a person; this is a ballot curve that protects a row"):
+            ledger.charge(gaussian(40.0), uses=1, **ASK)
+
+    def test_the_unit_and_the_orders_of_its_curves(self, ledger, priced):
+        for price in (Curve.gaussian(sensitivity=1, sigma=9, unit="label"), Curve((2.0,), (0.1,))):
+            with pytest.raises(LedgerError, match="use a separate ledger"):
+                ledger.charge(priced(price), uses=1, protects="person", simulation=False)
+            with pytest.raises(LedgerError, match="use a separate ledger"):
+                ledger.affords(priced(price), uses=1)
+        assert len(ledger.entries()) == 1
+
+
+class TestAKey:
+    @pytest.fixture(autouse=True)
+    def charged(self, ledger, gaussian):
+        assert ledger.charge(gaussian(40.0), uses=2, key="k", **ASK) == 1
+
+    def test_is_charged_once(self, ledger, gaussian):
+        spent = ledger.epsilon()
+        assert ledger.charge(gaussian(40.0), uses=2, key="k", **ASK) == 1
+        assert ledger.epsilon() == spent
+
+    def test_is_found_again_when_nothing_is_left(self, ledger, gaussian):
+        while ledger.affords(gaussian(5.0), uses=1):
+            ledger.charge(gaussian(5.0), uses=1, **ASK)
+        assert ledger.charge(gaussian(40.0), uses=2, key="k", **ASK) == 1
+
+    @pytest.mark.parametrize(
+        ("sigma", "change"),
+        [(41.0, {}), (40.0, {"uses": 3}), (40.0, {"protects": "person"}), (40.0, {"simulation": True})],
+    )
+    def test_stands_for_one_question_only(self, ledger, gaussian, sigma, change):
+        with pytest.raises(LedgerError, match="key 'k' was charged for another question"):
+            ledger.charge(gaussian(sigma), **({"uses": 2, "key": "k", **ASK} | change))
+        assert len(ledger.entries()) == 1
+
+
+class TestAnswers:
+    def test_the_first_answer_recorded_is_the_answer(self, path, budget, gaussian, answers):
+        with Ledger(path, budget=budget) as one, Ledger(path) as two:
+            entry = one.charge(gaussian(40.0), uses=1, key="k", **ASK)
+            assert two.answer(entry) is None
+            np.testing.assert_array_equal(two.record(entry, answers), answers)
+            np.testing.assert_array_equal(one.record(entry, answers + 1), answers)
+        with Ledger(path) as again:
+            np.testing.assert_array_equal(again.answer(entry), answers)
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            np.array([[1.5, math.nan]]),
+            np.array(3),
+            np.zeros((0, 4), dtype=np.int8),
+            np.array([True]),
+            np.array(["a"]),
+        ],
+    )
+    def test_any_plain_array_comes_back_as_it_was(self, ledger, gaussian, answer):
+        entry = ledger.charge(gaussian(40.0), uses=1, key="k", **ASK)
+        for got in (ledger.record(entry, answer), ledger.answer(entry)):
+            np.testing.assert_array_equal(got, answer)
+            assert got.dtype == answer.dtype
+
+    def test_objects_are_not_stored(self, ledger, gaussian):
+        entry = ledger.charge(gaussian(40.0), uses=1, key="k", **ASK)
+        with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+            ledger.record(entry, np.array([{}]))
+        assert ledger.answer(entry) is None
+
+    def test_an_entry_without_key_needs_no_stored_answer(self, ledger, gaussian, answers):
+        entry = ledger.charge(gaussian(40.0), uses=1, **ASK)
+        assert ledger.record(entry, answers) is answers
+        assert ledger.answer(entry) is None
+
+    def test_an_answer_without_a_charge_is_refused(self, ledger, answers):
+        with pytest.raises(LedgerError, match="has no entry 1: charge first"):
+            ledger.record(1, answers)
+
+
+class TestAtTheDoor:
+    votes = Private([[90.0, 10.0]] * 4, Adjacency.one_ballot())
+
+    def test_the_charge_is_durable_before_any_noise_is_drawn(self, path, budget, gaussian):
+        seen = []
+
+        class Spy(gaussian):
+            def release(self, private, *, rng):
+                with Ledger(path) as other:
+                    seen.append([entry.uses for entry in other.entries()])
+                return super().release(private, rng=rng)
+
+        with Ledger(path, budget=budget) as ledger:
+            ostraka.release(Spy(40.0), self.votes, ledger=ledger)
+        assert seen == [[4]]
+
+    def test_nothing_is_refunded_when_answering_fails(self, ledger, gaussian):
+        class Broken(gaussian):
+            def release(self, private, *, rng):
+                raise RuntimeError("after the noise was drawn")
+
+        with pytest.raises(RuntimeError):
+            ostraka.release(Broken(40.0), self.votes, ledger=ledger)
+        assert ledger.epsilon() == pytest.approx((4 * gaussian(40.0).curve()).epsilon(1e-5), rel=1e-9)
+
+    def test_nothing_is_answered_after_a_refusal(self, ledger, gaussian):
+        class Silent(gaussian):
+            def release(self, private, *, rng):
+                pytest.fail("answered without a charge")
+
+        with pytest.raises(BudgetExceeded):
+            ostraka.release(Silent(0.1), self.votes, ledger=ledger)
+
+    def test_a_release_cut_off_between_charge_and_answer_is_finished_under_its_charge(self, ledger, gaussian):
+        ledger.charge(gaussian(40.0), uses=4, key="k", **ASK)
+        spent = ledger.epsilon()
+        first = ostraka.release(gaussian(40.0), self.votes, ledger=ledger, key="k")
+        np.testing.assert_array_equal(
+            ostraka.release(gaussian(40.0), self.votes, ledger=ledger, key="k"), first
+        )
+        assert ledger.epsilon() == spent
+
+    def test_repeatable_noise_marks_the_ledger_for_good(self, path, budget, gaussian):
+        with Ledger(path, budget=budget) as ledger:
+            ostraka.release(gaussian(40.0), self.votes, ledger=ledger)
+            assert not ledger.simulation
+            ostraka.release(gaussian(40.0), self.votes, ledger=ledger, rng=np.random.default_rng(0))
+            ostraka.release(gaussian(40.0), self.votes, ledger=ledger)
+            assert ledger.simulation
+        with Ledger(path) as ledger:
+            assert ledger.simulation
+            assert [entry.simulation for entry in ledger.entries()] == [False, True, False]
+
+
+class TestTheRecord:
+    def test_shows_every_charge_as_it_was_made(self, ledger, gaussian, budget):
+        assert ledger.entries() == ()
+        assert ledger.spent() == Curve.zero()
+        ledger.charge(gaussian(40.0), uses=2, key="a", **ASK)
+        ledger.charge(gaussian(20.0), uses=1, **ASK)
+        one, two = ledger.entries()
+        assert (one.seq, one.key, one.mechanism, one.uses, one.protects, one.simulation) == (
+            (1, "a", "Gaussian(sigma=40.0)", 2, "row", False)
+        )
+        assert one.curve.rdp == pytest.approx((2 * gaussian(40.0).curve()).rdp, rel=1e-9)
+        assert (two.seq, two.key) == (2, None)
+        assert two.curve.mu_squared == pytest.approx(1 / 400, rel=1e-9)
+        assert 0 < one.epsilon_after < two.epsilon_after == ledger.epsilon()
+
+    def test_has_a_head_that_depends_on_the_budget_and_every_entry(self, gaussian):
+        def head(epsilon, *sigmas):
+            with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5)) as ledger:
+                for sigma in sigmas:
+                    ledger.charge(gaussian(sigma), uses=1, **ASK)
+                ledger.verify()
+                return ledger.head
+
+        heads = [head(2.0), head(3.0), head(2.0, 40.0), head(2.0, 40.0, 30.0), head(2.0, 30.0, 40.0)]
+        assert len(set(heads)) == 5
+        assert head(2.0, 40.0, 30.0) == heads[3]
+        assert all(len(bytes.fromhex(text)) == 32 for text in heads)
+
+
+class TestTheObject:
+    def test_says_what_it_is(self, ledger):
+        assert repr(ledger) == "Ledger(':memory:', budget=Budget(epsilon=2.0, delta=1e-05))"
+
+    def test_does_not_travel_to_other_processes(self, ledger):
+        with pytest.raises(TypeError, match="open Ledger"):
+            pickle.dumps(ledger)
+
+    def test_is_of_no_use_once_closed(self, ledger, gaussian):
+        ledger.close()
+        ledger.close()
+        with pytest.raises(LedgerError, match="is closed: open Ledger"):
+            ledger.charge(gaussian(40.0), uses=1, **ASK)
+        with pytest.raises(LedgerError, match="is closed"):
+            ledger.spent()

@@ -1,0 +1,171 @@
+import hashlib
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ostraka.curve import ORDERS, Curve
+from ostraka.ledger.chain import INFINITE, Row, fold, link, price, to_curve
+
+NAT, SLACK = Fraction(1, 2**50), Fraction(1, 2**62)
+ORDERS_2 = (2.0, math.inf)
+
+costs = st.floats(0, 1e5) | st.sampled_from([0.0, 5e-324, 1e-300, 4095.9, 4096.0, 1e308, math.inf])
+slacks = st.floats(0, 1.0) | st.sampled_from([0.0, 1e-30, 1e-12, 2.0, math.inf])
+
+
+def curve(low=0.0, high=0.0, mu_squared=math.inf, slack=0.0):
+    return Curve(ORDERS_2, (low, high), mu_squared=mu_squared, slack=slack)
+
+
+def wholes(cost):
+    return np.frombuffer(cost, dtype="<u8").tolist()
+
+
+@given(low=costs, high=costs, mu_squared=costs, slack=slacks)
+def test_a_price_is_rounded_up_by_less_than_one_unit(low, high, mu_squared, slack):
+    _, cost = price(curve(low, high, mu_squared, slack))
+    for value, whole, unit in zip(
+        (low, high, mu_squared, slack), wholes(cost), (NAT, NAT, NAT, SLACK), strict=True
+    ):
+        if value >= INFINITE * unit:
+            assert whole == INFINITE
+        else:
+            assert 0 <= whole * unit - Fraction(value) < unit
+
+
+@given(total=st.integers(0, INFINITE), cost=st.integers(0, INFINITE), uses=st.integers(0, 2**62 - 1))
+def test_folding_is_the_arithmetic_of_whole_numbers_up_to_infinite(total, cost, uses):
+    pack = [np.array([x], dtype="<u8").tobytes() for x in (total, cost)]
+    assert wholes(fold(*pack, uses=uses)) == [min(INFINITE, total + uses * cost)]
+    assert wholes(fold(None, pack[1], uses=uses)) == [min(INFINITE, uses * cost)]
+
+
+@given(st.lists(st.integers(0, INFINITE), min_size=3, max_size=3))
+@example([2**53 + 1, 2**60 + 1, 2**61 + 3])
+@example([2**62 - 1, 2**54 + 1, 2**62 - 1])
+def test_a_total_becomes_a_curve_that_is_never_below_it(lanes):
+    orders, _ = price(Curve((2.0,), (0.0,)))
+    got = to_curve(np.array(lanes, dtype="<u8").tobytes(), "ballot", orders)
+    for value, whole, unit in zip((*got.rdp, got.mu_squared), lanes, (NAT, NAT), strict=False):
+        assert value == math.inf if whole == INFINITE else whole * unit <= Fraction(value)
+        assert whole == INFINITE or Fraction(value) <= whole * unit * (1 + Fraction(1, 2**52))
+    assert lanes[2] * SLACK <= Fraction(got.slack) <= 1
+
+
+def test_orders_and_unit_come_back():
+    orders, cost = price(Curve.gaussian(sensitivity=1.0, sigma=3.0, unit="label"))
+    back = to_curve(cost, "label", orders)
+    assert (back.orders, back.unit, back.publishable) == (ORDERS, "label", True)
+
+
+def test_small_terms_beside_large_ones_are_never_lost():
+    _, large = price(curve(1000.0, slack=0.5))
+    _, small = price(curve(1e-15, slack=1e-17))
+    total = large
+    for _ in range(1000):
+        total = fold(total, small, uses=1000)
+    assert 0 <= wholes(total)[0] * NAT - (1000 + 10**6 * Fraction(1e-15)) < 10**6 * NAT
+    assert 0 <= wholes(total)[3] * SLACK - (Fraction(0.5) + 10**6 * Fraction(1e-17)) < 10**6 * SLACK
+    assert 1000.0 + 1e-15 == 1000.0  # a sum of floats, one by one, would have stayed here
+    assert 0.5 + 1e-17 == 0.5
+
+
+@given(st.permutations([(1.3, 7), (1e-14, 3), (0.2, 1), (300.0, 2)]))
+def test_totals_do_not_depend_on_the_order_of_charges(steps):
+    total = None
+    for value, uses in steps:
+        total = fold(total, price(curve(value, value))[1], uses=uses)
+    assert wholes(total)[0] == 7 * math.ceil(1.3 * 2**50) + 3 * 12 + math.ceil(0.2 * 2**50) + 2 * 300 * 2**50
+
+
+def test_no_use_of_something_infinite_costs_nothing():
+    _, cost = price(curve(math.inf, math.inf, slack=1.0))
+    assert set(wholes(fold(None, cost, uses=0))) == {0}
+    assert set(wholes(fold(None, cost, uses=1))) == {INFINITE}
+
+
+def test_a_cost_that_is_not_a_number_has_no_price():
+    broken = curve()
+    object.__setattr__(broken, "rdp", (0.0, math.nan))
+    with pytest.raises(ValueError, match="not NaN"):
+        price(broken)
+
+
+def row(**changes):
+    orders, cost = price(curve(0.5, 1.0))
+    plain = Row(1, "key", "Mechanism()", "ballot", orders, cost, 2, "row", 0, fold(None, cost, uses=2), 1.0)
+    return plain._replace(**changes)
+
+
+def test_the_digest_is_sha_256_over_the_digest_before_and_every_field():
+    r = row()
+    plain = [1, "key", "Mechanism()", "ballot", 2, "row", 0, (1.0).hex(), [16, 32, 32]]
+    text = b"\0".join([bytes(32), json.dumps(plain).encode(), r.orders, r.cost, r.total])
+    assert r.link(bytes(32)) == hashlib.sha256(text).digest()
+
+
+def test_every_field_changes_the_digest():
+    changed = [
+        row(),
+        row(seq=2),
+        row(key=None),
+        row(key="None"),
+        row(mechanism="Mechanism( )"),
+        row(unit="label"),
+        row(orders=bytes(16)),
+        row(cost=bytes(32)),
+        row(uses=3),
+        row(protects="person"),
+        row(simulation=1),
+        row(total=bytes(32)),
+        row(epsilon=math.nextafter(1.0, 2)),
+    ]
+    digests = {r.link(bytes(32)) for r in changed} | {row().link(bytes(31) + b"\1")}
+    assert len(digests) == len(changed) + 1
+
+
+def test_bytes_that_move_from_one_field_to_the_next_change_the_digest():
+    assert link(bytes(32), ["a"], b"ab", b"c") != link(bytes(32), ["a"], b"a", b"bc")
+    assert link(bytes(32), ["a", "b"]) != link(bytes(32), ["a,b"])
+
+
+class TestAnEntryBreaksTheChain:
+    genesis = bytes(32)
+
+    def first(self):
+        return row().sealed(self.genesis, 1.0)
+
+    def second(self, **changes):
+        r = row(seq=2, key=None, total=fold(self.first().total, row().cost, uses=2))._replace(**changes)
+        return r.sealed(self.first().digest, 1.5)
+
+    def test_not_if_it_follows(self):
+        assert self.first().breaks(None, self.genesis) is None
+        assert self.second().breaks(self.first(), self.genesis) is None
+
+    def test_if_it_comes_out_of_turn(self):
+        assert "missing" in self.second().breaks(None, self.genesis)
+        assert "missing" in self.second(seq=3).breaks(self.first(), self.genesis)
+
+    def test_if_a_field_was_changed(self):
+        assert "digest" in self.second()._replace(uses=1).breaks(self.first(), self.genesis)
+
+    def test_if_its_digest_was_made_after_another_entry(self):
+        other = row(key="other").sealed(self.genesis, 1.0)
+        assert "digest" in self.second().breaks(other, self.genesis)
+
+    def test_if_its_total_forgets_the_total_before(self):
+        wrong = self.second(total=fold(None, row().cost, uses=2))
+        assert "total" in wrong.breaks(self.first(), self.genesis)
+
+    def test_if_its_total_forgets_the_uses(self):
+        wrong = self.second(total=fold(self.first().total, row().cost, uses=1))
+        assert "total" in wrong.breaks(self.first(), self.genesis)
+
+    def test_if_it_counts_for_something_else(self):
+        assert "something else" in self.second(protects="person").breaks(self.first(), self.genesis)

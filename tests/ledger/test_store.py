@@ -1,0 +1,286 @@
+"""Whose turn it is: threads, processes, forks, interrupts, kills and failing disks."""
+
+import json
+import os
+import signal
+import sqlite3
+import threading
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from ostraka.ledger import BudgetExceeded, Ledger, LedgerError, sqlite, store
+
+ASK = {"protects": "row", "simulation": False}
+
+
+@pytest.fixture
+def ledger(path, budget):
+    with Ledger(path, budget=budget) as ledger:
+        yield ledger
+
+
+class Failing:
+    """A connection that raises once, before or after it does what it is told."""
+
+    def __init__(self, db, word, error, *, after=False):
+        self.db, self.word, self.error, self.after = db, word, error, after
+
+    def __getattr__(self, name):
+        return getattr(self.db, name)
+
+    def execute(self, query, *values):
+        if self.error is None or self.word not in query:
+            return self.db.execute(query, *values)
+        error, self.error = self.error, None
+        if self.after:
+            self.db.execute(query, *values)
+        raise error
+
+
+class TestSeveralProcesses:
+    script = """
+accepted = refused = 0
+with Ledger(path) as ledger:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    while refused < 3:
+        try:
+            ledger.charge(Gaussian(12.0), uses=1, protects="row", simulation=False)
+            accepted += 1
+        except BudgetExceeded:
+            refused += 1
+print(accepted)
+"""
+
+    def test_never_overspend_together_and_lose_nothing(self, ledger, path, start, gaussian, affordable):
+        processes = [start(self.script, path) for _ in range(4)]
+        for process in processes:
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        accepted = [int(process.communicate()[0]) for process in processes]
+        n = affordable(gaussian(12.0).curve())
+        assert n > 20
+        assert sum(accepted) == n
+        assert [entry.seq for entry in ledger.entries()] == list(range(1, n + 1))
+        assert ledger.epsilon() <= ledger.budget.epsilon
+        ledger.verify()
+
+    def test_that_race_for_one_key_pay_once_and_return_the_same_answer(self, ledger, path, start):
+        script = """
+import numpy as np
+with Ledger(path) as ledger:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for n in range(8):
+        entry = ledger.charge(Gaussian(40.0), uses=1, protects="row", simulation=False, key=f"k{n}")
+        print(entry, ledger.record(entry, np.random.default_rng().normal(size=2)))
+"""
+        processes = [start(script, path) for _ in range(3)]
+        for process in processes:
+            assert process.stdout.readline() == "ready\n"
+        outputs = {process.communicate("go\n")[0] for process in processes}
+        assert len(outputs) == 1
+        assert len(ledger.entries()) == 8
+
+
+def test_several_threads_never_overspend_together(ledger, gaussian, affordable):
+    accepted = []
+
+    def work():
+        while True:
+            try:
+                accepted.append(ledger.charge(gaussian(12.0), uses=1, **ASK))
+            except BudgetExceeded:
+                return
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(accepted) == list(range(1, affordable(gaussian(12.0).curve()) + 1))
+
+
+class TestKilled:
+    def test_at_any_moment_every_acknowledged_charge_is_there(self, path, budget, start):
+        script = """
+import json, os, random, signal, time
+
+def charge_for_ever(pipe):
+    ledger = Ledger(path)
+    while True:
+        seq = ledger.charge(Gaussian(400.0), uses=1, protects="row", simulation=False)
+        os.write(pipe, f"{seq}\\n".encode())
+
+rng = random.Random(0)
+for _ in range(10):
+    children = []
+    for _ in range(3):
+        reader, writer = os.pipe()
+        if (child := os.fork()) == 0:
+            charge_for_ever(writer)
+        os.close(writer)
+        children.append((child, reader))
+    time.sleep(rng.uniform(0.03, 0.2))
+    for child, _ in children:
+        os.kill(child, signal.SIGKILL)
+    acknowledged = []
+    for child, reader in children:
+        os.waitpid(child, 0)
+        with open(reader) as lines:
+            acknowledged += [int(line) for line in lines]
+    with Ledger(path) as ledger:
+        print(json.dumps([acknowledged, [entry.seq for entry in ledger.entries()]]), flush=True)
+"""
+        Ledger(path, budget=budget).close()
+        output, errors = start(script, path).communicate()
+        assert errors == ""
+        rounds = [json.loads(line) for line in output.splitlines()]
+        acknowledged = [seq for said, _ in rounds for seq in said]
+        assert len(rounds) == 10
+        assert len(set(acknowledged)) == len(acknowledged) > 30
+        for n, (_, seqs) in enumerate(rounds, 1):
+            assert seqs == list(range(1, len(seqs) + 1))
+            assert {seq for said, _ in rounds[:n] for seq in said} <= set(seqs)
+        assert len(seqs) <= len(acknowledged) + 30  # each kill leaves at most one charge unacknowledged
+
+    def test_between_charge_and_answer_the_charge_stays_and_the_key_gets_its_answer(
+        self, path, budget, start, gaussian, answers
+    ):
+        Ledger(path, budget=budget).close()
+        script = """
+import os, signal
+ledger = Ledger(path)
+ledger.charge(Gaussian(40.0), uses=1, protects="row", simulation=False, key="k")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+        assert start(script, path).wait() == -signal.SIGKILL
+        with Ledger(path) as ledger:
+            spent = ledger.epsilon()
+            assert spent > 0
+            entry = ledger.charge(gaussian(40.0), uses=1, key="k", **ASK)
+            assert ledger.answer(entry) is None
+            np.testing.assert_array_equal(ledger.record(entry, answers), answers)
+            assert ledger.epsilon() == spent
+
+
+class TestForked:
+    def test_a_child_may_not_use_the_ledger_of_its_parent(self, path, budget, start, gaussian):
+        script = """
+import os
+ledger = Ledger(path)
+if os.fork() == 0:
+    try:
+        ledger.charge(Gaussian(40.0), uses=1, protects="row", simulation=False)
+    except LedgerError as error:
+        print(error, flush=True)
+    ledger.close()
+    with Ledger(path) as own:
+        print(own.charge(Gaussian(40.0), uses=1, protects="row", simulation=False), flush=True)
+    os._exit(0)
+os.wait()
+print(ledger.charge(Gaussian(40.0), uses=1, protects="row", simulation=False))
+"""
+        Ledger(path, budget=budget).close()
+        output, errors = start(script, path).communicate()
+        assert errors == ""
+        refusal, child, parent = output.splitlines()
+        assert f"{path} was opened by another process: open Ledger(" in refusal
+        assert (child, parent) == ("1", "2")
+
+    def test_closing_in_a_child_leaves_the_parent_alone(self, ledger, gaussian, monkeypatch):
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(os, "getpid", lambda: -1)
+            ledger.close()
+            with pytest.raises(LedgerError, match="was opened by another process"):
+                ledger.spent()
+        assert ledger.charge(gaussian(40.0), uses=1, **ASK) == 1
+
+
+class TestInterrupted:
+    def test_before_the_commit_nothing_was_charged(self, ledger, gaussian):
+        for word in ("BEGIN", "SELECT seq", "INSERT INTO price", "INSERT INTO entry"):
+            for after in (False, True):
+                ledger._store._db = Failing(ledger._store._db, word, KeyboardInterrupt(), after=after)
+                with pytest.raises(KeyboardInterrupt):
+                    ledger.charge(gaussian(40.0), uses=1, **ASK)
+                assert ledger.entries() == ()
+        assert ledger.charge(gaussian(40.0), uses=1, **ASK) == 1
+
+    def test_between_two_lines_leaves_nothing_half_done(self, ledger, gaussian):
+        ledger._store._db.execute("BEGIN IMMEDIATE")
+        assert ledger.charge(gaussian(40.0), uses=1, **ASK) == 1
+        assert len(ledger.entries()) == 1
+
+    @pytest.mark.parametrize("after", [False, True])
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, sqlite3.OperationalError])
+    def test_in_the_commit_means_to_look_again(self, ledger, path, gaussian, error, after):
+        ledger._store._db = Failing(ledger._store._db, "COMMIT", error("stop"), after=after)
+        raised = KeyboardInterrupt if error is KeyboardInterrupt else LedgerError
+        with pytest.raises(raised):
+            ledger.charge(gaussian(40.0), uses=1, **ASK)
+        for use in (ledger.spent, lambda: ledger.charge(gaussian(40.0), uses=1, **ASK)):
+            with pytest.raises(LedgerError, match="may have the last charge or not: open Ledger"):
+                use()
+        ledger.close()
+        with Ledger(path) as again:
+            assert len(again.entries()) == after
+
+
+class TestOutOfReach:
+    def test_a_full_disk_charges_nothing(self, ledger, gaussian):
+        db = ledger._store._db
+        (pages,) = db.execute("PRAGMA page_count").fetchone()
+        db.execute(f"PRAGMA max_page_count = {pages}")
+
+        def charge_on():
+            for n in range(100):
+                ledger.charge(gaussian(100.0 + n), uses=1, **ASK)
+
+        with pytest.raises(LedgerError, match="the disk is full, and nothing was charged"):
+            charge_on()
+        accepted = len(ledger.entries())
+        db.execute("PRAGMA max_page_count = 100000")
+        assert ledger.charge(gaussian(40.0), uses=1, **ASK) == accepted + 1
+
+    def test_a_file_held_by_another_process_for_too_long(self, path, budget, gaussian, monkeypatch):
+        monkeypatch.setattr(sqlite, "PATIENCE", 0.05)
+        with (
+            Ledger(path, budget=budget) as ledger,
+            closing(sqlite3.connect(path, isolation_level=None)) as other,
+        ):
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(LedgerError, match="was held by another process"):
+                ledger.charge(gaussian(40.0), uses=1, **ASK)
+            other.execute("ROLLBACK")
+            assert ledger.charge(gaussian(40.0), uses=1, **ASK) == 1
+
+    def test_a_file_that_fails_while_it_is_read(self, ledger, path):
+        ledger._store._db = Failing(ledger._store._db, "SELECT", sqlite3.OperationalError("disk I/O error"))
+        with pytest.raises(LedgerError, match=r"nothing was answered \(SQLite: disk I/O error\)"):
+            ledger.spent()
+
+
+class TestTheLog:
+    def test_is_emptied_now_and_then(self, ledger, path, gaussian, monkeypatch):
+        monkeypatch.setattr(store, "CHECKPOINT_EVERY", 5)
+        log = path.with_name(path.name + "-wal")
+        sizes = []
+        for n in range(12):
+            ledger.charge(gaussian(40.0), uses=1, key=f"k{n}", **ASK)
+            sizes.append(log.stat().st_size)
+        assert sizes[5] < sizes[4]
+        assert sizes[10] < sizes[9]
+        assert sizes[4] > sizes[3]
+        ledger.verify()
+
+    def test_long_ledgers_are_read_in_parts(self, ledger, gaussian, monkeypatch):
+        monkeypatch.setattr(store, "_BATCH", 3)
+        for _ in range(7):
+            ledger.charge(gaussian(40.0), uses=1, **ASK)
+        ledger.verify()
+        assert [entry.seq for entry in ledger.entries()] == [1, 2, 3, 4, 5, 6, 7]
