@@ -64,7 +64,7 @@ def exact_curve(
     >>> votes = [[180, 40, 30], [90, 80, 80]]
     >>> curve = exact_curve(GNMax(sigma=40.0), votes)
     >>> curve.publishable, round(curve.epsilon(delta=1e-5), 3)
-    (False, 0.127)
+    (False, 0.132)
     """
     rdp = exact_rdp(mechanism, counts, relation=relation, surprise=surprise, orders=orders).sum(axis=0)
     parts = mechanism if isinstance(mechanism, tuple) else (mechanism,)
@@ -84,9 +84,9 @@ def exact_rdp(
 
     Examples
     --------
-    >>> exact_rdp(GNMax(sigma=40.0), [[250, 0], [125, 125]], orders=(2.0,)).round(6)
-    array([[8.00e-06],
-           [7.96e-04]])
+    >>> exact_rdp(GNMax(sigma=40.0), [[150, 100], [125, 125]], orders=(2.0,)).round(6)
+    array([[0.000614],
+           [0.000796]])
     """
     from ostraka.accounting import _neighbours  # noqa: PLC0415  (compiled code, loaded when needed)
     from ostraka.mechanisms import outcome  # noqa: PLC0415

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numba as nb
@@ -75,7 +76,7 @@ def in_chunks(work: Callable[[slice], Any], n: int) -> None:
         return
     edges = np.linspace(0, n, 4 * workers + 1).astype(int)
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(work, [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]))
+        list(pool.map(work, [slice(a, b) for a, b in pairwise(edges)]))
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
