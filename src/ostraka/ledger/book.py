@@ -286,10 +286,10 @@ class Ledger:
         before = last.spent().epsilon(self.budget.delta) if last else 0.0
         asked = row.spent().epsilon(self.budget.delta) - before
         left = max(0.0, self.budget.epsilon - before)
+        budget = f"{self.budget.epsilon:g} left at delta={self.budget.delta:g}"
         return BudgetExceeded(
-            f"{self.path} has epsilon {left:.6g} of {self.budget.epsilon:g} left "
-            f"at delta={self.budget.delta:g}, and {row.uses} uses of {row.mechanism} would add {asked:.6g}; nothing was charged: "
-            "ask fewer questions, or use more noise",
+            f"{self.path} has epsilon {left:.6g} of {budget}, and {row.uses} uses of {row.mechanism} would add "
+            f"{asked:.6g}; nothing was charged: ask fewer questions, or use more noise",
             asked=asked,
             left=left,
         )
