@@ -288,8 +288,8 @@ class Ledger:
         left = max(0.0, self.budget.epsilon - before)
         budget = f"{self.budget.epsilon:g} left at delta={self.budget.delta:g}"
         return BudgetExceeded(
-            f"{self.path} has epsilon {left:.6g} of {budget}, and {row.uses} uses of {row.mechanism} would add "
-            f"{asked:.6g}; nothing was charged: ask fewer questions, or use more noise",
+            f"{self.path} has epsilon {left:.6g} of {budget}, and {row.uses} uses of {row.mechanism} "
+            f"would add {asked:.6g}; nothing was charged: ask fewer questions, or use more noise",
             asked=asked,
             left=left,
         )
