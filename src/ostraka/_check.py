@@ -56,12 +56,16 @@ def delta(value: float) -> None:
 
 
 def counts(values: Any) -> np.ndarray:
-    """Vote counts as float64 of shape (n_queries, n_classes), finite, two classes or more."""
+    """Vote counts as float64 of shape (n_queries, n_classes), finite, 2 to 1,000 classes."""
     array = np.ascontiguousarray(values, dtype=np.float64)
     if array.ndim != 2:
         raise ValueError(f"counts must have shape (n_queries, n_classes), got {array.shape}")
     if array.shape[1] < 2:
         raise ValueError(f"counts must have two classes or more, got {array.shape[1]}")
+    if array.shape[1] > 1000:
+        raise ValueError(
+            f"counts must have at most 1,000 classes (docs/floating-point.md), got {array.shape[1]}"
+        )
     if not np.isfinite(array).all():
         raise ValueError(f"counts of shape {array.shape} must be finite")
     return array

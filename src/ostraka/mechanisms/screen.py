@@ -89,7 +89,7 @@ class Threshold:
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """Which queries pass, bool of shape (n_queries,)."""
-        counts = _check.counts(private.open())
+        above = _check.counts(private.open()) - self.at  # first: rounding is then relative to the noise
         if self.noise == "largest":
-            return np.asarray(counts.max(axis=1) + rng.normal(scale=self.sigma, size=len(counts)) >= self.at)
-        return np.asarray((counts + rng.normal(scale=self.sigma, size=counts.shape)).max(axis=1) >= self.at)
+            return np.asarray(above.max(axis=1) + rng.normal(scale=self.sigma, size=len(above)) >= 0)
+        return np.asarray((above + rng.normal(scale=self.sigma, size=above.shape)).max(axis=1) >= 0)
