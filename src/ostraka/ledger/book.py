@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import NoReturn, Protocol, Self
 
 import numpy as np
 
@@ -15,12 +15,17 @@ from ostraka.ledger.chain import INFINITE, Entry, Row, fold, link, price
 from ostraka.ledger.sqlite import DAMAGED
 from ostraka.ledger.store import Store
 
-if TYPE_CHECKING:
-    from ostraka.door import Mechanism
-
 __all__ = ["Ledger"]
 
 _Question = tuple[str, int, str, int]  # mechanism, uses, protects, simulation
+
+
+class Priced(Protocol):
+    """All that a ledger needs to know of a mechanism, beside its ``repr``."""
+
+    def curve(self) -> Curve:
+        """Cost of one use on any data."""
+        ...
 
 
 class Ledger:
@@ -80,14 +85,14 @@ class Ledger:
             raise
 
     def charge(
-        self, mechanism: Mechanism, *, uses: int, protects: str, simulation: bool, key: str | None = None
+        self, mechanism: Priced, *, uses: int, protects: str, simulation: bool, key: str | None = None
     ) -> int:
         """Record the cost of ``uses`` uses durably, or refuse and record nothing.
 
         Parameters
         ----------
         mechanism : Mechanism
-            Public. Its ``curve()`` must be publishable.
+            Public, with a ``repr`` that names its parameters. Its ``curve()`` must be publishable.
         uses : int >= 0
         protects : str
             The protected unit. The first charge binds the ledger to it.
@@ -131,7 +136,7 @@ class Ledger:
             store.append(row.sealed(last.digest if last else self._genesis, total.epsilon(self.budget.delta)))
         return row.seq
 
-    def affords(self, mechanism: Mechanism, *, uses: int) -> bool:
+    def affords(self, mechanism: Priced, *, uses: int) -> bool:
         """Whether :meth:`charge` would find enough left for this now. Nothing is recorded."""
         _check_uses(uses)
         curve = _publishable(mechanism)
@@ -298,7 +303,7 @@ class Ledger:
         return LedgerError(f"{self.path} {DAMAGED} (entry {seq}: {wrong})", seq=seq)
 
 
-def _publishable(mechanism: Mechanism) -> Curve:
+def _publishable(mechanism: Priced) -> Curve:
     curve = mechanism.curve()
     if not curve.publishable:
         raise ValueError(
