@@ -118,7 +118,7 @@ class Manifest:
         self._check_alone()
         if units is None:
             return
-        codes, _, unit = _codes(units)
+        codes, _, unit = numbered(units)
         if len(codes) != self.n_rows or unit != self.unit:
             raise ValueError(
                 f"the manifest deals {self.n_rows} rows by {self.unit}, not {len(codes)} by {unit}: "
@@ -220,7 +220,7 @@ def partition(units: Any, *, n_teachers: int, key: bytes | None = None) -> Manif
     key = os.urandom(32) if key is None else key
     if not isinstance(key, bytes) or not _KEY_BYTES[0] <= len(key) <= _KEY_BYTES[1]:
         raise ValueError(f"key must be {_KEY_BYTES[0]} to {_KEY_BYTES[1]} bytes, or None for a fresh one")
-    codes, names, unit = _codes(units)
+    codes, names, unit = numbered(units)
     if len(names) < n_teachers:
         many = {"row": "rows", "person": "people"}[unit]
         raise ValueError(
@@ -243,8 +243,8 @@ def partition(units: Any, *, n_teachers: int, key: bytes | None = None) -> Manif
     )
 
 
-def _codes(units: Any) -> tuple[np.ndarray, list[str], str]:
-    """The unit of each row as a number, the units' names in that order, and what a unit is."""
+def numbered(units: Any) -> tuple[np.ndarray, list[str], str]:
+    """The unit of each row as a number, the units' names in that order, and what a unit is. Private."""
     if isinstance(units, int | np.integer) and not isinstance(units, bool):
         _check.integer(n_rows=int(units), least=1)
         return np.arange(units), [str(row) for row in range(units)], "row"

@@ -246,8 +246,8 @@ class TeacherEnsemble(BaseEstimator):
     def _warn(self) -> None:
         if self.n_failed_:
             warnings.warn(
-                f"{self.n_failed_} of {self.n_teachers} teachers failed and vote a class fixed by their number; "
-                "how many depends on private data, so do not publish it; to see why, train one on a shard",
+                f"{self.n_failed_} of {self.n_teachers} teachers failed and vote a class fixed by number. "
+                "How many is private: do not publish it. To see why, train one on a shard by hand.",
                 stacklevel=3,
             )
 

@@ -1,0 +1,75 @@
+"""Data: what stays private, what is public, and the seeds that training may use."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils import _safe_indexing
+
+from ostraka.voters.shards import numbered
+
+__all__ = ["Data", "Seeds", "split"]
+
+
+class Data(NamedTuple):
+    """Private rows, labels and units; public rows; which rows of the private table these are, if any."""
+
+    X: Any
+    y: np.ndarray
+    groups: np.ndarray | None
+    public: Any
+    held_out: np.ndarray | None
+
+    @property
+    def units(self) -> Any:
+        """As :func:`ostraka.voters.partition` takes them."""
+        return len(self.y) if self.groups is None else self.groups
+
+
+class Seeds(NamedTuple):
+    """One seed for each thing that training draws; none of them ever reaches a mechanism."""
+
+    holdout: int
+    teachers: int
+    student: int
+    asking: int
+
+    @classmethod
+    def of(cls, random_state: int | np.random.RandomState | None) -> Seeds:
+        """From what scikit-learn calls a random state."""
+        drawn = (
+            random_state.randint(2**31 - 1)
+            if isinstance(random_state, np.random.RandomState)
+            else random_state
+        )
+        return cls(*(np.random.SeedSequence(drawn).generate_state(4) >> 1).tolist())
+
+
+def split(X: Any, y: np.ndarray, groups: Any, *, X_public: Any, holdout: float, seed: int) -> Data:
+    """Take the public rows as given, or hold out those of a share of the units."""
+    if groups is not None:
+        groups = np.asarray(groups)
+        if groups.shape != (len(y),):
+            raise ValueError(
+                f"groups must name one person for each of {len(y)} rows, got shape {groups.shape}"
+            )
+    if X_public is not None:
+        return Data(X, y, groups, X_public, None)
+    if not 0 < holdout < 1:
+        raise ValueError(f"holdout must be > 0 and < 1, got {holdout!r}")
+    unit_of, units, _ = numbered(len(y) if groups is None else groups)
+    n_held = max(1, round(holdout * len(units)))
+    if n_held >= len(units):
+        raise ValueError(
+            f"n_samples={len(y)} from {len(units)} units are too few to hold {n_held} out: pass X_public="
+        )
+    held = np.isin(unit_of, np.random.default_rng(seed).permutation(len(units))[:n_held])
+    kept = np.flatnonzero(~held)
+    return Data(
+        _safe_indexing(X, kept),
+        y[kept],
+        None if groups is None else groups[kept],
+        _safe_indexing(X, np.flatnonzero(held)),
+        np.flatnonzero(held),
+    )

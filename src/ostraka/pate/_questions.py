@@ -1,0 +1,98 @@
+"""Questions: which rows to ask about, what was answered, and that every answer is paid for once."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils import _safe_indexing
+
+from ostraka.door import ABSTAIN, confident, release
+from ostraka.ledger import BudgetExceeded
+from ostraka.students import Distilled, least_sure, schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.ledger import Ledger
+    from ostraka.pate.plan import Plan
+    from ostraka.private import Private
+
+__all__ = ["Questions", "require_affordable"]
+
+_CANDIDATES = 10  # rows to choose from for each answer; more cost the teachers time and change little
+
+
+@dataclass(slots=True, kw_only=True)
+class Questions:
+    """The state of asking. After an interruption, asking again under the same key goes on from the ledger."""
+
+    public: Any
+    plan: Plan
+    ledger: Ledger
+    key: str
+    student: Distilled
+    n_classes: int
+    asks: str
+    seed: int
+    tell: Callable[[str, int, int], None]
+    labels: np.ndarray = field(init=False)
+    asked: np.ndarray = field(init=False)
+    votes: Private = field(init=False)
+
+    def ask(self, vote: Callable[[Any], Private]) -> None:
+        """Have candidates voted on, and ask about as many as planned."""
+        n_public, n_answers = self.public.shape[0], self.plan.n_answers
+        chance = self.asks == "random"
+        order = np.random.default_rng(self.seed).permutation(n_public)
+        pool = np.sort(order[: n_answers if chance else min(n_public, _CANDIDATES * n_answers)])
+        rows = _safe_indexing(self.public, pool)
+        votes = vote(rows)
+        answers = np.full(len(pool), ABSTAIN)
+        asked = np.empty(0, dtype=np.int64)
+        waiting = np.searchsorted(pool, order[: len(pool)])  # in random order
+        for step, size in enumerate((n_answers,) if chance else schedule(n_answers=n_answers)):
+            batch = waiting[:size] if step == 0 else self._least_sure(rows, answers, waiting, size)
+            answers[batch] = self._release(votes[batch], pool[batch], step)
+            asked = np.concatenate([asked, batch])
+            waiting = waiting[~np.isin(waiting, batch)]
+            self.tell("answers", len(asked), n_answers)
+        self.labels = np.full(n_public, ABSTAIN)
+        self.labels[pool] = answers
+        self.asked, self.votes = pool[asked], votes[asked]
+
+    def _least_sure(self, rows: Any, answers: np.ndarray, waiting: np.ndarray, size: int) -> np.ndarray:
+        if (answers == ABSTAIN).all():
+            return waiting[:size]  # the screen has stopped everything so far: nothing to be sure of
+        student = self.student.fit(rows, answers, classes=range(self.n_classes))
+        return least_sure(student.predict_proba(rows), n=size, among=waiting)
+
+    def _release(self, votes: Private, rows: np.ndarray, step: int) -> np.ndarray:
+        key = f"{self.key}/answers/{step}/{hashlib.sha256(rows.astype('<i8').tobytes()).hexdigest()[:16]}"
+        if self.plan.screen is None:
+            return release(self.plan.mechanism, votes, ledger=self.ledger, key=key)
+        return confident(
+            votes, screen=self.plan.screen, argmax=self.plan.mechanism, ledger=self.ledger, key=key
+        )
+
+
+def require_affordable(ledger: Ledger, plan: Plan, *, key: str) -> None:
+    """Refuse before any training, unless the ledger can pay for all that this run has not paid yet."""
+    first = plan.mechanism if plan.screen is None else plan.screen
+    paid = sum(
+        entry.uses
+        for entry in ledger.entries()
+        if (entry.key or "").startswith(f"{key}/") and entry.mechanism == repr(first)
+    )
+    total = (ledger.spent() + plan.curve(max(0, plan.n_answers - paid))).epsilon(ledger.budget.delta)
+    if total <= ledger.budget.epsilon:
+        return
+    left = ledger.left()
+    raise BudgetExceeded(
+        f"{ledger!r} has epsilon {left:.4g} left, but {plan.n_answers} × {plan.mechanism!r} would make "
+        f"it {total:.4g}: ask fewer questions, or with more noise; nothing was trained or charged",
+        asked=total - ledger.epsilon(),
+        left=left,
+    )

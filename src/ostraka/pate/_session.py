@@ -1,0 +1,50 @@
+"""Sessions: a fit that is repeated is the same experiment, with the same answers, for the price of one.
+
+Two fits of the same rows under two ledgers in memory would spend twice and report once. So while
+an estimator that has made a fit lives, the same fit in the same process gets its partition and
+its ledger, finds every answer there, and pays nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.ledger import Ledger
+    from ostraka.voters import Manifest
+
+__all__ = ["Session", "content", "session"]
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, repr=False)
+class Session:
+    """Where a fit is charged, and who trains on what."""
+
+    ledger: Ledger
+    manifest: Manifest
+
+
+_OPEN: WeakValueDictionary[bytes, Session] = WeakValueDictionary()
+_KEY = os.urandom(32)  # the names of open sessions tell nothing about the rows
+
+
+def session(name: str | None, begin: Callable[[], Session]) -> Session:
+    """The open session of that content, or a new one; None is a content of its own."""
+    if name is None:
+        return begin()
+    keyed = hashlib.blake2b(name.encode(), key=_KEY).digest()
+    found = _OPEN.get(keyed)
+    return found if found is not None else _OPEN.setdefault(keyed, begin())
+
+
+def content(*parts: Any) -> str:
+    """A hash of settings and data: equal content, equal hash, in every process."""
+    import joblib  # noqa: PLC0415  (its own room is the voters')
+
+    return str(joblib.hash(parts, hash_name="sha1"))
