@@ -226,10 +226,10 @@ def test_the_curves_are_for_the_owner_only():
             "screened must have shape",
         ),
         (
-            ((Threshold(at=3, sigma=1.0, noise="max"), GNMax(sigma=1.0)), [[3, 2]]),
+            ((Threshold(at=3, sigma=1.0, noise="every"), GNMax(sigma=1.0)), [[3, 2]]),
             {},
             ValueError,
-            "one noise",
+            "largest count",
         ),
     ],
 )

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.special
 
 from ostraka import _check
+from ostraka.accounting._theorems import log_q_gaussian, log_q_laplace, theorem3, theorem6
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import GNMax, LNMax, Threshold
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["moments2017_curve", "papernot2018_curve"]
 
 _CHUNK = 4096  # queries at a time: bounds memory at about 4096 x len(ORDERS) doubles per temporary
-_TINY = float(np.finfo(float).tiny)  # a positive cost that underflows is still positive
 
 
 def papernot2018_curve(
@@ -90,7 +90,7 @@ def papernot2018_curve(
         raise ValueError(f"screened must have shape {asked.shape}, got {seen.shape}")
     log_answer, log_abstain = _log_pass(screen, seen)
     screening = _total(
-        np.minimum(log_answer, log_abstain), lambda log_q: _theorem6(log_q, math.sqrt(2) * screen.sigma)
+        np.minimum(log_answer, log_abstain), lambda log_q: theorem6(log_q, math.sqrt(2) * screen.sigma)
     )
     chances = np.exp(log_answer) if answered is None else _mask(answered, len(asked)).astype(float)
     return _curve(screening + _rdp(argmax, asked, weights=chances))
@@ -136,8 +136,8 @@ def moments2017_curve(mechanism: LNMax, counts: ArrayLike, *, n_moments: int = 8
         raise TypeError(f"the 2017 moments bound is for LNMax, got {type(mechanism).__name__}")
     _check.integer(n_moments=n_moments, least=1)
     orders = tuple(float(order) for order in range(2, n_moments + 2))
-    log_q = _log_q_laplace(_check.counts(counts), mechanism.scale)
-    return _curve(_total(log_q, lambda part: _theorem3(part, 2 / mechanism.scale, orders)), orders)
+    log_q = log_q_laplace(_check.counts(counts), mechanism.scale)
+    return _curve(_total(log_q, lambda part: theorem3(part, 2 / mechanism.scale, orders)), orders)
 
 
 def _curve(rdp: np.ndarray, orders: tuple[float, ...] = ORDERS) -> Curve:
@@ -155,11 +155,11 @@ def _rdp(mechanism: GNMax | LNMax, counts: np.ndarray, weights: np.ndarray | Non
     """Sum over queries of the bound of one argmax, one value an order."""
     if isinstance(mechanism, GNMax):
         sigma = mechanism.sigma
-        return _total(_log_q_gaussian(counts, sigma), lambda log_q: _theorem6(log_q, sigma), weights)
+        return _total(log_q_gaussian(counts, sigma), lambda log_q: theorem6(log_q, sigma), weights)
     if isinstance(mechanism, LNMax):
         pure = 2 / mechanism.scale
-        log_q = _log_q_laplace(counts, mechanism.scale)
-        return _total(log_q, lambda part: _theorem3(part, pure, ORDERS), weights)
+        log_q = log_q_laplace(counts, mechanism.scale)
+        return _total(log_q, lambda part: theorem3(part, pure), weights)
     raise TypeError(f"the 2018 bound is for GNMax and LNMax, got {type(mechanism).__name__}")
 
 
@@ -178,77 +178,11 @@ def _total(
     return np.asarray(total * (1 + 4e-16 * (8 + len(value))))
 
 
-def _log_q_gaussian(counts: np.ndarray, sigma: float) -> np.ndarray:
-    """Prop. 7: log of the union bound on Pr[outcome != plurality], never above log(1 - 1/n_classes)."""
-    behind = np.sort(counts, axis=1)[:, :-1] - counts.max(axis=1, keepdims=True)
-    return _union(scipy.special.log_ndtr(behind / (math.sqrt(2) * sigma)))
-
-
-def _log_q_laplace(counts: np.ndarray, scale: float) -> np.ndarray:
-    """Lemma 4 of 2017, likewise."""
-    behind = (np.sort(counts, axis=1)[:, :-1] - counts.max(axis=1, keepdims=True)) / scale
-    return _union(np.log((2 - behind) / 4) + behind)
-
-
-def _union(log_each: np.ndarray) -> np.ndarray:
-    total = scipy.special.logsumexp(log_each, axis=1)
-    total += 1e-14 * (
-        1 + np.abs(total)
-    )  # either theorem holds for any q that is no smaller than the true one
-    return np.asarray(np.minimum(total, math.log1p(-1 / (log_each.shape[1] + 1))))
-
-
 def _log_pass(screen: Threshold, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Log-probabilities that the 2018 screen answers and that it abstains."""
-    if screen.noise != "one":
-        raise ValueError(f"the 2018 bound is for a screen with one noise, got noise={screen.noise!r}")
+    if screen.noise != "largest":
+        raise ValueError(
+            f"the 2018 bound is for a screen with noise on the largest count, got noise={screen.noise!r}"
+        )
     above = (seen.max(axis=1) - screen.at) / screen.sigma
     return scipy.special.log_ndtr(above), scipy.special.log_ndtr(-above)
-
-
-def _theorem6(log_q: np.ndarray, sigma: float) -> np.ndarray:
-    """Theorem 6, mu1 and mu2 by Prop. 10, for a Rényi cost of order / sigma**2; shape (queries, orders).
-
-    In the paper: λ = order, q̃ = q, ε(μ) = μ / sigma².
-    """
-    log_q, order = log_q[:, None], np.array(ORDERS)[None, :]
-    cap = order / sigma**2 * np.ones_like(log_q)
-    mu2 = sigma * np.sqrt(-log_q)
-    mu1 = mu2 + 1
-    eps1, eps2 = mu1 / sigma**2, mu2 / sigma**2
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        ceiling = (mu2 - 1) * eps2 - mu2 * (np.log(mu1 / (mu1 - 1)) + np.log(mu2 / (mu2 - 1)))
-        applies = (mu2 > 1) & (log_q <= ceiling) & (log_q + eps2 < 0) & (order <= mu1)
-        log_rest = _log1mexp(log_q)
-        log_a = (order - 1) * (log_rest - _log1mexp((log_q + eps2) * (1 - 1 / mu2)))
-        log_b = (order - 1) * (eps1 - log_q / (mu1 - 1))
-        bound = _round(
-            np.logaddexp(log_rest + log_a, log_q + log_b) / (order - 1), np.abs(log_q) + np.abs(log_b)
-        )
-    return np.where(applies & (bound < cap), bound, cap)
-
-
-def _theorem3(log_q: np.ndarray, pure: float, orders: tuple[float, ...]) -> np.ndarray:
-    """Theorem 3 of 2017 in Rényi form for a pure-DP mechanism; shape (queries, orders).
-
-    In the paper: l = order - 1, 2γ = pure; moment(l) = l * rdp.
-    """
-    log_q, order = log_q[:, None], np.array(orders)[None, :]
-    cap = np.minimum(pure, order * pure**2 / 2) * np.ones_like(log_q)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        applies = log_q < -np.logaddexp(0, pure)
-        log_rest = _log1mexp(log_q)
-        likely = order * log_rest - (order - 1) * _log1mexp(log_q + pure)
-        unlikely = log_q + (order - 1) * pure
-        bound = _round(np.logaddexp(likely, unlikely) / (order - 1), np.abs(log_q) + np.abs(unlikely))
-    return np.where(applies & (bound < cap), bound, cap)
-
-
-def _log1mexp(x: np.ndarray) -> np.ndarray:
-    """log(1 - e^x) for x < 0, NaN beyond."""
-    return np.asarray(np.where(x > -math.log(2), np.log(-np.expm1(x)), np.log1p(-np.exp(x))))
-
-
-def _round(value: np.ndarray, exponents: np.ndarray) -> np.ndarray:
-    """Up by what exponents of this size lose in an exponential; what underflows stays positive."""
-    return np.asarray(np.maximum(value * (1 + 4e-16 * (16 + exponents)), _TINY))
