@@ -54,8 +54,8 @@ def owners_curves(counts: np.ndarray) -> list[Curve]:
 
 def chances(counts: np.ndarray) -> np.ndarray:
     """Exact probability of every answer."""
-    log_outcomes: np.ndarray = GNMax(sigma=40.0).log_outcomes(counts)
-    return np.exp(log_outcomes)
+    outcomes: np.ndarray = np.exp(GNMax(sigma=40.0).log_outcomes(counts))
+    return outcomes
 
 
 def answers(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
