@@ -87,11 +87,6 @@ def test_links_between_pages_lead_somewhere(page):
     assert broken == []
 
 
-def test_every_page_is_in_the_table_of_contents():
-    listed = set(re.findall(r"^[\w-]+$", "\n".join(blocks(DOCS / "index.md", r"\{toctree\}")), re.MULTILINE))
-    assert listed == {page.stem for page in DOCS.glob("*.md")} - {"index"}
-
-
 @every_page
 def test_tests_named_on_the_pages_exist(page):
     defined = set()
