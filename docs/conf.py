@@ -1,5 +1,7 @@
 """Sphinx settings: Markdown pages with formulas, and the reference from the docstrings."""
 
+# ruff: noqa: INP001  (Sphinx reads it as a script)
+
 from importlib.metadata import version as installed
 
 project = "ostraka"
