@@ -1,0 +1,92 @@
+"""Which sets of outcomes a 2-cut looks at, and which of them a pilot recommends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["MOST_OUTCOMES", "Sets", "subsets"]
+
+MOST_OUTCOMES = 12  # up to here every subset of outcomes is tried
+_MOST_THRESHOLDS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Sets:
+    """Sets of outcomes, each with its complement: the first ``n`` outcomes of an order, or any subset.
+
+    ``rank``: place of each outcome in the order; ``ends``: how many outcomes each set takes;
+    ``masks``: instead, one row a set.
+    """
+
+    rank: np.ndarray
+    ends: np.ndarray
+    masks: np.ndarray | None = None
+
+    @classmethod
+    def every(cls, n_outcomes: int) -> Self:
+        """All subsets but the empty and the full one."""
+        return cls(np.empty(0), np.empty(0), subsets(n_outcomes))
+
+    @classmethod
+    def thresholds(cls, order: np.ndarray, weights: np.ndarray | None = None) -> Self:
+        """Both sides of every place in ``order``; with weights at most a thousand, evenly by weight."""
+        ends = np.arange(1, order.size)
+        if weights is not None and ends.size > _MOST_THRESHOLDS:
+            total = np.cumsum(weights[order])
+            spread = np.searchsorted(total, np.linspace(0, total[-1], _MOST_THRESHOLDS + 2)[1:-1])
+            ends = np.unique(np.clip(spread, 1, order.size - 1))
+        return cls(order, ends)
+
+    def __len__(self) -> int:
+        return 2 * self.ends.size if self.masks is None else len(self.masks)
+
+    def sums(self, counts: np.ndarray) -> np.ndarray:
+        """Sum of the counts (last axis) over each set."""
+        if self.masks is not None:
+            return np.asarray(counts @ self.masks.T)
+        first = np.cumsum(counts[..., self.rank], axis=-1)
+        inside = first[..., self.ends - 1]
+        return np.concatenate([inside, first[..., -1:] - inside], axis=-1)
+
+    def cut(self, place: int) -> tuple[int, ...]:
+        """The outcomes of one set."""
+        if self.masks is not None:
+            return tuple(np.flatnonzero(self.masks[place]).tolist())
+        end = int(self.ends[place % self.ends.size])
+        chosen = self.rank[:end] if place < self.ends.size else self.rank[end:]
+        return tuple(sorted(chosen.tolist()))
+
+    def best(
+        self, pilot: tuple[np.ndarray, np.ndarray], value: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    ) -> Sets:
+        """Of each row of ``value(p, q)``, the best set if every rate were one standard error less clear."""
+        p, q = (self.sums(counts) / counts.sum() for counts in pilot)
+        a, b = (_error(rate, counts.sum()) for rate, counts in ((p, pilot[0]), (q, pilot[1])))
+        table = value(np.maximum(0, p - a), np.minimum(1, q + b))
+        clear = table.max(axis=-1) > 0
+        chosen = np.unique(table.argmax(axis=-1)[clear] if clear.any() else [((p - q) / (a + b)).argmax()])
+        return self._take(chosen)
+
+    def _take(self, chosen: np.ndarray) -> Sets:
+        n = self.rank.size if self.masks is None else self.masks.shape[1]
+        masks = np.zeros((chosen.size, n), dtype=bool)
+        for row, place in enumerate(chosen):
+            masks[row, list(self.cut(int(place)))] = True
+        return Sets(self.rank, self.ends, masks)
+
+
+def subsets(n_outcomes: int) -> np.ndarray:
+    """Every set of outcomes but the empty and the full one, as one boolean row each."""
+    bits = np.arange(1, 2**n_outcomes - 1)[:, None] >> np.arange(n_outcomes)
+    return np.asarray((bits & 1).astype(bool))
+
+
+def _error(rate: np.ndarray, trials: int) -> np.ndarray:
+    smooth = (rate * trials + 0.5) / (trials + 1)
+    return np.asarray(np.sqrt(smooth * (1 - smooth) / trials))

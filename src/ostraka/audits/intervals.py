@@ -1,0 +1,129 @@
+"""Confidence intervals for probabilities: exact, anytime-valid, simultaneous, and for bounded means."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import scipy.special
+import scipy.stats
+
+__all__ = ["clopper_pearson", "confidence_sequence", "empirical_bernstein", "goodman", "sison_glaz"]
+
+Interval = tuple[np.ndarray, np.ndarray]
+
+# The inverses of scipy are right to about 1e-13 of themselves; what is given up here makes them err outwards.
+_OUTWARD = 1e-10
+
+
+def clopper_pearson(successes: Any, trials: int, *, error: float) -> Interval:
+    """Lower and upper end for a binomial probability, each wrong with probability at most ``error``.
+
+    Source: Clopper and Pearson 1934, doi:10.1093/biomet/26.4.404.
+    """
+    x = np.asarray(successes, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        lower = scipy.special.betaincinv(x, trials - x + 1, error)
+        upper = scipy.special.betainccinv(x + 1, trials - x, error)
+    return _outwards(np.where(x <= 0, 0.0, lower), np.where(x >= trials, 1.0, upper))
+
+
+def confidence_sequence(successes: Any, trials: int, *, error: float) -> Interval:
+    """An interval that holds at all numbers of trials at once, but for probability ``error``: may stop early.
+
+    All p whose likelihood is not ``error`` times below the Beta(1/2, 1/2) mixture's: that ratio is a
+    martingale of mean 1 under p (Ville). Source: Howard et al. 2021, arXiv:1810.08240, section 4.
+    """
+    x = np.asarray(successes, dtype=np.float64)
+    half = 0.5
+    mixture = scipy.special.betaln(x + half, trials - x + half) - scipy.special.betaln(half, half)
+
+    def excluded(p: np.ndarray) -> np.ndarray:
+        likelihood = scipy.special.xlogy(x, p) + scipy.special.xlog1py(trials - x, -p)
+        return np.asarray(mixture - likelihood >= -math.log(error))
+
+    peak = x / trials
+    lower = _last_excluded(excluded, np.zeros_like(peak), peak)
+    upper = _last_excluded(excluded, np.ones_like(peak), peak)
+    return _outwards(lower, upper)
+
+
+def _last_excluded(excluded: Any, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """The excluded point next to the interval, by bisection; ``outer`` where that itself is not excluded."""
+    with np.errstate(divide="ignore"):
+        for _ in range(60):
+            middle = (outer + inner) / 2
+            out = excluded(middle)
+            outer, inner = np.where(out, middle, outer), np.where(out, inner, middle)
+    return outer
+
+
+def goodman(counts: Any, *, error: float) -> Interval:
+    """Simultaneous intervals for multinomial probabilities; right for many trials only.
+
+    Source: Goodman 1965, doi:10.1080/00401706.1965.10490252.
+    """
+    n = np.asarray(counts, dtype=np.float64)
+    total, a = n.sum(), scipy.stats.chi2.isf(error / n.size, 1)
+    spread = np.sqrt(a * (a + 4 * n * (total - n) / total))
+    return (a + 2 * n - spread) / (2 * (total + a)), (a + 2 * n + spread) / (2 * (total + a))
+
+
+def sison_glaz(counts: Any, *, error: float) -> Interval:
+    """Simultaneous intervals of one width for multinomial probabilities; right for many trials only.
+
+    Source: Sison and Glaz 1995, doi:10.1080/01621459.1995.10476521.
+    """
+    n = np.asarray(counts, dtype=np.int64)
+    total = int(n.sum())
+    below, above = 0, min(total, int(6 * math.sqrt(total)) + 60)  # six standard deviations of any count
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (middle, above) if _joint_coverage(n, middle) < 1 - error else (below, middle)
+    low, high = _joint_coverage(n, below), _joint_coverage(n, above)
+    part = (1 - error - low) / (high - low)
+    return np.maximum(0, (n - below) / total), np.minimum(1, (n + below + 2 * part) / total)
+
+
+def _joint_coverage(counts: np.ndarray, reach: int) -> float:
+    """Probability that all counts lie within ``reach``: Poisson counts given their sum, by Edgeworth."""
+    total = int(counts.sum())
+    log_inside, moments = 0.0, np.zeros(4)
+    for count in counts.tolist():
+        # further from its mean a Poisson law has less than 1e-18
+        width = min(reach, int(9 * math.sqrt(count)) + 60)
+        steps = np.arange(max(-width, -count), width + 1)
+        mass = scipy.stats.poisson.pmf(count + steps, count)
+        inside = mass.sum()
+        mean = (steps * mass).sum() / inside
+        second, third, fourth = (((steps - mean) ** r * mass).sum() / inside for r in (2, 3, 4))
+        log_inside += math.log(inside)
+        moments += (mean, second, third, fourth - 3 * second**2)
+    shift, variance, third, fourth = moments.tolist()
+    if variance == 0:
+        return 0.0
+    z, skew, excess = -shift / math.sqrt(variance), third / variance**1.5, fourth / variance**2
+    edgeworth = (
+        1
+        + skew * (z**3 - 3 * z) / 6
+        + excess * (z**4 - 6 * z**2 + 3) / 24
+        + skew**2 * (z**6 - 15 * z**4 + 45 * z**2 - 15) / 72
+    )
+    density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi * variance) * edgeworth
+    return float(math.exp(log_inside) * density / scipy.stats.poisson.pmf(total, total))
+
+
+def empirical_bernstein(mean: Any, variance: Any, trials: int, *, error: float) -> Interval:
+    """Lower and upper end for the mean of variables in [0, 1], each wrong with probability at most ``error``.
+
+    ``variance`` is the unbiased sample variance. Source: Maurer and Pontil 2009, arXiv:0907.3740, Theorem 4.
+    """
+    spread = np.maximum(0.0, np.asarray(variance, dtype=np.float64))
+    log = math.log(2 / error)
+    margin = np.sqrt(2 * spread * log / trials) + 7 * log / (3 * (trials - 1))
+    return np.maximum(0.0, np.asarray(mean) - margin), np.minimum(1.0, np.asarray(mean) + margin)
+
+
+def _outwards(lower: np.ndarray, upper: np.ndarray) -> Interval:
+    return lower * (1 - _OUTWARD), np.minimum(1.0, upper * (1 + _OUTWARD))
