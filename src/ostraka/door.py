@@ -165,7 +165,8 @@ def interactive(
 
     Parameters
     ----------
-    votes : Private of shape (n_queries, n_classes), in votes
+    votes : Private
+        Shape (n_queries, n_classes), in votes.
     guesses : array of shape (n_queries, n_classes)
         The student's class probabilities. Public.
     screen, argmax : Threshold and GNMax
@@ -175,16 +176,36 @@ def interactive(
     confidence : float in (0, 1]
         Where the screen is not passed but the student is at least this sure, its own guess is
         the answer, at no further cost.
+    ledger, rng, key
+        As in :func:`release`. The same key goes with the same guesses.
 
     Returns
     -------
     int64 array, shape (n_queries,)
         A class index or ``ABSTAIN``.
 
+    Raises
+    ------
+    ValueError
+        ``guesses`` not finite or not of the shape of ``votes``; and as in :func:`release`.
+
     Guarantees
     ----------
     Costs ``n_queries * screen.curve() + n_asked * argmax.curve()``.
     Source: Papernot et al. 2018, arXiv:1802.08908, Algorithm 2.
+
+    Examples
+    --------
+    The student is sure and right of the first query, and wrong about the second:
+
+    >>> from ostraka import GNMax, Threshold, Ledger, Budget, Private, Adjacency
+    >>> votes, guesses = Private([[95, 5], [3, 97]], Adjacency.one_ballot()), [[0.99, 0.01], [0.9, 0.1]]
+    >>> screen, argmax = Threshold(at=50, sigma=5.0), GNMax(sigma=10.0)
+    >>> with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+    ...     interactive(
+    ...         votes, guesses, screen=screen, argmax=argmax, n_teachers=100, confidence=0.95, ledger=ledger
+    ...     )
+    array([0, 1])
     """
     _check.integer(n_teachers=n_teachers, least=1)
     guess = np.asarray(guesses, dtype=np.float64)
