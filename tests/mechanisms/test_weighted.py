@@ -1,0 +1,69 @@
+"""Ballots of any weight: a change of units, and nothing else."""
+
+import numpy as np
+import pytest
+
+from ostraka import Adjacency, Budget, GNMax, Ledger, LNMax, Private, Threshold, release
+from ostraka.accounting import exact_curve
+from ostraka.curve import ORDERS
+from ostraka.mechanisms.weighted import Weighted
+
+MECHANISMS = [GNMax(sigma=6.0), LNMax(scale=5.0), Threshold(at=30, sigma=8.0, noise="every")]
+every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: type(m).__name__)
+
+
+@every_mechanism
+@pytest.mark.parametrize("weight", [0.25, 1.0, 3.0])
+def test_a_moved_weight_costs_at_most_the_curve(mechanism, weight):
+    bound = np.array(Weighted(mechanism=mechanism, weight=weight).curve().rdp)
+    orders = np.array(ORDERS[:-1])
+    for votes in ([30, 29, 0], [33.5, 33, 20], [12, 11, 11]):
+        here = mechanism.log_outcomes([votes])[0]
+        there = mechanism.log_outcomes([np.add(votes, [-weight, weight, 0])])[0]
+        for p, q in ((here, there), (there, here)):
+            moments = np.logaddexp.reduce(orders[:, None] * p + (1 - orders[:, None]) * q, axis=1)
+            assert (moments / (orders - 1) <= bound[:-1] * (1 + 1e-8)).all()
+
+
+@every_mechanism
+def test_a_change_of_units_changes_no_outcome(mechanism):
+    heavy = Weighted(mechanism=mechanism, weight=4.0)
+    votes = np.array([[40.0, 24.0, 8.0], [28.0, 28.0, 16.0]])
+    np.testing.assert_allclose(
+        heavy.unit.log_outcomes(heavy.scaled(votes)), mechanism.log_outcomes(votes), rtol=0, atol=1e-9
+    )
+
+
+def test_the_exact_cost_of_heavy_ballots_is_that_of_the_scaled_ones():
+    heavy = Weighted(mechanism=GNMax(sigma=20.0), weight=5.0)
+    votes = np.array([[150.0, 95.0, 5.0]])
+    scaled = exact_curve(heavy.unit, heavy.scaled(votes))
+    orders = np.array(ORDERS[:-1])
+    here = heavy.mechanism.log_outcomes(votes)[0]
+    worst = np.zeros(len(orders))
+    for i in range(3):
+        for j in range(3):
+            if i != j and votes[0, i] >= 5.0:
+                moved = votes[0].copy()
+                moved[[i, j]] += [-5.0, 5.0]
+                there = heavy.mechanism.log_outcomes([moved])[0]
+                for p, q in ((here, there), (there, here)):
+                    cost = np.logaddexp.reduce(orders[:, None] * p + (1 - orders[:, None]) * q, axis=1)
+                    worst = np.maximum(worst, cost / (orders - 1))
+    np.testing.assert_allclose(scaled.rdp[:-1], worst, rtol=1e-5)
+
+
+def test_the_door_compares_weights():
+    light, heavy = GNMax(sigma=9.0), Weighted(mechanism=GNMax(sigma=9.0), weight=3.0)
+    votes = Private([[90, 3]], Adjacency(at_most=3.0))
+    with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+        assert release(heavy, votes, ledger=ledger).tolist() == [0]
+        assert ledger.epsilon() == pytest.approx(GNMax(sigma=3.0).curve().epsilon(delta=1e-5), rel=1e-12)
+        with pytest.raises(ValueError, match="hides"):
+            release(light, votes, ledger=ledger)
+
+
+@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf")])
+def test_a_weight_must_be_a_positive_number(weight):
+    with pytest.raises(ValueError, match="weight"):
+        Weighted(mechanism=GNMax(sigma=1.0), weight=weight)
