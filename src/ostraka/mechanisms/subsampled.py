@@ -21,6 +21,8 @@ __all__ = ["Subsampled"]
 
 # What is added to each computed divergence; rounding is below 1e-11 of it.
 _OUTWARD = 1 + 1e-9
+# Where two nearly equal numbers are subtracted, their rounding is added to the difference.
+_ROUNDING = 1e-15
 # The Gaussian integral is taken where order * mu is at most this; beyond, chance saves next to nothing.
 _FURTHEST = 300.0
 
@@ -150,7 +152,8 @@ def _with_against_without(orders: np.ndarray, own: np.ndarray, rate: float) -> n
     reached = np.array([0.0, *(_binomial(int(order), log_moments, rate) for order in _needed(orders))])
     bound = np.interp(orders, [1.0, *_needed(orders)], reached) / (orders - 1)
     low = orders < 2
-    second = ((1 - rate) ** orders[low] - 1 + orders[low] * rate) * _expm1(log_moments[2])
+    linear = orders[low] * rate
+    second = (np.expm1(orders[low] * math.log1p(-rate)) + linear * (1 + _ROUNDING)) * _expm1(log_moments[2])
     bound[low] = np.minimum(bound[low], np.log1p(second) / (orders[low] - 1))
     return np.asarray(bound)
 
@@ -166,7 +169,7 @@ def _without_against_with(orders: np.ndarray, own: np.ndarray, rate: float) -> n
 def _quadratic(excess: np.ndarray, second: float, rate: float) -> np.ndarray:
     """From E_Q[(r - 1)^2] alone, and never above what x > -rate implies."""
     with np.errstate(over="ignore"):
-        bend = np.expm1(-excess * math.log1p(-rate)) - excess * rate
+        bend = np.expm1(-excess * math.log1p(-rate)) - excess * rate * (1 - _ROUNDING)
         return np.asarray(np.minimum(np.log1p(bend * second) / excess, -math.log1p(-rate)))
 
 
