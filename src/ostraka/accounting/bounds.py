@@ -1,0 +1,197 @@
+"""Every valid bound on what the same answers cost, side by side: which is smallest, and who may see it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ostraka import _check
+from ostraka.accounting.dependent import moments2017_curve, papernot2018_curve
+from ostraka.accounting.exact import exact_rdp
+from ostraka.curve import ORDERS, Curve
+from ostraka.mechanisms import GNMax, LNMax, Threshold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+__all__ = ["Bound", "every_bound"]
+
+Ballot = GNMax | LNMax | Threshold | tuple[Threshold, GNMax]
+
+_OUTWARD = 1 + 1e-9  # as in exact_curve: each divergence is right to about 1e-11 of itself
+
+
+class _Kind(NamedTuple):
+    says: str
+    both_directions: bool = True
+
+
+_KINDS = {
+    "classic": _Kind("whatever the votes: the price of publishing the noisy counts"),
+    "gaussian": _Kind("whatever the votes: Gaussian differential privacy, composed exactly"),
+    "tight": _Kind("whatever the votes: the price of publishing the answer only"),
+    "moments2017": _Kind("these votes: Papernot et al. 2017, Theorem 3", both_directions=False),
+    "papernot2018": _Kind("these votes: Papernot et al. 2018, Theorem 6", both_directions=False),
+    "exact": _Kind("these votes: the largest divergence over all neighbours"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """One bound on what the first answers cost, and the next, up to all of them.
+
+    Attributes
+    ----------
+    name : str
+        ``"classic"``, ``"gaussian"``, ``"tight"``, ``"moments2017"``, ``"papernot2018"``, ``"exact"``.
+    says : str
+        What it holds for and where it comes from, in one line.
+    answers : tuple of int
+        After how many answers.
+    curves : tuple of Curve
+        The cost of so many. Owner only unless ``publishable``.
+    both_directions : bool
+        False: it bounds the divergence of these votes from their neighbours, not the reverse, and
+        so is no proof of (epsilon, delta)-DP.
+
+    Examples
+    --------
+    >>> bounds = every_bound(GNMax(sigma=40.0), [[230, 10, 10]] * 100)
+    >>> {bound.name: round(bound.epsilon(delta=1e-5)[-1], 2) for bound in bounds}
+    {'classic': 1.48, 'gaussian': 1.36, 'tight': 1.16, 'papernot2018': 0.26, 'exact': 0.22}
+    >>> [bound.name for bound in bounds if bound.publishable]
+    ['classic', 'gaussian', 'tight']
+    """
+
+    name: str
+    says: str
+    answers: tuple[int, ...]
+    curves: tuple[Curve, ...]
+    both_directions: bool
+
+    @property
+    def publishable(self) -> bool:
+        """Whether it was computed without the votes."""
+        return all(curve.publishable for curve in self.curves)
+
+    def epsilon(self, delta: float) -> tuple[float, ...]:
+        """Epsilon after each number of answers, at ``delta``."""
+        return tuple(curve.epsilon(delta) for curve in self.curves)
+
+
+def every_bound(
+    mechanism: Ballot,
+    counts: Any,
+    *,
+    surprise: Any = None,
+    answers_per_query: int = 1,
+    at: Sequence[int] | None = None,
+) -> tuple[Bound, ...]:
+    """Every bound there is on what answering the rows of ``counts`` costs, in order.
+
+    Parameters
+    ----------
+    mechanism : GNMax, LNMax, Threshold, or (Threshold, GNMax) for Confident- and Interactive-GNMax
+        Public.
+    counts : array of shape (n_queries, n_classes), in votes
+        Private.
+    surprise : array of the same shape, optional
+        For Interactive-GNMax: counts minus ``n_teachers`` times the student's guess.
+    answers_per_query : int >= 1
+        How often each row is answered.
+    at : sequence of int, optional
+        After how many rows to look, increasing and at most ``n_queries``. None: after all of them.
+
+    Returns
+    -------
+    tuple of Bound
+        Those that exist for the mechanism. Whatever the votes, a pair costs what it would if the screen
+        let every row through; its exact cost is that of one outcome law; the 2018 bound of a pair is
+        the *expected* cost, as its authors plot it.
+
+    Raises
+    ------
+    ValueError
+        Malformed counts, or ``at`` out of order.
+
+    Examples
+    --------
+    >>> classic, *_, exact = every_bound(LNMax(scale=20.0), [[240, 10], [130, 120]], at=[1, 2])
+    >>> exact.answers, [round(e, 3) for e in exact.epsilon(delta=1e-5)]
+    ((1, 2), [0.058, 0.111])
+    """
+    votes = _check.counts(counts)
+    seen = votes if surprise is None else _check.counts(surprise)
+    _check.integer(answers_per_query=answers_per_query, least=1)
+    ends = (len(votes),) if at is None else tuple(int(end) for end in at)
+    if not ends or not all(a < b for a, b in zip((0, *ends), ends, strict=False)) or ends[-1] > len(votes):
+        raise ValueError(f"at must be increasing, from 1 to at most {len(votes)}, got {list(ends)}")
+    parts = mechanism if isinstance(mechanism, tuple) else (mechanism,)
+    spans = [slice(start, end) for start, end in zip((0, *ends), ends, strict=False)]
+
+    def any_votes(name: str, each: Curve) -> Bound:
+        return _bound(name, [end * answers_per_query * each for end in ends], ends, answers_per_query)
+
+    def these_votes(name: str, cost: Callable[[slice], Curve]) -> Bound:
+        total, totals = None, []
+        for span in spans:
+            more = answers_per_query * cost(span)
+            total = more if total is None else total + more
+            totals.append(total)
+        return _bound(name, totals, ends, answers_per_query)
+
+    found = [any_votes("classic", _orders_only([part.curve(bound="classic") for part in parts]))]
+    whole = [part.curve() for part in parts]
+    if all(math.isfinite(curve.mu_squared) for curve in whole):
+        found.append(any_votes("gaussian", _gaussian_only(whole)))
+    found.append(any_votes("tight", _orders_only(whole)))
+    if isinstance(mechanism, LNMax):
+        found.append(these_votes("moments2017", lambda span: moments2017_curve(mechanism, votes[span])))
+    if _has_2018(mechanism):
+        found.append(these_votes("papernot2018", lambda span: _published(mechanism, votes, seen, span)))
+    slack = sum(curve.slack for curve in whole)
+    found.append(these_votes("exact", lambda span: _exact(mechanism, votes, seen, span, slack)))
+    return tuple(found)
+
+
+def _bound(name: str, curves: list[Curve], ends: tuple[int, ...], times: int) -> Bound:
+    kind = _KINDS[name]
+    return Bound(
+        name=name,
+        says=kind.says,
+        answers=tuple(end * times for end in ends),
+        curves=tuple(curves),
+        both_directions=kind.both_directions,
+    )
+
+
+def _orders_only(curves: list[Curve]) -> Curve:
+    total = sum(curves[1:], start=curves[0])
+    return replace(total, mu_squared=math.inf)
+
+
+def _gaussian_only(curves: list[Curve]) -> Curve:
+    total = sum(curves[1:], start=curves[0])
+    return replace(total, rdp=(math.inf,) * len(total.rdp))
+
+
+def _has_2018(mechanism: Ballot) -> bool:
+    if isinstance(mechanism, tuple):
+        return mechanism[0].noise == "largest"
+    return isinstance(mechanism, GNMax | LNMax)
+
+
+def _published(mechanism: Ballot, votes: np.ndarray, seen: np.ndarray, span: slice) -> Curve:
+    if isinstance(mechanism, tuple):
+        return papernot2018_curve(mechanism, votes[span], screened=seen[span])
+    assert not isinstance(mechanism, Threshold)  # noqa: S101  (_has_2018 has looked)
+    return papernot2018_curve(mechanism, votes[span])
+
+
+def _exact(mechanism: Ballot, votes: np.ndarray, seen: np.ndarray, span: slice, slack: float) -> Curve:
+    rdp = exact_rdp(mechanism, votes[span], surprise=seen[span], orders=ORDERS).sum(axis=0) * _OUTWARD
+    n = span.stop - span.start
+    return Curve(ORDERS, tuple(rdp.tolist()), "ballot", publishable=False, slack=n * slack)
