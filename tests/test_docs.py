@@ -2,6 +2,7 @@
 
 import doctest
 import importlib.util
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import ostraka
 from ostraka.cli import app
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -125,6 +127,30 @@ def test_the_readme_starts_with_two_commands_that_exist(command):
     first = blocks(REPOSITORY / "README.md", "sh")[0]
     assert f"make {command}" in first
     assert re.search(rf"^{command}:", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+
+
+def public_modules() -> set[str]:
+    """Nouns and stages that have something to offer."""
+    names = [m.name for m in pkgutil.iter_modules(ostraka.__path__) if not m.name.startswith("_")]
+    return {
+        f"ostraka.{name}"
+        for name in names
+        if getattr(importlib.import_module(f"ostraka.{name}"), "__all__", ())
+    }
+
+
+def test_the_reference_has_every_public_module():
+    shown = set(re.findall(r"automodule:: (ostraka\.\w+)", (DOCS / "reference.md").read_text()))
+    assert shown | {"ostraka.cli"} == public_modules()
+
+
+def test_the_readme_says_what_exists():
+    works, planned = set(), set()
+    for row in re.findall(r"^\|.*\|$", (REPOSITORY / "README.md").read_text(), flags=re.MULTILINE):
+        (planned if "not yet" in row else works).update(re.findall(r"`(ostraka\.\w+)`", row))
+    nouns = {"ostraka.private", "ostraka.result"}
+    assert works == public_modules() - nouns
+    assert planned & public_modules() == set()
 
 
 @pytest.mark.slow
