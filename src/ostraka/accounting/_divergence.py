@@ -125,11 +125,19 @@ def _excess(q, excess, linear, order):
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def _log_moment(log_q, lam, order):
-    """Log of sum q e^(order lam), where its terms leave the range of float64."""
-    peak = -math.inf
+    """The same where terms leave the range of float64: log of 1 + sum, each term by its log."""
+    total = -math.inf
     for k in range(lam.size):
-        peak = max(peak, log_q[k] + order * lam[k])
-    total = 0.0
-    for k in range(lam.size):
-        total += math.exp(log_q[k] + order * lam[k] - peak)
-    return max(0.0, peak + math.log(total))
+        reach = order * lam[k]
+        if log_q[k] == -math.inf or lam[k] == 0.0:
+            continue
+        if abs(reach) < 1e-5:  # e^(order lam) - 1 - order (e^lam - 1), by its series
+            term = math.log(order - 1.0) + math.log1p((order + 1.0) * lam[k] / 3.0)
+            term += math.log(0.5 * order) + 2.0 * math.log(abs(lam[k]))
+        elif reach < 30.0:
+            term = math.log(math.expm1(reach) - order * math.expm1(lam[k]))
+        else:
+            term = reach + math.log1p((order - 1.0) * math.exp(-reach) - order * math.exp(lam[k] - reach))
+        term += log_q[k]
+        total = max(total, term) + math.log1p(math.exp(-abs(total - term)))
+    return total if total > 40.0 else math.log1p(math.exp(total))

@@ -190,11 +190,22 @@ def _screen(screen, score, w, i, j, at, sigma):
         if 0 <= j < n:
             largest = max(largest, score[j] + 1.0)
         return log_cdf(GAUSSIAN, (largest - at) / sigma), log_cdf(GAUSSIAN, (at - largest) / sigma)
-    none = 0.0
+    none, nearest = 0.0, math.inf  # log probability that no count passes; how far below the largest is
+    gaps, copies = np.empty(n + 2), np.zeros(n + 2)
     for m in range(n):
-        none += (w[m] - (m == i) - (m == j)) * log_cdf(GAUSSIAN, (at - score[m]) / sigma)
+        gaps[m], copies[m] = (at - score[m]) / sigma, w[m] - (m == i) - (m == j)
     if 0 <= i < n:
-        none += log_cdf(GAUSSIAN, (at - score[i] + 1.0) / sigma)
+        gaps[n], copies[n] = (at - score[i] + 1.0) / sigma, 1.0
     if 0 <= j < n:
-        none += log_cdf(GAUSSIAN, (at - score[j] - 1.0) / sigma)
-    return math.log(-math.expm1(none)), none
+        gaps[n + 1], copies[n + 1] = (at - score[j] - 1.0) / sigma, 1.0
+    for m in range(n + 2):
+        if copies[m] > 0:
+            none += copies[m] * log_cdf(GAUSSIAN, gaps[m])
+            nearest = min(nearest, gaps[m])
+    if none < -1e-290:
+        return math.log(-math.expm1(none)) if none > -0.7 else math.log1p(-math.exp(none)), none
+    peak, some = log_cdf(GAUSSIAN, -nearest), 0.0  # too rare for float64: in logs, where rare events add
+    for m in range(n + 2):
+        if copies[m] > 0:
+            some += copies[m] * math.exp(log_cdf(GAUSSIAN, -gaps[m]) - peak)
+    return peak + math.log(some), none

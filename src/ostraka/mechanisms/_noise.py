@@ -13,6 +13,7 @@ __all__ = ["GAUSSIAN", "LAPLACE", "log_cdf", "log_pdf", "score"]
 GAUSSIAN, LAPLACE = 0, 1
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_HALF_SQRT_2 = math.sqrt(0.5)
 _LOW, _HIGH, _PER_UNIT, _DEGREE = -16.0, 9.0, 16, 8
 
 
@@ -43,7 +44,7 @@ _TABLE = _taylor_of_log_ndtr()
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def _log_ndtr(z):
     if z > _HIGH:
-        return -math.exp(-0.5 * z * z - _HALF_LOG_2PI) / z if z < 38.0 else 0.0
+        return -0.5 * math.erfc(z * _HALF_SQRT_2)  # log(1 - x) = -x, for x below 1e-18
     if z < _LOW:
         # asymptotic series of Mills' ratio: the term after the last is below 1e-17 from 16 on
         w = -1.0 / (z * z)

@@ -41,7 +41,7 @@ def log_outcomes(counts: np.ndarray, *, kind: int, scale: float) -> np.ndarray:
     Returns
     -------
     float64 array, shape (n_queries, n_classes)
-        Natural logs. Absolute error at most 1e-9 (measured below 1e-11), however small.
+        Natural logs. Absolute error at most 1e-9, however small (measured: 2e-10; 3e-12 up to ten classes).
 
     Examples
     --------

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, logsumexp
 
 from ostraka import _check
 from ostraka.curve import ORDERS, Curve
@@ -84,8 +84,11 @@ class Threshold:
             gap = gap.min(axis=1)
             return np.stack([log_ndtr(-gap), log_ndtr(gap)], axis=1)
         stops = log_ndtr(gap).sum(axis=1)
-        with np.errstate(divide="ignore"):
-            return np.stack([np.log(-np.expm1(stops)), stops], axis=1)
+        rare = stops > -1e-290  # too rare for float64: in logs, where the chances of rare events add
+        passes = np.where(
+            rare, logsumexp(log_ndtr(-gap), axis=1), np.log(-np.expm1(np.where(rare, -1.0, stops)))
+        )
+        return np.stack([passes, stops], axis=1)
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """Which queries pass, bool of shape (n_queries,)."""
