@@ -5,6 +5,7 @@ Property tests repeat the same examples each run.
 ``pytest --hypothesis-profile nightly`` searches afresh, and longer.
 """
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -23,6 +24,17 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("repeatable")
+
+
+def pytest_configure() -> None:
+    """Forget compiled kernels older than any kernel's source: numba looks at the caller's file only."""
+    package = REPOSITORY / "src" / "ostraka"
+    kernels = [path for path in package.rglob("*.py") if "njit" in path.read_text(encoding="utf-8")]
+    newest = max((path.stat().st_mtime for path in kernels), default=0.0)
+    for compiled in (*package.rglob("*.nbi"), *package.rglob("*.nbc")):
+        with contextlib.suppress(FileNotFoundError):  # another worker was quicker
+            if compiled.stat().st_mtime < newest:
+                compiled.unlink()
 
 
 @pytest.fixture(scope="session")
