@@ -11,7 +11,7 @@ from sklearn.utils import _safe_indexing
 
 from ostraka.door import ABSTAIN, confident, release
 from ostraka.ledger import BudgetExceeded
-from ostraka.students import Distilled, least_sure, schedule
+from ostraka.students import Distilled, least_sure, schedule, typical
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ class Questions:
         asked = np.empty(0, dtype=np.int64)
         waiting = np.searchsorted(pool, order[: len(pool)])  # in random order
         for step, size in enumerate((n_answers,) if chance else schedule(n_answers=n_answers)):
-            batch = waiting[:size] if step == 0 else self._least_sure(rows, answers, waiting, size)
+            batch = waiting[:size] if chance else self._next(rows, answers, waiting, size)
             answers[batch] = self._release(votes[batch], pool[batch], step)
             asked = np.concatenate([asked, batch])
             waiting = waiting[~np.isin(waiting, batch)]
@@ -63,9 +63,12 @@ class Questions:
         self.labels[pool] = answers
         self.asked, self.votes = pool[asked], votes[asked]
 
-    def _least_sure(self, rows: Any, answers: np.ndarray, waiting: np.ndarray, size: int) -> np.ndarray:
+    def _next(self, rows: Any, answers: np.ndarray, waiting: np.ndarray, size: int) -> np.ndarray:
+        """Typical rows as long as nothing is known, then those the student is least sure of."""
         if (answers == ABSTAIN).all():
-            return waiting[:size]  # the screen has stopped everything so far: nothing to be sure of
+            if len(waiting) < len(answers):  # a screen has stopped everything so far
+                return waiting[:size]
+            return typical(rows, n=size, random_state=self.seed)
         student = self.student.fit(rows, answers, classes=range(self.n_classes))
         return least_sure(student.predict_proba(rows), n=size, among=waiting)
 

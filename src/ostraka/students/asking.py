@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import NearestNeighbors
 
 from ostraka import _check
 
-__all__ = ["least_sure", "schedule"]
+__all__ = ["least_sure", "schedule", "typical"]
+
+_NEAR = 10
 
 
 def schedule(*, n_answers: int) -> tuple[int, ...]:
-    """How many rows to ask about at a time: half of them at random, the rest in five steps.
+    """How many rows to ask about at a time: half of them at once, the rest in five steps.
 
     Parameters
     ----------
@@ -22,8 +28,8 @@ def schedule(*, n_answers: int) -> tuple[int, ...]:
     Returns
     -------
     tuple of int
-        Sums to ``n_answers``. The first is for rows chosen at random, which show the student every
-        region; each other is for the rows it is least sure of by then.
+        Sums to ``n_answers``. The first is for :func:`typical` rows; each other one for those the
+        student is :func:`least_sure` of by then.
 
     Examples
     --------
@@ -68,3 +74,42 @@ def least_sure(probabilities: Any, *, n: int, among: Any) -> np.ndarray:
     ranked = np.sort(np.asarray(probabilities, dtype=np.float64)[rows], axis=1)
     margin = ranked[:, -1] - ranked[:, -2]
     return np.sort(rows[np.argsort(margin, kind="stable")[:n]])
+
+
+def typical(X: Any, *, n: int, random_state: int) -> np.ndarray:
+    """Rows that stand for all: of each of ``n`` clusters, the one with the closest neighbours.
+
+    Where rows lie densely the teachers agree, so an answer is more often right, and tells less
+    about any of them; and one a cluster leaves no region without.
+
+    Parameters
+    ----------
+    X : array of shape (n_rows, n_features)
+        Public.
+    n : int
+        How many rows.
+    random_state : int
+        Where the clusters begin.
+
+    Returns
+    -------
+    integer array, ascending
+        ``n`` different rows; all of them if there are no more.
+
+    Examples
+    --------
+    >>> typical([[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]], n=2, random_state=0)
+    array([2, 3])
+    """
+    _check.integer(n=n, least=1)
+    points = np.asarray(X, dtype=np.float64)
+    if len(points) <= n:
+        return np.arange(len(points))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than clusters
+        cluster = KMeans(n_clusters=n, n_init=1, random_state=random_state).fit_predict(points)
+    neighbours = NearestNeighbors(n_neighbors=min(_NEAR, len(points) - 1)).fit(points)
+    sparse = neighbours.kneighbors()[0].mean(axis=1)
+    order = np.lexsort((sparse, cluster))  # the first of each cluster is its densest row
+    first = np.r_[True, np.diff(cluster[order]) > 0]
+    return np.sort(np.concatenate([order[first], order[~first]])[:n])

@@ -10,7 +10,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import KFold
-from sklearn.neighbors import NearestNeighbors
 from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTrainingClassifier
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metaestimators import available_if
@@ -18,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from ostraka.door import ABSTAIN
+from ostraka.students.spreading import Spreading, fit_graph
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
@@ -179,38 +179,23 @@ class Distilled(ClassifierMixin, BaseEstimator):
                 if model.get_params().get("random_state", seed) is None
                 else model
             )
-        # both numbers: the middle of what works on digits and on a census table, with noisy answers
         if name == "spreading":
-            return LabelSpreading(kernel="knn", n_neighbors=10, alpha=0.5, max_iter=100)
+            return Spreading()
         boosting = GradientBoostingClassifier(n_estimators=60, max_depth=2, random_state=seed)
         return boosting if name == "boosting" else SelfTrainingClassifier(boosting, threshold=0.95)
 
 
 def _fitted(model: Any, X: Any, codes: np.ndarray) -> Any:
-    """Fit, on all rows if the model can use unanswered ones; quietly, and never at a loss for an answer."""
-    answered = np.flatnonzero(codes != ABSTAIN)
+    """Fit quietly, on all rows if the model can use unanswered ones."""
     if isinstance(model, _GRAPHS):
-        model.set_params(n_neighbors=min(model.n_neighbors, X.shape[0] - 1) or 1)
+        fit_graph(model, np.asarray(X, dtype=np.float64), codes)
+        return model
+    answered = codes != ABSTAIN
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of iterations that did not converge, and rows no answer has reached
-        if not isinstance(model, (*_GRAPHS, SelfTrainingClassifier)):
-            return model.fit(_safe_indexing(X, answered), codes[answered])
-        model.fit(X, codes)
-    if isinstance(model, _GRAPHS):
-        _reach(model, X, codes, answered)
-    return model
-
-
-def _reach(model: Any, X: Any, codes: np.ndarray, answered: np.ndarray) -> None:
-    """Give rows that no answer has reached, because the graph falls into parts, the nearest answer."""
-    sure = model.label_distributions_
-    lost = np.flatnonzero(~(sure.sum(axis=1) > 0))  # NaN is lost too
-    if len(lost):
-        nearest = (
-            NearestNeighbors(n_neighbors=1).fit(X[answered]).kneighbors(X[lost], return_distance=False)[:, 0]
-        )
-        sure[lost] = codes[answered][nearest][:, None] == model.classes_
-        model.transduction_[lost] = codes[answered][nearest]
+        warnings.simplefilter("ignore")  # what a classifier thinks of so few rows helps nobody
+        if isinstance(model, Spreading | SelfTrainingClassifier):
+            return model.fit(X, codes)
+        return model.fit(_safe_indexing(X, np.flatnonzero(answered)), codes[answered])
 
 
 def _coded(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -80,8 +80,8 @@ class TeacherEnsemble(BaseEstimator):
     def __init__(
         self,
         estimator: Any,
-        n_teachers: int = 250,
         *,
+        n_teachers: int = 250,
         engine: str = "joblib",
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
