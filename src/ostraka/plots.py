@@ -17,10 +17,26 @@ if TYPE_CHECKING:
 
     from ostraka.result import Result
 
-__all__ = ["accuracy_against_epsilon", "budget_over_time", "consensus", "cost_of_answers", "figures"]
+__all__ = [
+    "accuracy_against_epsilon",
+    "bounds_against_answers",
+    "budget_over_time",
+    "consensus",
+    "cost_of_answers",
+    "figures",
+]
 
 # Okabe and Ito's colour-blind safe blue and vermilion, at contrast 3:1 or more with white and near-black
 _BLUE, _RED = "#2b87c8", "#d8611a"
+# one look a bound, the same in every figure: told apart by dashes too, at contrast 3:1 or more
+_LINES: dict[str, Any] = {
+    "classic": {"color": "#868c95", "linestyle": "-"},
+    "gaussian": {"color": "#868c95", "linestyle": "--"},
+    "tight": {"color": _BLUE, "linestyle": "-"},
+    "moments2017": {"color": "#b0609a", "linestyle": ":"},
+    "papernot2018": {"color": "#b0609a", "linestyle": "-."},
+    "exact": {"color": _RED, "linestyle": "-"},
+}
 _INK = "#010203"  # stands for the page's own text colour
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: it scales, can be searched and read aloud
@@ -53,7 +69,14 @@ def figures(result: Result) -> tuple[Figure, ...]:
     >>> [figure.title for figure in figures(record)]
     ['Budget over time']
     """
-    drawings = (budget_over_time, accuracy_against_epsilon, consensus, cost_of_answers)
+    drawings = (
+        budget_over_time,
+        accuracy_against_epsilon,
+        bounds_against_answers,
+        _bounds_of_these_votes,
+        consensus,
+        cost_of_answers,
+    )
     return tuple(figure for draw in drawings if (figure := draw(result)) is not None)
 
 
@@ -102,6 +125,54 @@ def accuracy_against_epsilon(result: Result) -> Figure | None:
         caption="Each point is a student trained on the first answers only, at what these cost.",
         alt=f"Line of student accuracy against epsilon: {pairs}.",
         svg=_svg(draw),
+    )
+
+
+def bounds_against_answers(result: Result) -> Figure | None:
+    """Every publishable bound against the number of answers. Public."""
+    return _bounds(
+        result,
+        result.upper.get("bounds") or {},
+        title="ε against the number of answers",
+        caption="Each line holds whatever the votes. All are correct; the lowest is the one to use.",
+    )
+
+
+def _bounds_of_these_votes(result: Result) -> Figure | None:
+    """The same with the bounds that were read off the votes. For the owner only."""
+    known = result.owner.get("bounds") or {}
+    return _bounds(
+        result,
+        {**(result.upper.get("bounds") or {}), **known} if known else {},
+        title="ε for these votes",
+        caption="Lines that depend on the votes lie lower where the teachers agree. They are for the owner.",
+        owner_only=True,
+    )
+
+
+def _bounds(
+    result: Result, bounds: dict[str, Any], *, title: str, caption: str, owner_only: bool = False
+) -> Figure | None:
+    """Lines of epsilon against answers, each with its name where it ends."""
+    lines = {name: (_numbers(bound["answers"]), _numbers(bound["epsilon"])) for name, bound in bounds.items()}
+    if not lines:
+        return None
+
+    def draw(axes: Any) -> None:
+        for name, (answers, epsilon) in lines.items():
+            marker = "." if len(answers) < 3 else ""
+            axes.plot(answers, epsilon, label=name, linewidth=2, marker=marker, **_LINES.get(name, {}))
+        axes.set(xlabel="answers, in the order of the file", ylabel="ε, at most", ylim=(0, None))
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+    ends = "; ".join(f"{name} {epsilon[-1]:.3g}" for name, (_, epsilon) in lines.items())
+    most = max(int(answers[-1]) for answers, _ in lines.values())
+    return Figure(
+        title=title,
+        caption=f"At δ = {result.upper.get('delta')}. {caption}",
+        alt=f"Lines of epsilon that grow with the number of answers. After {most:,}: {ends}.",
+        svg=_svg(draw),
+        owner_only=owner_only,
     )
 
 

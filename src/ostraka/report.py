@@ -33,6 +33,8 @@ _SETTINGS = {
     "n_teachers": "Teachers",
     "n_classes": "Classes",
     "n_public": "Public rows",
+    "n_questions": "Questions",
+    "answers_per_question": "Answers to each question",
     "n_answers": "Answers, at most",
     "epsilon": "Epsilon allowed",
 }
@@ -212,7 +214,17 @@ def render_html(result: Result, *, figures: Sequence[Figure] = ()) -> str:
         lower=_lower(result),
         attack=_attack(result),
         settings=_settings(result),
+        bounds=_side_by_side(result.upper),
+        owner_bounds=_side_by_side(result.owner),
     )
+
+
+def _side_by_side(part: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
+    """Name, epsilon after all answers, what it holds for, and whether in both directions; smallest last."""
+    return [
+        (name, at_most(_number(bound["epsilon"][-1])), bound["says"], bound["both_directions"])
+        for name, bound in part.get("bounds", {}).items()
+    ]
 
 
 def _accuracies(result: Result) -> list[Row]:
@@ -270,9 +282,7 @@ def _lower(result: Result) -> str:
     if result.lower is None:
         return "not audited yet"
     epsilon, confidence = _number(result.lower.get("epsilon", 0.0)), result.lower.get("confidence")
-    return _rounded(epsilon, ROUND_FLOOR) + (
-        f" (confidence {_percent(confidence)})" if confidence else ""
-    )
+    return _rounded(epsilon, ROUND_FLOOR) + (f" (confidence {_percent(confidence)})" if confidence else "")
 
 
 def _attack(result: Result) -> str | None:

@@ -1,0 +1,160 @@
+"""``ostraka account``: what answers from given votes cost, by every bound, and which questions are dear."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path  # noqa: TC003  (Typer reads it)
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ostraka.cli import _errors
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ostraka.accounting.exact import Ballot
+    from ostraka.cli._votes import Votes
+    from ostraka.result import Result
+
+__all__ = ["account"]
+
+
+class Kind(enum.StrEnum):
+    """What answers."""
+
+    GNMAX = "gnmax"
+    LNMAX = "lnmax"
+    CONFIDENT = "confident"
+    INTERACTIVE = "interactive"
+
+
+def account(
+    votes: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Votes: .npz with counts or predictions, or CSV or Parquet with one row a teacher.",
+            show_default=False,
+        ),
+    ],
+    *,
+    mechanism: Annotated[Kind, typer.Option(help="What answers.")] = Kind.GNMAX,
+    sigma: Annotated[
+        float | None, typer.Option(help="Gaussian noise, in votes. Needed but for lnmax.", metavar="VOTES")
+    ] = None,
+    scale: Annotated[
+        float | None, typer.Option(help="Laplace scale, in votes. Needed for lnmax.", metavar="VOTES")
+    ] = None,
+    screen: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            help="For confident and interactive: answer where a noisy plurality reaches AT votes.",
+            metavar="AT SIGMA",
+        ),
+    ] = None,
+    guesses: Annotated[
+        Path | None,
+        typer.Option(
+            help="For interactive: the student's class probabilities, one row a query.", metavar="FILE"
+        ),
+    ] = None,
+    delta: Annotated[
+        float, typer.Option(help="Probability in which nothing is promised.", metavar="P")
+    ] = 1e-5,
+    answers_per_query: Annotated[
+        int, typer.Option(help="How often each query is answered.", metavar="N")
+    ] = 1,
+    first: Annotated[int | None, typer.Option(help="Only the first queries.", metavar="N")] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="How many there are. Default: those that got a vote.", metavar="N")
+    ] = None,
+    array: Annotated[str | None, typer.Option(help="Which array of an .npz file.", metavar="NAME")] = None,
+    dearest: Annotated[
+        int, typer.Option(help="How many questions to list, dearest first.", metavar="N", min=0)
+    ] = 10,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to write: a report with figures, and all numbers.", metavar="FOLDER"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the public record as JSON.")] = False,
+    owner: Annotated[bool, typer.Option("--owner", help="With --json: the owner's part too.")] = False,
+) -> None:
+    """Compare every bound on what answers to these votes cost. Nothing is released. Mostly for the owner."""
+    from ostraka.cli import _accounted, _votes
+
+    ballot = _mechanism(mechanism, sigma=sigma, scale=scale, screen=screen)
+    with _errors.usage("--delta"):
+        _check_delta(delta)
+    for name, value in (
+        ("--answers-per-query", answers_per_query),
+        ("--first", first),
+        ("--classes", classes),
+    ):
+        if value is not None and value < 1:
+            raise typer.BadParameter(f"{name} must be an integer >= 1, got {value}")
+    cast = _votes.read(votes, array=array, n_classes=classes).first(first)
+    surprise = _surprise(mechanism, guesses, cast)
+    result = _accounted.record(
+        ballot, cast, surprise=surprise, answers_per_query=answers_per_query, delta=delta, data=str(votes)
+    )
+    if out is not None:
+        _write(out, result)
+    if as_json:
+        typer.echo((result if owner else result.public()).to_json())
+    else:
+        _accounted.show(result, cast.queries, dearest=dearest)
+
+
+def _mechanism(
+    kind: Kind, *, sigma: float | None, scale: float | None, screen: tuple[float, float] | None
+) -> Ballot:
+    from ostraka import GNMax, LNMax, Threshold
+
+    screened = kind in {Kind.CONFIDENT, Kind.INTERACTIVE}
+    if (screen is not None) != screened:
+        needs = "needs --screen AT SIGMA" if screened else "takes no --screen: type --mechanism confident"
+        raise typer.BadParameter(f"--mechanism {kind} {needs}")
+    noise, other = ("scale", sigma) if kind is Kind.LNMAX else ("sigma", scale)
+    value = scale if kind is Kind.LNMAX else sigma
+    if value is None or other is not None:
+        raise typer.BadParameter(f"--mechanism {kind} needs --{noise} VOTES, and no other noise")
+    with _errors.usage(f"--{noise}"):
+        argmax = LNMax(scale=value) if kind is Kind.LNMAX else GNMax(sigma=value)
+    if screen is None or isinstance(argmax, LNMax):
+        return argmax
+    with _errors.usage("--screen"):
+        return Threshold(at=screen[0], sigma=screen[1]), argmax
+
+
+def _surprise(kind: Kind, guesses: Path | None, cast: Votes) -> np.ndarray | None:
+    from ostraka.cli import _votes
+
+    if (guesses is not None) != (kind is Kind.INTERACTIVE):
+        raise typer.BadParameter("--guesses FILE and --mechanism interactive need each other")
+    if guesses is None:
+        return None
+    guess = _votes.read_guesses(guesses, shape=cast.counts.shape)
+    surprise: np.ndarray = cast.counts - cast.counts.sum(axis=1, keepdims=True) * guess
+    return surprise
+
+
+def _check_delta(delta: float) -> None:
+    from ostraka import _check
+
+    _check.delta(delta)
+
+
+def _write(folder: Path, result: Result) -> None:
+    from ostraka.cli import _folder
+
+    if (folder / _folder.RESULT).exists() or (folder.exists() and not folder.is_dir()):
+        raise typer.BadParameter(f"{folder} holds something already: type --out with another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    page: Any = _folder.write_reports(folder, result)
+    _folder.write(folder / _folder.RESULT, result.to_json())
+    typer.echo(
+        f"written to {folder}: {page.name} is for the owner; 'ostraka report {folder} --public' "
+        "writes a page that may be passed on",
+        err=True,
+    )

@@ -1,0 +1,198 @@
+"""ostraka account: every bound on given votes, what may be published of it, and which questions are dear."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import ostraka.cli
+from ostraka import GNMax, LNMax, Threshold
+from ostraka.accounting import exact_curve, papernot2018_curve
+
+PREDICTIONS = np.array([[0, 2, 1], [0, 2, 1], [0, 1, 1], [0, 0, 1], [0, 0, 2]])  # teachers by queries
+COUNTS = np.array([[5, 0, 0], [2, 1, 2], [0, 4, 1]])
+CANARY = "31337"
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "votes.npz"
+    np.savez(path, counts=COUNTS)
+    return path
+
+
+def account(capfd, *arguments) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        ostraka.cli.main(["account", *map(str, arguments)])
+    return left.value.code, *capfd.readouterr()
+
+
+def record(capfd, *arguments) -> dict:
+    code, out, err = account(capfd, *arguments, "--json", "--owner")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_the_table_names_every_bound_and_who_may_see_it(file, capfd):
+    code, out, _ = account(capfd, file, "--sigma", 4)
+    assert code == 0
+    rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    for name in ("classic", "gaussian", "tight"):
+        assert " yes " in rows[name]
+    for name in ("papernot2018", "exact"):
+        assert "owner only" in rows[name]
+    assert "*" in rows["papernot2018"]
+    assert "*" not in rows["exact"]
+
+
+def test_the_dearest_question_comes_first(tmp_path, capfd):
+    path = tmp_path / "votes.npz"
+    np.savez(path, counts=np.repeat([[240, 10], [130, 120], [200, 50]], 40, axis=0))
+    _, out, _ = account(capfd, path, "--sigma", 40, "--dearest", 41)
+    listed = [line.split()[0] for line in out.split("dearest questions")[1].splitlines()[2:] if line.strip()]
+    assert listed == [str(number) for number in range(41, 82)]
+
+
+def test_numbers_are_those_of_the_library(file, capfd):
+    told = record(capfd, file, "--sigma", 4, "--answers-per-query", 3, "--delta", 1e-4)
+    mechanism = GNMax(sigma=4.0)
+    assert told["upper"]["epsilon"] == pytest.approx((9 * mechanism.curve()).epsilon(delta=1e-4))
+    assert told["owner"]["epsilon_these_votes"] == pytest.approx(
+        (3 * exact_curve(mechanism, COUNTS)).epsilon(delta=1e-4)
+    )
+    assert told["owner"]["bounds"]["papernot2018"]["epsilon"][-1] == pytest.approx(
+        (3 * papernot2018_curve(mechanism, COUNTS)).epsilon(delta=1e-4)
+    )
+    assert told["settings"]["n_answers"] == 9
+    assert told["settings"]["n_teachers"] == 5
+    assert len(told["owner"]["cost"]) == 3
+    assert max(told["owner"]["cost"]) <= told["owner"]["price"] * 3
+
+
+def test_json_is_public_unless_the_owner_asks(file, capfd):
+    code, out, _ = account(capfd, file, "--sigma", 4, "--json")
+    assert code == 0
+    assert json.loads(out)["owner"] == {}
+    assert set(json.loads(out)["upper"]["bounds"]) == {"classic", "gaussian", "tight"}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])
+def test_predictions_are_counted(suffix, tmp_path, capfd):
+    path = tmp_path / f"predictions.{suffix}"
+    if suffix == "npz":
+        np.savez(path, predictions=PREDICTIONS)
+    elif suffix == "csv":
+        lines = [",".join(map(str, row)) for row in PREDICTIONS]
+        path.write_text("\n".join(["first,second,third", *lines]))
+    else:
+        parquet.write_table(pa.table({f"q{k}": PREDICTIONS[:, k] for k in range(3)}), path)
+    mechanism = GNMax(sigma=4.0)
+    told = record(capfd, path, "--sigma", 4)
+    assert told["owner"]["epsilon_these_votes"] == pytest.approx(
+        exact_curve(mechanism, COUNTS).epsilon(delta=1e-5)
+    )
+
+
+def test_classes_may_be_words_and_questions_have_their_columns_names(tmp_path, capfd):
+    path = tmp_path / "said.csv"
+    path.write_text("easy,hard\nyes,no\nyes,yes\nyes,no\n")
+    _, out, _ = account(capfd, path, "--sigma", 2)
+    assert out.split("dearest questions")[1].splitlines()[2].split()[0] == "hard"
+
+
+def test_every_mechanism_is_accounted_for(file, tmp_path, capfd):
+    guesses = tmp_path / "guesses.npz"
+    np.savez(guesses, guesses=np.eye(3))
+    screen = Threshold(at=4.0, sigma=3.0)
+    pair = (screen, GNMax(sigma=4.0))
+    cases = {
+        ("lnmax", "--scale", 5): exact_curve(LNMax(scale=5.0), COUNTS),
+        ("confident", "--sigma", 4, "--screen", 4, 3): exact_curve(pair, COUNTS),
+        ("interactive", "--sigma", 4, "--screen", 4, 3, "--guesses", guesses): exact_curve(
+            pair, COUNTS, surprise=COUNTS - 5 * np.eye(3)
+        ),
+    }
+    for options, curve in cases.items():
+        told = record(capfd, file, "--mechanism", *options)
+        assert told["owner"]["epsilon_these_votes"] == pytest.approx(curve.epsilon(delta=1e-5))
+    assert "moments2017" in record(capfd, file, "--mechanism", "lnmax", "--scale", 5)["owner"]["bounds"]
+
+
+def test_a_folder_has_a_page_for_the_owner_and_ostraka_report_makes_one_for_all(file, tmp_path, capfd):
+    out = tmp_path / "run"
+    assert account(capfd, file, "--sigma", 4, "--out", out)[0] == 0
+    page = (out / "report.html").read_text()
+    assert "papernot2018" in page
+    assert "Every bound that may be published" in page
+    assert page.count("<svg") == 4
+    with pytest.raises(SystemExit) as left:
+        ostraka.cli.main(["report", str(out), "--public"])
+    assert left.value.code == 0
+    public = (out / "report-public.html").read_text()
+    assert "papernot2018" not in public
+    assert public.count("<svg") == 1
+    assert account(capfd, file, "--sigma", 4, "--out", out)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "--sigma"),
+        (["--scale", "4"], "--sigma"),
+        (["--sigma", "-1"], "sigma must be finite and > 0"),
+        (["--sigma", "4", "--delta", "0"], "delta must be"),
+        (["--sigma", "4", "--first", "0"], "--first"),
+        (["--sigma", "4", "--screen", "3", "1"], "--mechanism confident"),
+        (["--mechanism", "confident", "--sigma", "4"], "--screen AT SIGMA"),
+        (["--mechanism", "lnmax", "--sigma", "4"], "--scale"),
+        (["--mechanism", "interactive", "--sigma", "4", "--screen", "3", "1"], "--guesses"),
+        (["--sigma", "4", "--guesses", "g.npz"], "interactive"),
+    ],
+)
+def test_what_is_typed_wrongly_is_said(options, says, file, capfd):
+    code, out, err = account(capfd, file, *options)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "says"),
+    [
+        ({"counts": [[1.0, np.nan]]}, [], "finite"),
+        ({"counts": [[1.0, -2.0]]}, [], "none below 0"),
+        ({"counts": [int(CANARY), 2]}, [], "shape"),
+        ({"predictions": [[0, -1]]}, [], "abstain"),
+        ({"predictions": [[0, int(CANARY)]]}, ["--classes", "2"], "from 0 to 1"),
+        ({"predictions": [[0.5, 1]]}, [], "class numbers"),
+        ({"a": [1], "b": [2]}, [], "--array"),
+        ({"a": [1]}, ["--array", "c"], "--array"),
+    ],
+)
+def test_files_that_hold_no_votes_are_refused_without_quoting_them(arrays, options, says, tmp_path, capfd):
+    path = tmp_path / "bad.npz"
+    np.savez(path, **{name: np.array(values) for name, values in arrays.items()})
+    code, out, err = account(capfd, path, "--sigma", 4, *options)
+    assert (code, out) == (1, "")
+    assert says in err
+    assert CANARY not in err
+
+
+def test_a_teacher_without_an_answer_is_refused(tmp_path, capfd):
+    path = tmp_path / "holes.csv"
+    path.write_text(f"a,b\n1,{CANARY}\n,0\n")
+    code, _, err = account(capfd, path, "--sigma", 4)
+    assert code == 1
+    assert "empty cells" in err
+    assert CANARY not in err
+
+
+def test_guesses_of_another_shape_are_refused(file, tmp_path, capfd):
+    guesses = tmp_path / "guesses.csv"
+    guesses.write_text("a,b\n0.5,0.5\n")
+    code, _, err = account(
+        capfd, file, "--mechanism", "interactive", "--sigma", 4, "--screen", 3, 1, "--guesses", guesses
+    )
+    assert code == 1
+    assert "(3, 3)" in err
