@@ -301,7 +301,7 @@ class TestTheRecord:
 
 class TestTheObject:
     def test_says_what_it_is(self, ledger):
-        assert repr(ledger) == "Ledger(':memory:', budget=Budget(epsilon=2.0, delta=1e-05))"
+        assert repr(ledger) == "Ledger(':memory:', budget=Budget(epsilon=2.0, delta=1e-05, adaptive=False))"
 
     def test_does_not_travel_to_other_processes(self, ledger):
         with pytest.raises(TypeError, match="open Ledger"):

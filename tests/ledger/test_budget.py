@@ -20,7 +20,7 @@ def test_a_delta_that_is_no_probability_is_refused(delta):
 
 def test_a_budget_is_a_value():
     assert Budget(epsilon=2, delta=1e-5) == Budget(epsilon=2.0, delta=1e-5)
-    assert repr(Budget(epsilon=2, delta=1e-5)) == "Budget(epsilon=2.0, delta=1e-05)"
+    assert repr(Budget(epsilon=2, delta=1e-5)) == "Budget(epsilon=2.0, delta=1e-05, adaptive=False)"
     with pytest.raises(TypeError):
         Budget(2.0, 1e-5)
 

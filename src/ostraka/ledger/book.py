@@ -56,9 +56,9 @@ class Ledger:
     decide only how often *one* mechanism is used, as in Confident-GNMax with a fixed number of
     screens: its uses then fit up to a number fixed in advance, which is a filter at one order
     (Feldman and Zrnic 2020, arXiv:2008.11193, Thm. 3.1; Smith and Thakurta 2022, arXiv:2210.17520,
-    for the Gaussian part). Where answers decide more than that, nothing is claimed yet: it takes a
-    filter in ``_fits``. And where answers decide how much is used, the bound is the budget;
-    :meth:`epsilon` is then a reading.
+    for the Gaussian part). Where answers may decide more than that, begin the ledger with
+    ``Budget(adaptive=True)``: it refuses by :class:`RenyiFilter`, and the claim holds for anything.
+    Where answers decide how much is used, the bound is the budget; :meth:`epsilon` is a reading.
 
     Not noticed: an older copy put in place of the file, and changes by somebody who also
     recomputes the digests. :attr:`head`, noted elsewhere, shows both.
@@ -77,7 +77,10 @@ class Ledger:
         self.path = os.fspath(path)
         self._store = Store(self.path, budget)
         self.budget = self._store.budget
-        self._genesis = link(bytes(32), ["ostraka", self.budget.epsilon.hex(), self.budget.delta.hex()])
+        self._genesis = link(
+            bytes(32),
+            ["ostraka", self.budget.epsilon.hex(), self.budget.delta.hex(), int(self.budget.adaptive)],
+        )
         try:
             self.verify()
         except BaseException:
@@ -131,7 +134,7 @@ class Ledger:
             last = store.last()
             row = self._after(last, curve, question, key)
             total = row.spent()
-            if not self._fits(total):
+            if not self.budget.allows(total):
                 raise self._refusal(last, row)
             store.append(row.sealed(last.digest if last else self._genesis, total.epsilon(self.budget.delta)))
         return row.seq
@@ -143,7 +146,7 @@ class Ledger:
         with self._store.reading() as store:
             last = store.last()
         question = (repr(mechanism), int(uses), last.protects if last else "", 0)
-        return self._fits(self._after(last, curve, question, None).spent())
+        return self.budget.allows(self._after(last, curve, question, None).spent())
 
     def record(self, entry: int, answer: np.ndarray) -> np.ndarray:
         """Store the public answer of a keyed entry, unless one is there; return what is stored.
@@ -261,10 +264,6 @@ class Ledger:
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{self!r} does not travel: open Ledger({self.path!r}) in each process")
 
-    def _fits(self, total: Curve) -> bool:
-        """Whether so much may be spent. NaN does not fit."""
-        return total.epsilon(self.budget.delta) <= self.budget.epsilon
-
     def _after(self, last: Row | None, curve: Curve, question: _Question, key: str | None) -> Row:
         """The entry that would come next, not yet sealed."""
         mechanism, uses, protects, simulation = question
@@ -292,6 +291,8 @@ class Ledger:
         asked = row.spent().epsilon(self.budget.delta) - before
         left = max(0.0, self.budget.epsilon - before)
         budget = f"{self.budget.epsilon:g} left at delta={self.budget.delta:g}"
+        if self.budget.adaptive:
+            budget += ", less what the choice of questions by answers takes"
         return BudgetExceeded(
             f"{self.path} has epsilon {left:.6g} of {budget}, and {row.uses} uses of {row.mechanism} "
             f"would add {asked:.6g}; nothing was charged: ask fewer questions, or use more noise",

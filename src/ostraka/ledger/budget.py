@@ -13,8 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ostraka import _check
+from ostraka.ledger.filter import RenyiFilter
+
+if TYPE_CHECKING:
+    from ostraka.curve import Curve
 
 __all__ = ["Budget", "BudgetExceeded", "LedgerError", "OstrakaError"]
 
@@ -60,23 +65,44 @@ class Budget:
     ----------
     epsilon : float > 0, nats
     delta : float in (0, 1)
+    adaptive : bool
+        False: the mechanisms are fixed in advance, or earlier answers decide only how often one of
+        them is used; the total at the best order counts. True: earlier answers may decide anything
+        about what is asked next; :class:`RenyiFilter` decides, at a somewhat higher price.
 
     Raises
     ------
     ValueError
-        Either is out of range or not a number.
+        epsilon or delta is out of range or not a number.
 
     Examples
     --------
     >>> Budget(epsilon=2.0, delta=1e-5)
-    Budget(epsilon=2.0, delta=1e-05)
+    Budget(epsilon=2.0, delta=1e-05, adaptive=False)
     """
 
     epsilon: float
     delta: float
+    adaptive: bool = False
 
     def __post_init__(self) -> None:
         _check.positive(epsilon=self.epsilon)
         _check.delta(self.delta)
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", float(self.delta))
+        if not isinstance(self.adaptive, bool):
+            raise ValueError(f"adaptive must be True or False, got {self.adaptive!r}")  # noqa: TRY004
+
+    def allows(self, total: Curve) -> bool:
+        """Whether so much may have been spent. NaN is too much.
+
+        Examples
+        --------
+        >>> from ostraka import GNMax
+        >>> total = 260 * GNMax(sigma=40.0).curve()
+        >>> [Budget(epsilon=2.0, delta=1e-5, adaptive=adaptive).allows(total) for adaptive in (False, True)]
+        [True, False]
+        """
+        if self.adaptive:
+            return RenyiFilter(epsilon=self.epsilon, delta=self.delta).fits(total)
+        return total.epsilon(self.delta) <= self.epsilon

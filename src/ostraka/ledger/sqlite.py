@@ -32,7 +32,8 @@ TABLES = """
 CREATE TABLE budget (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     epsilon REAL NOT NULL,
-    delta REAL NOT NULL
+    delta REAL NOT NULL,
+    adaptive INTEGER NOT NULL CHECK (adaptive IN (0, 1))
 ) STRICT;
 CREATE TABLE price (
     id INTEGER PRIMARY KEY,
@@ -163,9 +164,9 @@ def inspect(db: sqlite3.Connection, path: str, expected: Budget | None) -> Budge
         raise LedgerError(f"{path} {DAMAGED} (its tables or triggers were changed)")
     if (found := _one(db, "PRAGMA integrity_check(1)")) != "ok":
         raise LedgerError(f"{path} {DAMAGED} (SQLite: {found})")
-    row = db.execute("SELECT epsilon, delta FROM budget").fetchone()
+    row = db.execute("SELECT epsilon, delta, adaptive FROM budget").fetchone()
     try:
-        budget = Budget(epsilon=row[0], delta=row[1])
+        budget = Budget(epsilon=row[0], delta=row[1], adaptive=bool(row[2]))
     except (TypeError, ValueError) as error:
         raise LedgerError(f"{path} {DAMAGED} (it has no budget)") from error
     if expected not in (None, budget):
@@ -194,7 +195,7 @@ def _fill(db: sqlite3.Connection, budget: Budget) -> None:
         db.execute(
             f"CREATE TRIGGER {table}_append BEFORE INSERT ON {table} WHEN {_NEVER_REPLACED[table]} {refuse}"
         )
-    db.execute("INSERT INTO budget VALUES (1, ?, ?)", (budget.epsilon, budget.delta))
+    db.execute("INSERT INTO budget VALUES (1, ?, ?, ?)", (budget.epsilon, budget.delta, int(budget.adaptive)))
     db.execute("COMMIT")
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from ostraka import GNMax, LNMax
+from ostraka import Budget, BudgetExceeded, GNMax, Ledger, LedgerError, LNMax
 from ostraka.accounting import exact_curve
-from ostraka.accounting.filter import RenyiFilter, _log_weights, _stays_above
 from ostraka.curve import ORDERS, Curve
+from ostraka.ledger.filter import RenyiFilter, _log_weights, _stays_above
 
 EPSILON, DELTA = 4.0, 0.01
 FINITE = np.array(ORDERS[:-1])
@@ -225,3 +225,31 @@ def test_a_total_without_the_filters_orders_does_not_fit():
 def test_orders_must_be_finite_and_above_one(orders):
     with pytest.raises(ValueError, match="orders must"):
         RenyiFilter(epsilon=1.0, delta=1e-5, orders=orders)
+
+
+class TestInALedger:
+    """``Budget(adaptive=True)`` refuses by the filter."""
+
+    def charged(self, path, budget, *, uses):
+        with Ledger(path, budget=budget) as ledger:
+            ledger.charge(GNMax(sigma=40.0), uses=uses, protects="row", simulation=False)
+
+    def test_it_refuses_what_a_fixed_plan_may_still_ask(self):
+        self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5), uses=260)
+        with pytest.raises(BudgetExceeded, match="choice of questions"):
+            self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5, adaptive=True), uses=260)
+
+    def test_it_lets_through_what_the_filter_lets_through(self):
+        self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5, adaptive=True), uses=200)
+
+    def test_the_file_remembers_it(self, tmp_path):
+        path = tmp_path / "ledger.sqlite"
+        self.charged(path, Budget(epsilon=2.0, delta=1e-5, adaptive=True), uses=1)
+        with Ledger(path) as ledger:
+            assert ledger.budget.adaptive
+        with pytest.raises(LedgerError, match="adaptive=True"):
+            Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5))
+
+    def test_it_is_yes_or_no(self):
+        with pytest.raises(ValueError, match="adaptive must be True or False"):
+            Budget(epsilon=2.0, delta=1e-5, adaptive=1)
