@@ -8,7 +8,6 @@ project = "ostraka"
 author = "the ostraka developers"
 release = version = installed("ostraka")
 exclude_patterns = ["_build"]
-suppress_warnings = ["toc.empty_glob"]  # index.md takes further pages as they come
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
 myst_enable_extensions = ["amsmath", "dollarmath", "deflist"]

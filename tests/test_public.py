@@ -61,10 +61,11 @@ def shown_elsewhere(value) -> bool:
 # Callables without an example of their own, and what shows them.
 NEEDS_NO_EXAMPLE = {
     **{name: "what raises or returns it" for name, value in CALLABLES.items() if shown_elsewhere(value)},
-    "ostraka.plots.accuracy_against_epsilon": "figures(), which calls all four",
-    "ostraka.plots.budget_over_time": "figures(), which calls all four",
-    "ostraka.plots.consensus": "figures(), which calls all four",
-    "ostraka.plots.cost_of_answers": "figures(), which calls all four",
+    **{
+        name: "figures(), which draws all"
+        for name in CALLABLES
+        if re.match(r"ostraka\.plots\.(?!figures)", name)
+    },
 }
 
 # Numbers that may be given without their name, and why two cannot be swapped unseen. A callable's only
