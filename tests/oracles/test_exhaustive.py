@@ -1,0 +1,145 @@
+"""Every histogram of few teachers and classes, every neighbour, every order: no bound is ever too low."""
+
+import itertools
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+
+from ostraka import GNMax, LNMax, Threshold
+from ostraka.accounting import exact_rdp, moments2017_curve, papernot2018_curve
+from ostraka.curve import ORDERS
+
+SIZES = {2: 12, 3: 8, 4: 6, 5: 4}  # classes: at most so many teachers
+FINITE = np.array(ORDERS[:-1])
+ROUNDING = 1e-12  # of the divergences below: 1e-16 of exponents up to 1e4, over order - 1
+
+ARGMAXES = [
+    *(GNMax(sigma=sigma) for sigma in (0.5, 2.0, 40.0)),
+    *(LNMax(scale=scale) for scale in (0.5, 2.0, 20.0)),
+]
+SCREENS = [
+    Threshold(at=at, sigma=sigma, noise=noise)
+    for at, sigma in ((3, 0.5), (4.5, 2.0), (2, 40.0))
+    for noise in ("largest", "every")
+]
+PAIRS = list(zip(SCREENS, [GNMax(sigma=s) for s in (0.5, 2.0, 2.0, 0.5, 40.0, 40.0)], strict=True))
+MECHANISMS = [*ARGMAXES, *SCREENS, *PAIRS]
+
+
+@cache
+def histograms(n_classes):
+    """All of them, for one teacher and more; and every (from, to) one ballot apart, as rows of indices."""
+    rows = [
+        row
+        for row in itertools.product(range(SIZES[n_classes] + 1), repeat=n_classes)
+        if 1 <= sum(row) <= SIZES[n_classes]
+    ]
+    place = {row: at for at, row in enumerate(rows)}
+    pairs = []
+    for row in rows:
+        for i, j in itertools.permutations(range(n_classes), 2):
+            if row[i]:
+                moved = list(row)
+                moved[i], moved[j] = moved[i] - 1, moved[j] + 1
+                pairs.append((place[row], place[tuple(moved)]))
+    return np.array(rows, dtype=float), np.array(pairs)
+
+
+def log_law(mechanism, counts):
+    if not isinstance(mechanism, tuple):
+        return mechanism.log_outcomes(counts)
+    passes, stops = mechanism[0].log_outcomes(counts).T
+    return np.concatenate([mechanism[1].log_outcomes(counts) + passes[:, None], stops[:, None]], axis=1)
+
+
+def divergences(log_p, log_q):
+    """Rényi divergences of all pairs at all orders, in logs throughout."""
+    lam = (log_p - log_q)[:, None]
+    terms = log_q[:, None] + FINITE[:, None] * lam
+    top = terms.max(axis=2)
+    finite = (np.log(np.exp(terms - top[..., None]).sum(axis=2)) + top) / (FINITE - 1)
+    return np.concatenate([finite, lam.max(axis=2)], axis=1)
+
+
+@cache
+def all_divergences(mechanism, n_classes):
+    """D(M(h) || M(h')) for every ordered pair of neighbours: both directions of each are among them."""
+    rows, pairs = histograms(n_classes)
+    log_p = log_law(mechanism, rows)
+    return divergences(log_p[pairs[:, 0]], log_p[pairs[:, 1]])
+
+
+def never_above(divergence, bound):
+    return bool((divergence <= np.asarray(bound) * (1 + 1e-9) + ROUNDING).all())
+
+
+def price(mechanism, **bound):
+    if isinstance(mechanism, tuple):
+        return sum((part.curve(**bound) for part in mechanism[1:]), start=mechanism[0].curve(**bound)).rdp
+    return mechanism.curve(**bound).rdp
+
+
+every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
+
+
+def test_there_are_a_million_pairs_and_orders():
+    n_pairs = sum(len(histograms(n_classes)[1]) for n_classes in SIZES)
+    assert n_pairs * len(ORDERS) * len(MECHANISMS) > 6_000_000
+    assert n_pairs * len(ORDERS) * len(ARGMAXES) > 1_000_000
+
+
+@every_mechanism
+def test_no_divergence_exceeds_the_tight_or_the_classic_price(mechanism):
+    tight, classic = price(mechanism), price(mechanism, bound="classic")
+    assert np.all(np.array(tight) <= classic)
+    for n_classes in SIZES:
+        assert never_above(all_divergences(mechanism, n_classes), tight)
+
+
+@every_mechanism
+def test_the_exact_cost_is_the_largest_divergence_over_neighbours_and_directions(mechanism):
+    for n_classes in SIZES:
+        rows, pairs = histograms(n_classes)
+        largest = np.zeros((len(rows), len(ORDERS)))
+        found = all_divergences(mechanism, n_classes)
+        np.maximum.at(largest, pairs[:, 0], found)
+        np.maximum.at(largest, pairs[:, 1], found)
+        np.testing.assert_allclose(exact_rdp(mechanism, rows), largest, rtol=1e-8, atol=ROUNDING)
+
+
+@pytest.mark.parametrize("mechanism", [*ARGMAXES, *PAIRS[::2]], ids=str)
+def test_the_2018_bound_covers_the_direction_it_claims(mechanism):
+    answered = {"answered": [True]} if isinstance(mechanism, tuple) else {}
+    bound = cache(lambda row: papernot2018_curve(mechanism, [row], **answered).rdp)
+    for n_classes in SIZES:
+        rows, pairs = histograms(n_classes)
+        bounds = np.array([bound(tuple(sorted(row, reverse=True))) for row in rows])
+        assert never_above(all_divergences(mechanism, n_classes), bounds[pairs[:, 0]])
+
+
+@pytest.mark.parametrize("mechanism", [m for m in ARGMAXES if isinstance(m, LNMax)], ids=str)
+def test_the_2017_moments_cover_the_direction_they_claim(mechanism):
+    bound = cache(lambda row: moments2017_curve(mechanism, [row]).rdp)
+    orders = [ORDERS.index(order) for order in moments2017_curve(mechanism, [[1, 0]]).orders]
+    for n_classes in SIZES:
+        rows, pairs = histograms(n_classes)
+        bounds = np.array([bound(tuple(sorted(row, reverse=True))) for row in rows])
+        assert never_above(all_divergences(mechanism, n_classes)[:, orders], bounds[pairs[:, 0]])
+
+
+def test_the_tight_price_is_nearly_reached():
+    for mechanism, share in ((GNMax(sigma=2.0), 0.95), (LNMax(scale=2.0), 0.8), (SCREENS[2], 0.95)):
+        largest = np.max([all_divergences(mechanism, n_classes).max(axis=0) for n_classes in SIZES], axis=0)
+        at = ORDERS.index(2.0)
+        assert largest[at] >= share * price(mechanism)[at]
+
+
+def test_one_law_for_screen_and_answer_is_cheaper_than_two_payments():
+    screen, argmax = PAIRS[2]
+    rows, _ = histograms(3)
+    at = [ORDERS.index(order) for order in (2.0, 8.0, math.inf)]
+    one, two = (exact_rdp(m, rows)[:, at] for m in ((screen, argmax), argmax))
+    assert (one <= exact_rdp(screen, rows)[:, at] + two + ROUNDING).all()
+    assert one.sum() < 0.95 * (exact_rdp(screen, rows)[:, at] + two).sum()
