@@ -233,6 +233,18 @@ def test_text_of_the_record_cannot_become_markup():
     assert "<b>" not in page
 
 
+def test_a_long_list_is_cut_and_counted():
+    text = Page(render_html(example(settings={"columns": [f"c{k}" for k in range(30)]}))).text
+    assert "c11 and 18 more" in text
+    assert "c12" not in text
+
+
+def test_a_note_is_said_once():
+    said = Page(render_html(example(notes=("the number of rows", "Only here.")))).text
+    assert said.count("the number of rows") == 1
+    assert said.count("Only here.") == 1
+
+
 def test_an_almost_empty_record_still_makes_a_page():
     text = Page(render_html(Result(kind="learn"))).text
     assert "infinite" in text

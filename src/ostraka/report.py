@@ -36,9 +36,14 @@ _SETTINGS = {
     "n_questions": "Questions",
     "answers_per_question": "Answers to each question",
     "n_answers": "Answers, at most",
+    "n_measured": "Rows to measure with",
     "epsilon": "Epsilon allowed",
+    "asks": "Asks first",
+    "manifest": "Hash of the partition",
+    "seed": "Seed of training, not of noise",
 }
 _FALSE_ALARM = 0.05
+_SHOWN = 12  # of a long list
 _BIG = 1e6
 
 
@@ -214,6 +219,7 @@ def render_html(result: Result, *, figures: Sequence[Figure] = ()) -> str:
         lower=_lower(result),
         attack=_attack(result),
         settings=_settings(result),
+        notes=[note for note in result.notes if note not in result.upper.get("not_protected", [])],
         bounds=_side_by_side(result.upper),
         owner_bounds=_side_by_side(result.owner),
     )
@@ -306,7 +312,8 @@ def _settings(result: Result) -> list[tuple[str, str]]:
 
 def _text(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(_text(item) for item in value)
+        more = f" and {len(value) - _SHOWN} more" if len(value) > _SHOWN else ""
+        return ", ".join(_text(item) for item in value[:_SHOWN]) + more
     if isinstance(value, dict):
         return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

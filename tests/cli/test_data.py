@@ -38,7 +38,8 @@ def test_numbers_are_scaled_and_kinds_are_spread_by_public_rows_alone(tmp_path):
     assert task.columns == ("age", "job", "zip")
     assert task.groups.tolist() == ["ann", "bob", "ann"]
     assert task.y_private.tolist() == ["yes", "no", "no"]
-    assert task.y_public is None
+    assert task.X_test is None
+    assert task.y_test is None
     assert task.classes is None
 
 
@@ -64,9 +65,12 @@ def test_declared_classes_are_taken_and_checked(tmp_path):
 
 
 def test_public_labels_measure_accuracy_where_all_are_known(tmp_path):
-    known = "age,job,zip,ill\n10,cook,01,yes\n20,nurse,02,no\n"
-    assert tables(tmp_path, public=known).y_public.tolist() == ["yes", "no"]
-    assert tables(tmp_path, public=known.replace("yes", "")).y_public is None
+    known = "age,job,zip,ill\n" + "".join(f"{k},cook,01,{'yes' if k > 4 else 'no'}\n" for k in range(10))
+    task = tables(tmp_path, public=known)
+    assert (len(task.X_test), len(task.X_public)) == (2, 8)
+    tested = sorted(set(range(10)) - set(task.public_rows.tolist()))
+    assert sorted(task.y_test.tolist()) == sorted("yes" if k > 4 else "no" for k in tested)
+    assert tables(tmp_path, public=known.replace("yes", "")).y_test is None
 
 
 def test_missing_numbers_are_filled_with_the_public_median_on_request(tmp_path):
@@ -81,10 +85,10 @@ def test_whole_people_are_held_out(tmp_path):
     task = tables(
         tmp_path, private="who,age,ill\n" + people, public=None, holdout=0.3, text=(), drop=(), person="who"
     )
-    assert len(task.X_public) == 12
+    assert (len(task.X_public), len(task.X_test)) == (10, 2)
     assert len(task.X_private) == 28
-    assert len(set(task.groups)) == 7
-    assert task.y_public is not None
+    assert task.n_units == len(set(task.groups)) == 7
+    assert not {f"p{row // 4}" for row in task.public_rows} & set(task.groups)
     assert task.not_protected == (_data.HELD_OUT,)
 
 
@@ -146,10 +150,13 @@ def test_a_label_of_quantities_is_refused(tmp_path):
 
 
 def test_digits_are_split_once_and_for_all():
-    task = _data.digits()
-    assert task.X_public.shape == (500, 64)
-    assert task.X_private.shape == (1297, 64)
-    np.testing.assert_array_equal(task.X_public, _data.digits().X_public)
+    task = _data.digits(seed=0)
+    assert task.X_public.shape == (450, 64)
+    assert task.X_private.shape == (1150, 64)
+    assert task.X_test.shape == (197, 64)
+    assert task.n_classes == 10
+    np.testing.assert_array_equal(task.X_public, _data.digits(seed=0).X_public)
+    assert not np.array_equal(task.X_public, _data.digits(seed=1).X_public)
     assert len(task.columns) == 64
 
 

@@ -18,6 +18,7 @@ __all__ = ["Columns", "Task", "digits", "tables"]
 
 _MOST_KINDS = 200
 _MOST_CLASSES = 1000
+_TEST = 0.2  # of the public rows, where their labels are known
 HELD_OUT = "The held-out rows: their features are used as public questions, their labels to measure accuracy."
 
 
@@ -58,9 +59,11 @@ class Task:
     X_private, y_private, groups : arrays
         Private. ``groups`` is None when a row is the unit.
     X_public : array of shape (n_public, n_features)
-        Public.
-    y_public : array of shape (n_public,) or None
-        True labels of the public rows, to measure accuracy with and nothing else.
+        Public rows to ask the teachers about.
+    public_rows : integer array of shape (n_public,)
+        Where these stand in their file, from 0.
+    X_test, y_test : arrays or None
+        Public rows with their true labels that are never asked about, to measure accuracy with.
     classes : array or None
         Public. None: the labels' own.
     encoder : fitted transformer or None
@@ -76,27 +79,40 @@ class Task:
     y_private: np.ndarray
     groups: np.ndarray | None
     X_public: np.ndarray
-    y_public: np.ndarray | None
+    public_rows: np.ndarray
+    X_test: np.ndarray | None
+    y_test: np.ndarray | None
     classes: np.ndarray | None
     encoder: Any
     columns: tuple[str, ...]
     not_protected: tuple[str, ...] = ()
 
+    @property
+    def n_units(self) -> int:
+        """Rows, or people."""
+        return len(self.y_private) if self.groups is None else len(np.unique(self.groups))
 
-def digits(*, n_public: int = 500, seed: int = 0) -> Task:
-    """Scikit-learn's 1,797 bundled digits: most rows play the private part, the rest the public one."""
+    @property
+    def n_classes(self) -> int:
+        """Classes declared, or there are."""
+        return len(np.unique(self.y_private)) if self.classes is None else len(self.classes)
+
+
+def digits(*, seed: int) -> Task:
+    """Scikit-learn's digits: 1,150 play the private part, 450 the public one, 197 measure accuracy."""
     from sklearn.datasets import load_digits
 
     X, y = load_digits(return_X_y=True)
-    order = np.random.default_rng(seed).permutation(len(y))
-    public, private = order[:n_public], order[n_public:]
+    test, public, private = np.split(np.random.default_rng(seed).permutation(len(y)), [197, 647])
     return Task(
         name="scikit-learn's digits",
         X_private=X[private],
         y_private=y[private],
         groups=None,
         X_public=X[public],
-        y_public=y[public],
+        public_rows=public,
+        X_test=X[test],
+        y_test=y[test],
         classes=np.arange(10),
         encoder=None,
         columns=tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8)),
@@ -116,18 +132,7 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
     if (public is None) == (holdout is None):
         raise typer.BadParameter(_which_public(private, both=public is not None))
     table = _table.read(private)
-    table.require(columns.label, option="--label")
-    for name, option in [(columns.person, "--person"), *((name, "--drop") for name in columns.drop)]:
-        if name is not None:
-            table.require(name, option=option)
-    aside = {columns.label, columns.person, *columns.drop}
-    features = tuple(name for name in table.names if name not in aside)
-    for name in columns.text:
-        table.require(name, option="--text")
-    if not features:
-        raise ValueError(
-            f"{private} has no columns besides --label, --person and --drop: nothing to learn from"
-        )
+    features = _features(table, columns)
     if public is None:
         table, asked = table.split(_held_out(table, columns.person, share=holdout or 0.0, seed=seed))
     else:
@@ -135,19 +140,41 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
     labels = _labels(table, columns)
     numeric = _numeric(asked, features, columns)
     encoder = _encoder(features, numeric, fill=columns.fill)
-    X_public = encoder.fit_transform(_cells(asked, features, numeric, columns))
+    X = encoder.fit_transform(_cells(asked, features, numeric, columns))
+    y = _public_labels(asked, columns.label, like=labels)
+    test = np.zeros(len(X), dtype=bool)
+    if y is not None:
+        test[np.random.default_rng(seed).permutation(len(X))[: round(_TEST * len(X))]] = True
     return Task(
-        name=str(private),
+        name=private.name,
         X_private=encoder.transform(_cells(table, features, numeric, columns)),
         y_private=labels,
         groups=_people(table, columns.person),
-        X_public=X_public,
-        y_public=_public_labels(asked, columns.label, like=labels),
+        X_public=X[~test],
+        public_rows=asked.numbering[~test] - 1,
+        X_test=X[test] if test.any() else None,
+        y_test=y[test] if y is not None and test.any() else None,
         classes=_as(columns.classes, labels.dtype) if columns.classes else None,
         encoder=encoder,
         columns=features,
         not_protected=(HELD_OUT,) if public is None else (),
     )
+
+
+def _features(table: _table.Table, columns: Columns) -> tuple[str, ...]:
+    """The columns to learn from, once all that the options name are known to be there."""
+    named = [(columns.label, "--label"), (columns.person, "--person")]
+    named += [(name, "--drop") for name in columns.drop] + [(name, "--text") for name in columns.text]
+    for name, option in named:
+        if name is not None:
+            table.require(name, option=option)
+    aside = {columns.label, columns.person, *columns.drop}
+    features = tuple(name for name in table.names if name not in aside)
+    if not features:
+        raise ValueError(
+            f"{table.path} has no columns besides --label, --person and --drop: nothing to learn from"
+        )
+    return features
 
 
 def _which_public(private: Path, *, both: bool) -> str:

@@ -50,12 +50,12 @@ def told(error: BaseException) -> tuple[int, str]:
 
 
 @contextlib.contextmanager
-def usage(option: str) -> Iterator[None]:
-    """Inside, a ValueError is about what was typed after ``option``."""
+def usage(option: str = "") -> Iterator[None]:
+    """Inside, a ValueError is about what was typed."""
     try:
         yield
     except ValueError as error:
-        raise typer.BadParameter(f"{option}: {error}") from error
+        raise typer.BadParameter(f"{option}: {error}" if option else str(error)) from error
 
 
 def _raised_here(trace: TracebackType | None) -> bool:

@@ -101,7 +101,7 @@ def write_reports(folder: Path, result: Result, *, public: bool = False) -> Path
     """The label and the page, made from the record alone; the public page is another file."""
     from ostraka.report import privacy_label, render_html
 
-    write(folder / LABEL, json.dumps(privacy_label(result), indent=2) + "\n")
+    write(folder / LABEL, json.dumps(privacy_label(result), indent=2, ensure_ascii=False) + "\n")
     shown = result.public() if public else result
     page = folder / (PUBLIC_REPORT if public else REPORT)
     write(page, render_html(shown, figures=_figures(shown)))

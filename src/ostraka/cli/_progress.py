@@ -42,7 +42,10 @@ class Stages:
                 self._tasks[stage] = self._bars.add_task(name, total=total)
             self._bars.update(self._tasks[stage], completed=done, total=total)
         elif done >= total:
-            print(f"{name}: {total:,}", file=sys.stderr)  # noqa: T201  (stderr is this module's purpose)
+            print(name if total == 1 else f"{name}: {total:,}", file=sys.stderr)  # noqa: T201  (its purpose)
+
+    def __repr__(self) -> str:
+        return "Stages()"  # without an address: estimators that hold one print the same in every process
 
     def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():

@@ -1,0 +1,225 @@
+"""``ostraka learn``: a table of private rows in, a private model with its price tag out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+import ostraka
+from ostraka.cli import _errors
+from ostraka.cli._models import Student, Teacher
+
+if TYPE_CHECKING:
+    from ostraka.cli._data import Task
+    from ostraka.pate import PATEClassifier, Plan
+    from ostraka.result import Result
+
+__all__ = ["learn"]
+
+
+class _Defaults(NamedTuple):
+    epsilon: float
+    delta: float | None
+    n_teachers: int | str
+    teacher: Teacher
+    student: Student
+
+
+_TABLES = _Defaults(2.0, None, "auto", Teacher.LOGISTIC, Student.LOGISTIC)
+_DIGITS = _Defaults(3.5, 1e-4, 100, Teacher.NEIGHBOUR, Student.SPREADING)  # 1,150 rows are few
+_NOT_SETTINGS = ("out", "as_json", "owner")
+_HANDED_OVER = (
+    "\nwritten to {0}: student.skops, labels.parquet, ledger.sqlite and privacy-label.json may be passed\n"
+    "on; result.json, report.html and manifest.json are for the owner of the data.\n"
+    "'ostraka report {0} --public' writes a page that may be passed on."
+)
+_STAGES = {
+    "shards": "rows dealt to teachers",
+    "teachers": "teachers trained",
+    "votes": "teachers voted",
+    "answers": "questions answered",
+    "student": "student trained",
+}
+
+
+def learn(
+    context: typer.Context,
+    private: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]", help="Private rows, CSV or Parquet. Default: scikit-learn's digits."
+        ),
+    ] = None,
+    *,
+    label: Annotated[str | None, typer.Option(help="Column to learn.", metavar="COLUMN")] = None,
+    public: Annotated[
+        Path | None,
+        typer.Option(help="Public rows, unlabelled, for the teachers to vote on.", metavar="FILE"),
+    ] = None,
+    holdout: Annotated[
+        float | None,
+        typer.Option(
+            help="Instead of --public: give up the privacy of this share of the rows.", metavar="SHARE"
+        ),
+    ] = None,
+    person: Annotated[
+        str | None,
+        typer.Option(help="Column that says whom a row belongs to; protects people.", metavar="COLUMN"),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Column to leave out; may be repeated.", metavar="COLUMN")
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of kinds that are written as numbers; may be repeated.", metavar="COLUMN"),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="All classes there may be. Default: those of the label.", metavar="A,B,…"),
+    ] = None,
+    fill: Annotated[
+        bool, typer.Option("--fill", help="Put the public median where a number is missing.")
+    ] = False,
+    teachers: Annotated[
+        int | None, typer.Option(help="How many. Default: one for 13 units, at most 250.", metavar="N")
+    ] = None,
+    teacher: Annotated[Teacher, typer.Option(help="What is trained on each shard.")] = Teacher.AUTO,
+    student: Annotated[Student, typer.Option(help="What learns from the answers.")] = Student.AUTO,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Budget. Default: 2; for the digits 3.5.", metavar="NATS")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Default: 1e-5 or 0.1 / units, the smaller.", metavar="P")
+    ] = None,
+    answers: Annotated[
+        int | None, typer.Option(help="Questions to ask. Default: 100, or ten a class.", metavar="N")
+    ] = None,
+    sigma: Annotated[
+        float | None,
+        typer.Option(help="Noise, in votes. Default: what the budget pays for.", metavar="VOTES"),
+    ] = None,
+    screen: Annotated[
+        tuple[float, float] | None,
+        typer.Option(help="Answer only where a noisy plurality reaches AT votes.", metavar="AT SIGMA"),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write.", metavar="FOLDER")] = Path("run"),
+    seed: Annotated[int, typer.Option(help="Of training and splitting; never of noise.", min=0)] = 0,
+    engine: Annotated[str, typer.Option(help="joblib, ray or dask: where the teachers train.")] = "joblib",
+    jobs: Annotated[int | None, typer.Option(help="Processes. Default: all cores.", metavar="N")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the public record as JSON.")] = False,
+    owner: Annotated[bool, typer.Option("--owner", help="With --json: the owner's part too.")] = False,
+) -> None:
+    """Learn from private rows by secret ballot; write a model, its price and a report to a folder."""
+    from ostraka import GNMax, PATEClassifier, Threshold
+    from ostraka.cli import _data, _folder, _show
+
+    defaults = _DIGITS if private is None else _TABLES
+    if private is None:
+        if label or public or person or holdout is not None:
+            raise typer.BadParameter(
+                "type the file of private rows first: ostraka learn FILE --label COLUMN …"
+            )
+        task = _data.digits(seed=seed)
+    else:
+        if label is None:
+            raise typer.BadParameter(f"type --label and the column of {private} to learn")
+        columns = _data.Columns(
+            label=label,
+            person=person,
+            drop=drop or (),
+            text=text or (),
+            classes=[name.strip() for name in (classes or "").split(",") if name.strip()],
+            fill=fill,
+        )
+        task = _data.tables(private, public, columns=columns, holdout=holdout, seed=seed)
+    with _errors.usage():
+        model = PATEClassifier(
+            teacher.estimator(default=defaults.teacher),
+            n_teachers=defaults.n_teachers if teachers is None else teachers,
+            mechanism=None if sigma is None else GNMax(sigma=sigma),
+            screen=None if screen is None else Threshold(at=screen[0], sigma=screen[1]),
+            epsilon=defaults.epsilon if epsilon is None else epsilon,
+            delta=defaults.delta if delta is None else delta,
+            n_answers=answers,
+            student=student.estimator(default=defaults.student),
+            classes=task.classes,
+            engine=engine,
+            n_jobs=jobs,
+            random_state=seed,
+        )
+        plan = model.plan(n_units=task.n_units, n_classes=task.n_classes, n_public=len(task.X_public))
+    _show.show_plan(task, plan, teacher=type(model.estimator).__name__, out=out)
+    begun = {name: value for name, value in context.params.items() if name not in _NOT_SETTINGS}
+    begun["version"] = ostraka.__version__
+    begun |= {"private": _folder.fingerprint(private), "public": _folder.fingerprint(public)}
+    result = _learn(task, model, plan, out, begun)
+    if as_json:
+        typer.echo((result if owner else result.public()).to_json())
+    else:
+        _show.show_result(result)
+    typer.echo(_HANDED_OVER.format(out), err=True)
+
+
+def _learn(task: Task, model: PATEClassifier, plan: Plan, out: Path, begun: dict[str, Any]) -> Result:
+    """Fit and write. Whatever happens in between, the same command goes on from here."""
+    from ostraka import Budget, Ledger
+    from ostraka.cli import _folder, _progress
+    from ostraka.voters import Manifest, partition
+
+    known = out / _folder.MANIFEST
+    units = len(task.y_private) if task.groups is None else task.groups
+    dealt = None if known.exists() else partition(units, n_teachers=plan.n_teachers)
+    if _folder.open_run(out, begun):
+        typer.echo(f"going on with {out}: what was paid for is used again", err=True)
+    if dealt is not None:
+        _folder.write(known, dealt.to_json())
+    manifest = Manifest.from_json(known.read_text())
+    budget = Budget(epsilon=model.epsilon, delta=plan.delta)
+    with Ledger(out / _folder.LEDGER, budget=budget) as ledger, _progress.Stages(_STAGES) as stages:
+        model.set_params(ledger=ledger, manifest=manifest, progress=stages)
+        model.fit(task.X_private, task.y_private, task.X_public, task.groups)
+        result = _record(task, model, begun)
+    _write(task, model, result, out)
+    return result
+
+
+def _record(task: Task, model: PATEClassifier, begun: dict[str, Any]) -> Result:
+    """The record with accuracies, where labels are known, and with what only the command knows."""
+    if task.X_test is None:
+        result = replace(model.result_, utility={"student": None, "majority": None, **model.result_.utility})
+    else:
+        result = model.evaluate(task.X_test, task.y_test, X_private=task.X_private, y_private=task.y_private)
+    n_test = 0 if task.y_test is None else len(task.y_test)
+    settings = {
+        "data": task.name,
+        "label": begun["label"],
+        "person": begun["person"],
+        "columns": task.columns,
+        "n_measured": n_test,
+        "seed": begun["seed"],
+    }
+    protected = {**result.upper, "not_protected": [*task.not_protected, *result.upper["not_protected"]]}
+    return replace(result, settings={**result.settings, **settings}, upper=protected)
+
+
+def _write(task: Task, model: PATEClassifier, result: Result, out: Path) -> None:
+    """Everything but the record first: where that is, the run is finished."""
+    import pyarrow as pa
+    import skops.io
+    from pyarrow import parquet
+    from sklearn.pipeline import make_pipeline
+
+    from ostraka import ABSTAIN
+    from ostraka.cli import _folder
+
+    student = model.student_ if task.encoder is None else make_pipeline(task.encoder, model.student_)
+    answers = model.labels_[model.asked_]
+    labels = [None if answer == ABSTAIN else model.classes_[answer].item() for answer in answers]
+    table = pa.table({"row": task.public_rows[model.asked_], "label": labels})
+    _folder.write(out / _folder.STUDENT, lambda path: skops.io.dump(student, path))
+    _folder.write(out / _folder.LABELS, lambda path: parquet.write_table(table, path))
+    _folder.write_reports(out, result)
+    _folder.write(out / _folder.RESULT, result.to_json())
