@@ -94,7 +94,7 @@ class EpsilonBound:
     group : int
         How many units differ between the worlds; ``epsilon`` is for one unit.
     estimate : float >= 0, nats
-        The same from the observed rates, without any allowance for chance: no bound.
+        What the observed rates of ``cut`` say, without any allowance for chance: no bound.
     cut : tuple of int
         The set of outcomes that gave it.
     confidence : float

@@ -87,7 +87,7 @@ def epsilon_lower_bound(
         epsilon=float(found[best]),
         delta=float(delta),
         group=group,
-        estimate=float(value(*rates)[0].max()),
+        estimate=float(value(*rates)[0][best]) if found[best] > 0 else 0.0,
         cut=sets.cut(best) if found[best] > 0 else (),
         confidence=confidence,
         trials=(int(counts[0].sum()), int(counts[1].sum())),
@@ -136,7 +136,7 @@ def attack_epsilon(
     --------
     >>> hits = {"true_positives": 90, "false_positives": 5}
     >>> round(attack_epsilon(**hits, n_members=100, n_others=100, delta=1e-5).epsilon, 2)
-    1.96
+    1.99
     """
     for name, hits, trials in (
         ("true_positives", true_positives, n_members),

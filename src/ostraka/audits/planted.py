@@ -1,0 +1,255 @@
+"""Planted defects: broken builds, most of them seen in published code, that an audit must catch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from ostraka import _check
+from ostraka.audits.library import System, audit_library
+from ostraka.curve import Curve
+from ostraka.door import release
+from ostraka.ledger import Ledger
+from ostraka.mechanisms import GNMax
+from ostraka.private import Adjacency, Private
+from ostraka.voters import count_votes, partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.audits.claims import Ballot
+    from ostraka.voters import Manifest
+
+__all__ = ["DEFECTS", "SOUND", "Caught", "mutation_score"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caught:
+    """One planted defect, and the findings that call it violated.
+
+    Attributes
+    ----------
+    defect : str
+    by : tuple of str
+        Names of the findings; empty where the defect was missed.
+    """
+
+    defect: str
+    by: tuple[str, ...]
+
+
+def mutation_score(*, trials: int = 200_000) -> tuple[Caught, ...]:
+    """Audit a broken build for each planted defect: what an audit is worth.
+
+    Parameters
+    ----------
+    trials : int
+        As for :func:`audit_library`.
+
+    Returns
+    -------
+    tuple of Caught
+        One for each defect.
+
+    Examples
+    --------
+    >>> caught = mutation_score(trials=50_000)
+    >>> [each.defect for each in caught if not each.by]
+    []
+    """
+    return tuple(
+        Caught(
+            defect=name,
+            by=tuple(
+                finding.name
+                for finding in audit_library(system, trials=trials)
+                if finding.verdict == "violated"
+            ),
+        )
+        for name, system in DEFECTS.items()
+    )
+
+
+class _Altered:
+    """A sound mechanism with one part replaced; the rest, and its outcome map, as promised."""
+
+    def __init__(
+        self,
+        *,
+        sigma: float,
+        noise: Callable[[np.random.Generator, float, tuple[int, ...]], np.ndarray] | None = None,
+        price: Callable[[float], Curve] | None = None,
+    ) -> None:
+        self._sound = GNMax(sigma=sigma)
+        self._sigma, self._noise, self._price = sigma, noise, price
+        self.promise = self._sound.promise
+
+    def __repr__(self) -> str:
+        return f"altered {self._sound!r}"
+
+    def curve(self) -> Curve:
+        return self._sound.curve() if self._price is None else self._price(self._sigma)
+
+    def uses(self, private: Private) -> int:
+        return len(private)
+
+    def log_outcomes(self, counts: Any) -> np.ndarray:
+        return self._sound.log_outcomes(counts)
+
+    def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
+        if self._noise is None:
+            return self._sound.release(private, rng=rng)
+        counts = _check.counts(private.open())
+        return np.asarray((counts + self._noise(rng, self._sigma, counts.shape)).argmax(axis=1))
+
+
+def _half(rng: np.random.Generator, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
+    return rng.normal(scale=sigma / 2, size=shape)
+
+
+def _reciprocal(rng: np.random.Generator, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
+    return rng.normal(scale=1 / sigma, size=shape)
+
+
+def _one_for_all_answers(rng: np.random.Generator, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
+    return np.broadcast_to(rng.normal(scale=sigma, size=shape[1:]), shape)
+
+
+def _one_for_all_classes(rng: np.random.Generator, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
+    return np.broadcast_to(rng.normal(scale=sigma, size=(shape[0], 1)), shape)
+
+
+def _whole_numbers(rng: np.random.Generator, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
+    return np.trunc(rng.normal(scale=sigma, size=shape))
+
+
+def _slightly_less(rng: np.random.Generator, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
+    return rng.normal(scale=0.95 * sigma, size=shape)
+
+
+def _sensitivity_one(sigma: float) -> Curve:
+    """One ballot taken for one count: it changes two."""
+    return Curve.gaussian(sensitivity=1.0, sigma=sigma, unit="ballot")
+
+
+def _half_price(sigma: float) -> Curve:
+    """A factor of two lost: the price of twice the variance."""
+    return GNMax(sigma=sigma * 2**0.5).curve()
+
+
+def _fixed_seed(mechanism: Ballot, private: Private, *, ledger: Any) -> np.ndarray:
+    """The door with a generator that starts anew for each release."""
+    return release(mechanism, private, ledger=ledger, rng=np.random.default_rng(31))
+
+
+class _Stale:
+    """A ledger that checks each charge against the total it once read, and never reads again."""
+
+    def __init__(self, path: str, **settings: Any) -> None:
+        self._path, self._settings = path, settings
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def charge(self, mechanism: Any, **settings: Any) -> int:
+        with Ledger(self._path, **self._settings) as fresh:
+            return fresh.charge(mechanism, **settings)
+
+    def answer(self, _: int) -> None:
+        """No answer is stored."""
+
+    def record(self, _: int, answer: np.ndarray) -> np.ndarray:
+        return answer
+
+
+class _OneUse(_Altered):
+    """All of a release for the price of one answer."""
+
+    def uses(self, private: Private) -> int:  # noqa: ARG002
+        return 1
+
+
+class _Teachers:
+    """Teachers in a few lines, sound as they are. ``deal``: who learns what; ``staff``: who votes.
+
+    ``deal`` gets the shards, and the rows each teacher knows so far (None before the first question).
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        n_teachers: int,
+        deal: Callable[[list[np.ndarray], list[np.ndarray] | None], list[np.ndarray]] | None = None,
+        staff: Callable[[list[Any]], list[Any]] | None = None,
+    ) -> None:
+        self._estimator, self._n_teachers, self._deal, self._staff = estimator, n_teachers, deal, staff
+
+    def fit(self, X: np.ndarray, y: np.ndarray, *, classes: list[int], manifest: Manifest | None) -> Self:
+        self._X, self._y, self._n_classes = X, y, len(classes)
+        self.manifest_ = manifest or partition(len(y), n_teachers=self._n_teachers)
+        self._known: list[np.ndarray] | None = None
+        return self
+
+    def vote(self, X: np.ndarray) -> Private:
+        shards = self.manifest_.rows()
+        self._known = shards if self._deal is None else self._deal(shards, self._known)
+        teachers = [clone(self._estimator).fit(self._X[rows], self._y[rows]) for rows in self._known]
+        teachers = teachers if self._staff is None else self._staff(teachers)
+        votes = count_votes([teacher.predict(X) for teacher in teachers], n_classes=self._n_classes)
+        return Private(votes, Adjacency.one_ballot())
+
+
+Rows = list[np.ndarray]
+
+
+def _one_shard_twice(shards: Rows, _: Rows | None) -> Rows:
+    return [shards[0], shards[0], *shards[2:]]
+
+
+def _last_shard_for_all(shards: Rows, _: Rows | None) -> Rows:
+    return [shards[-1]] * len(shards)
+
+
+def _all_rows_for_all(shards: Rows, _: Rows | None) -> Rows:
+    return [np.concatenate(shards)] * len(shards)
+
+
+def _dealt_again(shards: Rows, known: Rows | None) -> Rows:
+    """A new partition for each question, while the teachers go on learning."""
+    again = partition(sum(map(len, shards)), n_teachers=len(shards)).rows()
+    return again if known is None else [np.union1d(old, new) for old, new in zip(known, again, strict=True)]
+
+
+def _one_teacher_twice(teachers: list[Any]) -> list[Any]:
+    return [teachers[0], teachers[0], *teachers[2:]]
+
+
+# A build without a defect, in the same few lines: what is caught below is the defect and not the stand-in.
+SOUND = System(mechanism=_Altered, teachers=_Teachers)
+
+DEFECTS: dict[str, System] = {
+    "half the noise": System(mechanism=partial(_Altered, noise=_half)),
+    "five per cent less noise": System(mechanism=partial(_Altered, noise=_slightly_less)),
+    "noise scale and its inverse swapped": System(mechanism=partial(_Altered, noise=_reciprocal)),
+    "noise reused between answers": System(mechanism=partial(_Altered, noise=_one_for_all_answers)),
+    "noise shared between classes": System(mechanism=partial(_Altered, noise=_one_for_all_classes)),
+    "noise truncated to integers": System(mechanism=partial(_Altered, noise=_whole_numbers)),
+    "fixed seed": System(answer=_fixed_seed),
+    "sensitivity 1 for √2": System(mechanism=partial(_Altered, price=_sensitivity_one)),
+    "half the price": System(mechanism=partial(_Altered, price=_half_price)),
+    "a release priced as one answer": System(mechanism=_OneUse),
+    "stale ledger": System(ledger=_Stale),
+    "one shard given to two teachers": System(teachers=partial(_Teachers, deal=_one_shard_twice)),
+    "every teacher gets the last shard": System(teachers=partial(_Teachers, deal=_last_shard_for_all)),
+    "teachers draw from all the data": System(teachers=partial(_Teachers, deal=_all_rows_for_all)),
+    "re-partition for each query": System(teachers=partial(_Teachers, deal=_dealt_again)),
+    "one teacher shared": System(teachers=partial(_Teachers, staff=_one_teacher_twice)),
+}
