@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["gaussian_argmax", "gaussian_screen", "laplace_argmax", "laplace_rdp"]
 
-# Beyond order * shift = 6 the general bound is less than 6 % above the supremum, and is used instead.
-_FURTHEST = 6.0
+# Beyond order * shift = 6 the general bound is less than 6 % above the supremum (30 % for Laplace noise), and
+# is used instead; also where a shift is so small that logs of probabilities lose it.
+_FURTHEST, _SMALLEST = 6.0, 1e-9
+_ROUNDING = 1 + 1e-13  # of the general bounds, which are closed forms
 # Near its largest value D falls by less than 0.2 r^2 of itself (measured, docs/proof.md). So the best point
 # of the coarse grid, within 0.18 of the supremum, is at most 0.7 % below it; of the fine grid, 0.03 %.
 # The fine grid is for order * shift <= 2, where the answer is; beyond, the coarse one will do.
@@ -39,7 +41,7 @@ def gaussian_argmax(shift: float, orders: tuple[float, ...]) -> tuple[float, ...
     order = np.array(orders)
     line = _Law(_two_classes, math.sqrt(2) * shift, 0.0)
     plane = _Law(_three_outcomes, shift, -shift)
-    return _searched(order, order * shift <= _FURTHEST, order * shift**2, line, plane)
+    return _searched(order, shift, order * shift**2, line, plane)
 
 
 @lru_cache(maxsize=1024)
@@ -49,7 +51,7 @@ def laplace_argmax(shift: float, orders: tuple[float, ...]) -> tuple[float, ...]
     line = _Law(_two_laplace_classes, 2 * shift, 0.0)
     plane = _Law(_three_laplace_outcomes, shift, -shift, kinked=True)
     general = np.minimum(2 * shift, 2 * laplace_rdp(shift, order))
-    return _searched(order, order * shift <= _FURTHEST, general, line, plane)
+    return _searched(order, shift, general, line, plane)
 
 
 @lru_cache(maxsize=1024)
@@ -59,14 +61,23 @@ def gaussian_screen(shift: float, orders: tuple[float, ...], *, each: bool) -> t
     line = _Law(_two_classes, shift, 0.0)
     plane = _Law(_none_above, shift, -shift) if each else None
     general = order * shift**2 * (1.0 if each else 0.5)
-    return _searched(order, order * shift <= _FURTHEST, general, line, plane)
+    return _searched(order, shift, general, line, plane)
 
 
 def laplace_rdp(shift: float, orders: np.ndarray) -> np.ndarray:
     """Rényi divergence of one count with Laplace noise (Mironov 2017, arXiv:1702.07476, Prop. 6)."""
     a = np.minimum(orders, 1e300)
     up, down = np.log(a / (2 * a - 1)) + (a - 1) * shift, np.log((a - 1) / (2 * a - 1)) - a * shift
-    return np.where(np.isinf(orders), shift, np.maximum(np.logaddexp(up, down) / (a - 1), 0.0))
+    with np.errstate(over="ignore", invalid="ignore"):  # the terms linear in the shift cancel: left out
+        curved = a * _beyond_linear((a - 1) * shift) + (a - 1) * _beyond_linear(-a * shift)
+        moment = np.where((a - 1) * shift < 1, np.log1p(curved / (2 * a - 1)), np.logaddexp(up, down))
+    return np.where(np.isinf(orders), shift, moment / (a - 1))
+
+
+def _beyond_linear(x: np.ndarray) -> np.ndarray:
+    """e^x - 1 - x, to all digits."""
+    series = x * x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6 * (1 + x / 7)))))
+    return np.where(np.abs(x) < 0.01, series, np.expm1(x) - x)
 
 
 class _Law(NamedTuple):
@@ -79,10 +90,12 @@ class _Law(NamedTuple):
 
 
 def _searched(
-    orders: np.ndarray, where: np.ndarray, general: np.ndarray, line: _Law, plane: _Law | None
+    orders: np.ndarray, shift: float, general: np.ndarray, line: _Law, plane: _Law | None
 ) -> tuple[float, ...]:
     """The suprema where they are searched for, never above the general bound."""
+    general = general * _ROUNDING
     bound = general.copy()
+    where = (orders * shift <= _FURTHEST) & (shift >= _SMALLEST)
     if where.any():
         found = _divergences(line, _LINE, _LINE, orders[where]).max(axis=0)
         if plane is not None:

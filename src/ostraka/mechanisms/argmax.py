@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ostraka import _check
+from ostraka._numeric import up
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import _tight
 from ostraka.private import Adjacency, Private
@@ -61,7 +62,9 @@ class GNMax:
         """
         whole = Curve.gaussian(sensitivity=math.sqrt(2), sigma=self.sigma, unit="ballot")
         _check.one_of(bound=bound, allowed=("tight", "classic"))
-        rdp = _tight.gaussian_argmax(1 / self.sigma, ORDERS) if bound == "tight" else whole.rdp
+        rdp = whole.rdp
+        if bound == "tight":
+            rdp = tuple(map(min, _tight.gaussian_argmax(1 / self.sigma, ORDERS), rdp))
         return Curve(ORDERS, rdp, "ballot", mu_squared=whole.mu_squared, slack=FLOAT_SLACK)
 
     def uses(self, private: Private) -> int:
@@ -107,7 +110,7 @@ class LNMax:
 
     Examples
     --------
-    >>> LNMax(scale=20.0).curve().rdp[-1]
+    >>> round(LNMax(scale=20.0).curve().rdp[-1], 9)  # the last order is infinity
     0.1
     """
 
@@ -123,11 +126,10 @@ class LNMax:
         ``"classic"`` pays for two Laplace counts; ``"tight"`` for the argmax only, about two thirds.
         """
         _check.one_of(bound=bound, allowed=("tight", "classic"))
+        two = 2 * _tight.laplace_rdp(1 / self.scale, np.array(ORDERS)) * (1 + 1e-12)
+        rdp = tuple(np.minimum(two, up(2 / self.scale)).tolist())
         if bound == "tight":
-            rdp = _tight.laplace_argmax(1 / self.scale, ORDERS)
-        else:
-            two = 2 * _tight.laplace_rdp(1 / self.scale, np.array(ORDERS))
-            rdp = tuple(np.minimum(two * (1 + 1e-12), 2 / self.scale).tolist())
+            rdp = tuple(map(min, _tight.laplace_argmax(1 / self.scale, ORDERS), rdp))
         return Curve(ORDERS, rdp, "ballot", slack=FLOAT_SLACK)
 
     def uses(self, private: Private) -> int:

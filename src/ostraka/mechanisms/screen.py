@@ -69,8 +69,9 @@ class Threshold:
         _check.one_of(bound=bound, allowed=("tight", "classic"))
         every = self.noise == "every"
         whole = Curve.gaussian(sensitivity=2**0.5 if every else 1.0, sigma=self.sigma, unit="ballot")
-        tight = bound == "tight"
-        rdp = _tight.gaussian_screen(1 / self.sigma, ORDERS, each=every) if tight else whole.rdp
+        rdp = whole.rdp
+        if bound == "tight":
+            rdp = tuple(map(min, _tight.gaussian_screen(1 / self.sigma, ORDERS, each=every), rdp))
         return Curve(ORDERS, rdp, "ballot", mu_squared=whole.mu_squared, slack=FLOAT_SLACK)
 
     def uses(self, private: Private) -> int:

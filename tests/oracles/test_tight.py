@@ -1,0 +1,206 @@
+"""Tight prices against a random and local search for something dearer, confirmed in multi-precision."""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_ndtr
+
+from ostraka import GNMax, LNMax, Threshold
+from ostraka.curve import ORDERS
+from ostraka.mechanisms import _tight
+
+# (size of one vote in units of the noise, order): from hardly any effect to where classic takes over
+CASES = [(0.001, 2), (0.001, 512), (0.001, 1536), (0.0025, 320), (0.025, 2), (0.025, 16), (0.025, 40)]
+CASES += [
+    (0.025, 128),
+    (0.1, 4),
+    (0.1, 20),
+    (0.2, 8),
+    (1 / 3, 1.125),
+    (0.5, 4),
+    (1.0, 2),
+    (2.0, 1.5),
+    (2.0, 3),
+]
+MARGIN = {"gaussian": (4e-4, 0.011), "laplace": (5e-4, 0.031), "every": (4e-4, 0.031)}
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)
+
+
+def log_cdf(kind, x):
+    if kind != "laplace":
+        return log_ndtr(x)
+    return np.where(x < 0, x - math.log(2), np.log1p(-np.exp(-np.abs(x)) / 2))
+
+
+def log_pdf(kind, x):
+    return -np.abs(x) - math.log(2) if kind == "laplace" else -x * x / 2 - math.log(2 * math.pi) / 2
+
+
+def log_wins(kind, a, b):
+    """Log P(A > B, A > 0): Gauss-Legendre between all the places where the integrand may bend."""
+    top = max(a, b, 0.0)
+    spread = 37 if kind == "laplace" else 12
+    edges = sorted({0.0, max(a, 0.0), max(b, 0.0), max((a + b) / 2, 0.0), top + spread / 3, top + spread})
+    low, high = (np.array(side)[:, None] for side in (edges[:-1], edges[1:]))
+    x = low + (high - low) / 2 * (1 + NODES)
+    logs = log_pdf(kind, x - a) + log_cdf(kind, x - b) + np.log(WEIGHTS * (high - low) / 2)
+    return logs.max() + math.log(np.exp(logs - logs.max()).sum())
+
+
+def log_law(kind, a, b):
+    """Of the outcome when two noisy counts are compared with each other and with a bar at zero."""
+    none = float(log_cdf(kind, -np.float64(a)) + log_cdf(kind, -np.float64(b)))
+    if kind == "every":  # a screen says only whether any reaches the bar
+        return np.array([math.log(-math.expm1(min(none, -1e-300))), none])
+    return np.array([log_wins(kind, a, b), log_wins(kind, b, a), none])
+
+
+def divergence(kind, a, b, shift, order):
+    """From counts a, b to the same with one ballot moved."""
+    log_q = log_law(kind, a - shift, b + shift)
+    lam = log_law(kind, a, b) - log_q
+    excess = np.exp(log_q) * (np.expm1(np.minimum(order * lam, 700)) - order * np.expm1(lam))
+    return math.log1p(excess.sum()) / (order - 1)
+
+
+def dearest(kind, shift, order):
+    """The largest divergence that a search from random and from likely places finds, and where."""
+    rng = np.random.default_rng(8)
+    points = [*rng.uniform([-3, -3], [9, 9], (40, 2)), *rng.uniform(-2 * shift, 2 * shift, (12, 2))]
+    points += [np.array(p) for p in ((0.3, -0.3), (order * shift, 0.0), (1.2, 8.0), (shift, -shift))]
+    points += [np.array([-8.0, x]) for x in (-2.0, 0.0, 1.0)]
+    value = [divergence(kind, *p, shift, order) for p in points]
+    best = 0.0, points[0]
+    for at in np.argsort(value)[-3:]:
+        size = 0.3 * shift if np.abs(points[at]).max() <= 2 * shift else 0.2
+        found = minimize(
+            lambda p: -divergence(kind, *p, shift, order),
+            points[at],
+            method="Nelder-Mead",
+            options={
+                "initial_simplex": points[at] + size * np.array([[0, 0], [1, 0], [0, 1]]),
+                "maxiter": 120,
+                "xatol": 1e-4 * size,
+            },
+        )
+        best = max(best, (-found.fun, found.x), key=lambda pair: pair[0])
+    return best
+
+
+def in_multi_precision(kind, a, b, shift, order):
+    """The same divergence by the definitions, with 20 digits."""
+    with mp.workdps(20):
+
+        def cdf(x):
+            if kind != "laplace":
+                return mp.ncdf(x)
+            return mp.exp(x) / 2 if x < 0 else 1 - mp.exp(-x) / 2
+
+        def pdf(x):
+            return mp.exp(-abs(x)) / 2 if kind == "laplace" else mp.npdf(x)
+
+        def law(a, b):
+            if kind == "every":
+                return [1 - cdf(-a) * cdf(-b), cdf(-a) * cdf(-b)]
+            edges = sorted({mp.mpf(0), *(max(x, mp.mpf(0)) for x in (a, b, (a + b) / 2))})
+            edges += [edges[-1] + 4, edges[-1] + 12, edges[-1] + 50]
+            wins = [mp.quad(lambda x, i=i, j=j: pdf(x - i) * cdf(x - j), edges) for i, j in ((a, b), (b, a))]
+            return [*wins, cdf(-a) * cdf(-b)]
+
+        a, b, shift, order = (mp.mpf(float(x)) for x in (a, b, shift, order))
+        pairs = zip(law(a, b), law(a - shift, b + shift), strict=True)
+        return float(mp.log(mp.fsum(p**order * q ** (1 - order) for p, q in pairs)) / (order - 1))
+
+
+def price(kind, shift, order):
+    if kind == "every":
+        return _tight.gaussian_screen(shift, (order,), each=True)[0]
+    return {"gaussian": _tight.gaussian_argmax, "laplace": _tight.laplace_argmax}[kind](shift, (order,))[0]
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace", "every"])
+@pytest.mark.parametrize(("shift", "order"), CASES)
+def test_no_search_finds_anything_dearer_and_the_margin_is_small(kind, shift, order):
+    order = float(order)
+    found, (a, b) = dearest(kind, shift, order)
+    assert in_multi_precision(kind, a, b, shift, order) == pytest.approx(found, rel=1e-7)
+    least, most = MARGIN[kind]
+    assert found * (1 + least) <= price(kind, shift, order) <= found * (1 + most)
+
+
+@pytest.mark.parametrize("shift", [0.001, 0.01, 0.05, 0.3, 1.0, 2.0])
+def test_the_kink_of_laplace_noise_is_searched(shift):
+    steps = np.linspace(-1.5, 1.5, 16) * shift
+    for order in (1.125, 2.0, 16.0):
+        if order * shift <= 6:
+            dearest_near_the_kink = max(
+                divergence("laplace", a, b, shift, order) for a in steps for b in steps
+            )
+            assert dearest_near_the_kink * (1 + 5e-4) <= price("laplace", shift, order)
+
+
+def test_at_sigma_40_it_is_at_most_0_645_of_the_classic_price():
+    curve = GNMax(sigma=40.0).curve()
+    for order, rdp in zip(curve.orders, curve.rdp, strict=True):
+        if 2 <= order <= 16:
+            assert 2 / math.pi < rdp / (order / 40.0**2) <= 0.645
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.7, 3.0, 12.0])
+@pytest.mark.parametrize("sigma", [0.5, 4.0, 40.0])
+def test_two_classes_never_cost_more(gap, sigma):
+    for mechanism in (GNMax(sigma=sigma), LNMax(scale=sigma)):
+        rows = np.array([[x + gap * sigma, 0.0] for x in (1, -1)])
+        log_p, log_q = mechanism.log_outcomes(rows)
+        for order, rdp in zip(ORDERS[:-1:7], mechanism.curve().rdp[:-1:7], strict=True):
+            moment = np.logaddexp.reduce(order * log_p + (1 - order) * log_q)
+            assert moment / (order - 1) <= rdp
+
+
+FAMILIES = {
+    "GNMax": lambda sigma: GNMax(sigma=sigma),
+    "LNMax": lambda sigma: LNMax(scale=sigma),
+    "Threshold": lambda sigma: Threshold(at=0.0, sigma=sigma),
+    "Threshold, every": lambda sigma: Threshold(at=0.0, sigma=sigma, noise="every"),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_more_noise_never_costs_more_and_tight_never_more_than_classic(family):
+    before = np.inf
+    for sigma in (0.3, 0.7, 0.7001, 2.0, 6.0, 6.001, 40.0, 40.01, 40.4, 300.0, 3e4, 3e7):
+        mechanism = FAMILIES[family](sigma)
+        tight, classic = (np.array(mechanism.curve(bound).rdp) for bound in ("tight", "classic"))
+        assert np.all(tight <= classic)
+        assert np.all(tight <= before)
+        assert np.all(tight > 0)
+        before = tight
+
+
+@pytest.mark.parametrize("scale", [1e-2, 0.5, 3.0, 20.0, 400.0, 1e4, 1e8, 1e12, 1e17])
+def test_classic_prices_are_never_below_the_formulas_in_multi_precision(scale):
+    gaussian, laplace = (m.curve("classic") for m in (GNMax(sigma=scale), LNMax(scale=scale)))
+    screens = [Threshold(at=0.0, sigma=scale, noise=noise).curve("classic") for noise in ("largest", "every")]
+    with mp.workdps(80):
+        s = 1 / mp.mpf(scale)
+        for at, order in enumerate(ORDERS[:-1]):
+            o = mp.mpf(order)
+            moment = o * mp.exp((o - 1) * s) + (o - 1) * mp.exp(-o * s)
+            two_laplace = 2 * mp.log(moment / (2 * o - 1)) / (o - 1)
+            wanted = [o * s**2, min(two_laplace, 2 * s), o * s**2 / 2, o * s**2]
+            for curve, want in zip([gaussian, laplace, *screens], wanted, strict=True):
+                assert want <= curve.rdp[at] <= want * (1 + mp.mpf("3e-12"))
+        assert 2 * s <= laplace.rdp[-1] <= 2 * s * (1 + mp.mpf("1e-15"))
+        assert gaussian.mu_squared >= 2 * s**2
+
+
+@pytest.mark.parametrize("shift", [1e-8, 1e-9, 1e-12, 1e-17])
+def test_hardly_any_effect_still_costs_what_it_costs(shift):
+    for order in (1.125, 2.0, 64.0, 1536.0):
+        small = order * shift**2
+        assert 0.636 <= price("gaussian", shift, order) / small <= 1 + 1e-12
+        assert 0.666 <= price("laplace", shift, order) / small <= 1 + 1e-12
+        assert 0.318 <= price("every", shift, order) / small <= 1 + 1e-12
