@@ -77,7 +77,7 @@ def laplace_rdp(shift: float, orders: np.ndarray) -> np.ndarray:
 def _beyond_linear(x: np.ndarray) -> np.ndarray:
     """e^x - 1 - x, to all digits."""
     series = x * x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6 * (1 + x / 7)))))
-    return np.where(np.abs(x) < 0.01, series, np.expm1(x) - x)
+    return np.asarray(np.where(np.abs(x) < 0.01, series, np.expm1(x) - x))
 
 
 class _Law(NamedTuple):

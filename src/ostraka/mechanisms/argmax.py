@@ -157,7 +157,7 @@ class LNMax:
 def _below_top(votes: Private) -> np.ndarray:
     """Counts less the largest: FLOAT_SLACK is proved where rounding is relative to the noise alone."""
     counts = _check.counts(votes.open())
-    return counts - counts.max(axis=1, keepdims=True)
+    return np.asarray(counts - counts.max(axis=1, keepdims=True))
 
 
 def _largest(noisy: np.ndarray) -> np.ndarray:
