@@ -9,25 +9,38 @@ import scipy.special
 
 from ostraka.curve import ORDERS
 
-__all__ = ["log_q_gaussian", "log_q_laplace", "theorem3", "theorem6"]
+__all__ = ["log_q_gaussian", "log_q_laplace", "theorem3", "theorem6", "union_gaussian", "union_laplace"]
 
 _TINY = float(np.finfo(float).tiny)  # a positive cost that underflows is still positive
 
 
 def log_q_gaussian(counts: np.ndarray, sigma: float) -> np.ndarray:
     """Prop. 7: log of the union bound on Pr[outcome != plurality], never above log(1 - 1/n_classes)."""
-    behind = np.sort(counts, axis=1)[:, :-1] - counts.max(axis=1, keepdims=True)
-    return _union(scipy.special.log_ndtr(behind / (math.sqrt(2) * sigma)))
+    return union_gaussian(_behind(counts), sigma)
 
 
 def log_q_laplace(counts: np.ndarray, scale: float) -> np.ndarray:
     """Lemma 4 of 2017, likewise."""
-    behind = (np.sort(counts, axis=1)[:, :-1] - counts.max(axis=1, keepdims=True)) / scale
-    return _union(np.log((2 - behind) / 4) + behind)
+    return union_laplace(_behind(counts), scale)
+
+
+def union_gaussian(behind: np.ndarray, sigma: float) -> np.ndarray:
+    """Prop. 7 from how many votes, at most 0, each other class is from the plurality."""
+    return _union(scipy.special.log_ndtr(behind / (math.sqrt(2) * sigma)))
+
+
+def union_laplace(behind: np.ndarray, scale: float) -> np.ndarray:
+    """Lemma 4 of 2017, likewise."""
+    return _union(np.log((2 - behind / scale) / 4) + behind / scale)
+
+
+def _behind(counts: np.ndarray) -> np.ndarray:
+    return np.asarray(np.sort(counts, axis=1)[:, :-1] - counts.max(axis=1, keepdims=True))
 
 
 def _union(log_each: np.ndarray) -> np.ndarray:
-    total = scipy.special.logsumexp(log_each, axis=1)
+    peak = log_each.max(axis=1)
+    total = peak + np.log(np.exp(log_each - peak[:, None]).sum(axis=1))
     total += 1e-14 * (
         1 + np.abs(total)
     )  # either theorem holds for any q that is no smaller than the true one
@@ -73,8 +86,9 @@ def theorem3(log_q: np.ndarray, pure: float, orders: tuple[float, ...] = ORDERS)
 
 
 def _log1mexp(x: np.ndarray) -> np.ndarray:
-    """log(1 - e^x) for x < 0, NaN beyond."""
-    return np.asarray(np.where(x > -math.log(2), np.log(-np.expm1(x)), np.log1p(-np.exp(x))))
+    """log(1 - e^x) for x < 0, NaN beyond (Mächler 2012)."""
+    small = np.exp(x)
+    return np.asarray(np.where(small < 0.5, np.log1p(-small), np.log(-np.expm1(x))))
 
 
 def _round(value: np.ndarray, exponents: np.ndarray) -> np.ndarray:

@@ -1,0 +1,245 @@
+"""Ladders: what a query costs at every degree of agreement, and the most it can cost k ballots away."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.special
+from scipy.ndimage import maximum_filter1d
+
+from ostraka.accounting.exact import exact_rdp
+from ostraka.curve import ORDERS
+from ostraka.mechanisms import GNMax, LNMax, Threshold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["UNIT", "Ballot", "Ladder", "check_ballots", "ladders", "worst"]
+
+Ballot = GNMax | LNMax | Threshold | tuple[Threshold, GNMax]
+
+UNIT = 2.0**-36  # nats; costs are whole multiples, so that their sums are exact
+_FINE = 32  # rungs a ballot where agreement is continuous
+_SHARED = 4  # neighbouring rungs that share the cost of their lowest
+_CELLS = 16  # divisions of a tail between its two sides
+_OUTWARD = 1e-9  # relative, above the error of every cost computed here or in exact_rdp
+_DOUBT = 1e-12  # absolute, nats: what cancels near a cost of nothing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ladder:
+    """Costs of one query at one order, by rung. All public; on which rung a query stands is private.
+
+    Attributes
+    ----------
+    cost : int64 array, shape (n_rungs,), in units of ``UNIT`` nats
+        At least the Rényi cost (every neighbour, both directions) of any query on that rung.
+    reach : int
+        No ballot moves a query by more rungs than this.
+    pace : int
+        Rungs that a query of clear plurality falls for each ballot it loses; for guesses only.
+    tied, agreed : int
+        Rungs of an even split and of unanimity; for guesses only.
+    rungs : callable, counts -> int64 array, shape (n_queries,)
+        Where queries stand.
+    """
+
+    cost: np.ndarray
+    reach: int
+    pace: int
+    tied: int
+    agreed: int
+    rungs: Callable[[np.ndarray], np.ndarray]
+
+
+def ladders(mechanism: Ballot, *, n_teachers: int, n_classes: int, order: float) -> tuple[Ladder, ...]:
+    """One ladder for every answer of the mechanism: one, or screen and argmax for a pair of many classes."""
+    if n_classes == 2:
+        return (_two_classes(mechanism, n_teachers, order),)
+    if isinstance(mechanism, tuple):
+        screen, argmax = mechanism
+        return (
+            _screen(screen, n_teachers, n_classes, order),
+            _gaussian(argmax, n_teachers, n_classes, order),
+        )
+    if isinstance(mechanism, GNMax):
+        return (_gaussian(mechanism, n_teachers, n_classes, order),)
+    if isinstance(mechanism, LNMax):
+        return (_laplace(mechanism, n_teachers, n_classes, order),)
+    return (_screen(mechanism, n_teachers, n_classes, order),)
+
+
+def worst(parts: Sequence[tuple[Ladder, np.ndarray]], n_ballots: int) -> np.ndarray:
+    """Largest summed cost within 0, …, n_ballots ballots of queries on these rungs; int64, in ``UNIT``.
+
+    A ballot may change its vote in every query, so the worst case of a sum is the sum of worst
+    cases. Integer sums: with v(D, k) the result, v(D', k) <= v(D, k + 1) holds exactly for
+    neighbours D and D'.
+    """
+    total = np.zeros(n_ballots + 1, dtype=np.int64)
+    for ladder, rungs in parts:
+        times = np.bincount(rungs, minlength=len(ladder.cost))
+        if int(ladder.cost.max()) * max(1, len(rungs)) >= 2**62:
+            raise OverflowError("these queries cost more than can be summed exactly: publish them in parts")
+        for k in range(n_ballots + 1):
+            within = maximum_filter1d(ladder.cost, size=2 * k * ladder.reach + 1, mode="nearest")
+            total[k] += int(times @ within)
+    return total
+
+
+def check_ballots(counts: np.ndarray) -> int:
+    """Number of teachers, where every row is whole ballots and has as many; messages show no count."""
+    n_teachers = int(counts[0].sum()) if len(counts) else 0
+    whole = (counts >= 0).all() and (counts == np.floor(counts)).all()
+    if n_teachers < 2 or not whole or not (counts.sum(axis=1) == n_teachers).all():
+        raise ValueError(
+            "counts must be whole ballots, every row of the same number of teachers, two or more"
+        )
+    return n_teachers
+
+
+@lru_cache(maxsize=512)
+def _two_classes(mechanism: Ballot, n_teachers: int, order: float) -> Ladder:
+    """Exact: with two classes the first count is all there is to know. One rung a ballot."""
+    first = np.arange(n_teachers + 1)
+    counts = np.stack([first, n_teachers - first], axis=1)
+    return Ladder(
+        cost=_units(exact_rdp(mechanism, counts, orders=(order,))[:, 0]),
+        reach=1,
+        pace=1,
+        tied=(n_teachers + 1) // 2,
+        agreed=n_teachers,
+        rungs=lambda counts: counts[:, 0].astype(np.int64),
+    )
+
+
+@lru_cache(maxsize=512)
+def _screen(screen: Threshold, n_teachers: int, n_classes: int, order: float) -> Ladder:
+    """Exact: the screen looks at the largest count only, and a ballot moves it by at most one."""
+    if screen.noise != "largest":
+        raise ValueError(f"a screen of many classes needs noise='largest' here, got {screen.noise!r}")
+    largest = np.arange(-1, n_teachers + 2)
+    law = screen.log_outcomes(np.stack([largest, np.full_like(largest, -1)], axis=1))
+    steps = np.maximum(_divergence(law[:-1], law[1:], order), _divergence(law[1:], law[:-1], order))
+    return Ladder(
+        cost=_units(np.maximum(steps[:-1], steps[1:])),
+        reach=1,
+        pace=1,
+        tied=-(-n_teachers // n_classes),
+        agreed=n_teachers,
+        rungs=lambda counts: counts.max(axis=1).astype(np.int64),
+    )
+
+
+@lru_cache(maxsize=512)
+def _gaussian(mechanism: GNMax, n_teachers: int, n_classes: int, order: float) -> Ladder:
+    """A bound from the probability of the likeliest answer alone; docs/publishing-epsilon.md, Theorem 5."""
+    shift = math.sqrt(2) / mechanism.sigma
+
+    def agreement(counts: np.ndarray) -> np.ndarray:
+        """Phi^-1(P[likeliest answer]) in ballots: for two classes half the gap."""
+        return np.asarray(-scipy.special.ndtri_exp(_log_rest(mechanism, counts)) / shift)
+
+    lowest = float(scipy.special.ndtri(1 / n_classes)) / shift - 1
+    edges = lowest + np.arange(math.ceil((n_teachers - lowest) * _FINE)) / _FINE
+    cap = mechanism.curve().rdp[ORDERS.index(order)]
+    bound = np.repeat(_censored_gaussian(-(edges[::_SHARED] - 1e-6) * shift, shift, order), _SHARED)
+    return Ladder(
+        cost=_units(np.minimum(bound[: len(edges)], cap)),
+        reach=_FINE + 1,  # one more for the numerical error of where an edge lies
+        pace=_FINE,
+        tied=int(-lowest * _FINE),
+        agreed=int((float(agreement(_unanimous(n_teachers, n_classes))[0]) - lowest) * _FINE),
+        rungs=lambda counts: _place(agreement(counts), lowest, len(edges)),
+    )
+
+
+@lru_cache(maxsize=512)
+def _laplace(mechanism: LNMax, n_teachers: int, n_classes: int, order: float) -> Ladder:
+    """Likewise for pure differential privacy; docs/publishing-epsilon.md, Theorem 6."""
+    pure = 2 / mechanism.scale
+
+    def agreement(counts: np.ndarray) -> np.ndarray:
+        """-log P[another answer] in ballots."""
+        return np.asarray(-_log_rest(mechanism, counts) / pure)
+
+    edges = np.arange(math.ceil((n_teachers + 1 / pure) * _FINE)) / _FINE
+    cap = mechanism.curve().rdp[ORDERS.index(order)]
+    bound = _censored_pure(-(edges - 1e-6) * pure, pure, order)
+    return Ladder(
+        cost=_units(np.minimum(bound, cap)),
+        reach=_FINE + 1,
+        pace=_FINE,
+        tied=int(-math.log1p(-1 / n_classes) / pure * _FINE),
+        agreed=int(float(agreement(_unanimous(n_teachers, n_classes))[0]) * _FINE),
+        rungs=lambda counts: _place(agreement(counts), 0.0, len(edges)),
+    )
+
+
+def _unanimous(n_teachers: int, n_classes: int) -> np.ndarray:
+    return np.eye(1, n_classes) * n_teachers
+
+
+def _place(agreement: np.ndarray, lowest: float, n_rungs: int) -> np.ndarray:
+    return np.clip(np.floor((agreement - lowest) * _FINE), 0, n_rungs - 1).astype(np.int64)
+
+
+def _log_rest(mechanism: GNMax | LNMax, counts: np.ndarray) -> np.ndarray:
+    """Log probability of all answers but the likeliest."""
+    return np.asarray(
+        scipy.special.logsumexp(np.sort(mechanism.log_outcomes(counts), axis=1)[:, :-1], axis=1)
+    )
+
+
+def _units(rdp: np.ndarray) -> np.ndarray:
+    """Nats as whole units, rounded up."""
+    if not (rdp < 2.0**20).all():
+        raise ValueError(
+            "a query costs more than a million nats at this order: take more noise or a smaller order"
+        )
+    return np.ceil((rdp * (1 + _OUTWARD) + _DOUBT) / UNIT).astype(np.int64)
+
+
+def _divergence(log_p: np.ndarray, log_q: np.ndarray, order: float) -> np.ndarray:
+    """Rényi divergence between outcome laws in logs, last axis."""
+    return np.asarray(scipy.special.logsumexp(order * log_p + (1 - order) * log_q, axis=-1) / (order - 1))
+
+
+def _censored_gaussian(z: np.ndarray, shift: float, order: float) -> np.ndarray:
+    """Theorem 5: N(0, 1) against N(shift, 1) where all but tails of probability Phi(z) is one outcome.
+
+    How the tail is divided between the two sides is not known: the largest over cells of divisions,
+    each revealing a little more than any division in it. Not increasing along ``z`` downwards.
+    """
+    q = scipy.special.ndtr(z)[:, None]
+    cell = np.arange(_CELLS) / _CELLS
+    left, right = -scipy.special.ndtri(q * (cell + 1 / _CELLS)), scipy.special.ndtri(q * (1 - cell))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        kept = np.clip(1 - q * (1 + 1 / _CELLS), 0, None)
+        moved = np.clip(scipy.special.ndtr(left - shift) - scipy.special.ndtr(right - shift), 0, None)
+        log_scale = order * (order - 1) * shift**2 / 2
+        sums = [np.full_like(left, math.inf)]
+        for near, far, (a, b) in ((order - 1, order - 1, (kept, moved)), (-order, -order, (moved, kept))):
+            tails = scipy.special.ndtr(-left - near * shift) + scipy.special.ndtr(right + far * shift)
+            sums.append(np.exp(log_scale) * tails + a**order * b ** (1 - order))
+    largest = np.maximum(sums[1], sums[2]).max(axis=1)
+    largest = np.where(np.isfinite(largest) & (kept[:, 0] > 0), largest, math.inf)
+    return np.asarray(np.log(largest) / (order - 1))
+
+
+def _censored_pure(log_q: np.ndarray, pure: float, order: float) -> np.ndarray:
+    """Theorem 6: all ratios within e^±pure, one outcome of probability 1 - q."""
+    q = np.exp(np.minimum(log_q, 0.0))
+    best = np.zeros_like(q)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for ratio in (math.exp(pure), math.exp(-pure)):
+            kept, moved = 1 - q, 1 - q * ratio
+            forth = q * ratio ** (1 - order) + kept**order * moved ** (1 - order)
+            back = q * ratio**order + moved**order * kept ** (1 - order)
+            best = np.maximum(best, np.maximum(forth, back))
+    applies = q < 1 / (1 + math.exp(pure))
+    return np.where(applies, np.log(np.where(applies, best, 1.0)) / (order - 1), math.inf)
