@@ -102,9 +102,16 @@ def test_a_missing_column_is_named_with_those_there_are(tmp_path):
         written(tmp_path, ",".join(f"c{k}" for k in range(30)) + "\n" + ",".join("x" * 30) + "\n")
     )
     with pytest.raises(
-        ValueError, match=r"no column 'income' \(--label\); its columns are: c0, c1, .*c19, …\. "
+        ValueError, match=r"no column 'income' \(--label\); its columns are: c0, c1, .*c19, …$"
     ):
         table.require("income", option="--label")
+
+
+def test_a_header_that_is_found_again_below_itself_is_a_row_and_is_not_shown(tmp_path):
+    table = _table.read(written(tmp_path, f"{CANARY},cook,no\nx,nurse,yes\ny,nurse,no\n"))
+    with pytest.raises(ValueError, match="looks like a row: add a header line") as caught:
+        table.require("income", option="--label")
+    assert CANARY not in str(caught.value)
 
 
 def test_a_table_does_not_print_its_cells(tmp_path):

@@ -44,6 +44,7 @@ def open_run(folder: Path, plan: dict[str, Any]) -> bool:
     typer.BadParameter
         It is finished, belongs to another plan, or is somebody else's folder.
     """
+    plan = json.loads(json.dumps(plan))  # as it will be read back
     if (folder / RESULT).exists():
         raise typer.BadParameter(
             f"{folder} holds a finished run, which is not overwritten: type --out with another folder "

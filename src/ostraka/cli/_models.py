@@ -1,11 +1,19 @@
-"""Teachers and students by name."""
+"""Teachers, students and engines by name."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Student", "Teacher"]
+__all__ = ["Engine", "Student", "Teacher"]
+
+
+class Engine(StrEnum):
+    """Where teachers train: here, or on the cluster in use."""
+
+    JOBLIB = "joblib"
+    RAY = "ray"
+    DASK = "dask"
 
 
 class Teacher(StrEnum):

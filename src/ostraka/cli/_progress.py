@@ -19,38 +19,52 @@ class Stages:
     Parameters
     ----------
     names : dict of str to str
-        What to call each stage. Unknown stages are called by their key.
-    quiet : bool
-        Show nothing.
+        What to call each stage, in the order in which they come: when one ends, the next is seen to
+        begin.
+
+    Examples
+    --------
+    >>> with Stages({"teachers": "teachers trained"}) as tell:
+    ...     tell("teachers", 250, 250)  # says "teachers trained: 250" on stderr
     """
 
-    def __init__(self, names: dict[str, str], *, quiet: bool = False) -> None:
+    def __init__(self, names: dict[str, str]) -> None:
         self._names = names
-        self._quiet = quiet
         self._finished: set[str] = set()
         self._bars: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        if self._quiet or stage in self._finished:
+        """Say how far a stage is; a finished one stays finished."""
+        if stage in self._finished:
             return
-        if done >= total:
-            self._finished.add(stage)
-        name = self._names.get(stage, stage)
+        self._begin(stage)
         if self._bars is not None:
-            if stage not in self._tasks:
-                self._tasks[stage] = self._bars.add_task(name, total=total)
             self._bars.update(self._tasks[stage], completed=done, total=total)
-        elif done >= total:
+        if done >= total:
+            self._finish(stage, total)
+
+    def _begin(self, stage: str) -> None:
+        if self._bars is not None and stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(self._names.get(stage, stage), total=None)
+
+    def _finish(self, stage: str, total: int) -> None:
+        self._finished.add(stage)
+        later = [name for name in self._names if name not in self._finished]
+        if later:
+            self._begin(later[0])
+        if self._bars is None:
+            name = self._names.get(stage, stage)
             print(name if total == 1 else f"{name}: {total:,}", file=sys.stderr)  # noqa: T201  (its purpose)
 
     def __repr__(self) -> str:
-        return "Stages()"  # without an address: estimators that hold one print the same in every process
+        return "Stages()"  # without an address: an estimator that holds one prints the same in every process
 
     def __enter__(self) -> Self:
-        if not self._quiet and sys.stderr.isatty():
+        if sys.stderr.isatty():
             self._bars = _bars()
             self._bars.start()
+            self._begin(next(iter(self._names)))
         return self
 
     def __exit__(
@@ -65,5 +79,5 @@ def _bars() -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=Console(stderr=True))

@@ -54,11 +54,15 @@ class Table:
     def require(self, name: str, *, option: str) -> None:
         """Raise unless there is a column of that name."""
         if name not in self.names:
-            shown = ", ".join(self.names[:_SHOWN]) + (", …" if len(self.names) > _SHOWN else "")
-            raise ValueError(
-                f"{self.path} has no column {name!r} ({option}); its columns are: {shown}. "
-                "If these are not column names, add a header line"
-            )
+            raise ValueError(f"{self.path} has no column {name!r} ({option}); {self._listed()}")
+
+    def _listed(self) -> str:
+        """The column names, unless they seem to be a row: then a name is found again below itself."""
+        if any(name.strip() in self.text(name) for name in self.names):
+            return "its first line looks like a row: add a header line with column names"
+        return (
+            "its columns are: " + ", ".join(self.names[:_SHOWN]) + (", …" if len(self.names) > _SHOWN else "")
+        )
 
     def is_numeric(self, name: str) -> bool:
         """Whether every cell that is not missing reads as a number, and one does."""

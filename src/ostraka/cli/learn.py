@@ -10,7 +10,7 @@ import typer
 
 import ostraka
 from ostraka.cli import _errors
-from ostraka.cli._models import Student, Teacher
+from ostraka.cli._models import Engine, Student, Teacher
 
 if TYPE_CHECKING:
     from ostraka.cli._data import Task
@@ -42,6 +42,7 @@ _STAGES = {
     "votes": "teachers voted",
     "answers": "questions answered",
     "student": "student trained",
+    "record": "cost and accuracy",
 }
 
 
@@ -107,7 +108,7 @@ def learn(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder to write.", metavar="FOLDER")] = Path("run"),
     seed: Annotated[int, typer.Option(help="Of training and splitting; never of noise.", min=0)] = 0,
-    engine: Annotated[str, typer.Option(help="joblib, ray or dask: where the teachers train.")] = "joblib",
+    engine: Annotated[Engine, typer.Option(help="Where the teachers train.")] = Engine.JOBLIB,
     jobs: Annotated[int | None, typer.Option(help="Processes. Default: all cores.", metavar="N")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the public record as JSON.")] = False,
     owner: Annotated[bool, typer.Option("--owner", help="With --json: the owner's part too.")] = False,
@@ -146,7 +147,7 @@ def learn(
             n_answers=answers,
             student=student.estimator(default=defaults.student),
             classes=task.classes,
-            engine=engine,
+            engine=engine.value,
             n_jobs=jobs,
             random_state=seed,
         )
@@ -182,6 +183,7 @@ def _learn(task: Task, model: PATEClassifier, plan: Plan, out: Path, begun: dict
         model.set_params(ledger=ledger, manifest=manifest, progress=stages)
         model.fit(task.X_private, task.y_private, task.X_public, task.groups)
         result = _record(task, model, begun)
+        stages("record", 1, 1)
     _write(task, model, result, out)
     return result
 

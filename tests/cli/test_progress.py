@@ -1,0 +1,41 @@
+"""Progress: bars on a terminal, lines elsewhere, and the same text in every process."""
+
+import os
+import pty
+import subprocess
+import sys
+
+from ostraka.cli._progress import Stages
+
+PROBE = """
+import time
+from ostraka.cli._progress import Stages
+with Stages({"teachers": "teachers trained", "student": "student trained"}) as tell:
+    for done in range(3):
+        tell("teachers", done + 1, 3)
+    tell("teachers", 1, 3)
+    tell("student", 1, 1)
+"""
+
+
+def test_without_a_terminal_each_stage_is_one_line():
+    run = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
+    assert run.stdout == ""
+    assert run.stderr == "teachers trained: 3\nstudent trained\n"
+
+
+def test_on_a_terminal_there_are_bars_on_stderr_only():
+    ours, theirs = pty.openpty()
+    run = subprocess.Popen([sys.executable, "-c", PROBE], stdout=subprocess.PIPE, stderr=theirs)
+    out, _ = run.communicate(timeout=60)
+    os.close(theirs)
+    seen = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert out == b""
+    assert "teachers trained" in seen
+    assert "3/3" in seen
+    assert "━" in seen
+
+
+def test_a_progress_prints_alike_everywhere():
+    assert repr(Stages({})) == repr(Stages({"a": "b"}))
