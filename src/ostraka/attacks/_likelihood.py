@@ -1,0 +1,88 @@
+"""The votes under which the answers are likeliest: projected Newton on a concave function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostraka.attacks._law import law
+
+if TYPE_CHECKING:
+    from ostraka.attacks._law import Ballot
+
+__all__ = ["most_likely"]
+
+_ENOUGH = 1e-7  # nats that another step could still gain
+_MOST_STEPS = 60
+
+
+def most_likely(answers: np.ndarray, total: float, mechanism: Ballot) -> np.ndarray:
+    """Votes, not negative and adding up to ``total``, that maximise the likelihood of the answers.
+
+    Without a screen the likelihood is log-concave in the votes (noise with a log-concave density,
+    Prékopa 1973), so what is found is the only maximum.
+    """
+    n_classes = len(answers) - isinstance(mechanism, tuple)
+    seen = answers[:n_classes] + 1.0
+    votes: np.ndarray = total * seen / seen.sum()
+    gain, slope, curvature = _model(answers, votes, mechanism)
+    damping = 0.0
+    for _ in range(_MOST_STEPS):
+        ridge = (damping + 1e-12) * np.trace(curvature) / n_classes
+        step = _step(votes, slope, curvature + ridge * np.eye(n_classes))
+        promised = float(slope @ step)
+        if promised < _ENOUGH:
+            if damping == 0 or promised < _ENOUGH * 1e-3:
+                break
+            damping = 0.0
+            continue
+        size = 1.0
+        while size > 1e-6:
+            tried = np.maximum(votes + size * step, 0.0)
+            found = _model(answers, tried, mechanism)
+            if found[0] >= gain + 1e-4 * size * promised:
+                break
+            size *= 0.5 if size > 0.3 else 0.25
+        else:
+            break
+        damping = 0.0 if size == 1.0 else max(2 * damping, 1e-3)
+        votes = tried * (total / tried.sum())
+        gain, slope, curvature = found
+    return votes
+
+
+def _model(answers: np.ndarray, votes: np.ndarray, mechanism: Ballot) -> tuple[float, np.ndarray, np.ndarray]:
+    """Log likelihood, its slope, and the expected curvature (Fisher's)."""
+    logs, slopes = law(mechanism, votes[None])
+    log_q, slope = logs[0], slopes[0]
+    seen = answers > 0
+    weighted = slope * (answers.sum() * np.exp(log_q))[:, None]
+    return float(answers[seen] @ log_q[seen]), answers[seen] @ slope[seen], slope.T @ weighted
+
+
+def _step(votes: np.ndarray, slope: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+    """To the maximum of the quadratic model where votes stay >= 0 and keep their sum: active sets."""
+    n = len(votes)
+    step = np.zeros(n)
+    fixed = np.zeros(n, dtype=bool)
+    for _ in range(3 * n):
+        free = ~fixed
+        step[fixed] = -votes[fixed]
+        m = int(free.sum())
+        system = np.ones((m + 1, m + 1))
+        system[:m, :m] = curvature[np.ix_(free, free)]
+        system[m, m] = 0.0
+        right = np.append((slope - curvature[:, fixed] @ step[fixed])[free], votes[fixed].sum())
+        solved = np.linalg.solve(system, right)
+        step[free] = solved[:m]
+        below = free & (votes + step < -1e-12)
+        if below.any():
+            fixed |= below
+            continue
+        pull = np.where(fixed, slope - curvature @ step - solved[m], -np.inf)
+        worst = int(pull.argmax())
+        if pull[worst] <= 1e-9:
+            break
+        fixed[worst] = False
+    return step

@@ -1,0 +1,257 @@
+"""Vote recovery: what the answers to one repeated question say about the teachers' votes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ostraka import _check
+from ostraka.attacks import _likelihood, _posterior, _wang
+from ostraka.attacks._law import argmax_of, has_abstain, information, tangent
+from ostraka.mechanisms import GNMax
+
+if TYPE_CHECKING:
+    from ostraka.attacks._law import Ballot
+
+__all__ = ["RecoveredVotes", "recover_votes"]
+
+_METHODS = ("posterior", "maximum-likelihood", "wang2022")
+_PRIORS = ("leader", "alike")
+_Z = 1.959963984540054  # 97.5 % point of the normal distribution
+_SILENT = 0.05  # information, relative to the prior's, below which answers have said next to nothing
+_AS_MANY = 10.0  # without n_teachers: a count this many noise scales below the mean is as good as never
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveredVotes:
+    """What an attacker believes about the votes on one question.
+
+    Attributes
+    ----------
+    mean : array of shape (n_classes,), in votes
+        The estimate. Posterior mean, or the maximiser.
+    lower, upper : arrays of shape (n_classes,), in votes
+        95 % interval of each count: the shortest credible one, or a Wald interval cut to what is
+        possible; NaN for ``"wang2022"``, which has none.
+    mode : array of shape (n_classes,), in votes
+        Likeliest votes in whole numbers.
+    method : str
+    relative : bool
+        n_teachers was not given: every number is relative to the mean count.
+    note : str
+        What to know beside the numbers; empty if nothing.
+    """
+
+    mean: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    mode: np.ndarray
+    method: str
+    relative: bool = False
+    note: str = ""
+
+
+def recover_votes(
+    answers: Any,
+    *,
+    n_teachers: int | None,
+    mechanism: Ballot,
+    n_classes: int | None = None,
+    prior: float | Literal["leader", "alike"] = "leader",
+    method: Literal["posterior", "maximum-likelihood", "wang2022"] = "posterior",
+) -> RecoveredVotes:
+    """Recover the votes on one question from how often each outcome was seen.
+
+    Parameters
+    ----------
+    answers : array of int, shape (n_classes,), or (n_classes + 1,) with a screen
+        How often each class was the answer; with a screen, last, how often there was none.
+        Released, so public; what comes back is about private votes.
+    n_teachers : int or None
+        Number of teachers. None if unknown: answers tell counts apart, not their level, and every
+        number comes back relative to the mean count.
+    mechanism : GNMax, LNMax, or (Threshold, GNMax)
+        Public.
+    n_classes : int, optional
+        To check ``answers`` against; None takes what they show.
+    prior : {"leader", "alike"} or float > 0
+        For the posterior. ``"alike"``: Dirichlet-multinomial, all classes alike, its concentration
+        inferred. A number: that concentration. ``"leader"``: the same for all classes but one,
+        whose share is any (or everything) with equal chance; which one it is, is inferred too.
+    method : {"posterior", "maximum-likelihood", "wang2022"}
+        ``"wang2022"`` is the algorithm of Wang et al., with this library's exact probabilities.
+
+    Returns
+    -------
+    RecoveredVotes
+        Deterministic: the same answers give the same votes.
+
+    Raises
+    ------
+    ValueError
+        Answers negative, fractional, none at all, of one class, or with an outcome the mechanism
+        does not have; an unknown prior or method.
+    TypeError
+        Not a ballot mechanism.
+
+    Guarantees
+    ----------
+    Credible intervals hold the votes at least 95 % of the time if these are drawn from the prior.
+    The posterior follows up to 2,000 counts one by one; more teachers in larger steps.
+    Source: Wang et al. 2022, arXiv:2209.10732, for the attack.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> mechanism = GNMax(sigma=40.0)
+    >>> seen = 10_000 * np.exp(mechanism.log_outcomes([[150, 60, 40]])[0])
+    >>> found = recover_votes(seen.round(), n_teachers=250, mechanism=mechanism, method="maximum-likelihood")
+    >>> found.mode
+    array([150,  60,  40])
+    """
+    _check.one_of(method=method, allowed=_METHODS)
+    counts = _checked(answers, mechanism, n_classes)
+    if isinstance(prior, str):
+        _check.one_of(prior=prior, allowed=_PRIORS)
+    else:
+        _check.positive(prior=prior)
+    if n_teachers is None:
+        return _relative(counts, mechanism, prior=prior, method=method)
+    _check.integer(n_teachers=n_teachers, least=1)
+    if method == "posterior":
+        return _believed(counts, n_teachers, mechanism, prior)
+    if method == "wang2022":
+        labels = counts[: len(counts) - has_abstain(mechanism)]
+        if not labels.any():
+            raise ValueError(
+                "wang2022 needs answered questions, and every one was refused: use another method"
+            )
+        return _wangs(_wang.descend(labels, n_teachers, mechanism), n_teachers)
+    votes = _likelihood.most_likely(counts, n_teachers, mechanism)
+    spread = _Z * _deviations(counts.sum(), votes, mechanism)
+    return RecoveredVotes(
+        mean=votes,
+        lower=np.clip(votes - spread, 0, n_teachers),
+        upper=np.clip(votes + spread, 0, n_teachers),
+        mode=_posterior.rounded(votes, n_teachers),
+        method=method,
+        note=_silence(counts, votes, mechanism, "maximum likelihood has next to nothing to go by"),
+    )
+
+
+def _checked(answers: Any, mechanism: Ballot, n_classes: int | None) -> np.ndarray:
+    """How often each outcome was seen, as float64, or an error that says which rule it breaks."""
+    argmax_of(mechanism)
+    abstains = has_abstain(mechanism)
+    counts = np.asarray(answers)
+    if counts.ndim != 1 or counts.dtype.kind not in "iuf":
+        raise ValueError(
+            f"answers must be numbers of shape (n_outcomes,), got {counts.dtype} of {counts.shape}"
+        )
+    counts = counts.astype(np.float64)
+    if not np.isfinite(counts).all() or (counts < 0).any() or (counts != np.floor(counts)).any():
+        raise ValueError("answers must be whole numbers >= 0: how often each outcome was seen")
+    shown = len(counts) - abstains
+    if n_classes is not None and shown != n_classes:
+        extra = " (a column for no answer needs a screen: mechanism=(Threshold, GNMax))"
+        raise ValueError(
+            f"answers must have {n_classes} classes{' and no answer' if abstains else ''}, "
+            f"got {len(counts)} outcomes{'' if abstains else extra}"
+        )
+    if shown < 2:
+        screened = " and how often there was no answer" if abstains else ""
+        raise ValueError(f"answers must count two classes or more{screened}, got {len(counts)} outcomes")
+    if not counts.any():
+        raise ValueError("answers must hold one answer or more, got none")
+    return counts
+
+
+def _believed(counts: np.ndarray, n_teachers: int, mechanism: Ballot, prior: float | str) -> RecoveredVotes:
+    chances, best, unit = _posterior.marginals(counts, n_teachers, mechanism, prior=prior)
+    lower, upper = _shortest(chances)
+    mean = chances @ np.arange(chances.shape[1]) * unit
+    return RecoveredVotes(
+        mean=mean,
+        lower=lower * unit,
+        upper=upper * unit,
+        mode=_posterior.rounded(best * unit, n_teachers),
+        method="posterior",
+        note=_silence(counts, np.full(len(mean), n_teachers / len(mean)), mechanism, "this is the prior"),
+    )
+
+
+def _wangs(votes: np.ndarray, n_teachers: int) -> RecoveredVotes:
+    unknown = np.full(len(votes), np.nan)
+    mode = _posterior.rounded(np.maximum(votes, 0) * n_teachers / np.maximum(votes, 0).sum(), n_teachers)
+    note = "wang2022 has no intervals"
+    return RecoveredVotes(mean=votes, lower=unknown, upper=unknown, mode=mode, method="wang2022", note=note)
+
+
+def _relative(
+    counts: np.ndarray,
+    mechanism: Ballot,
+    *,
+    prior: float | Literal["leader", "alike"],
+    method: Literal["posterior", "maximum-likelihood", "wang2022"],
+) -> RecoveredVotes:
+    """Votes relative to their mean, from the labels alone, at a level so high that no count is near zero."""
+    argmax = argmax_of(mechanism)
+    labels = counts[: len(counts) - has_abstain(mechanism)]
+    if not labels.any():
+        raise ValueError("without n_teachers only answered questions help, and every one was refused")
+    scale = argmax.sigma if isinstance(argmax, GNMax) else argmax.scale
+    level = max(1, round(_AS_MANY * scale)) * len(labels)
+    found = recover_votes(
+        labels,
+        n_teachers=level,
+        mechanism=argmax,
+        prior=prior,
+        method=method,
+    )
+    shift = level / len(labels)
+    note = "relative to the mean count: answers alone do not tell its level"
+    if (labels == 0).any():
+        note += "; classes never seen are bounded from above only"
+    floor = np.where(labels == 0, -np.inf, found.lower - shift)
+    return RecoveredVotes(
+        mean=found.mean - shift,
+        lower=np.where(np.isnan(found.lower), np.nan, floor),
+        upper=found.upper - shift,
+        mode=found.mode - round(shift),
+        method=method,
+        relative=True,
+        note=f"{note}; {found.note}" if found.note else note,
+    )
+
+
+def _shortest(chances: np.ndarray, mass: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """First and last count of the shortest run that holds ``mass``, the heaviest among equals, a class."""
+    n = chances.shape[1]
+    below = np.concatenate([np.zeros((len(chances), 1)), chances.cumsum(axis=1)], axis=1)
+    lower, upper = np.zeros(len(chances), np.int64), np.zeros(len(chances), np.int64)
+    for k, held in enumerate(below):
+        last = np.searchsorted(held, held[:-1] + mass - 1e-12) - 1
+        width = np.where(last < n, last - np.arange(n), n)
+        weight = held[np.minimum(last + 1, n)] - held[:-1]
+        lower[k] = np.lexsort((-weight, width))[0]
+        upper[k] = last[lower[k]]
+    return lower, upper
+
+
+def _deviations(n_answers: float, votes: np.ndarray, mechanism: Ballot) -> np.ndarray:
+    """Standard deviation of each count as the answers' information has it."""
+    basis = tangent(len(votes))
+    known = n_answers * basis.T @ information(mechanism, votes[None])[0] @ basis
+    spread: np.ndarray = np.sqrt(np.diag(basis @ np.linalg.pinv(known, hermitian=True) @ basis.T).clip(0))
+    return spread
+
+
+def _silence(counts: np.ndarray, votes: np.ndarray, mechanism: Ballot, words: str) -> str:
+    """A sentence if the answers can hardly change anybody's mind."""
+    n_teachers = votes.sum()
+    told = counts.sum() * np.linalg.eigvalsh(information(mechanism, votes[None])[0])[-1]
+    if told * n_teachers**2 / len(votes) < _SILENT:
+        return f"the answers say next to nothing about the votes: {words}"
+    return ""
