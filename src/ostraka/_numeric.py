@@ -6,7 +6,7 @@ import math
 
 import scipy.special
 
-__all__ = ["log1mexp", "log_ndtr", "up"]
+__all__ = ["log_ndtr", "up"]
 
 
 def up(value: float, *, ulps: int = 1) -> float:
@@ -16,11 +16,6 @@ def up(value: float, *, ulps: int = 1) -> float:
     for _ in range(ulps if ulps < 4 else 1):
         value = math.nextafter(value, math.inf)
     return value + abs(value) * 2.3e-16 * ulps if ulps >= 4 else value
-
-
-def log1mexp(x: float) -> float:
-    """log(1 - e^x) for x < 0, accurate at both ends (Mächler 2012)."""
-    return math.log(-math.expm1(x)) if x > -math.log(2) else math.log1p(-math.exp(x))
 
 
 def log_ndtr(x: float) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka import _check
-from ostraka._numeric import log1mexp, log_ndtr, up
+from ostraka._numeric import log_ndtr, up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,8 @@ def _default_orders() -> tuple[float, ...]:
 
 
 ORDERS: tuple[float, ...] = _default_orders()
+
+_LEAST = 5e-324  # a chance that underflows is still a chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +170,17 @@ class Curve:
     def delta(self, epsilon: float) -> float:
         """Smallest delta this curve proves at ``epsilon``, rounded up, at most 1."""
         _check.nonnegative(epsilon=epsilon)
-        best = 0.0 if epsilon >= self._pure else 1.0
-        orders, rdp = self._finite()
-        log_delta = (orders - 1) * (rdp - epsilon + np.log1p(-1 / orders)) - np.log(orders)
-        if log_delta.size:
-            best = min(best, up(math.exp(min(0.0, float(log_delta.min()))), ulps=4096))
-        best = min(best, _gaussian_delta(epsilon, math.sqrt(self.mu_squared)))
-        return min(1.0, up(best + (1 + math.exp(min(epsilon, 700.0))) * self.slack))
+        best = self._delta(epsilon)
+        if self.slack == 0:
+            return best
+        # slack weighs e^epsilon, so a smaller epsilon may prove more; any that is tried counts
+        low, high = 0.0, min(epsilon, 700.0)
+        for _ in range(60):
+            third = (high - low) / 3
+            left, right = self._delta(low + third), self._delta(high - third)
+            best = min(best, left, right)
+            low, high = (low, high - third) if left <= right else (low + third, high)
+        return best
 
     def best_order(self, delta: float) -> float:
         """The order whose conversion gives the smallest epsilon: shows whether the grid is wide enough."""
@@ -190,7 +196,7 @@ class Curve:
             "unit": self.unit,
             "publishable": self.publishable,
             "mu_squared": _plain(self.mu_squared),
-            "slack": self.slack,
+            "slack": _plain(self.slack),
         }
 
     @classmethod
@@ -221,25 +227,41 @@ class Curve:
             best = min(best, max(0.0, up(float(_rdp_epsilon(orders, rdp, delta).min()), ulps=64)))
         return min(best, _gaussian_epsilon(self.mu_squared, delta))
 
+    def _delta(self, epsilon: float) -> float:
+        best = 0.0 if epsilon >= self._pure else 1.0
+        orders, rdp = self._finite()
+        if orders.size and math.isfinite(epsilon):
+            best = min(best, _rdp_delta(orders, rdp, epsilon))
+        best = min(best, _gaussian_delta(epsilon, math.sqrt(self.mu_squared)))
+        return min(1.0, up(best + (1 + math.exp(min(epsilon, 700.0))) * self.slack))
+
 
 def _rdp_epsilon(orders: np.ndarray, rdp: np.ndarray, delta: float) -> np.ndarray:
-    """Canonne et al. 2020, Prop. 12, solved for epsilon, one value an order."""
-    return np.asarray(rdp + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1))
+    """Canonne et al. 2020, Prop. 12, solved for epsilon, one value an order, rounded up."""
+    tail = (math.log(delta) + np.log(orders)) / (orders - 1)
+    doubt = 4e-16 * (1 + rdp + (abs(math.log(delta)) + np.log(orders)) / (orders - 1))
+    return np.asarray(rdp + np.log1p(-1 / orders) - tail + doubt)
+
+
+def _rdp_delta(orders: np.ndarray, rdp: np.ndarray, epsilon: float) -> float:
+    """The same solved for delta, best order, rounded up."""
+    log_delta = (orders - 1) * (rdp - epsilon + np.log1p(-1 / orders)) - np.log(orders)
+    doubt = 4e-16 * (2 + (orders - 1) * (1 + rdp + epsilon) + np.log(orders))
+    return max(_LEAST, up(math.exp(min(0.0, float((log_delta + doubt).min()))), ulps=8))
 
 
 def _gaussian_delta(epsilon: float, mu: float) -> float:
     """Dong et al. 2019, Cor. 1: delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2), rounded up."""
-    if mu == 0:
+    if mu == 0 or epsilon == math.inf:
         return 0.0
     if not math.isfinite(mu):
         return 1.0
-    above = log_ndtr(-epsilon / mu + mu / 2)
-    below = epsilon + log_ndtr(-epsilon / mu - mu / 2)
-    if not below < above:
-        return up(math.exp(above) * 1e-12)
-    # the two logs agree to about 1e-15 of their size; what cancels is charged to the safe side
-    doubt = 4e-16 * (2 + abs(above) + abs(below)) / -math.expm1(below - above)
-    return min(1.0, math.exp(above + log1mexp(below - above)) * (1 + doubt))
+    x, y = -epsilon / mu + mu / 2, -epsilon / mu - mu / 2
+    above, below = log_ndtr(x), epsilon + log_ndtr(y)
+    # either log is right to about 1e-15 of its size and of its argument's; that is charged to the safe side
+    doubt = 4e-16 * (2 + abs(above) + abs(below) + (mu - y) * (2 + max(0.0, -x) + max(0.0, -y)))
+    share = -math.expm1(min(0.0, below - above))
+    return min(1.0, max(_LEAST, math.exp(above) * (share + doubt)))
 
 
 @lru_cache(maxsize=4096)
