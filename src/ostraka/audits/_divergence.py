@@ -9,7 +9,7 @@ import numpy as np
 
 __all__ = ["Found", "between_boxes", "of_coins", "of_laws"]
 
-_DOWN = 1 - 1e-12
+_DOWN, _ROUNDING = 1 - 1e-12, 1e-14
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,16 @@ def of_laws(p: np.ndarray, q: np.ndarray, orders: np.ndarray) -> np.ndarray:
     """D(p ‖ q) over the last axis, nats, at least 0, rounded down; a new first axis for the orders."""
     with np.errstate(divide="ignore", invalid="ignore"):
         log_p, ratio = np.log(p), np.log(p) - np.log(q)
-        ratio = np.where(p > 0, ratio, -np.inf)
-        rows = [
-            ratio.max(axis=-1)
-            if np.isinf(order)
-            else np.logaddexp.reduce(np.where(p > 0, log_p + (order - 1) * ratio, -np.inf), axis=-1)
-            / (order - 1)
-            for order in orders
-        ]
+    ratio = np.where(p > 0, ratio, -np.inf)
+    size = np.abs(np.where(np.isfinite(ratio), ratio, 0.0)).max(axis=-1)
+    rows = []
+    for order in orders:
+        if np.isinf(order):
+            rows.append(ratio.max(axis=-1) - _ROUNDING)
+            continue
+        terms = np.where(p > 0, log_p + (order - 1) * ratio, -np.inf)
+        doubt = _ROUNDING * (1 + order * size)  # of the logarithm: equal laws must come out as 0
+        rows.append((np.logaddexp.reduce(terms, axis=-1) - doubt) / (order - 1))
     return np.maximum(0.0, np.stack(rows) * _DOWN)
 
 
@@ -69,7 +71,8 @@ def between_boxes(
                 (1 - order) * np.exp(order * ratio - top), low_q, high_q
             )
             if least > 0:
-                best[place] = max(best[place], (np.log(least) + top) / (order - 1))
+                doubt = _ROUNDING * (1 + top + order * np.abs(ratio).max())
+                best[place] = max(best[place], (np.log(least) + top - doubt) / (order - 1))
     with np.errstate(divide="ignore"):
         pure = max(0.0, float(np.log(low_p / high_q).max()))
     return np.where(np.isinf(orders), pure, best) * _DOWN

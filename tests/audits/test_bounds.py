@@ -1,0 +1,117 @@
+"""What follows from several bounds, and what does not."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ostraka import Curve, GNMax
+from ostraka.audits import compose, per_unit, renyi_lower_bound
+from ostraka.audits._divergence import between_boxes, of_coins, of_laws
+
+ORDERS = (2.0, 4.0, 32.0)
+
+
+def bound(p=(900, 100), q=(500, 500), confidence=0.99, orders=ORDERS):
+    return renyi_lower_bound(list(p), list(q), orders=orders, confidence=confidence)
+
+
+def test_composition_adds_direction_by_direction_and_failures():
+    one, other = bound(), bound((500, 500), (900, 100), confidence=0.98)
+    both = compose([one, other])
+    np.testing.assert_allclose(both.forward, np.add(one.forward, other.forward), rtol=1e-11)
+    np.testing.assert_allclose(both.reverse, np.add(one.reverse, other.reverse), rtol=1e-11)
+    assert both.confidence == pytest.approx(0.97)
+    assert both.rdp[0] < one.rdp[0] + other.rdp[0], "the larger of the sums, not the sum of the larger"
+    assert "independent" in both.note
+
+
+def test_composed_bounds_stay_below_the_divergence_of_the_product():
+    p, q = np.array([0.7, 0.2, 0.1]), np.array([0.5, 0.3, 0.2])
+    counts = [np.round(1e6 * law).astype(int) for law in (p, q)]
+    two = compose([renyi_lower_bound(*counts, orders=ORDERS, confidence=0.999)] * 2)
+    exact = of_laws(np.outer(p, p).ravel(), np.outer(q, q).ravel(), np.array(ORDERS))
+    assert (np.array(two.forward) <= exact).all()
+    assert (np.array(two.forward) > 0.9 * exact).all()
+
+
+def test_composition_refuses_what_it_cannot_promise():
+    with pytest.raises(ValueError, match=r"confidence=1 - 0\.05 / 30"):
+        compose([bound(confidence=0.95)] * 30)
+    with pytest.raises(ValueError, match="same orders"):
+        compose([bound(), bound(orders=(3.0,))])
+    with pytest.raises(ValueError, match="one or more"):
+        compose([])
+
+
+@pytest.mark.parametrize(("group", "c"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3)])
+def test_a_group_says_less_about_one_unit(group, c):
+    many = bound()
+    one = per_unit(many, group=group)
+    assert one.orders == tuple(order * 2**c for order in ORDERS)
+    np.testing.assert_allclose(one.rdp, np.array(many.rdp) / 3**c)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 2.0, 10.0])
+def test_what_a_group_says_about_one_unit_is_true_of_the_gaussian_mechanism(sigma):
+    # D of m units at an order is m² order / (2 sigma²): exact on both sides of the conversion
+    for group in (2, 3, 8):
+        c = math.ceil(math.log2(group))
+        for order in ORDERS:
+            assert group**2 * order / 3**c <= order * 2**c
+
+
+def test_a_group_needs_orders_of_two():
+    with pytest.raises(ValueError, match="must reach 2"):
+        per_unit(bound(orders=(1.5,)), group=2)
+
+
+def test_illustrated_epsilon_is_the_conversion_of_curves():
+    found = bound()
+    assert found.illustrated_epsilon(delta=1e-5) == Curve(ORDERS, found.rdp).epsilon(delta=1e-5)
+
+
+def test_exceeds_names_the_orders():
+    found = bound()
+    low, high = (Curve(ORDERS, tuple(factor * x for x in found.rdp)) for factor in (0.9, 1.1))
+    assert found.exceeds(low) == ORDERS
+    assert found.exceeds(high) == ()
+    with pytest.raises(ValueError, match="orders"):
+        found.exceeds(GNMax(sigma=2.0).curve())
+
+
+def test_coins_are_laws_of_two_outcomes_and_infinity_is_the_limit():
+    orders = np.array([2.0, 1e7, math.inf])
+    got = of_coins(np.array([0.3]), np.array([0.1]), orders)[:, 0]
+    assert got[0] == pytest.approx(math.log(0.09 / 0.1 + 0.49 / 0.9))
+    assert got[1] == pytest.approx(got[2], rel=1e-5)
+    assert got[2] == pytest.approx(math.log(3))
+
+
+def test_the_divergence_of_coins_grows_as_they_part():
+    p, q = np.meshgrid(np.linspace(0.01, 0.99, 50), np.linspace(0.01, 0.99, 50))
+    grown = of_coins(np.minimum(p + 0.005, 1), q, np.array(ORDERS)) - of_coins(p, q, np.array(ORDERS))
+    assert (grown[:, p >= q] >= -1e-12).all()
+
+
+def test_no_laws_within_boxes_are_closer_than_said():
+    rng = np.random.default_rng(7)
+    for n in (2, 3, 6):
+        p, q = rng.dirichlet(np.ones(n)), rng.dirichlet(np.ones(n))
+        width = rng.uniform(0, 0.05, size=(4, n))
+        boxes = (np.maximum(0, p - width[0]), p + width[1], np.maximum(0, q - width[2]), q + width[3])
+        said = between_boxes(*boxes, np.array([*ORDERS, math.inf]))
+        for _ in range(3000):
+            # a random point of the boxes that sums to one, along a random direction
+            a, b = (
+                mid + inside(rng, mid, low, high) for mid, low, high in ((p, *boxes[:2]), (q, *boxes[2:]))
+            )
+            assert (of_laws(a, b, np.array([*ORDERS, math.inf])) >= said - 1e-12).all()
+
+
+def inside(rng, mid, low, high):
+    step = rng.normal(size=mid.size)
+    step -= step.mean()
+    with np.errstate(divide="ignore"):
+        room = np.where(step > 0, (high - mid) / step, (low - mid) / step)
+    return step * room.min() * rng.uniform()

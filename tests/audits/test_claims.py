@@ -1,0 +1,92 @@
+"""Audits of a claim: sound mechanisms pass, broken ones do not, and too few trials say so."""
+
+import numpy as np
+import pytest
+
+from ostraka import GNMax, LNMax, Threshold
+from ostraka.audits import audit_answers, audit_mechanism, sample_outcomes
+
+VOTES, NEIGHBOUR = [14, 12, 10, 8, 6], [13, 13, 10, 8, 6]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "votes", "neighbour"),
+    [
+        (GNMax(sigma=2.0), VOTES, NEIGHBOUR),
+        (LNMax(scale=2.0), VOTES, NEIGHBOUR),
+        (Threshold(at=13.0, sigma=1.5), [14, 3], [13, 4]),
+        (Threshold(at=13.0, sigma=1.5, noise="every"), [14, 3], [13, 4]),
+    ],
+    ids=lambda value: repr(value) if hasattr(value, "curve") else "",
+)
+def test_a_sound_mechanism_is_consistent(mechanism, votes, neighbour):
+    found = audit_mechanism(
+        mechanism, votes, neighbour, trials=400_000, confidence=1 - 1e-6, rng=np.random.default_rng(1)
+    )
+    assert found.verdict == "consistent", found.sentence
+    assert all(0 < m.lower <= m.exact <= m.upper for m in found.measures)
+
+
+def shifted(sigma):
+    """Answers of a mechanism with another sigma than the audited one."""
+    return lambda world: sample_outcomes(
+        GNMax(sigma=sigma), world, trials=400_000, rng=np.random.default_rng(2)
+    )
+
+
+@pytest.mark.parametrize(
+    ("sigma", "words"), [(1.0, "promise is broken"), (1.9, "promise is broken"), (2.1, "outcome map")]
+)
+def test_other_noise_than_priced_is_a_violation(sigma, words):
+    found = audit_mechanism(GNMax(sigma=2.0), VOTES, NEIGHBOUR, trials=400_000, sample=shifted(sigma))
+    assert found.verdict == "violated"
+    assert words in found.sentence
+
+
+def test_too_few_trials_are_inconclusive():
+    found = audit_mechanism(GNMax(sigma=2.0), VOTES, NEIGHBOUR, trials=2_000, rng=np.random.default_rng(1))
+    assert found.verdict == "inconclusive"
+    assert "take more trials" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "neighbour", [VOTES, [12, 14, 10, 8, 6], [13, 13, 9, 9, 6], [14, 12, 10, 8], [13, 11, 10, 8, 6]]
+)
+def test_only_neighbours_are_audited(neighbour):
+    with pytest.raises(ValueError, match="neighbour"):
+        audit_mechanism(GNMax(sigma=2.0), VOTES, neighbour, trials=10)
+
+
+def test_orders_are_those_of_the_curve():
+    with pytest.raises(ValueError, match=r"2\.0001"):
+        audit_mechanism(GNMax(sigma=2.0), VOTES, NEIGHBOUR, trials=10, orders=(2.0001,))
+
+
+def test_sampling_counts_every_answer_also_on_several_cores():
+    assert sample_outcomes(GNMax(sigma=2.0), VOTES, trials=25_001).sum() == 25_001
+    with pytest.raises(ValueError, match="one count a class"):
+        sample_outcomes(GNMax(sigma=2.0), [VOTES], trials=10)
+
+
+@pytest.mark.parametrize(
+    ("seen", "claim", "verdict"),
+    [
+        (([990, 10], [20, 980]), 3.0, "violated"),
+        (([990, 10], [20, 980]), 4.2, "inconclusive"),  # rates say 4.6, certain is about 3.8
+        (([990, 10], [20, 980]), 5.0, "consistent"),
+        (([9, 1], [1, 9]), 3.0, "inconclusive"),  # ten answers cannot contradict 3
+        (([500, 500], [500, 500]), 1.0, "consistent"),
+    ],
+)
+def test_answers_are_held_to_a_claim(seen, claim, verdict):
+    assert audit_answers(*seen, claimed_epsilon=claim, delta=1e-5).verdict == verdict
+
+
+def test_many_outcomes_are_audited_with_a_pilot():
+    rng = np.random.default_rng(0)
+    p = np.r_[np.full(20, 0.045), np.full(20, 0.005)]
+    counts = [rng.multinomial(20_000, law) for law in (p, p[::-1])]
+    found = audit_answers(*counts, claimed_epsilon=1.0, delta=1e-5, rng=rng)
+    assert found.verdict == "violated"
+    assert found.trials == 18_000
+    assert found.to_dict()["measures"][0]["exact"] is None

@@ -1,0 +1,176 @@
+"""Lower bounds from counts: what chooses the cut, how near the truth they come, and what is refused."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from ostraka import GNMax
+from ostraka.audits import hold_out, renyi_lower_bound
+
+ORDERS = (2.0, 8.0, 32.0)
+METHODS = [
+    "2-cut",
+    "2-cut-anytime",
+    "k-cut",
+    "k-cut-goodman",
+    "k-cut-sison-glaz",
+    "2-cut-bootstrap",
+    "k-cut-bootstrap",
+]
+PAIR = np.exp(GNMax(sigma=2.0).log_outcomes([[14, 12, 10, 8, 6], [13, 13, 10, 8, 6]]))
+
+
+def exact(p, q, orders=ORDERS):
+    return np.array([np.log(np.sum(p**a * q ** (1 - a))) / (a - 1) for a in orders])
+
+
+def ideal(n):
+    """What n trials would give without chance."""
+    return [np.round(n * law).astype(int) for law in PAIR]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_below_the_truth_and_near_it(method):
+    found = renyi_lower_bound(*ideal(10**7), orders=ORDERS, method=method, rng=np.random.default_rng(3))
+    for got, want in ((found.forward, exact(*PAIR)), (found.reverse, exact(*PAIR[::-1]))):
+        assert (np.array(got) <= want).all()
+    part = np.array(found.rdp) / np.maximum(exact(*PAIR), exact(*PAIR[::-1]))
+    assert (part > (0.95 if method.startswith("2") else 0.99)).all()
+
+
+def test_more_trials_certify_more_and_equal_worlds_nothing():
+    few, many = (renyi_lower_bound(*ideal(n), orders=ORDERS) for n in (10**4, 10**6))
+    assert np.all(np.array(few.rdp) < many.rdp)
+    for method in METHODS:
+        none = renyi_lower_bound(
+            [500, 300, 200], [500, 300, 200], orders=ORDERS, method=method, rng=np.random.default_rng(1)
+        )
+        assert none.rdp == (0.0,) * 3
+
+
+def test_the_best_of_all_subsets_is_found():
+    found = renyi_lower_bound(*ideal(10**9), orders=ORDERS)
+    for order, cut in zip(ORDERS, found.cuts, strict=True):
+        best, value = None, 0
+        for chosen in product([False, True], repeat=5):
+            p, q = (law[list(chosen)].sum() for law in PAIR)
+            if 0 < sum(chosen) < 5:
+                for a, b in ((p, q), (q, p)):
+                    d = exact(np.array([a, 1 - a]), np.array([b, 1 - b]), (order,))[0]
+                    best, value = (chosen, d) if d > value else (best, value)
+        mine = tuple(np.flatnonzero(best).tolist())
+        assert cut in {mine, tuple(sorted(set(range(5)) - set(mine)))}
+
+
+def test_two_worlds_may_change_places():
+    a, b = (
+        renyi_lower_bound(*ideal(10**5), orders=ORDERS),
+        renyi_lower_bound(*ideal(10**5)[::-1], orders=ORDERS),
+    )
+    np.testing.assert_allclose((a.rdp, a.forward), (b.rdp, b.reverse), rtol=1e-6)
+
+
+def test_splitting_the_rest_as_the_paper_does_certifies_less():
+    # Chadha et al., appendix B: (1 - p_high)^a (1 - q_low)^(1 - a) for the rest of the outcomes
+    from ostraka.audits.intervals import clopper_pearson
+
+    hits, n = (700, 400), 1000
+    low, high = clopper_pearson(hits, n, error=0.0125)
+    paper = np.array(
+        [
+            np.log(low[0] ** a * high[1] ** (1 - a) + (1 - high[0]) ** a * (1 - low[1]) ** (1 - a)) / (a - 1)
+            for a in ORDERS
+        ]
+    )
+    ours = renyi_lower_bound([700, 300], [400, 600], orders=ORDERS)
+    assert (np.array(ours.forward) >= paper * (1 - 1e-9)).all()
+    assert ours.forward[0] > 1.5 * paper[0]
+
+
+@pytest.mark.parametrize("n_outcomes", [5, 40])
+def test_a_pilot_chooses_and_the_rest_proves(n_outcomes):
+    rng = np.random.default_rng(5)
+    q = np.full(n_outcomes, 1 / n_outcomes)
+    p = q * np.where(np.arange(n_outcomes) % 2, 1.5, 0.5)
+    p /= p.sum()
+    counts = [rng.multinomial(200_000, law) for law in (p, q)]
+    pilot, rest = hold_out(*counts, rng=rng)
+    found = renyi_lower_bound(*rest, orders=(2.0,), pilot=pilot)
+    odd = tuple(range(1, n_outcomes, 2))
+    assert found.cuts == (odd,) or found.cuts == (tuple(range(0, n_outcomes, 2)),)
+    assert 0.9 * exact(p, q, (2.0,))[0] < found.forward[0] <= exact(p, q, (2.0,))[0]
+    assert found.trials == (180_000, 180_000)
+
+
+def test_a_pilot_that_saw_nothing_proves_nothing_false():
+    # the pilot names a wrong set: the bound is small, not wrong
+    wrong = renyi_lower_bound(
+        *ideal(10**6), orders=ORDERS, pilot=([10, 10, 50, 10, 10], [10, 10, 10, 10, 10])
+    )
+    assert np.all(np.array(wrong.rdp) < 0.1 * exact(*PAIR[::-1]))
+
+
+def test_holding_out_takes_a_tenth_at_random():
+    counts = np.array([40_000, 60_000]), np.array([30_000, 70_000])
+    pilot, rest = hold_out(*counts, rng=np.random.default_rng(2))
+    for whole, a, b in zip(counts, pilot, rest, strict=True):
+        np.testing.assert_array_equal(a + b, whole)
+        assert a.sum() == 10_000
+        # false alarm 1e-9
+        assert binomtest(int(a[0]), 10_000, whole[0] / 100_000).pvalue > 1e-9
+
+
+def test_scores_in_order_are_cut_by_thresholds():
+    members, others = np.arange(1, 51), np.arange(50, 0, -1)
+    found = renyi_lower_bound(members * 40, others * 40, orders=(2.0,), ordered=True)
+    cut = found.cuts[0]
+    assert cut in {tuple(range(len(cut))), tuple(range(50 - len(cut), 50))}
+    assert found.rdp[0] > 0.2
+
+
+def test_looking_again_is_free_for_the_anytime_bound():
+    # equal worlds, looked at ten times each; the exact version for one coin is in test_intervals
+    rng, claims = np.random.default_rng(11), 0
+    for _ in range(100):
+        counts = rng.multinomial(100, [0.5, 0.5], size=(2, 100)).cumsum(axis=1)
+        claims += any(
+            renyi_lower_bound(p, q, orders=(2.0,), method="2-cut-anytime").rdp[0] > 0
+            for p, q in zip(counts[0, ::10], counts[1, ::10], strict=True)
+        )
+    assert binomtest(claims, 100, 0.05, alternative="greater").pvalue > 1e-9
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "settings", "words"),
+    [
+        ([1, 2], [1, 2, 3], {}, "same outcomes"),
+        ([-1, 2], [1, 2], {}, "integers >= 0"),
+        ([0.5, 2], [1, 2], {}, "integers >= 0"),
+        ([0, 0], [1, 2], {}, "integers >= 0"),
+        ([3], [3], {}, "two or more outcomes"),
+        ([1] * 13, [1] * 13, {}, "hold_out"),
+        ([1, 2], [1, 2], {"orders": (1.0,)}, "above 1"),
+        ([1, 2], [1, 2], {"orders": ()}, "above 1"),
+        ([1, 2], [1, 2], {"orders": (float("nan"),)}, "above 1"),
+        ([1, 2], [1, 2], {"confidence": 1.0}, "confidence"),
+        ([1, 2], [1, 2], {"method": "3-cut"}, "method must be one of"),
+        ([1, 2], [1, 2], {"method": "k-cut-bootstrap"}, "rng"),
+        ([1, 2], [1, 2], {"pilot": ([1, 2, 3], [1, 2, 3])}, "same 2 outcomes"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(p, q, settings, words):
+    with pytest.raises(ValueError, match=words):
+        renyi_lower_bound(p, q, **settings)
+
+
+def test_holding_out_needs_a_part():
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        hold_out([5, 5], [5, 5], part=1.0, rng=np.random.default_rng(0))
+
+
+def test_a_record_is_plain():
+    record = renyi_lower_bound([900, 100], [500, 500], orders=(2.0, float("inf"))).to_dict()
+    assert record["orders"] == [2.0, "inf"]
+    assert record["trials"] == [1000, 1000]

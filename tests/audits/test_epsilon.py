@@ -1,0 +1,99 @@
+"""Epsilon from rates: the paper's equation with its logarithm, both directions, groups, attacks."""
+
+import math
+
+import numpy as np
+import pytest
+from statsmodels.stats.proportion import proportion_confint
+
+from ostraka.audits import attack_epsilon, epsilon_lower_bound
+
+DELTA = 1e-5
+
+
+def test_the_attack_form_is_equation_one_with_its_logarithm():
+    # FN and FP rates with their upper ends, one side each at half the error
+    fp = proportion_confint(5, 100, alpha=0.05, method="beta")[1]
+    fn = proportion_confint(10, 100, alpha=0.05, method="beta")[1]
+    want = max(math.log((1 - DELTA - fn) / fp), math.log((1 - DELTA - fp) / fn))
+    got = attack_epsilon(true_positives=90, false_positives=5, n_members=100, n_others=100, delta=DELTA)
+    assert got.epsilon == pytest.approx(want, rel=1e-6)
+    assert got.epsilon <= want
+
+
+def test_both_directions_count():
+    worlds = [1, 9999], [500, 9500]
+    one, other = (epsilon_lower_bound(*pair, delta=DELTA).epsilon for pair in (worlds, worlds[::-1]))
+    assert one == pytest.approx(other, rel=1e-6)
+    assert one > 4
+
+
+def test_pure_differential_privacy_is_delta_zero():
+    assert epsilon_lower_bound([900, 100], [100, 900], delta=0.0).epsilon > 1.9
+
+
+def test_a_delta_of_all_that_differs_explains_everything():
+    assert epsilon_lower_bound([600, 400], [500, 500], delta=0.2).epsilon == 0.0
+
+
+@pytest.mark.parametrize("group", [2, 5])
+def test_for_a_group_the_bound_solves_the_group_inequality(group):
+    one = epsilon_lower_bound([990_000, 10_000], [10_000, 990_000], delta=0.01)
+    many = epsilon_lower_bound([990_000, 10_000], [10_000, 990_000], delta=0.01, group=group)
+    # the ends, taken back from the bound for one unit: p = e^eps q + delta at the binding set
+    low, high = proportion_confint(990_000, 1_000_000, alpha=0.05 / 2, method="beta")[0], None
+    high = proportion_confint(10_000, 1_000_000, alpha=0.05 / 2, method="beta")[1]
+    e = many.epsilon
+    slope = sum(math.exp(i * e) for i in range(group))
+    assert math.exp(group * e) * high + 0.01 * slope == pytest.approx(low, rel=1e-9)
+    assert many.epsilon < one.epsilon / group
+
+
+def test_without_delta_a_group_of_m_divides_epsilon_by_m():
+    one, three = (epsilon_lower_bound([900, 100], [100, 900], delta=0.0, group=g).epsilon for g in (1, 3))
+    assert three == pytest.approx(one / 3, rel=1e-9)
+
+
+def test_randomized_response_is_found_from_below():
+    # p = e^eps / (1 + e^eps): pure epsilon-DP, so no bound above epsilon but for the stated 5 %
+    epsilon, rng, above = 1.5, np.random.default_rng(4), 0
+    keep = math.exp(epsilon) / (1 + math.exp(epsilon))
+    found = []
+    for _ in range(400):
+        p, q = (rng.multinomial(20_000, law) for law in ((keep, 1 - keep), (1 - keep, keep)))
+        found.append(epsilon_lower_bound(p, q, delta=0.0).epsilon)
+        above += found[-1] > epsilon
+    assert above <= 45  # Binomial(400, 0.05) exceeds 45 with probability below 1e-6
+    assert np.mean(found) > 0.95 * epsilon
+
+
+def test_scores_are_cut_where_the_pilot_says():
+    rng = np.random.default_rng(9)
+    from ostraka.audits import hold_out
+    from ostraka.scores import Scores
+
+    scores = Scores.of(members=rng.normal(2, 1, 4000), others=rng.normal(0, 1, 4000))
+    pilot, rest = hold_out(scores.members, scores.others, rng=rng)
+    found = epsilon_lower_bound(*rest, delta=DELTA, pilot=pilot, ordered=True)
+    assert found.epsilon > 2  # mu = 2 in Gaussian DP leaks far more; every score is its own value here
+    assert found.trials == (3600, 3600)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"delta": 1.0}, "delta"), ({"delta": -0.1}, "delta"), ({"delta": 0.1, "group": 0}, "group")],
+)
+def test_what_makes_no_sense_is_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        epsilon_lower_bound([9, 1], [1, 9], **settings)
+
+
+def test_an_attack_cannot_hit_more_often_than_it_tried():
+    with pytest.raises(ValueError, match="true_positives must be at most"):
+        attack_epsilon(true_positives=11, false_positives=1, n_members=10, n_others=10, delta=DELTA)
+
+
+def test_a_record_is_plain():
+    record = epsilon_lower_bound([1000, 0], [0, 1000], delta=0.0).to_dict()
+    assert record["estimate"] == "inf"
+    assert record["trials"] == [1000, 1000]

@@ -1,0 +1,85 @@
+"""Intervals against other people's code and against their promise; each end errs outwards."""
+
+import numpy as np
+import pytest
+import scipy.stats
+from statsmodels.stats.proportion import multinomial_proportions_confint, proportion_confint
+
+from ostraka.audits import intervals
+
+TRIALS = 400
+HITS = np.array([0, 1, 17, 200, 399, 400])
+
+
+def test_clopper_pearson_is_statsmodels_and_errs_outwards():
+    low, high = intervals.clopper_pearson(HITS, TRIALS, error=0.025)
+    want = np.array(proportion_confint(HITS, TRIALS, alpha=0.05, method="beta"))
+    np.testing.assert_allclose([low, high], want, rtol=1e-9)
+    assert (low <= want[0]).all()
+    assert (high >= want[1]).all()
+
+
+@pytest.mark.parametrize("p", [0.001, 0.03, 0.5, 0.97])
+def test_each_end_of_clopper_pearson_is_wrong_at_most_as_often_as_said(p):
+    # no sampling: the binomial probabilities of all the results whose interval misses p
+    hits = np.arange(TRIALS + 1)
+    low, high = intervals.clopper_pearson(hits, TRIALS, error=0.05)
+    mass = scipy.stats.binom.pmf(hits, TRIALS, p)
+    assert mass[low > p].sum() <= 0.05
+    assert mass[high < p].sum() <= 0.05
+
+
+def test_clopper_pearson_is_no_wider_than_it_must_be():
+    # one hit more at the lower end, and the error is more than allowed
+    low, _ = intervals.clopper_pearson(HITS[1:], TRIALS, error=0.05)
+    np.testing.assert_allclose(scipy.stats.binom.sf(HITS[1:] - 1, TRIALS, low), 0.05, rtol=1e-6)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.3, 0.5])
+def test_a_confidence_sequence_holds_at_every_number_of_trials_at_once(p):
+    # exact: walk along all paths, drop the mass that is outside at some time (ends beside it: Ville)
+    steps, error = 300, 0.05
+    mass, lost = np.array([1.0]), 0.0
+    for n in range(1, steps + 1):
+        mass = np.concatenate([mass * (1 - p), [0.0]]) + np.concatenate([[0.0], mass * p])
+        low, high = intervals.confidence_sequence(np.arange(n + 1), n, error=error)
+        out = (low > p) | (high < p)
+        lost += mass[out].sum()
+        mass = np.where(out, 0.0, mass)
+    assert 0 < lost <= error
+
+
+def test_looking_often_at_a_clopper_pearson_interval_would_be_wrong_too_often():
+    p, error = 0.5, 0.05
+    mass, lost = np.array([1.0]), 0.0
+    for n in range(1, 301):
+        mass = np.concatenate([mass * (1 - p), [0.0]]) + np.concatenate([[0.0], mass * p])
+        low, high = intervals.clopper_pearson(np.arange(n + 1), n, error=error / 2)
+        out = (low > p) | (high < p)
+        lost += mass[out].sum()
+        mass = np.where(out, 0.0, mass)
+    assert lost > 2 * error
+
+
+@pytest.mark.parametrize("counts", [[50, 30, 15, 5], [5000, 3000, 1500, 500], [7, 0, 3], [1, 1]])
+@pytest.mark.parametrize("method", ["goodman", "sison-glaz"])
+def test_simultaneous_intervals_are_those_of_statsmodels(counts, method):
+    ours = getattr(intervals, method.replace("-", "_"))
+    want = multinomial_proportions_confint(counts, 0.05, method=method)
+    np.testing.assert_allclose(np.stack(ours(counts, error=0.05), axis=1), want, rtol=1e-6, atol=1e-9)
+
+
+def test_empirical_bernstein_is_theorem_4():
+    low, high = intervals.empirical_bernstein(0.5, 0.01, 101, error=0.05)
+    margin = np.sqrt(2 * 0.01 * np.log(40) / 101) + 7 * np.log(40) / 300
+    assert (0.5 - low, high - 0.5) == pytest.approx((margin, margin))
+
+
+@pytest.mark.parametrize("p", [0.05, 0.5])
+def test_each_end_of_empirical_bernstein_is_wrong_at_most_as_often_as_said(p):
+    n = 200
+    hits = np.arange(n + 1)
+    low, high = intervals.empirical_bernstein(hits / n, hits * (n - hits) / n / (n - 1), n, error=0.2)
+    mass = scipy.stats.binom.pmf(hits, n, p)
+    assert mass[low > p].sum() <= 0.2
+    assert mass[high < p].sum() <= 0.2

@@ -1,0 +1,115 @@
+"""ostraka audit: a sentence, a table or JSON, and an exit code for CI."""
+
+import json
+import random
+
+import pytest
+
+import ostraka.cli
+
+VOTES = ["--votes", "14,12,10,8,6", "--neighbour", "13,13,10,8,6"]
+CLAIM = ["--claimed-epsilon", "3", "--delta", "1e-5"]
+
+
+def ostraka_audit(capfd, *arguments) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        ostraka.cli.main(["audit", *map(str, arguments)])
+    return left.value.code, *capfd.readouterr()
+
+
+@pytest.fixture
+def answers(tmp_path):
+    """Two files of answers, and how often they say "cat"."""
+
+    def write(with_target: float, without: float, n: int = 2000) -> list:
+        rng, files = random.Random(1), []
+        for name, rate in (("a.csv", with_target), ("b.csv", without)):
+            labels = rng.choices(["cat", "dog"], [rate, 1 - rate], k=n)
+            (tmp_path / name).write_text("answer\n" + "\n".join(labels) + "\n")
+            files.append(tmp_path / name)
+        return ["--with", files[0], "--without", files[1]]
+
+    return write
+
+
+def test_a_mechanism_shows_upper_exact_and_lower(capfd):
+    code, out, err = ostraka_audit(
+        capfd, "--mechanism", "gnmax", "--sigma", "2", *VOTES, "--trials", "4e5", "--confidence", "0.9999"
+    )
+    assert (code, err) == (0, "")
+    assert "CONSISTENT  GNMax(sigma=2.0)" in out
+    assert "at least (seen)  exactly  at most (promised)" in out
+    assert "400,000 trials a world" in out
+
+
+def test_json_holds_the_same(capfd):
+    code, out, _ = ostraka_audit(
+        capfd, "--mechanism", "lnmax", "--scale", "2", *VOTES, "--trials", "1000", "--json"
+    )
+    record = json.loads(out)
+    assert code == 5
+    assert record["verdict"] == record["findings"][0]["verdict"] == "inconclusive"
+    assert record["findings"][0]["trials"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("seen", "code", "words"),
+    [
+        ((0.99, 0.02, 2000), 4, "The claim is false"),
+        ((0.6, 0.4, 2000), 0, "That is no proof"),
+        ((0.6, 0.4, 30), 5, "Collect more"),
+    ],
+)
+def test_files_of_answers_are_held_to_a_claim(answers, capfd, seen, code, words):
+    got, out, _ = ostraka_audit(capfd, *answers(*seen), *CLAIM)
+    assert (got, words in out) == (code, True)
+
+
+def test_the_library_is_audited_and_the_defects_counted(capfd, monkeypatch):
+    from ostraka.audits import library, planted
+
+    kept = {name: planted.DEFECTS[name] for name in ("half the noise", "fixed seed")}
+    monkeypatch.setattr(planted, "DEFECTS", kept)
+    code, out, _ = ostraka_audit(capfd, "--library", "--planted", "--trials", "2e5")
+    assert code == 0
+    assert "mutation score: 2 of 2 planted defects caught" in out
+    monkeypatch.setattr(planted, "DEFECTS", {"no defect": library.System()})
+    code, out, _ = ostraka_audit(capfd, "--planted", "--trials", "2e5", "--json")
+    assert code == 5, "an audit that misses a defect proves nothing"
+    assert json.loads(out)["planted"] == [{"defect": "no defect", "caught_by": []}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "type one of"),
+        (["--library", "--mechanism", "gnmax"], "type one of"),
+        (["--mechanism", "gnmax", *VOTES], "also needs --sigma"),
+        (["--mechanism", "threshold", "--sigma", "2", *VOTES], "also needs --at"),
+        (["--mechanism", "gmax", *VOTES], "must be one of gnmax, lnmax, threshold"),
+        (["--mechanism", "gnmax", "--sigma", "-2", *VOTES], "sigma must be"),
+        (["--mechanism", "gnmax", "--sigma", "2", "--votes", "14,12"], "--votes and --neighbour"),
+        (["--mechanism", "gnmax", "--sigma", "2", "--votes", "14;12", "--neighbour", "13,13"], "commas"),
+        (["--mechanism", "gnmax", "--sigma", "2", *VOTES[:2], *VOTES[2:3], "9,9,9,9,9"], "one ballot moved"),
+        (["--mechanism", "gnmax", "--sigma", "2", *VOTES, "--trials", "1.5"], "whole number"),
+        (["--mechanism", "gnmax", "--sigma", "2", *VOTES, "--method", "3-cut"], "--method must be"),
+        (["--with", "a.csv"], "all of --with, --without"),
+    ],
+)
+def test_what_is_typed_wrongly_is_said(capfd, arguments, words):
+    code, out, err = ostraka_audit(capfd, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+
+
+def test_a_file_of_several_columns_needs_a_name(tmp_path, capfd, answers):
+    files = answers(0.9, 0.1)
+    files[1].write_text("query,answer\n" + "1,cat\n2,dog\n" * 300)
+    assert "say --column" in ostraka_audit(capfd, *files, *CLAIM)[2]
+    assert ostraka_audit(capfd, *files, *CLAIM, "--column", "answer")[0] in {0, 4, 5}
+
+
+def test_files_with_one_answer_only_tell_nothing(answers, capfd):
+    code, _, err = ostraka_audit(capfd, *answers(1.0, 1.0), *CLAIM)
+    assert code == 1
+    assert "one and the same answer" in err
