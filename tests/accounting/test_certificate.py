@@ -10,7 +10,7 @@ import pytest
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import binomtest
 
-from ostraka.accounting.certificate import Certificate, _claims, _guess, plan_certificate
+from ostraka.accounting.certificate import Certificate, _claims, _guess, _raised, plan_certificate
 from ostraka.accounting.ladder import UNIT, ladders, worst
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import GNMax, LNMax, Threshold
@@ -229,3 +229,16 @@ def test_votes_of_another_shape_are_refused_without_showing_them():
         SMALL.distance([[6, 0]])
     with pytest.raises(ValueError, match="larger delta"):
         plan_certificate(GNMax(sigma=2.0), n_teachers=6, n_classes=2, n_queries=2, delta=1e-5, orders=())
+
+
+def test_the_second_part_of_a_pair_is_read_where_it_stands():
+    sure, torn = [9.0, 0.0, 0.0], [5.0, 4.0, 0.0]
+    pair = replace(PAIR, n_queries=12, n_screened=6)
+    assert pair.distance([sure] * 6 + [torn] * 6) > pair.distance([sure] * 12)
+    assert pair.distance([torn] * 6 + [sure] * 6) > pair.distance([sure] * 12)
+
+
+def test_a_larger_number_is_never_a_smaller_bound_even_on_a_cliff():
+    cliff = np.repeat([0.0, 1.0, 5.0, 5.2], 10)
+    for noise, margin in itertools.product((1.0, 4.0), (0.0, 2.0)):
+        assert (np.diff(_raised(cliff, 3.0, noise, margin)) >= 0).all()
