@@ -57,7 +57,12 @@ def delta(value: float) -> None:
 
 def counts(values: Any) -> np.ndarray:
     """Vote counts as float64 of shape (n_queries, n_classes), finite, 2 to 1,000 classes."""
-    array = np.ascontiguousarray(values, dtype=np.float64)
+    try:
+        array = np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError):  # which would quote a value
+        array = None
+    if array is None:
+        raise ValueError(f"counts must be numbers, got {_kind(values)}")
     if array.ndim != 2:
         raise ValueError(f"counts must have shape (n_queries, n_classes), got {array.shape}")
     if array.shape[1] < 2:
@@ -77,6 +82,13 @@ def require(module: str, *, extra: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(f"{module} is not installed: pip install 'ostraka[{extra}]'") from error
+
+
+def _kind(values: object) -> str:
+    """What an array holds, in a word that shows none of it."""
+    if isinstance(values, np.ndarray):
+        return f"an array of {values.dtype.type.__name__}"
+    return f"a {type(values).__name__}"
 
 
 def _is_number(value: object) -> bool:

@@ -109,6 +109,8 @@ class Private:
     def __getitem__(self, rows: Any) -> Private:
         """Some entries, under the same adjacency; an integer selects one entry, kept as an array of one."""
         if isinstance(rows, int | np.integer):
+            if not -len(self) <= rows < len(self):
+                raise IndexError(f"index {rows} is out of range for {len(self)} entries")
             rows = slice(rows, rows + 1 or None)
         return Private(self._values[rows], self.adjacency)
 

@@ -1,0 +1,290 @@
+"""The one door: checks the promise, charges durably, answers; and two mechanisms that pass it twice."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from ostraka import (
+    ABSTAIN,
+    Adjacency,
+    Budget,
+    BudgetExceeded,
+    Curve,
+    GNMax,
+    Ledger,
+    LedgerError,
+    LNMax,
+    Private,
+    Threshold,
+    confident,
+    interactive,
+    release,
+)
+
+VOTES = [[95, 5, 0], [2, 98, 0], [40, 30, 30], [0, 0, 100]]
+BUDGET = Budget(epsilon=50.0, delta=1e-5)
+
+
+@pytest.fixture
+def ledger():
+    with Ledger(":memory:", budget=BUDGET) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def votes():
+    return Private(VOTES, Adjacency.one_ballot())
+
+
+@dataclass(frozen=True, slots=True)
+class Spy:
+    """A mechanism that notes when it is asked, what the ledger held then, and may fail."""
+
+    ledger: Ledger = field(repr=False, compare=False)
+    fails: bool = field(default=False, repr=False)
+    seen: list = field(default_factory=list, repr=False, compare=False)
+    cost: float = 0.1
+    promise: ClassVar[Adjacency] = Adjacency.one_ballot()
+
+    def curve(self):
+        return Curve((2.0, np.inf), (self.cost, self.cost))
+
+    def uses(self, private):
+        return len(private)
+
+    def release(self, private, *, rng):
+        self.seen.append((len(self.ledger.entries()), private.open(), rng))
+        if self.fails:
+            raise RuntimeError("the machine stops here")
+        return private.open().argmax(axis=1)
+
+
+def test_the_charge_is_written_before_the_answer_is_drawn(ledger, votes):
+    spy = Spy(ledger)
+    np.testing.assert_array_equal(release(spy, votes, ledger=ledger), [0, 1, 0, 2])
+    [(entries_then, _, _)] = spy.seen
+    assert entries_then == 1
+    [entry] = ledger.entries()
+    assert (entry.uses, entry.protects, entry.simulation) == (4, "row", False)
+    assert ledger.spent().rdp == pytest.approx((4 * spy.curve()).rdp)
+
+
+def test_a_crash_between_charge_and_answer_loses_budget_never_privacy(ledger, votes):
+    spy = Spy(ledger, fails=True)
+    with pytest.raises(RuntimeError, match="stops here"):
+        release(spy, votes, ledger=ledger)
+    assert ledger.spent().rdp == pytest.approx((4 * spy.curve()).rdp)
+
+
+def test_what_does_not_fit_the_budget_is_neither_charged_nor_answered(ledger, votes):
+    spy = Spy(ledger, cost=12.6)
+    with pytest.raises(BudgetExceeded) as refusal:
+        release(spy, votes, ledger=ledger)
+    assert refusal.value.asked == pytest.approx(50.4, rel=1e-6)
+    assert refusal.value.left == 50.0
+    assert spy.seen == []
+    assert ledger.entries() == ()
+
+
+@pytest.mark.parametrize(
+    "adjacency",
+    [
+        Adjacency(at_most=2.0),
+        Adjacency(moves="label"),
+        Adjacency(relation="add-or-remove"),
+    ],
+    ids=str,
+)
+def test_data_that_can_change_more_than_the_mechanism_hides_is_refused_before_any_charge(ledger, adjacency):
+    spy = Spy(ledger)
+    for mechanism in (spy, GNMax(sigma=5.0), LNMax(scale=5.0), Threshold(at=3, sigma=5.0)):
+        with pytest.raises(ValueError, match=r"hides Adjacency\(.*, but the data is Adjacency\("):
+            release(mechanism, Private(VOTES, adjacency), ledger=ledger)
+    assert spy.seen == []
+    assert ledger.entries() == ()
+
+
+def test_the_ledger_learns_whom_the_data_protects(ledger):
+    release(GNMax(sigma=20.0), Private(VOTES, Adjacency.one_ballot(unit="person")), ledger=ledger)
+    assert ledger.protects == "person"
+    with pytest.raises(LedgerError, match="protect"):
+        release(GNMax(sigma=20.0), Private(VOTES, Adjacency.one_ballot(unit="row")), ledger=ledger)
+
+
+def test_without_a_generator_noise_is_keyed_by_the_operating_system(ledger, votes):
+    spy = Spy(ledger)
+    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    for _ in range(2):
+        release(spy, votes, ledger=ledger)
+    assert not ledger.simulation
+    one, two = (rng for _, _, rng in spy.seen)
+    assert type(one.bit_generator).__name__ == "ChaCha"
+    assert one is not two
+    assert (one.random(4) != two.random(4)).all()
+    np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
+
+
+def test_a_seed_of_the_global_generator_decides_nothing(votes):
+    drawn = []
+    for _ in range(2):
+        np.random.seed(0)  # noqa: NPY002
+        with Ledger(":memory:", budget=Budget(epsilon=1e6, delta=1e-5)) as ledger:
+            many = Private(np.repeat(VOTES, 200, axis=0), votes.adjacency)
+            drawn.append(release(GNMax(sigma=100.0), many, ledger=ledger))
+    assert (drawn[0] != drawn[1]).any()
+
+
+def test_a_generator_of_ones_own_is_used_and_marks_the_ledger_for_good(ledger, votes):
+    many = Private(np.repeat(VOTES, 100, axis=0), votes.adjacency)
+    first = release(GNMax(sigma=90.0), many, ledger=ledger, rng=np.random.default_rng(3))
+    assert ledger.simulation
+    np.testing.assert_array_equal(first, GNMax(sigma=90.0).release(many, rng=np.random.default_rng(3)))
+    release(GNMax(sigma=90.0), votes, ledger=ledger)
+    assert ledger.simulation
+
+
+class TestKey:
+    def test_the_same_question_again_is_answered_from_the_record_and_costs_nothing(self, ledger, votes):
+        spy = Spy(ledger)
+        first = release(spy, votes, ledger=ledger, key="monday")
+        spent = ledger.spent()
+        second = release(spy, votes, ledger=ledger, key="monday")
+        np.testing.assert_array_equal(first, second)
+        assert second.dtype == first.dtype
+        assert len(spy.seen) == 1
+        assert ledger.spent() == spent
+
+    def test_noise_is_not_drawn_a_second_time(self, ledger, votes):
+        many = Private(np.repeat(VOTES, 50, axis=0), votes.adjacency)
+        one, two = (release(GNMax(sigma=99.0), many, ledger=ledger, key="k") for _ in range(2))
+        np.testing.assert_array_equal(one, two)
+
+    def test_another_question_under_a_used_key_is_refused(self, ledger, votes):
+        release(GNMax(sigma=20.0), votes, ledger=ledger, key="k")
+        for mechanism, private in ((GNMax(sigma=21.0), votes), (GNMax(sigma=20.0), votes[:2])):
+            with pytest.raises(LedgerError, match="another question"):
+                release(mechanism, private, ledger=ledger, key="k")
+        assert len(ledger.entries()) == 1
+
+    def test_after_a_crash_a_fresh_answer_is_drawn_under_the_charge_already_paid(self, ledger, votes):
+        with pytest.raises(RuntimeError):
+            release(Spy(ledger, fails=True), votes, ledger=ledger, key="k")
+        again = Spy(ledger)
+        np.testing.assert_array_equal(release(again, votes, ledger=ledger, key="k"), [0, 1, 0, 2])
+        assert len(again.seen) == 1
+        assert len(ledger.entries()) == 1
+
+    def test_without_a_key_every_release_is_new(self, ledger, votes):
+        spy = Spy(ledger)
+        for _ in range(2):
+            release(spy, votes, ledger=ledger)
+        assert len(spy.seen) == len(ledger.entries()) == 2
+
+
+SCREEN, ARGMAX = Threshold(at=60, sigma=2.0), GNMax(sigma=4.0)
+
+
+class TestConfident:
+    def test_answers_the_clear_queries_and_abstains_elsewhere(self, ledger, votes):
+        answers = confident(votes, screen=SCREEN, argmax=ARGMAX, ledger=ledger)
+        np.testing.assert_array_equal(answers, [0, 1, ABSTAIN, 2])
+        assert answers.dtype == np.int64
+
+    def test_costs_every_screen_and_the_answers_given(self, ledger, votes):
+        confident(votes, screen=SCREEN, argmax=ARGMAX, ledger=ledger)
+        assert [(e.mechanism, e.uses) for e in ledger.entries()] == [(repr(SCREEN), 4), (repr(ARGMAX), 3)]
+        assert ledger.spent().rdp == pytest.approx((4 * SCREEN.curve() + 3 * ARGMAX.curve()).rdp, rel=1e-12)
+
+    def test_where_nothing_is_clear_only_the_screen_is_paid(self, ledger):
+        unclear = Private([[30, 35, 35]] * 5, Adjacency.one_ballot())
+        answers = confident(unclear, screen=SCREEN, argmax=ARGMAX, ledger=ledger)
+        np.testing.assert_array_equal(answers, [ABSTAIN] * 5)
+        assert [(e.mechanism, e.uses) for e in ledger.entries()] == [(repr(SCREEN), 5)]
+
+    def test_an_answer_that_no_longer_fits_leaves_the_screen_paid(self, votes):
+        only_the_screen = (4 * SCREEN.curve()).epsilon(1e-5) * 1.01
+        with Ledger(":memory:", budget=Budget(epsilon=only_the_screen, delta=1e-5)) as ledger:
+            with pytest.raises(BudgetExceeded):
+                confident(votes, screen=SCREEN, argmax=ARGMAX, ledger=ledger)
+            assert [e.mechanism for e in ledger.entries()] == [repr(SCREEN)]
+
+    def test_a_key_covers_both_payments(self, ledger, votes):
+        noisy = {"screen": Threshold(at=60, sigma=40.0), "argmax": GNMax(sigma=80.0), "ledger": ledger}
+        many = Private(np.repeat(VOTES, 40, axis=0), votes.adjacency)
+        one, two = (confident(many, **noisy, key="k") for _ in range(2))
+        np.testing.assert_array_equal(one, two)
+        assert [entry.key for entry in ledger.entries()] == ["k/screen", "k/argmax"]
+
+    def test_a_generator_of_ones_own_repeats_the_answers(self, votes):
+        many = Private(np.repeat(VOTES, 40, axis=0), votes.adjacency)
+        drawn = []
+        for _ in range(2):
+            with Ledger(":memory:", budget=BUDGET) as ledger:
+                rng = np.random.default_rng(5)
+                noisy = {"screen": Threshold(at=60, sigma=40.0), "argmax": GNMax(sigma=80.0)}
+                drawn.append(confident(many, **noisy, ledger=ledger, rng=rng))
+                assert ledger.simulation
+        np.testing.assert_array_equal(*drawn)
+
+
+class TestInteractive:
+    # the student is sure and right, sure and wrong, unsure, and sure of what the teachers cannot decide
+    GUESSES = np.array([[0.96, 0.04, 0], [0.96, 0.04, 0], [0.4, 0.3, 0.3], [0.1, 0, 0.9]])
+
+    def ask(self, ledger, votes, **changes):
+        settings = {
+            "screen": Threshold(at=50, sigma=2.0),
+            "argmax": ARGMAX,
+            "n_teachers": 100,
+            "confidence": 0.9,
+            "ledger": ledger,
+        }
+        return interactive(votes, changes.pop("guesses", self.GUESSES), **settings | changes)
+
+    def test_asks_only_where_the_teachers_surprise_the_student(self, ledger, votes):
+        answers = self.ask(ledger, votes)
+        np.testing.assert_array_equal(answers, [0, 1, ABSTAIN, 2])
+        assert answers.dtype == np.int64
+        screen, argmax = ledger.entries()
+        assert (screen.uses, argmax.uses) == (4, 1)  # asked: the second query alone
+
+    def test_a_student_that_knows_nothing_is_screened_by_the_lead_over_an_even_split(self, ledger, votes):
+        answers = self.ask(ledger, votes, guesses=np.full((4, 3), 1 / 3))
+        np.testing.assert_array_equal(answers, [0, 1, ABSTAIN, 2])
+        assert [entry.uses for entry in ledger.entries()] == [4, 3]
+
+    def test_its_own_guess_needs_confidence(self, ledger, votes):
+        answers = self.ask(ledger, votes, confidence=0.95)
+        np.testing.assert_array_equal(answers, [0, 1, ABSTAIN, ABSTAIN])
+
+    def test_costs_what_it_says_and_a_key_covers_both_payments(self, ledger, votes):
+        one, two = (self.ask(ledger, votes, key="k") for _ in range(2))
+        np.testing.assert_array_equal(one, two)
+        cost = 4 * Threshold(at=50, sigma=2.0).curve() + ARGMAX.curve()
+        assert ledger.spent().rdp == pytest.approx(cost.rdp, rel=1e-12)
+        assert [entry.key for entry in ledger.entries()] == ["k/screen", "k/argmax"]
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            ({"guesses": [[0.5, 0.5]]}, r"guesses must be finite and of shape \(4, 3\)"),
+            ({"guesses": np.full((4, 3), np.nan)}, "guesses must be finite"),
+            ({"confidence": 0.0}, "confidence"),
+            ({"confidence": 1.5}, "confidence"),
+            ({"confidence": np.nan}, "confidence"),
+            ({"n_teachers": 0}, "n_teachers"),
+            ({"n_teachers": 99.5}, "n_teachers"),
+        ],
+        ids=str,
+    )
+    def test_a_wrong_argument_is_refused_before_any_charge(self, ledger, votes, changes, says):
+        with pytest.raises(ValueError, match=says):
+            self.ask(ledger, votes, **changes)
+        assert ledger.entries() == ()
+
+    def test_votes_that_may_change_more_are_refused(self, ledger):
+        with pytest.raises(ValueError, match="hides Adjacency"):
+            self.ask(ledger, Private(VOTES, Adjacency(at_most=2.0)))
+        assert ledger.entries() == ()
