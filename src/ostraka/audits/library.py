@@ -125,7 +125,8 @@ def _noise_twice(system: System, name: str, *, together: bool, trials: int = 300
     """The same questions twice, the target's ballot in the second batch only.
 
     With fresh noise the first batch says nothing about the second. With the same noise it gives the
-    same answers, unless the ballot has moved: so many races, at all distances, are asked that some must then turn.
+    same answers, unless the ballot has moved: so many races, at all distances, are asked that some must
+    then turn.
     """
     sigma, reach = 40.0, 170
     mechanism = system.mechanism(sigma=sigma)
