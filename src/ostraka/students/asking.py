@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
@@ -76,6 +77,7 @@ def least_sure(probabilities: Any, *, n: int, among: Any) -> np.ndarray:
     return np.sort(rows[np.argsort(margin, kind="stable")[:n]])
 
 
+@threadpoolctl.threadpool_limits.wrap(limits=1)  # so small a problem only waits for other threads
 def typical(X: Any, *, n: int, random_state: int) -> np.ndarray:
     """Rows that stand for all: of each of ``n`` clusters, the one with the closest neighbours.
 

@@ -181,7 +181,9 @@ class Distilled(ClassifierMixin, BaseEstimator):
             )
         if name == "spreading":
             return Spreading()
-        boosting = GradientBoostingClassifier(n_estimators=60, max_depth=2, random_state=seed)
+        # each round grows a tree a class: fewer rounds for many classes, or choosing takes longest of all
+        rounds = max(20, 120 // len(self._seen))
+        boosting = GradientBoostingClassifier(n_estimators=rounds, max_depth=2, random_state=seed)
         return boosting if name == "boosting" else SelfTrainingClassifier(boosting, threshold=0.95)
 
 

@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.neighbors import NearestNeighbors
@@ -54,6 +55,7 @@ class Spreading(ClassifierMixin, BaseEstimator):
         self.n_neighbors = n_neighbors
         self.alpha = alpha
 
+    @threadpoolctl.threadpool_limits.wrap(limits=1)  # so small a problem only waits for other threads
     def fit(self, X: Any, y: Any) -> Self:
         """Spread; ``y`` holds class numbers, and ``ABSTAIN`` for rows without an answer."""
         X, y = validate_data(self, X, y, dtype=np.float64)
@@ -69,6 +71,7 @@ class Spreading(ClassifierMixin, BaseEstimator):
         self._extension.fit(X, sharp, sample_weight=sure.max(axis=1) ** 2 + 1e-3)
         return self
 
+    @threadpoolctl.threadpool_limits.wrap(limits=1)
     def predict_proba(self, X: Any) -> np.ndarray:
         """How sure it is of each class, shape (n_rows, n_classes)."""
         check_is_fitted(self, "classes_")

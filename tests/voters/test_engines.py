@@ -1,0 +1,152 @@
+"""Engines: the same answers in the same order wherever the work is done."""
+
+import builtins
+import importlib.util
+import os
+import time
+import warnings
+
+import joblib
+import pytest
+
+from ostraka.voters import _engines
+from ostraka.voters._engines import spread
+
+ITEMS = list(range(40))
+SQUARES = [number**2 for number in ITEMS]
+
+
+def squares(batch):
+    return [number**2 for number in batch]
+
+
+def where(batch):
+    return [(number**2, os.getpid()) for number in batch]
+
+
+@pytest.mark.parametrize("n_jobs", [None, 1, 2])
+def test_this_process_does_light_work_itself(n_jobs):
+    answers = spread(where, ITEMS, engine="joblib", n_jobs=n_jobs)
+    assert answers == [(square, os.getpid()) for square in SQUARES]
+
+
+@pytest.mark.parametrize("engine", ["threading", "loky", "sequential"])
+def test_any_joblib_back_end_gives_the_same_answers(engine):
+    assert spread(squares, ITEMS, engine=engine, n_jobs=2) == SQUARES
+
+
+def test_heavy_work_goes_to_a_pool_and_keeps_its_order(monkeypatch):
+    monkeypatch.setattr(_engines, "_TRY_ALONE", 0.0)
+    monkeypatch.setattr(_engines, "_WORTH_A_POOL", 0.0)
+    monkeypatch.setattr(_engines, "_BREATH", 1e-9)
+    batches = []
+
+    def noted(batch):
+        batches.append(len(batch))
+        return squares(batch)
+
+    with joblib.parallel_config(backend="threading", n_jobs=2):
+        assert spread(noted, ITEMS, engine="joblib", n_jobs=None) == SQUARES
+    assert batches[0] == 1, "one item here, to see how long it takes"
+    assert len(batches) > 2, "the others in several batches"
+    assert sum(batches) == len(ITEMS), "and nothing twice"
+
+
+def test_one_job_means_no_pool_however_long_it_takes(monkeypatch):
+    monkeypatch.setattr(_engines, "_TRY_ALONE", 0.0)
+    monkeypatch.setattr(_engines, "_WORTH_A_POOL", 0.0)
+    answers = spread(where, ITEMS, engine="joblib", n_jobs=1)
+    assert {process for _, process in answers} == {os.getpid()}
+
+
+def test_signs_of_life_rise_to_the_total():
+    for engine in ("joblib", "threading"):
+        told = []
+        spread(squares, ITEMS, engine=engine, n_jobs=2, told=lambda *said, told=told: told.append(said))
+        assert told[-1] == (40, 40)
+        assert told == sorted(told)
+
+
+def test_slow_items_are_told_one_by_one(monkeypatch):
+    monkeypatch.setattr(_engines, "_BREATH", 0.01)
+    told = []
+
+    def slow(batch):
+        time.sleep(0.02 * len(batch))
+        return squares(batch)
+
+    spread(slow, ITEMS[:5], engine="joblib", n_jobs=1, told=lambda *said: told.append(said))
+    assert told == [(number, 5) for number in range(1, 6)]
+
+
+@pytest.mark.parametrize(
+    ("engine", "package", "extra"), [("ray", "ray", "ray"), ("dask", "distributed", "dask")]
+)
+def test_a_missing_cluster_names_its_install_command(engine, package, extra, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name.split(".")[0] == package:
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(ImportError, match=rf"pip install 'ostraka\[{extra}\]'"):
+        spread(squares, ITEMS, engine=engine, n_jobs=None)
+
+
+def test_an_unknown_engine_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match="Invalid backend: abacus, expected one of"):
+        spread(squares, ITEMS, engine="abacus", n_jobs=2)
+
+
+@pytest.mark.cluster
+def test_dask_on_a_local_cluster_of_two_workers():
+    distributed = pytest.importorskip(
+        "distributed", reason="Dask is not installed: pip install 'ostraka[dask]'"
+    )
+    with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None):
+        answers = spread(where, ITEMS, engine="dask", n_jobs=None)
+    assert [square for square, _ in answers] == SQUARES
+    processes = {process for _, process in answers}
+    assert len(processes) == 2
+    assert os.getpid() not in processes
+
+
+@pytest.mark.cluster
+def test_without_a_dask_client_one_is_started_and_stopped(monkeypatch):
+    distributed = pytest.importorskip(
+        "distributed", reason="Dask is not installed: pip install 'ostraka[dask]'"
+    )
+    in_process = distributed.Client
+    monkeypatch.setattr(
+        distributed, "Client", lambda **options: in_process(processes=False, n_workers=2, **options)
+    )
+    assert spread(squares, ITEMS, engine="dask", n_jobs=None) == SQUARES
+    with pytest.raises(ValueError, match="client"):
+        distributed.get_client()
+
+
+@pytest.mark.cluster
+def test_ray_on_a_local_cluster_of_two_workers():
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed: pip install 'ostraka[ray]'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Ray says while it starts is not ours
+        import ray
+
+        ray.init(
+            num_cpus=2,
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+            logging_level="ERROR",
+        )
+        try:
+            answers = spread(where, ITEMS, engine="ray", n_jobs=None)
+        finally:
+            ray.shutdown()
+    assert [square for square, _ in answers] == SQUARES
+    processes = {process for _, process in answers}
+    assert os.getpid() not in processes
+    assert len(processes) == 2

@@ -1,0 +1,214 @@
+"""Shards: dealt by a keyed hash, equal, disjoint, complete, whole; and the written deal shows any change."""
+
+import dataclasses
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ostraka.voters import Manifest, partition
+
+KEY = b"a key of thirty-two bytes, or so"
+PEOPLE = ["ann", "bob", "ann", "eve", "joe", "eve", "ann", "kim"]
+
+
+def people() -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, 30), min_size=1, max_size=60)
+
+
+@given(people=people(), data=st.data())
+def test_every_row_has_one_shard_people_stay_whole_and_shards_share_people_equally(people, data):
+    n_people = len(set(people))
+    n_teachers = data.draw(st.integers(1, n_people))
+    manifest = partition(people, n_teachers=n_teachers, key=KEY)
+    rows = manifest.rows()
+    assert sorted(np.concatenate(rows).tolist()) == list(range(len(people)))
+    owners = [{people[row] for row in shard} for shard in rows]
+    assert sum(map(len, owners)) == len(set.union(*owners)) == n_people
+    assert max(map(len, owners)) - min(map(len, owners)) <= 1
+    assert (manifest.n_rows, manifest.n_units, manifest.unit) == (len(people), n_people, "person")
+
+
+@given(n_rows=st.integers(1, 200), data=st.data())
+def test_rows_are_dealt_equally(n_rows, data):
+    n_teachers = data.draw(st.integers(1, n_rows))
+    sizes = [len(rows) for rows in partition(n_rows, n_teachers=n_teachers).rows()]
+    assert sum(sizes) == n_rows
+    assert len(sizes) == n_teachers
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_the_deal_is_a_keyed_blake2b_of_the_name_in_order():
+    # the same by hand: sort names by their keyed digest, deal them round
+    names = sorted(
+        set(PEOPLE),
+        key=lambda name: hashlib.blake2b(f"person:{name}".encode(), digest_size=16, key=KEY).digest(),
+    )
+    want = [names.index(name) % 3 for name in PEOPLE]
+    assert partition(PEOPLE, n_teachers=3, key=KEY).shards.tolist() == want
+
+
+def test_the_same_key_deals_the_same_and_another_key_another_way():
+    one, two = (partition(200, n_teachers=10, key=KEY) for _ in range(2))
+    assert one.sha256 == two.sha256
+    other = partition(200, n_teachers=10, key=KEY[::-1])
+    assert (other.shards != one.shards).any()
+    assert other.commitment != one.commitment
+
+
+def test_without_a_key_every_deal_is_new():
+    assert partition(200, n_teachers=10).sha256 != partition(200, n_teachers=10).sha256
+
+
+def test_a_row_and_a_person_of_the_same_name_are_different_units():
+    rows = partition(50, n_teachers=5, key=KEY)
+    persons = partition(range(50), n_teachers=5, key=KEY)
+    assert (rows.unit, persons.unit) == ("row", "person")
+    assert (rows.shards != persons.shards).any()
+
+
+def test_doubtful_spellings_are_one_person():
+    same = np.array([7, 7.0, "7", b"7", " 7 "], dtype=object)
+    assert partition(same, n_teachers=1).n_units == 1
+    assert (
+        partition(np.array([7.0, 8.0]), n_teachers=1, key=KEY).sha256
+        == partition([7, 8], n_teachers=1, key=KEY).sha256
+    )
+
+
+class NAType:
+    """Stands for a missing value that compares as neither true nor false."""
+
+    def __ne__(self, other):
+        raise TypeError("boolean value of NA is ambiguous")
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), "", "  ", b"", NAType()])
+def test_a_row_without_a_person_is_refused(missing):
+    with pytest.raises(ValueError, match="every row must name its person"):
+        partition(np.array(["ann", missing, "bob"], dtype=object), n_teachers=1)
+
+
+def test_fewer_units_than_teachers_names_both_numbers_and_the_way_out():
+    with pytest.raises(
+        ValueError, match=r"10 teachers need at least 10 people, but there are 5: use n_teachers=5"
+    ):
+        partition(PEOPLE, n_teachers=10)
+    with pytest.raises(
+        ValueError, match=r"10 teachers need at least 10 rows, but there are 9: use n_teachers=9"
+    ):
+        partition(9, n_teachers=10)
+
+
+@pytest.mark.parametrize("units", [[], [["ann"], ["bob"]], 0, -3])
+def test_what_names_no_units_is_refused(units):
+    with pytest.raises(ValueError, match=r"units must name|n_rows must be"):
+        partition(units, n_teachers=1)
+
+
+@pytest.mark.parametrize("key", [b"", b"too short", b"x" * 65, "text, not bytes, of some length"])
+def test_a_key_that_cannot_be_secret_is_refused_without_showing_it(key):
+    with pytest.raises(ValueError, match=r"key must be 16 to 64 bytes") as caught:
+        partition(10, n_teachers=2, key=key)
+    assert "short" not in str(caught.value)
+
+
+def test_json_and_back_is_the_same_manifest():
+    manifest = partition(PEOPLE, n_teachers=3, key=KEY)
+    back = Manifest.from_json(manifest.to_json())
+    assert back.sha256 == manifest.sha256
+    assert back.to_json() == manifest.to_json()
+    np.testing.assert_array_equal(back.shards, manifest.shards)
+
+
+def test_neither_names_nor_the_key_are_written_or_shown():
+    manifest = partition(PEOPLE, n_teachers=3, key=KEY)
+    for text in (manifest.to_json(), repr(manifest)):
+        for secret in (*PEOPLE, KEY.decode(), KEY.hex()):
+            assert secret not in text
+    assert repr(manifest) == "Manifest(n_teachers=3, n_rows=8, n_units=5, unit='person')"
+
+
+@pytest.mark.parametrize(
+    "field", ["n_teachers", "unit", "commitment", "sha256", "shards", "units", "version"]
+)
+def test_any_change_of_the_written_manifest_is_seen(field):
+    record = json.loads(partition(8, n_teachers=4, key=KEY).to_json())
+    value = record[field]
+    record[field] = {
+        "n_teachers": 2,
+        "unit": "person",
+        "version": 2,
+        "shards": [3 - shard for shard in value] if field == "shards" else None,
+        "units": value[::-1] if field == "units" else None,
+    }.get(field, "0" * 64)
+    with pytest.raises(ValueError, match="damaged or was changed"):
+        Manifest.from_json(json.dumps(record))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"shards": "x"}'])
+def test_what_is_no_manifest_is_refused(text):
+    with pytest.raises(ValueError, match="damaged or was changed"):
+        Manifest.from_json(text)
+
+
+def broken(**changes):
+    good = partition(6, n_teachers=3, key=KEY)
+    fields = {field.name: getattr(good, field.name) for field in dataclasses.fields(good)}
+    return Manifest(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"shards": [0, 0, 1, 1, 2]}, "one shard and one unit a row"),
+        ({"shards": [], "units": []}, "one shard and one unit a row"),
+        ({"shards": [0, 0, 1, 1, 2, 3]}, "one of 3 shards"),
+        ({"shards": [0, 0, 1, 1, 2, -1]}, "one of 3 shards"),
+        ({"shards": [0, 0, 0, 1, 1, 1], "units": range(6)}, "none may be empty"),
+        ({"shards": [0, 0, 0, 0, 1, 2], "units": range(6)}, "share the units equally"),
+        ({"shards": [0, 1, 1, 2, 2, 0], "units": [0, 0, 1, 2, 3, 4]}, "one lies in two"),
+        ({"units": [0, 1, 2, 3, 4, 6]}, "without gaps"),
+        ({"units": [0, 1, 2, 3, 4, -1]}, "without gaps"),
+        ({"n_teachers": 0}, "n_teachers must be"),
+        ({"unit": "party of one"}, "unit must be"),
+    ],
+)
+def test_a_partition_that_is_none_cannot_be_made(changes, match):
+    with pytest.raises(ValueError, match=match):
+        broken(**changes)
+
+
+def test_check_accepts_the_data_it_was_dealt_from():
+    partition(PEOPLE, n_teachers=3).check(PEOPLE)
+    partition(9, n_teachers=3).check(9)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        8,
+        PEOPLE[:-1],
+        [*PEOPLE[:-1], "ann"],
+        ["ann", "bob", "bob", "eve", "joe", "eve", "ann", "kim"],
+        list("abcdefgh"),
+    ],
+)
+def test_check_refuses_other_rows_and_other_people(others):
+    with pytest.raises(ValueError, match="other data"):
+        partition(PEOPLE, n_teachers=3).check(others)
+
+
+def test_check_does_not_mind_renamed_people():
+    # names are not stored: a one-to-one renaming cannot be seen, and changes nothing
+    partition(PEOPLE, n_teachers=3).check([name.upper() for name in PEOPLE])
+
+
+def test_the_arrays_cannot_be_written_to():
+    with pytest.raises(ValueError, match="read-only"):
+        partition(9, n_teachers=3).shards[0] = 1
