@@ -35,7 +35,18 @@ _TIGHT = 0.8  # about what tight noise is of classic noise: to search with, neve
 
 
 class Estimate(NamedTuple):
-    """A forecast: best guess, and the range over the difficulties planned with. Not a promise."""
+    """A forecast, not a promise.
+
+    Attributes
+    ----------
+    low, best, high : float
+        Best guess, and the range over the difficulties planned with.
+
+    Examples
+    --------
+    >>> Estimate(low=0.7, best=0.8, high=0.85).best
+    0.8
+    """
 
     low: float
     best: float
@@ -123,6 +134,12 @@ def propose(
     n noisy labels are worth, n (1 - C / (C - 1) share of flipped labels)^2. On a census table the
     forecast was two points too high. Noise stays below the teachers / 3.5: beyond it the model is too
     kind to noisy labels. Cost is for the case that every question is answered.
+
+    Examples
+    --------
+    >>> plan = propose(n_rows=20_000, n_classes=2, delta=5e-6, target_accuracy=0.75)
+    >>> plan.student.best > 0.74, plan.epsilon < 2
+    (True, True)
     """
     _reject_private(n_rows, n_classes, n_public, difficulty)
     _check.integer(n_rows=n_rows, least=2 * _FEWEST_ROWS)

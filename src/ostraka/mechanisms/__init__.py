@@ -2,5 +2,7 @@
 
 from ostraka.mechanisms.argmax import GNMax, LNMax
 from ostraka.mechanisms.screen import Threshold
+from ostraka.mechanisms.subsampled import Subsampled
+from ostraka.mechanisms.weighted import Weighted
 
-__all__ = ["GNMax", "LNMax", "Threshold"]
+__all__ = ["GNMax", "LNMax", "Subsampled", "Threshold", "Weighted"]
