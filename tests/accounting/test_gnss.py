@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from ostraka.accounting import papernot2018_curve
 from ostraka.accounting.gnss import SmoothBound, gnss_rdp, plan_gnss
-from ostraka.accounting.sensitivity import smooth_sensitivity
+from ostraka.accounting.sensitivity import local_sensitivities, smooth_sensitivity
 from ostraka.curve import ORDERS
 from ostraka.mechanisms import GNMax, LNMax, Threshold
 from ostraka.private import Adjacency, Private
@@ -130,6 +130,11 @@ def test_a_pair_pays_for_the_screen_and_for_what_was_answered():
     stacked = np.concatenate([ROWS, ROWS[answered]])
     truth = papernot2018_curve(pair, ROWS, answered=answered).rdp[ORDERS.index(4.0)]
     assert plan.cost(stacked) == pytest.approx(truth, rel=1e-10)
+    parts = [
+        local_sensitivities(part, rows, n_teachers=100, order=4.0)
+        for part, rows in zip(pair, (ROWS, ROWS[answered]), strict=True)
+    ]
+    np.testing.assert_allclose(plan.sensitivities(stacked), parts[0] + parts[1], rtol=1e-12)
     nothing = replace(plan, n_queries=20)
     assert nothing.cost(ROWS) < plan.cost(stacked)
     assert (nothing.sensitivities(ROWS) <= plan.sensitivities(stacked)).all()

@@ -143,6 +143,7 @@ class Certificate:
         return ladders(self.mechanism, n_teachers=self.n_teachers, n_classes=self.n_classes, order=self.order)
 
 
+@lru_cache(maxsize=64)
 def plan_certificate(
     mechanism: Ballot,
     *,

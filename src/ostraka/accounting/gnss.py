@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -163,6 +164,7 @@ class SmoothBound:
         return _margin(self.noise, self.failure)
 
 
+@lru_cache(maxsize=64)
 def plan_gnss(
     mechanism: GNMax | LNMax | tuple[Threshold, GNMax],
     *,

@@ -1,0 +1,213 @@
+"""What release_epsilon claims, charges, refuses and gets on real votes."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from ostraka.accounting import exact_curve
+from ostraka.accounting.certificate import Certificate
+from ostraka.accounting.gnss import SmoothBound
+from ostraka.accounting.smooth import release_epsilon
+from ostraka.curve import ORDERS, Curve
+from ostraka.ledger import Budget, BudgetExceeded, Ledger
+from ostraka.mechanisms import GNMax, LNMax, Threshold
+from ostraka.private import Adjacency, Private
+
+GNMAX = GNMax(sigma=40.0)
+PAIR = (Threshold(at=200, sigma=150.0), GNMAX)
+
+
+def private(counts, unit="row"):
+    return Private(counts, Adjacency.one_ballot(unit=unit))
+
+
+def agreeing(n_queries, n_classes=2, seed=0):
+    """Votes of 250 teachers, two thirds of them nearly unanimous."""
+    rng = np.random.default_rng(seed)
+    margin = np.where(rng.random(n_queries) < 2 / 3, rng.uniform(0.9, 1, n_queries), rng.random(n_queries))
+    first = np.rint(250 * (1 + margin * (n_classes - 1)) / n_classes).astype(int)
+    others = np.array([rng.multinomial(250 - f, np.full(n_classes - 1, 1 / (n_classes - 1))) for f in first])
+    return np.concatenate([first[:, None], others], axis=1)
+
+
+@pytest.fixture(scope="session")
+def adult(data_dir):
+    first = np.load(data_dir / "pate_votes" / "adult_rf_250_teachers.npz")["votes"].sum(axis=0, dtype=int)
+    return np.stack([250 - first, first], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("n_answers", "prototype", "goal"), [(100, 1.05, 0.70), (500, 1.7, 1.31), (1000, 2.3, 1.81)]
+)
+def test_published_epsilon_of_adult_answers(adult, n_answers, prototype, goal):
+    votes = private(adult[:n_answers])
+    told = [release_epsilon(GNMAX, votes, delta=1e-5, rng=np.random.default_rng(seed)) for seed in range(20)]
+    mean = np.mean([t.epsilon for t in told])
+    owner = exact_curve(GNMAX, adult[:n_answers]).epsilon(delta=1e-5)
+    classic = (n_answers * GNMAX.curve(bound="classic")).epsilon(delta=1e-5)
+    assert owner < mean < goal < prototype < classic
+    assert mean < told[0].any_votes
+    assert all(t.method == "certificate" for t in told)
+
+
+def test_two_classes_with_a_screen_are_one_law(adult):
+    told = release_epsilon(PAIR, private(adult[:300]), delta=1e-5, rng=np.random.default_rng(1))
+    assert told.epsilon < 0.5 * told.any_votes
+    same = release_epsilon(
+        PAIR,
+        private(adult[:300]),
+        delta=1e-5,
+        rng=np.random.default_rng(1),
+        answered=np.ones(300, dtype=bool),
+    )
+    assert same == told
+
+
+def test_many_classes_have_a_valid_route(data_dir):
+    votes = np.load(data_dir / "pate_votes" / "mnist_svhn_30_samples.npz")
+    mnist = np.repeat(votes["mnist_counts"], 100, axis=0)
+    told = release_epsilon(GNMAX, private(mnist), delta=1e-5, rng=np.random.default_rng(0))
+    owner = exact_curve(GNMAX, mnist).epsilon(delta=1e-5)
+    assert owner < told.epsilon < 0.75 * told.any_votes
+    assert told.epsilon < 4.95  # what the 2018 bound comes to unpublished
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "n_classes", "options"),
+    [
+        (GNMAX, 2, {}),
+        (GNMAX, 5, {}),
+        (LNMax(scale=40.0), 2, {}),
+        (LNMax(scale=40.0), 5, {}),
+        (Threshold(at=200, sigma=20.0), 5, {}),
+        (PAIR, 5, {"answered": np.arange(400) % 3 > 0}),
+        (GNMAX, 5, {"method": "gnss"}),
+        (PAIR, 5, {"method": "gnss", "answered": np.arange(400) % 3 > 0}),
+        (PAIR, 5, {"answered": np.zeros(400, dtype=bool)}),
+        (PAIR, 5, {"method": "gnss", "answered": np.zeros(400, dtype=bool)}),
+    ],
+)
+def test_the_record_holds_together_and_can_be_computed_again(mechanism, n_classes, options):
+    votes = private(agreeing(400, n_classes), unit="person")
+    told = release_epsilon(mechanism, votes, delta=1e-5, rng=np.random.default_rng(3), **options)
+    plan = eval(told.release)
+    assert isinstance(plan, SmoothBound if options.get("method") == "gnss" else Certificate)
+    assert plan.bound(told.published) == told.answers_rdp
+    assert plan.curve().rdp[ORDERS.index(told.order)] == told.release_rdp
+    again = Curve((told.order,), (told.answers_rdp + told.release_rdp,))
+    delta = told.delta - (plan.failure if isinstance(plan, SmoothBound) else 0.0)
+    assert told.epsilon >= min(again.epsilon(delta), told.any_votes)
+    assert told.epsilon <= again.epsilon(delta * 0.99) or told.epsilon > told.any_votes
+    assert 0.95 <= told.confidence < 1
+    assert told.unit == "person"
+    assert told.simulation
+    record = json.loads(json.dumps(told.to_dict(), allow_nan=False))
+    assert record["epsilon"] == told.epsilon
+    assert record["guarantee"].startswith("Simulation")
+
+
+def test_the_bound_covers_the_votes_as_often_as_it_says():
+    counts = agreeing(300)
+    told = [
+        release_epsilon(GNMAX, private(counts), delta=1e-5, rng=np.random.default_rng(seed))
+        for seed in range(60)
+    ]
+    cost = exact_curve(GNMAX, counts, orders=(told[0].order,)).rdp[0]
+    # 60 tries at 95 % or more: 16 failures or more have a chance below 1e-7
+    assert sum(t.answers_rdp < cost for t in told) < 16
+
+
+def test_without_a_seed_it_claims_in_words():
+    told = release_epsilon(GNMAX, private(agreeing(300), unit="patient"), delta=1e-5)
+    assert not told.simulation
+    assert "differ in one patient" in told.guarantee
+    assert "the answers and this number" in told.guarantee
+    assert f"{told.epsilon:.4g}" in told.guarantee
+    assert "1e-05" in told.guarantee
+
+
+def test_the_ledger_is_charged_before_and_only_for_the_publication():
+    votes = private(agreeing(300))
+    with Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5)) as ledger:
+        told = release_epsilon(GNMAX, votes, delta=1e-5, ledger=ledger, key="cost of round one")
+        assert ledger.spent().rdp == pytest.approx(eval(told.release).curve().rdp, rel=1e-9)
+        same = release_epsilon(GNMAX, votes, delta=1e-5, ledger=ledger, key="cost of round one")
+        assert same == told
+        assert len(list(ledger.entries())) == 1
+    with Ledger(":memory:", budget=Budget(epsilon=0.01, delta=1e-5)) as ledger, pytest.raises(BudgetExceeded):
+        release_epsilon(GNMAX, votes, delta=1e-5, ledger=ledger)
+
+
+def test_where_publishing_cannot_pay_nothing_is_published():
+    with Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5)) as ledger:
+        told = release_epsilon(GNMAX, private(agreeing(3)), delta=1e-5, ledger=ledger)
+        assert list(ledger.entries()) == []
+    assert told.method == "any votes"
+    assert told.epsilon == told.any_votes == (3 * GNMAX.curve()).epsilon(delta=1e-5)
+    assert "this number" not in told.guarantee
+    forced = release_epsilon(GNMAX, private(agreeing(3)), delta=1e-5, method="certificate")
+    assert forced.method == "certificate"
+
+
+def test_the_order_does_not_depend_on_what_was_answered():
+    votes, orders = private(agreeing(400, 5)), set()
+    for share in (0.05, 0.5, 1.0):
+        answered = np.arange(400) < 400 * share
+        told = release_epsilon(PAIR, votes, delta=1e-5, answered=answered, rng=np.random.default_rng(0))
+        orders.add((told.order, told.release_rdp, told.any_votes))
+    assert len(orders) == 1
+    fixed = release_epsilon(
+        GNMAX, private(agreeing(400)), delta=1e-5, order=8.0, rng=np.random.default_rng(0)
+    )
+    assert fixed.order == 8.0
+
+
+def test_floating_point_is_paid_for_within_delta():
+    counts = agreeing(400)
+    told = release_epsilon(GNMAX, private(counts), delta=1e-5, rng=np.random.default_rng(3))
+    free = Curve((told.order,), (told.answers_rdp + told.release_rdp,)).epsilon(1e-5)
+    slack = (400 * GNMAX.curve()).slack
+    paid = Curve((told.order,), (told.answers_rdp + told.release_rdp,)).epsilon(1e-5 - 2 * slack)
+    assert free < paid <= told.epsilon
+    with pytest.raises(ValueError, match="too small for noise in float64"):
+        release_epsilon(GNMAX, private(counts), delta=4 * slack)
+
+
+def test_a_bound_beyond_what_is_paid_for_falls_back_to_any_votes():
+    torn = np.tile([126, 124], (1000, 1))
+    told = release_epsilon(GNMAX, private(torn), delta=1e-5, rng=np.random.default_rng(0), agreement=1.0)
+    assert told.any_votes <= told.epsilon < 1.05 * told.any_votes
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "options", "error", "says"),
+    [
+        (GNMAX, {"delta": 0.0}, ValueError, "delta"),
+        (GNMAX, {"method": "guess"}, ValueError, "method must be one of"),
+        (GNMAX, {"agreement": 2.0}, ValueError, "agreement"),
+        (GNMAX, {"order": 8.1}, ValueError, "order"),
+        (GNMAX, {"answered": [True, True]}, ValueError, "for a pair"),
+        (PAIR, {}, ValueError, "answered is needed"),
+        (PAIR, {"answered": [True]}, ValueError, r"bool of shape \(2,\)"),
+        (PAIR, {"answered": [1, 0]}, ValueError, "bool"),
+        ((GNMAX, GNMAX), {}, TypeError, "pair"),
+        (3, {}, TypeError, "mechanism must be"),
+        (Threshold(at=2, sigma=1.0), {"method": "gnss"}, TypeError, "got Threshold"),
+    ],
+)
+def test_what_is_not_covered_is_refused(mechanism, options, error, says):
+    with pytest.raises(error, match=says):
+        release_epsilon(mechanism, private([[200, 40, 10], [90, 80, 80]]), **{"delta": 1e-5, **options})
+
+
+def test_votes_that_are_not_private_or_not_ballots_are_refused():
+    with pytest.raises(TypeError, match="votes must be Private"):
+        release_epsilon(GNMAX, [[200, 50]], delta=1e-5)
+    with pytest.raises(ValueError, match="whole ballots"):
+        release_epsilon(GNMAX, private([[200, 50], [200, 49]]), delta=1e-5)
+    twice = Private([[200, 50]] * 200, Adjacency(unit="row", at_most=2.0))
+    with pytest.raises(ValueError, match="hides"):
+        release_epsilon(GNMAX, twice, delta=1e-5, method="certificate")
+    assert math.isfinite(release_epsilon(GNMAX, private([[200, 50]]), delta=1e-5).epsilon)
