@@ -91,8 +91,8 @@ def test_a_lower_bound_is_never_printed_larger_than_it_is():
 def test_the_table_marks_what_only_the_owner_may_see():
     marked = {row.name for row in summary_table(example()) if row.owner_only}
     assert marked == {
-        "Epsilon for these votes (at most)",
-        "Accuracy of the teachers' plurality, without noise",
+        "Epsilon for these votes, at most",
+        "Accuracy of the plurality, no noise",
     }
     assert not any(row.owner_only for row in summary_table(example().public()))
     assert OWNER_CANARY[:4] not in str(summary_table(example().public()))
@@ -100,9 +100,9 @@ def test_the_table_marks_what_only_the_owner_may_see():
 
 def test_the_table_shows_both_bounds_and_the_scope():
     table = rows(example())
-    assert table["Student accuracy (what you may use)"] == "89.3 %"
-    assert table["Epsilon, publishable (at most)"] == "3.65"
-    assert table["Epsilon for these votes (at most)"] == "2.744"
+    assert table["Student accuracy"] == "89.3 %"
+    assert table["Epsilon, publishable, at most"] == "3.65"
+    assert table["Epsilon for these votes, at most"] == "2.744"
     assert table["Delta"] == "0.0001 (1 in 10,000)"
     assert table["Epsilon, lower bound"] == "not audited yet"
     assert table["Protected unit"] == "one person"
@@ -112,7 +112,7 @@ def test_the_table_shows_both_bounds_and_the_scope():
 
 
 def test_an_accuracy_that_is_not_known_says_so():
-    assert rows(example(utility={"student": None}))["Student accuracy (what you may use)"] == "not known"
+    assert rows(example(utility={"student": None}))["Student accuracy"] == "not known"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_simulation_claims_nothing():
     label = privacy_label(simulated)
     assert (label["epsilon"], label["delta"]) == (None, None)
     assert label["claim"].startswith("simulation, no privacy")
-    assert rows(simulated)["Epsilon, publishable (at most)"] == "1 (simulation, no privacy)"
+    assert rows(simulated)["Epsilon, publishable, at most"] == "1 (simulation, no privacy)"
     page = Page(render_html(simulated))
     assert "Simulation, no privacy." in page.text
     assert "of 100 cases" not in page.text

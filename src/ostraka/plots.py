@@ -117,7 +117,10 @@ def accuracy_against_epsilon(result: Result) -> Figure | None:
 
     def draw(axes: Any) -> None:
         axes.plot(epsilon, accuracy, color=_BLUE, linewidth=2, marker="o", markersize=5)
+        # a span of ten points at the least, so that noise does not look like a trend
+        middle, half = (accuracy.min() + accuracy.max()) / 2, max(5.0, 0.55 * np.ptp(accuracy))
         axes.set(xlabel="publishable ε of the answers used", ylabel="student accuracy, %", xlim=(0, None))
+        axes.set_ylim(middle - half, min(101.0, middle + half))
 
     pairs = "; ".join(f"{a:.1f} % at {e:.3g}" for e, a in zip(epsilon, accuracy, strict=True))
     return Figure(

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["Figure", "Result", "Row", "at_most", "privacy_label", "render_html", "sentence", "summary_table"]
 
 _UTILITY = {
-    "student": "Student accuracy (what you may use)",
-    "non_private": "Accuracy without privacy, same kind of model",
-    "plurality": "Accuracy of the teachers' plurality, without noise",
+    "student": "Student accuracy",
+    "non_private": "Non-private accuracy",
+    "plurality": "Accuracy of the plurality, no noise",
     "one_teacher": "Accuracy of one teacher",
-    "majority": "Accuracy of always saying the commonest class",
+    "majority": "Majority-class accuracy",
 }
 _SIMULATION = "simulation, no privacy"
 _RELATIONS = {
@@ -141,9 +141,9 @@ def summary_table(result: Result) -> tuple[Row, ...]:
     ...                 owner={"epsilon_these_votes": 1.5})
     >>> for row in summary_table(result):
     ...     print(row.name, "|", row.value, "|", row.owner_only)
-    Student accuracy (what you may use) | 90.0 % | False
-    Epsilon, publishable (at most) | 2.001 | False
-    Epsilon for these votes (at most) | 1.5 | True
+    Student accuracy | 90.0 % | False
+    Epsilon, publishable, at most | 2.001 | False
+    Epsilon for these votes, at most | 1.5 | True
     Delta | 1e-05 (1 in 100,000) | False
     Epsilon, lower bound | not audited yet | False
     """
@@ -245,10 +245,10 @@ def _accuracies(result: Result) -> list[Row]:
 def _bounds(result: Result) -> list[Row]:
     upper = result.upper
     note = f" ({_SIMULATION})" if upper.get("simulation") else ""
-    rows = [Row(name="Epsilon, publishable (at most)", value=at_most(_number(upper.get("epsilon"))) + note)]
+    rows = [Row(name="Epsilon, publishable, at most", value=at_most(_number(upper.get("epsilon"))) + note)]
     if "epsilon_these_votes" in result.owner:
         these = at_most(_number(result.owner["epsilon_these_votes"])) + note
-        rows.append(Row(name="Epsilon for these votes (at most)", value=these, owner_only=True))
+        rows.append(Row(name="Epsilon for these votes, at most", value=these, owner_only=True))
     return [
         *rows,
         Row(name="Delta", value=_delta(upper.get("delta"))),

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from typing import TYPE_CHECKING
+
+import typer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -11,9 +16,9 @@ if TYPE_CHECKING:
     from ostraka.pate import Plan
     from ostraka.result import Result
 
-__all__ = ["show_plan", "show_result"]
+__all__ = ["show_plan", "show_result", "wrapped"]
 
-_NARROWEST = 60
+_NARROWEST = 20
 
 
 def show_plan(task: Task, plan: Plan, *, teacher: str, out: Path) -> None:
@@ -27,7 +32,7 @@ def show_plan(task: Task, plan: Plan, *, teacher: str, out: Path) -> None:
         ("protected", f"one {unit}, of {task.n_units:,}"),
         ("teachers", f"{plan.n_teachers:,} × {teacher}, about {a_teacher:,} {_many(unit, a_teacher)} each"),
         ("mechanism", repr(plan.mechanism)),
-        ("answers", f"{plan.n_answers:,}, about {len(task.X_public):,} public rows"),
+        ("answers", f"{plan.n_answers:,} of {len(task.X_public):,} public rows"),
         ("expected", f"epsilon at most {at_most(plan.epsilon)} at delta {plan.delta:g}"),
         ("folder", str(out)),
     ]
@@ -44,31 +49,28 @@ def show_result(result: Result) -> None:
     from ostraka.report import privacy_label, summary_table
 
     table = summary_table(result)
-    _print("Result", [(row.name, row.value + ("   [owner only]" if row.owner_only else "")) for row in table])
-    _wrapped(privacy_label(result)["claim"])
+    rows = [(row.name, row.value + ("   [owner only]" if row.owner_only else "")) for row in table]
+    _print("Result", rows)
+    wrapped("\n" + privacy_label(result)["claim"])
     if any(row.owner_only for row in table):
-        _wrapped("Lines marked [owner only] come from the private data without noise: do not pass them on.")
+        wrapped("\nLines marked [owner only] come from the private data without noise: do not pass them on.")
 
 
 def _print(title: str, rows: list[tuple[str, str]], *, on_stderr: bool = False) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(stderr=on_stderr, highlight=False, markup=False, emoji=False)
-    console.width = max(console.width, _NARROWEST)
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    margin = 2 + max(len(name) for name, _ in rows)
+    wrapped(title, on_stderr=on_stderr)
     for name, value in rows:
-        table.add_row(name, value)
-    console.print(title)
-    console.print(table)
+        wrapped(f"{name:<{margin}}{value}", indent=margin, on_stderr=on_stderr)
 
 
-def _wrapped(text: str) -> None:
-    from rich.console import Console
-
-    Console(highlight=False, markup=False, emoji=False).print("\n" + text)
+def wrapped(text: str, *, indent: int = 0, on_stderr: bool = False) -> None:
+    """A line, folded where a terminal ends; in a pipe or a file it stays one line."""
+    stream = sys.stderr if on_stderr else sys.stdout
+    if stream.isatty():
+        width = max(shutil.get_terminal_size().columns, _NARROWEST)
+        hang = " " * min(indent, width - _NARROWEST // 2)
+        text = textwrap.fill(text, width, subsequent_indent=hang, replace_whitespace=False)
+    typer.echo(text, err=on_stderr)
 
 
 def _many(unit: str, number: int) -> str:

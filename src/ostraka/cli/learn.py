@@ -32,9 +32,9 @@ _TABLES = _Defaults(2.0, None, "auto", Teacher.LOGISTIC, Student.LOGISTIC)
 _DIGITS = _Defaults(3.5, 1e-4, 100, Teacher.NEIGHBOUR, Student.SPREADING)  # 1,150 rows are few
 _NOT_SETTINGS = ("out", "as_json", "owner")
 _HANDED_OVER = (
-    "\nwritten to {0}: student.skops, labels.parquet, ledger.sqlite and privacy-label.json may be passed\n"
-    "on; result.json, report.html and manifest.json are for the owner of the data.\n"
-    "'ostraka report {0} --public' writes a page that may be passed on."
+    "\nwritten to {0}: student.skops, labels.parquet, ledger.sqlite and privacy-label.json may be passed on; "
+    "result.json, report.html and manifest.json are for the owner of the data. 'ostraka report {0} --public' "
+    "writes a page that may be passed on."
 )
 _STAGES = {
     "shards": "rows dealt to teachers",
@@ -50,9 +50,7 @@ def learn(
     context: typer.Context,
     private: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[FILE]", help="Private rows, CSV or Parquet. Default: scikit-learn's digits."
-        ),
+        typer.Argument(metavar="FILE", help="Private rows, CSV or Parquet. Default: scikit-learn's digits."),
     ] = None,
     *,
     label: Annotated[str | None, typer.Option(help="Column to learn.", metavar="COLUMN")] = None,
@@ -85,7 +83,10 @@ def learn(
         bool, typer.Option("--fill", help="Put the public median where a number is missing.")
     ] = False,
     teachers: Annotated[
-        int | None, typer.Option(help="How many. Default: one for 13 units, at most 250.", metavar="N")
+        int | None,
+        typer.Option(
+            help="How many. Default: one for 13 units, at most 250; 100 for the digits.", metavar="N"
+        ),
     ] = None,
     teacher: Annotated[Teacher, typer.Option(help="What is trained on each shard.")] = Teacher.AUTO,
     student: Annotated[Student, typer.Option(help="What learns from the answers.")] = Student.AUTO,
@@ -107,7 +108,9 @@ def learn(
         typer.Option(help="Answer only where a noisy plurality reaches AT votes.", metavar="AT SIGMA"),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder to write.", metavar="FOLDER")] = Path("run"),
-    seed: Annotated[int, typer.Option(help="Of training and splitting; never of noise.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Of training and splitting; never of noise.", min=0, metavar="N")
+    ] = 0,
     engine: Annotated[Engine, typer.Option(help="Where the teachers train.")] = Engine.JOBLIB,
     jobs: Annotated[int | None, typer.Option(help="Processes. Default: all cores.", metavar="N")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the public record as JSON.")] = False,
@@ -161,7 +164,7 @@ def learn(
         typer.echo((result if owner else result.public()).to_json())
     else:
         _show.show_result(result)
-    typer.echo(_HANDED_OVER.format(out), err=True)
+    _show.wrapped(_HANDED_OVER.format(out), on_stderr=True)
 
 
 def _learn(task: Task, model: PATEClassifier, plan: Plan, out: Path, begun: dict[str, Any]) -> Result:
