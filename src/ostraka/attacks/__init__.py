@@ -1,5 +1,6 @@
 """Attacks: what an adversary learns from what was released."""
 
 from ostraka.attacks.histogram import RecoveredVotes, recover_votes
+from ostraka.attacks.leakage import cramer_rao, leakage_meter, leakage_panel
 
-__all__ = ["RecoveredVotes", "recover_votes"]
+__all__ = ["RecoveredVotes", "cramer_rao", "leakage_meter", "leakage_panel", "recover_votes"]

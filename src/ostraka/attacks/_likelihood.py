@@ -11,7 +11,7 @@ from ostraka.attacks._law import law
 if TYPE_CHECKING:
     from ostraka.attacks._law import Ballot
 
-__all__ = ["most_likely"]
+__all__ = ["best_step", "most_likely"]
 
 _ENOUGH = 1e-7  # nats that another step could still gain
 _MOST_STEPS = 60
@@ -30,7 +30,7 @@ def most_likely(answers: np.ndarray, total: float, mechanism: Ballot) -> np.ndar
     damping = 0.0
     for _ in range(_MOST_STEPS):
         ridge = (damping + 1e-12) * np.trace(curvature) / n_classes
-        step = _step(votes, slope, curvature + ridge * np.eye(n_classes))
+        step = best_step(votes, slope, curvature + ridge * np.eye(n_classes))
         promised = float(slope @ step)
         if promised < _ENOUGH:
             if damping == 0 or promised < _ENOUGH * 1e-3:
@@ -61,7 +61,7 @@ def _model(answers: np.ndarray, votes: np.ndarray, mechanism: Ballot) -> tuple[f
     return float(answers[seen] @ log_q[seen]), answers[seen] @ slope[seen], slope.T @ weighted
 
 
-def _step(votes: np.ndarray, slope: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+def best_step(votes: np.ndarray, slope: np.ndarray, curvature: np.ndarray) -> np.ndarray:
     """To the maximum of the quadratic model where votes stay >= 0 and keep their sum: active sets."""
     n = len(votes)
     step = np.zeros(n)
