@@ -40,6 +40,13 @@ class RenyiBound:
     method : str
     note : str
         When the bound is valid, in a sentence.
+
+    Examples
+    --------
+    >>> from ostraka.audits import renyi_lower_bound
+    >>> bound = renyi_lower_bound([900, 100], [500, 500], orders=(2.0, 32.0))
+    >>> bound.exceeds(Curve((2.0, 32.0), (0.1, 3.2)))
+    (2.0,)
     """
 
     orders: tuple[float, ...]
@@ -100,6 +107,12 @@ class EpsilonBound:
     confidence : float
     trials : tuple of int
     method, note : str
+
+    Examples
+    --------
+    >>> from ostraka.audits import epsilon_lower_bound
+    >>> epsilon_lower_bound([900, 100], [500, 500], delta=1e-5).to_dict()["trials"]
+    [1000, 1000]
     """
 
     epsilon: float

@@ -50,6 +50,12 @@ class Finding:
     trials : int
         In each world.
     method, note : str
+
+    Examples
+    --------
+    >>> from ostraka.audits import audit_answers
+    >>> audit_answers([990, 10], [20, 980], claimed_epsilon=3.0, delta=1e-5).to_dict()["verdict"]
+    'violated'
     """
 
     name: str

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import clone
 
 from ostraka import _check
 from ostraka.audits.library import System, audit_library
@@ -199,6 +198,8 @@ class _Teachers:
         return self
 
     def vote(self, X: np.ndarray) -> Private:
+        from sklearn.base import clone  # noqa: PLC0415  (only planted defects train here)
+
         shards = self.manifest_.rows()
         self._known = shards if self._deal is None else self._deal(shards, self._known)
         teachers = [clone(self._estimator).fit(self._X[rows], self._y[rows]) for rows in self._known]
