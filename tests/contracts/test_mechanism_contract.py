@@ -1,0 +1,253 @@
+"""What every mechanism owes: a value, one price, noise from ``rng`` alone, and its law where it states one.
+
+A new mechanism is one more line in MECHANISMS.
+"""
+
+import copy
+import inspect
+import math
+import pickle
+from dataclasses import FrozenInstanceError, fields, replace
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+import ostraka.mechanisms
+from ostraka import Adjacency, Budget, BudgetExceeded, GNMax, Ledger, LNMax, Private, Threshold, release
+from ostraka.accounting import exact_rdp
+from ostraka.mechanisms.subsampled import Subsampled
+from ostraka.mechanisms.weighted import Weighted
+
+FALSE_ALARM = 1e-9  # chance that a correct sampler fails one comparison
+TRIALS = 200_000
+HISTOGRAM = [60.0, 50.0, 25.0]
+
+MECHANISMS = [
+    GNMax(sigma=20.0),
+    LNMax(scale=15.0),
+    Threshold(at=70.0, sigma=25.0),
+    Threshold(at=70.0, sigma=25.0, noise="every"),
+    Weighted(mechanism=GNMax(sigma=20.0), weight=2.0),
+    Subsampled(mechanism=LNMax(scale=15.0), sampling_rate=0.1),
+]
+BALLOTS = [m for m in MECHANISMS if hasattr(m, "log_outcomes")]
+every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
+every_ballot = pytest.mark.parametrize("mechanism", BALLOTS, ids=str)
+
+
+def votes(mechanism, rows):
+    return Private(rows, mechanism.promise)
+
+
+def noise_fields(mechanism):
+    return [field.name for field in fields(mechanism) if field.name in {"sigma", "scale"}]
+
+
+def test_every_public_mechanism_is_held_to_the_contract():
+    named = {getattr(ostraka.mechanisms, name) for name in ostraka.mechanisms.__all__}
+    assert named <= {type(mechanism) for mechanism in MECHANISMS}
+
+
+@every_mechanism
+class TestEveryMechanism:
+    def test_is_a_value(self, mechanism):
+        again = eval(repr(mechanism), vars(ostraka.mechanisms) | globals())
+        assert again == mechanism
+        assert hash(again) == hash(mechanism)
+        assert copy.deepcopy(mechanism) == pickle.loads(pickle.dumps(mechanism)) == mechanism
+
+    def test_cannot_be_changed(self, mechanism):
+        for field in fields(mechanism):
+            with pytest.raises(FrozenInstanceError):
+                setattr(mechanism, field.name, 1.0)
+        with pytest.raises((AttributeError, TypeError)):
+            mechanism.cache = {}
+
+    def test_is_made_from_named_numbers_only(self, mechanism):
+        parameters = inspect.signature(type(mechanism)).parameters.values()
+        assert {p.kind for p in parameters} == {inspect.Parameter.KEYWORD_ONLY}
+
+    def test_price_reads_the_fields_only_and_may_be_published(self, mechanism):
+        curve = mechanism.curve()
+        assert list(inspect.signature(mechanism.curve).parameters) in ([], ["bound"])
+        mechanism.release(votes(mechanism, [HISTOGRAM] * 3), rng=np.random.default_rng(0))
+        assert mechanism.curve() == curve == replace(mechanism).curve()
+        assert curve.publishable
+        assert curve.unit == "ballot"
+        assert 0 < curve.epsilon(delta=1e-5) < math.inf
+
+    def test_noise_in_floating_point_is_part_of_the_price(self, mechanism):
+        assert 0 < mechanism.curve().slack < 1e-9
+
+    def test_n_uses_cost_n_times_one_use(self, mechanism):
+        once = mechanism.curve()
+        assert (3 * once).rdp == pytest.approx((once + once + once).rdp)
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+            release(mechanism, votes(mechanism, [HISTOGRAM] * 3), ledger=ledger)
+            assert ledger.spent().rdp == pytest.approx((3 * once).rdp)
+            assert ledger.spent().slack == pytest.approx(3 * once.slack)
+
+    def test_every_query_is_one_use(self, mechanism):
+        for n in (1, 7):
+            assert mechanism.uses(votes(mechanism, [HISTOGRAM] * n)) == n
+        assert mechanism.uses(votes(mechanism, np.empty((0, 3)))) == 0
+
+    def test_all_noise_comes_from_rng(self, mechanism):
+        private = votes(mechanism, [HISTOGRAM] * 50)
+        before = np.random.get_state()[1].copy()  # noqa: NPY002
+        one, two, other = (mechanism.release(private, rng=np.random.default_rng(seed)) for seed in (7, 7, 8))
+        np.testing.assert_array_equal(one, two)
+        assert (one != other).any()
+        np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+        assert inspect.signature(mechanism.release).parameters["rng"].default is inspect.Parameter.empty
+
+    def test_every_query_has_noise_of_its_own(self, mechanism):
+        answers = mechanism.release(votes(mechanism, [HISTOGRAM] * 200), rng=np.random.default_rng(9))
+        assert len(set(answers.tolist())) > 1
+
+    def test_answers_are_plain_and_one_a_query(self, mechanism):
+        answers = mechanism.release(votes(mechanism, [HISTOGRAM] * 4), rng=np.random.default_rng(1))
+        assert type(answers) is np.ndarray
+        assert answers.shape == (4,)
+        assert answers.dtype in (np.int64, np.bool_)
+
+    def test_the_votes_are_not_touched(self, mechanism):
+        private = votes(mechanism, [HISTOGRAM] * 4)
+        mechanism.release(private, rng=np.random.default_rng(1))
+        np.testing.assert_array_equal(private.open(), [HISTOGRAM] * 4)
+
+    def test_the_door_is_shut_to_data_that_can_change_more(self, mechanism):
+        promise = mechanism.promise
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+            release(mechanism, Private([HISTOGRAM], replace(promise, unit="party")), ledger=ledger)
+            for wider in (
+                replace(promise, at_most=promise.at_most * 1.001),
+                replace(promise, moves="label"),
+                replace(promise, relation="another"),
+                replace(promise, sampling_rate=min(1.0, promise.sampling_rate * 2)),
+            ):
+                if not wider.within(promise):
+                    with pytest.raises(ValueError, match="hides"):
+                        release(mechanism, Private([HISTOGRAM], wider), ledger=ledger)
+            assert len(ledger.entries()) == 1
+
+    def test_a_budget_for_one_answer_buys_one(self, mechanism):
+        epsilon = mechanism.curve().epsilon(1e-5) * (1 + 1e-9)
+        with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5)) as ledger:
+            release(mechanism, votes(mechanism, [HISTOGRAM]), ledger=ledger)
+            with pytest.raises(BudgetExceeded):
+                release(mechanism, votes(mechanism, [HISTOGRAM]), ledger=ledger)
+
+
+@every_ballot
+class TestEveryBallot:
+    """Mechanisms that state the law of their outcomes."""
+
+    @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf, "1", True, None], ids=repr)
+    def test_noise_that_is_no_noise_is_refused(self, mechanism, wrong):
+        for name in noise_fields(mechanism):
+            with pytest.raises(ValueError, match=f"{name} must be finite and > 0"):
+                replace(mechanism, **{name: wrong})
+
+    def test_another_bound_is_refused_by_name(self, mechanism):
+        with pytest.raises(ValueError, match="bound must be one of tight, classic, got 'loose'"):
+            mechanism.curve(bound="loose")
+
+    def test_less_noise_never_costs_less(self, mechanism):
+        [name] = noise_fields(mechanism)
+        sigma = getattr(mechanism, name)
+        for bound in ("tight", "classic"):
+            quiet, loud = (
+                replace(mechanism, **{name: factor * sigma}).curve(bound) for factor in (0.99, 1.01)
+            )
+            assert all(a >= b for a, b in zip(quiet.rdp, loud.rdp, strict=True))
+            assert quiet.epsilon(1e-5) > loud.epsilon(1e-5)
+
+    def test_outcome_law_is_a_law(self, mechanism):
+        rows = np.random.default_rng(2).multinomial(135, [0.5, 0.3, 0.2], size=20)
+        log_p = mechanism.log_outcomes(rows)
+        assert log_p.shape == (20, 2 if isinstance(mechanism, Threshold) else 3)
+        np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1, atol=1e-9)
+
+    @pytest.mark.statistical
+    def test_answers_come_as_often_as_the_law_says_and_5_percent_less_or_more_noise_is_noticed(
+        self, mechanism
+    ):
+        [name] = noise_fields(mechanism)
+        right = getattr(mechanism, name)
+        many = votes(mechanism, np.repeat([HISTOGRAM], TRIALS, axis=0))
+        answers = mechanism.release(many, rng=np.random.default_rng(20))
+        hits = int((answers == 0).sum()) if answers.dtype == np.int64 else int(answers.sum())
+
+        def plausible(sigma):
+            chance = math.exp(replace(mechanism, **{name: sigma}).log_outcomes([HISTOGRAM])[0, 0])
+            return binomtest(hits, TRIALS, chance).pvalue > FALSE_ALARM
+
+        assert plausible(right)
+        assert not plausible(0.95 * right)
+        assert not plausible(1.05 * right)
+
+    @pytest.mark.statistical
+    def test_every_outcome_comes_as_often_as_the_law_says(self, mechanism):
+        for seed, row in enumerate(([40.0, 40.0, 40.0], [90.0, 30.0, 29.0])):
+            many = votes(mechanism, np.repeat([row], TRIALS // 4, axis=0))
+            answers = mechanism.release(many, rng=np.random.default_rng(seed))
+            if answers.dtype == bool:
+                answers = 1 - answers.astype(int)  # passing is the first outcome
+            for outcome, chance in enumerate(np.exp(mechanism.log_outcomes([row])[0])):
+                hits = int((answers == outcome).sum())
+                assert binomtest(hits, TRIALS // 4, float(chance)).pvalue > FALSE_ALARM
+
+    def test_exact_cost_is_within_the_price(self, mechanism):
+        rows = np.random.default_rng(3).multinomial(30, [0.5, 0.3, 0.2], size=30)
+        exact = exact_rdp(mechanism, rows)
+        for bound in ("tight", "classic"):
+            assert (exact <= np.array(mechanism.curve(bound).rdp) * (1 + 1e-9)).all()
+
+    @pytest.mark.parametrize(
+        "rows", [[[1.0, math.nan]], [[math.inf, 1.0]], [[1.0]], [1.0, 2.0], [[["1"]]], [["a", "b"]]], ids=str
+    )
+    def test_votes_that_are_no_votes_are_refused(self, mechanism, rows):
+        with pytest.raises(ValueError, match="counts"):
+            mechanism.log_outcomes(rows)
+        with pytest.raises(ValueError, match="counts"):
+            mechanism.release(Private(rows, Adjacency.one_ballot()), rng=np.random.default_rng(0))
+
+
+def answers_of(mechanism, row, seed=0, n=20_000):
+    return mechanism.release(votes(mechanism, np.repeat([row], n, axis=0)), rng=np.random.default_rng(seed))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("mechanism", [GNMax(sigma=0.2), LNMax(scale=0.2)], ids=str)
+def test_noise_is_not_cut_to_whole_votes(mechanism):
+    """With a noise far below one vote, a lead of a third of a vote must still be beaten at times."""
+    answers = answers_of(mechanism, [10.0, 10.0 + 1 / 3])
+    chance = math.exp(mechanism.log_outcomes([[10.0, 10.0 + 1 / 3]])[0, 0])
+    assert binomtest(int((answers == 0).sum()), len(answers), chance).pvalue > FALSE_ALARM
+    assert answers_of(mechanism, [10, 10]).mean() == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize("mechanism", [GNMax(sigma=3.0), LNMax(scale=3.0)], ids=str)
+def test_every_class_has_noise_of_its_own(mechanism):
+    """One noise for all classes would never change the plurality."""
+    assert (answers_of(mechanism, [12.0, 10.0]) == 1).mean() > 0.2
+
+
+def test_a_screen_on_the_largest_count_has_one_noise_and_a_screen_on_every_count_one_each():
+    level = [50.0] * 10
+    one, each = (Threshold(at=60.0, sigma=10.0, noise=noise) for noise in ("largest", "every"))
+    assert answers_of(one, level).mean() == pytest.approx(0.1587, abs=0.02)
+    assert answers_of(each, level).mean() == pytest.approx(1 - 0.8413**10, abs=0.02)
+
+
+def test_weights_and_samples_answer_as_the_mechanism_they_carry():
+    inner = GNMax(sigma=20.0)
+    for outer in (
+        Weighted(mechanism=inner, weight=2.0),
+        Subsampled(mechanism=inner, sampling_rate=0.1),
+    ):
+        np.testing.assert_array_equal(
+            answers_of(outer, HISTOGRAM, seed=4), answers_of(inner, HISTOGRAM, seed=4)
+        )
