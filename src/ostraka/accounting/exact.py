@@ -48,8 +48,10 @@ def exact_curve(
 
     Raises
     ------
+    TypeError
+        Another mechanism, or a pair that is not a screen and an argmax.
     ValueError
-        Counts not finite, of one class, or of the wrong shape.
+        Counts not finite, of one class, or of the wrong shape; orders not above 1 and increasing.
 
     Guarantees
     ----------
@@ -67,9 +69,8 @@ def exact_curve(
     (False, 0.132)
     """
     rdp = exact_rdp(mechanism, counts, relation=relation, surprise=surprise, orders=orders).sum(axis=0)
-    parts = mechanism if isinstance(mechanism, tuple) else (mechanism,)
     n_queries = len(_check.counts(counts))
-    slack = n_queries * sum(part.curve().slack for part in parts)
+    slack = n_queries * sum(part.curve().slack for part in _parts(mechanism) if part is not None)
     rdp = rdp * _OUTWARD + n_queries * _LOST
     return Curve(orders, tuple(rdp.tolist()), "ballot", publishable=False, slack=slack)
 
@@ -99,8 +100,10 @@ def exact_rdp(
     if seen.shape != counts.shape:
         raise ValueError(f"surprise must have the shape of counts, {counts.shape}, got {seen.shape}")
     kind, scale, screen, at, sigma = _fields(mechanism)
-    order = np.array(orders)
-    out = np.empty((len(counts), len(orders)))
+    order = np.array(orders, dtype=np.float64)
+    if not (order.size and order[0] > 1 and np.all(order[:-1] < order[1:])):
+        raise ValueError("orders must be above 1 and increasing")
+    out = np.empty((len(counts), order.size))
 
     def work(rows: slice) -> None:
         replace = relation == "replace-one"
@@ -115,12 +118,11 @@ def _fields(mechanism: Ballot) -> tuple[int, float, int, float, float]:
     from ostraka.accounting import _neighbours  # noqa: PLC0415
     from ostraka.mechanisms import outcome  # noqa: PLC0415
 
-    screen = next((part for part in _parts(mechanism) if isinstance(part, Threshold)), None)
-    argmax = next((part for part in _parts(mechanism) if not isinstance(part, Threshold)), None)
+    screen, argmax = _parts(mechanism)
     kind, scale = -1, 1.0
     if isinstance(argmax, GNMax):
         kind, scale = outcome.GAUSSIAN, argmax.sigma
-    elif isinstance(argmax, LNMax):
+    elif argmax is not None:
         kind, scale = outcome.LAPLACE, argmax.scale
     if screen is None:
         return kind, scale, _neighbours.NO_SCREEN, 0.0, 1.0
@@ -128,5 +130,16 @@ def _fields(mechanism: Ballot) -> tuple[int, float, int, float, float]:
     return kind, scale, how, screen.at, screen.sigma
 
 
-def _parts(mechanism: Ballot) -> tuple[GNMax | LNMax | Threshold, ...]:
-    return mechanism if isinstance(mechanism, tuple) else (mechanism,)
+def _parts(mechanism: Ballot) -> tuple[Threshold | None, GNMax | LNMax | None]:
+    """The screen and the argmax. Anything else is refused: what is not understood must not come out free."""
+    if isinstance(mechanism, Threshold):
+        return mechanism, None
+    if isinstance(mechanism, GNMax | LNMax):
+        return None, mechanism
+    if isinstance(mechanism, tuple) and len(mechanism) == 2:
+        screen, argmax = mechanism
+        if isinstance(screen, Threshold) and isinstance(argmax, GNMax | LNMax):
+            return screen, argmax
+    raise TypeError(
+        f"exact costs are for GNMax, LNMax, Threshold, or a pair (Threshold, GNMax), got {mechanism!r}"
+    )

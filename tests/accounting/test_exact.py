@@ -1,0 +1,131 @@
+"""Exact curves as a user meets them. That the numbers are right is shown in tests/oracles."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ostraka import Curve, GNMax, LNMax, Threshold
+from ostraka.accounting import exact_curve, exact_rdp, papernot2018_curve
+from ostraka.curve import ORDERS
+from ostraka.mechanisms.weighted import Weighted
+
+SCREEN, ARGMAX = Threshold(at=60, sigma=15.0), GNMax(sigma=10.0)
+MECHANISMS = [ARGMAX, LNMax(scale=10.0), SCREEN, (SCREEN, ARGMAX), (SCREEN, LNMax(scale=10.0))]
+every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
+VOTES = np.random.default_rng(1).multinomial(100, [0.6, 0.3, 0.1], size=200)
+
+
+@every_mechanism
+def test_a_curve_is_the_sum_of_its_queries_just_above(mechanism):
+    rdp, curve = exact_rdp(mechanism, VOTES), exact_curve(mechanism, VOTES)
+    assert rdp.shape == (200, len(ORDERS))
+    assert (np.array(curve.rdp) >= rdp.sum(axis=0)).all()
+    np.testing.assert_allclose(curve.rdp, rdp.sum(axis=0), rtol=2e-9)
+    halves = exact_curve(mechanism, VOTES[:77]) + exact_curve(mechanism, VOTES[77:])
+    np.testing.assert_allclose(curve.rdp, halves.rdp, rtol=1e-12)
+
+
+@every_mechanism
+def test_rows_are_computed_alone_also_in_several_threads(mechanism):
+    together = exact_rdp(mechanism, VOTES)
+    np.testing.assert_array_equal(together[::40], [exact_rdp(mechanism, [row])[0] for row in VOTES[::40]])
+
+
+@every_mechanism
+def test_the_curve_is_for_the_owner_and_carries_the_slack_of_every_part(mechanism):
+    curve = exact_curve(mechanism, VOTES)
+    parts = mechanism if isinstance(mechanism, tuple) else (mechanism,)
+    assert not curve.publishable
+    assert not (curve + Curve.zero()).publishable
+    assert curve.unit == "ballot"
+    assert curve.slack == pytest.approx(200 * sum(part.curve().slack for part in parts))
+    assert curve.mu_squared == math.inf
+
+
+@every_mechanism
+def test_epsilon_for_these_votes_is_below_the_price_for_any(mechanism):
+    parts = mechanism if isinstance(mechanism, tuple) else (mechanism,)
+    price = 200 * sum((part.curve() for part in parts), start=Curve.zero())
+    assert exact_curve(mechanism, VOTES).epsilon(1e-5) < price.epsilon(1e-5)
+
+
+def test_a_clear_vote_costs_far_less_than_a_close_one_at_the_orders_that_decide():
+    clear, close = exact_rdp(ARGMAX, [[95, 5, 0], [51, 49, 0]])
+    at = np.array(ORDERS) <= 16
+    assert (clear[at] < close[at] / 1e3).all()
+
+
+def test_both_directions_cost_more_than_the_2018_bound_says_of_one():
+    """Theorem 6 bounds one direction; for a lead of 26 at sigma = 5 the other is a third larger."""
+    one_way = papernot2018_curve(GNMax(sigma=5.0), [[26, 0]])
+    both = exact_curve(GNMax(sigma=5.0), [[26, 0]])
+    at = ORDERS.index(4.0)
+    assert both.rdp[at] > 1.3 * one_way.rdp[at]
+
+
+def test_removing_a_ballot_costs_less_than_moving_it():
+    moved, removed = (
+        exact_rdp(ARGMAX, VOTES, relation=relation) for relation in ("replace-one", "add-or-remove")
+    )
+    assert (removed <= moved * (1 + 1e-9)).all()
+    assert removed.sum() < 0.6 * moved.sum()
+
+
+def test_orders_may_be_chosen():
+    chosen = exact_rdp(ARGMAX, VOTES[:3], orders=(2, 5.5, math.inf))
+    default = exact_rdp(ARGMAX, VOTES[:3])
+    np.testing.assert_allclose(
+        chosen, default[:, [ORDERS.index(order) for order in (2, 5.5, math.inf)]], rtol=1e-12
+    )
+    assert exact_curve(ARGMAX, VOTES[:3], orders=(2.0,)).orders == (2.0,)
+
+
+@pytest.mark.parametrize(
+    "orders", [(), (1.0, 2.0), (3.0, 2.0), (2.0, 2.0), (math.nan,), (2.0, math.nan)], ids=str
+)
+def test_orders_that_are_none_are_refused(orders):
+    with pytest.raises(ValueError, match="orders must be above 1 and increasing"):
+        exact_rdp(ARGMAX, VOTES, orders=orders)
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        Weighted(mechanism=ARGMAX, weight=2.0),
+        (ARGMAX, SCREEN),
+        (SCREEN, SCREEN),
+        (SCREEN,),
+        (SCREEN, ARGMAX, ARGMAX),
+        [SCREEN, ARGMAX],
+        "GNMax",
+        None,
+    ],
+    ids=str,
+)
+def test_what_is_not_understood_is_refused_not_free(stranger):
+    for cost in (exact_curve, exact_rdp):
+        with pytest.raises(TypeError, match="exact costs are for GNMax, LNMax, Threshold, or a pair"):
+            cost(stranger, VOTES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"counts": [1, 2]}, "counts must have shape"),
+        ({"counts": [[1], [2]]}, "two classes or more"),
+        ({"counts": [[1, math.nan]]}, "must be finite"),
+        ({"counts": VOTES, "surprise": VOTES[:1]}, "surprise must have the shape of counts"),
+        ({"counts": VOTES, "relation": "swap"}, "relation must be one of"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_makes_no_sense_is_refused(arguments, says):
+    with pytest.raises(ValueError, match=says):
+        exact_rdp((SCREEN, ARGMAX), **arguments)
+
+
+def test_no_queries_cost_nothing():
+    curve = exact_curve(ARGMAX, np.empty((0, 3)))
+    assert set(curve.rdp) == {0.0}
+    assert curve.epsilon(1e-9) == 0.0
