@@ -68,15 +68,13 @@ def test_files_of_answers_are_held_to_a_claim(answers, capfd, seen, code, words)
 def test_the_library_is_audited_and_the_defects_counted(capfd, monkeypatch):
     from ostraka.audits import library, planted
 
-    kept = {name: planted.DEFECTS[name] for name in ("half the noise", "fixed seed")}
-    monkeypatch.setattr(planted, "DEFECTS", kept)
+    builds = {"half the noise": planted.DEFECTS["half the noise"], "no defect at all": library.System()}
+    monkeypatch.setattr(planted, "DEFECTS", builds)
     code, out, _ = ostraka_audit(capfd, "--library", "--planted", "--trials", "2e5")
-    assert code == 0
-    assert "mutation score: 2 of 2 planted defects caught" in out
-    monkeypatch.setattr(planted, "DEFECTS", {"no defect": library.System()})
-    code, out, _ = ostraka_audit(capfd, "--planted", "--trials", "2e5", "--json")
     assert code == 5, "an audit that misses a defect proves nothing"
-    assert json.loads(out)["planted"] == [{"defect": "no defect", "caught_by": []}]
+    assert "CONSISTENT  budget" in out
+    assert "MISSED  no defect at all" in out
+    assert "mutation score: 1 of 2 planted defects caught" in out
 
 
 @pytest.mark.parametrize(
