@@ -71,12 +71,9 @@ class Warns(Odd):
 class Gambles(Odd):
     """Draws from the global generators, and the more the larger its rows are."""
 
-    def trained(self, X, y):
-        np.random.random(int(X.max()))  # noqa: NPY002
-        for _ in range(int(X.max())):
-            random.random()
-
     def predict(self, X):
+        np.random.random(int(self.rows.max()))  # noqa: NPY002
+        random.random()
         drawn = np.random.randint(100, size=len(X)) + random.getrandbits(6)  # noqa: NPY002
         return self.classes_[drawn % len(self.classes_)]
 
@@ -165,7 +162,7 @@ def test_a_generator_shared_by_all_would_be_noticed(monkeypatch):
     monkeypatch.setattr(_ballots, "_seed_globals", lambda seed: None)
     manifest = partition(60, n_teachers=6, key=KEY)
     changed = X[::5].repeat(2, axis=0).copy()
-    changed[manifest.rows()[0][0]] = 50.0
+    changed[manifest.rows()[2][0]] = 50.0
     one, two = (
         TeacherEnsemble(Gambles(), n_teachers=6).fit(rows, Y[::5].repeat(2), manifest=manifest).predictions(X)
         for rows in (X[::5].repeat(2, axis=0), changed)

@@ -174,11 +174,12 @@ class Distilled(ClassifierMixin, BaseEstimator):
         seed = _integer(self.random_state)
         if not isinstance(self.estimator, str):
             model = clone(self.estimator)
-            return (
-                model.set_params(random_state=seed)
-                if model.get_params().get("random_state", seed) is None
-                else model
-            )
+            unseeded = [
+                name
+                for name, value in model.get_params().items()
+                if value is None and name.split("__")[-1] == "random_state"
+            ]
+            return model.set_params(**dict.fromkeys(unseeded, seed)) if unseeded else model
         if name == "spreading":
             return Spreading()
         # each round grows a tree a class: fewer rounds for many classes, or choosing takes longest of all

@@ -1,0 +1,75 @@
+"""What to ask first."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.datasets import make_blobs
+
+from ostraka.students import least_sure, schedule, typical
+
+
+@given(st.integers(1, 5000))
+def test_a_schedule_asks_exactly_as_often_as_planned_and_half_of_it_at_once(n):
+    steps = schedule(n_answers=n)
+    assert sum(steps) == n
+    assert min(steps) >= 1
+    assert steps[0] == -(-n // 2)
+    assert len(steps) == min(6, 1 + n // 2)
+    assert max(steps[1:], default=0) - min(steps[1:], default=0) <= 1
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.0])
+def test_no_questions_cannot_be_scheduled(n):
+    with pytest.raises(ValueError, match="n_answers must be"):
+        schedule(n_answers=n)
+
+
+def test_the_least_sure_rows_have_the_smallest_margin_not_the_smallest_maximum():
+    probabilities = [[0.5, 0.25, 0.25], [0.52, 0.47, 0.01], [1.0, 0.0, 0.0]]
+    assert least_sure(probabilities, n=1, among=range(3)).tolist() == [1]
+    assert least_sure(probabilities, n=2, among=range(3)).tolist() == [0, 1]
+
+
+@given(st.data())
+def test_the_rows_left_out_are_surer_than_those_chosen(data):
+    n_rows = data.draw(st.integers(1, 40))
+    probabilities = np.random.default_rng(data.draw(st.integers(0, 99))).dirichlet([1, 1, 1], size=n_rows)
+    among = data.draw(st.sets(st.integers(0, n_rows - 1)))
+    n = data.draw(st.integers(0, n_rows))
+    chosen = least_sure(probabilities, n=n, among=sorted(among)).tolist()
+    margin = {row: np.sort(probabilities[row])[-1] - np.sort(probabilities[row])[-2] for row in among}
+    assert chosen == sorted(set(chosen) & among)
+    assert len(chosen) == min(n, len(among))
+    left = among - set(chosen)
+    assert not left or not chosen or min(margin[row] for row in left) >= max(margin[row] for row in chosen)
+
+
+def test_ties_are_broken_by_place():
+    assert least_sure(np.full((5, 2), 0.5), n=2, among=[4, 2, 3]).tolist() == [2, 3]
+
+
+def test_typical_rows_are_one_a_cluster_and_inside_it():
+    X, cluster = make_blobs(n_samples=300, centers=[[0, 0], [50, 0], [0, 50], [50, 50]], random_state=0)
+    rows = typical(X, n=4, random_state=0)
+    assert sorted(cluster[rows]) == [0, 1, 2, 3]
+    centres = np.array([X[cluster == each].mean(axis=0) for each in cluster[rows]])
+    assert (np.linalg.norm(X[rows] - centres, axis=1) < 1.0).all(), (
+        "dense, so near the middle of a round blob"
+    )
+
+
+@given(st.data())
+def test_typical_rows_are_different_rows_as_many_as_asked_for(data):
+    # few different values: k-means finds fewer clusters than asked for
+    X = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=30))
+    n = data.draw(st.integers(1, 40))
+    rows = typical(np.array(X, dtype=float)[:, None], n=n, random_state=0).tolist()
+    assert rows == sorted(set(rows))
+    assert len(rows) == min(n, len(X))
+    assert set(rows) <= set(range(len(X)))
+
+
+def test_the_same_seed_finds_the_same_rows():
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    np.testing.assert_array_equal(typical(X, n=10, random_state=1), typical(X, n=10, random_state=1))
