@@ -56,7 +56,9 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     with pytest.raises(RuntimeError):
         _folder.write(target, fail)
     assert target.read_text() == "old"
-    _folder.write(target, b"new")
+    with target.open() as held:  # whoever reads meanwhile has the old file, whole
+        _folder.write(target, b"new")
+        assert held.read() == "old"
     assert target.read_text() == "new"
 
 

@@ -1,9 +1,9 @@
 """ostraka learn, as a person would use it: whole runs, interruptions, and every kind of bad input."""
 
+import ast
 import contextlib
 import io
 import json
-import os
 import signal
 import sqlite3
 import subprocess
@@ -410,11 +410,16 @@ def test_a_missing_class_is_no_obstacle(folder):
     assert json.loads(out)["settings"]["n_classes"] == 3
 
 
-def test_help_is_quick():
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        code = "import ostraka.cli; ostraka.cli.main(['--help'])"
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.5 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+def test_help_loads_nothing_slow():
+    # what makes it slow is what it loads; a clock would judge the machine
+    code = """
+import sys, ostraka.cli
+try:
+    ostraka.cli.main(["--help"])
+finally:
+    print(sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = set(ast.literal_eval(run.stderr))
+    assert "typer" in loaded
+    assert not {"numpy", "scipy", "sklearn", "rich", "jinja2", "pyarrow", "numba", "matplotlib"} & loaded
