@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ostraka import _check
+from ostraka.consistent import KeyedNoise
 
 if TYPE_CHECKING:
+    from ostraka.consistent import Consistent
     from ostraka.curve import Curve
     from ostraka.ledger import Ledger
     from ostraka.mechanisms import GNMax, Threshold
     from ostraka.private import Adjacency, Private
 
-__all__ = ["ABSTAIN", "Mechanism", "confident", "interactive", "release"]
+__all__ = ["ABSTAIN", "Mechanism", "confident", "consistently", "interactive", "release"]
 
 ABSTAIN = -1
 
@@ -61,7 +63,8 @@ def release(
         Where the charge is written before anything is answered.
     rng : numpy.random.Generator, optional
         None: a ChaCha20 generator keyed by the operating system, new for this call. Any other
-        generator is a simulation: the ledger is marked so, for good.
+        generator is a simulation: the ledger is marked so, for good. (:class:`KeyedNoise`, under a
+        secret key, is not one: see :func:`consistently`.)
     key : str, optional
         Public name of this release within the ledger. The same key again returns the stored
         answer and costs nothing; after a crash between charge and answer it draws a fresh
@@ -100,7 +103,7 @@ def release(
         mechanism,
         uses=mechanism.uses(private),
         protects=private.adjacency.unit,
-        simulation=rng is not None,
+        simulation=not (rng is None or isinstance(rng, KeyedNoise)),
         key=key,
     )
     stored = ledger.answer(entry)
@@ -146,6 +149,88 @@ def confident(
     answers = np.full(len(clear), ABSTAIN, dtype=np.int64)
     if clear.any():
         answers[clear] = release(argmax, votes[clear], ledger=ledger, rng=rng, key=_part(key, "argmax"))
+    return answers
+
+
+def consistently(
+    mechanism: Mechanism,
+    votes: Private,
+    queries: Any,
+    *,
+    consistent: Consistent,
+    ledger: Ledger,
+    screen: Threshold | None = None,
+    rng: np.random.Generator | None = None,
+    key: str = "once",
+) -> np.ndarray:
+    """Answer each question once: repeats, in this call or after a restart, get the same label at no cost.
+
+    Parameters
+    ----------
+    mechanism : GNMax or LNMax
+        Public.
+    votes : Private of shape (n_queries, n_classes), in votes
+        Of rows with one canonical form, the first one's votes decide.
+    queries : array or data frame, shape (n_queries, n_features)
+        Public. What was asked, to tell repeats by.
+    consistent : Consistent
+        What makes two rows one question, and the secret that its noise is drawn from.
+    ledger : Ledger
+        Keeps the answers, under keys that tell nothing about the rows without the secret.
+    screen : Threshold, optional
+        Ask only where the plurality is clear; a question that it stopped stays stopped.
+    rng : numpy.random.Generator, optional
+        For simulations only, which the ledger is then marked as.
+    key : str
+        Public. Entries of the ledger are shared between calls with the same one.
+
+    Returns
+    -------
+    int64 array, shape (n_queries,)
+        A class index or ``ABSTAIN``.
+
+    Raises
+    ------
+    ValueError
+        ``queries`` and ``votes`` of different lengths, or rows ``consistent`` does not know.
+    BudgetExceeded
+        A new question does not fit. What was answered before it is kept.
+
+    Guarantees
+    ----------
+    Costs ``n_distinct * mechanism.curve()``, and the screen's for each. Computationally private, as
+    :class:`~ostraka.consistent.Consistent` states: whoever learns the secret learns the noise.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax, Ledger, Budget, Private, Adjacency
+    >>> from ostraka.consistent import Consistent
+    >>> votes = Private([[95, 5], [95, 5], [2, 98]], Adjacency.one_ballot())
+    >>> one = Consistent(secret=bytes(32), grid=0.1, teachers="demo")
+    >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+    ...     labels = consistently(
+    ...         GNMax(sigma=10.0), votes, [[0.0], [-0.0], [7.0]], consistent=one, ledger=ledger
+    ...     )
+    ...     labels, len(ledger.entries())
+    (array([0, 0, 1]), 2)
+    """
+    digests = consistent.digests(queries)
+    if len(digests) != len(votes):
+        raise ValueError(f"queries must have one row for each of {len(votes)} votes, got {len(digests)}")
+    found: dict[str, int] = {}
+    answers = np.empty(len(votes), dtype=np.int64)
+    for row, digest in enumerate(digests):
+        if digest not in found:
+            asked, name = votes[row : row + 1], f"{key}/{digest}"
+            noise = consistent.noise(digest, purpose=repr(mechanism)) if rng is None else rng
+            if screen is not None:
+                doubt = consistent.noise(digest, purpose=repr(screen)) if rng is None else rng
+                clear = release(screen, asked, ledger=ledger, rng=doubt, key=f"{name}/screen")
+                if not clear[0]:
+                    found[digest] = ABSTAIN
+            if digest not in found:
+                found[digest] = int(release(mechanism, asked, ledger=ledger, rng=noise, key=name)[0])
+        answers[row] = found[digest]
     return answers
 
 

@@ -11,7 +11,7 @@ from ostraka.attacks._law import law
 if TYPE_CHECKING:
     from ostraka.attacks._law import Ballot
 
-__all__ = ["best_step", "most_likely"]
+__all__ = ["most_likely"]
 
 _ENOUGH = 1e-7  # nats that another step could still gain
 _MOST_STEPS = 60
@@ -23,6 +23,8 @@ def most_likely(answers: np.ndarray, total: float, mechanism: Ballot) -> np.ndar
     Without a screen the likelihood is log-concave in the votes (noise with a log-concave density,
     Prékopa 1973), so what is found is the only maximum.
     """
+    from ostraka.attacks._steps import best_step  # noqa: PLC0415  (compiled code, loaded when needed)
+
     n_classes = len(answers) - isinstance(mechanism, tuple)
     seen = answers[:n_classes] + 1.0
     votes: np.ndarray = total * seen / seen.sum()
@@ -59,30 +61,3 @@ def _model(answers: np.ndarray, votes: np.ndarray, mechanism: Ballot) -> tuple[f
     seen = answers > 0
     weighted = slope * (answers.sum() * np.exp(log_q))[:, None]
     return float(answers[seen] @ log_q[seen]), answers[seen] @ slope[seen], slope.T @ weighted
-
-
-def best_step(votes: np.ndarray, slope: np.ndarray, curvature: np.ndarray) -> np.ndarray:
-    """To the maximum of the quadratic model where votes stay >= 0 and keep their sum: active sets."""
-    n = len(votes)
-    step = np.zeros(n)
-    fixed = np.zeros(n, dtype=bool)
-    for _ in range(3 * n):
-        free = ~fixed
-        step[fixed] = -votes[fixed]
-        m = int(free.sum())
-        system = np.ones((m + 1, m + 1))
-        system[:m, :m] = curvature[np.ix_(free, free)]
-        system[m, m] = 0.0
-        right = np.append((slope - curvature[:, fixed] @ step[fixed])[free], votes[fixed].sum())
-        solved = np.linalg.solve(system, right)
-        step[free] = solved[:m]
-        below = free & (votes + step < -1e-12)
-        if below.any():
-            fixed |= below
-            continue
-        pull = np.where(fixed, slope - curvature @ step - solved[m], -np.inf)
-        worst = int(pull.argmax())
-        if pull[worst] <= 1e-9:
-            break
-        fixed[worst] = False
-    return step

@@ -1,0 +1,224 @@
+"""Consistent answers: one question, one answer, however it is spelled and however often it is put."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import os
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ostraka import _check
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Consistent", "KeyedNoise"]
+
+_KEY_BYTES = 32
+_EXACT = 2.0**22  # grid steps from zero up to which float32 still tells half a step apart
+_MISSING, _NUMBER, _TEXT = 0, 1, 2
+
+
+class KeyedNoise(np.random.Generator):
+    """A ChaCha20 stream under a key that nobody outside knows. The door takes it as real noise.
+
+    Parameters
+    ----------
+    key : bytes, 32
+        Secret, and used for one question only.
+
+    Examples
+    --------
+    >>> KeyedNoise(bytes(32)).normal() == KeyedNoise(bytes(32)).normal()
+    True
+    """
+
+    def __init__(self, key: bytes) -> None:
+        from randomgen import ChaCha  # noqa: PLC0415  (0.1 s to import; only releases need it)
+
+        super().__init__(ChaCha(key=int.from_bytes(key, "little"), rounds=20))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Consistent:
+    """What makes two questions the same one, and the secret from which its noise is drawn.
+
+    A question is a row. Its numbers are rounded to ``grid``; text is taken as it is (Unicode NFC).
+    The rest, whether a number came as float32 or float64, as -0.0 or 0, in which order columns
+    with names came, makes no difference.
+
+    Parameters
+    ----------
+    secret : bytes, 32 or more
+        From the operating system, kept as long as answers shall stay the same; never published.
+    grid : float > 0, or mapping of column name to float > 0
+        The step numbers are rounded to. Public. A coarser grid gives fewer questions to repeat.
+    teachers : str
+        Which teachers vote, such as their manifest's hash. Public. **Must change with the
+        teachers:** the same noise on other votes would tell how they differ.
+    columns : tuple of str, optional
+        Names of the columns of rows that come as a plain array.
+
+    Raises
+    ------
+    ValueError
+        A short secret, a step that is not positive, rows of other columns, infinite numbers, or
+        numbers more than 4 million steps from zero, where float32 no longer tells steps apart.
+
+    Guarantees
+    ----------
+    Rows with the same canonical form have the same digest; others do not, up to collisions of
+    HMAC-SHA256. A digest tells nothing about its row to who does not know the secret. A number
+    whose float32 rounding lies on the border between two cells counts as that rounding.
+
+    Noise from :meth:`noise` is what real noise would be to everybody who cannot tell HMAC-SHA256
+    and ChaCha20 under an unknown key from random functions: answers are computationally
+    differentially private (Mironov, Pandey, Reingold and Vadhan 2009, doi:10.1007/978-3-642-03356-8_8),
+    for as long as the secret is one. A leaked secret lays open the noise of all answers it made.
+    Near-duplicates in another cell are other questions: each is charged, and each tells more.
+
+    Examples
+    --------
+    >>> rows = Consistent(secret=bytes(32), grid=0.5, teachers="demo", columns=("age", "hours"))
+    >>> one, two = rows.digests([[39.9, 40.0], [np.float32(40.1), 40.2]])
+    >>> one == two
+    True
+    """
+
+    secret: bytes
+    grid: float | Mapping[str, float]
+    teachers: str
+    columns: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.secret, bytes) or len(self.secret) < _KEY_BYTES:
+            raise ValueError(f"secret must be {_KEY_BYTES} bytes or more from the operating system")
+        steps = self.grid.values() if isinstance(self.grid, Mapping) else (self.grid,)
+        for step in steps:
+            _check.positive(grid=step)
+        if not (isinstance(self.teachers, str) and self.teachers):
+            raise ValueError("teachers must be text that changes whenever the teachers do")
+        if self.columns is not None and len(set(self.columns)) < len(self.columns):
+            raise ValueError("columns must have different names")
+
+    def __repr__(self) -> str:
+        return f"Consistent(grid={self.grid!r}, teachers={self.teachers!r}, columns={self.columns!r})"
+
+    @classmethod
+    def kept_at(
+        cls,
+        path: str | os.PathLike[str] | Path,
+        *,
+        grid: float | Mapping[str, float],
+        teachers: str,
+        columns: tuple[str, ...] | None = None,
+    ) -> Self:
+        """The secret of a file that only its owner may read; one is made if there is none."""
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        else:
+            with os.fdopen(handle, "wb") as file:
+                file.write(os.urandom(_KEY_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        with open(path, "rb") as file:  # noqa: PTH123  (any path-like)
+            secret = file.read()
+        return cls(secret=secret, grid=grid, teachers=teachers, columns=columns)
+
+    def digests(self, rows: Any) -> list[str]:
+        """One hexadecimal name a row: equal for equal questions."""
+        numbers, texts, names = self._canonical(rows)
+        head = hashlib.sha256("\x00".join(["ostraka/query/1", self.teachers, *names]).encode()).digest()
+        return [
+            hmac.digest(self.secret, head + number.tobytes() + text, "sha256").hex()
+            for number, text in zip(numbers, texts, strict=True)
+        ]
+
+    def noise(self, digest: str, *, purpose: str) -> KeyedNoise:
+        """The noise of one question: always the same for one purpose, of its own for any other."""
+        message = f"ostraka/noise/1\x00{self.teachers}\x00{purpose}\x00{digest}".encode()
+        return KeyedNoise(hmac.digest(self.secret, message, "sha256"))
+
+    def snap(self, rows: Any) -> Any:
+        """Numbers moved to the middle of their cells: what teachers should be shown. A plain array only."""
+        values = np.asarray(rows)
+        if values.ndim != 2 or values.dtype.kind not in "biuf":
+            raise ValueError(f"rows must be numbers of shape (n_rows, n_columns), got {values.dtype}")
+        names = self._names(values)
+        steps = np.array([self._step(name) for name in names])
+        return np.stack([_steps(values[:, j], steps[j]) for j in range(len(names))], axis=1) * steps
+
+    def _canonical(self, rows: Any) -> tuple[np.ndarray, list[bytes], list[str]]:
+        """Cells as tags and whole numbers of steps, texts of each row, and names, in the order of names."""
+        if hasattr(rows, "columns"):
+            found = {str(name): np.asarray(rows[name]) for name in rows.columns}
+            if self.columns is not None and set(found) != set(self.columns):
+                raise ValueError(f"rows must have the columns {', '.join(sorted(self.columns))}")
+        else:
+            values = rows if isinstance(rows, np.ndarray) else _array(rows)
+            found = dict(zip(self._names(values), values.T, strict=True))
+        names = sorted(found)
+        n = len(found[names[0]])
+        cells = np.zeros((n, len(names)), dtype=[("tag", "u1"), ("steps", "<i8")])
+        texts = [b""] * n
+        for j, name in enumerate(names):
+            texts = self._fill(cells[:, j], found[name], self._step(name), texts)
+        return cells, texts, names
+
+    def _fill(self, cells: np.ndarray, values: np.ndarray, step: float, texts: list[bytes]) -> list[bytes]:
+        if values.dtype.kind in "biuf":
+            cells["tag"] = (
+                np.where(np.isnan(values), _MISSING, _NUMBER) if values.dtype.kind == "f" else _NUMBER
+            )
+            cells["steps"] = _steps(values, step)
+            return texts
+        for row, value in enumerate(values.tolist()):
+            if isinstance(value, str):
+                written = unicodedata.normalize("NFC", value).encode()
+                cells[row] = (_TEXT, len(written))
+                texts[row] += written
+            elif value is not None and value == value:  # noqa: PLR0124  (NaN differs from itself)
+                cells[row] = (_NUMBER, _steps(np.array([value], dtype=float), step)[0])
+        return texts
+
+    def _names(self, values: np.ndarray) -> list[str]:
+        if values.ndim != 2:
+            raise ValueError(f"rows must have shape (n_rows, n_columns), got {values.shape}")
+        names = list(self.columns) if self.columns is not None else [str(j) for j in range(values.shape[1])]
+        if len(names) != values.shape[1]:
+            raise ValueError(f"rows must have {len(names)} columns, got {values.shape[1]}")
+        return names
+
+    def _step(self, name: str) -> float:
+        if not isinstance(self.grid, Mapping):
+            return float(self.grid)
+        return float(self.grid.get(name, math.nan))
+
+
+def _array(rows: Any) -> np.ndarray:
+    """Rows of mixed cells keep their kinds; rows of numbers are numbers."""
+    plain = np.asarray(rows)
+    return plain if plain.dtype.kind in "biuf" else np.asarray(rows, dtype=object)
+
+
+def _steps(values: np.ndarray, step: float) -> np.ndarray:
+    """Whole numbers of steps, as both float32 and float64 have it; a missing number is 0."""
+    numbers: np.ndarray = np.asarray(values, dtype=np.float32).astype(np.float64)
+    numbers = np.where(np.isnan(numbers), 0.0, numbers)
+    if not math.isfinite(step):
+        raise ValueError("grid must name a step for every column of numbers")
+    steps = np.rint(numbers / step)
+    if not (np.abs(steps) <= _EXACT).all():
+        raise ValueError(
+            f"rows must be finite and within {_EXACT:.0f} grid steps of zero: "
+            f"declare a coarser step than {step:g}"
+        )
+    return np.asarray(steps, dtype=np.int64)
