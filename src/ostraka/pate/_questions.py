@@ -64,12 +64,14 @@ class Questions:
         self.asked, self.votes = pool[asked], votes[asked]
 
     def _next(self, rows: Any, answers: np.ndarray, waiting: np.ndarray, size: int) -> np.ndarray:
-        """Typical rows as long as nothing is known, then those the student is least sure of."""
-        if (answers == ABSTAIN).all():
-            if len(waiting) < len(answers):  # a screen has stopped everything so far
-                return waiting[:size]
+        """Typical rows first, then those the student is least sure of; where neither can be said, any."""
+        if len(waiting) == len(answers) and not hasattr(rows, "iloc"):
             return typical(rows, n=size, random_state=self.seed)
+        if (answers == ABSTAIN).all():
+            return waiting[:size]
         student = self.student.fit(rows, answers, classes=range(self.n_classes))
+        if not hasattr(student, "predict_proba"):
+            return waiting[:size]
         return least_sure(student.predict_proba(rows), n=size, among=waiting)
 
     def _release(self, votes: Private, rows: np.ndarray, step: int) -> np.ndarray:

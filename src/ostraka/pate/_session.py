@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -44,7 +45,14 @@ def session(name: str | None, begin: Callable[[], Session]) -> Session:
 
 
 def content(*parts: Any) -> str:
-    """A hash of settings and data: equal content, equal hash, in every process."""
+    """A hash of settings and data: equal content, equal hash, in every process.
+
+    What cannot be pickled (a class defined inside a function) is equal to nothing, itself included:
+    its answers are paid for each time.
+    """
     import joblib  # noqa: PLC0415  (its own room is the voters')
 
-    return str(joblib.hash(parts, hash_name="sha1"))
+    try:
+        return str(joblib.hash(parts, hash_name="sha1"))
+    except (pickle.PicklingError, TypeError):
+        return os.urandom(20).hex()
