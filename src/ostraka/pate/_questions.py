@@ -66,7 +66,7 @@ class Questions:
     def _next(self, rows: Any, answers: np.ndarray, waiting: np.ndarray, size: int) -> np.ndarray:
         """Typical rows first, then those the student is least sure of; where neither can be said, any."""
         if len(waiting) == len(answers) and not hasattr(rows, "iloc"):
-            return typical(rows, n=size, random_state=self.seed)
+            return np.asarray(typical(rows, n=size, random_state=self.seed))
         if (answers == ABSTAIN).all():
             return waiting[:size]
         student = self.student.fit(rows, answers, classes=range(self.n_classes))
