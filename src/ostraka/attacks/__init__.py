@@ -1,6 +1,15 @@
 """Attacks: what an adversary learns from what was released."""
 
+from ostraka.attacks.attributes import ConsensusTest, consensus_test
 from ostraka.attacks.histogram import RecoveredVotes, recover_votes
 from ostraka.attacks.leakage import cramer_rao, leakage_meter, leakage_panel
 
-__all__ = ["RecoveredVotes", "cramer_rao", "leakage_meter", "leakage_panel", "recover_votes"]
+__all__ = [
+    "ConsensusTest",
+    "RecoveredVotes",
+    "consensus_test",
+    "cramer_rao",
+    "leakage_meter",
+    "leakage_panel",
+    "recover_votes",
+]

@@ -1,0 +1,223 @@
+"""``ostraka attack``: what a log of answers gives away."""
+
+from __future__ import annotations
+
+import enum
+import json
+from pathlib import Path  # noqa: TC003  (Typer reads it)
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ostraka.cli import _errors
+
+if TYPE_CHECKING:
+    from ostraka.attacks import ConsensusTest, RecoveredVotes
+    from ostraka.attacks._law import Ballot
+    from ostraka.cli._answers import Cassette
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Attack a log of answers, as whoever reads it could: recover votes, infer attributes.")
+
+
+class Kind(enum.StrEnum):
+    """What answered."""
+
+    GNMAX = "gnmax"
+    LNMAX = "lnmax"
+
+
+class Method(enum.StrEnum):
+    """How votes are recovered."""
+
+    POSTERIOR = "posterior"
+    LIKELIHOOD = "maximum-likelihood"
+    WANG2022 = "wang2022"
+
+
+_FILE = typer.Argument(metavar="FILE", help="The log, CSV or Parquet: one row an answer.", show_default=False)
+_TEACHERS = typer.Option(help="How many there are. Default: unknown, votes are relative.", metavar="N", min=1)
+_MECHANISM = typer.Option(help="What answered.")
+_SIGMA = typer.Option(help="Gaussian noise, in votes. Needed for gnmax.", metavar="VOTES")
+_SCALE = typer.Option(help="Laplace scale, in votes. Needed for lnmax.", metavar="VOTES")
+_SCREEN = typer.Option(
+    help="Questions were answered where a noisy plurality reached AT votes (gnmax).", metavar="AT SIGMA"
+)
+_CLASSES = typer.Option(help="How many there are, or A,B,… Default: those in the log.", metavar="N|A,B")
+_QUERY = typer.Option(help="Column that says which question it was.", metavar="COLUMN")
+_LABEL = typer.Option(help="Column with the answer; -1 where there was none.", metavar="COLUMN")
+_METHOD = typer.Option(help="How votes are recovered.")
+_JSON = typer.Option("--json", help="Print JSON on stdout.")
+
+
+@app.command()
+def votes(
+    answers: Annotated[Path, _FILE],
+    *,
+    teachers: Annotated[int | None, _TEACHERS] = None,
+    mechanism: Annotated[Kind, _MECHANISM] = Kind.GNMAX,
+    sigma: Annotated[float | None, _SIGMA] = None,
+    scale: Annotated[float | None, _SCALE] = None,
+    screen: Annotated[tuple[float, float] | None, _SCREEN] = None,
+    classes: Annotated[str | None, _CLASSES] = None,
+    query: Annotated[str, _QUERY] = "query",
+    label: Annotated[str, _LABEL] = "label",
+    method: Annotated[Method, _METHOD] = Method.POSTERIOR,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Recover the teachers' votes on each question from how often it got each label."""
+    ballot = _ballot(mechanism, sigma=sigma, scale=scale, screen=screen)
+    from ostraka.cli import _answers
+
+    heard = _answers.read(answers, query=query, label=label, classes=classes, screened=screen is not None)
+    found = _recovered(heard, ballot, teachers, method)
+    if as_json:
+        typer.echo(json.dumps(_plain(heard, found, ballot, teachers), indent=2))
+    else:
+        _print_votes(heard, found)
+
+
+@app.command()
+def attributes(
+    answers: Annotated[Path, _FILE],
+    *,
+    members: Annotated[
+        Path,
+        typer.Option(help="Table that says which query is about a member of the group.", metavar="FILE"),
+    ],
+    teachers: Annotated[int, typer.Option(help="How many there are.", metavar="N", min=1)],
+    member: Annotated[str, typer.Option(help="Column of that table: 1 or 0.", metavar="COLUMN")] = "member",
+    at: Annotated[
+        float, typer.Option(help="Agreement below which somebody is called a member.", metavar="SHARE")
+    ] = 0.75,
+    mechanism: Annotated[Kind, _MECHANISM] = Kind.GNMAX,
+    sigma: Annotated[float | None, _SIGMA] = None,
+    scale: Annotated[float | None, _SCALE] = None,
+    screen: Annotated[tuple[float, float] | None, _SCREEN] = None,
+    classes: Annotated[str | None, _CLASSES] = None,
+    query: Annotated[str, _QUERY] = "query",
+    label: Annotated[str, _LABEL] = "label",
+    method: Annotated[Method, _METHOD] = Method.POSTERIOR,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Infer who belongs to a group from how little the teachers agree, and score the guesses."""
+    ballot = _ballot(mechanism, sigma=sigma, scale=scale, screen=screen)
+    if not 0 < at < 1:
+        raise typer.BadParameter(f"--at must be > 0 and < 1, got {at!r}")
+    import numpy as np
+
+    from ostraka.attacks import consensus_test
+    from ostraka.cli import _answers
+
+    heard = _answers.read(answers, query=query, label=label, classes=classes, screened=screen is not None)
+    member_of = _answers.read_members(members, query=query, member=member, queries=heard.queries)
+    found = _recovered(heard, ballot, teachers, method)
+    recovered = np.array([one.mean for one in found]).clip(min=0)
+    test = consensus_test(recovered, member_of, at=at)
+    if as_json:
+        low = (recovered.max(axis=1) / recovered.sum(axis=1) < at).tolist()
+        called = dict(zip(heard.queries, low, strict=True))
+        typer.echo(json.dumps({**_rates(test), "called_member": called}, indent=2))
+    else:
+        _print_test(test)
+
+
+def _ballot(
+    kind: Kind, *, sigma: float | None, scale: float | None, screen: tuple[float, float] | None
+) -> Ballot:
+    from ostraka import GNMax, LNMax, Threshold
+
+    wanted, other, name = (scale, sigma, "scale") if kind is Kind.LNMAX else (sigma, scale, "sigma")
+    if wanted is None or other is not None:
+        raise typer.BadParameter(f"--mechanism {kind} needs --{name} VOTES, and no other noise")
+    if kind is Kind.LNMAX:
+        if screen is not None:
+            raise typer.BadParameter("--mechanism lnmax takes no --screen")
+        with _errors.usage("--scale"):
+            return LNMax(scale=wanted)
+    with _errors.usage("--sigma"):
+        argmax = GNMax(sigma=wanted)
+    if screen is None:
+        return argmax
+    with _errors.usage("--screen"):
+        return Threshold(at=screen[0], sigma=screen[1]), argmax
+
+
+def _recovered(heard: Cassette, ballot: Ballot, teachers: int | None, method: Method) -> list[RecoveredVotes]:
+    from ostraka.attacks import recover_votes
+    from ostraka.cli._progress import Stages
+
+    found: list[RecoveredVotes] = []
+    with Stages({"recover": "questions"}) as stages:
+        for row in heard.answers:
+            found.append(recover_votes(row, n_teachers=teachers, mechanism=ballot, method=method.value))
+            stages("recover", len(found), len(heard.answers))
+    return found
+
+
+def _plain(
+    heard: Cassette, found: list[RecoveredVotes], ballot: Ballot, teachers: int | None
+) -> dict[str, Any]:
+    import numpy as np
+
+    def numbers(values: np.ndarray) -> list[float | None]:
+        return [float(value) if np.isfinite(value) else None for value in values]
+
+    questions = [
+        {
+            "query": name,
+            "answers": row.tolist(),
+            "mean": numbers(one.mean),
+            "lower": numbers(one.lower),
+            "upper": numbers(one.upper),
+            "mode": one.mode.tolist(),
+            "note": one.note,
+        }
+        for name, row, one in zip(heard.queries, heard.answers, found, strict=True)
+    ]
+    return {
+        "mechanism": repr(ballot),
+        "n_teachers": teachers,
+        "classes": list(heard.classes),
+        "method": found[0].method,
+        "relative": found[0].relative,
+        "queries": questions,
+    }
+
+
+def _print_votes(heard: Cassette, found: list[RecoveredVotes]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("query", "answers", *heard.classes, box=None, header_style="")
+    for name, row, one in zip(heard.queries, heard.answers, found, strict=True):
+        cells = [
+            f"{mean:.1f}" if low != low else f"{mean:.1f} ({low:.0f}–{high:.0f})"  # noqa: PLR0124  (NaN)
+            for mean, low, high in zip(one.mean, one.lower, one.upper, strict=True)
+        ]
+        table.add_row(name, f"{row.sum():,}", *cells)
+    Console(highlight=False, markup=False).print(table)
+    kind = "relative to the mean count" if found[0].relative else "votes"
+    typer.echo(f"{kind}: estimate and 95 % interval, by {found[0].method}")
+    for note in sorted({one.note for one in found if one.note}):
+        typer.echo(f"note: {note}", err=True)
+
+
+def _rates(test: ConsensusTest) -> dict[str, Any]:
+    return {
+        "precision_balanced": test.precision,
+        "recall": test.recall,
+        "false_alarm": test.false_alarm,
+        "at": test.at,
+        "n_members": test.n_members,
+        "n_others": test.n_others,
+        "advantage": test.scores.advantage(),
+    }
+
+
+def _print_test(test: ConsensusTest) -> None:
+    typer.echo(f"below {test.at:.0%} agreement: {test.recall:.1%} of {test.n_members} members")
+    typer.echo(f"                     {test.false_alarm:.1%} of {test.n_others} others")
+    right = "nobody was called a member" if test.precision is None else f"{test.precision:.1%}"
+    typer.echo(f"called a member and is one, with as many members as others: {right}")
