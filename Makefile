@@ -8,6 +8,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: demo test lint bench docs lock clean
 
 demo: $(READY)  ## learn scikit-learn's digits privately; writes demo-run/
+	rm -rf demo-run
 	$(BIN)/ostraka learn --out demo-run
 
 test: $(READY)  ## style, types, tests and doctests
@@ -21,7 +22,7 @@ lint: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/mypy
 
-bench: $(READY)  ## speed and accuracy, as ratios measured in one run
+bench: $(READY)  ## speed, accuracy and reproductions; ratios are measured in one run
 	$(BIN)/python -m benchmarks
 
 docs: $(READY)

@@ -20,6 +20,7 @@ from pyarrow import parquet
 
 import ostraka.cli
 from ostraka import Ledger
+from ostraka.accounting import propose
 from ostraka.cli._progress import Stages
 
 CANARY = "canary7391"
@@ -189,6 +190,23 @@ def test_a_screen_abstains(folder):
     record = json.loads(person("--json", "--sigma", "12", "--screen", "38", "4", "--epsilon", "9")[1])
     assert record["settings"]["screen"].startswith("Threshold(at=38.0, sigma=4.0")
     assert record["utility"]["abstained"] > 0
+
+
+def test_auto_runs_what_plan_proposes(folder):
+    table = ["private.csv", "--label", "ill", "--public", "labelled.parquet", "--person", "who"]
+    code, out, err = learn(*table, "--epsilon", "3", "--delta", "1e-5", "--auto", "--json")
+    assert code == 0, err
+    settings = json.loads(out)["settings"]
+    proposal = propose(n_rows=300, n_classes=2, epsilon=3.0, delta=1e-5, n_public=settings["n_public"])
+    assert settings["n_teachers"] == proposal.n_teachers
+    assert settings["mechanism"] == repr(proposal.mechanism)
+    assert settings["n_answers"] == proposal.n_questions
+
+
+def test_auto_leaves_nothing_else_to_choose(folder):
+    code, _, err = person("--auto")
+    assert code == 2
+    assert "leave them out" in err
 
 
 def test_rows_are_held_out_only_on_request(folder):

@@ -107,6 +107,10 @@ def learn(
         tuple[float, float] | None,
         typer.Option(help="Answer only where a noisy plurality reaches AT votes.", metavar="AT SIGMA"),
     ] = None,
+    auto: Annotated[
+        bool,
+        typer.Option("--auto", help="Choose teachers, noise, screen and questions as 'ostraka plan' does."),
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder to write.", metavar="FOLDER")] = Path("run"),
     seed: Annotated[
         int, typer.Option(help="Of training and splitting; never of noise.", min=0, metavar="N")
@@ -121,6 +125,8 @@ def learn(
     from ostraka.cli import _data, _folder, _show
 
     defaults = _DIGITS if private is None else _TABLES
+    if auto and any(choice is not None for choice in (teachers, answers, sigma, screen)):
+        raise typer.BadParameter("--auto chooses --teachers, --answers, --sigma and --screen: leave them out")
     if private is None:
         if label or public or person or holdout is not None:
             raise typer.BadParameter(
@@ -154,6 +160,8 @@ def learn(
             n_jobs=jobs,
             random_state=seed,
         )
+        if auto:
+            _choose(model, task)
         plan = model.plan(n_units=task.n_units, n_classes=task.n_classes, n_public=len(task.X_public))
     _show.show_plan(task, plan, teacher=type(model.estimator).__name__, out=out)
     begun = {name: value for name, value in context.params.items() if name not in _NOT_SETTINGS}
@@ -165,6 +173,24 @@ def learn(
     else:
         _show.show_result(result)
     _show.wrapped(_HANDED_OVER.format(out), on_stderr=True)
+
+
+def _choose(model: PATEClassifier, task: Task) -> None:
+    """What ``ostraka plan`` would propose for these public numbers; nothing private is looked at."""
+    from ostraka.accounting.plan import propose
+
+    delta = min(1e-5, 0.1 / task.n_units) if model.delta is None else model.delta
+    n_public = len(task.X_public)
+    proposal = propose(
+        n_rows=task.n_units, n_classes=task.n_classes, delta=delta, epsilon=model.epsilon, n_public=n_public
+    )
+    model.set_params(
+        n_teachers=proposal.n_teachers,
+        mechanism=proposal.mechanism,
+        screen=proposal.screen,
+        n_answers=proposal.n_questions,
+        delta=delta,
+    )
 
 
 def _learn(task: Task, model: PATEClassifier, plan: Plan, out: Path, begun: dict[str, Any]) -> Result:
