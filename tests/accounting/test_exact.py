@@ -39,7 +39,7 @@ def test_the_curve_is_for_the_owner_and_carries_the_slack_of_every_part(mechanis
     assert not curve.publishable
     assert not (curve + Curve.zero()).publishable
     assert curve.unit == "ballot"
-    assert curve.slack == pytest.approx(200 * sum(part.curve().slack for part in parts))
+    assert curve.slack == pytest.approx(200 * sum(part.curve().slack for part in parts), rel=1e-12, abs=0)
     assert curve.mu_squared == math.inf
 
 

@@ -82,11 +82,13 @@ class TestEveryMechanism:
 
     def test_n_uses_cost_n_times_one_use(self, mechanism):
         once = mechanism.curve()
-        assert (3 * once).rdp == pytest.approx((once + once + once).rdp)
+        for name in ("rdp", "slack", "mu_squared"):
+            repeated, added = getattr(3 * once, name), getattr(once + once + once, name)
+            assert repeated == pytest.approx(added, rel=1e-14, abs=0)
         with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
             release(mechanism, votes(mechanism, [HISTOGRAM] * 3), ledger=ledger)
-            assert ledger.spent().rdp == pytest.approx((3 * once).rdp)
-            assert ledger.spent().slack == pytest.approx(3 * once.slack)
+            assert ledger.spent().rdp == pytest.approx((3 * once).rdp, rel=1e-9, abs=0)
+            assert ledger.spent().slack == pytest.approx(3 * once.slack, rel=1e-3, abs=0)
 
     def test_every_query_is_one_use(self, mechanism):
         for n in (1, 7):
@@ -171,9 +173,7 @@ class TestEveryBallot:
         np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1, atol=1e-9)
 
     @pytest.mark.statistical
-    def test_answers_come_as_often_as_the_law_says_and_5_percent_less_or_more_noise_is_noticed(
-        self, mechanism
-    ):
+    def test_answers_follow_the_law_and_5_percent_less_or_more_noise_is_noticed(self, mechanism):
         [name] = noise_fields(mechanism)
         right = getattr(mechanism, name)
         many = votes(mechanism, np.repeat([HISTOGRAM], TRIALS, axis=0))

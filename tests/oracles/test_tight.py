@@ -126,7 +126,7 @@ def price(kind, shift, order):
 def test_no_search_finds_anything_dearer_and_the_margin_is_small(kind, shift, order):
     order = float(order)
     found, (a, b) = dearest(kind, shift, order)
-    assert in_multi_precision(kind, a, b, shift, order) == pytest.approx(found, rel=1e-7)
+    assert in_multi_precision(kind, a, b, shift, order) == pytest.approx(found, rel=1e-7, abs=0)
     least, most = MARGIN[kind]
     assert found * (1 + least) <= price(kind, shift, order) <= found * (1 + most)
 
