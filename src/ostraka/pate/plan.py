@@ -8,13 +8,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ostraka import _check
-from ostraka.curve import Curve, calibrate
+from ostraka.accounting import calibrate
 from ostraka.ledger import BudgetExceeded
 from ostraka.mechanisms import GNMax
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from ostraka.curve import Curve
     from ostraka.door import Mechanism
     from ostraka.mechanisms import Threshold
 
@@ -25,7 +24,7 @@ _ANSWERS_A_CLASS = 10
 _UNITS_A_TEACHER = 13
 _MOST_TEACHERS = 250
 _AUDIBLE = 4  # teachers must outnumber the noise this many times for an answer to be worth asking
-_DIGITS = 4  # of sigma, rounded up
+_DIGITS, _PRECISION = 4, 1e-4  # of sigma, rounded up
 _LEAST = 0.5  # votes; less noise than this has no use and a price nobody would pay
 
 
@@ -147,45 +146,30 @@ def _affordable(each: Curve, *, epsilon: float, delta: float, most: int) -> int:
 def _quietest(
     n_answers: int, screen: Threshold | None, n_teachers: int, epsilon: float, delta: float
 ) -> GNMax:
-    """The least noise, to four digits upwards, whose answers fit into (epsilon, delta).
-
-    The tight curve takes a fifth of a second. So the classic one, which is never below, finds an
-    upper end, and a secant through the logarithms, where both are nearly straight, the rest.
-    """
+    """The least noise, to four digits upwards, whose answers fit into (epsilon, delta)."""
     within = epsilon * (1 - 1e-9)  # a ledger rounds each price up once more
 
     def spent(sigma: float) -> float:
         return (n_answers * _each(GNMax(sigma=sigma), screen)).epsilon(delta)
 
-    def classic(sigma: float) -> Curve:
-        return n_answers * _each(GNMax(sigma=sigma), screen, bound="classic")
+    def asked(sigma: float) -> GNMax | tuple[Threshold, GNMax]:
+        return GNMax(sigma=sigma) if screen is None else (screen, GNMax(sigma=sigma))
 
     try:
-        high = calibrate(classic, epsilon=within, delta=delta, low=_LEAST, high=1.3 * n_teachers + 1)
+        sigma = calibrate(asked, n_answers=n_answers, epsilon=within, delta=delta, precision=_PRECISION)
     except ValueError:
-        high = math.inf
-    if high < math.inf:
-        sigma = _secant(spent, high, within)
+        sigma = math.inf
+    if sigma <= n_teachers:
+        sigma = _digits(max(sigma, _LEAST))
         while spent(sigma) > within:
             sigma = _digits(sigma * (1 + 10.0 ** (1 - _DIGITS)))
-        if sigma <= n_teachers:
-            return GNMax(sigma=sigma)
+        return GNMax(sigma=sigma)
     raise BudgetExceeded(
-        f"epsilon={epsilon:g} at delta={delta:g} is too small for n_answers={n_answers}: noise would drown "
-        f"all {n_teachers} teachers; use a larger epsilon, more teachers, or a smaller n_answers",
+        f"epsilon={epsilon:g} at delta={delta:g} is too small for n_answers={n_answers}: the noise would "
+        f"drown all {n_teachers} teachers; use a larger epsilon, more teachers, or a smaller n_answers",
         asked=spent(n_teachers),
         left=epsilon,
     )
-
-
-def _secant(spent: Callable[[float], float], high: float, within: float) -> float:
-    """Close to the noise that spends exactly ``within``, to a few digits; ``high`` spends less."""
-    most = spent(high)
-    second = max(_LEAST, high * most / within)
-    if second >= high:
-        return _digits(high)
-    slope = math.log(spent(second) / most) / math.log(second / high)
-    return _digits(max(_LEAST, high * (within / most) ** (1 / slope)))
 
 
 def _digits(value: float) -> float:
