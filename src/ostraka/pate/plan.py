@@ -165,7 +165,7 @@ def _quietest(
             sigma = _digits(sigma * (1 + 10.0 ** (1 - _DIGITS)))
         return GNMax(sigma=sigma)
     raise BudgetExceeded(
-        f"epsilon={epsilon:g} at delta={delta:g} is too small for n_answers={n_answers}: the noise would "
+        f"epsilon={epsilon:g} at delta={delta:g} is too small for n_answers={n_answers}: noise would "
         f"drown all {n_teachers} teachers; use a larger epsilon, more teachers, or a smaller n_answers",
         asked=spent(n_teachers),
         left=epsilon,
