@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from ostraka.accounting import exact_curve
 from ostraka.accounting.certificate import Certificate
 from ostraka.accounting.gnss import SmoothBound
-from ostraka.accounting.smooth import release_epsilon
+from ostraka.accounting.smooth import _Terms, release_epsilon
 from ostraka.curve import ORDERS, Curve
 from ostraka.ledger import Budget, BudgetExceeded, Ledger
 from ostraka.mechanisms import GNMax, LNMax, Threshold
@@ -158,6 +159,7 @@ def test_the_order_does_not_depend_on_what_was_answered():
         told = release_epsilon(PAIR, votes, delta=1e-5, answered=answered, rng=np.random.default_rng(0))
         orders.add((told.order, told.release_rdp, told.any_votes))
     assert len(orders) == 1
+    assert told.any_votes == (400 * (PAIR[0].curve() + PAIR[1].curve())).epsilon(delta=1e-5)
     fixed = release_epsilon(
         GNMAX, private(agreeing(400)), delta=1e-5, order=8.0, rng=np.random.default_rng(0)
     )
@@ -173,6 +175,27 @@ def test_floating_point_is_paid_for_within_delta():
     assert free < paid <= told.epsilon
     with pytest.raises(ValueError, match="too small for noise in float64"):
         release_epsilon(GNMAX, private(counts), delta=4 * slack)
+
+
+def test_epsilon_is_what_is_paid_for_or_that_for_any_votes():
+    terms = _Terms(order=8.0, price=0.1, delta=1e-5, left=9e-6, ceiling=2.5, most=3.0, hoped=1.0)
+    plain = [Curve((8.0,), (bound + 0.1,)).epsilon(9e-6) for bound in (0.2, 0.7, 1.5)]
+    assert plain[0] < 2.5 < plain[2] < 3.0
+    assert [terms.epsilon(bound) for bound in (0.2, 0.7, 1.5)] == [plain[0], plain[1], 3.0]
+    assert replace(terms, most=1.0).epsilon(0.2) == 1.0
+
+
+def test_the_rows_that_were_answered_are_the_ones_that_count():
+    counts = agreeing(400, 5)
+    torn = np.sort(counts, axis=1)[:, -1] < 200
+    n_torn = int(torn.sum())
+    sure = np.zeros(400, dtype=bool)
+    sure[np.flatnonzero(~torn)[:n_torn]] = True
+    told = [
+        release_epsilon(PAIR, private(counts), delta=1e-5, answered=mask, rng=np.random.default_rng(1))
+        for mask in (sure, torn)
+    ]
+    assert told[0].published < told[1].published
 
 
 def test_a_bound_beyond_what_is_paid_for_falls_back_to_any_votes():

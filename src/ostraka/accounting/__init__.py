@@ -6,12 +6,14 @@ from ostraka.accounting.dependent import moments2017_curve, papernot2018_curve
 from ostraka.accounting.difficulty import Difficulty, assumed, measured
 from ostraka.accounting.exact import exact_curve, exact_rdp
 from ostraka.accounting.plan import Estimate, Proposal, propose
+from ostraka.accounting.smooth import PublishedEpsilon, release_epsilon
 
 __all__ = [
     "Bound",
     "Difficulty",
     "Estimate",
     "Proposal",
+    "PublishedEpsilon",
     "assumed",
     "calibrate",
     "every_bound",
@@ -21,4 +23,5 @@ __all__ = [
     "moments2017_curve",
     "papernot2018_curve",
     "propose",
+    "release_epsilon",
 ]

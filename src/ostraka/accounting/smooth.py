@@ -51,6 +51,14 @@ class PublishedEpsilon:
     release : str
         The mechanism of the publication, and ``published``, what it gave: with these two everybody
         can compute ``epsilon`` again.
+
+    Examples
+    --------
+    >>> from ostraka import Adjacency, GNMax, Private
+    >>> one = Private([[240, 10]], Adjacency.one_ballot())
+    >>> told = release_epsilon(GNMax(sigma=40.0), one, delta=1e-5)
+    >>> told.method, round(told.epsilon, 3), told.to_dict()["confidence"]
+    ('any votes', 0.11, 1.0)
     """
 
     epsilon: float
@@ -179,7 +187,7 @@ def release_epsilon(
         agreement=agreement,
         orders=None if order is None else (order,),
     )
-    most = _any_votes(mechanism, 2 * n_screened or len(rows), n_screened)
+    most = _any_votes(mechanism, len(votes))
     terms = _Terms.of(plan, most, delta)
     if method == "auto" and not terms.hoped < most.epsilon(delta):
         return _without(most, delta=delta, votes=votes, simulation=rng is not None)
@@ -230,9 +238,9 @@ class _Terms:
             raise ValueError(
                 f"delta={delta!r} is too small for noise in float64: take {20 * slack:.1g} or more"
             )
-        ceiling = min(most, math.log(usable / (2 * slack) - 1))
         hoped = Curve((plan.order,), (plan.expected() + price,)).epsilon(usable / 2)
-        ceiling = min(ceiling, 1.3 * hoped + 1)
+        cheap, dear = (math.log(max(share * usable / slack - 1, 1.0)) for share in (0.02, 0.5))
+        ceiling = min(most, dear, max(cheap, 1.3 * hoped + 1))
         left = usable - (1 + math.exp(ceiling)) * slack
         hoped = Curve((plan.order,), (plan.expected() + price,)).epsilon(left)
         return cls(
@@ -300,10 +308,9 @@ def _rows(mechanism: Ballot, votes: Private, answered: ArrayLike | None, method:
     return Private(np.concatenate([counts, counts[mask]]), votes.adjacency), len(votes)
 
 
-def _any_votes(mechanism: Ballot, n_rows: int, n_screened: int) -> Curve:
-    """What the answers cost whatever the votes."""
-    if not isinstance(mechanism, tuple):
-        return n_rows * mechanism.curve()
-    screen, argmax = mechanism
-    n_asked = n_rows - n_screened
-    return (n_screened or n_asked) * screen.curve() + n_asked * argmax.curve()
+def _any_votes(mechanism: Ballot, n_queries: int) -> Curve:
+    """What the answers cost whatever the votes, every query let through."""
+    if isinstance(mechanism, tuple):
+        screen, argmax = mechanism
+        return n_queries * (screen.curve() + argmax.curve())
+    return n_queries * mechanism.curve()
