@@ -115,3 +115,10 @@ def test_a_missing_matplotlib_is_named_with_its_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install 'ostraka\[plots\]'"):
         plots.figures(example())
+
+
+def test_what_repeats_reveal_is_drawn_for_the_owner():
+    panel = {"repeats": [1, 100], "share_wrong": [0.2, 0.1], "share_wrong_least": [0.1, 0.02]}
+    (figure,) = plots.figures(Result(kind="learn", owner={"repeats": panel}))
+    assert figure.owner_only
+    assert "from 20 % after one answer to 10 % after 100" in figure.alt

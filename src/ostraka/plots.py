@@ -24,6 +24,7 @@ __all__ = [
     "consensus",
     "cost_of_answers",
     "figures",
+    "repeated_questions",
 ]
 
 # Okabe and Ito's colour-blind safe blue and vermilion, at contrast 3:1 or more with white and near-black
@@ -76,6 +77,7 @@ def figures(result: Result) -> tuple[Figure, ...]:
         _bounds_of_these_votes,
         consensus,
         cost_of_answers,
+        repeated_questions,
     )
     return tuple(figure for draw in drawings if (figure := draw(result)) is not None)
 
@@ -235,6 +237,40 @@ def cost_of_answers(result: Result) -> Figure | None:
         alt=(
             f"Area that falls from {cost[0]:.2g} nats for the dearest answer to {cost[-1]:.2g}; "
             f"the dearest {half} of {len(cost)} answers make up half of the total."
+        ),
+        svg=_svg(draw),
+        owner_only=True,
+    )
+
+
+def repeated_questions(result: Result) -> Figure | None:
+    """What somebody who repeats one question would learn about its votes. For the owner only."""
+    panel = result.owner.get("repeats") or {}
+    if not panel.get("repeats"):
+        return None
+    repeats = _numbers(panel["repeats"])
+    wrong, easiest = 100 * _numbers(panel["share_wrong"]), 100 * _numbers(panel["share_wrong_least"])
+
+    def draw(axes: Any) -> None:
+        axes.plot(repeats, wrong, color=_BLUE, marker="o", linewidth=2)
+        axes.plot(repeats, easiest, color=_RED, marker="o", linestyle="--", linewidth=1.5)
+        _note(axes, "mean question", (repeats[0], wrong[0]), (6, 6))
+        _note(axes, "easiest question", (repeats[0], easiest[0]), (6, 6))
+        axes.set(
+            xlabel="answers to one question", ylabel="votes the best attacker has wrong, %", xscale="log"
+        )
+        axes.set_ylim(0, None)
+
+    once, often = f"{wrong[0]:.0f} %", f"{wrong[-1]:.0f} %"
+    return Figure(
+        title="What repeated questions would reveal",
+        caption=(
+            f"After one answer the best attacker has {once} of a question's votes wrong; after "
+            f"{repeats[-1]:,.0f} answers, {often}. One answer a question (consistent=True) stops at one."
+        ),
+        alt=(
+            f"Two falling lines: the mean question from {once} after one answer to {often} after "
+            f"{repeats[-1]:,.0f}; the easiest from {easiest[0]:.0f} % to {easiest[-1]:.0f} %."
         ),
         svg=_svg(draw),
         owner_only=True,

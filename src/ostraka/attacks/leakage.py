@@ -142,7 +142,7 @@ def leakage_panel(
         ``questions``: how many it looks at, at most 24, from the closest vote to the clearest;
         ``delta``; and lists of one number a point. ``repeats``; ``votes_wrong``, the mean over questions of
         :func:`leakage_meter`; ``share_wrong``, the same as a share of the votes;
-        ``votes_wrong_worst``, of the question that is easiest to read; and
+        ``share_wrong_least``, of the question that is easiest to read; and
         ``epsilon``, what so many repeats of one question cost at most.
 
     Examples
@@ -164,7 +164,7 @@ def leakage_panel(
         "repeats": points.tolist(),
         "votes_wrong": left.mean(axis=0).tolist(),
         "share_wrong": (left / votes.sum(axis=1, keepdims=True)).mean(axis=0).tolist(),
-        "votes_wrong_worst": left.min(axis=0).tolist(),
+        "share_wrong_least": (left / votes.sum(axis=1, keepdims=True)).min(axis=0).tolist(),
         "epsilon": [(int(m) * once).epsilon(delta) for m in points],
         "delta": delta,
     }

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils import _safe_indexing
 
-from ostraka.door import ABSTAIN, confident, release
+from ostraka.door import ABSTAIN, confident, consistently, release
 from ostraka.ledger import BudgetExceeded
 from ostraka.students import Distilled, least_sure, schedule, typical
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ostraka.consistent import Consistent
     from ostraka.ledger import Ledger
     from ostraka.pate.plan import Plan
     from ostraka.private import Private
@@ -38,6 +39,7 @@ class Questions:
     asks: str
     seed: int
     tell: Callable[[str, int, int], None]
+    consistent: Consistent | None = None
     labels: np.ndarray = field(init=False)
     asked: np.ndarray = field(init=False)
     votes: Private = field(init=False)
@@ -75,6 +77,16 @@ class Questions:
         return least_sure(student.predict_proba(rows), n=size, among=waiting)
 
     def _release(self, votes: Private, rows: np.ndarray, step: int) -> np.ndarray:
+        if self.consistent is not None:
+            return consistently(
+                self.plan.mechanism,
+                votes,
+                _safe_indexing(self.public, rows),
+                consistent=self.consistent,
+                screen=self.plan.screen,
+                ledger=self.ledger,
+                key=f"{self.key}/answers",
+            )
         key = f"{self.key}/answers/{step}/{hashlib.sha256(rows.astype('<i8').tobytes()).hexdigest()[:16]}"
         if self.plan.screen is None:
             return release(self.plan.mechanism, votes, ledger=self.ledger, key=key)

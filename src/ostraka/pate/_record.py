@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ostraka.accounting import exact_curve, exact_rdp
+from ostraka.attacks import leakage_panel
 from ostraka.door import ABSTAIN
 from ostraka.result import Result
 from ostraka.students import schedule
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["of_run", "with_accuracies"]
 
 _NOISE = "ChaCha20 keyed by the operating system, drawn in float64"
+_KEYED = "ChaCha20 keyed by a secret and the question (HMAC-SHA256), drawn in float64"
 _ACCOUNTANT = "Rényi curves of each mechanism whatever the votes, and Gaussian-DP composition; the smaller"
 _HELD_OUT = (
     "{} rows of the private table were held out as public questions: their features are not protected at all "
@@ -63,7 +65,7 @@ def of_run(model: PATEClassifier) -> Result:
             "delta": plan.delta,
             "accountant": _ACCOUNTANT,
             "curve": spent.to_dict(),
-            "noise": _NOISE,
+            "noise": _KEYED if model.consistent else _NOISE,
             "horizon": f"everything in the ledger: {len(ledger.entries())} charges, among them this run's",
             "simulation": ledger.simulation,
             "not_protected": notes,
@@ -116,6 +118,7 @@ def _owner(plan: Plan, votes: Private) -> dict[str, Any]:
         "consensus": counts.max(axis=1) / plan.n_teachers,
         "cost": exact_rdp(law, counts, orders=(order,))[:, 0],
         "cost_order": order,
+        "repeats": leakage_panel(law, counts, delta=plan.delta),
         "price": plan.curve(1).rdp[total.orders.index(order)],
     }
 

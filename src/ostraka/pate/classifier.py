@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from ostraka.ledger import Budget, Ledger
+from ostraka.pate._consistent import same_questions
 from ostraka.pate._data import Data, Seeds, split
 from ostraka.pate._questions import Questions, require_affordable
 from ostraka.pate._record import of_run, with_accuracies
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from sklearn.utils import Tags
 
+    from ostraka.consistent import Consistent
     from ostraka.door import Mechanism
     from ostraka.mechanisms import Threshold
     from ostraka.result import Result
@@ -75,6 +77,10 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
     asks : {"least-confident", "random"}
         Which rows to ask about: after a random half, those the student is least sure of; or all
         at random.
+    consistent : bool or Consistent
+        Ask one question once: public rows that are the same up to a grid get one label for one
+        charge (:class:`~ostraka.consistent.Consistent`). True: cells of a thousandth of each
+        column's public range, and a secret in a file beside the ledger's.
     classes : array, optional
         Every class there may be, which is then no secret of the labels.
     holdout : float in (0, 1)
@@ -146,6 +152,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
         n_answers: int | None = None,
         student: Any = None,
         asks: str = "least-confident",
+        consistent: Consistent | bool = False,
         classes: Any = None,
         holdout: float = 0.2,
         ledger: Ledger | str | os.PathLike[str] | None = None,
@@ -164,6 +171,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
         self.n_answers = n_answers
         self.student = student
         self.asks = asks
+        self.consistent = consistent
         self.classes = classes
         self.holdout = holdout
         self.ledger = ledger
@@ -253,6 +261,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
             asks=self.asks,
             seed=seeds.asking,
             tell=self._tell,
+            consistent=same_questions(self.consistent, data.public, path=here.ledger.path, teachers=key),
         )
         questions.ask(teachers.vote)
         self._tell("student", 0, 1)

@@ -1,0 +1,79 @@
+"""PATEClassifier(consistent=True): the same public row is one question, one label, one charge."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+
+from ostraka import Budget, Ledger, PATEClassifier
+from ostraka.consistent import Consistent
+
+X, Y = load_digits(return_X_y=True)
+PRIVATE, LABELS = X[500:], Y[500:]
+TWICE = np.concatenate([X[:30], X[:30]])
+
+
+def model(**settings):
+    plan = {"n_teachers": 40, "n_answers": 60, "epsilon": 8.0, "delta": 1e-4, "random_state": 0}
+    return PATEClassifier(asks="random", student="spreading", **{**plan, **settings})
+
+
+def uses(ledger):
+    return sum(entry.uses for entry in ledger.entries())
+
+
+def test_rows_that_are_the_same_get_one_label_for_one_charge():
+    fitted = model(consistent=True).fit(PRIVATE, LABELS, X_public=TWICE)
+    np.testing.assert_array_equal(fitted.labels_[:30], fitted.labels_[30:])
+    assert uses(fitted.ledger_) == 30
+    assert not fitted.ledger_.simulation
+    assert "HMAC" in fitted.result_.upper["noise"]
+    plain = model().fit(PRIVATE, LABELS, X_public=TWICE)
+    assert uses(plain.ledger_) == 60
+
+
+def test_a_grid_of_ones_own_decides_what_is_the_same():
+    cells = Consistent(secret=bytes(range(32)), grid=1.0, teachers="digits")
+    near = np.concatenate([X[:30], X[:30] + 0.3])
+    fitted = model(consistent=cells).fit(PRIVATE, LABELS, X_public=near)
+    assert uses(fitted.ledger_) == 30
+    apart = np.concatenate([X[:30], X[:30] + 0.7])
+    assert uses(model(consistent=cells).fit(PRIVATE, LABELS, X_public=apart).ledger_) == 60
+
+
+def test_labels_stay_after_a_restart_and_are_not_paid_again(tmp_path):
+    path = tmp_path / "ledger"
+    with Ledger(path, budget=Budget(epsilon=8.0, delta=1e-4)) as ledger:
+        first = model(consistent=True, ledger=ledger).fit(PRIVATE, LABELS, X_public=TWICE)
+        manifest, labels = first.manifest_, first.labels_
+    with Ledger(path) as ledger:
+        again = model(consistent=True, ledger=ledger, manifest=manifest).fit(PRIVATE, LABELS, X_public=TWICE)
+        np.testing.assert_array_equal(again.labels_, labels)
+        assert uses(ledger) == 30
+    assert (tmp_path / "ledger.secret").stat().st_mode & 0o777 == 0o600
+
+
+def test_data_frames_are_questions_too():
+    names = [f"p{j}" for j in range(X.shape[1])]
+    fitted = model(consistent=True).fit(
+        pd.DataFrame(PRIVATE, columns=names), LABELS, X_public=pd.DataFrame(TWICE, columns=names)
+    )
+    assert uses(fitted.ledger_) == 30
+
+
+def test_the_setting_is_one_like_any_other():
+    assert clone(model(consistent=True)).consistent is True
+
+
+def test_another_setting_is_refused():
+    with pytest.raises(ValueError, match="consistent must be a bool"):
+        model(consistent="yes").fit(PRIVATE, LABELS, X_public=TWICE)
+
+
+def test_the_record_says_what_repeats_would_reveal_to_the_owner_alone():
+    fitted = model().fit(PRIVATE, LABELS, X_public=TWICE)
+    panel = fitted.result_.owner["repeats"]
+    assert panel["repeats"][0] == 1
+    assert (np.diff(panel["share_wrong"]) <= 0).all()
+    assert "repeats" not in fitted.result_.public().owner
