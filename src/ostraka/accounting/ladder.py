@@ -105,16 +105,21 @@ def check_ballots(counts: np.ndarray) -> int:
 @lru_cache(maxsize=512)
 def _two_classes(mechanism: Ballot, n_teachers: int, order: float) -> Ladder:
     """Exact: with two classes the first count is all there is to know. One rung a ballot."""
-    first = np.arange(n_teachers + 1)
-    counts = np.stack([first, n_teachers - first], axis=1)
     return Ladder(
-        cost=_units(exact_rdp(mechanism, counts, orders=(order,))[:, 0]),
+        cost=_units(_two_class_costs(mechanism, n_teachers)[:, ORDERS.index(order)]),
         reach=1,
         pace=1,
         tied=(n_teachers + 1) // 2,
         agreed=n_teachers,
         rungs=lambda counts: counts[:, 0].astype(np.int64),
     )
+
+
+@lru_cache(maxsize=16)
+def _two_class_costs(mechanism: Ballot, n_teachers: int) -> np.ndarray:
+    """Exact cost of every two-class histogram at every finite order; shape (n_teachers + 1, n_orders)."""
+    first = np.arange(n_teachers + 1)
+    return exact_rdp(mechanism, np.stack([first, n_teachers - first], axis=1), orders=ORDERS[:-1])
 
 
 @lru_cache(maxsize=512)
