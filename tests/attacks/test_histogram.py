@@ -122,6 +122,15 @@ def test_too_little_information_gives_the_prior_and_says_so():
     np.testing.assert_array_equal(found.lower, 0)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_next_to_no_noise_tells_who_leads_and_no_more(method):
+    answers = [0, 10_000, 0, 0]
+    found = recover_votes(answers, n_teachers=250, mechanism=GNMax(sigma=0.5), method=method)
+    assert np.isfinite(found.mean).all()
+    assert found.mean.argmax() == 1
+    assert found.mean.sum() == pytest.approx(250)
+
+
 def test_enough_information_says_nothing():
     assert recover_votes([600, 300, 100], n_teachers=30, mechanism=GNMax(sigma=10.0)).note == ""
 

@@ -15,6 +15,7 @@ __all__ = ["most_likely"]
 
 _ENOUGH = 1e-7  # nats that another step could still gain
 _MOST_STEPS = 60
+_FLAT = 1e-12  # curvature where answers say nothing at all
 
 
 def most_likely(answers: np.ndarray, total: float, mechanism: Ballot) -> np.ndarray:
@@ -31,7 +32,7 @@ def most_likely(answers: np.ndarray, total: float, mechanism: Ballot) -> np.ndar
     gain, slope, curvature = _model(answers, votes, mechanism)
     damping = 0.0
     for _ in range(_MOST_STEPS):
-        ridge = (damping + 1e-12) * np.trace(curvature) / n_classes
+        ridge = (damping + 1e-12) * np.trace(curvature) / n_classes + _FLAT
         step = best_step(votes, slope, curvature + ridge * np.eye(n_classes))
         promised = float(slope @ step)
         if promised < _ENOUGH:

@@ -1,0 +1,63 @@
+"""Bars, points and lines for the benchmarks' figures. Needs matplotlib."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def bars(path: Path, values: dict[str, np.ndarray], names: tuple[str, ...], label: str) -> None:
+    """Means of groups of columns."""
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(7, 3.5))
+    width = 0.8 / len(names)
+    for place, name in enumerate(names):
+        heights = [np.asarray(each)[:, place].mean() for each in values.values()]
+        axes.bar(np.arange(len(values)) + place * width, heights, width, label=name)
+    axes.set_xticks(np.arange(len(values)) + 0.4 - width / 2, list(values))
+    axes.set_ylabel(label)
+    axes.legend()
+    _save(figure, path)
+
+
+def scatter(path: Path, points: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(5, 4))
+    for name, (x, y) in points.items():
+        axes.scatter(x, y, label=name, s=12)
+    axes.set_xlabel("normalised L1 error")
+    axes.set_ylabel("epsilon, 2018 bound")
+    axes.legend()
+    _save(figure, path)
+
+
+def lines(path: Path, x: tuple[float, ...], values: dict[str, np.ndarray]) -> None:
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(6, 3.5))
+    for name, y in values.items():
+        axes.plot(x, y, marker="o", label=name)
+    axes.set_xscale("log")
+    axes.set_xlabel("sigma, votes")
+    axes.set_ylabel("normalised L1 error")
+    axes.legend()
+    _save(figure, path)
+
+
+def _pyplot() -> Any:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    return plt
+
+
+def _save(figure: Any, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.tight_layout()
+    figure.savefig(path)
+    print(f"  drawn: {path}")
