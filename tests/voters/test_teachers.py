@@ -236,13 +236,14 @@ def test_warnings_of_teachers_reach_nobody(capsys):
     assert "private value" not in "".join(capsys.readouterr())
 
 
-def test_an_interrupt_is_not_a_failing_teacher():
-    class Interrupted(Odd):
-        def trained(self, X, y):
-            raise KeyboardInterrupt
+@pytest.mark.parametrize("when", ["trained", "predict"])
+def test_an_interrupt_is_not_a_failing_teacher(when):
+    def interrupt(*_):
+        raise KeyboardInterrupt
 
+    ensemble = TeacherEnsemble(type("Interrupted", (Odd,), {when: interrupt})(), n_teachers=5)
     with pytest.raises(KeyboardInterrupt):
-        TeacherEnsemble(Interrupted(), n_teachers=5).fit(X, Y)
+        ensemble.fit(X, Y).vote(X)
 
 
 @pytest.mark.parametrize("engine", ["joblib", "threading", "loky"])

@@ -155,21 +155,19 @@ def _quietest(
     def asked(sigma: float) -> GNMax | tuple[Threshold, GNMax]:
         return GNMax(sigma=sigma) if screen is None else (screen, GNMax(sigma=sigma))
 
-    try:
-        sigma = calibrate(asked, n_answers=n_answers, epsilon=within, delta=delta, precision=_PRECISION)
-    except ValueError:
-        sigma = math.inf
-    if sigma <= n_teachers:
-        sigma = _digits(max(sigma, _LEAST))
-        while spent(sigma) > within:
-            sigma = _digits(sigma * (1 + 10.0 ** (1 - _DIGITS)))
-        return GNMax(sigma=sigma)
-    raise BudgetExceeded(
-        f"epsilon={epsilon:g} at delta={delta:g} is too small for n_answers={n_answers}: noise would "
-        f"drown all {n_teachers} teachers; use a larger epsilon, more teachers, or a smaller n_answers",
-        asked=spent(n_teachers),
-        left=epsilon,
-    )
+    drowned = spent(n_teachers)
+    if drowned > within:
+        raise BudgetExceeded(
+            f"epsilon={epsilon:g} at delta={delta:g} is too small for n_answers={n_answers}: noise would "
+            f"drown all {n_teachers} teachers; use a larger epsilon, more teachers, or a smaller n_answers",
+            asked=drowned,
+            left=epsilon,
+        )
+    sigma = calibrate(asked, n_answers=n_answers, epsilon=within, delta=delta, precision=_PRECISION)
+    sigma = _digits(max(sigma, _LEAST))
+    while spent(sigma) > within:
+        sigma = _digits(sigma * (1 + 10.0 ** (1 - _DIGITS)))
+    return GNMax(sigma=sigma)
 
 
 def _digits(value: float) -> float:
