@@ -275,14 +275,9 @@ def _gaussian_epsilon(mu_squared: float, delta: float) -> float:
     if _gaussian_delta(0.0, mu) <= delta:
         return 0.0
     low, high = 0.0, mu * (mu / 2 + math.sqrt(-2 * math.log(delta))) + 1e-9
-    while not _gaussian_delta(high, mu) <= delta:
-        high *= 2
-        if high > 1e12:
-            return math.inf
-    for _ in range(200):
-        middle = (low + high) / 2
-        if not low < middle < high:
-            break
+    if not _gaussian_delta(high, mu) <= delta:  # rounding of so large a shift leaves nothing provable
+        return math.inf
+    while low < (middle := (low + high) / 2) < high:
         low, high = (low, middle) if _gaussian_delta(middle, mu) <= delta else (middle, high)
     return high
 

@@ -59,6 +59,16 @@ def test_gaussian_epsilon_is_never_below_the_truth_and_within_1e_9_above():
             assert shorter < 0 or gaussian_delta(shorter, mu) > delta
 
 
+def test_a_gaussian_that_hides_nothing_proves_nothing_rather_than_too_much():
+    with mp.workdps(50):
+        for mu in (1e3, 1e5, 2e6, 3e7, 1e8, 1e200):
+            for delta in (1e-9, 0.3, 0.9):
+                epsilon = _gaussian_epsilon(mu * mu, delta)
+                assert epsilon == math.inf or gaussian_delta(epsilon, mu) <= delta
+    assert _gaussian_epsilon(1e10, 1e-5) < math.inf
+    assert _gaussian_epsilon(math.inf, 0.9) == _gaussian_epsilon(1e16, 0.3) == math.inf
+
+
 @pytest.mark.parametrize(("sigma", "delta"), [(40.0, 1e-5), (3.0, 1e-9), (0.5, 1e-3), (1000.0, 0.3)])
 def test_gaussian_composition_agrees_with_dp_accounting(sigma, delta):
     for n in (1, 100, 5000):
@@ -132,6 +142,20 @@ def test_slack_is_paid_from_delta_in_full(slack):
             assert ideal + paid <= sampled.delta(epsilon) <= delta * (1 + 1e-9)
     assert sampled.epsilon(2.1 * slack) == math.inf
     assert sampled.delta(50.0) <= sampled.delta(5.0) * (1 + 1e-9) < 1e-5
+
+
+def test_just_as_much_slack_as_delta_can_bear_still_proves_what_it_says():
+    """At the largest slack that leaves a proof, epsilon solves a fixed point that only just exists."""
+    low, high = 1e-9, 1e-5
+    with mp.workdps(50):
+        for _ in range(60):
+            slack = math.sqrt(low * high)
+            curve = Curve((2.0, 30.0), (0.4, 3.0), slack=slack)
+            epsilon = curve.epsilon(1e-5)
+            if epsilon < math.inf:
+                assert rdp_delta(curve, mp.mpf(epsilon)) + (1 + mp.exp(epsilon)) * slack <= 1e-5
+            low, high = (slack, high) if epsilon < math.inf else (low, slack)
+    assert high / low < 1 + 1e-9
 
 
 def test_more_slack_than_delta_proves_nothing():
