@@ -13,13 +13,22 @@ __all__ = ["Data", "Seeds", "split"]
 
 
 class Data(NamedTuple):
-    """Private rows, labels and units; public rows; which rows of the private table these are, if any."""
+    """Private rows, labels and units; public rows, and which rows of the private table these are, if any."""
 
     X: Any
     y: np.ndarray
     groups: np.ndarray | None
     public: Any
     held_out: np.ndarray | None
+
+    def classes(self, declared: Any) -> np.ndarray:
+        """Every class there may be: as declared, else the private labels' own."""
+        return np.unique(self.y if declared is None else np.asarray(declared))
+
+    @property
+    def n_units(self) -> int:
+        """How many units there are to deal."""
+        return len(numbered(self.units)[1])
 
     @property
     def units(self) -> Any:

@@ -22,7 +22,6 @@ from ostraka.pate._session import Session, content, session
 from ostraka.pate.plan import Plan, make_plan
 from ostraka.students import Distilled
 from ostraka.voters import Manifest, TeacherEnsemble, partition
-from ostraka.voters.shards import numbered
 
 if TYPE_CHECKING:
     import os
@@ -50,9 +49,8 @@ def _can_say_how_sure(model: PATEClassifier) -> bool:
 class PATEClassifier(ClassifierMixin, BaseEstimator):
     """A classifier learned from private rows by secret ballot.
 
-    Teachers are trained on disjoint shards of the private rows and vote on public rows; a
-    mechanism answers with noise, each answer is charged to a ledger before it is given, and a
-    student learns from the answers. Only the student and its answers leave.
+    Teachers are trained on disjoint shards of the private rows and vote on public ones; a
+    mechanism answers with noise, charged to a ledger first; a student learns from the answers.
 
     Parameters
     ----------
@@ -75,8 +73,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
     student : scikit-learn classifier or str, optional
         What learns from the answers: see :class:`~ostraka.students.Distilled`. None: ``"auto"``.
     asks : {"least-confident", "random"}
-        Which rows to ask about: after a random half, those the student is least sure of; or all
-        at random.
+        Which rows to ask about: first typical ones, then those the student is least sure of; or
+        any.
     consistent : bool or Consistent
         Ask one question once: public rows that are the same up to a grid get one label for one
         charge (:class:`~ostraka.consistent.Consistent`). True: cells of a thousandth of each
@@ -86,8 +84,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
     holdout : float in (0, 1)
         Without ``X_public``: the share of units whose rows are given up as public questions.
     ledger : Ledger, str or path, optional
-        Where to charge. None: a ledger in memory. A path: that file, with (epsilon, delta) as its
-        budget if it is new.
+        Where to charge. None: in memory. A path: that file, with budget (epsilon, delta) if new.
     manifest : Manifest, optional
         A deal made before, to go on with.
     engine, n_jobs, progress
@@ -111,14 +108,12 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
     result_ : Result
         The record of the run; ``result_.public()`` is what may be shown.
     ledger_, manifest_, ensemble_, votes_
-        For the owner of the data only. They, and the owner's part of ``result_``, stay behind
-        when the estimator is pickled or copied.
+        For the owner only. They, and the owner's part of ``result_``, are not pickled.
 
     Notes
     -----
-    With an integer ``random_state`` and neither ``ledger`` nor ``manifest``, a fit of the same rows
-    with the same settings is the same fit, as long as the first estimator lives: it gets the same
-    answers from the same ledger, and costs nothing more.
+    With an integer ``random_state`` and neither ``ledger`` nor ``manifest``, the same fit in one
+    process, while the first estimator lives, gets the same answers and costs nothing more.
 
     Guarantees
     ----------
@@ -237,37 +232,20 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
         X_public = None if X_public is None else self._queries(X_public)
         seeds = Seeds.of(self.random_state)
         data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
-        classes = np.unique(data.y if self.classes is None else np.asarray(self.classes))
-        plan = self.plan(
-            n_units=len(numbered(data.units)[1]), n_classes=len(classes), n_public=data.public.shape[0]
-        )
+        classes = data.classes(self.classes)
+        plan = self.plan(n_units=data.n_units, n_classes=len(classes), n_public=data.public.shape[0])
         here = session(self._name(data), lambda: self._begin(data, plan))
         self._session, self.manifest_ = here, here.manifest
         teachers = self._teachers(data, plan, seeds.teachers)
-        public = np.asarray(data.public)
-        key = content(
-            here.manifest.sha256, repr(plan), seeds, self.asks, self.student, teachers.estimator, public
-        )
-        require_affordable(here.ledger, plan, key=key)
+        questions = self._questions(data, plan, seeds, here, teachers)
+        require_affordable(here.ledger, plan, key=questions.key)
         self._rehearse(teachers, data, len(classes))
         teachers.fit(data.X, data.y, data.groups, classes=self.classes, manifest=here.manifest)
-        questions = Questions(
-            public=data.public,
-            plan=plan,
-            ledger=here.ledger,
-            key=key,
-            student=self._student(seeds.student, asking=True),
-            n_classes=len(classes),
-            asks=self.asks,
-            seed=seeds.asking,
-            tell=self._tell,
-            consistent=same_questions(self.consistent, data.public, path=here.ledger.path, teachers=key),
-        )
         questions.ask(teachers.vote)
         self._tell("student", 0, 1)
-        self.student_ = self._student(seeds.student).fit(data.public, questions.labels, classes=classes)
+        student = self._student(seeds.student).fit(data.public, questions.labels, classes=classes)
         self._tell("student", 1, 1)
-        self.classes_, self.plan_, self.held_out_ = classes, plan, data.held_out
+        self.classes_, self.student_, self.plan_, self.held_out_ = classes, student, plan, data.held_out
         self.labels_, self.asked_, self.votes_ = questions.labels, questions.asked, questions.votes
         self.ensemble_, self.ledger_, self._public = teachers, here.ledger, data.public
         self.result_ = of_run(self)
@@ -357,6 +335,25 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
             n_jobs=self.n_jobs,
             random_state=seed,
             progress=self.progress,
+        )
+
+    def _questions(
+        self, data: Data, plan: Plan, seeds: Seeds, here: Session, teachers: TeacherEnsemble
+    ) -> Questions:
+        """What will be asked; its key is the same for the same questions to the same teachers."""
+        told = (here.manifest.sha256, repr(plan), seeds, self.asks, self.student, teachers.estimator)
+        key = content(*told, np.asarray(data.public))
+        return Questions(
+            public=data.public,
+            plan=plan,
+            ledger=here.ledger,
+            key=key,
+            student=self._student(seeds.student, asking=True),
+            n_classes=len(data.classes(self.classes)),
+            asks=self.asks,
+            seed=seeds.asking,
+            tell=self._tell,
+            consistent=same_questions(self.consistent, data.public, path=here.ledger.path, teachers=key),
         )
 
     def _student(self, seed: int, *, asking: bool = False) -> Distilled:
