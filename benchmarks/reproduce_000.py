@@ -145,7 +145,7 @@ def figure5(out: Path | None) -> None:
         r = np.corrcoef(wrong, prices)[0, 1]
         grouped = np.corrcoef(wrong.reshape(-1, 5).mean(axis=1), prices.reshape(-1, 5).mean(axis=1))[0, 1]
         print(
-            f"  Pearson's r of error and price, {method}: {r:.2f}; of means of groups {grouped:.2f} (the paper -0.20)"
+            f"  Pearson's r of error and price, {method}: {r:.2f}; of groups {grouped:.2f} (the paper -0.20)"
         )
     if out is not None:
         _drawing.scatter(
