@@ -47,6 +47,20 @@ def histograms(n_classes):
     return np.array(rows, dtype=float), np.array(pairs)
 
 
+@cache
+def silences(n_classes):
+    """Every (from, to) where one teacher falls silent, as rows of indices into ``histograms``."""
+    rows, _ = histograms(n_classes)
+    place = {tuple(row): at for at, row in enumerate(rows)}
+    pairs = [
+        (at, place[tuple(row - one)])
+        for at, row in enumerate(rows)
+        for one in np.eye(n_classes)
+        if tuple(row - one) in place
+    ]
+    return np.array(pairs)
+
+
 def log_law(mechanism, counts):
     if not isinstance(mechanism, tuple):
         return mechanism.log_outcomes(counts)
@@ -96,6 +110,23 @@ def test_no_divergence_exceeds_the_tight_or_the_classic_price(mechanism):
     assert np.all(np.array(tight) <= classic)
     for n_classes in SIZES:
         assert never_above(all_divergences(mechanism, n_classes), tight)
+
+
+@every_mechanism
+def test_a_teacher_that_falls_silent_or_speaks_up_costs_no_more_and_exactly_what_is_said(mechanism):
+    for n_classes, most in SIZES.items():
+        rows, _ = histograms(n_classes)
+        log_p = log_law(mechanism, rows)
+        speaks, silent = silences(n_classes).T
+        both = [divergences(log_p[a], log_p[b]) for a, b in ((speaks, silent), (silent, speaks))]
+        assert all(never_above(found, price(mechanism)) for found in both)
+        largest = np.zeros((len(rows), len(ORDERS)))
+        for found in both:
+            np.maximum.at(largest, speaks, found)
+            np.maximum.at(largest, silent, found)
+        inner = (rows.sum(axis=1) > 1) & (rows.sum(axis=1) < most)  # all neighbours are listed
+        exact = exact_rdp(mechanism, rows[inner], relation="add-or-remove")
+        np.testing.assert_allclose(exact, largest[inner], rtol=1e-8, atol=ROUNDING)
 
 
 @every_mechanism
