@@ -3,6 +3,7 @@
 import builtins
 import importlib.util
 import os
+import signal
 import time
 import warnings
 
@@ -100,7 +101,22 @@ def test_an_unknown_engine_is_refused_with_the_known_ones():
         spread(squares, ITEMS, engine="abacus", n_jobs=2)
 
 
+@pytest.fixture
+def in_time():
+    """A cluster that loses its workers waits for ever: after two minutes that is a failure, not a hang."""
+
+    def too_long(*_):
+        raise TimeoutError("the local cluster did not answer within two minutes")
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
 @pytest.mark.cluster
+@pytest.mark.usefixtures("in_time")
 def test_dask_on_a_local_cluster_of_two_workers():
     distributed = pytest.importorskip(
         "distributed", reason="Dask is not installed: pip install 'ostraka[dask]'"
@@ -114,6 +130,7 @@ def test_dask_on_a_local_cluster_of_two_workers():
 
 
 @pytest.mark.cluster
+@pytest.mark.usefixtures("in_time")
 def test_without_a_dask_client_one_is_started_and_stopped(monkeypatch):
     distributed = pytest.importorskip(
         "distributed", reason="Dask is not installed: pip install 'ostraka[dask]'"
@@ -128,6 +145,7 @@ def test_without_a_dask_client_one_is_started_and_stopped(monkeypatch):
 
 
 @pytest.mark.cluster
+@pytest.mark.usefixtures("in_time")
 def test_ray_on_a_local_cluster_of_two_workers():
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'ostraka[ray]'")
