@@ -15,8 +15,7 @@ test: $(READY)  ## style, types, tests and doctests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --ignore=tests/voters/test_engines.py
-	$(BIN)/pytest tests/voters/test_engines.py
+	$(BIN)/pytest -n 2
 
 lint: $(READY)
 	$(BIN)/ruff format .
