@@ -18,11 +18,14 @@ from ostraka import _check
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Consistent", "KeyedNoise"]
+__all__ = ["Consistent", "KeyedNoise", "grid_of"]
 
 _KEY_BYTES = 32
+_CELLS = 1_000  # a column's public range is divided into so many
+_FINEST = 2.0**-21  # of the largest number: float32 tells half of that apart
 _EXACT = 2.0**22  # grid steps from zero up to which float32 still tells half a step apart
 _MISSING, _NUMBER, _TEXT = 0, 1, 2
+_CELL = np.dtype([("tag", "u1"), ("steps", "<i8")])
 
 
 class KeyedNoise(np.random.Generator):
@@ -154,7 +157,7 @@ class Consistent:
             raise ValueError(f"rows must be numbers of shape (n_rows, n_columns), got {values.dtype}")
         names = self._names(values)
         steps = np.array([self._step(name) for name in names])
-        return np.stack([_steps(values[:, j], steps[j]) for j in range(len(names))], axis=1) * steps
+        return _steps(values, steps) * steps
 
     def _canonical(self, rows: Any) -> tuple[np.ndarray, list[bytes], list[str]]:
         """Cells as tags and whole numbers of steps, texts of each row, and names, in the order of names."""
@@ -164,14 +167,27 @@ class Consistent:
                 raise ValueError(f"rows must have the columns {', '.join(sorted(self.columns))}")
         else:
             values = rows if isinstance(rows, np.ndarray) else _array(rows)
+            if values.dtype.kind in "biuf":
+                return self._numbers(values)
             found = dict(zip(self._names(values), values.T, strict=True))
         names = sorted(found)
         n = len(found[names[0]])
-        cells = np.zeros((n, len(names)), dtype=[("tag", "u1"), ("steps", "<i8")])
+        cells = np.zeros((n, len(names)), dtype=_CELL)
         texts = [b""] * n
         for j, name in enumerate(names):
             texts = self._fill(cells[:, j], found[name], self._step(name), texts)
         return cells, texts, names
+
+    def _numbers(self, values: np.ndarray) -> tuple[np.ndarray, list[bytes], list[str]]:
+        """The same for an array of numbers, all columns at once."""
+        unsorted = self._names(values)
+        order = sorted(range(len(unsorted)), key=unsorted.__getitem__)
+        names = [unsorted[j] for j in order]
+        values = values[:, order]
+        cells = np.empty(values.shape, dtype=_CELL)
+        cells["tag"] = np.where(np.isnan(values), _MISSING, _NUMBER) if values.dtype.kind == "f" else _NUMBER
+        cells["steps"] = _steps(values, np.array([self._step(name) for name in names]))
+        return cells, [b""] * len(values), names
 
     def _fill(self, cells: np.ndarray, values: np.ndarray, step: float, texts: list[bytes]) -> list[bytes]:
         if values.dtype.kind in "biuf":
@@ -209,16 +225,50 @@ def _array(rows: Any) -> np.ndarray:
     return plain if plain.dtype.kind in "biuf" else np.asarray(rows, dtype=object)
 
 
-def _steps(values: np.ndarray, step: float) -> np.ndarray:
+def _steps(values: np.ndarray, step: float | np.ndarray) -> np.ndarray:
     """Whole numbers of steps, as both float32 and float64 have it; a missing number is 0."""
     numbers: np.ndarray = np.asarray(values, dtype=np.float32).astype(np.float64)
     numbers = np.where(np.isnan(numbers), 0.0, numbers)
-    if not math.isfinite(step):
+    if not np.isfinite(step).all():
         raise ValueError("grid must name a step for every column of numbers")
     steps = np.rint(numbers / step)
     if not (np.abs(steps) <= _EXACT).all():
         raise ValueError(
             f"rows must be finite and within {_EXACT:.0f} grid steps of zero: "
-            f"declare a coarser step than {step:g}"
+            f"declare a coarser step than {np.min(step):g}"
         )
     return np.asarray(steps, dtype=np.int64)
+
+
+def grid_of(public: Any) -> dict[str, float]:
+    """A step for every column, from public rows alone: a thousandth of its range, if float32 tells it.
+
+    Parameters
+    ----------
+    public : array or data frame, shape (n_rows, n_columns)
+        Public. Columns of an array are named "0", "1", …
+
+    Returns
+    -------
+    dict of column name to float > 0
+        For :class:`Consistent`. A column of text, of zeros or without a number has the step 1.
+
+    Examples
+    --------
+    >>> grid_of(np.array([[0.0, 0.0], [16.0, 0.0]]))
+    {'0': 0.016, '1': 1.0}
+    """
+    named = hasattr(public, "columns")
+    names = [str(name) for name in public.columns] if named else [str(j) for j in range(public.shape[1])]
+    columns = [np.asarray(public[name]) for name in public.columns] if named else list(public.T)
+    return {name: _usual_step(column) for name, column in zip(names, columns, strict=True)}
+
+
+def _usual_step(column: np.ndarray) -> float:
+    if column.dtype.kind not in "biuf":
+        return 1.0
+    numbers = column[np.isfinite(column)].astype(float)
+    if not numbers.size:
+        return 1.0
+    most = float(np.abs(numbers).max())
+    return max(float(np.ptp(numbers)) / _CELLS, most * _FINEST) or 1.0

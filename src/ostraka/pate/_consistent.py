@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ostraka.consistent import Consistent
+from ostraka.consistent import Consistent, grid_of
 
 __all__ = ["same_questions"]
 
-_CELLS = 1_000  # a column's public range is divided into so many
-_FINEST = 2.0**-21  # of the largest number: float32 tells half of that apart
 _SECRET = os.urandom(32)  # for ledgers in memory, which do not outlive the process either
 
 
@@ -34,25 +32,7 @@ def same_questions(consistent: Any, public: Any, *, path: str, teachers: str) ->
         raise ValueError(f"consistent must be a bool or a Consistent, got {consistent!r}")
     if not (hasattr(public, "columns") or isinstance(public, np.ndarray)):
         raise ValueError("consistent=True needs public rows as an array or data frame")
-    grid = _grid(public)
+    grid = grid_of(public)
     if path == ":memory:":
         return Consistent(secret=_SECRET, grid=grid, teachers=teachers)
     return Consistent.kept_at(Path(f"{path}.secret"), grid=grid, teachers=teachers)
-
-
-def _grid(public: Any) -> dict[str, float]:
-    """A step for every column, from public rows alone."""
-    named = hasattr(public, "columns")
-    names = [str(name) for name in public.columns] if named else [str(j) for j in range(public.shape[1])]
-    columns = [np.asarray(public[name]) for name in public.columns] if named else list(public.T)
-    return {name: _step(column) for name, column in zip(names, columns, strict=True)}
-
-
-def _step(column: np.ndarray) -> float:
-    if column.dtype.kind not in "biuf":
-        return 1.0
-    numbers = column[np.isfinite(column)].astype(float)
-    if not numbers.size:
-        return 1.0
-    most = float(np.abs(numbers).max())
-    return max(float(np.ptp(numbers)) / _CELLS, most * _FINEST) or 1.0
