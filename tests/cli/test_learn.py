@@ -22,6 +22,7 @@ import ostraka.cli
 from ostraka import Ledger
 from ostraka.accounting import propose
 from ostraka.cli._progress import Stages
+from ostraka.voters import SavedTeachers
 
 CANARY = "canary7391"
 FILES = {
@@ -160,6 +161,19 @@ def test_the_student_predicts_table_rows(finished):
     student = skops.io.load(path, trusted=skops.io.get_untrusted_types(file=path))
     told = student.predict(np.array([[21, "no"], [79, "yes"]], dtype=object))
     assert told.tolist() == ["well", "sick"]
+
+
+def test_kept_teachers_can_be_asked_about_rows_of_the_table(folder):
+    code, _, err = person("--keep-teachers")
+    assert code == 0
+    assert "teachers/ are for the owner" in err
+    kept = SavedTeachers.load(folder / "run" / "teachers")
+    assert (kept.columns, kept.numeric) == (("age", "smokes"), (True, False))
+    assert set(kept.ensemble.classes_.tolist()) == {"sick", "well"}
+    features = kept.encoder.transform(np.array([[21, "no"], [79, "yes"]], dtype=object))
+    votes = kept.ensemble.vote(features)
+    assert votes.adjacency.unit == "person"
+    assert [kept.ensemble.classes_[row.argmax()] for row in votes.open()] == ["well", "sick"]
 
 
 def test_released_labels_name_their_public_rows(finished):

@@ -23,7 +23,9 @@ __all__ = [
     "PLAN",
     "REPORT",
     "RESULT",
+    "SERVICE",
     "STUDENT",
+    "TEACHERS",
     "fingerprint",
     "load",
     "open_run",
@@ -33,6 +35,7 @@ __all__ = [
 
 PLAN, MANIFEST, LEDGER = "plan.json", "manifest.json", "ledger.sqlite"
 STUDENT, LABELS, LABEL = "student.skops", "labels.parquet", "privacy-label.json"
+TEACHERS, SERVICE = "teachers", "service"  # folders for the owner alone
 RESULT, REPORT, PUBLIC_REPORT = "result.json", "report.html", "report-public.html"
 
 

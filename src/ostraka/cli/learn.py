@@ -33,8 +33,8 @@ _DIGITS = _Defaults(3.5, 1e-4, 100, Teacher.NEIGHBOUR, Student.SPREADING)  # 1,1
 _NOT_SETTINGS = ("out", "as_json", "owner")
 _HANDED_OVER = (
     "\nwritten to {0}: student.skops, labels.parquet, ledger.sqlite and privacy-label.json may be passed on; "
-    "result.json, report.html and manifest.json are for the owner of the data. 'ostraka report {0} --public' "
-    "writes a page that may be passed on."
+    "result.json, report.html, manifest.json and teachers/ are for the owner of the data. "
+    "'ostraka report {0} --public' writes a page that may be passed on."
 )
 _STAGES = {
     "shards": "rows dealt to teachers",
@@ -115,6 +115,12 @@ def learn(
     seed: Annotated[
         int, typer.Option(help="Of training and splitting; never of noise.", min=0, metavar="N")
     ] = 0,
+    keep_teachers: Annotated[  # noqa: ARG001  (kept with the other options: a run goes on with the same)
+        bool,
+        typer.Option(
+            "--keep-teachers", help="Also write the teachers, for 'ostraka serve'; they are private."
+        ),
+    ] = False,
     engine: Annotated[Engine, typer.Option(help="Where the teachers train.")] = Engine.JOBLIB,
     jobs: Annotated[int | None, typer.Option(help="Processes. Default: all cores.", metavar="N")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the public record as JSON.")] = False,
@@ -213,7 +219,7 @@ def _learn(task: Task, model: PATEClassifier, plan: Plan, out: Path, begun: dict
         model.fit(task.X_private, task.y_private, task.X_public, task.groups)
         result = _record(task, model, begun)
         stages("record", 1, 1)
-    _write(task, model, result, out)
+    _write(task, model, result, out, keep_teachers=begun["keep_teachers"])
     return result
 
 
@@ -236,7 +242,7 @@ def _record(task: Task, model: PATEClassifier, begun: dict[str, Any]) -> Result:
     return replace(result, settings={**result.settings, **settings}, upper=protected)
 
 
-def _write(task: Task, model: PATEClassifier, result: Result, out: Path) -> None:
+def _write(task: Task, model: PATEClassifier, result: Result, out: Path, *, keep_teachers: bool) -> None:
     """Everything but the record first: where that is, the run is finished."""
     import pyarrow as pa
     import skops.io
@@ -250,7 +256,32 @@ def _write(task: Task, model: PATEClassifier, result: Result, out: Path) -> None
     answers = model.labels_[model.asked_]
     labels = [None if answer == ABSTAIN else model.classes_[answer].item() for answer in answers]
     table = pa.table({"row": task.public_rows[model.asked_], "label": labels})
+    if keep_teachers:
+        _keep_teachers(task, model, out / _folder.TEACHERS)
     _folder.write(out / _folder.STUDENT, lambda path: skops.io.dump(student, path))
     _folder.write(out / _folder.LABELS, lambda path: parquet.write_table(table, path))
     _folder.write_reports(out, result)
     _folder.write(out / _folder.RESULT, result.to_json())
+
+
+def _keep_teachers(task: Task, model: PATEClassifier, folder: Path) -> None:
+    """The ensemble, with how rows of the table are read and how its answers were noised."""
+    import shutil
+
+    from ostraka.consistent import grid_of
+    from ostraka.voters import SavedTeachers
+
+    numbers = range(len(task.columns))
+    if task.encoder is not None:
+        numbers = {name: places for name, _, places in task.encoder.transformers_}["numbers"]
+    saved = SavedTeachers(
+        ensemble=model.ensemble_,
+        mechanism=model.plan_.mechanism,
+        screen=model.plan_.screen,
+        columns=task.columns,
+        numeric=tuple(place in numbers for place in range(len(task.columns))),
+        grid=grid_of(task.X_public),
+        encoder=task.encoder,
+    )
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was interrupted after this
+    saved.save(folder)

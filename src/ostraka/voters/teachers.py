@@ -54,6 +54,8 @@ class TeacherEnsemble(BaseEstimator):
         Public. Column k of the votes counts ``classes_[k]``.
     manifest_ : Manifest
         Who trained on what. It stays with the data.
+    unit_ : str
+        Public. What is protected: ``"row"`` or ``"person"``.
     teachers_ : list
         Private: trained on private rows, without noise.
     n_failed_ : int
@@ -126,6 +128,7 @@ class TeacherEnsemble(BaseEstimator):
         self.classes_, codes = _encoded(y, classes)
         self.n_features_in_ = X.shape[1]
         self.manifest_ = self._deal(len(y) if groups is None else groups, len(y), manifest)
+        self.unit_ = self.manifest_.unit
         self._tell("shards", 1, 1)
         shards = [
             Shard(_safe_indexing(X, rows), codes[rows], seed, number % len(self.classes_))
@@ -182,7 +185,7 @@ class TeacherEnsemble(BaseEstimator):
         """
         predictions = self.predictions(X)
         counts = count_votes(predictions, n_classes=len(self.classes_))
-        return Private(counts, Adjacency.one_ballot(unit=self.manifest_.unit))
+        return Private(counts, Adjacency.one_ballot(unit=self.unit_))
 
     def rehearse(self, X: Any, *, n_classes: int, n_rows: int) -> None:
         """Train and ask one teacher on public rows with made-up labels, so that a wrong setting is seen.
@@ -213,6 +216,28 @@ class TeacherEnsemble(BaseEstimator):
             raise ValueError(
                 f"{self.estimator!r} cannot teach; on public rows with made-up labels it says: {error}"
             ) from error
+
+    def restore(self, teachers: list[Any], *, classes: np.ndarray, n_features: int, unit: str) -> Self:
+        """Take teachers that were trained before, as :class:`SavedTeachers` does, instead of fitting.
+
+        Parameters
+        ----------
+        teachers : list
+            Private. ``teachers_`` of a fitted ensemble, all of them.
+        classes, n_features, unit
+            Public. Its ``classes_``, ``n_features_in_`` and ``unit_``.
+
+        Raises
+        ------
+        ValueError
+            There are not ``n_teachers`` of them.
+        """
+        if len(teachers) != self.n_teachers:
+            raise ValueError(f"teachers must be {self.n_teachers}, got {len(teachers)}")
+        self.notes_ = []
+        self.teachers_, self.classes_, self.n_features_in_, self.unit_ = teachers, classes, n_features, unit
+        self._failed = np.array([teacher.failed for teacher in teachers])
+        return self
 
     @property
     def n_failed_(self) -> int:

@@ -1,0 +1,269 @@
+"""Teachers on disk: skops files under a list of their hashes. Never pickle, nothing parsed unchecked."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ostraka import _check
+from ostraka.mechanisms import GNMax, LNMax, Threshold
+from ostraka.voters._ballots import Teacher
+from ostraka.voters.teachers import TeacherEnsemble
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+__all__ = ["SavedTeachers"]
+
+_VERSION = 1
+_LIST = "manifest.json"
+_A_FILE = 25  # teachers
+_PLAIN_NAME = re.compile(r"[a-z]+(-\d{4})?\.skops")
+# What the teachers of `ostraka learn` hold beside what skops trusts. Data, none of it callable.
+_TRUSTED = frozenset(
+    {
+        "numpy.dtype",
+        "sklearn.metrics._dist_metrics.EuclideanDistance64",
+        "sklearn.neighbors._ball_tree.BallTree",
+        "sklearn.neighbors._kd_tree.KDTree",
+        "sklearn.tree._tree.Tree",
+    }
+)
+_KINDS = {kind.__name__: kind for kind in (GNMax, LNMax, Threshold)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class SavedTeachers:
+    """A fitted ensemble with all that it takes to ask it again: how rows are read, and the noise.
+
+    Attributes
+    ----------
+    ensemble : TeacherEnsemble
+        Private: trained on private rows, without noise.
+    mechanism : GNMax or LNMax
+        Public.
+    screen : Threshold or None
+        Public.
+    columns : tuple of str
+        Public. Names of a row's cells, in order.
+    numeric : tuple of bool
+        Public. Which cells are numbers; the others are text.
+    grid : dict of str to float
+        Public. The step of each feature ("0", "1", …) within which two rows are one question.
+    encoder : fitted transformer or None
+        Public. From cells to features; None where the cells are the features.
+
+    Raises
+    ------
+    ValueError
+        ``columns``, ``numeric`` and ``grid`` do not fit the ensemble.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from ostraka import GNMax, TeacherEnsemble
+    >>> from ostraka.consistent import grid_of
+    >>> X, y = load_iris(return_X_y=True)
+    >>> ensemble = TeacherEnsemble(GaussianNB(), n_teachers=10).fit(X[::2], y[::2], classes=[0, 1, 2])
+    >>> saved = SavedTeachers(
+    ...     ensemble=ensemble,
+    ...     mechanism=GNMax(sigma=3.0),
+    ...     columns=("sepal length", "sepal width", "petal length", "petal width"),
+    ...     numeric=(True,) * 4,
+    ...     grid=grid_of(X[1::2]),
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     name = saved.save(f"{folder}/teachers")
+    ...     again = SavedTeachers.load(f"{folder}/teachers")
+    >>> again.ensemble.vote(X[1::2]), again.mechanism
+    (Private(shape=(75, 3), unit='row'), GNMax(sigma=3.0))
+    """
+
+    ensemble: TeacherEnsemble
+    mechanism: GNMax | LNMax
+    columns: tuple[str, ...]
+    numeric: tuple[bool, ...]
+    grid: dict[str, float]
+    screen: Threshold | None = None
+    encoder: Any = None
+    sha256: str = dataclasses.field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        if not self.columns or len(self.columns) != len(self.numeric):
+            raise ValueError("columns must name every cell, and numeric say of each whether it is a number")
+        if self.encoder is None and not (all(self.numeric) and len(self.columns) == self._n_features):
+            raise ValueError(
+                f"columns must be {self._n_features} numbers, as the teachers know, without encoder"
+            )
+        if set(self.grid) != {str(j) for j in range(self._n_features)}:
+            raise ValueError(f"grid must name a step for each of {self._n_features} features")
+        _check.positive(**{f"grid[{name}]": step for name, step in self.grid.items()})
+
+    @property
+    def _n_features(self) -> int:
+        return int(self.ensemble.n_features_in_)
+
+    def save(self, folder: str | os.PathLike[str] | Path) -> str:
+        """Write a new folder that only its owner may read; it is there whole or not at all.
+
+        Returns
+        -------
+        str
+            ``sha256`` of the list of files, which names these teachers.
+
+        Raises
+        ------
+        FileExistsError
+            There is such a folder already.
+        """
+        folder = Path(folder)
+        if folder.exists():
+            raise FileExistsError(f"{folder} exists: teachers that were saved are not overwritten")
+        beside = folder.with_name(f".{folder.name}.new")
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(mode=0o700, parents=True)
+        listed = self._written(beside)
+        text = json.dumps(listed, indent=2)
+        (beside / _LIST).write_text(text)
+        for path in beside.iterdir():
+            path.chmod(0o600)
+        beside.replace(folder)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str] | Path, *, trusted: Iterable[str] = ()) -> Self:
+        """Read a folder back: every hash is checked before its file is parsed.
+
+        Parameters
+        ----------
+        folder : path
+        trusted : iterable of str
+            Types to accept beside those of scikit-learn that skops and this library trust.
+
+        Raises
+        ------
+        ValueError
+            A file is missing, changed, or holds a type that is not trusted.
+        """
+        folder = Path(folder)
+        if not (folder / _LIST).is_file():
+            raise ValueError(
+                f"{folder} holds no {_LIST}: train with 'ostraka learn … --keep-teachers', "
+                "and type the folder of that run"
+            )
+        text = (folder / _LIST).read_bytes()
+        listed = json.loads(text)
+        if listed.get("version") != _VERSION:
+            raise ValueError(f"{folder / _LIST} must be of version {_VERSION}, got {listed.get('version')!r}")
+        found = {
+            name: _parsed(folder, name, sha256, trusted=frozenset(trusted))
+            for name, sha256 in listed["files"].items()
+        }
+        teachers = [
+            _teacher(plain) for name in sorted(found) if name.startswith("teachers-") for plain in found[name]
+        ]
+        ensemble = TeacherEnsemble(found["estimator.skops"], n_teachers=listed["n_teachers"], n_jobs=1)
+        ensemble.restore(
+            teachers,
+            classes=np.array(listed["classes"]),
+            n_features=listed["n_features"],
+            unit=listed["unit"],
+        )
+        saved = cls(
+            ensemble=ensemble,
+            mechanism=_mechanism(listed["mechanism"]),  # type: ignore[arg-type]
+            screen=None if listed["screen"] is None else _mechanism(listed["screen"]),  # type: ignore[arg-type]
+            columns=tuple(listed["columns"]),
+            numeric=tuple(listed["numeric"]),
+            grid=listed["grid"],
+            encoder=found.get("encoder.skops"),
+        )
+        object.__setattr__(saved, "sha256", hashlib.sha256(text).hexdigest())
+        return saved
+
+    def _written(self, folder: Path) -> dict[str, Any]:
+        """Write the models; the list that goes with them."""
+        teachers = [_plain(teacher) for teacher in self.ensemble.teachers_]
+        models: dict[str, Any] = {"estimator.skops": self.ensemble.estimator}
+        if self.encoder is not None:
+            models["encoder.skops"] = self.encoder
+        for start in range(0, len(teachers), _A_FILE):
+            models[f"teachers-{start // _A_FILE:04}.skops"] = teachers[start : start + _A_FILE]
+        return {
+            "version": _VERSION,
+            "unit": self.ensemble.unit_,
+            "classes": self.ensemble.classes_.tolist(),
+            "n_teachers": len(teachers),
+            "n_features": self._n_features,
+            "columns": self.columns,
+            "numeric": self.numeric,
+            "grid": self.grid,
+            "mechanism": _fields(self.mechanism),
+            "screen": None if self.screen is None else _fields(self.screen),
+            "files": {name: _dumped(model, folder / name) for name, model in models.items()},
+        }
+
+
+def _dumped(model: Any, path: Path) -> str:
+    import skops.io  # noqa: PLC0415  (only who saves or serves needs it)
+
+    skops.io.dump(model, path)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _parsed(folder: Path, name: str, sha256: str, *, trusted: frozenset[str]) -> Any:
+    """A model of the list, if it is the one that was written and holds known types only."""
+    import skops.io  # noqa: PLC0415
+
+    if not _PLAIN_NAME.fullmatch(name):
+        raise ValueError(f"{folder / _LIST} names a file that is none of ours: {name!r}")
+    if not (folder / name).is_file():
+        raise ValueError(f"{folder / name} is missing: the folder must be the one 'ostraka learn' wrote")
+    content = (folder / name).read_bytes()
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise ValueError(f"{folder / name} is not the file that was saved: its hash is another")
+    strange = sorted(set(skops.io.get_untrusted_types(data=content)) - _TRUSTED - trusted)
+    if strange:
+        raise ValueError(
+            f"{folder / name} holds types that are not trusted: {', '.join(strange)}. If you trained these "
+            f"teachers and trust the libraries they come from, name each with --trust"
+        )
+    return skops.io.loads(content, trusted=sorted(_TRUSTED | trusted))
+
+
+def _plain(teacher: Teacher) -> dict[str, Any]:
+    """A teacher in types that skops knows; large numbers as text."""
+    return {
+        "model": teacher.model,
+        "present": teacher.present,
+        "fallback": int(teacher.fallback),
+        "entropy": str(teacher.seed.entropy),
+        "spawn_key": [int(part) for part in teacher.seed.spawn_key],
+    }
+
+
+def _teacher(plain: dict[str, Any]) -> Teacher:
+    seed = np.random.SeedSequence(int(plain["entropy"]), spawn_key=tuple(plain["spawn_key"]))
+    return Teacher(plain["model"], np.asarray(plain["present"]), seed, plain["fallback"])
+
+
+def _fields(mechanism: GNMax | LNMax | Threshold) -> dict[str, Any]:
+    return {"kind": type(mechanism).__name__, **dataclasses.asdict(mechanism)}
+
+
+def _mechanism(fields: dict[str, Any]) -> GNMax | LNMax | Threshold:
+    kind = fields.get("kind")
+    if kind not in _KINDS:
+        raise ValueError(f"mechanism must be one of {', '.join(_KINDS)}, got {kind!r}")
+    return _KINDS[kind](**{name: value for name, value in fields.items() if name != "kind"})

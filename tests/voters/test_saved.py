@@ -1,0 +1,181 @@
+"""Saved teachers vote as they did; a changed file, an unknown type or a stranger's list is refused."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import stat
+
+import numpy as np
+import pytest
+import skops.io
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+from ostraka import GNMax, LNMax, TeacherEnsemble, Threshold
+from ostraka.consistent import grid_of
+from ostraka.voters import SavedTeachers
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(240, 3))
+Y = np.array(["no", "yes"])[(X.sum(axis=1) > 0).astype(int)]
+ASKED = RNG.normal(size=(50, 3))
+
+
+def saved(estimator=LogisticRegression(), **changes) -> SavedTeachers:
+    ensemble = TeacherEnsemble(estimator, n_teachers=30, n_jobs=1, random_state=3)
+    ensemble.fit(X, Y, classes=["no", "yes"])
+    known = {"mechanism": GNMax(sigma=4.0), "columns": ("a", "b", "c"), "numeric": (True,) * 3}
+    return SavedTeachers(ensemble=ensemble, **{**known, "grid": grid_of(ASKED), **changes})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    saved().save(tmp_path / "teachers")
+    return tmp_path / "teachers"
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        LogisticRegression(),
+        KNeighborsClassifier(1),
+        DecisionTreeClassifier(splitter="random"),
+        RandomForestClassifier(n_estimators=3),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_teachers_vote_after_a_round_trip_as_before(tmp_path, estimator):
+    before = saved(estimator, screen=Threshold(at=20.0, sigma=3.0), mechanism=LNMax(scale=2.5))
+    name = before.save(tmp_path / "teachers")
+    after = SavedTeachers.load(tmp_path / "teachers")
+    np.testing.assert_array_equal(before.ensemble.predictions(ASKED), after.ensemble.predictions(ASKED))
+    assert after.ensemble.vote(ASKED).adjacency == before.ensemble.vote(ASKED).adjacency
+    assert after.ensemble.classes_.tolist() == ["no", "yes"]
+    assert (after.mechanism, after.screen, after.grid) == (before.mechanism, before.screen, before.grid)
+    assert after.sha256 == name
+
+
+def test_failed_and_one_class_teachers_keep_their_ballots(tmp_path):
+    one = saved()
+    teachers = one.ensemble.teachers_
+    teachers[3] = teachers[3]._replace(model=None)
+    teachers[4] = teachers[4]._replace(model=None, present=np.array([1]))
+    one.save(tmp_path / "teachers")
+    after = SavedTeachers.load(tmp_path / "teachers").ensemble
+    assert (after.predictions(ASKED)[3] == teachers[3].fallback).all()
+    assert (after.predictions(ASKED)[4] == 1).all()
+
+
+def test_rows_of_a_table_go_through_the_encoder_they_came_with(tmp_path):
+    encoder = ColumnTransformer(
+        [("numbers", StandardScaler(), [0]), ("kinds", OneHotEncoder(sparse_output=False), [1])]
+    )
+    cells = np.array([[1.0, "x"], [3.0, "y"]] * 60, dtype=object)
+    ensemble = TeacherEnsemble(LogisticRegression(), n_teachers=5, n_jobs=1, random_state=0)
+    ensemble.fit(encoder.fit_transform(cells), Y[:120], classes=["no", "yes"])
+    shape = {"columns": ("size", "kind"), "numeric": (True, False)}
+    table = SavedTeachers(
+        ensemble=ensemble,
+        mechanism=GNMax(sigma=1.0),
+        grid=grid_of(encoder.transform(cells)),
+        encoder=encoder,
+        **shape,
+    )
+    table.save(tmp_path / "teachers")
+    after = SavedTeachers.load(tmp_path / "teachers")
+    assert {name: getattr(after, name) for name in shape} == shape
+    np.testing.assert_array_equal(after.encoder.transform(cells), encoder.transform(cells))
+
+
+def test_only_the_owner_may_read_the_files(folder):
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+
+
+def test_saved_teachers_are_not_overwritten(folder):
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(FileExistsError, match="are not overwritten"):
+        saved().save(folder)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["teachers-0001.skops", "estimator.skops"])
+def test_a_changed_file_is_refused_before_it_is_parsed(folder, monkeypatch, name):
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    read = []
+    parse = skops.io.loads
+    monkeypatch.setattr(skops.io, "loads", lambda data, **more: (read.append(data), parse(data, **more))[1])
+    with pytest.raises(ValueError, match=f"{name} is not the file that was saved"):
+        SavedTeachers.load(folder)
+    assert bytes(content) not in read
+
+
+def planted(folder, model, name: str = "estimator.skops") -> None:
+    """Put another model in place, with its right hash in the list."""
+    skops.io.dump(model, folder / name)
+    listed = json.loads((folder / "manifest.json").read_text())
+    listed["files"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(listed))
+
+
+def test_a_type_that_nobody_trusts_is_refused_even_with_the_right_hash(folder):
+    planted(folder, FunctionTransformer(os.getcwd))
+    with pytest.raises(ValueError, match=r"holds types that are not trusted: .*getcwd"):
+        SavedTeachers.load(folder)
+
+
+def test_a_type_is_trusted_by_name_on_request(folder):
+    planted(folder, FunctionTransformer(os.getcwd))
+    strange = skops.io.get_untrusted_types(file=folder / "estimator.skops")
+    assert isinstance(SavedTeachers.load(folder, trusted=strange).ensemble.estimator, FunctionTransformer)
+
+
+def test_other_teachers_have_another_name(folder, tmp_path):
+    before = SavedTeachers.load(folder).sha256
+    planted(folder, DecisionTreeClassifier())
+    assert SavedTeachers.load(folder).sha256 != before
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": 2}, "must be of version 1, got 2"),
+        ({"files": {"../../etc/passwd": ""}}, "names a file that is none of ours"),
+        ({"files": {"teachers-0009.skops": ""}}, "is missing"),
+        ({"mechanism": {"kind": "Exec"}}, "mechanism must be one of GNMax, LNMax, Threshold"),
+        ({"n_teachers": 31}, "teachers must be 31, got 30"),
+        ({"numeric": [True]}, "columns must name every cell"),
+        ({"grid": {"0": 1.0}}, "grid must name a step for each of 3 features"),
+    ],
+)
+def test_a_list_that_does_not_fit_is_refused(folder, change, words):
+    listed = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**listed, **change}))
+    with pytest.raises(ValueError, match=words):
+        SavedTeachers.load(folder)
+
+
+def test_a_folder_without_teachers_says_how_to_keep_them(tmp_path):
+    with pytest.raises(ValueError, match="--keep-teachers"):
+        SavedTeachers.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"columns": ("a", "b")}, "columns must name every cell"),
+        ({"numeric": (True, True, False)}, "columns must be 3 numbers"),
+        ({"grid": {"0": 0.0, "1": 1.0, "2": 1.0}}, r"grid\[0\] must be finite and > 0"),
+    ],
+)
+def test_settings_that_do_not_fit_the_ensemble_are_refused(change, words):
+    one = saved()
+    with pytest.raises(ValueError, match=words):
+        dataclasses.replace(one, **change)
