@@ -13,7 +13,9 @@ __all__ = [
     "BY_EXACT",
     "BY_MECHANISM",
     "BY_OUTCOME",
+    "BY_PLAN",
     "BY_TIGHT",
+    "CALIBRATION",
     "CHECK",
     "CURVE",
     "DOOR",
@@ -34,14 +36,14 @@ __all__ = [
 CURVE, DOOR, PRIVATE, CHECK = "curve.py", "door.py", "private.py", "_check.py"
 ARGMAX, SCREEN, TIGHT = "mechanisms/argmax.py", "mechanisms/screen.py", "mechanisms/_tight.py"
 GRID, NOISE, OUTCOME = "mechanisms/_grid.py", "mechanisms/_noise.py", "mechanisms/outcome.py"
-EXACT, THEOREMS = "accounting/exact.py", "accounting/_theorems.py"
+EXACT, THEOREMS, CALIBRATION = "accounting/exact.py", "accounting/_theorems.py", "accounting/calibration.py"
 PAIRS, RENYI = "accounting/_neighbours.py", "accounting/_divergence.py"
 
 # below tests
 BY_CURVE, BY_CONTRACT = "oracles/test_curve.py::", "contracts/test_curve_contract.py::"
 BY_MECHANISM, BY_DOOR = "contracts/test_mechanism_contract.py::", "test_door.py::"
 BY_EXACT, BY_OUTCOME, BY_TIGHT = (f"oracles/test_{name}.py::" for name in ("exact", "outcome", "tight"))
-BY_ALL = "oracles/test_exhaustive.py::"
+BY_ALL, BY_PLAN = "oracles/test_exhaustive.py::", "accounting/test_plan.py::"
 
 
 class Mutant(NamedTuple):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ostraka.curve import Curve
     from ostraka.door import ABSTAIN, confident, interactive, release
-    from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
+    from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError, OstrakaError
     from ostraka.mechanisms import GNMax, LNMax, Threshold
     from ostraka.pate import PATEClassifier
     from ostraka.private import Adjacency, Private
@@ -28,6 +28,7 @@ _HOME = {
     "LNMax": "mechanisms",
     "Ledger": "ledger",
     "LedgerError": "ledger",
+    "OstrakaError": "ledger",
     "PATEClassifier": "pate",
     "Private": "private",
     "Result": "report",
@@ -49,6 +50,7 @@ __all__ = [
     "LNMax",
     "Ledger",
     "LedgerError",
+    "OstrakaError",
     "PATEClassifier",
     "Private",
     "Result",

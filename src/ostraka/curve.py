@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ostraka import _check
 from ostraka._numeric import log_ndtr, up
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["ORDERS", "Curve", "calibrate"]
+__all__ = ["ORDERS", "Curve"]
 
 
 def _default_orders() -> tuple[float, ...]:
@@ -42,7 +39,8 @@ class Curve:
     ----------
     orders : tuple of float > 1, increasing; the last may be infinity
     rdp : tuple of float >= 0, nats
-        Bound on the Rényi divergence of each order between neighbours, in both directions.
+        Bound on the Rényi divergence of each order between neighbours, in both directions (the
+        published bounds of 2017 and 2018 in one: see ``accounting.dependent``).
         At infinity it is the epsilon of pure differential privacy.
     unit : str
         What is protected: ``"ballot"`` (one teacher's votes), ``"label"``, ``"record"``.
@@ -279,52 +277,6 @@ def _gaussian_epsilon(mu_squared: float, delta: float) -> float:
         return math.inf
     while low < (middle := (low + high) / 2) < high:
         low, high = (low, middle) if _gaussian_delta(middle, mu) <= delta else (middle, high)
-    return high
-
-
-def calibrate(
-    cost: Callable[[float], Curve], *, epsilon: float, delta: float, low: float, high: float
-) -> float:
-    """Smallest noise in [low, high] whose ``cost`` stays within (epsilon, delta), on the safe side.
-
-    Parameters
-    ----------
-    cost : callable, noise -> Curve
-        Cost of the whole plan at that noise; must not grow with the noise.
-    epsilon, delta : float
-        The goal. Public.
-    low, high : float > 0
-        Where to look.
-
-    Raises
-    ------
-    ValueError
-        Even ``high`` costs more than the goal.
-
-    Guarantees
-    ----------
-    ``cost(result).epsilon(delta) <= epsilon`` was evaluated and holds. Relative precision 1e-6.
-
-    Examples
-    --------
-    >>> def cost(sigma):
-    ...     return Curve.gaussian(sensitivity=1, sigma=sigma)
-    >>> sigma = calibrate(cost, epsilon=1, delta=1e-5, low=0.1, high=100)
-    >>> round(sigma, 3)
-    3.731
-    """
-    _check.positive(epsilon=epsilon, low=low, high=high)
-    _check.delta(delta)
-    if not cost(high).epsilon(delta) <= epsilon:
-        raise ValueError(
-            f"even noise {high:g} costs more than epsilon={epsilon:g} at delta={delta:g}: "
-            "ask for fewer answers, more teachers, or a larger epsilon"
-        )
-    if cost(low).epsilon(delta) <= epsilon:
-        return low
-    while high / low > 1 + 1e-6:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if cost(middle).epsilon(delta) <= epsilon else (middle, high)
     return high
 
 

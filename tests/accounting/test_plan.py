@@ -88,6 +88,27 @@ def test_goals_must_make_sense(bad):
         calibrate(GNMax, **{"n_answers": 10, "epsilon": 1.0, "delta": 1e-5, **bad})
 
 
+def test_a_cost_that_is_not_known_does_not_pass_for_small():
+    """A NaN epsilon must not compare as within the goal."""
+
+    class Unknown(Curve):
+        def epsilon(self, delta):
+            return math.nan
+
+        def __rmul__(self, times):
+            return self
+
+    class Mystery:
+        def __init__(self, noise):
+            self.noise = noise
+
+        def curve(self):
+            return Unknown((2.0,), (0.1,))
+
+    with pytest.raises(ValueError, match="no noise"):
+        calibrate(Mystery, n_answers=1, epsilon=1.0, delta=1e-5)
+
+
 TASK = Difficulty(n_classes=2, floor=0.15, begin=2.5, spread=0.9)
 
 

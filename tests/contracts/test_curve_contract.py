@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ostraka import Curve, GNMax, LNMax, Threshold
 from ostraka.accounting import exact_curve, moments2017_curve, papernot2018_curve
-from ostraka.curve import ORDERS, calibrate
+from ostraka.curve import ORDERS
 from ostraka.mechanisms.subsampled import amplified
 
 VOTES = [[60, 30, 10], [100, 0, 0], [34, 33, 33]]
@@ -220,75 +220,6 @@ FAMILIES = {
     "Threshold": lambda s: Threshold(at=3, sigma=s).curve(),
     "GNMax": lambda s: GNMax(sigma=s).curve(),
 }
-
-
-@pytest.mark.parametrize(
-    ("family", "n", "epsilon", "delta"),
-    [
-        ("gaussian", 1, 1.0, 1e-5),
-        ("Threshold", 300, 2.0, 1e-6),
-        ("Threshold", 50, 0.1, 1e-4),
-        ("GNMax", 300, 2.0, 1e-6),
-    ],
-)
-def test_what_is_calibrated_stays_within_its_goal_and_wastes_little(family, n, epsilon, delta):
-    def cost(noise):
-        return n * FAMILIES[family](noise)
-
-    noise = calibrate(cost, epsilon=epsilon, delta=delta, low=2.0, high=200.0)
-    assert cost(noise).epsilon(delta) <= epsilon
-    assert cost(noise * (1 - 1e-5)).epsilon(delta) > epsilon * (1 - 1e-4)
-
-
-@given(epsilon=st.floats(0.05, 20.0), delta=deltas, n=st.integers(1, 2000))
-def test_calibrating_and_then_accounting_never_exceeds_the_goal(epsilon, delta, n):
-    noise = calibrate(
-        lambda s: n * Curve.gaussian(sensitivity=1.0, sigma=s),
-        epsilon=epsilon,
-        delta=delta,
-        low=1e-2,
-        high=1e6,
-    )
-    assert (n * Curve.gaussian(sensitivity=1.0, sigma=noise)).epsilon(delta) <= epsilon
-
-
-def test_calibration_says_when_nothing_is_enough_and_when_anything_is():
-    def cost(noise):
-        return Curve.gaussian(sensitivity=1.0, sigma=noise)
-
-    with pytest.raises(ValueError, match=r"even noise 2 costs more .* ask for fewer answers"):
-        calibrate(cost, epsilon=0.01, delta=1e-5, low=1.0, high=2.0)
-    assert calibrate(cost, epsilon=90.0, delta=1e-5, low=1.0, high=2.0) == 1.0
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"epsilon": 0.0},
-        {"epsilon": math.nan},
-        {"delta": 0.0},
-        {"low": 0.0},
-        {"high": math.inf},
-        {"low": math.nan},
-    ],
-    ids=str,
-)
-def test_a_goal_that_is_none_is_refused(wrong):
-    goal = {"epsilon": 1.0, "delta": 1e-5, "low": 1.0, "high": 10.0}
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        calibrate(lambda s: Curve.gaussian(sensitivity=1.0, sigma=s), **goal | wrong)
-
-
-def test_a_cost_that_is_not_known_does_not_pass_for_small():
-    """A NaN epsilon must not compare as within the goal."""
-
-    class Unknown(Curve):
-        def epsilon(self, delta):
-            return math.nan
-
-    unknown = Unknown((2.0,), (0.1,))
-    with pytest.raises(ValueError, match="costs more"):
-        calibrate(lambda _: unknown, epsilon=1.0, delta=1e-5, low=1.0, high=2.0)
 
 
 def test_the_default_orders_are_dense_enough():
