@@ -135,13 +135,15 @@ def test_neither_names_nor_the_key_are_written_or_shown():
 
 
 @pytest.mark.parametrize(
-    "field", ["n_teachers", "unit", "commitment", "sha256", "shards", "units", "version"]
+    "field", ["n_teachers", "n_rows", "n_units", "unit", "commitment", "sha256", "shards", "units", "version"]
 )
 def test_any_change_of_the_written_manifest_is_seen(field):
     record = json.loads(partition(8, n_teachers=4, key=KEY).to_json())
     value = record[field]
     record[field] = {
         "n_teachers": 2,
+        "n_rows": 9,
+        "n_units": 7,
         "unit": "person",
         "version": 2,
         "shards": [3 - shard for shard in value] if field == "shards" else None,

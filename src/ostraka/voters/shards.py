@@ -148,7 +148,8 @@ class Manifest:
         try:
             record = json.loads(text)
             manifest = cls(**{name: record[name] for name in cls.__slots__})
-            intact = (record["sha256"], record["version"]) == (manifest.sha256, _VERSION)
+            said = {**manifest._header(), "sha256": manifest.sha256}
+            intact = all(record[name] == value for name, value in said.items())
         except (ValueError, TypeError, KeyError, OverflowError):
             intact = False
         if not intact:
