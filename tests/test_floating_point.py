@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from randomgen import ChaCha, UserBitGenerator
 
 from ostraka import GNMax, LNMax, Threshold
-from ostraka.door import _os_keyed
+from ostraka.door import os_keyed
 
 U = 2.0**-53
 CELLS = 2**52  # a ziggurat word holds a layer (8 bits), a sign and a position (52 bits)
@@ -229,10 +229,10 @@ def test_release_noise_is_chacha20_of_the_key():
 
 
 def test_every_release_has_its_own_key_of_256_bits():
-    keys = {tuple(_os_keyed().bit_generator.state["state"]["keysetup"].tolist()) for _ in range(20)}
+    keys = {tuple(os_keyed().bit_generator.state["state"]["keysetup"].tolist()) for _ in range(20)}
     assert len(keys) == 20
     assert all(len(key) == 8 for key in keys)
-    assert _os_keyed().bit_generator.state["state"]["rounds"] == 20
+    assert os_keyed().bit_generator.state["state"]["rounds"] == 20
 
 
 def test_doubles_carry_53_bits_of_the_stream():

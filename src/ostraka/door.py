@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ostraka.mechanisms import GNMax, Threshold
     from ostraka.private import Adjacency, Private
 
-__all__ = ["ABSTAIN", "Mechanism", "confident", "consistently", "interactive", "release"]
+__all__ = ["ABSTAIN", "Mechanism", "confident", "consistently", "interactive", "os_keyed", "release"]
 
 ABSTAIN = -1
 
@@ -109,7 +109,7 @@ def release(
     stored = ledger.answer(entry)
     if stored is not None:
         return stored
-    answer = mechanism.release(private, rng=_os_keyed() if rng is None else rng)
+    answer = mechanism.release(private, rng=os_keyed() if rng is None else rng)
     return ledger.record(entry, answer)
 
 
@@ -310,8 +310,19 @@ def _part(key: str | None, name: str) -> str | None:
     return None if key is None else f"{key}/{name}"
 
 
-def _os_keyed() -> np.random.Generator:
-    """A ChaCha20 stream under a fresh 256-bit key from the operating system."""
+def os_keyed() -> np.random.Generator:
+    """Where release noise comes from: a ChaCha20 stream under a fresh 256-bit key from the operating system.
+
+    Returns
+    -------
+    numpy.random.Generator
+        One for each call; nobody can repeat it.
+
+    Examples
+    --------
+    >>> os_keyed().normal() == os_keyed().normal()
+    False
+    """
     from randomgen import ChaCha  # noqa: PLC0415  (0.1 s to import; only releases need it)
 
     return np.random.Generator(ChaCha(key=int.from_bytes(os.urandom(32), "little"), rounds=20))

@@ -16,7 +16,7 @@ from ostraka.audits._divergence import of_laws
 from ostraka.audits.cuts import Method, check_orders, hold_out, renyi_lower_bound, tallies
 from ostraka.audits.epsilon import epsilon_lower_bound
 from ostraka.audits.finding import Finding, Measure, Verdict
-from ostraka.door import Mechanism, _os_keyed
+from ostraka.door import Mechanism, os_keyed
 from ostraka.private import Adjacency, Private
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def sample_outcomes(
     shares = [trials // workers + (worker < trials % workers) for worker in range(workers)]
 
     def work(share: int) -> np.ndarray:
-        own = _os_keyed() if rng is None else rng
+        own = os_keyed() if rng is None else rng
         chunk = Private(np.tile(np.asarray(votes), (min(share, _CHUNK), 1)), Adjacency.one_ballot())
         tally = np.zeros(n_outcomes, dtype=np.int64)
         for start in range(0, share, _CHUNK):
@@ -253,7 +253,7 @@ def audit_answers(
     _check.delta(delta)
     counts, pilot = tallies(with_target, without_target), None
     if counts[0].size > 12:
-        pilot, counts = hold_out(*counts, rng=_os_keyed() if rng is None else rng)
+        pilot, counts = hold_out(*counts, rng=os_keyed() if rng is None else rng)
     bounded = partial(epsilon_lower_bound, delta=delta, confidence=confidence, group=group)
     bound = bounded(*counts, pilot=pilot)
     sizes = [int(count.sum()) for count in counts]
