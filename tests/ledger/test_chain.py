@@ -1,5 +1,5 @@
 import hashlib
-import json
+import hmac
 import math
 from fractions import Fraction
 
@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ostraka.curve import ORDERS, Curve
-from ostraka.ledger.chain import INFINITE, Row, fold, link, price, to_curve
+from ostraka.ledger.chain import INFINITE, Row, Seal, fold, price, to_curve
 
 NAT, SLACK = Fraction(1, 2**50), Fraction(1, 2**62)
 ORDERS_2 = (2.0, math.inf)
@@ -97,75 +97,76 @@ def test_a_cost_that_is_not_a_number_has_no_price():
 
 
 def row(**changes):
-    orders, cost = price(curve(0.5, 1.0))
-    plain = Row(1, "key", "Mechanism()", "ballot", orders, cost, 2, "row", 0, fold(None, cost, uses=2), 1.0)
+    plain = Row(
+        seq=1,
+        kind="charge",
+        account="",
+        key="key",
+        price=1,
+        uses=2,
+        protects="row",
+        simulation=0,
+        epsilon=1.0,
+    )
     return plain._replace(**changes)
 
 
-def test_the_digest_is_sha_256_over_the_digest_before_and_every_field():
-    r = row()
-    plain = [1, "key", "Mechanism()", "ballot", 2, "row", 0, (1.0).hex(), [16, 32, 32]]
-    text = b"\0".join([bytes(32), json.dumps(plain).encode(), r.orders, r.cost, r.total])
-    assert r.link(bytes(32)) == hashlib.sha256(text).digest()
+PRICED = bytes(31) + b"p"
+PLAIN, SECRET = Seal(None), Seal(bytes(32))
+
+
+def test_the_digest_is_sha_256_over_the_digest_before_the_price_and_every_field():
+    r = row(account="ann", asked=b"\1\2", answer=-1, cap=0.1, state=b"\xff")
+    text = "1|charge|ann|=key|2|row|0|1.0|0102|-1|0.1|ff".replace("|", "\x1f")
+    assert r.seal(PLAIN, bytes(32), PRICED) == hashlib.sha256(bytes(32) + PRICED + text.encode()).digest()
+
+
+def test_under_a_secret_it_is_hmac_sha_256():
+    text = "1|charge||=key|2|row|0|1.0||None|None|".replace("|", "\x1f")
+    expected = hmac.new(bytes(32), bytes(32) + PRICED + text.encode(), "sha256").digest()
+    assert row().seal(SECRET, bytes(32), PRICED) == expected
+    assert row().seal(Seal(b"other secret" * 3), bytes(32), PRICED) != expected
 
 
 def test_every_field_changes_the_digest():
     changed = [
         row(),
         row(seq=2),
+        row(kind="grant"),
+        row(account="ann"),
         row(key=None),
         row(key="None"),
-        row(mechanism="Mechanism( )"),
-        row(unit="label"),
-        row(orders=bytes(16)),
-        row(cost=bytes(32)),
+        row(key=""),
         row(uses=3),
         row(protects="person"),
         row(simulation=1),
-        row(total=bytes(32)),
         row(epsilon=math.nextafter(1.0, 2)),
+        row(asked=b"q"),
+        row(answer=0),
+        row(cap=1.0),
+        row(state=bytes(32)),
     ]
-    digests = {r.link(bytes(32)) for r in changed} | {row().link(bytes(31) + b"\1")}
-    assert len(digests) == len(changed) + 1
+    digests = {r.seal(PLAIN, bytes(32), PRICED) for r in changed}
+    digests |= {row().seal(PLAIN, bytes(31) + b"\1", PRICED), row().seal(PLAIN, bytes(32), bytes(32))}
+    assert len(digests) == len(changed) + 2
+
+
+def test_a_name_with_a_separator_in_it_has_no_digest():
+    # else account "a", key "b\x1fc" and account "a\x1fb", key "c" would read alike
+    assert row(account="a\x1fb").seal(PLAIN, bytes(32), PRICED) == b""
 
 
 def test_bytes_that_move_from_one_field_to_the_next_change_the_digest():
-    assert link(bytes(32), ["a"], b"ab", b"c") != link(bytes(32), ["a"], b"a", b"bc")
-    assert link(bytes(32), ["a", "b"]) != link(bytes(32), ["a,b"])
+    assert PLAIN.link(bytes(32), ["a"], b"ab", b"c") != PLAIN.link(bytes(32), ["a"], b"a", b"bc")
+    assert PLAIN.link(bytes(32), ["a", "b"]) != PLAIN.link(bytes(32), ["a,b"])
 
 
-class TestAnEntryBreaksTheChain:
-    genesis = bytes(32)
+def test_the_name_of_a_secret_tells_secrets_apart_and_is_empty_without_one():
+    assert Seal(None).name == ""
+    assert len({Seal(None).name, Seal(bytes(32)).name, Seal(b"\1" * 32).name}) == 3
 
-    def first(self):
-        return row().sealed(self.genesis, 1.0)
 
-    def second(self, **changes):
-        r = row(seq=2, key=None, total=fold(self.first().total, row().cost, uses=2))._replace(**changes)
-        return r.sealed(self.first().digest, 1.5)
-
-    def test_not_if_it_follows(self):
-        assert self.first().breaks(None, self.genesis) is None
-        assert self.second().breaks(self.first(), self.genesis) is None
-
-    def test_if_it_comes_out_of_turn(self):
-        assert "missing" in self.second().breaks(None, self.genesis)
-        assert "missing" in self.second(seq=3).breaks(self.first(), self.genesis)
-
-    def test_if_a_field_was_changed(self):
-        assert "digest" in self.second()._replace(uses=1).breaks(self.first(), self.genesis)
-
-    def test_if_its_digest_was_made_after_another_entry(self):
-        other = row(key="other").sealed(self.genesis, 1.0)
-        assert "digest" in self.second().breaks(other, self.genesis)
-
-    def test_if_its_total_forgets_the_total_before(self):
-        wrong = self.second(total=fold(None, row().cost, uses=2))
-        assert "total" in wrong.breaks(self.first(), self.genesis)
-
-    def test_if_its_total_forgets_the_uses(self):
-        wrong = self.second(total=fold(self.first().total, row().cost, uses=1))
-        assert "total" in wrong.breaks(self.first(), self.genesis)
-
-    def test_if_it_counts_for_something_else(self):
-        assert "something else" in self.second(protects="person").breaks(self.first(), self.genesis)
+@pytest.mark.parametrize("secret", [b"short", "text of more than thirty-two characters", 7])
+def test_a_secret_is_bytes_and_long(secret):
+    with pytest.raises(ValueError, match="secret must be 32 bytes or more"):
+        Seal(secret)

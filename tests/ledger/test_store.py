@@ -31,11 +31,17 @@ class Failing:
         return getattr(self.db, name)
 
     def execute(self, query, *values):
+        return self._unless_it_fails(self.db.execute, query, *values)
+
+    def executemany(self, query, values):
+        return self._unless_it_fails(self.db.executemany, query, values)
+
+    def _unless_it_fails(self, execute, query, *values):
         if self.error is None or self.word not in query:
-            return self.db.execute(query, *values)
+            return execute(query, *values)
         error, self.error = self.error, None
         if self.after:
-            self.db.execute(query, *values)
+            execute(query, *values)
         raise error
 
 
@@ -203,7 +209,7 @@ print(ledger.charge(Gaussian(40.0), uses=1, protects="row", simulation=False))
 
 class TestInterrupted:
     def test_before_the_commit_nothing_was_charged(self, ledger, gaussian):
-        for word in ("BEGIN", "SELECT seq", "INSERT INTO price", "INSERT INTO entry"):
+        for word in ("BEGIN", "SELECT seq", "INSERT INTO price", "INSERT INTO entry", "INSERT INTO total"):
             for after in (False, True):
                 ledger._store._db = Failing(ledger._store._db, word, KeyboardInterrupt(), after=after)
                 with pytest.raises(KeyboardInterrupt):

@@ -1,8 +1,21 @@
-"""Ledger: durable, append-only charges against a budget."""
+"""Ledger: durable, append-only charges against a budget, and against the caps of clients."""
 
+from ostraka.ledger.asked import Account, Asked, Receipt
 from ostraka.ledger.book import Ledger
-from ostraka.ledger.budget import Budget, BudgetExceeded, LedgerError, OstrakaError
+from ostraka.ledger.budget import Budget, BudgetExceeded, KeyConflict, LedgerError, OstrakaError
 from ostraka.ledger.chain import Entry
 from ostraka.ledger.filter import RenyiFilter
 
-__all__ = ["Budget", "BudgetExceeded", "Entry", "Ledger", "LedgerError", "OstrakaError", "RenyiFilter"]
+__all__ = [
+    "Account",
+    "Asked",
+    "Budget",
+    "BudgetExceeded",
+    "Entry",
+    "KeyConflict",
+    "Ledger",
+    "LedgerError",
+    "OstrakaError",
+    "Receipt",
+    "RenyiFilter",
+]

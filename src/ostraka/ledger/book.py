@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
-from typing import NoReturn, Protocol, Self
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import numpy as np
 
 from ostraka import _check
-from ostraka.curve import Curve
-from ostraka.ledger.budget import Budget, BudgetExceeded, LedgerError
-from ostraka.ledger.chain import INFINITE, Entry, Row, fold, link, price
-from ostraka.ledger.sqlite import DAMAGED
-from ostraka.ledger.store import Store
+from ostraka.ledger.asked import Account, Asked, Priced, Receipt
+from ostraka.ledger.backend import open_store
+from ostraka.ledger.batch import Outcome, Question, Quote, Tariff, check_text, serve, unlike
+from ostraka.ledger.budget import Budget, BudgetExceeded, KeyConflict, LedgerError
+from ostraka.ledger.chain import CHARGE, GRANT, INFINITE, Entry, Row, Seal
+from ostraka.ledger.group import Group
+from ostraka.ledger.history import History
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ostraka.curve import Curve
 
 __all__ = ["Ledger"]
-
-_Question = tuple[str, int, str, int]  # mechanism, uses, protects, simulation
-
-
-class Priced(Protocol):
-    """All that a ledger needs to know of a mechanism, beside its ``repr``."""
-
-    def curve(self) -> Curve:
-        """Cost of one use on any data."""
-        ...
 
 
 class Ledger:
@@ -33,10 +32,17 @@ class Ledger:
 
     Parameters
     ----------
-    path : str or path-like
-        An SQLite file on a local disk, or ``":memory:"`` for experiments.
+    where : str or path-like
+        An SQLite file on a local disk (a path, or ``sqlite:///path``), or ``":memory:"`` for experiments.
     budget : Budget, optional
         Needed for a new file. For an existing one it must equal the stored budget; None takes that.
+    secret : bytes, 32 or more, optional
+        Digests are then HMAC-SHA256 under it: who does not know it cannot forge an entry. A ledger
+        that was begun with a secret opens with this one only.
+    owner : bool
+        Be the only one who has it open for writing, until closed. Then entries need not be looked for.
+    read_only : bool
+        Never write; a ledger that somebody owns opens in this way only.
 
     Raises
     ------
@@ -73,15 +79,24 @@ class Ledger:
     True
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, budget: Budget | None = None) -> None:
-        self.path = os.fspath(path)
-        self._store = Store(self.path, budget)
-        self.budget = self._store.budget
-        self._genesis = link(
-            bytes(32),
-            ["ostraka", self.budget.epsilon.hex(), self.budget.delta.hex(), int(self.budget.adaptive)],
-        )
+    def __init__(
+        self,
+        where: str | os.PathLike[str],
+        *,
+        budget: Budget | None = None,
+        secret: bytes | None = None,
+        owner: bool = False,
+        read_only: bool = False,
+    ) -> None:
+        self._seal, self._tariff = Seal(secret), Tariff()
+        self._store = open_store(os.fspath(where), budget=budget, secret=self._seal.name)
+        self.path, self.budget = self._store.path, self._store.budget
+        self._group: Group[Sequence[Question], list[Outcome]] = Group(self._serve)
+        self._history = History(self.path, self.budget, self._seal)
+        self._writes = not read_only
         try:
+            if self._writes:
+                self._store.own(alone=owner)
             self.verify()
         except BaseException:
             self.close()
@@ -119,34 +134,138 @@ class Ledger:
             A cost computed from private data, or a wrong argument.
         """
         _check_uses(uses)
-        _check_text(protects=protects)
+        check_text(protects=protects)
         if key is not None:
-            _check_text(key=key)
-        curve = _publishable(mechanism)
-        question = (repr(mechanism), int(uses), protects, int(simulation))
-        with self._store.writing() as store:
-            if key is not None and (known := store.with_key(key)):
-                if (known.mechanism, known.uses, known.protects, known.simulation) != question:
-                    raise LedgerError(
+            check_text(key=key)
+        quote = self._tariff.quote(mechanism)
+        with self._writing() as history:
+            known = self._store.with_keys([("", key)]).get(("", key)) if key is not None else None
+            if known:
+                asked = quote[0], int(uses), protects, int(simulation)
+                was = history.prices[history.checked(known, self._store).price or 0].mechanism
+                if (was, known.uses, known.protects, known.simulation) != asked:
+                    raise KeyConflict(
                         f"key {key!r} was charged for another question in {self.path}: use a new key"
                     )
                 return known.seq
-            last = store.last()
-            row = self._after(last, curve, question, key)
-            total = row.spent()
+            _check_bound(history, quote, protects)
+            total = history.dataset.curve(history.reserve(*quote), uses=int(uses))
             if not self.budget.allows(total):
-                raise self._refusal(last, row)
-            store.append(row.sealed(last.digest if last else self._genesis, total.epsilon(self.budget.delta)))
+                raise self._refusal(history, quote[0], int(uses), total)
+            priced = history.price(*quote)
+            history.take(history.dataset, priced, uses=int(uses))
+            row = Row(
+                seq=history.seq + 1,
+                kind=CHARGE,
+                account="",
+                key=key,
+                price=priced.id,
+                uses=int(uses),
+                protects=protects,
+                simulation=int(simulation),
+                epsilon=total.epsilon(self.budget.delta),
+            )
+            history.write([row], self._store)
         return row.seq
 
     def affords(self, mechanism: Priced, *, uses: int) -> bool:
         """Whether :meth:`charge` would find enough left for this now. Nothing is recorded."""
         _check_uses(uses)
-        curve = _publishable(mechanism)
-        with self._store.reading() as store:
-            last = store.last()
-        question = (repr(mechanism), int(uses), last.protects if last else "", 0)
-        return self.budget.allows(self._after(last, curve, question, None).spent())
+        quote = self._tariff.quote(mechanism)
+        with self._reading() as history:
+            _check_bound(history, quote, history.protects)
+            return self.budget.allows(history.dataset.curve(history.reserve(*quote), uses=int(uses)))
+
+    def charge_each(
+        self, asked: Sequence[Asked], *, protects: str = "row", simulation: bool = False
+    ) -> list[Outcome]:
+        """Charge the questions of clients, each or not at all; what many threads ask is one transaction.
+
+        Parameters
+        ----------
+        asked : sequence of Asked
+            Decided in this order.
+        protects : str
+            The protected unit, as in :meth:`charge`.
+        simulation : bool
+            As in :meth:`charge`.
+
+        Returns
+        -------
+        list of Receipt, BudgetExceeded or KeyConflict
+            One for each question. A receipt: its charge is on stable storage, for the ledger's
+            budget and for the client, and ``receipt.answer`` may leave. The other two: nothing was
+            recorded for it. A key that is known, with the same digest, gives its receipt again and
+            costs nothing. A digest that is known gives the stored answer; it costs the ledger's
+            budget nothing, and the client what it costs.
+
+        Raises
+        ------
+        LedgerError
+            Nothing may be answered. After an unknown outcome of a commit, every later call raises.
+        ValueError
+            A wrong argument, or a cost computed from private data.
+        """
+        check_text(protects=protects)
+        questions = [self._tariff.question(each, protects=protects, simulation=simulation) for each in asked]
+        return self._group.submit(questions)
+
+    def grant(self, account: str, *, budget_epsilon: float) -> int:
+        """Set what a client may spend in all: a new account, or another cap for an old one.
+
+        Parameters
+        ----------
+        account : str
+            Public.
+        budget_epsilon : float > 0, nats
+            The cap, at the ledger's delta. It may be below what was spent: then nothing is left.
+
+        Returns
+        -------
+        int
+            Sequence number of the entry. A cap that the account has already is not recorded again.
+        """
+        check_text(account=account)
+        _check.positive(budget_epsilon=budget_epsilon)
+        with self._writing() as history:
+            row = Row(
+                seq=history.seq + 1,
+                kind=GRANT,
+                account=account,
+                key=None,
+                price=None,
+                uses=0,
+                protects=history.protects or "",
+                simulation=0,
+                epsilon=history.dataset.epsilon,
+                cap=float(budget_epsilon),
+            )
+            history.write([row], self._store)
+        return row.seq
+
+    def accounts(self) -> tuple[Account, ...]:
+        """Every client's account, by name."""
+        with self._reading() as history:
+            return tuple(
+                Account(name=name, cap=purse.budget.epsilon, spent=purse.epsilon, left=purse.left)
+                for name, purse in sorted(history.accounts.items())
+            )
+
+    def receipt(self, seq: int) -> Receipt:
+        """The receipt of a client's charge, as :meth:`charge_each` gave it, with what is left now.
+
+        Raises
+        ------
+        LedgerError
+            There is no such charge.
+        """
+        with self._reading() as history:
+            row = self._store.with_seq(seq)
+            if row is None or row.answer is None:
+                raise LedgerError(f"{self.path} has no client's charge {seq}")
+            history.checked(row, self._store)
+            left = history.accounts[row.account].left
+            return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer, left=left)
 
     def record(self, entry: int, answer: np.ndarray) -> np.ndarray:
         """Store the public answer of a keyed entry, unless one is there; return what is stored.
@@ -169,8 +288,8 @@ class Ledger:
         LedgerError
             There is no such entry.
         """
-        with self._store.reading() as store:
-            row = store.with_seq(entry)
+        with self._reading():
+            row = self._store.with_seq(entry)
         if row is None:
             raise LedgerError(f"{self.path} has no entry {entry}: charge first, then record")
         if row.key is None:
@@ -178,10 +297,11 @@ class Ledger:
         written = io.BytesIO()
         np.save(written, answer, allow_pickle=False)
         array = written.getvalue()
-        with self._store.writing() as store:
-            first = store.answer(entry)
+        with self._writing() as history:
+            history.checked(row, self._store)
+            first = self._store.answer(entry)
             if first is None:
-                store.add_answer(row, array)
+                self._store.add_answer(entry, array, self._seal.link(row.digest, ["answer"], array))
         return _load(array if first is None else first)
 
     def answer(self, entry: int) -> np.ndarray | None:
@@ -192,9 +312,8 @@ class Ledger:
 
     def spent(self) -> Curve:
         """The cost of everything charged so far."""
-        with self._store.reading() as store:
-            last = store.last()
-        return last.spent() if last else Curve.zero()
+        with self._reading() as history:
+            return history.dataset.curve()
 
     def epsilon(self, delta: float | None = None) -> float:
         """Epsilon of everything charged so far, at ``delta`` (None: the budget's)."""
@@ -204,30 +323,29 @@ class Ledger:
         """Epsilon that is left at the budget's delta; never negative."""
         return max(0.0, self.budget.epsilon - self.epsilon())
 
-    def entries(self) -> tuple[Entry, ...]:
-        """Every charge, in order."""
-        with self._store.reading() as store:
-            return tuple(row.entry() for row in store.rows())
+    def entries(self, *, after: int = 0, limit: int | None = None) -> tuple[Entry, ...]:
+        """Entries in order: those after number ``after``, ``limit`` at most."""
+        with self._reading() as history:
+            rows = itertools.islice(self._store.rows(after), limit)
+            return tuple(row.entry(history.prices[row.price] if row.price else None) for row in rows)
 
     @property
     def simulation(self) -> bool:
         """Whether any noise came from a generator that somebody could repeat; once true, always true."""
-        with self._store.reading() as store:
-            return store.simulated() is not None
+        with self._reading() as history:
+            return history.simulation
 
     @property
     def protects(self) -> str | None:
         """The unit this ledger counts for; None before the first charge."""
-        with self._store.reading() as store:
-            last = store.last()
-        return last.protects if last else None
+        with self._reading() as history:
+            return history.protects
 
     @property
     def head(self) -> str:
         """Digest over the budget and every entry, in hexadecimal: note it elsewhere, compare it later."""
-        with self._store.reading() as store:
-            last = store.last()
-        return (last.digest if last else self._genesis).hex()
+        with self._reading() as history:
+            return history.head.hex()
 
     def verify(self) -> None:
         """Read everything again: every digest, total and answer.
@@ -238,15 +356,11 @@ class Ledger:
             Something does not hold together; ``seq`` is the first bad entry.
         """
         with self._store.reading() as store:
-            count, last, seq = store.count(), None, 0
-            for row in store.rows():
-                if wrong := row.breaks(last, self._genesis):
-                    raise self._damaged(seq + 1, wrong)
-                last, seq = row, row.seq
-            if seq < count:
-                raise self._damaged(seq + 1, "it has no price")
-            if bad := store.bad_answer():
-                raise self._damaged(bad, "its answer is not the one recorded")
+            store.check()
+            history = History(self.path, self.budget, self._seal)
+            history.follow(store)
+            history.audit(store)
+            self._history = history
 
     def close(self) -> None:
         """Close the file. In a process that did not open the ledger: do nothing."""
@@ -264,65 +378,56 @@ class Ledger:
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{self!r} does not travel: open Ledger({self.path!r}) in each process")
 
-    def _after(self, last: Row | None, curve: Curve, question: _Question, key: str | None) -> Row:
-        """The entry that would come next, not yet sealed."""
-        mechanism, uses, protects, simulation = question
-        orders, cost = price(curve)
-        if last and last.bound_to != (protects, curve.unit, orders):
-            raise LedgerError(
-                f"{self.path} counts {last.unit} curves that protect a {last.protects}; this is "
-                f"a {curve.unit} curve that protects a {protects}, or has other orders: use a separate ledger"
-            )
-        return Row(
-            seq=last.seq + 1 if last else 1,
-            key=key,
-            mechanism=mechanism,
-            unit=curve.unit,
-            orders=orders,
-            cost=cost,
-            uses=uses,
-            protects=protects,
-            simulation=simulation,
-            total=fold(last.total if last else None, cost, uses=uses),
-        )
+    def _serve(self, callers: Sequence[Sequence[Question]]) -> list[list[Outcome] | LedgerError]:
+        with self._writing() as history:
+            return serve(history, self._store, callers)
 
-    def _refusal(self, last: Row | None, row: Row) -> BudgetExceeded:
-        before = last.spent().epsilon(self.budget.delta) if last else 0.0
-        asked = row.spent().epsilon(self.budget.delta) - before
-        left = max(0.0, self.budget.epsilon - before)
+    @contextmanager
+    def _reading(self) -> Iterator[History]:
+        """The state after the newest entry."""
+        with self._store.reading() as store:
+            if self._history.dirty:  # something was taken, and then not written
+                self._history = History(self.path, self.budget, self._seal)
+                self._history.resume(store)
+                self._history.follow(store)
+            elif not store.alone:
+                self._history.follow(store)
+            yield self._history
+
+    @contextmanager
+    def _writing(self) -> Iterator[History]:
+        """The same with all other writers held off; what is written then is durable at the end."""
+        if not self._writes:
+            raise LedgerError(f"{self.path} was opened to be read: leave read_only= out")
+        with self._store.reading():
+            with self._store.writing(), self._reading() as history:
+                yield history
+            history.settle()
+
+    def _refusal(self, history: History, mechanism: str, uses: int, total: Curve) -> BudgetExceeded:
+        before, left = history.dataset.epsilon, history.dataset.left
+        asked = total.epsilon(self.budget.delta) - before
         budget = f"{self.budget.epsilon:g} left at delta={self.budget.delta:g}"
         if self.budget.adaptive:
             budget += ", less what the choice of questions by answers takes"
         return BudgetExceeded(
-            f"{self.path} has epsilon {left:.6g} of {budget}, and {row.uses} uses of {row.mechanism} "
+            f"{self.path} has epsilon {left:.6g} of {budget}, and {uses} uses of {mechanism} "
             f"would add {asked:.6g}; nothing was charged: ask fewer questions, or use more noise",
             asked=asked,
             left=left,
         )
 
-    def _damaged(self, seq: int, wrong: str) -> LedgerError:
-        return LedgerError(f"{self.path} {DAMAGED} (entry {seq}: {wrong})", seq=seq)
 
-
-def _publishable(mechanism: Priced) -> Curve:
-    curve = mechanism.curve()
-    if not curve.publishable:
-        raise ValueError(
-            f"{mechanism!r} has a cost computed from private data: only publishable curves are charged"
-        )
-    return curve
+def _check_bound(history: History, quote: Quote, protects: str | None) -> None:
+    _, unit, orders, _ = quote
+    if history.bound and history.bound != (protects, unit, orders):
+        raise unlike(history.path, history.bound, protects or "", unit)
 
 
 def _check_uses(uses: int) -> None:
     _check.integer(uses=uses)
     if uses >= INFINITE:
         raise ValueError(f"uses must be below 2**62, got {uses!r}")
-
-
-def _check_text(**named: str) -> None:
-    for name, value in named.items():
-        if not (isinstance(value, str) and value and value.isprintable()):
-            raise ValueError(f"{name} must be printable text and not empty, got {value!r}")
 
 
 def _load(array: bytes) -> np.ndarray:

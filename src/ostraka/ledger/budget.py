@@ -5,6 +5,7 @@
     OstrakaError          what a caller can act on
     ├── BudgetExceeded    the charge does not fit: ``asked``, ``left``; nothing was recorded
     └── LedgerError       the file is damaged, foreign, out of reach or bound to something else: ``seq``
+        └── KeyConflict   a key was used again, for another question
 
 A refusal is no kind of LedgerError: who catches damage must not swallow a spent budget.
 """
@@ -21,7 +22,12 @@ from ostraka.ledger.filter import RenyiFilter
 if TYPE_CHECKING:
     from ostraka.curve import Curve
 
-__all__ = ["Budget", "BudgetExceeded", "LedgerError", "OstrakaError"]
+__all__ = ["DAMAGED", "Budget", "BudgetExceeded", "KeyConflict", "LedgerError", "OstrakaError"]
+
+DAMAGED = (
+    "is damaged, so what was charged is not known: keep the file, count its whole budget as spent, "
+    "and answer no more from this data"
+)
 
 
 class OstrakaError(Exception):
@@ -55,6 +61,10 @@ class LedgerError(OstrakaError):
     def __init__(self, message: str, *, seq: int | None = None) -> None:
         super().__init__(message)
         self.seq = seq
+
+
+class KeyConflict(LedgerError):  # noqa: N818  (a refusal, not an error)
+    """A key that stands for one question was used for another. Nothing was charged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ slack of 1, where nothing is promised any more) they stop.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import math
 from dataclasses import dataclass
@@ -18,25 +19,33 @@ import numpy as np
 
 from ostraka.curve import Curve
 
-__all__ = ["INFINITE", "Entry", "Row", "fold", "link", "price", "to_curve"]
+__all__ = ["CHARGE", "GRANT", "INFINITE", "Entry", "Price", "Row", "Seal", "fold", "price", "to_curve"]
 
+CHARGE, GRANT = "charge", "grant"
 INFINITE = 2**62
 _UNITS_PER_NAT, _UNITS_PER_SLACK = 2.0**50, 2.0**62
+_SEPARATOR = "\x1f"
+_SECRET_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One charge, as recorded. All of it is public.
+    """One entry, as recorded. All of it is public.
 
     Attributes
     ----------
     seq : int
         1, 2, 3, … without gaps.
+    kind : str
+        ``"charge"``, or ``"grant"``: the cap of a client's account was set.
+    account : str or None
+        The client's account; None for a charge of the ledger's budget alone.
     key : str or None
-        Public name of the release.
+        Public name of the release, unique within its account.
     mechanism : str
-        Its ``repr``.
+        Its ``repr``; empty for a grant.
     uses : int
+        How many of them the ledger's budget was charged for; 0 where a client repeated a question.
     protects : str
         The protected unit: ``"row"``, ``"person"``, …
     simulation : bool
@@ -44,10 +53,20 @@ class Entry:
     curve : Curve
         Cost of all uses together.
     epsilon_after : float, nats
-        Epsilon of everything up to here, at the budget's delta, as it stood when charged.
+        Epsilon of everything up to the end of the commit that it was part of, at the budget's delta.
+    digest : str or None
+        What was asked, in hexadecimal: the same digest is the same question.
+    answer : int or None
+        The label that was stored with the charge of one question.
+    cap : float or None, nats
+        For a grant: all that the account may spend.
+    head : str
+        Digest over the budget and every entry up to this one, in hexadecimal.
     """
 
     seq: int
+    kind: str
+    account: str | None
     key: str | None
     mechanism: str
     uses: int
@@ -55,83 +74,105 @@ class Entry:
     simulation: bool
     curve: Curve
     epsilon_after: float
+    digest: str | None
+    answer: int | None
+    cap: float | None
+    head: str
 
 
-class Row(NamedTuple):
-    """One entry with its price, in the order in which they are read."""
+class Seal:
+    """SHA-256, or under a secret HMAC-SHA256, whose digests nobody else can make."""
 
-    seq: int
-    key: str | None
+    def __init__(self, secret: bytes | None) -> None:
+        if secret is not None and not (isinstance(secret, bytes) and len(secret) >= _SECRET_BYTES):
+            raise ValueError(f"secret must be {_SECRET_BYTES} bytes or more from the operating system")
+        self._secret = secret
+        self.name = "" if secret is None else self(b"ostraka ledger: name of the secret").hex()[:16]
+
+    def __call__(self, message: bytes) -> bytes:
+        """The digest of a message."""
+        if self._secret is None:
+            return hashlib.sha256(message).digest()
+        return hmac.digest(self._secret, message, "sha256")
+
+    def link(self, previous: bytes, plain: list[int | str | None], *blobs: bytes) -> bytes:
+        """The digest over the one before and the fields, with lengths: no two records are written alike."""
+        head = json.dumps([*plain, [len(blob) for blob in blobs]]).encode()  # ASCII, and free of NUL
+        return self(b"\0".join([previous, head, *blobs]))
+
+    def price(self, number: int, mechanism: str, unit: str, orders: bytes, cost: bytes) -> Price:
+        """A price, with the digest that every entry of this price includes."""
+        digest = self.link(b"price", [mechanism, unit], orders, cost)
+        return Price(number, mechanism, unit, orders, cost, digest)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Price:
+    """What one use of a mechanism costs, in whole units, as the entries refer to it."""
+
+    id: int
     mechanism: str
     unit: str
     orders: bytes
     cost: bytes
+    digest: bytes
+
+
+class Row(NamedTuple):
+    """One entry as it is stored, in the order of the columns."""
+
+    seq: int
+    kind: str
+    account: str
+    key: str | None
+    price: int | None
     uses: int
     protects: str
     simulation: int
-    total: bytes
-    epsilon: float = math.nan
+    epsilon: float
+    asked: bytes | None = None
+    answer: int | None = None
+    cap: float | None = None
+    state: bytes | None = None
     digest: bytes = b""
 
-    def breaks(self, previous: Row | None, genesis: bytes) -> str | None:
-        """Why this entry cannot come after ``previous``; None if it can."""
-        if self.seq != (previous.seq + 1 if previous else 1):
-            return "it is missing"
-        if self.digest != self.link(previous.digest if previous else genesis):
-            return "its fields do not match its digest, or it does not follow the entry before"
-        if previous and self.bound_to != previous.bound_to:
-            return "it counts for something else than the entries before"
-        if self.total != fold(previous.total if previous else None, self.cost, uses=self.uses):
-            return "its total is not the total before plus its cost"
-        return None
+    def seal(self, seal: Seal, previous: bytes, priced: bytes) -> bytes:
+        """The digest over every field, the price and the digest before."""
+        asked, state = self.asked or b"", self.state or b""
+        key = "" if self.key is None else f"={self.key}"
+        text = (
+            f"{self.seq}\x1f{self.kind}\x1f{self.account}\x1f{key}\x1f{self.uses}\x1f{self.protects}"
+            f"\x1f{self.simulation}\x1f{self.epsilon!r}\x1f{asked.hex()}\x1f{self.answer}\x1f{self.cap!r}"
+            f"\x1f{state.hex()}"
+        )
+        if text.count(_SEPARATOR) != 11:  # one inside a name: only an edit can have put it there
+            return b""
+        return seal(previous + priced + text.encode())
 
-    @property
-    def bound_to(self) -> tuple[str, str, bytes]:
-        """What every entry of one ledger shares."""
-        return self.protects, self.unit, self.orders
-
-    def link(self, previous: bytes) -> bytes:
-        """The digest over every field and the digest before."""
-        epsilon = float(self.epsilon).hex()
-        plain = [
-            self.seq,
-            self.key,
-            self.mechanism,
-            self.unit,
-            self.uses,
-            self.protects,
-            self.simulation,
-            epsilon,
-        ]
-        return link(previous, plain, self.orders, self.cost, self.total)
-
-    def sealed(self, previous: bytes, epsilon: float) -> Row:
+    def sealed(self, seal: Seal, previous: bytes, priced: bytes) -> Row:
         """The entry as it is written, at the end of the chain."""
-        row = self._replace(epsilon=epsilon)
-        return row._replace(digest=row.link(previous))
+        return self._replace(digest=self.seal(seal, previous, priced))
 
-    def entry(self) -> Entry:
+    def entry(self, priced: Price | None) -> Entry:
         """The entry as it is shown."""
         return Entry(
             seq=self.seq,
+            kind=self.kind,
+            account=self.account or None,
             key=self.key,
-            mechanism=self.mechanism,
+            mechanism=priced.mechanism if priced else "",
             uses=self.uses,
             protects=self.protects,
             simulation=bool(self.simulation),
-            curve=to_curve(fold(None, self.cost, uses=self.uses), self.unit, self.orders),
+            curve=to_curve(fold(None, priced.cost, uses=self.uses), priced.unit, priced.orders)
+            if priced
+            else Curve.zero(),
             epsilon_after=self.epsilon,
+            digest=self.asked.hex() if self.asked is not None else None,
+            answer=self.answer,
+            cap=self.cap,
+            head=self.digest.hex(),
         )
-
-    def spent(self) -> Curve:
-        """Cost of everything up to here."""
-        return to_curve(self.total, self.unit, self.orders)
-
-
-def link(previous: bytes, plain: list[int | str | None], *blobs: bytes) -> bytes:
-    """SHA-256 of the digest before and the fields, with lengths, so that no two records are written alike."""
-    head = json.dumps([*plain, [len(blob) for blob in blobs]]).encode()  # ASCII, and free of NUL
-    return hashlib.sha256(b"\0".join([previous, head, *blobs])).digest()
 
 
 def price(curve: Curve) -> tuple[bytes, bytes]:

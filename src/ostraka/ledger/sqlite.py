@@ -19,21 +19,22 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ostraka.ledger.budget import Budget, LedgerError
+from ostraka.ledger.budget import DAMAGED, Budget, LedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["DAMAGED", "checkpoint", "explained", "inspect", "open_file"]
+__all__ = ["check", "checkpoint", "explained", "inspect", "open_file"]
 
-APPLICATION, VERSION = 0x6F737472, 1  # "ostr" in SQLite's header; and the version of the tables below
+APPLICATION, VERSION = 0x6F737472, 2  # "ostr" in SQLite's header; and the version of the tables below
 PATIENCE = 60.0  # seconds to wait for the transactions of others, each of about a millisecond
 TABLES = """
 CREATE TABLE budget (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     epsilon REAL NOT NULL,
     delta REAL NOT NULL,
-    adaptive INTEGER NOT NULL CHECK (adaptive IN (0, 1))
+    adaptive INTEGER NOT NULL CHECK (adaptive IN (0, 1)),
+    secret TEXT NOT NULL
 ) STRICT;
 CREATE TABLE price (
     id INTEGER PRIMARY KEY,
@@ -45,31 +46,47 @@ CREATE TABLE price (
 CREATE INDEX price_mechanism ON price (mechanism);
 CREATE TABLE entry (
     seq INTEGER PRIMARY KEY,
-    key TEXT UNIQUE,
-    price INTEGER NOT NULL REFERENCES price,
+    kind TEXT NOT NULL,
+    account TEXT NOT NULL,
+    key TEXT,
+    price INTEGER REFERENCES price,
     uses INTEGER NOT NULL,
     protects TEXT NOT NULL,
     simulation INTEGER NOT NULL,
-    total BLOB NOT NULL,
     epsilon REAL NOT NULL,
+    asked BLOB,
+    answer INTEGER,
+    cap REAL,
+    state BLOB,
     digest BLOB NOT NULL
 ) STRICT;
+CREATE UNIQUE INDEX entry_key ON entry (account, key) WHERE key IS NOT NULL;
+CREATE UNIQUE INDEX entry_asked ON entry (asked) WHERE asked IS NOT NULL AND uses > 0;
+CREATE INDEX entry_state ON entry (seq) WHERE state IS NOT NULL;
+CREATE INDEX entry_simulation ON entry (seq) WHERE simulation <> 0;
+CREATE TABLE total (
+    entry INTEGER NOT NULL REFERENCES entry,
+    account TEXT NOT NULL,
+    cap REAL,
+    protects TEXT NOT NULL,
+    simulation INTEGER NOT NULL,
+    total BLOB,
+    PRIMARY KEY (entry, account)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE answer (
     entry INTEGER PRIMARY KEY REFERENCES entry,
     array BLOB NOT NULL,
     digest BLOB NOT NULL
 ) STRICT;
 """
-DAMAGED = (
-    "is damaged, so what was charged is not known: keep the file, count its whole budget as spent, "
-    "and answer no more from this data"
-)
-_TABLE_NAMES = ("answer", "budget", "entry", "price")
+_TABLE_NAMES = ("answer", "budget", "entry", "price", "total")
 _NEVER_REPLACED = {  # INSERT OR REPLACE would delete without a delete trigger
     "answer": "EXISTS (SELECT 1 FROM answer WHERE entry = NEW.entry)",
     "budget": "EXISTS (SELECT 1 FROM budget)",
     "entry": "NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM entry)"
-    " OR EXISTS (SELECT 1 FROM entry WHERE key = NEW.key)",
+    " OR EXISTS (SELECT 1 FROM entry WHERE account = NEW.account AND key = NEW.key)"
+    " OR (NEW.uses > 0 AND EXISTS (SELECT 1 FROM entry WHERE asked = NEW.asked AND uses > 0))",
+    "total": "EXISTS (SELECT 1 FROM total WHERE entry = NEW.entry AND account = NEW.account)",
     "price": "NEW.id IS NOT (SELECT coalesce(max(id), 0) + 1 FROM price)",
 }
 _ADVICE = {
@@ -101,25 +118,25 @@ def explained(path: str) -> Iterator[None]:
         ) from error
 
 
-def open_file(path: str, budget: Budget | None) -> sqlite3.Connection:
+def open_file(path: str, budget: Budget | None, secret: str) -> sqlite3.Connection:
     """A connection to the ledger at ``path``, which is made if it is missing and a budget is given."""
     if path != ":memory:" and os.path.lexists(path):
         return _connect(Path(path))
     if budget is None:
         raise LedgerError(f"no ledger at {path}: to begin one, add budget=Budget(epsilon=…, delta=…)")
     if path == ":memory:":
-        return _memory(budget)
-    _create(Path(path), budget)
+        return _memory(budget, secret)
+    _create(Path(path), budget, secret)
     return _connect(Path(path))
 
 
-def _memory(budget: Budget) -> sqlite3.Connection:
+def _memory(budget: Budget, secret: str) -> sqlite3.Connection:
     db = _plain(":memory:")
-    _fill(db, budget)
+    _fill(db, budget, secret)
     return db
 
 
-def _create(path: Path, budget: Budget) -> None:
+def _create(path: Path, budget: Budget, secret: str) -> None:
     """Make a new file, whole or not at all: what lies at ``path`` is never a ledger half made."""
     for left_over in (f"{path}-wal", f"{path}-journal"):
         if os.path.lexists(left_over):
@@ -129,7 +146,7 @@ def _create(path: Path, budget: Budget) -> None:
     try:
         with closing(_plain(draft)) as db:
             db.execute("PRAGMA synchronous = FULL")
-            _fill(db, budget)
+            _fill(db, budget, secret)
             db.execute("PRAGMA journal_mode = WAL")
         with contextlib.suppress(FileExistsError):  # another process was first: then its file counts
             os.link(draft, path)
@@ -158,20 +175,21 @@ def _connect(path: Path) -> sqlite3.Connection:
     return db
 
 
-def inspect(db: sqlite3.Connection, path: str, expected: Budget | None) -> Budget:
-    """Check tables, pages and budget; return the budget."""
+def inspect(db: sqlite3.Connection, path: str) -> tuple[Budget, str]:
+    """Check the tables; return the budget and the name of the secret."""
     if _schema(db) != _expected_schema():
         raise LedgerError(f"{path} {DAMAGED} (its tables or triggers were changed)")
-    if (found := _one(db, "PRAGMA integrity_check(1)")) != "ok":
-        raise LedgerError(f"{path} {DAMAGED} (SQLite: {found})")
-    row = db.execute("SELECT epsilon, delta, adaptive FROM budget").fetchone()
+    row = db.execute("SELECT epsilon, delta, adaptive, secret FROM budget").fetchone()
     try:
-        budget = Budget(epsilon=row[0], delta=row[1], adaptive=bool(row[2]))
+        return Budget(epsilon=row[0], delta=row[1], adaptive=bool(row[2])), row[3]
     except (TypeError, ValueError) as error:
         raise LedgerError(f"{path} {DAMAGED} (it has no budget)") from error
-    if expected not in (None, budget):
-        raise LedgerError(f"{path} has {budget}, not {expected}: leave budget= out to use its own")
-    return budget
+
+
+def check(db: sqlite3.Connection, path: str) -> None:
+    """Check every page and index."""
+    if (found := _one(db, "PRAGMA integrity_check(1)")) != "ok":
+        raise LedgerError(f"{path} {DAMAGED} (SQLite: {found})")
 
 
 def checkpoint(db: sqlite3.Connection) -> None:
@@ -185,7 +203,7 @@ def _plain(name: str, *, uri: bool = False) -> sqlite3.Connection:
     return sqlite3.connect(name, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=uri)
 
 
-def _fill(db: sqlite3.Connection, budget: Budget) -> None:
+def _fill(db: sqlite3.Connection, budget: Budget, secret: str) -> None:
     marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
     db.executescript(f"BEGIN; {marks} {TABLES}")
     for table in _TABLE_NAMES:
@@ -195,7 +213,8 @@ def _fill(db: sqlite3.Connection, budget: Budget) -> None:
         db.execute(
             f"CREATE TRIGGER {table}_append BEFORE INSERT ON {table} WHEN {_NEVER_REPLACED[table]} {refuse}"
         )
-    db.execute("INSERT INTO budget VALUES (1, ?, ?, ?)", (budget.epsilon, budget.delta, int(budget.adaptive)))
+    values = (budget.epsilon, budget.delta, int(budget.adaptive), secret)
+    db.execute("INSERT INTO budget VALUES (1, ?, ?, ?, ?)", values)
     db.execute("COMMIT")
 
 
@@ -233,7 +252,7 @@ def _schema(db: sqlite3.Connection) -> list[tuple[str, str]]:
 
 @cache
 def _expected_schema() -> list[tuple[str, str]]:
-    with closing(_memory(Budget(epsilon=1.0, delta=0.5))) as db:
+    with closing(_memory(Budget(epsilon=1.0, delta=0.5), "")) as db:
         return _schema(db)
 
 

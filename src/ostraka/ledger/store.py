@@ -1,4 +1,4 @@
-"""One process's connection to a ledger file: whose turn it is, and the few queries there are."""
+"""A ledger in an SQLite file: whose turn it is, and the few queries there are."""
 
 from __future__ import annotations
 
@@ -6,41 +6,61 @@ import os
 import sqlite3
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ostraka.ledger import sqlite
+from ostraka.ledger.backend import agreed
 from ostraka.ledger.budget import Budget, LedgerError
-from ostraka.ledger.chain import Row, link
+from ostraka.ledger.chain import Price, Row
+from ostraka.ledger.history import Total
+from ostraka.ledger.owner import Side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["Store"]
+__all__ = ["SQLiteStore"]
 
-CHECKPOINT_EVERY = 1000  # commits of one store: about 16 MB of write-ahead log
+CHECKPOINT_EVERY = 1000  # commits of one store: about 16 MB of write-ahead log, unless they are large
+CHECKPOINT_BYTES = 64 * 2**20
 _BATCH = 1000  # rows read at a time, so that no long read holds back a checkpoint
-_SELECT = """
-SELECT seq, key, mechanism, unit, orders, cost, uses, protects, simulation, total, epsilon, digest
-FROM entry JOIN price ON price.id = entry.price
-"""
+_UNKNOWN = "was stopped while it wrote, and may have the last charge or not"
+_COLUMNS = ", ".join(Row._fields)
+_SELECT = f"SELECT {_COLUMNS} FROM entry "  # noqa: S608  (names of our own)
+_INSERT = f"INSERT INTO entry VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608
 
 
-class Store:
+class SQLiteStore:
     """Rows in an SQLite file. Its methods are called inside :meth:`reading` or :meth:`writing`."""
 
-    def __init__(self, path: str, budget: Budget | None) -> None:
+    def __init__(self, path: str, *, budget: Budget | None, secret: str) -> None:
         self.path = path
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._trouble: str | None = None
         self._commits = 0
+        self._side: Side | None = None
         with sqlite.explained(path):
-            self._db = sqlite.open_file(path, budget)
+            self._db = sqlite.open_file(path, budget, secret)
             try:
-                self.budget = sqlite.inspect(self._db, path, budget)
+                found, name = sqlite.inspect(self._db, path)
+                self.budget, self.secret = agreed(
+                    path, found=found, expected=budget, name=name, secret=secret
+                )
             except BaseException:
                 self._db.close()
                 raise
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody else can have added entries."""
+        return self.path == ":memory:" or (self._side is not None and self._side.alone)
+
+    def own(self, *, alone: bool) -> None:
+        """Be the only one who has it open for writing, or one of several."""
+        if self.path != ":memory:":
+            with sqlite.explained(self.path):
+                self._side = Side(self.path, alone=alone)
 
     @contextmanager
     def reading(self) -> Iterator[Self]:
@@ -59,22 +79,32 @@ class Store:
         """Hold the file against all other writers; then commit, durably. On an exception, write nothing."""
         with self.reading():
             db = self._db
-            if db.in_transaction:  # an interrupt struck between two of the lines below
-                db.execute("ROLLBACK")
-            if self._commits >= CHECKPOINT_EVERY:
+            self._roll_back()  # an interrupt struck between two of the lines below
+            if self._log_is_long():
                 sqlite.checkpoint(db)
                 self._commits = 0
             try:
                 db.execute("BEGIN IMMEDIATE")
                 yield self
             except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
+                self._roll_back()
                 raise
             self._commit()
 
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
+            trouble, self._trouble = self._trouble, _UNKNOWN
+            self._db.execute("ROLLBACK")
+            self._trouble = trouble
+
+    def _log_is_long(self) -> bool:
+        if self._commits < CHECKPOINT_EVERY and self._commits % 16:
+            return False
+        log = Path(f"{self.path}-wal")
+        return self._commits >= CHECKPOINT_EVERY or (log.exists() and log.stat().st_size > CHECKPOINT_BYTES)
+
     def _commit(self) -> None:
-        self._trouble = "was stopped while it wrote, and may have the last charge or not"
+        self._trouble = _UNKNOWN
         try:
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
@@ -84,87 +114,88 @@ class Store:
         self._trouble = None
         self._commits += 1
 
+    def poison(self, trouble: str) -> None:
+        """Refuse every later use."""
+        self._trouble = trouble
+
     def close(self) -> None:
         """Close the file. In a process that did not open it: do nothing."""
         if os.getpid() == self._process:
             with self._lock:
                 self._trouble = "is closed"
                 self._db.close()
+                if self._side:
+                    self._side.close()
 
-    def last(self) -> Row | None:
-        """The newest entry."""
-        return self._one("ORDER BY seq DESC LIMIT 1")
+    def check(self) -> None:
+        """Whether every page and index of the file holds together."""
+        sqlite.check(self._db, self.path)
 
-    def with_key(self, key: str) -> Row | None:
-        """The entry charged under ``key``."""
-        return self._one("WHERE key = ?", key)
+    def rows(self, after: int) -> Iterator[Row]:
+        """Entries, in order."""
+        query = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?"
+        while batch := self._db.execute(query, (after, _BATCH)).fetchall():
+            yield from map(Row._make, batch)
+            after = batch[-1][0]
+            if len(batch) < _BATCH:
+                return
+
+    def prices(self, after: int) -> list[tuple[int, str, str, bytes, bytes]]:
+        """Number, mechanism, unit, orders and cost of prices, in order."""
+        return self._db.execute("SELECT * FROM price WHERE id > ? ORDER BY id", (after,)).fetchall()
 
     def with_seq(self, seq: int) -> Row | None:
         """The entry number ``seq``."""
         return self._one("WHERE seq = ?", seq)
 
-    def simulated(self) -> Row | None:
-        """An entry whose noise could be repeated."""
-        return self._one("WHERE simulation <> 0 LIMIT 1")
+    def with_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Row]:
+        """The entries with these accounts and keys."""
+        found = ((key, self._one("WHERE account = ? AND key = ?", *key)) for key in keys)
+        return {key: row for key, row in found if row}
 
-    def rows(self) -> Iterator[Row]:
-        """Every entry, in order."""
-        seq, query = 0, f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?"
-        while batch := self._db.execute(query, (seq, _BATCH)).fetchall():
-            yield from map(Row._make, batch)
-            seq = batch[-1][0]
+    def with_asked(self, asked: Sequence[bytes]) -> dict[bytes, Row]:
+        """The entries in which these questions were first paid for."""
+        found = ((what, self._one("WHERE asked = ? AND uses > 0", what)) for what in asked)
+        return {what: row for what, row in found if row}
+
+    def last_snapshot(self) -> Row | None:
+        """The newest entry that records all totals."""
+        return self._one("WHERE state IS NOT NULL ORDER BY seq DESC LIMIT 1")
+
+    def totals(self, seq: int) -> list[Total]:
+        """All totals recorded with an entry, by account."""
+        found = self._db.execute("SELECT * FROM total WHERE entry = ? ORDER BY account", (seq,))
+        return [Total._make(row) for row in found]
+
+    def append(self, rows: Sequence[Row], prices: Sequence[Price], totals: Sequence[Total]) -> None:
+        """Add entries at the end, with the prices and totals that are new with them."""
+        new = ((p.id, p.mechanism, p.unit, p.orders, p.cost) for p in prices)
+        self._db.executemany("INSERT INTO price VALUES (?, ?, ?, ?, ?)", new)
+        self._db.executemany(_INSERT, rows)
+        self._db.executemany("INSERT INTO total VALUES (?, ?, ?, ?, ?, ?)", totals)
 
     def count(self) -> int:
-        """How many entries there are, whether or not they have a price."""
+        """How many entries there are."""
         (count,) = self._db.execute("SELECT count(*) FROM entry").fetchone()
         return int(count)
 
-    def append(self, row: Row) -> None:
-        """Add an entry at the end, and its price if that is new."""
-        same = (row.mechanism, row.unit, row.orders, row.cost)
-        known = (
-            self._db.execute(
-                "SELECT id FROM price WHERE (mechanism, unit, orders, cost) = (?, ?, ?, ?)", same
-            ).fetchone()
-            or self._db.execute(
-                "INSERT INTO price SELECT count(*) + 1, ?, ?, ?, ? FROM price RETURNING id", same
-            ).fetchone()
-        )
-        values = (
-            row.seq,
-            row.key,
-            *known,
-            row.uses,
-            row.protects,
-            row.simulation,
-            row.total,
-            row.epsilon,
-            row.digest,
-        )
-        self._db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
-
     def answer(self, seq: int) -> bytes | None:
-        """The answer stored for an entry."""
+        """The array stored for an entry."""
         found: tuple[bytes] | None = self._db.execute(
             "SELECT array FROM answer WHERE entry = ?", (seq,)
         ).fetchone()
         return found[0] if found else None
 
-    def add_answer(self, row: Row, array: bytes) -> None:
-        """Store the answer of an entry that has none."""
-        self._db.execute(
-            "INSERT INTO answer VALUES (?, ?, ?)", (row.seq, array, link(row.digest, ["answer"], array))
+    def add_answer(self, seq: int, array: bytes, digest: bytes) -> None:
+        """Store the array of an entry that has none."""
+        self._db.execute("INSERT INTO answer VALUES (?, ?, ?)", (seq, array, digest))
+
+    def answers(self) -> Iterator[tuple[int, bytes, bytes, bytes | None]]:
+        """Entry, array and digest of every array, with the entry's digest."""
+        yield from self._db.execute(
+            "SELECT entry, array, answer.digest, entry.digest FROM answer LEFT JOIN entry ON seq = entry"
         )
 
-    def bad_answer(self) -> int | None:
-        """The first entry whose answer is not the one recorded."""
-        for seq, array, digest, sealed in self._db.execute(
-            "SELECT entry, array, answer.digest, entry.digest FROM answer LEFT JOIN entry ON seq = entry"
-        ):
-            if sealed is None or digest != link(sealed, ["answer"], array):
-                return int(seq)
-        return None
-
-    def _one(self, where: str, *values: str | int) -> Row | None:
+    def _one(self, where: str, *values: str | int | bytes) -> Row | None:
         found = self._db.execute(_SELECT + where, values).fetchone()
-        return Row(*found) if found else None
+        return Row._make(found) if found else None

@@ -1,0 +1,199 @@
+"""Many questions, decided in order and written in one transaction."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ostraka import _check
+from ostraka.ledger.asked import Asked, Priced, Receipt
+from ostraka.ledger.budget import BudgetExceeded, KeyConflict, LedgerError
+from ostraka.ledger.chain import CHARGE, Row, price
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ostraka.ledger.backend import Store
+    from ostraka.ledger.history import History
+    from ostraka.ledger.purse import Purse
+
+__all__ = ["Outcome", "Question", "Quote", "Tariff", "check_text", "decide", "serve", "unlike"]
+
+Outcome = Receipt | BudgetExceeded | KeyConflict
+Quote = tuple[str, str, bytes, bytes]  # mechanism, unit, orders, cost of one use in whole units
+_REMEMBERED = 1024
+
+
+class Question(NamedTuple):
+    """What was asked, checked and priced by the caller's own thread."""
+
+    account: str
+    key: str
+    asked: bytes
+    cost: Quote
+    reserve: Quote
+    answer: int
+    protects: str
+    simulation: int
+
+
+class Tariff:
+    """Prices of mechanisms that have been asked about before."""
+
+    def __init__(self) -> None:
+        self._pairs: dict[tuple[Priced, Priced], tuple[Quote, Quote]] = {}
+
+    def quote(self, mechanism: Priced) -> Quote:
+        """Mechanism, unit, orders and cost. Only publishable ones have a price."""
+        curve = mechanism.curve()
+        if not curve.publishable:
+            raise ValueError(
+                f"{mechanism!r} has a cost computed from private data: only publishable curves are charged"
+            )
+        orders, cost = price(curve)
+        return repr(mechanism), curve.unit, orders, cost
+
+    def question(self, asked: Asked, *, protects: str, simulation: bool) -> Question:
+        """What a client asks, checked; a wrong argument is the caller's own mistake."""
+        check_text(account=asked.account, key=asked.key)
+        _check.integer(least=-(2**31), answer=asked.answer)
+        cost, reserve = self._pair(asked.cost, asked.reserve)
+        return Question(
+            asked.account,
+            asked.key,
+            _from_hex(asked.digest),
+            cost,
+            reserve,
+            int(asked.answer),
+            protects,
+            int(simulation),
+        )
+
+    def _pair(self, cost: Priced, reserve: Priced) -> tuple[Quote, Quote]:
+        try:
+            return self._pairs[cost, reserve]
+        except (KeyError, TypeError):  # new, or not hashable
+            pair = self.quote(cost), self.quote(reserve)
+        (_, *kind, low), (_, *other, high) = pair
+        if kind != other or not (np.frombuffer(low, "<u8") <= np.frombuffer(high, "<u8")).all():
+            raise ValueError(f"reserve must cost at least {cost!r} at every order, got {reserve!r}")
+        if len(self._pairs) >= _REMEMBERED:
+            self._pairs.clear()
+        with contextlib.suppress(TypeError):
+            self._pairs[cost, reserve] = pair
+        return pair
+
+
+def serve(
+    history: History, store: Store, callers: Sequence[Sequence[Question]]
+) -> list[list[Outcome] | LedgerError]:
+    """Decide what several callers ask, in order. Who asks for another unit gets an error, alone."""
+    bound, fitting, errors = history.bound, list[Question](), {}
+    for n, questions in enumerate(callers):
+        for question in questions:
+            _, unit, orders, _ = question.cost
+            bound = bound or (question.protects, unit, orders)
+            if bound != (question.protects, unit, orders):
+                errors[n] = unlike(history.path, bound, question.protects, unit)
+        fitting += () if n in errors else questions
+    outcomes = iter(decide(history, store, fitting))
+    return [errors[n] if n in errors else [next(outcomes) for _ in q] for n, q in enumerate(callers)]
+
+
+def unlike(path: str, bound: tuple[str, str, bytes], protects: str, unit: str) -> LedgerError:
+    """What to raise where a charge counts for something else than the ledger."""
+    return LedgerError(
+        f"{path} counts {bound[1]} curves that protect a {bound[0]}; this is a {unit} curve "
+        f"that protects a {protects}, or has other orders: use a separate ledger"
+    )
+
+
+def decide(history: History, store: Store, questions: Sequence[Question]) -> list[Outcome]:
+    """Grant or refuse each, and write what was granted. Refusals depend on publishable totals alone."""
+    known = store.with_keys([(q.account, q.key) for q in questions])
+    first = store.with_asked([q.asked for q in questions])
+    for row in (*known.values(), *first.values()):
+        history.checked(row, store)
+    drafts: list[Row] = []
+    found: list[Row | BudgetExceeded | KeyConflict] = []
+    for question in questions:
+        same_key = known.get((question.account, question.key))
+        if same_key is None:
+            granted = _granted(history, question, first.get(question.asked), history.seq + 1 + len(drafts))
+            if isinstance(granted, Row):
+                drafts.append(granted)
+                known[question.account, question.key] = granted
+                first.setdefault(question.asked, granted)
+            found.append(granted)
+        elif same_key.asked == question.asked:
+            found.append(same_key)
+        else:
+            found.append(
+                KeyConflict(
+                    f"key {question.key!r} stands for another question: use a new key; nothing was charged"
+                )
+            )
+    written = {}
+    if drafts:
+        epsilon = history.dataset.epsilon
+        sealed = history.write([row._replace(epsilon=epsilon) for row in drafts], store)
+        written = {row.seq: row for row in sealed}
+    return [_outcome(history, written.get(row.seq, row)) if isinstance(row, Row) else row for row in found]
+
+
+def _granted(history: History, question: Question, first: Row | None, seq: int) -> Row | BudgetExceeded:
+    """The entry, with its charges taken, if both accounts can pay: the ledger's budget, then the client."""
+    purse = history.accounts.get(question.account)
+    reserve = history.reserve(*question.reserve)
+    if purse is None or not ((first or history.dataset.fits(reserve)) and purse.fits(reserve)):
+        return _refusal(history, question, purse)
+    cost = history.price(*question.cost)
+    if first is None:
+        history.take(history.dataset, cost, under=reserve)
+    history.take(purse, cost, under=reserve)
+    return Row(
+        seq=seq,
+        kind=CHARGE,
+        account=question.account,
+        key=question.key,
+        price=cost.id,
+        uses=0 if first else 1,
+        protects=question.protects,
+        simulation=question.simulation,
+        epsilon=0.0,
+        asked=question.asked,
+        answer=first.answer if first else question.answer,
+    )
+
+
+def _refusal(history: History, question: Question, purse: Purse | None) -> BudgetExceeded:
+    """The same words whichever account is short, or is not there."""
+    return BudgetExceeded(
+        f"account {question.account!r} has too little left for one more question; nothing was charged",
+        asked=history.alone(*question.reserve),
+        left=purse.left if purse else 0.0,
+    )
+
+
+def _outcome(history: History, row: Row) -> Receipt:
+    left = history.accounts[row.account].left
+    return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer or 0, left=left)
+
+
+def check_text(**named: str) -> None:
+    """Raise unless every value is printable text."""
+    for name, value in named.items():
+        if not (isinstance(value, str) and value and value.isprintable()):
+            raise ValueError(f"{name} must be printable text and not empty, got {value!r}")
+
+
+def _from_hex(digest: str) -> bytes:
+    try:
+        asked = bytes.fromhex(digest)
+    except (TypeError, ValueError):
+        asked = b""
+    if not asked:
+        raise ValueError(f"digest must be hexadecimal and not empty, got {digest!r}")
+    return asked

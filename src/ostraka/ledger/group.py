@@ -1,0 +1,90 @@
+"""Group commit: while one caller writes, the others gather, and the next one writes for all of them."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ostraka.ledger.budget import LedgerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["Group"]
+
+Asks = TypeVar("Asks")
+Gets = TypeVar("Gets")
+
+
+class _Ticket(Generic[Asks, Gets]):
+    __slots__ = ("asks", "error", "gets", "leads", "turn")
+
+    def __init__(self, asks: Asks) -> None:
+        self.asks = asks
+        self.gets: Gets | None = None
+        self.error: BaseException | None = None
+        self.leads = False
+        self.turn = threading.Lock()
+        self.turn.acquire()
+
+
+class Group(Generic[Asks, Gets]):
+    """Callers of :meth:`submit` are served in the order in which they came, many at a time."""
+
+    def __init__(self, serve: Callable[[Sequence[Asks]], Sequence[Gets | BaseException]]) -> None:
+        self._serve = serve
+        self._door = threading.Lock()
+        self._waiting: list[_Ticket[Asks, Gets]] = []
+        self._busy = False
+
+    def submit(self, asks: Asks) -> Gets:
+        """What ``serve`` gives for this one, or raise what it raised."""
+        ticket: _Ticket[Asks, Gets] = _Ticket(asks)
+        try:
+            with self._door:
+                self._waiting.append(ticket)
+                ticket.leads, self._busy = not self._busy, True
+            if not ticket.leads:
+                ticket.turn.acquire()
+            if ticket.leads:
+                self._lead()
+        except BaseException:  # an interrupt: nobody may wait for one who has left
+            self._leave(ticket)
+            raise
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.gets  # type: ignore[return-value]
+
+    def _lead(self) -> None:
+        with self._door:
+            batch, self._waiting = self._waiting, []
+        try:
+            served = self._serve([ticket.asks for ticket in batch])
+            for ticket, gets in zip(batch, served, strict=True):
+                if isinstance(gets, BaseException):
+                    ticket.error = gets
+                else:
+                    ticket.gets = gets
+        except BaseException as error:
+            for ticket in batch:
+                ticket.error = LedgerError(str(error) or "interrupted: what was asked may be charged or not")
+            raise
+        finally:
+            self._hand_over()
+            for ticket in batch:
+                ticket.turn.release()
+
+    def _hand_over(self) -> None:
+        with self._door:
+            self._busy = bool(self._waiting)
+            if self._waiting:
+                self._waiting[0].leads = True
+                self._waiting[0].turn.release()
+
+    def _leave(self, ticket: _Ticket[Asks, Gets]) -> None:
+        with self._door:
+            if ticket not in self._waiting:  # somebody serves it, or has served it
+                return
+            self._waiting.remove(ticket)
+        if ticket.leads:
+            self._hand_over()

@@ -1,0 +1,240 @@
+"""What follows from the entries: head, totals, accounts. Built by reading them, kept up while writing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ostraka.ledger.budget import DAMAGED, Budget, LedgerError
+from ostraka.ledger.chain import CHARGE, GRANT, Price, Row, Seal, to_curve
+from ostraka.ledger.purse import Purse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ostraka.ledger.backend import Store
+
+__all__ = ["History", "Total"]
+
+SNAPSHOT_EVERY = 10_000  # entries between two records of all totals, from which a start may go on
+
+
+class Total(NamedTuple):
+    """What one account had spent after entry ``seq``; the ledger's own budget has no name and no cap."""
+
+    seq: int
+    account: str
+    cap: float | None
+    protects: str
+    simulation: int
+    total: bytes | None
+
+
+class History:
+    """The state of a ledger after its entry number ``seq``."""
+
+    def __init__(self, path: str, budget: Budget, seal: Seal) -> None:
+        self.path, self.budget, self._seal = path, budget, seal
+        plain: list[int | str | None] = [
+            "ostraka", budget.epsilon.hex(), budget.delta.hex(), int(budget.adaptive), seal.name
+        ]  # fmt: skip
+        self.genesis = seal.link(bytes(32), plain)
+        self.seq, self.head = 0, self.genesis
+        self.bound: tuple[str, str, bytes] | None = None  # protects, unit, orders
+        self.simulation = False
+        self.dataset = Purse(budget)
+        self.accounts: dict[str, Purse] = {}
+        self.prices: dict[int, Price] = {}
+        self._by_value: dict[tuple[str, str, bytes, bytes], Price] = {}
+        self._snapshot = 0
+        self._new: list[Price] = []
+        self._quoted: dict[tuple[str, str, bytes, bytes], Price] = {}
+        self._alone: dict[tuple[str, str, bytes, bytes], float] = {}
+        self._touched: set[Purse] = set()
+        self.dirty = False  # it holds what is not yet on stable storage
+
+    @property
+    def protects(self) -> str | None:
+        """The unit that everything protects; None before the first charge."""
+        return self.bound[0] if self.bound else None
+
+    # Reading -----------------------------------------------------------------------------------
+
+    def follow(self, store: Store) -> None:
+        """Read, check and count what was added since."""
+        for row in store.rows(self.seq):
+            if self.seq + 1 != row.seq:
+                raise self.damaged(self.seq + 1, "it is missing")
+            priced = self._priced(row, store)
+            if row.digest != row.seal(self._seal, self.head, _digest(priced)):
+                raise self.damaged(row.seq, "its fields do not match its digest, or do not follow")
+            if row.kind == GRANT:
+                self._granted(row)
+            elif row.kind == CHARGE and priced:
+                self._charged(row, priced)
+            else:
+                raise self.damaged(row.seq, "it is no charge and no grant")
+            self.seq, self.head = row.seq, row.digest
+            if row.state is not None:
+                self._snapshot = row.seq
+                totals = self._totals(row.seq)
+                if row.state != self._digest_of(totals) or store.totals(row.seq) != totals:
+                    raise self.damaged(row.seq, "its totals are not the totals of the entries up to it")
+        self.settle()
+
+    def resume(self, store: Store) -> None:
+        """Begin where all totals were last recorded, instead of at the first entry."""
+        row = store.last_snapshot()
+        if row is None:
+            return
+        totals = [Total(*total) for total in store.totals(row.seq)]
+        self.read_prices(store)
+        if self.checked(row, store).state != self._digest_of(totals):
+            raise self.damaged(row.seq, "its totals are not those recorded")
+        bound = next(iter(self.prices.values()), None)
+        for total in totals:
+            if total.account:
+                self.accounts[total.account] = Purse(self._capped(total.cap))
+            purse = self.accounts[total.account] if total.account else self.dataset
+            if total.total is not None and bound:
+                purse.resume(bound, total.total)
+                self.bound = (total.protects, bound.unit, bound.orders)
+            self.simulation |= bool(total.simulation)
+        self.seq, self.head, self._snapshot = row.seq, row.digest, row.seq
+
+    def checked(self, row: Row, store: Store) -> Row:
+        """An entry that was read by itself, if it has the digest that it should have."""
+        before = store.with_seq(row.seq - 1)
+        priced = self._priced(row, store)
+        if row.digest != row.seal(self._seal, before.digest if before else self.genesis, _digest(priced)):
+            raise self.damaged(row.seq, "its fields do not match its digest, or do not follow")
+        return row
+
+    def _priced(self, row: Row, store: Store) -> Price | None:
+        if row.price is None:
+            return None
+        if row.price not in self.prices:
+            self.read_prices(store)
+        if row.price not in self.prices:
+            raise self.damaged(row.seq, "it has no price")
+        return self.prices[row.price]
+
+    def read_prices(self, store: Store) -> None:
+        """Learn the prices that were added since."""
+        for number, mechanism, unit, orders, cost in store.prices(len(self.prices)):
+            self._learn(self._seal.price(number, mechanism, unit, orders, cost))
+
+    def _learn(self, priced: Price) -> None:
+        self.prices[priced.id] = priced
+        self._by_value[priced.mechanism, priced.unit, priced.orders, priced.cost] = priced
+
+    def _charged(self, row: Row, priced: Price) -> None:
+        bound = (row.protects, priced.unit, priced.orders)
+        if self.bound not in (None, bound):
+            raise self.damaged(row.seq, "it counts for something else than the entries before")
+        self.bound = bound
+        self.simulation |= bool(row.simulation)
+        self.dataset.take(priced, uses=row.uses)
+        self._touched.add(self.dataset)
+        if row.account:
+            if row.account not in self.accounts:
+                raise self.damaged(row.seq, "it charges an account that was granted nothing")
+            self.accounts[row.account].take(priced)
+            self._touched.add(self.accounts[row.account])
+
+    def _granted(self, row: Row) -> None:
+        purse = self.accounts.get(row.account)
+        if purse is None:
+            self.accounts[row.account] = Purse(self._capped(row.cap))
+        else:
+            purse.cap(self._capped(row.cap))
+
+    def _capped(self, cap: float | None) -> Budget:
+        return Budget(epsilon=cap or 0.0, delta=self.budget.delta, adaptive=self.budget.adaptive)
+
+    def audit(self, store: Store) -> None:
+        """What :meth:`follow` does not see: entries out of reach, and arrays."""
+        if store.count() != self.seq:
+            raise self.damaged(self.seq + 1, "it has no place among the entries")
+        for seq, array, digest, sealed in store.answers():
+            if sealed is None or digest != self._seal.link(sealed, ["answer"], array):
+                raise self.damaged(seq, "its answer is not the one recorded")
+
+    # Writing -----------------------------------------------------------------------------------
+
+    def price(self, mechanism: str, unit: str, orders: bytes, cost: bytes) -> Price:
+        """The price with these values, which is new if there is none."""
+        known = self._by_value.get((mechanism, unit, orders, cost))
+        if known is None:
+            known = self._seal.price(len(self.prices) + 1, mechanism, unit, orders, cost)
+            self._learn(known)
+            self._new.append(known)
+        return known
+
+    def reserve(self, *quote: Any) -> Price:
+        """A price that something may be reserved at, and that need not be recorded."""
+        reserve = self._quoted.get(quote)
+        if reserve is None:
+            reserve = self._quoted[quote] = self._seal.price(0, *quote)
+        return reserve
+
+    def alone(self, *quote: Any) -> float:
+        """Epsilon of one use by itself."""
+        if quote not in self._alone:
+            priced = self.reserve(*quote)
+            self._alone[quote] = to_curve(priced.cost, priced.unit, priced.orders).epsilon(self.budget.delta)
+        return self._alone[quote]
+
+    def take(self, purse: Purse, priced: Price, *, uses: int = 1, under: Price | None = None) -> None:
+        """Spend what is about to be written."""
+        self.dirty = True
+        self._touched.add(purse)
+        purse.take(priced, uses=uses, under=under)
+
+    def write(self, rows: Sequence[Row], store: Store) -> list[Row]:
+        """Seal entries, all of whose charges were taken, and hand them to the store."""
+        self.dirty = True
+        sealed, totals = [], []
+        for n, row in enumerate(rows, 1):
+            priced = self.prices[row.price] if row.price else None
+            if priced:
+                self.bound = self.bound or (row.protects, priced.unit, priced.orders)
+                self.simulation |= bool(row.simulation)
+            else:
+                self._granted(row)
+            state = None
+            if n == len(rows) and row.seq - self._snapshot >= max(SNAPSHOT_EVERY, 2 * len(self.accounts)):
+                totals, self._snapshot = self._totals(row.seq), row.seq
+                state = self._digest_of(totals)
+            sealed.append(row._replace(state=state).sealed(self._seal, self.head, _digest(priced)))
+            self.seq, self.head = row.seq, sealed[-1].digest
+        store.append(sealed, self._new, totals)
+        return sealed
+
+    def settle(self) -> None:
+        """What was written is durable."""
+        self.dirty = False
+        self._new.clear()
+        for purse in self._touched:
+            purse.settle()
+        self._touched.clear()
+
+    # Records of all totals ---------------------------------------------------------------------
+
+    def _totals(self, seq: int) -> list[Total]:
+        protects, flag = self.protects or "", int(self.simulation)
+        return [Total(seq, "", None, protects, flag, self.dataset.after())] + [
+            Total(seq, name, purse.budget.epsilon, protects, flag, purse.after())
+            for name, purse in sorted(self.accounts.items())
+        ]
+
+    def _digest_of(self, totals: Sequence[Total]) -> bytes:
+        plain: list[int | str | None] = [repr(total[:-1]) for total in totals]
+        return self._seal.link(b"totals", plain, *(total.total or b"" for total in totals))
+
+    def damaged(self, seq: int, wrong: str) -> LedgerError:
+        """What to raise where entry ``seq`` does not hold together."""
+        return LedgerError(f"{self.path} {DAMAGED} (entry {seq}: {wrong})", seq=seq)
+
+
+def _digest(priced: Price | None) -> bytes:
+    return priced.digest if priced else bytes(32)

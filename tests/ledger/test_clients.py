@@ -1,0 +1,314 @@
+"""Questions of clients: two accounts, one transaction, one answer for each key and each question."""
+
+import math
+import threading
+
+import pytest
+
+from ostraka import Curve
+from ostraka.ledger import Asked, BudgetExceeded, KeyConflict, Ledger, LedgerError, Receipt, history
+
+ASK = {"protects": "row", "simulation": False}
+
+
+@pytest.fixture
+def ledger(path, budget):
+    with Ledger(path, budget=budget) as ledger:
+        ledger.grant("ann", budget_epsilon=1.0)
+        ledger.grant("bob", budget_epsilon=0.5)
+        yield ledger
+
+
+@pytest.fixture
+def ask(gaussian):
+    """A question; its digest is its key, unless another is given."""
+
+    def ask(key, *, account="ann", digest=None, sigma=10.0, reserve=None, answer=3):
+        cost = gaussian(sigma)
+        return Asked(
+            account=account,
+            key=key,
+            digest=(digest or key).encode().hex(),
+            cost=cost,
+            reserve=cost if reserve is None else gaussian(reserve),
+            answer=answer,
+        )
+
+    return ask
+
+
+def uses(total, gaussian, sigma=10.0):
+    """How many uses of one Gaussian a curve is the sum of."""
+    return total.mu_squared / gaussian(sigma).curve().mu_squared
+
+
+class TestAQuestion:
+    def test_is_charged_to_the_budget_and_to_the_client(self, ledger, ask, gaussian):
+        (receipt,) = ledger.charge_each([ask("q")])
+        ann, bob = ledger.accounts()
+        assert (receipt.seq, receipt.answer, receipt.head) == (3, 3, ledger.head)
+        assert uses(ledger.spent(), gaussian) == pytest.approx(1)
+        assert ann.spent == ledger.epsilon() == pytest.approx(gaussian(10.0).curve().epsilon(1e-5), rel=1e-9)
+        assert (ann.name, ann.cap, ann.left, receipt.left) == ("ann", 1.0, 1.0 - ann.spent, ann.left)
+        assert (bob.spent, bob.left) == (0.0, 0.5)
+
+    def test_comes_back_from_the_file(self, ledger, ask, path):
+        receipts = ledger.charge_each([ask("q"), ask("r", answer=-1), ask("s", account="bob", answer=7)])
+        accounts, entries = ledger.accounts(), ledger.entries()
+        with Ledger(path) as again:
+            assert (again.accounts(), again.entries()) == (accounts, entries)
+            assert [again.receipt(r.seq).answer for r in receipts] == [3, -1, 7]
+            assert [again.receipt(r.seq).head for r in receipts] == [r.head for r in receipts]
+        q = entries[2]
+        assert (q.kind, q.account, q.key, q.uses, q.answer) == ("charge", "ann", "q", 1, 3)
+        assert (q.digest, q.head, q.mechanism) == (b"q".hex(), receipts[0].head, "Gaussian(sigma=10.0)")
+
+    def test_is_recorded_at_its_cost_and_granted_only_if_its_reserve_fits(self, ledger, ask, gaussian):
+        ledger.grant("ann", budget_epsilon=gaussian(5.0).curve().epsilon(1e-5))
+        (first,) = ledger.charge_each([ask("q", sigma=500.0, reserve=5.01)])
+        assert isinstance(first, Receipt)
+        assert uses(ledger.spent(), gaussian, 500.0) == pytest.approx(1)
+        (second,) = ledger.charge_each([ask("r", sigma=500.0, reserve=5.01)])
+        assert isinstance(second, Receipt | BudgetExceeded)
+        (third,) = ledger.charge_each([ask("s", sigma=500.0, reserve=4.9)])
+        assert isinstance(third, BudgetExceeded)
+
+    def test_with_a_known_key_and_the_same_digest_gets_its_receipt_again(self, ledger, ask, path):
+        (first,) = ledger.charge_each([ask("q", answer=3)])
+        head, spent = ledger.head, ledger.epsilon()
+        assert ledger.charge_each([ask("q", answer=5)]) == [first]
+        with Ledger(path) as again:
+            assert again.charge_each([ask("q", answer=5)]) == [first]
+        assert (ledger.head, ledger.epsilon()) == (head, spent)
+
+    def test_with_a_known_key_and_another_digest_is_a_conflict(self, ledger, ask):
+        ledger.charge_each([ask("q")])
+        head = ledger.head
+        (conflict,) = ledger.charge_each([ask("q", digest="other")])
+        assert isinstance(conflict, KeyConflict)
+        assert ledger.head == head
+
+    def test_of_another_client_may_have_the_same_key(self, ledger, ask):
+        ledger.charge_each([ask("q")])
+        (other,) = ledger.charge_each([ask("q", account="bob", digest="other", answer=8)])
+        assert other.answer == 8
+
+    def test_asked_again_gets_the_stored_answer_and_costs_the_client_only(self, ledger, ask, gaussian):
+        ledger.charge_each([ask("a", digest="same", answer=3)])
+        mine, theirs = ledger.charge_each(
+            [
+                ask("b", digest="same", answer=9),
+                ask("c", digest="same", account="bob", answer=9),
+            ]
+        )
+        assert (mine.answer, theirs.answer) == (3, 3)
+        assert uses(ledger.spent(), gaussian) == pytest.approx(1)
+        ann, bob = ledger.accounts()
+        assert bob.spent == ledger.epsilon() < ann.spent
+        assert [entry.uses for entry in ledger.entries()] == [0, 0, 1, 0, 0]
+
+    def test_asked_twice_in_one_call_is_one_charge(self, ledger, ask, gaussian):
+        one, two, other, repeat = ledger.charge_each(
+            [ask("a"), ask("a"), ask("a", digest="b"), ask("c", digest="a", answer=9)]
+        )
+        assert one == two
+        assert isinstance(other, KeyConflict)
+        assert repeat.answer == one.answer
+        assert uses(ledger.spent(), gaussian) == pytest.approx(1)
+
+    def test_needs_an_account(self, ledger, ask):
+        head = ledger.head
+        (refusal,) = ledger.charge_each([ask("q", account="eve")])
+        assert isinstance(refusal, BudgetExceeded)
+        assert refusal.left == 0.0
+        assert ledger.head == head
+
+    def test_is_worth_nothing_without_its_answer_stored(self, ledger, ask):
+        (receipt,) = ledger.charge_each([ask("q", answer=4)])
+        assert ledger.receipt(receipt.seq) == receipt
+        for seq in (1, 99):
+            with pytest.raises(LedgerError, match=f"has no client's charge {seq}"):
+                ledger.receipt(seq)
+
+
+class TestRefusals:
+    def count(self, ledger, ask, account, *, sigma=10.0, at_once=7):
+        """Ask until three are refused; how many were granted."""
+        granted = refused = n = 0
+        while refused < 3:
+            outcomes = ledger.charge_each(
+                [ask(f"{account}{n + i}", account=account, sigma=sigma) for i in range(at_once)]
+            )
+            granted += sum(isinstance(outcome, Receipt) for outcome in outcomes)
+            refused += sum(isinstance(outcome, BudgetExceeded) for outcome in outcomes)
+            n += at_once
+        return granted
+
+    def most(self, curve, cap):
+        n = 0
+        while (curve * (n + 1)).epsilon(1e-5) <= cap:
+            n += 1
+        return n
+
+    @pytest.mark.parametrize("at_once", [1, 7, 1000])
+    def test_a_client_gets_exactly_its_cap(self, ledger, ask, gaussian, at_once):
+        ledger.grant("bob", budget_epsilon=0.9)
+        most = self.most(gaussian(20.0).curve(), 0.9)
+        assert most > 10
+        assert self.count(ledger, ask, "bob", sigma=20.0, at_once=at_once) == most
+        assert ledger.accounts()[1].left >= 0
+
+    def test_clients_that_collude_share_one_budget(self, ledger, ask, gaussian):
+        ledger.grant("ann", budget_epsilon=100.0)
+        ledger.grant("bob", budget_epsilon=100.0)
+        together = self.count(ledger, ask, "ann") + self.count(ledger, ask, "bob")
+        assert together == self.most(gaussian(10.0).curve(), 2.0)
+        bob = ledger.accounts()[1]
+        assert (bob.spent, bob.left) == (0.0, 100.0)
+
+    def test_neither_account_pays_where_one_cannot(self, ledger, ask, gaussian):
+        ledger.grant("bob", budget_epsilon=0.01)
+        before = ledger.head, ledger.epsilon(), ledger.accounts()
+        (refusal,) = ledger.charge_each([ask("q", account="bob")])
+        assert isinstance(refusal, BudgetExceeded)
+        assert (ledger.head, ledger.epsilon(), ledger.accounts()) == before
+
+    def test_look_alike(self, ledger, ask, gaussian):
+        while ledger.affords(gaussian(10.0), uses=1):  # then nothing is left for anybody
+            ledger.charge(gaussian(10.0), uses=1, **ASK)
+        ledger.grant("poor", budget_epsilon=0.001)
+        refusals = [ledger.charge_each([ask("q", account=who)])[0] for who in ("ann", "poor", "nobody")]
+        shown = {
+            (str(refusal).replace(who, "*"), refusal.asked)
+            for refusal, who in zip(refusals, ("ann", "poor", "nobody"), strict=True)
+        }
+        assert len(shown) == 1
+        assert 0 < shown.pop()[1] < math.inf
+
+    def test_do_not_stop_what_comes_after(self, ledger, ask):
+        outcomes = ledger.charge_each([ask("a", sigma=0.1), ask("b"), ask("c", account="eve"), ask("d")])
+        assert [isinstance(outcome, Receipt) for outcome in outcomes] == [False, True, False, True]
+        assert [entry.key for entry in ledger.entries()] == [None, None, "b", "d"]
+
+    def test_a_refused_key_may_be_used_again(self, ledger, ask):
+        ledger.charge_each([ask("a", account="eve")])
+        ledger.grant("eve", budget_epsilon=1.0)
+        (receipt,) = ledger.charge_each([ask("a", account="eve", digest="another")])
+        assert isinstance(receipt, Receipt)
+
+    def test_record_no_price_that_nobody_pays(self, ledger, ask, path):
+        ledger.charge_each([ask("a", sigma=0.1)])
+        with Ledger(path) as other:
+            other.charge_each([ask("b", sigma=9.0)])
+        ledger.charge_each([ask("c", sigma=11.0)])
+        ledger.verify()
+        assert [e.mechanism for e in ledger.entries()[2:]] == ["Gaussian(sigma=9.0)", "Gaussian(sigma=11.0)"]
+
+
+class TestGrants:
+    def test_are_entries_of_the_same_chain(self, ledger):
+        head = ledger.head
+        assert ledger.grant("eve", budget_epsilon=0.25) == 3
+        assert ledger.head != head
+        entry = ledger.entries()[-1]
+        assert (entry.kind, entry.account, entry.cap, entry.uses) == ("grant", "eve", 0.25, 0)
+        assert entry.curve == Curve.zero()
+
+    def test_may_be_raised_and_lowered(self, ledger, ask, gaussian):
+        ledger.charge_each([ask("q")])
+        ledger.grant("ann", budget_epsilon=0.01)
+        assert ledger.accounts()[0].left == 0.0
+        assert isinstance(ledger.charge_each([ask("r")])[0], BudgetExceeded)
+        ledger.grant("ann", budget_epsilon=1.5)
+        assert isinstance(ledger.charge_each([ask("r")])[0], Receipt)
+
+    def test_cost_nothing(self, ledger, gaussian):
+        assert ledger.spent() == Curve.zero()
+        assert ledger.protects is None
+
+    @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
+    def test_are_of_finite_epsilon(self, ledger, epsilon):
+        with pytest.raises(ValueError, match="budget_epsilon must be finite and > 0"):
+            ledger.grant("ann", budget_epsilon=epsilon)
+
+    def test_reach_a_ledger_that_is_open_elsewhere(self, ledger, ask, path):
+        with Ledger(path) as other:
+            other.grant("eve", budget_epsilon=1.0)
+        assert isinstance(ledger.charge_each([ask("q", account="eve")])[0], Receipt)
+
+
+class TestWrongArguments:
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [
+            ({"account": "two\nlines"}, "account must be printable text"),
+            ({"key": ""}, "key must be printable text"),
+            ({"digest": "xyz"}, "digest must be hexadecimal"),
+            ({"digest": ""}, "digest must be hexadecimal"),
+            ({"answer": 1.5}, "answer must be an integer"),
+        ],
+    )
+    def test_are_refused_before_anything_is_charged(self, ledger, ask, change, says):
+        good = ask("q")
+        fields = {name: getattr(good, name) for name in Asked.__slots__}
+        with pytest.raises(ValueError, match=says):
+            ledger.charge_each([good, Asked(**(fields | change))])
+        assert len(ledger.entries()) == 2
+
+    def test_a_cost_above_the_reserve_is_refused(self, ledger, ask):
+        with pytest.raises(ValueError, match="reserve must cost at least"):
+            ledger.charge_each([ask("q", sigma=10.0, reserve=11.0)])
+
+    def test_only_publishable_costs(self, ledger, priced):
+        private = priced(Curve((2.0,), (0.1,), publishable=False))
+        asked = Asked(account="ann", key="k", digest="00", cost=private, reserve=private, answer=0)
+        with pytest.raises(ValueError, match="only publishable curves"):
+            ledger.charge_each([asked])
+
+    def test_another_unit_is_the_error_of_its_caller_alone(self, ledger, ask):
+        ledger.charge_each([ask("q")])
+        with pytest.raises(LedgerError, match="counts ballot curves that protect a row"):
+            ledger.charge_each([ask("r"), ask("s")], protects="person")
+        good = [ledger._tariff.question(ask("t"), protects="row", simulation=False)]
+        bad = [ledger._tariff.question(ask("u"), protects="person", simulation=False)]
+        first, second = ledger._serve([bad, good])
+        assert isinstance(first, LedgerError)
+        assert [outcome.seq for outcome in second] == [4]
+
+
+def test_threads_that_ask_at_once_are_served_together(ledger, ask):
+    outcomes = {}
+    together = threading.Barrier(16)
+
+    def work(me):
+        together.wait()
+        for n in range(10):
+            outcomes[me, n] = ledger.charge_each([ask(f"{me}/{n}", sigma=100.0, answer=n)])
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(receipt.seq for (receipt,) in outcomes.values()) == list(range(3, 163))
+    assert all(receipt.answer == n for (_, n), (receipt,) in outcomes.items())
+    ledger.verify()
+
+
+def test_totals_are_recorded_now_and_then_and_read_back(ledger, ask, path, monkeypatch):
+    monkeypatch.setattr(history, "SNAPSHOT_EVERY", 5)
+    for n in range(12):
+        ledger.charge_each(
+            [ask(f"q{n}", sigma=50.0), ask(f"r{n}", account="bob", digest=f"q{n // 2}", sigma=50.0)]
+        )
+    ledger.verify()
+    quick = history.History(ledger.path, ledger.budget, ledger._seal)
+    with ledger._store.reading() as store:
+        quick.resume(store)
+        assert 5 < quick.seq < 26
+        quick.follow(store)
+    assert quick.head.hex() == ledger.head
+    assert quick.dataset.curve() == ledger.spent()
+    assert {name: purse.left for name, purse in quick.accounts.items()} == {
+        account.name: account.left for account in ledger.accounts()
+    }
