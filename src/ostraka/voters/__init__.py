@@ -1,6 +1,7 @@
 """Voters: shards of private data train teachers, who vote in secret."""
 
 from ostraka.voters._ballots import count_votes
+from ostraka.voters.neighbours import NeighbourVoter
 from ostraka.voters.prompts import Endpoint, EndpointError, Estimate, PromptEnsemble, Template
 from ostraka.voters.shards import Manifest, partition
 from ostraka.voters.teachers import TeacherEnsemble
@@ -10,6 +11,7 @@ __all__ = [
     "EndpointError",
     "Estimate",
     "Manifest",
+    "NeighbourVoter",
     "PromptEnsemble",
     "TeacherEnsemble",
     "Template",

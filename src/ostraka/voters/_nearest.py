@@ -1,0 +1,106 @@
+"""Nearest: for each query, the classes of the private units around it, the nearest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import sklearn
+from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.utils import gen_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Nearest"]
+
+_CELLS = 2**24  # distances held at a time: 64 MiB
+# Of the sum of two squared norms: how far a quick distance may be from the careful one. Both round; the quick
+# one, to float32, loses 2**-23 of that sum, and less than 2**-24 before for up to 2**27 features.
+_DOUBT = 2.0**-21
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Nearest:
+    """Private rows to search.
+
+    One more row must leave the order of all others as it was, even of rows equally far: a matrix product
+    rounds a distance by where its row stands. So it only chooses candidates, with room for its error. Their
+    order is by distances that are computed from one row and the query, always in the same steps, and then by
+    their place in the data.
+    """
+
+    features: np.ndarray  # float32, shape (n_rows, n_features); the rows of a unit stand together
+    codes: np.ndarray  # uint16, the class of each row
+    lengths: np.ndarray  # float64, the squared norm of each row
+    starts: np.ndarray | None  # the first row of each unit; None: every row is one
+    cosine: bool
+
+    @classmethod
+    def of(
+        cls, features: np.ndarray, codes: np.ndarray, units: np.ndarray | None, *, cosine: bool = False
+    ) -> Self:
+        """Rows with their class and, where a unit has several, their unit, numbered from 0 without gaps."""
+        features, codes, starts = _scaled(features, cosine=cosine), codes.astype(np.uint16), None
+        if units is not None:
+            order = np.argsort(units, kind="stable")
+            features, codes = features[order], codes[order]
+            starts = np.flatnonzero(np.diff(units[order], prepend=-1))
+        return cls(features, codes, _squared(features, np.zeros(features.shape[1])), starts, cosine)
+
+    @property
+    def n_units(self) -> int:
+        """Private, where neighbours differ in how many there are."""
+        return len(self.codes if self.starts is None else self.starts)
+
+    def around(
+        self,
+        points: np.ndarray,
+        *,
+        depth: int,
+        told: Callable[[int, int], object] = lambda _done, _total: None,
+    ) -> np.ndarray:
+        """Classes of the ``depth`` nearest units of each point, or of all: uint16, (n_queries, depth)."""
+        depth = min(depth, self.n_units)
+        points = _scaled(points, cosine=self.cosine)
+        found = np.empty((len(points), depth), dtype=np.uint16)
+        for batch in gen_batches(len(points), max(1, _CELLS // len(self.codes))):
+            with sklearn.config_context(assume_finite=True), np.errstate(all="ignore"):
+                quick = euclidean_distances(points[batch], self.features, squared=True)
+            for query, row in zip(range(*batch.indices(len(points))), quick, strict=True):
+                found[query] = self.codes[self._ranked(points[query], row, depth)]
+            told(batch.stop, len(points))
+        return found
+
+    def _ranked(self, point: np.ndarray, quick: np.ndarray, depth: int) -> np.ndarray:
+        """The nearest row of each of the nearest units, in order; no row left out could be among them."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            doubt = _DOUBT * (self.lengths + float(np.square(point, dtype=np.float64).sum()))
+            most = quick + doubt
+            of_units = most if self.starts is None else np.minimum.reduceat(most, self.starts)
+            reach = np.partition(of_units, depth - 1)[depth - 1]
+            candidates = np.flatnonzero(~(quick - doubt > reach))  # so written that NaN stays
+        careful = _squared(self.features[candidates], point)
+        ranked = candidates[np.argsort(careful, kind="stable")]
+        if self.starts is not None:
+            units = np.searchsorted(self.starts, ranked, side="right")
+            ranked = ranked[np.sort(np.unique(units, return_index=True)[1])]
+        return np.asarray(ranked[:depth])
+
+
+def _squared(rows: np.ndarray, point: np.ndarray) -> np.ndarray:
+    """Squared distances, feature by feature: what one row gives does not depend on the rows beside it."""
+    total = np.zeros(len(rows))
+    with np.errstate(over="ignore"):
+        for column, at in zip(np.ascontiguousarray(rows.T), point.astype(np.float64), strict=True):
+            total += np.square(column - at)
+    return total
+
+
+def _scaled(features: np.ndarray, *, cosine: bool) -> np.ndarray:
+    """As they are, or each of length 1: then the squared distance is 2 - 2 cosine."""
+    if not cosine:
+        return features
+    lengths = np.sqrt(_squared(features, np.zeros(features.shape[1])))
+    return (features / np.where(lengths > 0, lengths, 1.0)[:, None]).astype(np.float32)

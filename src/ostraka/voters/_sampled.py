@@ -1,0 +1,111 @@
+"""Votes of a sample that is drawn anew each time a mechanism opens them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ostraka.door import os_keyed
+from ostraka.private import Adjacency, Private
+
+if TYPE_CHECKING:
+    from ostraka.voters._nearest import Nearest
+
+__all__ = ["SampledVotes", "Sampler"]
+
+_CELLS = 2**20  # coins tossed at a time: 8 MiB
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Sampler:
+    """What the votes of a fresh sample are counted from. Private."""
+
+    crowd: Nearest
+    points: np.ndarray
+    codes: np.ndarray  # of each query: the classes of the units around it, the nearest first
+    k: int
+    sampling_rate: float
+    n_classes: int
+    rng: np.random.Generator | None  # None: a new key from the operating system for each draw
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the votes."""
+        return len(self.codes), self.n_classes
+
+    def __getitem__(self, rows: Any) -> Self:
+        return replace(self, points=self.points[rows], codes=self.codes[rows])
+
+    def repeated(self, n_trials: int) -> Self:
+        """Its only query, asked again and again."""
+        points, codes = (
+            np.broadcast_to(each, (n_trials, each.shape[1])) for each in (self.points, self.codes)
+        )
+        return replace(self, points=points, codes=codes)
+
+    def draw(self) -> np.ndarray:
+        """Every unit takes part in every query by chance, anew; the k nearest that do are counted."""
+        rng = os_keyed() if self.rng is None else self.rng
+        counts, left = self._counted(self.codes, np.full(len(self.codes), self.k), rng)
+        depth = self.codes.shape[1]
+        if depth < self.crowd.n_units:
+            for query in np.flatnonzero(left):  # seldom: the coins tossed stay, the units beyond follow
+                rest = self.crowd.around(self.points[query : query + 1], depth=self.crowd.n_units)[:, depth:]
+                counts[query] += self._counted(rest, left[query : query + 1], rng)[0][0]
+        return counts
+
+    def _counted(
+        self, codes: np.ndarray, wanted: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Votes of the first ``wanted`` of each row that the coins select, and how many are still missing."""
+        counts = np.empty((len(codes), self.n_classes), dtype=np.int64)
+        left = np.empty(len(codes), dtype=np.int64)
+        step = max(1, _CELLS // codes.shape[1])
+        for rows in (slice(start, start + step) for start in range(0, len(codes), step)):
+            part = codes[rows]
+            # a multiple of 2**-53 is below the rate with a probability above it by less than 2**-53
+            among = rng.random(part.shape) < self.sampling_rate
+            place = among.cumsum(axis=1, dtype=np.int32)
+            query, at = np.nonzero(among & (place <= wanted[rows, None]))
+            cells = query * self.n_classes + part[query, at]
+            counts[rows] = np.bincount(cells, minlength=len(part) * self.n_classes).reshape(len(part), -1)
+            left[rows] = np.maximum(wanted[rows] - place[:, -1], 0)
+        return counts, left
+
+
+class SampledVotes(Private):
+    """Private votes without values: each :meth:`open` counts those of a fresh sample.
+
+    Two releases from one sample would cost more than two of these (docs/neighbours.md), and nothing in
+    the price could notice. Here there is no sample to use twice.
+    """
+
+    __slots__ = ("_sampler",)
+
+    def __init__(self, values: Any, adjacency: Adjacency) -> None:
+        self._sampler = (
+            values if isinstance(values, Sampler) else None
+        )  # else: computed from an opened sample
+        super().__init__(values if self._sampler is None else np.zeros(self._sampler.shape, int), adjacency)
+
+    def __getitem__(self, rows: Any) -> Private:
+        """Some queries, still to be sampled."""
+        if self._sampler is None:
+            return super().__getitem__(rows)
+        chosen = Private(np.arange(len(self)), self.adjacency)[rows].open()
+        return SampledVotes(self._sampler[chosen], self.adjacency)
+
+    def open(self) -> np.ndarray:
+        """The votes of a fresh sample, read-only, as for :meth:`Private.open`."""
+        if self._sampler is None:
+            return super().open()
+        counts = self._sampler.draw()
+        counts.setflags(write=False)
+        return counts
+
+    def with_adjacency(self, **changes: Any) -> Private:
+        """The same votes, still to be sampled, under another adjacency."""
+        values = super().open() if self._sampler is None else self._sampler
+        return SampledVotes(values, replace(self.adjacency, **changes))

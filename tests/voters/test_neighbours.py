@@ -1,0 +1,676 @@
+"""Private-kNN: the k nearest of a fresh sample vote, one unit moves one ballot, and the price covers it."""
+
+import itertools
+import math
+import pickle
+import traceback
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA, TruncatedSVD
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.neighbors import NearestNeighbors
+from sklearn.pipeline import make_pipeline
+
+from ostraka import (
+    ABSTAIN,
+    Adjacency,
+    Budget,
+    GNMax,
+    Ledger,
+    LNMax,
+    Private,
+    Threshold,
+    confident,
+    interactive,
+    release,
+)
+from ostraka.curve import ORDERS
+from ostraka.mechanisms import Subsampled
+from ostraka.voters import NeighbourVoter, _nearest, _sampled, neighbours
+
+FALSE_ALARM = 1e-9  # chance that a correct sampler fails one comparison
+TRIALS = 200_000
+FINITE = np.array(ORDERS[:-1])
+X, Y = load_iris(return_X_y=True)
+SECRET = 123.456
+# Three crowds far apart: 20 of a crowd take part at rate 0.5, but for a chance of 1e-10.
+CROWDS, CROWD = np.repeat(np.eye(3) * 9, 100, axis=0), np.repeat(np.arange(3), 100)
+PEOPLE = np.array([0, 1, 1, 2, 3, 3, 3, 4, 5, 6])
+
+
+def ledger(epsilon=1e3):
+    return Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5))
+
+
+def few(n, seed, n_classes=3, n_features=2):
+    """A few rows on a coarse grid, so that many are equally far or equal."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 3, (n, n_features)).astype(float), rng.integers(0, n_classes, n)
+
+
+def voter(rows, labels, *, groups=None, n_classes=3, **options):
+    options = {"k": 3, "sampling_rate": 0.4} | options
+    return NeighbourVoter(**options).fit(rows, labels, groups, classes=range(n_classes))
+
+
+def naive(rows, labels, groups, *, point, k):
+    """The ballots of all, by a loop: nearest first, ties by place, the first row of each person."""
+    place = np.argsort(groups, kind="stable")
+    order = sorted(place, key=lambda row: float(np.sum((rows[row] - point) ** 2)))
+    counts, seen = np.zeros(3, dtype=int), set()
+    for row in order:
+        if groups[row] not in seen and len(seen) < k:
+            counts[labels[row]] += 1
+            seen.add(groups[row])
+    return counts
+
+
+class Coins:
+    """In place of a generator: every way that ``n`` coins can fall, one row each."""
+
+    def __init__(self, n):
+        self.sides = np.array(list(itertools.product((0.0, 1.0), repeat=n))).reshape(-1, n)
+        self.dealt = 0
+
+    def random(self, shape):
+        part = self.sides[self.dealt : self.dealt + shape[0], : shape[1]]
+        self.dealt += shape[0]
+        assert part.shape == shape
+        return part
+
+
+class OneByOne:
+    """In place of a generator: these coins, in this order, whoever asks for how many."""
+
+    def __init__(self, sides):
+        self.sides = sides
+
+    def random(self, shape):
+        part, self.sides = self.sides[: shape[1]], self.sides[shape[1] :]
+        return part.reshape(shape)
+
+
+def every_sample(model, point):
+    """Votes of every sample of the units, from the code itself, with the chance of each."""
+    coins = Coins(model._crowd.n_units)
+    votes = model.sampled_votes(point, n_trials=len(coins.sides), rng=coins)[0]
+    took_part = (coins.sides == 0).sum(axis=1)  # a coin below the rate
+    rate, n = model.sampling_rate, model._crowd.n_units
+    return votes, rate**took_part * (1 - rate) ** (n - took_part)
+
+
+def log_law(model, mechanism, point):
+    """Log probability of every answer, by summing over all samples."""
+    votes, chance = every_sample(model, point)
+    kinds, which = np.unique(votes, axis=0, return_inverse=True)
+    weight = np.bincount(which.ravel(), weights=chance)
+    terms = mechanism.log_outcomes(kinds) + np.log(weight)[:, None]
+    return np.logaddexp.reduce(terms, axis=0)
+
+
+def divergence(log_p, log_q):
+    finite = np.logaddexp.reduce(FINITE[:, None] * log_p + (1 - FINITE[:, None]) * log_q, axis=1)
+    return np.append(finite / (FINITE - 1), (log_p - log_q).max())
+
+
+def largest_divergence(worlds, mechanism, point):
+    """Over neighbours and both directions, at every order."""
+    found = np.zeros(len(ORDERS))
+    for with_unit, without in worlds:
+        log_p, log_q = log_law(with_unit, mechanism, point), log_law(without, mechanism, point)
+        found = np.maximum(found, np.maximum(divergence(log_p, log_q), divergence(log_q, log_p)))
+    return found
+
+
+def one_row_more(rows, labels, point, **options):
+    """Worlds that differ by a row: each of those given left out, and rows near and far put in."""
+    here = voter(rows, labels, **options)
+    for out in range(len(rows)):
+        yield here, voter(np.delete(rows, out, 0), np.delete(labels, out), **options)
+    for at, label in itertools.product((point[0], rows[2], point[0] + 50), range(options["n_classes"])):
+        yield voter(np.insert(rows, 3, at, 0), np.insert(labels, 3, label), **options), here
+
+
+# --- what is counted ---
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("k", [1, 7, 75, 1000])
+def test_without_sampling_the_votes_are_the_labels_of_the_nearest_rows(metric, k):
+    rng = np.random.default_rng(1)
+    rows, labels, points = rng.normal(size=(300, 12)), rng.integers(0, 4, 300), rng.normal(size=(40, 12))
+    model = voter(rows, labels, k=k, sampling_rate=1.0, metric=metric, n_classes=4)
+    search = NearestNeighbors(n_neighbors=min(k, 300), metric=metric, algorithm="brute").fit(rows)
+    want = [np.bincount(labels[near], minlength=4) for near in search.kneighbors(points)[1]]
+    np.testing.assert_array_equal(model.vote(points).open(), want)
+
+
+@given(st.integers(0, 10_000), st.sampled_from([1, 2, 4, 20]), st.booleans())
+def test_every_sample_votes_as_a_plain_loop_says(seed, k, grouped):
+    rows, labels = few(7, seed)
+    people = np.random.default_rng(seed).integers(0, 4, 7) if grouped else np.arange(7)
+    point = np.array([[1.0, 1.0]])
+    model = voter(rows, labels, k=k, groups=people if grouped else None)
+    votes, _ = every_sample(model, point)
+    names = np.unique(people)
+    depth = model._sampler(point, None).codes.shape[1]
+    assert depth == len(names)
+    order = [
+        people[row]
+        for row in sorted(
+            np.argsort(people, kind="stable"), key=lambda row: np.sum((rows[row] - point[0]) ** 2)
+        )
+    ]
+    nearest_first = list(dict.fromkeys(order))
+    for sides, found in zip(Coins(len(names)).sides, votes, strict=True):
+        there = np.isin(people, [who for who, side in zip(nearest_first, sides, strict=True) if side == 0])
+        assert (
+            found.tolist() == naive(rows[there], labels[there], people[there], point=point[0], k=k).tolist()
+        )
+
+
+def test_no_unit_beyond_the_depth_is_missed_or_counted_twice(monkeypatch):
+    # with a depth of 2 nearly every sample goes on beyond it, and must end as if it had known all at once
+    rows, labels = few(9, 3)
+    point = np.array([[1.0, 1.0]])
+    model = voter(rows, labels, k=4)
+    want, _ = every_sample(model, point)
+    monkeypatch.setattr(neighbours, "_depth", lambda k, rate: 2)
+    for sides, votes in zip(Coins(9).sides, want, strict=True):
+        assert model.sampled_votes(point, n_trials=1, rng=OneByOne(sides))[0, 0].tolist() == votes.tolist()
+
+
+@pytest.mark.parametrize(("k", "rate"), [(1, 0.01), (30, 0.05), (200, 0.2), (200, 0.9)])
+def test_units_beyond_the_depth_are_needed_once_in_a_billion_samples(k, rate):
+    from scipy.stats import binom
+
+    assert binom.cdf(k - 1, neighbours._depth(k, rate), rate) <= 1e-9
+    assert binom.cdf(k - 1, int(0.45 * neighbours._depth(k, rate)), rate) > 1e-9
+    assert neighbours._depth(k, 1.0) == k
+
+
+def exact_law(model, point):
+    votes, chance = every_sample(model, point)
+    kinds, which = np.unique(votes, axis=0, return_inverse=True)
+    return {
+        tuple(kind): weight for kind, weight in zip(kinds, np.bincount(which.ravel(), chance), strict=True)
+    }
+
+
+@pytest.mark.statistical
+def test_votes_are_drawn_by_the_law_of_a_poisson_sample():
+    # about 60 comparisons: a correct sampler fails with a chance below 1e-7
+    rows, labels = few(9, 8)
+    point = np.array([[1.0, 1.0]])
+    right = voter(rows, labels, k=3, sampling_rate=0.4)
+    drawn = right.sampled_votes(point, n_trials=TRIALS, rng=np.random.default_rng(5))[0]
+
+    def plausible(model):
+        law = exact_law(model, point)
+        hits = [int((drawn == kind).all(axis=1).sum()) for kind in law]
+        assert sum(law.values()) == pytest.approx(1)
+        return sum(hits) == TRIALS and all(
+            binomtest(hit, TRIALS, min(1.0, chance)).pvalue > FALSE_ALARM
+            for hit, chance in zip(hits, law.values(), strict=True)
+        )
+
+    assert plausible(right)
+    assert not plausible(voter(rows, labels, k=3, sampling_rate=0.39))
+    assert not plausible(voter(rows, labels, k=3, sampling_rate=0.41))
+    assert not plausible(voter(rows, labels, k=2, sampling_rate=0.4))
+    assert not plausible(voter(rows, labels, k=4, sampling_rate=0.4))
+
+
+def test_a_smaller_working_memory_changes_nothing(monkeypatch):
+    rng = np.random.default_rng(2)
+    rows, labels, points = rng.normal(size=(200, 3)), rng.integers(0, 3, 200), rng.normal(size=(31, 3))
+
+    def votes():
+        model = voter(rows, labels, k=5)
+        return model.vote(points, rng=np.random.default_rng(7)).open()
+
+    want = votes()
+    monkeypatch.setattr(_nearest, "_CELLS", 1)
+    monkeypatch.setattr(_sampled, "_CELLS", 1)
+    np.testing.assert_array_equal(votes(), want)
+
+
+# --- what one unit moves ---
+
+
+@pytest.mark.parametrize("groups", [None, PEOPLE])
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_one_unit_more_moves_one_ballot_in_every_sample(k, groups):
+    point = np.array([[1.0, 1.0]])
+    pushed = 0
+    for seed in range(8):
+        rows, labels = few(len(PEOPLE), seed)
+        who = np.arange(len(rows)) if groups is None else groups
+        out = np.unique(who)[seed % 5]
+        stay = who != out
+        here = voter(rows, labels, k=k, groups=groups)
+        there = voter(rows[stay], labels[stay], k=k, groups=None if groups is None else groups[stay])
+        # the unit's place among the others, by where its coin alone decides
+        votes, _ = every_sample(here, point)
+        fewer, _ = every_sample(there, point)
+        n = here._crowd.n_units
+        ranks = [
+            place
+            for place in range(n)
+            if (np.take(votes.reshape(*(2,) * n, 3), 1, axis=place).reshape(-1, 3) == fewer).all()
+        ]
+        assert ranks, "without the unit, the votes are those of samples it takes no part in"
+        moved = np.take(votes.reshape(*(2,) * n, 3), 0, axis=ranks[0]).reshape(-1, 3) - fewer
+        assert np.abs(moved).max() <= 1
+        assert (np.abs(moved).sum(axis=1) <= 2).all()
+        assert set(moved.sum(axis=1).tolist()) <= {0, 1}
+        pushed += int((np.abs(moved).sum(axis=1) == 2).sum())
+    assert pushed > 0
+
+
+@pytest.mark.parametrize("n_features", [7, 17, 101])
+def test_a_row_put_in_leaves_the_order_of_equally_far_rows_alone(n_features):
+    # many equal rows of large norm: a matrix product gives them distances that differ by their place
+    rng = np.random.default_rng(4)
+    kinds = rng.normal(size=(3, n_features)) + 10
+    rows, labels = kinds[rng.integers(0, 3, 257)], rng.integers(0, 5, 257)
+    points = rng.normal(size=(17, n_features))
+    before = _nearest.Nearest.of(rows.astype(np.float32), labels, None).around(
+        points.astype(np.float32), depth=257
+    )
+    for place in range(0, 257, 32):
+        more = np.insert(rows, place, rng.normal(size=n_features) * 20, 0).astype(np.float32)
+        after = _nearest.Nearest.of(more, np.insert(labels, place, 9), None).around(
+            points.astype(np.float32), depth=258
+        )
+        assert [row[row != 9].tolist() for row in after] == before.tolist()
+
+
+def test_distances_do_not_depend_on_the_rows_beside():
+    rng = np.random.default_rng(6)
+    rows = (rng.normal(size=(101, 33)) * 1e3).astype(np.float32)
+    point = rng.normal(size=33).astype(np.float32)
+    together = _nearest._squared(rows, point)
+    assert together.tolist() == [_nearest._squared(row[None], point)[0] for row in rows]
+    np.testing.assert_allclose(together, ((rows.astype(float) - point) ** 2).sum(axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e12, 1e25])
+def test_quick_distances_leave_out_no_row_that_is_near(scale):
+    rng = np.random.default_rng(9)
+    rows = ((rng.normal(size=(500, 6)) + 300) * scale).astype(np.float32)  # far from zero: products cancel
+    rows[::50] *= 1e4
+    points = ((rng.normal(size=(30, 6)) + 300) * scale).astype(np.float32)
+    found = _nearest.Nearest.of(rows, np.arange(500), None).around(points, depth=40)
+    for point, codes in zip(points, found, strict=True):
+        careful = _nearest._squared(rows, point)
+        assert codes.tolist() == np.argsort(careful, kind="stable")[:40].tolist()
+
+
+def test_numbers_beyond_measure_are_far_and_nothing_worse():
+    rows = np.array([[3e38, 0], [0, 0], [1, 1], [-3e38, 3e38]])
+    model = voter(rows, [0, 1, 1, 2], k=2, sampling_rate=1.0)
+    assert model.vote([[0.0, 0.0], [3e38, 0]]).open()[0].tolist() == [0, 2, 0]
+
+
+# --- the price ---
+
+
+MECHANISMS = [
+    GNMax(sigma=1.5),
+    LNMax(scale=1.5),
+    Threshold(at=2.5, sigma=1.5),
+    Threshold(at=2.5, sigma=1.5, noise="every"),
+]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
+@pytest.mark.parametrize("rate", [0.15, 0.6])
+def test_no_row_added_or_removed_costs_more_than_the_sampled_price(mechanism, rate):
+    # exact: every sample of 8 rows, every outcome, every order, both directions
+    rows, labels = few(8, 11)
+    point = np.array([[1.0, 1.0]])
+    bound = np.array(Subsampled(mechanism=mechanism, sampling_rate=rate).curve().rdp)
+    for k in (1, 3):
+        worlds = one_row_more(rows, labels, point, k=k, sampling_rate=rate, n_classes=3)
+        assert (largest_divergence(worlds, mechanism, point) <= bound * (1 + 1e-9) + 1e-12).all()
+
+
+@pytest.mark.parametrize(("rate", "share"), [(0.6, 0.85), (0.8, 0.95)])
+def test_the_sampled_price_is_nearly_reached_and_a_lower_rate_would_not_cover_it(rate, share):
+    # all agree but one, who is nearest: in nearly every sample it takes part in, it turns 3:0 into 2:1
+    mechanism, point = GNMax(sigma=1.0), np.zeros((1, 2))
+    options = {"k": 3, "sampling_rate": rate, "n_classes": 2}
+    worlds = one_row_more(np.ones((9, 2)), np.zeros(9, dtype=int), point, **options)
+    found = largest_divergence(worlds, mechanism, point)
+    right, low = (
+        np.array(Subsampled(mechanism=mechanism, sampling_rate=q).curve().rdp) for q in (rate, 0.7 * rate)
+    )
+    assert found[ORDERS.index(2.0)] >= share * right[ORDERS.index(2.0)]
+    assert (found > low).any()
+
+
+def test_no_person_added_or_removed_costs_more_however_many_rows():
+    rows, labels = few(len(PEOPLE), 12)
+    point = np.array([[1.0, 1.0]])
+    mechanism, rate = GNMax(sigma=1.0), 0.5
+    bound = np.array(Subsampled(mechanism=mechanism, sampling_rate=rate).curve().rdp)
+    options = {"k": 2, "sampling_rate": rate}
+    here = voter(rows, labels, groups=PEOPLE, **options)
+    people = [
+        (here, voter(rows[stay], labels[stay], groups=PEOPLE[stay], **options))
+        for stay in (who != PEOPLE for who in np.unique(PEOPLE))
+    ]
+    assert (largest_divergence(people, mechanism, point) <= bound * (1 + 1e-9) + 1e-12).all()
+    # and groups are what it takes: eight rows of one person, voting one by one, cost more than one ballot
+    near, other = np.zeros((8, 2)), np.ones((2, 2))
+    rows, labels = np.concatenate([near, other]), np.array([0] * 8 + [1] * 2)
+    options["k"] = 8
+    apart = [(voter(rows, labels, **options), voter(other, labels[8:], **options))]
+    assert (largest_divergence(apart, mechanism, point) > bound * 1.5).any()
+
+
+@pytest.mark.parametrize("mechanism", [GNMax(sigma=1.0), LNMax(scale=1.0)], ids=str)
+def test_a_row_that_is_replaced_costs_no_more_than_the_plain_price(mechanism):
+    rows, labels = few(8, 13)
+    point = np.array([[1.0, 1.0]])
+    here = voter(rows, labels, relation="replace-one", sampling_rate=0.7)
+    worlds = []
+    for place, at, label in itertools.product((0, 3, 7), ([1.0, 1.0], [0.0, 2.0], [50.0, 0.0]), range(3)):
+        other, others = rows.copy(), labels.copy()
+        other[place], others[place] = at, label
+        worlds.append((here, voter(other, others, relation="replace-one", sampling_rate=0.7)))
+    found = largest_divergence(worlds, mechanism, point)
+    assert (found <= np.array(mechanism.curve().rdp) * (1 + 1e-9) + 1e-12).all()
+
+
+def test_the_door_takes_the_sampled_mechanism_and_refuses_what_would_be_too_cheap():
+    votes = voter(X, Y, sampling_rate=0.3).vote(X[:2])
+    assert votes.adjacency == Adjacency(relation="add-or-remove", sampling_rate=0.3)
+    with ledger() as book:
+        for rate in (0.3, 0.5, 1.0):
+            release(Subsampled(mechanism=GNMax(sigma=5.0), sampling_rate=rate), votes, ledger=book)
+        for cheap in (Subsampled(mechanism=GNMax(sigma=5.0), sampling_rate=0.29), GNMax(sigma=5.0)):
+            with pytest.raises(ValueError, match="hides"):
+                release(cheap, votes, ledger=book)
+
+
+def test_rows_that_are_replaced_go_with_the_plain_mechanism_and_no_other():
+    votes = voter(X, Y, relation="replace-one").vote(X[:2])
+    with ledger() as book:
+        assert release(GNMax(sigma=5.0), votes, ledger=book).shape == (2,)
+        with pytest.raises(ValueError, match="hides"):
+            release(Subsampled(mechanism=GNMax(sigma=5.0), sampling_rate=1.0), votes, ledger=book)
+
+
+# --- fresh samples ---
+
+
+def test_every_payment_buys_a_sample_of_its_own(monkeypatch):
+    drawn = []
+    draw = _sampled.Sampler.draw
+    monkeypatch.setattr(_sampled.Sampler, "draw", lambda self: drawn.append(self.shape) or draw(self))
+    asked = CROWDS[::20]
+    votes = voter(CROWDS, CROWD, k=20, sampling_rate=0.5).vote(asked)
+    assert drawn == [], "nothing is sampled before it is paid for"
+    screen, argmax = (
+        Subsampled(mechanism=each, sampling_rate=0.5)
+        for each in (Threshold(at=18, sigma=2.0), GNMax(sigma=2.0))
+    )
+    with ledger() as book:
+        answers = confident(votes, screen=screen, argmax=argmax, ledger=book)
+        n_answered = int((answers != ABSTAIN).sum())
+        assert [entry.uses for entry in book.entries()] == [15, n_answered]
+        want = 15 * screen.curve() + n_answered * argmax.curve()
+        assert book.epsilon() == pytest.approx(want.epsilon(delta=1e-5), rel=1e-9)
+    assert n_answered > 0
+    assert (answers[answers != ABSTAIN] == CROWD[::20][answers != ABSTAIN]).all()
+    assert drawn == [(15, 3), (n_answered, 3)]
+
+
+def test_answers_paid_twice_come_from_two_samples():
+    votes = voter(X, Y, k=150, sampling_rate=0.5).vote(X[:20])
+    one, two = votes.open(), votes.open()
+    assert (one != two).any(axis=1).sum() > 10
+    assert (one != votes[:].open()).any()
+    assert not one.flags.writeable
+
+
+def test_each_query_has_a_sample_of_its_own():
+    votes = voter(X, Y, k=150, sampling_rate=0.5).vote(np.repeat(X[:1], 20, axis=0)).open()
+    assert len(np.unique(votes, axis=0)) > 10
+
+
+def test_each_draw_has_its_own_key_from_the_operating_system(monkeypatch):
+    keys = []
+    os_keyed = _sampled.os_keyed
+    monkeypatch.setattr(_sampled, "os_keyed", lambda: keys.append(1) or os_keyed())
+    votes = voter(X, Y).vote(X[:20])
+    for _ in range(3):
+        votes.open()
+    assert len(keys) == 3
+    assert type(os_keyed().bit_generator).__name__ == "ChaCha"
+
+
+def test_a_sample_that_can_be_repeated_hides_nobody():
+    model = voter(X, Y, sampling_rate=0.3)
+    one, two = (model.vote(X[:5], rng=np.random.default_rng(3)) for _ in range(2))
+    assert one.adjacency == Adjacency(relation="add-or-remove", sampling_rate=1.0)
+    np.testing.assert_array_equal(one.open(), two.open())
+    with ledger() as book, pytest.raises(ValueError, match="hides"):
+        release(Subsampled(mechanism=GNMax(sigma=5.0), sampling_rate=0.3), one, ledger=book)
+
+
+def test_queries_can_be_selected_before_they_are_sampled():
+    model = voter(X, Y, k=150, sampling_rate=1.0)
+    votes, whole = model.vote(X[:6]), model.vote(X[:6]).open()
+    for rows in (slice(1, 4), [4, 0], np.array([True, False] * 3), 2, -1, slice(0, 0)):
+        want = whole[rows if not isinstance(rows, int) else [rows]]
+        np.testing.assert_array_equal(votes[rows].open(), want)
+        assert votes[rows].adjacency == votes.adjacency
+        assert len(votes[rows]) == len(want)
+    with pytest.raises(IndexError, match="out of range"):
+        votes[6]
+
+
+def test_votes_give_nothing_away_on_the_way():
+    votes = voter(X, Y).vote(X[:4])
+    assert repr(votes) == str(votes[:]) == "Private(shape=(4, 3), unit='row')"
+    for way in (np.asarray, list, lambda v: v == 0, pickle.dumps, bool):
+        with pytest.raises(TypeError, match="opens only"):
+            way(votes)
+    person = votes.with_adjacency(unit="person")
+    assert (person.adjacency.unit, person.shape) == ("person", (4, 3))
+    assert (person.open().sum(axis=1) <= 3).all()
+
+
+def test_interactive_questions_look_at_a_sample_of_their_own():
+    model = voter(CROWDS, CROWD, k=20, sampling_rate=0.5)
+    votes, guesses = model.vote(CROWDS[[0, 100, 200]]), np.array([[1, 0, 0], [1, 0, 0], [0, 0, 1.0]])
+    screen, argmax = (
+        Subsampled(mechanism=each, sampling_rate=0.5)
+        for each in (Threshold(at=10, sigma=1.5), GNMax(sigma=1.5))
+    )
+    with ledger() as book:
+        answers = interactive(
+            votes, guesses, screen=screen, argmax=argmax, n_teachers=20, confidence=0.9, ledger=book
+        )
+    assert answers.tolist() == [0, 1, 2]
+
+
+def test_votes_computed_from_an_opened_sample_stay_what_they_are():
+    votes = voter(X, Y).vote(X[:4])
+    fixed = type(votes)(votes.open() - 1, votes.adjacency)
+    np.testing.assert_array_equal(fixed.open(), fixed.open())
+    np.testing.assert_array_equal(fixed[1:3].open(), fixed.open()[1:3])
+    np.testing.assert_array_equal(fixed.with_adjacency(unit="person").open(), fixed.open())
+
+
+def test_trials_of_a_query_are_many_and_plain():
+    model = voter(X, Y, k=9, sampling_rate=0.3)
+    trials = model.sampled_votes(X[:3], n_trials=500)
+    assert trials.shape == (3, 500, 3)
+    assert type(trials) is np.ndarray
+    assert (trials.sum(axis=2) == 9).mean() > 0.99
+    assert len(np.unique(trials[1], axis=0)) > 1
+
+
+# --- features, people, settings ---
+
+
+class Spy(TransformerMixin, BaseEstimator):
+    """Twice the first column, and says what it was asked."""
+
+    def __init__(self, asked=None):
+        self.asked = asked
+
+    def fit(self, X, y=None):
+        self.asked.append("fit")
+        self.fitted_ = True
+        return self
+
+    def transform(self, X):
+        self.asked.append(len(X))
+        if np.max(X) > 100:
+            raise RuntimeError(f"the private value {np.max(X)} is too large")
+        return 2 * np.asarray(X)[:, :1]
+
+
+def test_a_fitted_transformer_is_used_as_it_is_and_never_fitted():
+    asked = []
+    model = voter(X, Y, transformer=Spy(asked).fit(X[:5]))
+    votes = model.vote(X[:10])
+    assert asked == ["fit", 150, 10]
+    assert votes.shape == (10, 3)
+    assert model.n_features_in_ == 1
+
+
+@pytest.mark.parametrize("unfit", [PCA(2), make_pipeline(PCA(2)), Spy([])])
+def test_a_transformer_that_was_not_fitted_is_refused_before_it_sees_a_row(unfit):
+    with pytest.raises(ValueError, match="fitted already, on public rows"):
+        voter(X, Y, transformer=unfit)
+
+
+def test_what_a_transformer_says_about_private_rows_reaches_nobody():
+    model = NeighbourVoter(transformer=Spy([]).fit(X))
+    with pytest.raises(ValueError, match="cannot take the private rows") as caught:
+        model.fit([[SECRET], [1.0]], [0, 1])
+    assert str(SECRET) not in "".join(traceback.format_exception(caught.value))
+    assert caught.value.__context__ is None
+    model.fit(X, Y)
+    with pytest.raises(RuntimeError, match="too large"):  # public rows: what is wrong with them may be said
+        model.vote([[SECRET]])
+
+
+def test_texts_are_compared_by_features_learned_from_public_texts():
+    public = ["a good film", "a bad film", "truly good", "truly bad", "no good at all", "so bad it is good"]
+    text = make_pipeline(TfidfVectorizer(), TruncatedSVD(3, random_state=0)).fit(public)
+    private, labels = ["good", "good good", "bad", "bad film"] * 5, [1, 1, 0, 0] * 5
+    model = NeighbourVoter(k=5, sampling_rate=0.8, transformer=text, metric="cosine").fit(private, labels)
+    assert model.vote(["a good one", "a bad one"]).open().argmax(axis=1).tolist() == [1, 0]
+
+
+def test_features_of_many_empty_cells_are_refused_with_the_way_out():
+    words = TfidfVectorizer().fit(["a good film", "a bad film"])
+    with pytest.raises(ValueError, match="TruncatedSVD"):
+        NeighbourVoter(transformer=words).fit(["good film", "bad film"], [1, 0])
+
+
+def test_a_person_with_many_rows_casts_one_ballot_that_of_the_nearest():
+    rows = np.array([[0.0], [0.1], [0.2], [1.0], [2.0]])
+    labels, people = [0, 0, 0, 1, 2], ["ann", "ann", "ann", "bob", "eve"]
+    votes = voter(rows, labels, groups=people, k=2, sampling_rate=1.0).vote([[0.0], [1.1]])
+    assert votes.adjacency.unit == "person"
+    assert votes.open().tolist() == [[1, 1, 0], [0, 1, 1]]
+
+
+def test_frames_and_text_labels_are_taken():
+    frame = pd.DataFrame(X)
+    names = np.array(["setosa", "versicolor", "virginica"])
+    model = NeighbourVoter(k=9).fit(frame, names[Y])
+    assert model.classes_.tolist() == names.tolist()
+    assert model.vote(frame[:3]).open().argmax(axis=1).tolist() == [0, 0, 0]
+    assert "taken from the private labels" in model.notes_[0]
+    assert model.fit(frame, names[Y], classes=names).notes_ == []
+
+
+def test_classes_nobody_has_get_no_votes():
+    assert voter(X, Y, n_classes=5).vote(X[:1]).open()[0, 3:].tolist() == [0, 0]
+
+
+def test_progress_tells_of_features_and_neighbours(monkeypatch):
+    told = []
+    monkeypatch.setattr(_nearest, "_CELLS", 1500)
+    model = voter(X, Y, progress=lambda *what: told.append(what))
+    model.vote(X[:25])
+    assert told == [
+        ("features", 150, 150),
+        ("neighbours", 10, 25),
+        ("neighbours", 20, 25),
+        ("neighbours", 25, 25),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"k": 0}, "k must be"),
+        ({"k": 2.5}, "k must be"),
+        ({"sampling_rate": 0}, "sampling_rate must be"),
+        ({"sampling_rate": 1.1}, "sampling_rate must be at most 1"),
+        ({"sampling_rate": math.nan}, "sampling_rate must be"),
+        ({"metric": "manhattan"}, "metric must be one of euclidean, cosine"),
+        ({"relation": "swap"}, "relation must be one of"),
+        ({"transformer": "pca"}, "method transform, got a str"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(options, what):
+    with pytest.raises(ValueError, match=what):
+        voter(X, Y, **options)
+    later = voter(X, Y).set_params(**options)
+    with pytest.raises(ValueError, match=what):
+        later.vote(X)
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "groups", "what"),
+    [
+        ([[SECRET, math.nan]] * 2, [0, 1], None, "must be finite"),
+        ([[SECRET, 1e39]] * 2, [0, 1], None, "must be finite and below 3e38"),
+        ([[SECRET, "Smith"]] * 2, [0, 1], None, "must have numbers"),
+        ([SECRET, SECRET], [0, 1], None, "shape"),
+        (np.empty((0, 2)), [], None, "one row or more"),
+        ([[SECRET]] * 2, [0], None, "one label for each of 2 rows"),
+        ([[SECRET]] * 2, [0, 1], ["ann"], "one person a row"),
+        ([[SECRET]] * 2, [0, SECRET], None, "declared classes|Unknown label"),
+        ([[SECRET]] * 2, [0, 7], None, "declared classes"),
+    ],
+)
+def test_bad_rows_are_refused_without_being_quoted(rows, labels, groups, what):
+    with pytest.raises(ValueError, match=what) as caught:
+        voter(rows, labels, groups=groups)
+    told = "".join(traceback.format_exception(caught.value, chain=True, limit=0))
+    assert str(SECRET) not in told
+    assert "Smith" not in told
+
+
+def test_questions_of_another_shape_are_refused():
+    model = voter(X, Y)
+    with pytest.raises(ValueError, match="X has 2 features, but the private rows have 4"):
+        model.vote(X[:, :2])
+    with pytest.raises(NotFittedError):
+        NeighbourVoter().vote(X)
+    with pytest.raises(ValueError, match="n_trials"):
+        model.sampled_votes(X[:1], n_trials=0)
+
+
+def test_a_plain_array_is_no_private_one():
+    assert isinstance(voter(X, Y).vote(X), Private)
