@@ -1,0 +1,240 @@
+"""What parties agree on beforehand: who they are, what is asked of them, and who adds which noise."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ostraka import _check
+from ostraka.mechanisms import GNMax
+from ostraka.voters._keys import KEY_BYTES, new_secret, seal, signing_key
+from ostraka.voters._skellam import SkellamMax, largest_draw
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["Charter", "Identity", "canonical"]
+
+_VERSION = 1
+_LEAST_PARTIES = 3  # of two, each would know the other's votes from the sum
+_MOST_PARTIES = 10_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_DRAWS = 2**23  # thresholds behind the noise of one row: each is 2^-64 off, all together FLOAT_SLACK
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Identity:
+    """The secret that a party, or the aggregator, signs with. It never travels.
+
+    Parameters
+    ----------
+    secret : bytes, 32
+        An Ed25519 secret from the operating system. :meth:`kept_at` makes and keeps one.
+
+    Raises
+    ------
+    ValueError
+        Not 32 bytes.
+
+    Examples
+    --------
+    >>> Identity.fresh().public_key != Identity.fresh().public_key
+    True
+    """
+
+    secret: bytes
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.secret, bytes) or len(self.secret) != KEY_BYTES:
+            raise ValueError(f"secret must be {KEY_BYTES} bytes from the operating system")
+
+    @classmethod
+    def fresh(cls) -> Identity:
+        """A new one, forgotten with the process."""
+        return cls(new_secret())
+
+    @classmethod
+    def kept_at(cls, path: str | os.PathLike[str] | Path) -> Identity:
+        """The identity of a file that only its owner may read; one is made if there is none."""
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        else:
+            with os.fdopen(handle, "wb") as file:
+                file.write(new_secret())
+                file.flush()
+                os.fsync(file.fileno())
+        with open(path, "rb") as file:  # noqa: PTH123  (any path-like)
+            return cls(file.read())
+
+    @property
+    def public_key(self) -> str:
+        """Hexadecimal; what the others write into the charter."""
+        return signing_key(self.secret)
+
+    def seal(self, purpose: str, body: bytes) -> bytes:
+        """The body behind a signature that holds for this purpose only."""
+        return seal(self.secret, purpose, body)
+
+    def __repr__(self) -> str:
+        return f"Identity(public_key={self.public_key!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charter:
+    """The public agreement of fixed parties. Everybody holds the same one: compare :attr:`sha256`.
+
+    Parameters
+    ----------
+    members : mapping of str to str
+        Each party's name and its public key. Three parties or more.
+    aggregator : str
+        Public key of the only one who may ask.
+    classes : sequence of str or of int
+        Every class there may be, agreed beforehand and not learned from anybody's labels.
+    n_features : int
+        Numbers in a question.
+    sigma : float > 0, in votes
+        Standard deviation of the noise on each count.
+    noise : {"aggregator", "parties"}
+        Who adds it. ``"aggregator"``: it sees exact counts and is trusted to show them to nobody
+        but :func:`ostraka.release`. ``"parties"``: each adds a share, so that nobody sees exact counts.
+    colluding : int, default 0
+        With ``noise="parties"``: the price holds against this many parties who tell their noise.
+    quorum : int, optional
+        A round needs this many parties. None: all of them.
+    max_rows : int, default 1024
+        Rows that may be asked in one round.
+
+    Raises
+    ------
+    ValueError
+        Names or keys that are malformed or given twice, fewer than three parties, a quorum that
+        is not above ``colluding``, or noise too wide for exact tables.
+
+    Examples
+    --------
+    >>> keys = {name: Identity.fresh().public_key for name in ("north", "south", "west")}
+    >>> me = Identity.fresh()
+    >>> charter = Charter(members=keys, aggregator=me.public_key, classes=[0, 1], n_features=4, sigma=1.0)
+    >>> Charter.from_json(charter.to_json()).sha256 == charter.sha256
+    True
+    >>> charter.mechanism
+    GNMax(sigma=1.0)
+    """
+
+    members: Mapping[str, str]
+    aggregator: str
+    classes: tuple[int, ...] | tuple[str, ...]
+    n_features: int
+    sigma: float
+    noise: Literal["aggregator", "parties"] = "aggregator"
+    colluding: int = 0
+    quorum: int | None = None
+    max_rows: int = 1024
+
+    def __post_init__(self) -> None:
+        members = dict(sorted(dict(self.members).items()))
+        keys = [*members.values(), self.aggregator]
+        if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in members):
+            raise ValueError("names of members must be 1 to 64 letters, digits, dots, hyphens or underscores")
+        if not all(isinstance(key, str) and re.fullmatch(r"[0-9a-f]{64}", key) for key in keys):
+            raise ValueError("public keys must be 64 lower-case hexadecimal digits: Identity.public_key")
+        if len(set(keys)) < len(keys):
+            raise ValueError("every member, and the aggregator, must have a key of its own")
+        if not _LEAST_PARTIES <= len(members) <= _MOST_PARTIES:
+            raise ValueError(f"members must be {_LEAST_PARTIES} to {_MOST_PARTIES:,}, got {len(members)}")
+        quorum = len(members) if self.quorum is None else self.quorum
+        object.__setattr__(self, "members", members)
+        object.__setattr__(self, "classes", _classes(self.classes))
+        object.__setattr__(self, "quorum", quorum)
+        _check.integer(n_features=self.n_features, max_rows=self.max_rows, least=1)
+        _check.integer(colluding=self.colluding)
+        _check.positive(sigma=self.sigma)
+        _check.one_of(noise=self.noise, allowed=("aggregator", "parties"))
+        for name, kind in (("n_features", int), ("max_rows", int), ("colluding", int), ("sigma", float)):
+            object.__setattr__(self, name, kind(getattr(self, name)))  # one way to write each number
+        self._check_quorum(quorum)
+        if self.noise == "parties":
+            self._check_noise()
+
+    def _check_quorum(self, quorum: int) -> None:
+        _check.integer(quorum=quorum, least=_LEAST_PARTIES)
+        if quorum > len(self.members):
+            raise ValueError(f"quorum must be at most {len(self.members)} members, got {quorum}")
+        if self.colluding and self.noise == "aggregator":
+            raise ValueError(
+                "colluding must be 0 where the aggregator adds the noise: parties know none of it"
+            )
+        if self.colluding >= quorum:
+            raise ValueError(f"colluding must be below the quorum of {quorum}, got {self.colluding}")
+
+    def _check_noise(self) -> None:
+        SkellamMax(sigma=self.sigma)
+        if len(self.members) * len(self.classes) * 2 * (largest_draw(self.share) + 1) > _DRAWS:
+            raise ValueError(
+                f"noise='parties' cannot be drawn exactly enough for {len(self.members)} parties, "
+                f"{len(self.classes)} classes and sigma={self.sigma!r}: use a smaller sigma"
+            )
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    @property
+    def mechanism(self) -> GNMax | SkellamMax:
+        """What to release the votes with: its price is what parties charge to their own ledgers."""
+        return GNMax(sigma=self.sigma) if self.noise == "aggregator" else SkellamMax(sigma=self.sigma)
+
+    @property
+    def least(self) -> int:
+        """The quorum as a number."""
+        return len(self.members) if self.quorum is None else self.quorum
+
+    @property
+    def share(self) -> float:
+        """Variance that each party adds: the honest ones of a bare quorum reach ``sigma`` squared."""
+        return 0.0 if self.noise == "aggregator" else self.sigma**2 / (self.least - self.colluding)
+
+    @property
+    def sha256(self) -> str:
+        """Fingerprint: to be compared over another channel, as every message is bound to it."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """Everything, in one canonical form."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return canonical({"ostraka_charter": _VERSION, **fields})
+
+    @classmethod
+    def from_json(cls, text: str) -> Charter:
+        """A charter as :meth:`to_json` wrote it; ValueError for anything else."""
+        fields = json.loads(text)
+        if not isinstance(fields, dict) or fields.pop("ostraka_charter", None) != _VERSION:
+            raise ValueError(f"not a charter of version {_VERSION}")
+        if set(fields) != set(cls.__slots__):
+            raise ValueError(f"a charter has the fields {', '.join(cls.__slots__)}, and no others")
+        try:
+            return cls(**fields)
+        except TypeError:
+            raise ValueError("a field of the charter is of the wrong kind") from None
+
+
+def canonical(value: Any) -> str:
+    """JSON that two people write the same way."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _classes(classes: Any) -> tuple[Any, ...]:
+    """Plain values of one type, sorted as votes' columns are."""
+    values = [value.item() if hasattr(value, "item") else value for value in classes]
+    if {type(value) for value in values} not in ({int}, {str}):
+        raise ValueError("classes must be all whole numbers or all text")
+    if len(set(values)) < len(values) or not 2 <= len(values) <= 1000:
+        raise ValueError(f"classes must be 2 to 1,000 different ones, got {len(values)}")
+    return tuple(sorted(values))

@@ -1,0 +1,241 @@
+"""A party: its own rows, its own model, and one masked ballot a row for each round it takes part in."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+
+from ostraka.ledger import BudgetExceeded, Ledger, LedgerError
+from ostraka.voters import _round
+from ostraka.voters._ballots import Shard, Teacher, count_votes, train, vote
+from ostraka.voters._keys import agreement_key, new_secret, unseal
+from ostraka.voters._round import Call, Round
+from ostraka.voters._skellam import skellam
+from ostraka.voters.teachers import _encoded, _rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.voters._charter import Charter, Identity
+
+__all__ = ["Code", "Party", "PartyError"]
+
+Code = Literal["budget_exceeded", "disagreement", "internal", "refused", "unreachable", "wrong_identity"]
+Checked = TypeVar("Checked")
+
+_OPEN_ROUNDS = 64  # the oldest is given up for a new one
+_ASK_ALONE = threading.Lock()  # estimators may use global generators and warning filters
+
+
+class PartyError(RuntimeError):
+    """A round came to nothing, and whom to ask why. Nothing in it is private.
+
+    Attributes
+    ----------
+    code : str
+        ``"unreachable"``, ``"wrong_identity"`` (signed by somebody else), ``"refused"``,
+        ``"budget_exceeded"``, ``"disagreement"`` (masks do not cancel) or ``"internal"``.
+    parties : tuple of str
+        Names of the parties that failed; none where it cannot be told who did.
+    """
+
+    def __init__(self, message: str, *, code: Code, parties: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.code, self.parties = code, parties
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _error, (str(self), self.code, self.parties)
+
+
+class Party:
+    """One party: it trains on its own rows, which never leave, and answers rounds of questions.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier
+        This party's own choice. It may differ from the others'.
+    X : array of shape (n_rows, n_features)
+        Private. Finite numbers.
+    y : array of shape (n_rows,)
+        Private. Classes of the charter.
+    charter : Charter
+        What all parties agreed on. It has this identity's key among its members.
+    identity : Identity
+        What this party signs with.
+    ledger : Ledger, optional
+        This party's own: it pays the charter's price before each answer, and refuses beyond its
+        budget. None: it answers any number of rounds.
+    random_state : int, optional
+        Seeds the training, never noise or masks.
+
+    Raises
+    ------
+    ValueError
+        The identity is not a member, wrong shapes, a class that is not in the charter.
+
+    Guarantees
+    ----------
+    Each answer is the one-hot votes (plus this party's noise, with ``noise="parties"``) plus masks
+    modulo 2^32: uniform to everybody who lacks the round's secret of this party or, for each other
+    participant, of that one. Only the sum over *all* participants of one call shows anything, and
+    only to the aggregator. Secrets are drawn for one round, used once and forgotten, so a mask
+    never hides two votes, not even after a restart; a second request in a round is refused.
+
+    A model that cannot be trained or asked votes for a class fixed by the party's place in the
+    charter. What went wrong is told to nobody.
+
+    Not protected: how long an answer takes; the questions, which every participant sees.
+    Source: Bonawitz et al. 2017, doi:10.1145/3133956.3133982 (masks, without recovery of dropped
+    parties); Choquette-Choo et al. 2021, arXiv:2102.05188 (CaPC).
+
+    Examples
+    --------
+    >>> from ostraka.voters.parties import Charter, Identity
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> us = {name: Identity.fresh() for name in ("north", "south", "west")}
+    >>> charter = Charter(
+    ...     members={name: one.public_key for name, one in us.items()},
+    ...     aggregator=Identity.fresh().public_key, classes=[0, 1], n_features=1, sigma=1.0)
+    >>> Party(GaussianNB(), [[0.0], [1.0]], [0, 1], charter=charter, identity=us["west"])
+    Party(name='west')
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        charter: Charter,
+        identity: Identity,
+        ledger: Ledger | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        places = {key: (place, name) for place, (name, key) in enumerate(charter.members.items())}
+        if identity.public_key not in places:
+            raise ValueError("this identity is none of the charter's members")
+        place, self.name = places[identity.public_key]
+        self.charter = charter
+        self._identity, self._ledger = identity, ledger
+        self._open: OrderedDict[str, tuple[Call, bytes]] = OrderedDict()
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._lock = threading.Lock()
+        shard = self._shard(estimator, X, np.asarray(y), place, random_state)
+        with _ASK_ALONE:
+            self._teacher: Teacher = train(estimator, [shard])[0]
+        if self._teacher.failed:
+            warnings.warn(
+                f"The model of {self.name} could not be trained and votes a class fixed by place. "
+                "That is private: do not publish it. To see why, train it by hand.",
+                stacklevel=2,
+            )
+
+    def join(self, sealed: bytes) -> bytes:
+        """Take part in a round: a fresh key for it, signed.
+
+        Raises
+        ------
+        PartyError
+            The call is not the aggregator's, not under this charter, or beyond the budget.
+        """
+        call = self._checked(lambda: Call.read(self._from_aggregator("call", sealed), self.charter))
+        if self.name not in call.participants:
+            raise self._refusal("it is not among the participants of the call")
+        if self._ledger is not None and not self._ledger.affords(self.charter.mechanism, uses=call.n_rows):
+            raise self._refusal("what it may answer is used up", code="budget_exceeded")
+        secret = new_secret()
+        with self._lock:
+            if call.id in self._known:
+                raise self._refusal("it knows this round already: start a new one")
+            self._open[call.digest] = call, secret
+            self._known[call.id] = None
+            while len(self._open) > _OPEN_ROUNDS:
+                self._open.popitem(last=False)
+            while len(self._known) > 64 * _OPEN_ROUNDS:  # its secret is long gone: masks would be new ones
+                self._known.popitem(last=False)
+        return self._identity.seal("reply", _round.reply(call, self.name, agreement_key(secret)))
+
+    def vote(self, sealed: bytes) -> bytes:
+        """Vote once in a round, whatever happens: the masked votes, signed.
+
+        Raises
+        ------
+        PartyError
+            The request is not the aggregator's, its round is not open, somebody's reply or the
+            rows are not those of the call, or the budget is used up.
+        """
+        body = self._from_aggregator("request", sealed)
+        digest, replies, data = self._checked(lambda: _round.unpack(body))
+        with self._lock:
+            found = self._open.pop(digest, None)
+        if found is None:
+            raise self._refusal("this round is not open: it was answered, given up, or never joined")
+        call, secret = found
+        round_ = self._checked(lambda: Round.gather(call, replies, self.charter))
+        if round_.keys[self.name] != agreement_key(secret):
+            raise self._refusal("its own key in the request is not the one it gave")
+        rows = self._checked(lambda: _round.rows_of(data, call, self.charter))
+        self._pay(call.n_rows)
+        masked = self._masked(rows, round_, secret)
+        return self._identity.seal("votes", round_.transcript + masked.astype("<u4").tobytes())
+
+    def _masked(self, rows: np.ndarray, round_: Round, secret: bytes) -> np.ndarray:
+        n_classes = len(self.charter.classes)
+        with _ASK_ALONE:
+            ballot = vote(rows, n_classes, [self._teacher])[0]
+        votes = count_votes(ballot.codes[None], n_classes=n_classes)
+        if self.charter.noise == "parties":
+            votes = votes + skellam(self.charter.share, votes.shape)
+        masks = self._checked(lambda: _round.total_mask(secret, self.name, round_, n_classes=n_classes))
+        return np.asarray(votes.astype(np.uint32) + masks)
+
+    def _pay(self, n_rows: int) -> None:
+        """Durably, before anything leaves."""
+        if self._ledger is None:
+            return
+        try:
+            self._ledger.charge(self.charter.mechanism, uses=n_rows, protects="party", simulation=False)
+        except BudgetExceeded:
+            raise self._refusal("what it may answer is used up", code="budget_exceeded") from None
+        except LedgerError:
+            raise self._refusal("its ledger is out of order", code="internal") from None
+
+    def _from_aggregator(self, purpose: str, sealed: bytes) -> bytes:
+        try:
+            return unseal(self.charter.aggregator, purpose, sealed)
+        except ValueError as error:
+            raise self._refusal(str(error), code="wrong_identity") from None
+
+    def _checked(self, work: Callable[[], Checked]) -> Checked:
+        """What messages say amiss is public, and becomes a refusal."""
+        try:
+            return work()
+        except ValueError as error:
+            raise self._refusal(str(error)) from None
+
+    def _refusal(self, why: str, *, code: Code = "refused") -> PartyError:
+        return PartyError(f"{self.name} refuses: {why}", code=code, parties=(self.name,))
+
+    def _shard(self, estimator: Any, X: Any, y: np.ndarray, place: int, random_state: int | None) -> Shard:
+        X = _rows(np.asarray(X), estimator)
+        if X.shape != (len(X), self.charter.n_features):
+            raise ValueError(f"X must have shape (n_rows, {self.charter.n_features}), got {X.shape}")
+        if y.shape != (len(X),):
+            raise ValueError(f"y must have one label for each of {len(X)} rows, got shape {y.shape}")
+        codes = _encoded(y, self.charter.classes)[1]
+        seed = np.random.SeedSequence(random_state, spawn_key=(place,))
+        return Shard(X.astype(np.float64), codes, seed, place % len(self.charter.classes))
+
+    def __repr__(self) -> str:
+        return f"Party(name={self.name!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(f"{self!r} does not travel: its rows and keys stay in its own process")
+
+
+def _error(message: str, code: Code, parties: tuple[str, ...]) -> PartyError:
+    return PartyError(message, code=code, parties=parties)

@@ -1,0 +1,204 @@
+"""One round of questions: what every participant must agree on, and how the messages are written."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostraka import _check
+from ostraka.voters._charter import canonical
+from ostraka.voters._keys import SIGNATURE_BYTES, mask, unseal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ostraka.voters._charter import Charter
+
+__all__ = [
+    "AGGREGATOR",
+    "Call",
+    "Round",
+    "most_bytes",
+    "pack",
+    "question",
+    "reply",
+    "rows_of",
+    "total_mask",
+    "unpack",
+    "votes_of",
+]
+
+AGGREGATOR = "the aggregator"  # no party may have a space in its name
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """The aggregator's invitation: the same for every participant, or their masks do not cancel.
+
+    ``key`` is its own for this round; masks shared with it hide the sum from whoever listens.
+    """
+
+    charter: str
+    id: str
+    key: str
+    n_rows: int
+    participants: tuple[str, ...]
+    question: str
+
+    def body(self) -> bytes:
+        """As it is signed."""
+        return canonical({name: getattr(self, name) for name in self.__slots__}).encode()
+
+    @property
+    def digest(self) -> str:
+        """What replies to this call name."""
+        return hashlib.sha256(self.body()).hexdigest()
+
+    @classmethod
+    def read(cls, body: bytes, charter: Charter) -> Call:
+        """A call under this charter; ValueError for anything else."""
+        found = _object(body, set(cls.__slots__))
+        names = found["participants"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("participants must be a list of names")
+        call = cls(**{**found, "participants": tuple(names)})
+        for name in ("charter", "id", "key", "question"):
+            value = getattr(call, name)
+            if not isinstance(value, str) or not _HEX.fullmatch(value):
+                raise ValueError(f"{name} must be 64 hexadecimal digits")
+        if call.charter != charter.sha256:
+            raise ValueError("the call is for another charter")
+        _check.integer(n_rows=call.n_rows, least=1)
+        if call.n_rows > charter.max_rows:
+            raise ValueError(f"n_rows must be at most {charter.max_rows}, got {call.n_rows}")
+        if list(names) != sorted(set(names)) or not set(names) <= set(charter.members):
+            raise ValueError("participants must be members of the charter, each once and in order")
+        if len(names) < charter.least:
+            raise ValueError(f"a round needs {charter.least} participants, got {len(names)}")
+        return call
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A call and every participant's key for it."""
+
+    call: Call
+    keys: Mapping[str, str]
+
+    @property
+    def transcript(self) -> bytes:
+        """Digest of all that this round is; masks are bound to it."""
+        return hashlib.sha256(canonical([self.call.digest, dict(self.keys)]).encode()).digest()
+
+    @classmethod
+    def gather(cls, call: Call, replies: Mapping[str, bytes], charter: Charter) -> Round:
+        """The round of these signed replies, one a participant; ValueError names who replied amiss."""
+        if sorted(replies) != list(call.participants):
+            raise ValueError("a round needs one reply from each of its participants")
+        keys, digest = {}, call.digest
+        for name in call.participants:
+            try:
+                reply = _object(
+                    unseal(charter.members[name], "reply", replies[name]), {"call", "key", "name"}
+                )
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+            if (reply["call"], reply["name"]) != (digest, name):
+                raise ValueError(f"{name}: the reply is to another call")
+            if not isinstance(reply["key"], str) or not _HEX.fullmatch(reply["key"]):
+                raise ValueError(f"{name}: the key of the reply must be 64 hexadecimal digits")
+            keys[name] = reply["key"]
+        if len({call.key, *keys.values()}) <= len(keys):
+            raise ValueError("every participant, and the aggregator, must have a key of its own")
+        return cls(call, keys)
+
+
+def reply(call: Call, name: str, key: str) -> bytes:
+    """What a party answers to a call, before it is signed."""
+    return canonical({"call": call.digest, "key": key, "name": name}).encode()
+
+
+def pack(call: Call, replies: Mapping[str, bytes], rows: np.ndarray) -> bytes:
+    """The request for votes: a line of JSON, then the rows as they lie in memory."""
+    encoded = {name: base64.b64encode(reply).decode() for name, reply in replies.items()}
+    return canonical({"call": call.digest, "replies": encoded}).encode() + b"\n" + rows.tobytes()
+
+
+def unpack(body: bytes) -> tuple[str, dict[str, bytes], bytes]:
+    """The digest of the call, the replies, and the rows' bytes; ValueError for anything else."""
+    head, _, rows = body.partition(b"\n")
+    found = _object(head, {"call", "replies"})
+    if not isinstance(found["call"], str) or not isinstance(found["replies"], dict):
+        raise ValueError("the request must name its call and hold its replies")  # noqa: TRY004  (bad data)
+    try:
+        replies = {name: base64.b64decode(text, validate=True) for name, text in found["replies"].items()}
+    except (TypeError, binascii.Error):
+        raise ValueError("replies must be base64") from None
+    return found["call"], replies, rows
+
+
+def question(rows: np.ndarray) -> str:
+    """Digest of the rows that are asked."""
+    return hashlib.sha256(repr(rows.shape).encode() + rows.tobytes()).hexdigest()
+
+
+def rows_of(data: bytes, call: Call, charter: Charter) -> np.ndarray:
+    """The rows asked in this call, checked; ValueError for any others."""
+    shape = (call.n_rows, charter.n_features)
+    if len(data) != 8 * shape[0] * shape[1]:
+        raise ValueError(f"the rows must be float64 numbers of shape {shape}")
+    rows = np.frombuffer(data, dtype="<f8").reshape(shape)
+    if question(rows) != call.question:
+        raise ValueError("the rows are not those of the call")
+    if not np.isfinite(rows).all():
+        raise ValueError(f"the rows of shape {shape} must be finite")
+    return rows
+
+
+def total_mask(secret: bytes, name: str, round_: Round, *, n_classes: int) -> np.ndarray:
+    """All masks of one participant, uint32 of shape (n_rows, n_classes).
+
+    Of each pair the first in order adds their mask and the second takes it away. Everybody adds
+    the one shared with the aggregator, which alone can take that away.
+    """
+    call, transcript = round_.call, round_.transcript
+    size = call.n_rows * n_classes
+    total = np.zeros(size, dtype=np.uint32)
+    for peer, key in [*round_.keys.items(), (AGGREGATOR, call.key)]:
+        if peer != name:
+            stream = mask(secret, key, transcript=transcript, pair=(name, peer), size=size)
+            total += stream if peer == AGGREGATOR or name < peer else -stream
+    return total.reshape(call.n_rows, n_classes)
+
+
+def votes_of(sealed: bytes, transcript: bytes, name: str, charter: Charter, *, n_rows: int) -> np.ndarray:
+    """One party's masked votes, uint32 of shape (n_rows, n_classes); ValueError for another round's."""
+    body = unseal(charter.members[name], "votes", sealed)
+    shape = (n_rows, len(charter.classes))
+    if body[:32] != transcript or len(body) != 32 + 4 * shape[0] * shape[1]:
+        raise ValueError("the votes are for another round")
+    return np.frombuffer(body[32:], dtype="<u4").reshape(shape)
+
+
+def most_bytes(charter: Charter) -> int:
+    """No request under this charter is longer."""
+    return 4096 + (512 + SIGNATURE_BYTES) * len(charter.members) + 8 * charter.max_rows * charter.n_features
+
+
+def _object(body: bytes, names: set[str]) -> dict[str, Any]:
+    """A JSON object with exactly these fields."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or set(found) != names:
+        raise ValueError(f"the message must be a JSON object of {', '.join(sorted(names))}")
+    return found

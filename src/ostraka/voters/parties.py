@@ -1,0 +1,298 @@
+"""Parties: fixed owners of data who count their votes without showing them to anybody (CaPC).
+
+Each party has its own rows and its own model, in its own process. An aggregator asks public rows.
+In each round every party draws a fresh key, signs it, and adds to its votes one mask for each
+other participant; masks of a pair cancel in the sum. What is known to whom:
+
+====================  =============================================================================
+a party               the questions, who takes part, its own votes
+whoever listens       the questions (without TLS), who takes part
+the aggregator        the sum of the votes: exact with ``noise="aggregator"``, noisy with
+                      ``noise="parties"``
+the public            what :func:`ostraka.release` returns
+====================  =============================================================================
+
+The claims hold if the aggregator and the parties are curious but keep to the protocol, and where
+that matters little, further: see docs/parties.md for who must be trusted with what.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+
+from ostraka import _check
+from ostraka.private import Private
+from ostraka.voters import _round
+from ostraka.voters._charter import Charter, Identity
+from ostraka.voters._keys import SIGNATURE_BYTES, agreement_key, mask, new_secret
+from ostraka.voters._party import Party, PartyError
+from ostraka.voters._round import AGGREGATOR, Call, Round
+from ostraka.voters._skellam import SkellamMax, largest_draw
+from ostraka.voters._wire import PartyServer, Remote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+__all__ = ["Charter", "Identity", "Party", "PartyEnsemble", "PartyError", "PartyServer", "SkellamMax"]
+
+Checked = TypeVar("Checked")
+
+_MOST_CALLS = 16  # parties asked at once
+_MOST_REPLY = 1024  # bytes of a reply to a call
+
+
+class PartyEnsemble:
+    """The aggregator: it asks parties rounds of questions and learns the sums of their votes.
+
+    Parameters
+    ----------
+    parties : mapping of str to Party or str
+        For each member of the charter its address (``"http://127.0.0.1:8750"``), or the party
+        itself for experiments in one process.
+    charter : Charter
+        What all parties agreed on.
+    identity : Identity
+        The aggregator's, which the charter names.
+    timeout : float > 0, seconds, default 60
+        How long a party may take for one request.
+    progress : callable(stage: str, done: int, total: int), optional
+        Called with the stage ``"votes"`` and the number of rows that are counted.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        Public. Column k of the votes counts ``classes_[k]``.
+
+    Raises
+    ------
+    ValueError
+        Parties that are not the charter's, an identity that is not its aggregator's.
+
+    Guarantees
+    ----------
+    One party, whatever its data, moves at most one ballot in each row: the unit is the party. No
+    party's own votes exist outside its process, masked ones apart. With ``noise="aggregator"``
+    this process holds exact counts, as a curator does; whoever may ask the same rows with and
+    without a party learns that party's votes, so such rounds must not be repeated with fewer.
+    With ``noise="parties"`` it only ever holds noisy ones.
+    Source: Choquette-Choo et al. 2021, arXiv:2102.05188 (CaPC; here questions are public to the
+    parties, and sums of masked votes replace its secret sharing and garbled circuits).
+
+    Examples
+    --------
+    >>> from ostraka import Budget, Ledger, release
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> data = [([[0.1 * k], [5.0]], ["no", "yes"]) for k in range(5)]
+    >>> parties = PartyEnsemble.in_process(GaussianNB(), data, classes=["no", "yes"], sigma=1.0)
+    >>> votes = parties.vote([[0.0], [4.9]])
+    >>> votes
+    Private(shape=(2, 2), unit='party')
+    >>> with Ledger(":memory:", budget=Budget(epsilon=20.0, delta=1e-5)) as ledger:
+    ...     release(parties.charter.mechanism, votes, ledger=ledger).shape
+    (2,)
+    """
+
+    def __init__(
+        self,
+        parties: Mapping[str, Party | str],
+        *,
+        charter: Charter,
+        identity: Identity,
+        timeout: float = 60.0,
+        progress: Callable[[str, int, int], object] | None = None,
+    ) -> None:
+        _check.positive(timeout=timeout)
+        if identity.public_key != charter.aggregator:
+            raise ValueError("the charter names another aggregator than this identity")
+        if set(parties) != set(charter.members):
+            raise ValueError(f"parties must be those of the charter: {', '.join(charter.members)}")
+        self.parties = dict(parties)
+        self.charter = charter
+        self.progress = progress
+        self.classes_ = np.array(charter.classes)
+        self._identity = identity
+        self._links = {
+            name: Remote(name, party, timeout=timeout) if isinstance(party, str) else _Local(party)
+            for name, party in parties.items()
+        }
+
+    @classmethod
+    def in_process(
+        cls,
+        estimator: Any,
+        data: Sequence[tuple[Any, Any]],
+        *,
+        classes: Iterable[Any],
+        sigma: float,
+        noise: Literal["aggregator", "parties"] = "aggregator",
+        colluding: int = 0,
+        quorum: int | None = None,
+        max_rows: int = 1024,
+        random_state: int | None = None,
+    ) -> PartyEnsemble:
+        """All parties in this process, for experiments and audits: the same code, and no secrecy.
+
+        Parameters
+        ----------
+        estimator : scikit-learn classifier
+        data : sequence of (X, y)
+            Private. What each party holds; they are named ``party-1``, ``party-2``, ….
+        classes, sigma, noise, colluding, quorum, max_rows
+            As in :class:`Charter`.
+        random_state : int, optional
+            Seeds the training, never noise or masks.
+        """
+        names = [f"party-{number}" for number in range(1, len(data) + 1)]
+        identities = {name: Identity.fresh() for name in names}
+        aggregator = Identity.fresh()
+        charter = Charter(
+            members={name: one.public_key for name, one in identities.items()},
+            aggregator=aggregator.public_key,
+            classes=tuple(classes),
+            n_features=np.shape(data[0][0])[-1],
+            sigma=sigma,
+            noise=noise,
+            colluding=colluding,
+            quorum=quorum,
+            max_rows=max_rows,
+        )
+        parties = {
+            name: Party(
+                estimator, X, y, charter=charter, identity=identities[name], random_state=random_state
+            )
+            for name, (X, y) in zip(names, data, strict=True)
+        }
+        return cls(parties, charter=charter, identity=aggregator)
+
+    def vote(self, X: Any, *, without: Iterable[str] = ()) -> Private:
+        """Every party votes once on every row, in rounds of at most ``max_rows``.
+
+        Parameters
+        ----------
+        X : array of shape (n_queries, n_features)
+            Public. Finite numbers; every party sees them.
+        without : iterable of str
+            Parties to leave out, if the charter's quorum allows. Public.
+
+        Returns
+        -------
+        Private of shape (n_queries, n_classes), in votes
+            One ballot a party, ready for ``release(charter.mechanism, …)``. With
+            ``noise="parties"`` the noise is in them already, and only that mechanism takes them.
+
+        Raises
+        ------
+        ValueError
+            Rows of another shape or not finite, unknown parties, fewer than the quorum.
+        PartyError
+            A party is out of reach, refuses or is not who it should be. Nothing was counted; rows
+            of earlier rounds are lost. Its ``parties`` can be passed as ``without``.
+        """
+        rows = np.ascontiguousarray(X, dtype="<f8")
+        if rows.ndim != 2 or not len(rows) or rows.shape[1] != self.charter.n_features:
+            raise ValueError(f"X must have shape (n_queries, {self.charter.n_features}), got {rows.shape}")
+        if not np.isfinite(rows).all():
+            raise ValueError(f"X of shape {rows.shape} must be finite")
+        names = self._participants(without)
+        counts = []
+        for start in range(0, len(rows), self.charter.max_rows):
+            counts.append(self._round(rows[start : start + self.charter.max_rows], names))
+            if self.progress is not None:
+                self.progress("votes", min(start + self.charter.max_rows, len(rows)), len(rows))
+        mechanism = self.charter.mechanism
+        return Private(np.concatenate(counts), mechanism.promise).with_adjacency(unit="party")
+
+    def _participants(self, without: Iterable[str]) -> tuple[str, ...]:
+        left_out = {without} if isinstance(without, str) else set(without)
+        if unknown := left_out - set(self.charter.members):
+            raise ValueError(f"without names parties the charter does not: {', '.join(sorted(unknown))}")
+        names = tuple(name for name in self.charter.members if name not in left_out)
+        if len(names) < self.charter.least:
+            raise ValueError(
+                f"a round needs {self.charter.least} parties (the quorum), but {len(names)} are left"
+            )
+        return names
+
+    def _round(self, rows: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+        """One round: invite, gather keys, ask, add up, take away the masks shared with the parties."""
+        secret = new_secret()
+        call = Call(
+            charter=self.charter.sha256,
+            id=new_secret().hex(),
+            key=agreement_key(secret),
+            n_rows=len(rows),
+            participants=names,
+            question=_round.question(rows),
+        )
+        invitation = self._identity.seal("call", call.body())
+        replies = self._all(names, lambda name: self._links[name].join(invitation, _MOST_REPLY))
+        round_ = self._agreed(lambda: Round.gather(call, replies, self.charter))
+        request = self._identity.seal("request", _round.pack(call, replies, rows))
+        size, transcript = len(rows) * len(self.charter.classes), round_.transcript
+        most = SIGNATURE_BYTES + 32 + 4 * size
+        sealed = self._all(names, lambda name: self._links[name].vote(request, most))
+        total = np.zeros(size, dtype=np.uint32)
+        for name in names:
+            total += self._opened(sealed[name], transcript, name, len(rows)).ravel()
+            pair = (AGGREGATOR, name)
+            total -= mask(secret, round_.keys[name], transcript=transcript, pair=pair, size=size)
+        return self._plausible(total.astype(np.int32).astype(np.int64).reshape(len(rows), -1), len(names))
+
+    def _opened(self, sealed: bytes, transcript: bytes, name: str, n_rows: int) -> np.ndarray:
+        return self._agreed(
+            lambda: _round.votes_of(sealed, transcript, name, self.charter, n_rows=n_rows), name
+        )
+
+    def _agreed(self, work: Callable[[], Checked], name: str | None = None) -> Checked:
+        """What a party signed wrongly is that party's doing."""
+        try:
+            return work()
+        except ValueError as error:
+            text = str(error) if name is None else f"{name}: {error}"
+            party = {text.partition(":")[0]} & set(self.charter.members)
+            raise PartyError(text, code="wrong_identity", parties=tuple(party)) from None
+
+    def _all(self, names: tuple[str, ...], ask: Callable[[str], bytes]) -> dict[str, bytes]:
+        """What each party says; one error that names all who failed."""
+        with ThreadPoolExecutor(min(len(names), _MOST_CALLS)) as pool:
+            asked = {name: pool.submit(ask, name) for name in names}
+        failed = {name: error for name, one in asked.items() if (error := one.exception()) is not None}
+        if not failed:
+            return {name: one.result() for name, one in asked.items()}
+        for error in failed.values():
+            if not isinstance(error, PartyError):
+                raise error
+        errors = [error for error in failed.values() if isinstance(error, PartyError)]
+        raise PartyError("; ".join(map(str, errors)), code=errors[0].code, parties=tuple(failed))
+
+    def _plausible(self, counts: np.ndarray, n_parties: int) -> np.ndarray:
+        """The counts, if they can be sums of one vote a row: masks left over would look random."""
+        if self.charter.noise == "parties":
+            right = np.abs(counts).max() <= n_parties * (1 + largest_draw(self.charter.share))
+        else:
+            right = counts.min() >= 0 and (counts.sum(axis=1) == n_parties).all()
+        if not right:
+            raise PartyError(
+                "the masks do not cancel, or a party did not cast one vote a row; it cannot be told which",
+                code="disagreement",
+            )
+        return counts
+
+    def __repr__(self) -> str:
+        return f"PartyEnsemble({len(self.parties)} parties, charter={self.charter.sha256[:16]!r})"
+
+
+class _Local:
+    """A party in this process, asked as one elsewhere is."""
+
+    def __init__(self, party: Party) -> None:
+        self._party = party
+
+    def join(self, sealed: bytes, _most: int) -> bytes:
+        return self._party.join(sealed)
+
+    def vote(self, sealed: bytes, _most: int) -> bytes:
+        return self._party.vote(sealed)

@@ -1,0 +1,131 @@
+"""The charter: one way to write it, and nothing in it that would weaken a round."""
+
+import json
+import stat
+from dataclasses import FrozenInstanceError, replace
+
+import numpy as np
+import pytest
+
+from ostraka import GNMax
+from ostraka.voters.parties import Charter, Identity, SkellamMax
+
+KEYS = [Identity.fresh().public_key for _ in range(6)]
+
+
+def charter(**changes) -> Charter:
+    members = dict(zip(("ann", "bob", "eve", "joe"), KEYS, strict=False))
+    fields = {"members": members, "aggregator": KEYS[4], "classes": [0, 1, 2], "n_features": 4, "sigma": 2.0}
+    return Charter(**{**fields, **changes})
+
+
+def test_it_comes_back_from_its_json():
+    one = charter(noise="parties", colluding=1, quorum=3, max_rows=7)
+    again = Charter.from_json(one.to_json())
+    assert again == one
+    assert hash(again) == hash(one)
+    assert again.mechanism == SkellamMax(sigma=2.0)
+    assert charter().mechanism == GNMax(sigma=2.0)
+
+
+def test_the_order_of_members_and_the_types_of_numbers_make_no_difference():
+    turned = dict(reversed(charter().members.items()))
+    other = charter(members=turned, classes=np.array([2, 0, 1]), sigma=np.float32(2), n_features=np.int64(4))
+    assert other.sha256 == charter(quorum=4).sha256 == charter().sha256
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"aggregator": KEYS[5]},
+        {"classes": [0, 1]},
+        {"classes": ["0", "1", "2"]},
+        {"n_features": 5},
+        {"sigma": 2.1},
+        {"noise": "parties"},
+        {"quorum": 3},
+        {"max_rows": 5},
+        {"noise": "parties", "colluding": 1},
+    ],
+)
+def test_every_field_is_in_the_fingerprint(change):
+    assert charter(**change).sha256 not in {charter().sha256, charter(noise="parties").sha256} or change == {
+        "noise": "parties"
+    }
+    assert charter(**change).sha256 != charter().sha256
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"members": dict(zip("ab", KEYS, strict=False))}, "3 to"),
+        ({"members": dict(zip(["a", "b", "the aggregator"], KEYS, strict=False))}, "names of members"),
+        ({"members": dict(zip(["a", "b", ""], KEYS, strict=False))}, "names of members"),
+        ({"members": dict.fromkeys("abc", KEYS[0])}, "key of its own"),
+        ({"aggregator": KEYS[0]}, "key of its own"),
+        ({"aggregator": "xyz"}, "hexadecimal"),
+        ({"aggregator": KEYS[4].upper()}, "hexadecimal"),
+        ({"classes": [0]}, "2 to 1,000"),
+        ({"classes": [0, 0]}, "different"),
+        ({"classes": [0, "1"]}, "all whole numbers or all text"),
+        ({"classes": [0.0, 1.0]}, "all whole numbers or all text"),
+        ({"classes": [True, False]}, "all whole numbers or all text"),
+        ({"classes": range(1001)}, "2 to 1,000"),
+        ({"n_features": 0}, "n_features"),
+        ({"max_rows": 0}, "max_rows"),
+        ({"sigma": 0.0}, "sigma"),
+        ({"sigma": float("nan")}, "sigma"),
+        ({"noise": "nobody"}, "noise"),
+        ({"quorum": 2}, "quorum"),
+        ({"quorum": 5}, "quorum"),
+        ({"colluding": 1}, "colluding"),
+        ({"noise": "parties", "colluding": 4}, "colluding"),
+        ({"noise": "parties", "quorum": 3, "colluding": 3}, "colluding"),
+        ({"noise": "parties", "sigma": 20_000.0}, "at most"),
+        ({"noise": "parties", "sigma": 2_000.0}, "exactly enough"),
+    ],
+)
+def test_what_would_not_hold_is_refused(change, why):
+    with pytest.raises(ValueError, match=why):
+        charter(**change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda fields: [],
+        lambda fields: fields | {"ostraka_charter": 2},
+        lambda fields: fields | {"more": 1},
+        lambda fields: {name: value for name, value in fields.items() if name != "sigma"},
+        lambda fields: fields | {"members": 7},
+        lambda fields: fields | {"sigma": None},
+    ],
+)
+def test_other_files_are_no_charters(change):
+    text = json.dumps(change(json.loads(charter().to_json())))
+    with pytest.raises(ValueError, match=r"charter|sigma"):
+        Charter.from_json(text)
+
+
+def test_each_share_of_noise_is_sized_for_the_fewest_honest_parties():
+    assert charter().share == 0
+    assert charter(noise="parties").share == 4 / 4
+    assert charter(noise="parties", quorum=3).share == 4 / 3
+    assert charter(noise="parties", quorum=3, colluding=2).share == 4  # each alone adds it all
+
+
+def test_it_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        charter().sigma = 1.0
+    assert replace(charter(), sigma=3.0).sigma == 3.0
+
+
+def test_an_identity_is_kept_in_a_file_for_its_owner_only(tmp_path):
+    path = tmp_path / "identity"
+    one = Identity.kept_at(path)
+    assert Identity.kept_at(path).public_key == one.public_key
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert one.secret.hex() not in repr(one)
+    path.write_bytes(b"short")
+    with pytest.raises(ValueError, match="32 bytes"):
+        Identity.kept_at(path)
