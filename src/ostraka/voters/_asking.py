@@ -145,6 +145,7 @@ _HINTS = {
     "status 404": "is url the base, which mostly ends in /v1, and model right?",
     "status 429": "too many requests or no credit: lower concurrency=, or wait",
     "status 3": "redirects are not followed: give the final url",
+    "the function": "call it with a prompt of your own to see why",
     "Connect": "is it running, and is url right?",
 }
 

@@ -1,0 +1,346 @@
+"""Endpoints: what a server can do to a request, and what never leaves with it."""
+
+import importlib
+import logging
+import socket
+import sys
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+
+import pytest
+
+from ostraka.voters import Endpoint
+from ostraka.voters._endpoint import Called, Connection, Failure
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CANARY = "canary-7f3a-private"
+GO = threading.Event()
+
+
+@pytest.fixture(scope="module")
+def language():
+    sys.path.insert(0, str(REPOSITORY))
+    try:
+        return importlib.import_module("benchmarks._language")
+    finally:
+        sys.path.remove(str(REPOSITORY))
+
+
+@pytest.fixture
+def server(language):
+    with language.LocalEndpoint(lambda prompt: f"echo {prompt[:5]}") as running:
+        yield running
+
+
+def asked(url, prompt=f"hello {CANARY}", *, stop=GO, **options):
+    options = {"pause": 0.01, "retries": 2, "timeout": 5.0, **options}
+    with Connection(Endpoint(url, **options), "small") as line:
+        return line.ask([prompt], stop)
+
+
+def first(*faults):
+    """Misbehave so often, then answer."""
+    waiting = list(faults)
+
+    def intercept(handler, _body):
+        if not waiting:
+            return False
+        waiting.pop(0)(handler)
+        return True
+
+    return intercept
+
+
+def status(code, record=None, **headers):
+    return lambda handler: handler.reply(code, {"error": {}} if record is None else record, **headers)
+
+
+def drop(handler):
+    handler.connection.shutdown(socket.SHUT_RDWR)
+    handler.close_connection = True
+
+
+def cut_off(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"choices": [')
+    handler.wfile.flush()
+    drop(handler)
+
+
+def hang(handler):
+    time.sleep(0.4)
+    drop(handler)
+
+
+def drip(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    for _ in range(20):
+        time.sleep(0.05)
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+
+
+@pytest.mark.parametrize("api", ["chat", "text"])
+def test_a_prompt_is_sent_as_the_api_wants_it_and_answered(server, api):
+    got = asked(server.url, "hello", api=api, settings={"temperature": 0, "max_tokens": 3, "seed": 7})
+    assert got == ["echo hello"]
+    (body,) = server.seen
+    prompt = body.pop("prompt") if api == "text" else body.pop("messages")[0]["content"]
+    assert prompt == "hello"
+    assert body == {"model": "small", "temperature": 0, "max_tokens": 3, "seed": 7}
+
+
+def test_any_text_can_be_sent(server):
+    prompt = 'a\ud800 "quoted"\n\x00 ✓'
+    asked(server.url, prompt, api="text")
+    assert server.seen[0]["prompt"] == prompt
+
+
+PASSING = {
+    "too many": status(429),
+    "broken": status(500),
+    "overloaded": status(503, b"<html>"),
+    "timed out": status(408),
+    "dropped": drop,
+    "cut off": cut_off,
+    "no JSON": status(200, b"<html>hello"),
+    "no completion": status(200, {"choices": []}),
+    "a list": status(200, []),
+    "a number for a text": status(200, {"choices": [{"message": {"content": 7}}]}),
+    "nested": status(200, b"[" * 100_000),
+    "too long": status(200, b" " * (1 << 20) + b"{}"),
+}
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING.keys())
+def test_what_may_pass_is_tried_again(server, fault):
+    server.intercept = first(fault, fault)
+    assert asked(server.url) == ["echo hello"]
+    assert len(server.seen) == 3
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING.keys())
+def test_what_does_not_pass_is_given_up_in_words_that_quote_nothing(server, fault):
+    server.intercept = first(*[fault] * 3)
+    got = asked(server.url)
+    assert isinstance(got, Failure)
+    assert got.later
+    assert CANARY not in str(got)
+    assert len(server.seen) == 3
+
+
+@pytest.mark.parametrize("fault", [hang, drip])
+def test_a_request_takes_no_longer_than_its_timeout(server, fault):
+    server.intercept = first(fault)
+    start = time.monotonic()
+    assert asked(server.url, timeout=0.2, retries=1) == ["echo hello"]
+    assert time.monotonic() - start < 3.0
+    assert len(server.seen) == 2
+
+
+@pytest.mark.parametrize("code", [301, 307, 400, 401, 403, 404, 413, 422])
+def test_what_will_not_pass_is_not_tried_again(server, code):
+    elsewhere = {"Location": "http://192.0.2.1/v1/chat/completions"}
+    server.intercept = first(status(code, **elsewhere))
+    assert asked(server.url) == Failure(f"status {code}")
+    assert len(server.seen) == 1
+
+
+def test_codes_are_told_and_sentences_are_not(server):
+    error = {
+        "message": f"cannot read {CANARY}",
+        "code": "unsupported_parameter",
+        "param": "max_tokens",
+        "type": 7,
+    }
+    server.intercept = first(status(400, {"error": error}))
+    assert asked(server.url).why == "status 400 (unsupported_parameter, max_tokens)"
+    server.intercept = first(status(400, {"error": {"code": f"{CANARY} and more"}}))
+    assert asked(server.url).why == "status 400"
+
+
+def test_a_model_that_declines_has_answered_nothing(server):
+    server.intercept = first(status(200, {"choices": [{"message": {"content": None}}]}))
+    assert asked(server.url) == [""]
+
+
+@pytest.mark.parametrize("how", ["seconds", "date"])
+def test_retry_after_is_obeyed(server, how):
+    in_a_while = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
+    wait = "0.4" if how == "seconds" else in_a_while
+    server.intercept = first(status(429, Retry_After=wait))
+    start = time.monotonic()
+    assert asked(server.url) == ["echo hello"]
+    assert time.monotonic() - start >= 0.4
+
+
+def test_retry_after_holds_for_all_requests_of_the_connection(server):
+    server.intercept = first(status(429, Retry_After="0.5"))
+    with Connection(Endpoint(server.url, pause=0.01, retries=0), "small") as line:
+        assert line.ask(["a"], GO).whose == "endpoint"
+        start = time.monotonic()
+        assert line.ask(["b"], GO) == ["echo b"]
+    assert time.monotonic() - start >= 0.3
+
+
+@pytest.mark.parametrize("wait", ["3600", "inf", "Wed, 21 Oct 2099 07:28:00 GMT"])
+def test_a_server_that_asks_for_an_hour_has_said_no(server, wait):
+    server.intercept = first(status(503, Retry_After=wait))
+    assert asked(server.url).why == "status 503"
+
+
+@pytest.mark.parametrize("wait", ["soon", "nan", "-5", ""])
+def test_a_retry_after_that_says_nothing_is_passed_over(server, wait):
+    server.intercept = first(status(503, Retry_After=wait))
+    assert asked(server.url) == ["echo hello"]
+
+
+def test_pauses_grow(server, monkeypatch):
+    pauses = []
+    stop = threading.Event()
+    monkeypatch.setattr(stop, "wait", pauses.append)
+    server.intercept = first(*[status(500)] * 5)
+    assert asked(server.url, stop=stop, pause=1.0, retries=5) == ["echo hello"]
+    pauses = [pause for pause in pauses if pause]
+    assert all(0.5 * 2**k <= pause <= 2**k for k, pause in enumerate(pauses))
+    assert len(pauses) == 5
+
+
+def test_once_stopped_nothing_new_is_begun(server):
+    stop = threading.Event()
+    server.intercept = first(lambda handler: (stop.set(), handler.reply(500, {})))
+    assert isinstance(asked(server.url, stop=stop), Failure)
+    assert len(server.seen) == 1
+    assert isinstance(asked(server.url, stop=stop), Failure)
+    assert len(server.seen) == 1
+
+
+def test_nobody_there_is_a_failure():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert asked(f"http://127.0.0.1:{port}/v1").why == "ConnectError"
+
+
+def test_the_key_comes_from_the_environment_and_goes_nowhere_else(server, monkeypatch, caplog):
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("SOME_KEY", f" {CANARY}\n")
+    headers = []
+    server.intercept = lambda handler, _body: headers.append(handler.headers["Authorization"])
+    endpoint = Endpoint(server.url, key_env="SOME_KEY")
+    with Connection(endpoint, "small") as line:
+        line.ask(["hello"], GO)
+        assert CANARY not in repr(line) + repr(vars(line))
+    asked(server.url, "hello")
+    assert headers == [f"Bearer {CANARY}", None]
+    assert CANARY not in repr(endpoint) + caplog.text
+    assert "127.0.0.1" in caplog.text  # the log was on
+
+
+@pytest.mark.parametrize("key", ["", "  ", f"{CANARY}\nsecond", f"{CANARY} second", f"{CANARY}é"])
+def test_a_key_that_cannot_be_one_is_refused_without_showing_it(server, monkeypatch, key):
+    monkeypatch.setenv("SOME_KEY", key)
+    with pytest.raises(ValueError, match="SOME_KEY") as refused:
+        asked(server.url, key_env="SOME_KEY")
+    assert "canary" not in str(refused.value)
+    assert server.seen == []
+
+
+def test_a_proxy_of_the_environment_never_sees_what_stays_here(server, monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert asked(server.url) == ["echo hello"]
+
+
+def test_prompts_are_not_logged(server, caplog):
+    caplog.set_level(logging.DEBUG)
+    server.intercept = first(status(500), drop)
+    asked(server.url)
+    assert "127.0.0.1" in caplog.text
+    assert CANARY not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://models.example/v1",
+        "http://127.0.0.1.example/v1",
+        "http://localhost.example",
+        "http://10.0.0.1",
+    ],
+)
+def test_another_machine_needs_https_or_a_word(url):
+    with pytest.raises(ValueError, match="must be https"):
+        Endpoint(url)
+    assert not Endpoint(url, allow_http=True).loopback
+    assert not Endpoint(url.replace("http", "https")).loopback
+
+
+@pytest.mark.parametrize("url", ["http://localhost:1/v1", "http://127.8.0.1/v1", "http://[::1]:8000/v1/"])
+def test_this_machine_needs_no_https(url):
+    assert Endpoint(url).loopback
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "models.example/v1",
+        "ftp://models.example",
+        "https://",
+        f"https://user:{CANARY}@models.example/v1",
+        f"https://models.example/v1?key={CANARY}",
+        "https://models.example/v1#part",
+        "https://models.example/v1/chat/completions",
+    ],
+)
+def test_a_url_that_is_no_base_is_refused_without_showing_it(url):
+    with pytest.raises(ValueError, match="url must be") as refused:
+        Endpoint(url)
+    assert CANARY not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"api": "images"},
+        {"concurrency": 0},
+        {"retries": -1},
+        {"timeout": 0},
+        {"pause": float("nan")},
+        {"settings": {"stream": True}},
+        {"settings": {"seed": object()}},
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(options):
+    with pytest.raises(ValueError, match="must"):
+        Endpoint("https://models.example/v1", **options)
+
+
+def test_a_missing_httpx_is_named_with_the_command_that_brings_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(ImportError, match=r"pip install 'ostraka\[llm\]'"):
+        Connection(Endpoint("http://localhost/v1"), "small")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda prompts: [CANARY][:0],
+        lambda prompts: None,
+        lambda prompts: [7],
+        lambda prompts: prompts * 2,
+        lambda prompts: [][prompts],
+    ],
+)
+def test_a_function_that_does_not_answer_fails_in_words_that_quote_nothing(function):
+    got = Called(function).ask([CANARY], GO)
+    assert isinstance(got, Failure)
+    assert CANARY not in str(got)
