@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ostraka import ABSTAIN, Adjacency, Budget, BudgetExceeded, GNMax, Ledger, Private, Threshold
-from ostraka.consistent import Consistent, KeyedNoise
+from ostraka.consistent import Consistent, KeyedNoise, KeyedRows
 from ostraka.door import consistently
 
 SECRET = bytes(range(32))
@@ -238,3 +238,22 @@ def test_only_plain_numbers_have_a_middle():
 def test_as_many_votes_as_questions():
     with ledger() as book, pytest.raises(ValueError, match="one row for each of 1 votes, got 2"):
         consistently(NOISY, ballots([9, 1]), [[1, 2], [3, 4]], consistent=ROWS, ledger=book)
+
+
+@pytest.mark.parametrize(("law", "size"), [("normal", (7, 10)), ("normal", 7), ("laplace", (7, 3))])
+def test_noise_of_many_questions_at_once_is_the_noise_of_each(law, size):
+    rows = Consistent(secret=b"s" * 32, grid=0.5, teachers="demo")
+    digests = rows.digests(np.arange(7.0)[:, None])
+    at_once = getattr(rows.noises(digests, purpose="m"), law)(scale=3.0, size=size)
+    shape = size[1:] if isinstance(size, tuple) else ()
+    each = [getattr(rows.noise(digest, purpose="m"), law)(scale=3.0, size=shape) for digest in digests]
+    np.testing.assert_array_equal(at_once, each)
+
+
+def test_noise_of_many_questions_is_drawn_once():
+    rows = KeyedRows([bytes(32)] * 2)
+    rows.normal(size=(2, 3))
+    with pytest.raises(ValueError, match="must be drawn once"):
+        rows.normal(size=(2, 3))
+    with pytest.raises(ValueError, match="one row a key"):
+        KeyedRows([bytes(32)] * 2).normal(size=(3, 3))

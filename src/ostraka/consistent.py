@@ -16,9 +16,10 @@ import numpy as np
 from ostraka import _check
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["Consistent", "KeyedNoise", "grid_of"]
+__all__ = ["Consistent", "KeyedNoise", "KeyedRows", "grid_of"]
 
 _KEY_BYTES = 32
 _CELLS = 1_000  # a column's public range is divided into so many
@@ -46,6 +47,55 @@ class KeyedNoise(np.random.Generator):
         from randomgen import ChaCha  # noqa: PLC0415  (0.1 s to import; only releases need it)
 
         super().__init__(ChaCha(key=int.from_bytes(key, "little"), rounds=20))
+
+
+class KeyedRows:
+    """A draw whose row k is what ``KeyedNoise(keys[k])`` gives, a few times faster. For one draw only.
+
+    Parameters
+    ----------
+    keys : sequence of bytes, 32 each
+        Secret, one a question, each used for one question only.
+
+    Raises
+    ------
+    ValueError
+        A second draw, or one with another number of rows: noise must not come twice.
+
+    Examples
+    --------
+    >>> rows = KeyedRows([bytes(32), b"k" * 32]).normal(size=(2, 3))
+    >>> bool((rows[1] == KeyedNoise(b"k" * 32).normal(size=3)).all())
+    True
+    """
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self._keys: Sequence[bytes] | None = keys
+
+    def normal(self, *, scale: float = 1.0, size: int | tuple[int, ...]) -> np.ndarray:
+        """Gaussian noise; the first number of ``size`` is the number of keys."""
+        return self._draw("normal", scale, size)
+
+    def laplace(self, *, scale: float = 1.0, size: int | tuple[int, ...]) -> np.ndarray:
+        """Laplace noise; the first number of ``size`` is the number of keys."""
+        return self._draw("laplace", scale, size)
+
+    def _draw(self, law: str, scale: float, size: int | tuple[int, ...]) -> np.ndarray:
+        from randomgen import ChaCha  # noqa: PLC0415  (0.1 s to import; only releases need it)
+
+        shape = (size,) if isinstance(size, int | np.integer) else size
+        keys, self._keys = self._keys, None
+        if keys is None or shape[0] != len(keys):
+            raise ValueError("noise of one key a row must be drawn once, with one row a key")
+        stream = ChaCha(key=0, rounds=20)
+        draw = getattr(np.random.Generator(stream), law)
+        state = stream.state
+        rows = np.empty(shape)
+        for k, key in enumerate(keys):
+            state["state"]["keysetup"] = np.frombuffer(key, dtype="<u4")
+            stream.state = state  # at the start of the stream of this key
+            rows[k] = draw(scale=scale, size=shape[1:])
+        return rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -149,6 +199,11 @@ class Consistent:
         """The noise of one question: always the same for one purpose, of its own for any other."""
         message = f"ostraka/noise/1\x00{self.teachers}\x00{purpose}\x00{digest}".encode()
         return KeyedNoise(hmac.digest(self.secret, message, "sha256"))
+
+    def noises(self, digests: Sequence[str], *, purpose: str) -> KeyedRows:
+        """The noise of many questions at once: row k is that of ``noise(digests[k], purpose=purpose)``."""
+        start = f"ostraka/noise/1\x00{self.teachers}\x00{purpose}\x00"
+        return KeyedRows([hmac.digest(self.secret, (start + each).encode(), "sha256") for each in digests])
 
     def snap(self, rows: Any) -> Any:
         """Numbers moved to the middle of their cells: what teachers should be shown. A plain array only."""

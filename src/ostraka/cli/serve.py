@@ -1,0 +1,177 @@
+"""``ostraka serve``: the teachers of a run behind HTTP, for clients with keys and budgets."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+import os
+from pathlib import Path  # noqa: TC003  (Typer reads it)
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ostraka.cli import _errors
+
+if TYPE_CHECKING:
+    from ostraka.ledger import Budget
+    from ostraka.service._deployment import Deployment
+    from ostraka.voters import SavedTeachers
+
+__all__ = ["serve"]
+
+
+def serve(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Of 'ostraka learn … --keep-teachers'.")],
+    *,
+    epsilon: Annotated[
+        float | None, typer.Option(help="All that this service may ever spend.", metavar="NATS")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="Goes with --epsilon.", metavar="P")] = None,
+    db: Annotated[
+        str | None,
+        typer.Option(
+            help="sqlite:///FILE or postgresql://…; a file in RUN/service otherwise.", metavar="URL"
+        ),
+    ] = None,
+    sigma: Annotated[
+        float | None, typer.Option(help="Noise, in votes. Default: the run's.", metavar="VOTES")
+    ] = None,
+    screen: Annotated[
+        tuple[float, float] | None,
+        typer.Option(help="Answer only where a noisy plurality reaches AT votes.", metavar="AT SIGMA"),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, metavar="N")] = 8000,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate chain, PEM.", metavar="FILE", exists=True)
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="Its private key, PEM.", metavar="FILE", exists=True)
+    ] = None,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="TLS ends at a proxy of yours before this address.")
+    ] = False,
+    rate: Annotated[float, typer.Option(help="Rows a second, for each client.", metavar="N")] = 100.0,
+    burst: Annotated[int, typer.Option(help="Rows at once, for each client.", metavar="N")] = 1000,
+    most_bytes: Annotated[int, typer.Option(help="Largest request body.", metavar="N")] = 65536,
+    most_rows: Annotated[int, typer.Option(help="Rows in one request.", metavar="N")] = 256,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(help="A type that your teachers hold; may be repeated.", metavar="TYPE"),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Open and verify everything, and leave.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --check: print JSON.")] = False,
+) -> None:
+    """Serve a run's teachers: questions in, noisy labels out, every answer paid for before it leaves."""
+    from ostraka.cli import _folder
+    from ostraka.service import _server
+    from ostraka.service._deployment import Deployment, Settings
+    from ostraka.service._keys import pepper
+    from ostraka.service.app import Application
+    from ostraka.voters import SavedTeachers
+
+    if (tls_cert is None) != (tls_key is None):
+        raise typer.BadParameter("--tls-cert and --tls-key go together")
+    if not (tls_cert or behind_proxy or _is_loopback(host)):
+        raise typer.BadParameter(
+            f"--host {host} can be reached by others, and keys would travel in the open: type --tls-cert and "
+            "--tls-key, or --behind-proxy"
+        )
+    with _errors.usage():
+        settings = Settings(most_bytes=most_bytes, most_rows=most_rows, rate=rate, burst=burst)
+        pepper_ = pepper(os.environ)
+    saved = _with(SavedTeachers.load(folder / _folder.TEACHERS, trusted=trust or ()), sigma, screen)
+    budget = _budget(folder, epsilon, delta, adaptive=saved.screen is not None)
+    label = folder / _folder.LABEL
+    place = folder / _folder.SERVICE
+    there = Deployment.open(
+        saved=saved,
+        folder=place,
+        db=db or f"sqlite:///{place.resolve() / 'ledger.sqlite'}",
+        budget=budget,
+        settings=settings,
+        environment=os.environ,
+        pepper=pepper_,
+        label=json.loads(label.read_text()) if label.is_file() else None,
+    )
+    if check:
+        _tell(there, as_json=as_json)
+        there.ledger.close()
+        return
+    _announce(there, f"{'https' if tls_cert else 'http'}://{host}:{port}")
+    _server.run(Application(there), host=host, port=port, cert=tls_cert, key=tls_key)
+
+
+def _with(saved: SavedTeachers, sigma: float | None, screen: tuple[float, float] | None) -> SavedTeachers:
+    """The same teachers under other noise."""
+    from ostraka import GNMax, Threshold
+
+    with _errors.usage():
+        changed = dataclasses.replace(
+            saved,
+            mechanism=saved.mechanism if sigma is None else GNMax(sigma=sigma),
+            screen=saved.screen if screen is None else Threshold(at=screen[0], sigma=screen[1]),
+        )
+    object.__setattr__(changed, "sha256", saved.sha256)
+    return changed
+
+
+def _budget(folder: Path, epsilon: float | None, delta: float | None, *, adaptive: bool) -> Budget | None:
+    """What may be spent; None: what the ledger was begun with."""
+    from ostraka import Budget
+    from ostraka.cli import _folder
+
+    if epsilon is None and delta is None:
+        return None
+    if epsilon is None or delta is None:
+        raise typer.BadParameter("--epsilon and --delta go together")
+    units = _folder.load(folder).settings["n_units"]
+    if delta >= 1 / units:
+        raise typer.BadParameter(
+            f"--delta must be below 1 / {units} units, got {delta:g}: a mechanism that publishes one unit "
+            "at random would be allowed"
+        )
+    with _errors.usage():
+        return Budget(epsilon=epsilon, delta=delta, adaptive=adaptive)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _announce(there: Deployment, where: str) -> None:
+    ledger = there.ledger
+    left = (
+        f"epsilon {ledger.left():.4g} of {ledger.budget.epsilon:g} is left at delta {ledger.budget.delta:g}"
+    )
+    said = [
+        f"serving {len(there.saved.ensemble.teachers_)} teachers at {where} (interface: {where}/docs)",
+        f"{left}, for one {there.unit}; what the run itself spent comes on top",
+    ]
+    if not there.keys.kept:
+        said.append("nobody has a key yet: type 'ostraka keys add' in another terminal")
+    for line in said:
+        typer.echo(line, err=True)
+
+
+def _tell(there: Deployment, *, as_json: bool) -> None:
+    ledger = there.ledger
+    told = {
+        "teachers": len(there.saved.ensemble.teachers_),
+        "mechanism": repr(there.saved.mechanism),
+        "screen": None if there.saved.screen is None else repr(there.saved.screen),
+        "epsilon": ledger.budget.epsilon,
+        "delta": ledger.budget.delta,
+        "left": ledger.left(),
+        "protects": there.unit,
+        "head": ledger.head,
+    }
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+        return
+    for name, value in told.items():
+        typer.echo(f"{name}: {value}")

@@ -1,0 +1,127 @@
+"""From rows to labels with their prices, in memory. Nothing leaves here before the ledger has it."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ostraka.door import ABSTAIN
+from ostraka.service._linear import Stack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ostraka.consistent import Consistent
+    from ostraka.curve import Curve
+    from ostraka.mechanisms import GNMax, LNMax, Threshold
+    from ostraka.private import Private
+    from ostraka.voters import SavedTeachers
+
+__all__ = ["Answered", "Answerer", "Both", "Reserved"]
+
+_FURTHEST = 2.0**22 - 1  # grid steps from zero: what `Consistent` can tell apart, less one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Both:
+    """A screen and the argmax it let through: what an answered question costs."""
+
+    screen: Threshold
+    argmax: GNMax | LNMax
+
+    def curve(self) -> Curve:
+        """Cost of one use on any data."""
+        return self.screen.curve() + self.argmax.curve()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """So many uses of one price; with 0, an entry that costs nothing."""
+
+    each: Both | GNMax | LNMax
+    uses: int
+
+    def curve(self) -> Curve:
+        """Cost of all of them on any data."""
+        return self.uses * self.each.curve()
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One question: its name, its label as a class index or ``ABSTAIN``, and what that costs."""
+
+    digest: str
+    answer: int
+    cost: Both | GNMax | LNMax | Threshold
+
+
+class Answerer:
+    """The teachers, the noise and the price. The same question gets the same label, at the same pace.
+
+    Rows are moved to the middle of their grid cells first. So votes, noise and label are functions
+    of the question's digest, and a question that was asked before is no less work than a new one.
+    """
+
+    def __init__(self, saved: SavedTeachers, consistent: Consistent) -> None:
+        self._saved = saved
+        self._consistent = consistent
+        self._mechanism, self._screen = saved.mechanism, saved.screen
+        self._stack = Stack.of(saved.ensemble)
+        self._steps = np.array([saved.grid[str(j)] for j in range(len(saved.grid))])
+        self.reserve: Both | GNMax | LNMax = (
+            saved.mechanism if saved.screen is None else Both(screen=saved.screen, argmax=saved.mechanism)
+        )
+
+    @property
+    def stacked(self) -> bool:
+        """Whether all teachers vote in one matrix product."""
+        return self._stack is not None
+
+    def features(self, rows: Sequence[list[Any]]) -> np.ndarray:
+        """Features of checked rows, shape (n_rows, n_features); rows that cannot be told apart are NaN."""
+        if self._saved.encoder is None:
+            features = np.array(rows, dtype=np.float64)
+        else:
+            cells = np.empty((len(rows), len(self._saved.columns)), dtype=object)
+            cells[:] = rows
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                features = np.asarray(self._saved.encoder.transform(cells), dtype=np.float64)
+        far = ~(np.abs(features) <= _FURTHEST * self._steps).all(axis=1)
+        features[far] = np.nan
+        return features
+
+    def answer(self, features: np.ndarray) -> list[Answered]:
+        """Labels of finite rows, drawn with each question's own noise."""
+        snapped = self._consistent.snap(features)
+        digests = self._consistent.digests(snapped)
+        votes = self._vote(snapped)
+        labels = self._draw(self._mechanism, votes, digests)
+        if self._screen is None:
+            return [
+                Answered(digest, label, self._mechanism)
+                for digest, label in zip(digests, labels.tolist(), strict=True)
+            ]
+        clear = self._draw(self._screen, votes, digests)
+        return [
+            Answered(digest, label, self.reserve) if passed else Answered(digest, ABSTAIN, self._screen)
+            for digest, label, passed in zip(digests, labels.tolist(), clear.tolist(), strict=True)
+        ]
+
+    def _vote(self, rows: np.ndarray) -> Private:
+        if self._stack is not None:
+            return self._stack.vote(rows)
+        with warnings.catch_warnings():  # how many teachers fail is private
+            warnings.simplefilter("ignore")
+            return self._saved.ensemble.vote(rows)
+
+    def _draw(
+        self, mechanism: GNMax | LNMax | Threshold, votes: Private, digests: Sequence[str]
+    ) -> np.ndarray:
+        if not votes.adjacency.within(mechanism.promise):
+            raise ValueError(f"{mechanism!r} hides {mechanism.promise}, but the votes are {votes.adjacency}")
+        noise = self._consistent.noises(digests, purpose=repr(mechanism))
+        return mechanism.release(votes, rng=cast("np.random.Generator", noise))

@@ -1,0 +1,224 @@
+"""Micro-batches: what has gathered is voted on together, charged together, and answered together.
+
+Two threads, each taking all that waits for it: one votes and draws, one charges. Meanwhile the event
+loop reads the next requests. Nothing is answered before its charge is on stable storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ostraka.ledger import Asked, BudgetExceeded, KeyConflict, Receipt
+from ostraka.service._answering import Reserved
+from ostraka.service._replies import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ostraka.service._answering import Answered, Answerer
+
+__all__ = ["Batcher", "Job", "Till"]
+
+_MOST_ROWS = 512  # of one micro-batch
+_LAST = None
+
+
+class Till(Protocol):
+    """The part of a ledger that takes charges."""
+
+    def charge_each(
+        self, asked: Sequence[Asked], *, protects: str
+    ) -> list[Receipt | BudgetExceeded | KeyConflict]:
+        """Charge all that fits, durably, in one transaction."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request: rows of one client under one key, and where its outcome goes."""
+
+    account: str
+    key: str
+    rows: list[list[Any]]
+    done: asyncio.Future[list[Receipt]]
+    answered: list[Answered] = field(default_factory=list)
+    refused: Refused | None = None
+    receipts: list[Receipt] = field(default_factory=list)
+
+
+class Batcher:
+    """Jobs in, receipts out.
+
+    ``stop`` is called, from the charging thread, when it is not known whether a charge was written:
+    it must not return. Nobody is answered after that.
+    """
+
+    def __init__(
+        self,
+        answerer: Answerer,
+        till: Till,
+        *,
+        protects: str,
+        stop: Callable[[BaseException], object],
+        most_waiting: int = 4096,
+    ) -> None:
+        self._answerer, self._till, self._protects, self._stop = answerer, till, protects, stop
+        self._free = Reserved(each=answerer.reserve, uses=0)
+        self._most_waiting, self.waiting = most_waiting, 0
+        self._asked: SimpleQueue[Job | None] = SimpleQueue()
+        self._drawn: SimpleQueue[Job | None] = SimpleQueue()
+        self._tell_soon: Callable[[list[Job]], object] = self._tell
+        self._threads = [
+            threading.Thread(
+                target=self._work, args=(self._asked, self._draw_all), name="votes", daemon=True
+            ),
+            threading.Thread(
+                target=self._work, args=(self._drawn, self._charge), name="charges", daemon=True
+            ),
+        ]
+
+    def start(self) -> None:
+        """Begin, in the running event loop."""
+        loop = asyncio.get_running_loop()
+        self._tell_soon = lambda jobs: loop.call_soon_threadsafe(self._tell, jobs)
+        for thread in self._threads:
+            thread.start()
+
+    async def close(self) -> None:
+        """Finish what has been asked."""
+        self._asked.put(_LAST)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
+
+    async def ask(self, account: str, key: str, rows: list[list[Any]]) -> list[Receipt]:
+        """A receipt for each row, or :class:`Refused`."""
+        if self.waiting + len(rows) > self._most_waiting:
+            raise Refused(503, "busy", more=((b"retry-after", b"1"),))
+        self.waiting += len(rows)
+        done: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
+        self._asked.put(Job(account, key, rows, done))
+        return await done
+
+    def _work(self, jobs: SimpleQueue[Job | None], serve: Callable[[list[Job]], None]) -> None:
+        """Serve all that waits, again and again, until the last."""
+        last = False
+        while not last:
+            batch: list[Job] = []
+            found = jobs.get()
+            n_rows = 0
+            while True:
+                if found is _LAST:
+                    last = True
+                    break
+                batch.append(found)
+                n_rows += len(found.rows)
+                if n_rows >= _MOST_ROWS:
+                    break
+                try:
+                    found = jobs.get_nowait()
+                except Empty:
+                    break
+            if batch:
+                serve(batch)
+        if jobs is self._asked:
+            self._drawn.put(_LAST)
+
+    def _draw_all(self, jobs: list[Job]) -> None:
+        try:
+            self._draw(jobs)
+        except Exception:  # noqa: BLE001  (whatever it says may quote private values)
+            for job in jobs:
+                job.refused = Refused(500, "failed")
+        for job in jobs:
+            self._drawn.put(job)
+
+    def _draw(self, jobs: list[Job]) -> None:
+        features = self._answerer.features([row for job in jobs for row in job.rows])
+        usable = ~np.isnan(features).any(axis=1)
+        start = 0
+        good = []
+        for job in jobs:
+            rows = slice(start, start + len(job.rows))
+            start = rows.stop
+            if usable[rows].all():
+                good.append((job, features[rows]))
+            else:
+                job.refused = Refused(400, "bad_schema", "a number is too far from those the teachers know")
+        if not good:
+            return
+        answered = iter(self._answerer.answer(np.concatenate([kept for _, kept in good])))
+        for job, kept in good:
+            job.answered = [next(answered) for _ in kept]
+
+    def _charge(self, jobs: list[Job]) -> None:
+        try:
+            self._charge_all([job for job in jobs if job.refused is None])
+        except BaseException as error:  # noqa: BLE001  (a charge may be written or not: nobody is told anything)
+            self._stop(error)
+            return
+        self._tell_soon(jobs)
+
+    def _charge_all(self, jobs: list[Job]) -> None:
+        """First what binds each batch to its key; then all rows."""
+        batches = [job for job in jobs if len(job.rows) > 1]
+        if batches:
+            outcomes = self._charged([self._marker(job) for job in batches])
+            for job in batches:
+                _settle(job, [next(outcomes)])
+            jobs = [job for job in jobs if job.refused is None]
+        outcomes = self._charged([one for job in jobs for one in self._questions(job)])
+        for job in jobs:
+            _settle(job, [next(outcomes) for _ in job.answered])
+
+    def _charged(self, asked: list[Asked]) -> Iterator[Receipt | BudgetExceeded | KeyConflict]:
+        return iter(self._till.charge_each(asked, protects=self._protects) if asked else [])
+
+    def _marker(self, job: Job) -> Asked:
+        """An entry that costs nothing and says which batch the key stands for, if it all fits."""
+        named = hashlib.sha256(" ".join(each.digest for each in job.answered).encode()).hexdigest()
+        n = len(job.answered)
+        reserve = Reserved(each=self._answerer.reserve, uses=n)
+        return Asked(
+            account=job.account, key=job.key, digest=named, cost=self._free, reserve=reserve, answer=n
+        )
+
+    def _questions(self, job: Job) -> list[Asked]:
+        single = len(job.answered) == 1
+        return [
+            Asked(
+                account=job.account,
+                key=job.key if single else f"{job.key}/{number}",
+                digest=each.digest,
+                cost=each.cost,
+                reserve=self._answerer.reserve,
+                answer=each.answer,
+            )
+            for number, each in enumerate(job.answered)
+        ]
+
+    def _tell(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            self.waiting -= len(job.rows)
+            if job.done.done():  # its client has left: it is charged, and a retry gets the answer
+                continue
+            if job.refused is not None:
+                job.done.set_exception(job.refused)
+            else:
+                job.done.set_result(job.receipts)
+
+
+def _settle(job: Job, outcomes: Sequence[Receipt | BudgetExceeded | KeyConflict]) -> None:
+    """A job is answered whole or refused whole; what is paid for stays paid, for its retry."""
+    if any(isinstance(outcome, KeyConflict) for outcome in outcomes):
+        job.refused = Refused(409, "key_conflict")
+    elif any(isinstance(outcome, BudgetExceeded) for outcome in outcomes):
+        job.refused = Refused(402, "budget_exceeded")
+    else:
+        job.receipts = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]

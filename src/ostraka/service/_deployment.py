@@ -1,0 +1,255 @@
+"""What is served, to whom, against which ledger: everything a request may need, in one place."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import math
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from ostraka import _check
+from ostraka.consistent import Consistent
+from ostraka.door import ABSTAIN
+from ostraka.ledger import Asked, Budget, KeyConflict, Ledger, LedgerError
+from ostraka.service._answering import Answerer, Reserved
+from ostraka.service._batcher import Batcher
+from ostraka.service._keys import CLIENT, Holder, Keyring
+from ostraka.service._metrics import Metrics
+from ostraka.service._overview import Tally
+from ostraka.service._rates import Buckets
+from ostraka.service._requests import Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ostraka.ledger import Account, Receipt
+    from ostraka.voters import SavedTeachers
+
+__all__ = ["ITSELF", "Deployment", "Settings", "secret_of"]
+
+ITSELF = "service"  # the account of entries that cost nothing and bind the ledger to its teachers
+LEFT = b"ostraka-left"
+_LOG = logging.getLogger("ostraka.service")
+_LOOK = 1.0  # seconds between looks at the file of keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Limits, all public."""
+
+    most_bytes: int = 64 * 1024
+    most_rows: int = 256
+    rate: float = 100.0
+    burst: int = 1_000
+
+    def __post_init__(self) -> None:
+        _check.integer(least=1, most_bytes=self.most_bytes, most_rows=self.most_rows, burst=self.burst)
+        _check.positive(rate=self.rate)
+
+
+class Deployment:
+    """A ledger that is owned, teachers, keys and limits. Built before, started in the event loop."""
+
+    def __init__(
+        self,
+        *,
+        saved: SavedTeachers,
+        ledger: Ledger,
+        keys: Keyring,
+        consistent: Consistent,
+        settings: Settings,
+        label: dict[str, Any] | None = None,
+        stop: Callable[[BaseException], object] | None = None,
+    ) -> None:
+        self.saved, self.ledger, self.keys, self.settings, self.label = saved, ledger, keys, settings, label
+        self.classes: list[Any] = saved.ensemble.classes_.tolist()
+        self.rows = Rows(saved.columns, saved.numeric, most=settings.most_rows)
+        self.buckets = Buckets(rate=settings.rate, burst=settings.burst)
+        self.metrics, self.tally = Metrics(), Tally()
+        self.verified = True  # a ledger that does not verify does not open
+        answerer = Answerer(saved, consistent)
+        self.unit = saved.ensemble.unit_
+        self._bind(answerer)
+        self._grant()
+        self._left = {account.name: account.left for account in ledger.accounts()}
+        self.batcher = Batcher(answerer, ledger, protects=self.unit, stop=stop or _stop)
+        self._looking: asyncio.Task[None] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        saved: SavedTeachers,
+        folder: Path,
+        db: str,
+        budget: Budget | None,
+        settings: Settings,
+        environment: Mapping[str, str],
+        pepper: bytes,
+        label: dict[str, Any] | None = None,
+    ) -> Self:
+        """Everything of a service folder, its secrets made where there are none yet."""
+        folder.mkdir(mode=0o700, exist_ok=True)
+        consistent = Consistent(
+            secret=secret_of("answers", folder, environment), grid=saved.grid, teachers=saved.sha256
+        )
+        ledger = Ledger(
+            db,
+            budget=budget,
+            secret=secret_of("ledger", folder, environment),
+            owner=True,
+        )
+        try:
+            return cls(
+                saved=saved,
+                ledger=ledger,
+                keys=Keyring(folder / "keys.json", pepper),
+                consistent=consistent,
+                settings=settings,
+                label=label,
+            )
+        except BaseException:
+            ledger.close()
+            raise
+
+    def start(self) -> None:
+        """Begin, in the running event loop."""
+        self.batcher.start()
+        self._looking = asyncio.create_task(self._look())
+
+    async def close(self) -> None:
+        """Answer what was asked; then close the ledger."""
+        if self._looking is not None:
+            self._looking.cancel()
+        await self.batcher.close()
+        self.ledger.close()
+
+    def shown(self, receipt: Receipt) -> dict[str, Any]:
+        """An answer as clients see it. The teachers abstained: no label."""
+        abstained = receipt.answer == ABSTAIN
+        label = None if abstained else self.classes[receipt.answer]
+        return {
+            "label": label,
+            "abstained": abstained,
+            "receipt": {"seq": receipt.seq, "head": receipt.head},
+        }
+
+    def left_after(self, name: str, receipt: Receipt) -> tuple[bytes, bytes]:
+        """A client's remaining budget as a header, rounded down."""
+        self._left[name] = receipt.left
+        return self.left(name)
+
+    def left(self, name: str) -> tuple[bytes, bytes]:
+        """The same, as last known."""
+        return LEFT, b"%.6f" % (math.floor(self._left.get(name, 0.0) * 1e6) / 1e6)
+
+    def accounts(self) -> tuple[Account, ...]:
+        """Accounts of clients."""
+        return tuple(account for account in self.ledger.accounts() if account.name != ITSELF)
+
+    def budget(self, who: Holder) -> dict[str, Any]:
+        """What ``who`` may know of budgets."""
+        accounts = [
+            {"client": each.name, "epsilon": each.cap, "spent": each.spent, "left": each.left}
+            for each in self.accounts()
+            if who.role != CLIENT or each.name == who.name
+        ]
+        budget = self.ledger.budget
+        if who.role == CLIENT:
+            mine = accounts[0] if accounts else {"client": who.name, "epsilon": 0, "spent": 0, "left": 0}
+            return {**mine, "delta": budget.delta, "protects": self.unit}
+        return {
+            "epsilon": budget.epsilon,
+            "delta": budget.delta,
+            "spent": self.ledger.epsilon(),
+            "left": self.ledger.left(),
+            "protects": self.unit,
+            "clients": accounts,
+        }
+
+    def receipt(self, who: Holder, number: str) -> dict[str, Any] | None:
+        """A receipt that ``who`` may see; None for others' as for none at all."""
+        if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
+            return None
+        entries = self.ledger.entries(after=int(number) - 1, limit=1)
+        if not entries or entries[0].answer is None or entries[0].seq != int(number):
+            return None
+        entry = entries[0]
+        if who.role == CLIENT and entry.account != who.name:
+            return None
+        return {
+            "seq": entry.seq,
+            "head": entry.head,
+            "client": entry.account,
+            "key": entry.key,
+            "digest": entry.digest,
+            "mechanism": entry.mechanism,
+        }
+
+    def gauges(self) -> list[tuple[str, str, float]]:
+        """Where the data's budget stands, for monitoring."""
+        return [
+            ("ostraka_epsilon_budget", "Epsilon that may ever be spent.", self.ledger.budget.epsilon),
+            ("ostraka_epsilon_spent", "Publishable epsilon spent so far.", self.ledger.epsilon()),
+            ("ostraka_delta", "Delta of both.", self.ledger.budget.delta),
+            ("ostraka_rows_waiting", "Rows that wait for their answer.", self.batcher.waiting),
+        ]
+
+    def _bind(self, answerer: Answerer) -> None:
+        """Make sure that the ledger counts for these teachers: another partition is another account."""
+        if ITSELF not in {account.name for account in self.ledger.accounts()}:
+            self.ledger.grant(ITSELF, budget_epsilon=self.ledger.budget.epsilon)
+        free = Reserved(each=answerer.reserve, uses=0)
+        named = hashlib.sha256(f"teachers {self.saved.sha256}".encode()).hexdigest()
+        binding = Asked(account=ITSELF, key="teachers", digest=named, cost=free, reserve=free, answer=0)
+        (outcome,) = self.ledger.charge_each([binding], protects=self.unit)
+        if isinstance(outcome, KeyConflict):
+            raise LedgerError(
+                "this ledger counts for other teachers: a new partition or version of the data is a new "
+                "account, so type --db with a new ledger"
+            )
+        if isinstance(outcome, Exception):
+            raise outcome
+
+    def _grant(self) -> None:
+        """Let the ledger grant what the file of keys says, as entries of its chain."""
+        caps = {account.name: account.cap for account in self.ledger.accounts()}
+        for name, kept in self.keys.kept.items():
+            if kept.epsilon is not None and caps.get(name) != kept.epsilon:
+                self.ledger.grant(name, budget_epsilon=kept.epsilon)
+
+    async def _look(self) -> None:
+        """New keys, revoked keys and new grants take effect within a second or two."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            try:
+                if self.keys.refresh():
+                    await asyncio.to_thread(self._grant)
+                    accounts = await asyncio.to_thread(self.ledger.accounts)
+                    self._left.update({account.name: account.left for account in accounts})
+            except (OSError, ValueError, TypeError) as error:
+                _LOG.error("the file of keys cannot be read (%s): the last ones stay", type(error).__name__)
+
+
+def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
+    """A secret from OSTRAKA_…_SECRET, or from a file that only its owner may read, made if need be."""
+    variable = f"OSTRAKA_{name.upper()}_SECRET"
+    if variable in environment:
+        with contextlib.suppress(ValueError):
+            found = bytes.fromhex(environment[variable])
+            if len(found) >= 32:
+                return found
+        raise ValueError(f"{variable} must be 64 or more hexadecimal digits")
+    return Consistent.kept_at(folder / f"{name}.secret", grid=1.0, teachers="none").secret
+
+
+def _stop(error: BaseException) -> None:
+    """End the process: it is not known whether the last charges are written, so nobody may be answered."""
+    _LOG.critical("the outcome of a charge is not known (%s): stopping, start again", type(error).__name__)
+    logging.shutdown()
+    os._exit(1)

@@ -1,0 +1,36 @@
+"""How fast a client may ask. No budget depends on it: it says *not now*, never *not any more*."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+from ostraka import _check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Buckets"]
+
+
+class Buckets:
+    """One token bucket a client, on a clock that only runs forward."""
+
+    def __init__(self, *, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        _check.positive(rate=rate)
+        _check.integer(burst=burst, least=1)
+        self._rate, self._burst, self._clock = rate, float(burst), clock
+        self._level: dict[str, tuple[float, float]] = {}
+
+    def take(self, client: str, rows: int) -> int:
+        """0 if so many rows may be asked about now, else the whole seconds to wait."""
+        now = self._clock()
+        level, then = self._level.get(client, (self._burst, now))
+        level = min(self._burst, level + (now - then) * self._rate)
+        wanted = min(float(rows), self._burst)  # a batch above the burst waits for a full bucket
+        if level < wanted:
+            self._level[client] = level, now
+            return math.ceil((wanted - level) / self._rate)
+        self._level[client] = level - rows, now
+        return 0

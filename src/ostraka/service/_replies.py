@@ -1,0 +1,74 @@
+"""Replies, and the one body that every error has."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["WORDS", "Refused", "Reply"]
+
+# Every way in which a request can fail: its code, and what it means where no other words are given.
+WORDS = {
+    "bad_json": "the body is not strict JSON",
+    "bad_schema": "the body does not fit the schema at /openapi.json",
+    "bad_key": "the Idempotency-Key is missing or malformed",
+    "bad_content": "the body is not plain application/json",
+    "unauthorized": "type a valid key: Authorization: Bearer ostraka_…",
+    "budget_exceeded": "the budget does not pay for this; nothing was answered",
+    "forbidden": "this key's role may not do this",
+    "not_found": "there is nothing here",
+    "bad_method": "this path does not take this method",
+    "key_conflict": "this Idempotency-Key was used for another question: use a new one",
+    "too_large": "the body is too large",
+    "too_fast": "too many rows a second: wait as long as Retry-After says",
+    "busy": "too much is waiting: try again, with the same Idempotency-Key",
+    "failed": "the service failed before anything was charged: try again, with the same Idempotency-Key",
+}
+_PLAIN = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+)
+_NOTHING_ELSE = (
+    b"default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; "
+    b"frame-ancestors 'none'; base-uri 'none'"
+)
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Status, body and headers of a response."""
+
+    status: int
+    body: bytes
+    kind: bytes = b"application/json"
+    more: Headers = ()
+
+    @classmethod
+    def json(cls, content: Any, *, status: int = 200, more: Headers = ()) -> Reply:
+        """A body in strict JSON."""
+        return cls(status, json.dumps(content, allow_nan=False, ensure_ascii=False).encode(), more=more)
+
+    @classmethod
+    def html(cls, page: str) -> Reply:
+        """A page that loads nothing and runs nothing."""
+        return cls(
+            200, page.encode(), b"text/html; charset=utf-8", ((b"content-security-policy", _NOTHING_ELSE),)
+        )
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """All headers, as ASGI wants them."""
+        length = (b"content-length", b"%d" % len(self.body))
+        return [(b"content-type", self.kind), length, *_PLAIN, *self.more]
+
+
+class Refused(Exception):  # noqa: N818  (most are no errors of ours)
+    """A request that gets no answer: its status, its code, and words that quote nothing private."""
+
+    def __init__(self, status: int, code: str, words: str = "", *, more: Headers = ()) -> None:
+        super().__init__(code)
+        self.status, self.code = status, code
+        self.reply = Reply.json(
+            {"ok": False, "code": code, "error": words or WORDS[code]}, status=status, more=more
+        )

@@ -1,0 +1,110 @@
+"""What a request may be: checked strictly, before anything is charged. Messages quote no cell."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ostraka.service._replies import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["KEY", "MOST_TEXT", "Rows", "idempotency_key", "require_json"]
+
+MOST_TEXT = 1_000  # characters of one cell
+KEY = r"[A-Za-z0-9._:-]{1,100}"
+_KEY = re.compile(KEY)
+_NUMBERS = frozenset({int, float})
+_SHAPE = 'the body must be an object with one member: "row", a list of cells, or "rows", a list of such lists'
+
+
+class Rows:
+    """The rows a service reads: how many cells, and which of them are numbers."""
+
+    def __init__(self, columns: Sequence[str], numeric: Sequence[bool], *, most: int) -> None:
+        self.columns, self.numeric, self.most = tuple(columns), tuple(numeric), most
+        self._width = len(self.columns)
+        self._all_numbers = all(numeric)
+
+    def read(self, body: bytes) -> tuple[list[list[Any]], bool]:
+        """The rows of a body, and whether it was one row by itself."""
+        try:
+            asked = json.loads(body, object_pairs_hook=_unique, parse_constant=_no_constant)
+        except Refused:
+            raise
+        except RecursionError:
+            raise Refused(400, "bad_json", "the body must not be nested more than two deep") from None
+        except ValueError:  # whose message may quote a cell
+            raise Refused(400, "bad_json", "the body must be JSON in UTF-8") from None
+        if not isinstance(asked, dict) or len(asked) != 1 or not asked.keys() <= {"row", "rows"}:
+            raise Refused(400, "bad_schema", _SHAPE)
+        single = "row" in asked
+        rows = [asked["row"]] if single else asked["rows"]
+        if not isinstance(rows, list) or not 1 <= len(rows) <= self.most:
+            raise Refused(400, "bad_schema", f"rows must be a list of 1 to {self.most} rows")
+        for number, row in enumerate(rows):
+            self._check(row, "row" if single else f"rows[{number}]")
+        return rows, single
+
+    def _check(self, row: Any, where: str) -> None:
+        if not isinstance(row, list):
+            raise Refused(400, "bad_schema", f"{where} must be a list of cells")
+        if len(row) != self._width:
+            raise Refused(400, "bad_schema", f"{where} must have {self._width} cells, got {len(row)}")
+        if self._all_numbers and _NUMBERS.issuperset(map(type, row)) and all(map(_finite, row)):
+            return
+        for place, (cell, is_number) in enumerate(zip(row, self.numeric, strict=True)):
+            if is_number and not (type(cell) in _NUMBERS and _finite(cell)):
+                self._bad_cell(where, place, "a finite number")
+            if not is_number and not (isinstance(cell, str) and _is_text(cell)):
+                self._bad_cell(where, place, f"text of at most {MOST_TEXT} characters")
+
+    def _bad_cell(self, where: str, place: int, kind: str) -> NoReturn:
+        raise Refused(400, "bad_schema", f"{where}[{place}] ({self.columns[place]}) must be {kind}")
+
+
+def idempotency_key(headers: dict[bytes, bytes]) -> str:
+    """The name the client gave this request, so that a retry is not another request."""
+    key = headers.get(b"idempotency-key", b"").decode("latin-1")
+    if not _KEY.fullmatch(key):
+        raise Refused(
+            400,
+            "bad_key",
+            "type a new Idempotency-Key for each request, and the same for its retries: 1 to 100 letters, "
+            "digits, '.', '_', ':' or '-'",
+        )
+    return key
+
+
+def require_json(headers: dict[bytes, bytes]) -> None:
+    """Refuse other content, and compressed content: a small body must not become a large one."""
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind != b"application/json":
+        raise Refused(415, "bad_content", "Content-Type must be application/json")
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise Refused(415, "bad_content", "the body must not be compressed: leave Content-Encoding out")
+
+
+def _finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer beyond every float
+        return False
+
+
+def _is_text(cell: str) -> bool:
+    return len(cell) <= MOST_TEXT and not any("\ud800" <= letter <= "\udfff" for letter in cell)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise Refused(400, "bad_json", "the body must not name a member twice")
+    return found
+
+
+def _no_constant(_: str) -> NoReturn:
+    raise Refused(400, "bad_json", "the body must be strict JSON: NaN and Infinity are not numbers of it")

@@ -1,0 +1,236 @@
+"""The HTTP application: a table of routes, who may use each, and one place where errors become replies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ostraka.service._keys import CLIENT, OWNER, Holder, bearer
+from ostraka.service._openapi import described, page
+from ostraka.service._overview import overview
+from ostraka.service._page import render
+from ostraka.service._replies import Refused, Reply
+from ostraka.service._requests import idempotency_key, require_json
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, MutableMapping
+
+    from ostraka.service._deployment import Deployment
+
+    Scope = MutableMapping[str, Any]
+    Receive = Callable[[], Awaitable[Scope]]
+    Send = Callable[[Scope], Awaitable[None]]
+
+__all__ = ["ROUTES", "Application", "Route"]
+
+_LOG = logging.getLogger("ostraka.service")
+ANYBODY = Holder("", "anybody")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a handler may know of a request. ``who`` comes from the key, and from nothing else."""
+
+    headers: dict[bytes, bytes]
+    who: Holder
+    last: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One thing that can be asked: method, path, who may, and what it does. A path may end in {seq}."""
+
+    method: str
+    path: str
+    roles: tuple[str, ...]
+    handler: Callable[[Application, Request], Awaitable[Reply]]
+    summary: str
+
+
+class Application:
+    """The service as an ASGI application.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        What is served, to whom, against which ledger.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self._exact = {(route.method, route.path): route for route in ROUTES if "{" not in route.path}
+        self._open = {
+            (route.method, route.path.rpartition("/")[0]): route for route in ROUTES if "{" in route.path
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, answered or refused; nothing is raised, for the server would log what it says."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        if scope["type"] != "http":
+            return
+        client = ""
+        try:
+            route, last = self._route(scope["method"], scope["path"])
+            headers = dict(scope["headers"])
+            who = self._who(route, headers)
+            client = who.name
+            body = await self._body(headers, receive) if route.method == "POST" else b""
+            reply = await route.handler(self, Request(headers, who, last, body))
+        except Refused as refused:
+            self.deployment.metrics.refused(client, refused.code)
+            reply = refused.reply
+        except _Left:
+            return
+        except Exception as error:  # noqa: BLE001  (its message may quote private values)
+            _LOG.error("unexpected %s in %s", type(error).__name__, _place(error))
+            self.deployment.metrics.refused(client, "failed")
+            reply = Refused(500, "failed").reply
+        try:
+            await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers()})
+            await send({"type": "http.response.body", "body": reply.body})
+        except (OSError, RuntimeError):  # the client has left; what it asked for is kept for its retry
+            return
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Start and end with the server."""
+        await receive()
+        self.deployment.start()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.deployment.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _route(self, method: str, path: str) -> tuple[Route, str]:
+        route = self._exact.get((method, path))
+        if route is not None:
+            return route, ""
+        start, _, last = path.rpartition("/")
+        route = self._open.get((method, start))
+        if route is not None and last:
+            return route, last
+        others = [each.method for each in ROUTES if each.path == path]
+        if last:
+            others += [each.method for each in ROUTES if each.path == f"{start}/{{seq}}"]
+        if others:
+            raise Refused(405, "bad_method", more=((b"allow", ", ".join(others).encode()),))
+        raise Refused(404, "not_found")
+
+    def _who(self, route: Route, headers: dict[bytes, bytes]) -> Holder:
+        """Who asks, if the route is for somebody."""
+        if not route.roles:
+            return ANYBODY
+        who = self.deployment.keys.holder(bearer(headers))
+        if who is None:
+            scheme = b"Basic" if route.path == "/" else b"Bearer"
+            raise Refused(401, "unauthorized", more=((b"www-authenticate", scheme + b' realm="ostraka"'),))
+        if who.role not in route.roles:
+            raise Refused(403, "forbidden")
+        return who
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        """The whole body, as far as it may go."""
+        require_json(headers)
+        most = self.deployment.settings.most_bytes
+        too_large = Refused(413, "too_large", f"the body must be at most {most} bytes")
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > most:
+            raise too_large
+        body = b""
+        while True:  # uvicorn gives small bodies in one piece
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _Left
+            body += bytes(message.get("body", b""))
+            if len(body) > most:
+                raise too_large
+            if not message.get("more_body"):
+                return body
+
+
+class _Left(Exception):  # noqa: N818  (no error)
+    """The client has gone before it said what it wanted."""
+
+
+def _place(error: BaseException) -> str:
+    """Where it happened, without what it says."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.name}, line {last.lineno}"
+
+
+async def label(app: Application, request: Request) -> Reply:
+    """Label one row or a batch."""
+    begun = time.perf_counter()
+    there, who = app.deployment, request.who
+    key = idempotency_key(request.headers)
+    rows, single = there.rows.read(request.body)
+    wait = there.buckets.take(who.name, len(rows))
+    if wait:
+        raise Refused(429, "too_fast", more=((b"retry-after", b"%d" % wait),))
+    try:
+        receipts = await there.batcher.ask(who.name, key, rows)
+    except Refused as refused:
+        if refused.code != "budget_exceeded":
+            raise
+        raise Refused(402, refused.code, more=(there.left(who.name),)) from None
+    results = [there.shown(receipt) for receipt in receipts]
+    there.metrics.answered(who.name, rows=len(rows), seconds=time.perf_counter() - begun)
+    return Reply.json(
+        results[0] if single else {"results": results}, more=(there.left_after(who.name, receipts[-1]),)
+    )
+
+
+async def budget(app: Application, request: Request) -> Reply:
+    """What the client may spend and has spent; for an owner, every client and the data's own budget."""
+    return Reply.json(await asyncio.to_thread(app.deployment.budget, request.who))
+
+
+async def receipt(app: Application, request: Request) -> Reply:
+    """A receipt again: a client's own, an owner's any."""
+    found = await asyncio.to_thread(app.deployment.receipt, request.who, request.last)
+    if found is None:
+        raise Refused(404, "not_found")
+    return Reply.json(found)
+
+
+async def health(_app: Application, _: Request) -> Reply:
+    """Whether the service can charge, and so answer."""
+    return Reply.json({"ok": True})
+
+
+async def metrics(app: Application, _: Request) -> Reply:
+    """Counters for Prometheus."""
+    text = app.deployment.metrics.text(await asyncio.to_thread(app.deployment.gauges))
+    return Reply(200, text.encode(), b"text/plain; version=0.0.4; charset=utf-8")
+
+
+async def schema(app: Application, _: Request) -> Reply:
+    """Describe this interface, as OpenAPI 3.1."""
+    return Reply.json(described(app.deployment.rows, app.deployment.classes, ROUTES))
+
+
+async def docs(app: Application, _: Request) -> Reply:
+    """Describe this interface, as a page."""
+    return Reply.html(page(described(app.deployment.rows, app.deployment.classes, ROUTES)))
+
+
+async def home(app: Application, _: Request) -> Reply:
+    """The owner's page."""
+    return Reply.html(render(await asyncio.to_thread(overview, app.deployment)))
+
+
+ROUTES = (
+    Route("POST", "/v1/label", (CLIENT,), label, "Label one row or a batch."),
+    Route("GET", "/v1/budget", (CLIENT, OWNER), budget, "What was granted, spent and is left."),
+    Route("GET", "/v1/ledger/receipt/{seq}", (CLIENT, OWNER), receipt, "A receipt again."),
+    Route("GET", "/health", (), health, "Whether the service is there."),
+    Route("GET", "/metrics", (OWNER,), metrics, "Counters for Prometheus."),
+    Route("GET", "/openapi.json", (), schema, "This interface, as OpenAPI 3.1."),
+    Route("GET", "/docs", (), docs, "This interface, as a page."),
+    Route("GET", "/", (OWNER,), home, "The owner's page."),
+)
