@@ -98,7 +98,7 @@ def test_processes_count_what_their_models_would_vote(running):
     votes = parties.vote(rows)  # three rounds
     np.testing.assert_array_equal(votes.open(), expected(rows))
     with Ledger(":memory:", budget=Budget(epsilon=500.0, delta=1e-5)) as ledger:
-        assert release(charter.mechanism, votes[:20], ledger=ledger).shape == (20,)
+        assert release(charter.mechanism, votes[:3], ledger=ledger).shape == (3,)
 
 
 def test_a_party_at_another_ones_address_is_noticed(running):
@@ -258,7 +258,8 @@ class Impostor(_wire._Handler):
         (200, b"x" * 5000, "more than 1024 bytes"),
         (500, b"<html>", "answers with status 500"),
         (409, b'{"code": "refused", "error": "\\u001b[2Jgone"}', r"^\?\[2Jgone$"),
-        (409, b'{"code": ["x"], "error": 7}', "answers with status 409"),
+        (409, b'{"code": ["x"], "error": 7}', "^7$"),
+        (409, b'["code", "error"]', "answers with status 409"),
         (409, b'{"code": "surprise", "error": "hm"}', "hm"),
         (302, b"", "answers with status 302"),
     ],

@@ -28,6 +28,7 @@ Code = Literal["budget_exceeded", "disagreement", "internal", "refused", "unreac
 Checked = TypeVar("Checked")
 
 _OPEN_ROUNDS = 64  # the oldest is given up for a new one
+_USED_UP = "what it may answer is used up"
 _ASK_ALONE = threading.Lock()  # estimators may use global generators and warning filters
 
 
@@ -145,8 +146,7 @@ class Party:
         call = self._checked(lambda: Call.read(self._from_aggregator("call", sealed), self.charter))
         if self.name not in call.participants:
             raise self._refusal("it is not among the participants of the call")
-        if self._ledger is not None and not self._ledger.affords(self.charter.mechanism, uses=call.n_rows):
-            raise self._refusal("what it may answer is used up", code="budget_exceeded")
+        self._budgeted(lambda ledger: self._afford(ledger, call.n_rows))
         secret = new_secret()
         with self._lock:
             if call.id in self._known:
@@ -179,7 +179,7 @@ class Party:
         if round_.keys[self.name] != agreement_key(secret):
             raise self._refusal("its own key in the request is not the one it gave")
         rows = self._checked(lambda: _round.rows_of(data, call, self.charter))
-        self._pay(call.n_rows)
+        self._budgeted(lambda ledger: self._pay(ledger, call.n_rows))
         masked = self._masked(rows, round_, secret)
         return self._identity.seal("votes", round_.transcript + masked.astype("<u4").tobytes())
 
@@ -193,14 +193,22 @@ class Party:
         masks = self._checked(lambda: _round.total_mask(secret, self.name, round_, n_classes=n_classes))
         return np.asarray(votes.astype(np.uint32) + masks)
 
-    def _pay(self, n_rows: int) -> None:
+    def _afford(self, ledger: Ledger, n_rows: int) -> None:
+        """Refuse early, before the others pay for a round that comes to nothing."""
+        if not ledger.affords(self.charter.mechanism, uses=n_rows):
+            raise self._refusal(_USED_UP, code="budget_exceeded")
+
+    def _pay(self, ledger: Ledger, n_rows: int) -> None:
         """Durably, before anything leaves."""
-        if self._ledger is None:
-            return
+        ledger.charge(self.charter.mechanism, uses=n_rows, protects="party", simulation=False)
+
+    def _budgeted(self, work: Callable[[Ledger], None]) -> None:
+        """What a ledger refuses, in words that do not show its file."""
         try:
-            self._ledger.charge(self.charter.mechanism, uses=n_rows, protects="party", simulation=False)
+            if self._ledger is not None:
+                work(self._ledger)
         except BudgetExceeded:
-            raise self._refusal("what it may answer is used up", code="budget_exceeded") from None
+            raise self._refusal(_USED_UP, code="budget_exceeded") from None
         except LedgerError:
             raise self._refusal("its ledger is out of order", code="internal") from None
 

@@ -201,10 +201,10 @@ class Remote:
             connection.request(
                 "POST", f"{self._path}/v1/{verb}", body, {"Content-Type": "application/octet-stream"}
             )
-            response = connection.getresponse()
-            if response.status != 200:
-                raise self._refused(response.status, response.read(_MOST_ERROR))
-            data = response.read(most + 1)
+            with connection.getresponse() as response:
+                if response.status != 200:
+                    raise self._refused(response.status, response.read(_MOST_ERROR))
+                data = response.read(most + 1)
         except (OSError, http.client.HTTPException) as error:
             raise PartyError(
                 f"{self._name} does not answer ({type(error).__name__})",
@@ -223,8 +223,9 @@ class Remote:
         """The party's own words, if that is what they are."""
         try:
             said = json.loads(body)
-            code, text = said["code"], str(said["error"])
+            code, text = str(said["code"]), str(said["error"])
         except (ValueError, LookupError, TypeError, RecursionError):
             code, text = "refused", f"{self._name} answers with status {status}"
         printable = "".join(letter if letter.isprintable() else "?" for letter in text)[:300]
-        return PartyError(printable, code=code if code in _STATUS else "refused", parties=(self._name,))
+        known: Code = next((one for one in _STATUS if one == code), "refused")
+        return PartyError(printable, code=known, parties=(self._name,))
