@@ -1,7 +1,7 @@
 """A process that charges: what the rigs record, disturb and kill.
 
-``python -m benchmarks.rigs.charging FOLDER …`` writes a line "seq key" to the file ``acknowledged`` for every
-charge that was acknowledged, in one write, after the ledger said so and before anything else.
+``python -m benchmarks.rigs.charging FOLDER …`` writes a line "seq key answer" to the file ``acknowledged``
+for every charge that was acknowledged, in one write, after the ledger said so and before anything else.
 """
 
 from __future__ import annotations
@@ -9,29 +9,60 @@ from __future__ import annotations
 import argparse
 import bisect
 import errno
+import hashlib
 import os
+import secrets
 import sqlite3
 import sys
 import threading
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from benchmarks.rigs import disk
 
 from ostraka import Budget, BudgetExceeded, GNMax, Ledger, LedgerError
-from ostraka.ledger import store
+from ostraka.ledger import Asked, store
 
-__all__ = ["TILLS", "Till", "acknowledged", "affordable", "checkpoint_every", "open_marks", "refusal"]
+__all__ = [
+    "TILLS",
+    "Paid",
+    "Till",
+    "acknowledge",
+    "acknowledged",
+    "affordable",
+    "checkpoint_every",
+    "open_marks",
+    "refusal",
+]
 
 MECHANISM = GNMax(sigma=400.0)
-NAME = "ledger.sqlite"
+NAME, CLIENT, SECRET = "ledger.sqlite", "alice", b"the owner's secret, 32 bytes long"
 BUDGET = Budget(epsilon=2.0, delta=1e-6)
 
 
+class Paid(NamedTuple):
+    """What a caller is told."""
+
+    seq: int
+    answer: int
+
+
+class Till(Protocol):
+    """A way of opening and charging a ledger. ``open`` begins one where there is none."""
+
+    budget: Budget
+    processes: int  # how many may charge at once
+
+    def open(self, folder: Path) -> Ledger: ...
+
+    def pay(self, ledger: Ledger, key: str) -> Paid: ...
+
+
 @dataclass(frozen=True, slots=True)
-class Till:
-    """How a ledger is opened and charged: several processes on one file, one charge a transaction."""
+class Shared:
+    """Several processes on one file, one charge a transaction: ``Ledger.charge``."""
 
     budget: Budget = BUDGET
     processes: int = 2
@@ -39,12 +70,38 @@ class Till:
     def open(self, folder: Path) -> Ledger:
         return Ledger(folder / NAME, budget=self.budget)
 
-    def pay(self, ledger: Ledger, key: str) -> int:
-        return ledger.charge(MECHANISM, uses=1, protects="row", simulation=False, key=key)
+    def pay(self, ledger: Ledger, key: str) -> Paid:
+        return Paid(ledger.charge(MECHANISM, uses=1, protects="row", simulation=False, key=key), 0)
 
 
-TILLS = {"single": Till()}
-OPENING: frozenset[str] = frozenset()  # keys of entries that were there before anybody charged
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """One process, whose threads commit together, with answers: ``Ledger.charge_each``, as a service does."""
+
+    budget: Budget = BUDGET
+    processes: int = 1
+
+    def open(self, folder: Path) -> Ledger:
+        ledger = Ledger(folder / NAME, budget=self.budget, secret=SECRET, owner=True)
+        try:
+            if not ledger.accounts():
+                ledger.grant(CLIENT, budget_epsilon=1000.0)
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+    def pay(self, ledger: Ledger, key: str) -> Paid:
+        drawn = secrets.randbelow(10)  # a second attempt draws anew, and must be told what the first one drew
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        asked = Asked(account=CLIENT, key=key, digest=digest, cost=MECHANISM, reserve=MECHANISM, answer=drawn)
+        (got,) = ledger.charge_each([asked])
+        if isinstance(got, Exception):
+            raise got
+        return Paid(got.seq, got.answer)
+
+
+TILLS: dict[str, Till] = {"shared": Shared(), "owned": Owned()}
 
 
 @cache
@@ -82,10 +139,15 @@ def open_marks(folder: Path) -> int:
     return os.open(folder / disk.MARK, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
-def acknowledged(marks: bytes) -> dict[str, int]:
-    """Key to sequence number, of what was written to the marks."""
+def acknowledge(marks: int, key: str, paid: Paid) -> None:
+    """Tell the outside, in one write, what was paid."""
+    os.write(marks, f"{paid.seq} {key} {paid.answer}\n".encode())
+
+
+def acknowledged(marks: bytes) -> dict[str, Paid]:
+    """What was told of each key, the last time."""
     lines = [line.split() for line in marks.decode().splitlines()]
-    return {key: int(seq) for seq, key in lines}
+    return {key: Paid(int(seq), int(answer)) for seq, key, answer in lines}
 
 
 def refusal(error: LedgerError) -> str:
@@ -96,18 +158,18 @@ def refusal(error: LedgerError) -> str:
 def charge_all(till: Till, ledger: Ledger, keys: list[str], marks: int) -> None:
     for key in keys:
         try:
-            seq = till.pay(ledger, key)
+            paid = till.pay(ledger, key)
         except BudgetExceeded:
             continue
         except LedgerError:  # whether it was charged is not known: this process answers no more
             return
-        os.write(marks, f"{seq} {key}\n".encode())
+        acknowledge(marks, key, paid)
 
 
 def main(given: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument("folder", type=Path)
-    options.add_argument("--till", choices=sorted(TILLS), default="single")
+    options.add_argument("--till", choices=sorted(TILLS), default="shared")
     options.add_argument("--charges", type=int, default=100)
     options.add_argument("--threads", type=int, default=4)
     options.add_argument("--checkpoint", type=int, default=20)

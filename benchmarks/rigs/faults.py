@@ -113,27 +113,27 @@ class Rig:
             ledger = self.till.open(self.folder)
             for n in range(first, first + self.size):
                 with contextlib.suppress(LedgerError):
-                    os.write(marks, f"{self.till.pay(ledger, f'k{n}')} k{n}\n".encode())
+                    charging.acknowledge(marks, f"k{n}", self.till.pay(ledger, f"k{n}"))
             if (first // self.size) % 2 == 0:
                 ledger.close()
         except LedgerError:
             pass
         except BaseException as error:  # noqa: BLE001  (whatever it is, it is a finding)
-            os.write(marks, f"-1 {type(error).__name__}\n".encode())
+            charging.acknowledge(marks, type(error).__name__, charging.Paid(-1, 0))
 
     def judged(self, first: int) -> str | None:
         """What is wrong after a session with a fault; None if nothing is."""
         done = charging.acknowledged((self.folder / disk.MARK).read_bytes())
-        if strange := [key for key, seq in done.items() if seq < 0]:
+        if strange := [key for key, paid in done.items() if paid.seq < 0]:
             return f"raised {strange[0]}"
         try:
-            _, keys = power.written(self.till, self.folder)
+            heads, keys = power.written(self.till, self.folder)
         except LedgerError as error:
             return charging.refusal(error)
-        if any(keys.get(key) != seq for key, seq in done.items()):
+        if any(keys.get(key) != paid for key, paid in done.items()):
             return "answered, but not charged"
-        fresh = {key: seq for key, seq in keys.items() if int(key[1:]) >= first}
-        if any(seq < len(keys) and key not in done for key, seq in fresh.items()):
+        fresh = {key: paid.seq for key, paid in keys.items() if int(key[1:]) >= first}
+        if any(seq < max(heads.values()) and key not in done for key, seq in fresh.items()):
             return "charged on after a commit of unknown outcome"
         if not set(fresh) <= {f"k{n}" for n in range(first, first + self.size)}:
             return "charges that nobody asked for"
@@ -162,7 +162,7 @@ def find(till: str, *, charges: int, session: int = 20) -> Finding:
 def main(given: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument("folder", type=Path)
-    options.add_argument("--till", choices=sorted(charging.TILLS), default="single")
+    options.add_argument("--till", choices=sorted(charging.TILLS), default="shared")
     options.add_argument("--charges", type=int, default=1000)
     options.add_argument("--session", type=int, default=20)
     options.add_argument("--deaf", action="store_true", help="the control")

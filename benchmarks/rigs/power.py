@@ -48,7 +48,7 @@ class Recording:
     till: str
     events: list[disk.Event]
     heads: dict[str, int]  # head of the chain: how many entries it has
-    keys: dict[str, int]
+    paid: dict[str, charging.Paid]
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Cuts:
 
 
 def record(
-    till: str = "single",
+    till: str,
     *,
     charges: int = 15,
     threads: int = 4,
@@ -78,8 +78,8 @@ def record(
             events = list(disk.recorded(log))
         finally:
             log.unlink(missing_ok=True)
-        heads, keys = written(charging.TILLS[till], folder)
-    return Recording(till, events, heads, keys)
+        heads, paid = written(charging.TILLS[till], folder)
+    return Recording(till, events, heads, paid)
 
 
 def find(till: str, *, images: int, seed: int = 1) -> Finding:
@@ -106,17 +106,18 @@ def find(till: str, *, images: int, seed: int = 1) -> Finding:
     )
 
 
-def written(till: charging.Till, folder: Path) -> tuple[dict[str, int], dict[str, int]]:
-    """Every head that the chain has had, and the entry of every key."""
+def written(till: charging.Till, folder: Path) -> tuple[dict[str, int], dict[str, charging.Paid]]:
+    """Every head that the chain has had, with its number of entries, and what is on record for every key."""
     with till.open(folder) as ledger:
         ledger.verify()
         with closing(sqlite3.connect(folder / charging.NAME)) as db:
-            rows = db.execute("SELECT seq, key, digest FROM entry ORDER BY seq").fetchall()
+            rows = db.execute("SELECT seq, key, digest, answer FROM entry ORDER BY seq").fetchall()
         if rows and rows[-1][2].hex() != ledger.head:
             raise AssertionError("the last row is not the head of the chain")
     with quick_folder() as elsewhere, till.open(elsewhere) as empty:
         heads = {empty.head: 0}
-    return heads | {digest.hex(): seq for seq, _, digest in rows}, {key: seq for seq, key, _ in rows}
+    heads |= {digest.hex(): seq for seq, _, digest, _ in rows}
+    return heads, {key: charging.Paid(seq, answer or 0) for seq, key, _, answer in rows if key is not None}
 
 
 def cut(recording: Recording, *, images: int, seed: int) -> Cuts:
@@ -141,23 +142,23 @@ def cut(recording: Recording, *, images: int, seed: int) -> Cuts:
 
 
 def judged(
-    till: charging.Till, folder: Path, recording: Recording, done: dict[str, int], *, charge: bool
+    till: charging.Till, folder: Path, recording: Recording, done: dict[str, charging.Paid], *, charge: bool
 ) -> str | None:
     """What is wrong with an image; None if nothing is. ``charge``: charge it once more, and look again."""
     try:
         with till.open(folder) as ledger:
             entries = recording.heads.get(ledger.head, -1)
-            further = till.pay(ledger, "afterwards") if charge else entries + 1
+            first = till.pay(ledger, "afterwards") if charge else None
         if charge:
             with till.open(folder) as ledger:
-                further = min(further, till.pay(ledger, "afterwards"))
+                again = till.pay(ledger, "afterwards")
     except LedgerError as error:
         return charging.refusal(error)
     wrong = {
         "a chain that nobody wrote": entries < 0,
-        "acknowledged charges lost": entries < max(done.values(), default=0),
-        "an acknowledged charge has another place": any(recording.keys[key] != n for key, n in done.items()),
-        "the next charge was lost": further != entries + 1,
+        "acknowledged charges lost": entries < max((paid.seq for paid in done.values()), default=0),
+        "an acknowledged charge is another": any(recording.paid[key] != paid for key, paid in done.items()),
+        "the next charge was lost": first is not None and not (first == again and first.seq == entries + 1),
     }
     return next((what for what, so in wrong.items() if so), None)
 
