@@ -165,7 +165,7 @@ class TestOneBallot:
                 moved += changed.sum()
                 assert changed.sum() <= 1
                 assert not changed.any() or changed.argmax() == MANIFEST.shards[row]
-        assert moved > 8
+        assert moved > 3
 
     def test_an_answer_that_names_no_class_is_a_fixed_vote_and_no_error(self):
         voters = fitted(Function(lambda prompt: f"{prompt} is hard to say"))
@@ -270,6 +270,40 @@ class TestOutage:
         with pytest.raises(EndpointError, match="the function raised RuntimeError") as failed:
             fitted(fails).vote(QUERIES)
         assert CANARY not in everything(failed.value)
+
+    def test_a_function_that_fails_midway_goes_on_where_it_stopped(self, model):
+        def fails(prompts):
+            if len(function.asked) > 40 and not mended:
+                raise RuntimeError(prompts)
+            return function(prompts)
+
+        function, mended = Function(model.answer), []
+        voters = fitted(fails)
+        with pytest.raises(EndpointError, match="the function raised RuntimeError; vote again"):
+            voters.vote([*QUERIES, *PUBLIC[:10]])
+        mended.append(True)
+        voters.vote([*QUERIES, *PUBLIC[:10]])
+        assert set(Counter(function.asked).values()) == {1}
+        assert voters.n_unreadable_ == 0
+
+    def test_an_interrupt_in_this_process_loses_nothing_either(self, server, model):
+        def impatient(_stage, done, _total):
+            if done > 5 and not told:
+                told.append(done)
+                raise KeyboardInterrupt
+
+        function, told = Function(model.answer), []
+        for endpoint, asked in (
+            (function, lambda: function.asked),
+            (quick(server.url), lambda: [body["messages"][0]["content"] for body in server.seen]),
+        ):
+            told.clear()
+            voters = fitted(endpoint, progress=impatient)
+            with pytest.raises(KeyboardInterrupt):
+                voters.vote([*QUERIES, *PUBLIC])
+            assert len(asked()) < 200
+            voters.vote([*QUERIES, *PUBLIC])
+            assert set(Counter(asked()).values()) == {1}
 
     def test_a_disk_that_is_full_is_told(self, model, tmp_path, monkeypatch):
         voters = fitted(Function(model.answer), cassette=tmp_path / "c")
