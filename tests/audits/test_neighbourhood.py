@@ -1,0 +1,73 @@
+"""Private-kNN under audit, held against the algorithm in a few plain lines."""
+
+import numpy as np
+import pytest
+
+from ostraka import GNMax
+from ostraka.audits import NeighbourWorlds, paired_lower_bound
+
+RATE, K = 0.3, 5
+rng = np.random.default_rng(0)
+X = rng.normal(size=(80, 2))
+Y = rng.integers(3, size=80)
+QUERY, TARGET, LABEL = np.array([0.1, 0.2]), np.array([0.5, 0.2]), 2
+
+
+def system(n_neighbours=K, rows=80):
+    return NeighbourWorlds(X[:rows], Y[:rows], n_classes=3, n_neighbours=n_neighbours, sampling_rate=RATE)
+
+
+def plain(rng, rows, labels, query, n):
+    """Draw rows, sort by distance, count the labels of the nearest."""
+    far = np.linalg.norm(rows - query, axis=1)
+    drawn = []
+    for _ in range(n):
+        kept = np.flatnonzero(rng.random(len(rows)) < RATE)
+        near = kept[np.argsort(far[kept])][:K]
+        drawn.append(np.bincount(labels[near], minlength=3))
+    return np.array(drawn)
+
+
+def test_mean_votes_are_those_of_the_algorithm():
+    drawn = plain(np.random.default_rng(1), X, Y, QUERY, 20_000)
+    error = 7 * drawn.std(axis=0) / np.sqrt(20_000)
+    np.testing.assert_array_less(np.abs(drawn.mean(axis=0) - system().expected(QUERY[None])[0]), error)
+
+
+@pytest.mark.parametrize("rows", [80, 8], ids=["plenty", "fewer than are asked for"])
+def test_pairs_are_those_of_the_algorithm(rows):
+    present, absent = (
+        world.open()
+        for world in system(rows=rows).pairs(
+            QUERY, TARGET, label=LABEL, n_draws=20_000, rng=np.random.default_rng(2)
+        )
+    )
+    more = np.vstack([X[:rows], TARGET]), np.append(Y[:rows], LABEL)
+    for world, (features, labels) in ((absent, (X[:rows], Y[:rows])), (present, more)):
+        drawn = plain(np.random.default_rng(3), features, labels, QUERY, 20_000)
+        error = 7 * np.sqrt(2) * np.maximum(drawn.std(axis=0), 0.01) / np.sqrt(20_000)
+        np.testing.assert_array_less(np.abs(drawn.mean(axis=0) - world.mean(axis=0)), error)
+        squares = drawn.astype(float) ** 2
+        error = 7 * np.sqrt(2) * np.maximum(squares.std(axis=0), 0.01) / np.sqrt(20_000)
+        np.testing.assert_array_less(np.abs(squares.mean(axis=0) - (world**2.0).mean(axis=0)), error)
+
+
+def test_the_model_has_the_chance_that_the_target_is_reached():
+    model = system().models(QUERY[None], TARGET[None], np.array([LABEL]))[0]
+    nearer = int((np.linalg.norm(X - QUERY, axis=1) < np.linalg.norm(TARGET - QUERY)).sum())
+    drawn = np.random.default_rng(4).binomial(nearer, RATE, size=400_000)
+    assert nearer > K
+    assert 1 - model.present[0] == pytest.approx(RATE * (drawn < K).mean(), abs=7 * RATE * 0.5 / 632)
+
+
+def test_a_near_target_is_seen_and_a_far_one_is_not():
+    mechanism = GNMax(sigma=1.0)
+    for target, seen in ((QUERY, True), (QUERY + 100, False)):
+        worlds = system().pairs(QUERY, target, label=LABEL, n_draws=5000, rng=np.random.default_rng(5))
+        assert (paired_lower_bound(mechanism, *worlds, orders=(2.0,)).rdp[0] > 0) is seen
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.5, np.nan])
+def test_the_sampling_rate_is_a_probability(rate):
+    with pytest.raises(ValueError, match="sampling_rate"):
+        NeighbourWorlds(X, Y, n_classes=3, n_neighbours=K, sampling_rate=rate)
