@@ -1,6 +1,5 @@
 """Endpoints: what a server can do to a request, and what never leaves with it."""
 
-import importlib
 import logging
 import socket
 import sys
@@ -8,25 +7,14 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from pathlib import Path
 
 import pytest
 
 from ostraka.voters import Endpoint
 from ostraka.voters._endpoint import Called, Connection, Failure
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 CANARY = "canary-7f3a-private"
 GO = threading.Event()
-
-
-@pytest.fixture(scope="module")
-def language():
-    sys.path.insert(0, str(REPOSITORY))
-    try:
-        return importlib.import_module("benchmarks._language")
-    finally:
-        sys.path.remove(str(REPOSITORY))
 
 
 @pytest.fixture

@@ -13,6 +13,10 @@ def test_a_prompt_is_instruction_demonstrations_and_question():
     assert prompt == "Pick x, y. | a = x | b = y | c ="
 
 
+def test_a_template_may_cut_long_texts():
+    assert Template(query="{text:.3}:").prompt("abcdef", words=["x", "y"]).endswith("\n\nabc:")
+
+
 def test_braces_in_a_text_are_text():
     prompt = Template().prompt("{word} {0} {{", words=["x", "y"], shots=[("{text.__class__}", "x")])
     assert "{word} {0} {{" in prompt
@@ -29,6 +33,8 @@ def test_braces_in_a_text_are_text():
         {"query": "{text.__class__}"},
         {"query": "{text} {"},
         {"query": "{}"},
+        {"shot": "{word:{text}} {text}"},
+        {"query": "{text:d}"},
     ],
 )
 def test_a_template_with_other_fields_is_refused(parts):

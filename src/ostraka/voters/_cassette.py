@@ -157,3 +157,7 @@ def _begin(path: Path) -> None:
             os.link(draft, path)
     finally:
         draft.unlink()
+    if os.name == "posix":  # the name in its folder must last as well as what is in the file
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ostraka.voters._cassette import Cassette
 
-__all__ = ["Estimate", "Sheet", "Shots", "tokens"]
+__all__ = ["Estimate", "Sheet", "Shots", "count"]
 
 Shots = list[tuple[str, str]]  # demonstrations: a text and its word
 
@@ -83,9 +83,8 @@ class Sheet:
         prices: tuple[float, float] | None,
     ) -> Estimate:
         """Of the prompts that have no answer yet; ``answer_tokens`` are the most for one."""
-        count = tokenizer or tokens
         calls = len(self.waiting)
-        prompts = sum(count(question.prompt) + _TOKENS_A_REQUEST for question in self.questions())
+        prompts = sum(count(question.prompt, tokenizer) + _TOKENS_A_REQUEST for question in self.questions())
         answers = None if answer_tokens is None else calls * answer_tokens
         price = None
         if prices is not None and answers is not None:
@@ -100,6 +99,12 @@ class Sheet:
         return self._question(text, shown).name
 
 
-def tokens(text: str) -> int:
-    """The stated rule, for want of a tokenizer."""
-    return -(-len(text.encode(errors="surrogatepass")) // _BYTES_A_TOKEN)
+def count(text: str, tokenizer: Callable[[str], int] | None) -> int:
+    """Tokens of a text; by the stated rule, for want of a tokenizer. What that raises may quote the text."""
+    if tokenizer is None:
+        return -(-len(text.encode(errors="surrogatepass")) // _BYTES_A_TOKEN)
+    try:
+        return int(tokenizer(text))
+    except Exception as error:  # noqa: BLE001
+        kind = type(error).__name__
+    raise ValueError(f"tokenizer must return how many tokens a text has, but raised {kind}")

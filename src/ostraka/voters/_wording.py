@@ -66,6 +66,10 @@ class Template:
             if not fields <= found <= fields | may[part]:
                 wanted = ", ".join(f"{{{name}}}" for name in sorted(fields | may[part]))
                 raise ValueError(f"{part} of a template must have the fields {wanted} and no other")
+        try:
+            self.prompt("a", words=["b", "c"], shots=[("d", "b")])
+        except ValueError:
+            raise ValueError("the fields of a template must be formatted as text is") from None
 
     def prompt(self, text: str, *, words: Sequence[str], shots: Sequence[tuple[str, str]] = ()) -> str:
         """The whole prompt.
@@ -129,6 +133,9 @@ def _folded(text: str) -> str:
 
 def _fields(part: str, name: str) -> set[str]:
     try:
-        return {field for _, field, _, _ in string.Formatter().parse(part) if field is not None}
+        found = {field: spec for _, field, spec, _ in string.Formatter().parse(part) if field is not None}
     except ValueError:
         raise ValueError(f"{name} of a template must double every brace that is meant as one") from None
+    if any(spec and "{" in spec for spec in found.values()):  # a text would be read as a format, and quoted
+        raise ValueError(f"{name} of a template must have no field within a field")
+    return set(found)

@@ -18,7 +18,7 @@ from ostraka.voters._asking import Asking, EndpointError
 from ostraka.voters._ballots import count_votes
 from ostraka.voters._cassette import Cassette
 from ostraka.voters._endpoint import Called, Connection, Endpoint
-from ostraka.voters._sheet import Estimate, Sheet, tokens
+from ostraka.voters._sheet import Estimate, Sheet, count
 from ostraka.voters._wording import Reader, Template
 from ostraka.voters.shards import Manifest, partition
 
@@ -339,8 +339,7 @@ class PromptEnsemble(BaseEstimator):
         return (self.template or Template()).prompt(text, words=self._words, shots=shots)
 
     def _estimated(self, sheet: Sheet) -> Estimate:
-        count = self.tokenizer or tokens
-        most: int | None = max(map(count, self._words))
+        most: int | None = max(count(word, self.tokenizer) for word in self._words)
         if isinstance(self._endpoint, Endpoint):
             most = self._endpoint.answer_tokens
         return sheet.estimate(tokenizer=self.tokenizer, answer_tokens=most, prices=self.prices)

@@ -1,0 +1,33 @@
+"""A small real classifier behind an OpenAI-compatible server on this machine: benchmarks/_language.py."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GOOD = ["joy", "delight", "wonderful", "moving", "warm", "funny", "clever", "bright", "tender", "superb"]
+BAD = ["dull", "tedious", "awful", "clumsy", "cold", "bleak", "boring", "stale", "lifeless", "dreadful"]
+PUBLIC = [frame.format(word) for frame in ("a {} film", "this was {}") for word in GOOD + BAD]
+
+
+@pytest.fixture(scope="session")
+def language():
+    sys.path.insert(0, str(REPOSITORY))
+    try:
+        return importlib.import_module("benchmarks._language")
+    finally:
+        sys.path.remove(str(REPOSITORY))
+
+
+@pytest.fixture(scope="session")
+def model(language):
+    """A real classifier of public texts, which learns from demonstrations what the words mean."""
+    return language.Matcher(PUBLIC, (["good"] * 10 + ["bad"] * 10) * 2)
+
+
+@pytest.fixture
+def server(language, model):
+    with language.LocalEndpoint(model.answer) as running:
+        yield running

@@ -1,0 +1,254 @@
+"""Asking: outages, interrupts and crashes lose no answer, and nothing is paid for twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from ostraka.voters import Endpoint, EndpointError, PromptEnsemble, Template, partition
+
+CANARY = "canary-51c9"
+GOOD = ["joy", "delight", "wonderful", "moving", "warm", "funny", "clever", "bright", "tender", "superb"]
+BAD = ["dull", "tedious", "awful", "clumsy", "cold", "bleak", "boring", "stale", "lifeless", "dreadful"]
+FRAMES = ("a {} film", "this was {}", "what a {} evening at the cinema", "{} from start to end")
+PUBLIC = [frame.format(word) for frame in FRAMES[:2] for word in GOOD + BAD]
+TEXTS = [f"{frame.format(word)} {CANARY}" for frame in FRAMES[2:] for word in GOOD + BAD]
+LABELS = np.array([0] * 10 + [1] * 10 + [0] * 10 + [1] * 10)
+QUERIES = ["such joy", "so dull", "a superb and tender film", "bleak, stale", "warm", "awful"]
+MANIFEST = partition(len(TEXTS), n_teachers=8, key=b"a key of thirty-two bytes, or so")
+WORDS = ("A", "B")  # which the model cannot know
+
+
+class Function:
+    """A function in place of an endpoint, which remembers what it was asked."""
+
+    def __init__(self, answer):
+        self.answer, self.asked, self.threads = answer, [], set()
+
+    def __call__(self, prompts):
+        self.asked += prompts
+        return [self.answer(prompt) for prompt in prompts]
+
+
+def ensemble(endpoint, **options):
+    options = {"model": "small", "classes": [0, 1], "words": WORDS, "n_teachers": 8, **options}
+    return PromptEnsemble(endpoint, **options)
+
+
+def fitted(endpoint, texts=TEXTS, labels=LABELS, **options):
+    return ensemble(endpoint, **options).fit(texts, labels, manifest=MANIFEST)
+
+
+def quick(url, **options):
+    return Endpoint(url, **{"pause": 0.01, "retries": 1, "concurrency": 4, **options})
+
+
+class TestOutage:
+    @pytest.mark.parametrize(
+        ("code", "hint"),
+        [(401, "key_env"), (404, "/v1"), (429, "concurrency"), (301, "final url"), (500, "")],
+    )
+    def test_an_endpoint_that_answers_nothing_public_is_sent_nothing_private(self, server, code, hint):
+        server.intercept = lambda handler, _body: handler.reply(code, {}) or True
+        with pytest.raises(EndpointError, match=f"status {code}; nothing private was sent") as failed:
+            fitted(quick(server.url)).vote(QUERIES)
+        assert hint in str(failed.value)
+        assert not any(CANARY in str(body) for body in server.seen)
+
+    @pytest.mark.parametrize("code", [401, 429, 503])
+    def test_an_outage_midway_loses_nothing_and_votes_nothing(self, server, model, tmp_path, code):
+        down, answered = threading.Event(), Counter()
+
+        def intercept(handler, body):
+            if down.is_set() or len(server.seen) > 20:
+                down.set()
+                handler.reply(code, {})
+                return True
+            answered[body["messages"][0]["content"]] += 1
+            return False
+
+        server.intercept = intercept
+        voters = fitted(quick(server.url), cassette=tmp_path / "c")
+        with pytest.raises(EndpointError, match=f"status {code}; vote again to go on") as failed:
+            voters.vote(QUERIES)
+        assert CANARY not in everything(failed.value)
+        assert 1 < len(answered) < 49
+        server.intercept = lambda _handler, body: answered.update([body["messages"][0]["content"]])
+        np.testing.assert_array_equal(
+            voters.vote(QUERIES).open(), fitted(Function(model.answer)).vote(QUERIES).open()
+        )
+        assert voters.n_unreadable_ == 0
+        assert set(answered.values()) == {1}
+        assert len(answered) == 49
+
+    def test_a_rate_limit_is_never_a_prompts_own_fault(self, server):
+        server.intercept = lambda handler, body: CANARY in str(body) and (handler.reply(429, {}) or True)
+        with pytest.raises(EndpointError, match="status 429"):
+            fitted(quick(server.url)).vote(QUERIES)
+
+    def test_a_function_that_always_fails_is_an_outage(self):
+        def fails(prompts):
+            raise RuntimeError(prompts)
+
+        with pytest.raises(EndpointError, match="the function raised RuntimeError") as failed:
+            fitted(fails).vote(QUERIES)
+        assert CANARY not in everything(failed.value)
+
+    def test_a_function_that_fails_midway_goes_on_where_it_stopped(self, model):
+        def fails(prompts):
+            if len(function.asked) > 40 and not mended:
+                raise RuntimeError(prompts)
+            return function(prompts)
+
+        function, mended = Function(model.answer), []
+        voters = fitted(fails)
+        with pytest.raises(EndpointError, match="the function raised RuntimeError; vote again"):
+            voters.vote([*QUERIES, *PUBLIC[:10]])
+        mended.append(True)
+        voters.vote([*QUERIES, *PUBLIC[:10]])
+        assert set(Counter(function.asked).values()) == {1}
+        assert voters.n_unreadable_ == 0
+
+    def test_an_interrupt_in_this_process_loses_nothing_either(self, server, model):
+        def impatient(_stage, done, _total):
+            if done > 5 and not told:
+                told.append(done)
+                raise KeyboardInterrupt
+
+        function, told = Function(model.answer), []
+        for endpoint, asked in (
+            (function, lambda: function.asked),
+            (quick(server.url), lambda: [body["messages"][0]["content"] for body in server.seen]),
+        ):
+            told.clear()
+            voters = fitted(endpoint, progress=impatient)
+            with pytest.raises(KeyboardInterrupt):
+                voters.vote([*QUERIES, *PUBLIC])
+            assert len(asked()) < 200
+            voters.vote([*QUERIES, *PUBLIC])
+            assert set(Counter(asked()).values()) == {1}
+
+    def test_a_disk_that_is_full_is_told(self, model, tmp_path, monkeypatch):
+        voters = fitted(Function(model.answer), cassette=tmp_path / "c")
+
+        def full(_handle):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            voters.vote(QUERIES)
+
+
+def everything(error):
+    """All that anybody may print of an exception."""
+    seen, text = set(), ""
+    waiting = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            text += repr(one) + str(one) + "".join(traceback.format_exception(one))
+            waiting += [one.__cause__, one.__context__]
+    return text
+
+
+class TestCassette:
+    def test_a_second_run_asks_nothing_and_votes_the_same(self, model, tmp_path):
+        function = Function(model.answer)
+        first = ensemble(function, cassette=tmp_path / "c").fit(TEXTS, LABELS)
+        votes = first.vote(QUERIES).open()
+        asked = len(function.asked)
+        again = ensemble(function, cassette=tmp_path / "c").fit(TEXTS, LABELS)
+        assert again.manifest_.sha256 == first.manifest_.sha256
+        np.testing.assert_array_equal(again.vote(QUERIES).open(), votes)
+        assert len(function.asked) == asked
+
+    def test_without_a_cassette_every_deal_is_new(self, model):
+        deals = {ensemble(Function(model.answer)).fit(TEXTS, LABELS).manifest_.sha256 for _ in range(3)}
+        assert len(deals) == 3
+
+    def test_a_replay_needs_no_network_and_no_library_and_refuses_what_is_new(
+        self, server, language, model, tmp_path, monkeypatch
+    ):
+        votes = fitted(quick(server.url), cassette=tmp_path / "c").vote(QUERIES).open()
+        made = len(server.seen)
+        monkeypatch.setitem(sys.modules, "httpx", None)
+        replayed = fitted(quick(server.url), cassette=tmp_path / "c", replay=True)
+        np.testing.assert_array_equal(replayed.vote(QUERIES).open(), votes)
+        for texts in (["never asked"], [*QUERIES, "never asked"]):
+            with pytest.raises(ValueError, match="lacks answers to this vote: vote once with replay=False"):
+                replayed.vote(texts)
+        assert len(server.seen) == made
+
+    @pytest.mark.parametrize(
+        "change", [{"model": "other"}, {"n_shots": 2}, {"template": Template(instruction="{words}?")}]
+    )
+    def test_another_model_or_wording_is_another_question(self, model, tmp_path, change):
+        fitted(Function(model.answer), cassette=tmp_path / "c").vote(QUERIES)
+        changed = fitted(Function(model.answer), cassette=tmp_path / "c", **change)
+        assert changed.estimate(QUERIES).calls >= 48
+
+    def test_another_setting_of_the_endpoint_is_another_question(self, server, tmp_path):
+        fitted(quick(server.url), cassette=tmp_path / "c").vote(QUERIES)
+        warmer = quick(server.url, settings={"temperature": 1, "max_tokens": 8})
+        assert fitted(warmer, cassette=tmp_path / "c").estimate(QUERIES).calls == 49
+        patient = quick(server.url, timeout=9.0, concurrency=1)
+        assert fitted(patient, cassette=tmp_path / "c").estimate(QUERIES).calls == 0
+
+    SCRIPT = """
+import sys
+sys.path[:0] = {path!r}
+from ostraka.voters import Endpoint, PromptEnsemble
+PromptEnsemble(
+    Endpoint({url!r}, concurrency=4), model="small", classes=[0, 1], words=("A", "B"), n_teachers=8,
+    cassette={cassette!r},
+).fit({texts!r}, {labels!r}).vote({queries!r})
+print("finished")
+"""
+
+    @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+    def test_an_interrupted_vote_goes_on_and_pays_for_nothing_twice(self, server, model, tmp_path, how):
+        queries = [*QUERIES, *PUBLIC[:10]]
+        gate = threading.Event()
+        server.intercept = lambda _handler, _body: len(server.seen) > 30 and not gate.wait(60)
+        script = self.SCRIPT.format(
+            path=sys.path,
+            url=server.url,
+            cassette=str(tmp_path / "c"),
+            texts=TEXTS,
+            labels=LABELS.tolist(),
+            queries=queries,
+        )
+        run = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        while len(server.seen) <= 30 and run.poll() is None:
+            time.sleep(0.01)
+        run.send_signal(how)
+        time.sleep(0.2)
+        gate.set()  # what is under way is answered after the signal
+        said = b"".join(run.communicate(timeout=30)).decode()
+        before = len(server.seen)
+        assert "finished" not in said
+        assert run.returncode != 0
+        assert CANARY not in said.replace(script, "")
+        assert 30 < before < 40
+
+        server.intercept = lambda _handler, _body: False
+        resumed = ensemble(quick(server.url), cassette=tmp_path / "c").fit(TEXTS, LABELS)
+        votes = resumed.vote(queries).open()
+        times = Counter(body["messages"][0]["content"] for body in server.seen)
+        assert len(times) == 8 * len(queries) + 1
+        twice = sum(times.values()) - len(times)
+        assert twice == 0 if how is signal.SIGINT else twice <= 4  # what was under way
+        whole = fitted_like(resumed, model).vote(queries).open()
+        np.testing.assert_array_equal(votes, whole)
+
+
+def fitted_like(other, model):
+    return ensemble(Function(model.answer)).fit(TEXTS, LABELS, manifest=other.manifest_)
