@@ -284,5 +284,9 @@ def test_addresses_of_another_form_are_refused(url):
         _wire.Remote("west", url, timeout=1.0)
 
 
+def test_a_server_that_never_served_can_be_closed(server):
+    PartyServer(server._server.RequestHandlerClass.party).close()
+
+
 def test_a_path_before_the_verbs_is_kept():
     assert _wire.Remote("west", "https://hospital.example/ostraka/", timeout=1.0)._path == "/ostraka"

@@ -1,0 +1,324 @@
+"""A party: it answers its aggregator once a round, within its budget, and tells nothing else."""
+
+import json
+import pickle
+import traceback
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.datasets import load_iris
+from sklearn.naive_bayes import GaussianNB
+
+from ostraka import Budget, Ledger
+from ostraka.voters import _party, _round
+from ostraka.voters._keys import agreement_key, new_secret
+from ostraka.voters._round import Call
+from ostraka.voters.parties import Charter, Identity, Party, PartyEnsemble, PartyError
+
+X, Y = load_iris(return_X_y=True)
+SECRET = 123.456
+
+
+def party_of(estimator, rows, labels, **options) -> Party:
+    identity = Identity.fresh()
+    return Party(estimator, rows, labels, charter=charter_with(identity), identity=identity, **options)
+
+
+def charter_with(identity, **options) -> Charter:
+    members = {name: Identity.fresh().public_key for name in ("north", "south")}
+    settings = {"classes": [0, 1, 2], "n_features": 4, "sigma": 1.0, **options}
+    return Charter(
+        members={**members, "west": identity.public_key}, aggregator=Identity.fresh().public_key, **settings
+    )
+
+
+def test_a_stranger_cannot_ask(ensemble, tap):
+    stranger = Identity.fresh()
+    parties = ensemble()
+    charter = parties.charter
+    with pytest.raises(ValueError, match="another aggregator"):
+        PartyEnsemble(parties.parties, charter=charter, identity=stranger)
+    wire = tap(parties)
+    parties.vote([[0.0, 0.0]])
+    for verb, purpose in (("join", "call"), ("vote", "request")):
+        forged = stranger.seal(purpose, wire.log[f"{verb} request"][64:])
+        with pytest.raises(PartyError, match="signature") as caught:
+            getattr(parties.parties["party-1"], verb)(forged)
+        assert caught.value.code == "wrong_identity"
+
+
+def test_one_answer_a_round_and_no_second_call_for_it(ensemble, tap):
+    parties = ensemble()
+    wire = tap(parties)
+    parties.vote([[0.0, 0.0]])
+    party = parties.parties["party-1"]
+    with pytest.raises(PartyError, match="not open"):
+        party.vote(wire.log["vote request"])
+    with pytest.raises(PartyError, match="knows this round"):
+        party.join(wire.log["join request"])
+
+
+def test_the_answer_to_a_round_is_gone_even_if_the_request_was_wrong(ensemble, tap):
+    # else an aggregator could try requests until one suits it
+    parties = ensemble()
+    wire = tap(parties, received={"vote": lambda _: b""})
+    with pytest.raises(PartyError):
+        parties.vote([[0.0, 0.0]])
+    body = wire.log["vote request"][64:]
+    other = parties._identity.seal("request", body[:-8] + np.float64(1).tobytes())
+    with pytest.raises(PartyError, match="not open"):
+        parties.parties["party-1"].vote(other)
+
+
+def test_a_party_refuses_rows_that_are_not_those_of_the_call(ensemble, tap):
+    parties = ensemble()
+    tap(
+        parties,
+        sent={"vote": lambda s: parties._identity.seal("request", s[64:-8] + np.float64(1).tobytes())},
+    )
+    with pytest.raises(PartyError, match="party-1 refuses: the rows are not those of the call"):
+        parties.vote([[0.0, 0.0]])
+
+
+def test_a_party_refuses_a_key_of_its_own_that_it_did_not_give(ensemble, tap):
+    parties = ensemble()
+    party = parties.parties["party-1"]
+    wire = tap(parties)
+    parties.vote([[0.0, 0.0]])
+    fields = json.loads(wire.log["join request"][64:]) | {"id": "b" * 64}
+    call = Call.read(json.dumps(fields).encode(), parties.charter)
+    party.join(parties._identity.seal("call", call.body()))
+    replies = {
+        name: parties.parties[name]._identity.seal(
+            "reply", _round.reply(call, name, agreement_key(new_secret()))
+        )
+        for name in parties.charter.members
+    }
+    request = parties._identity.seal("request", _round.pack(call, replies, np.zeros((1, 2))))
+    with pytest.raises(PartyError, match="its own key"):
+        party.vote(request)
+
+
+def test_old_open_rounds_give_way_to_new_ones(ensemble):
+    parties = ensemble()
+    party = parties.parties["party-1"]
+    for _ in range(2 * _party._OPEN_ROUNDS):
+        call = Call(
+            charter=parties.charter.sha256,
+            id=new_secret().hex(),
+            key=agreement_key(new_secret()),
+            n_rows=1,
+            participants=tuple(parties.charter.members),
+            question="0" * 64,
+        )
+        party.join(parties._identity.seal("call", call.body()))
+    assert len(party._open) == _party._OPEN_ROUNDS
+    assert len(party._known) == 2 * _party._OPEN_ROUNDS
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"charter": "0" * 64}, "another charter"),
+        ({"n_rows": 0}, "n_rows"),
+        ({"n_rows": 10**9}, "n_rows"),
+        ({"n_rows": True}, "n_rows"),
+        ({"n_rows": 1.5}, "n_rows"),
+        ({"participants": ["party-1"]}, "needs 3 participants"),
+        ({"participants": ["party-1", "party-2", "stranger"]}, "members"),
+        ({"participants": ["party-1", "party-1", "party-2"]}, "members"),
+        ({"participants": "party-1"}, "list of names"),
+        ({"participants": [1, 2, 3]}, "list of names"),
+        ({"key": "x" * 64}, "key"),
+        ({"id": 7}, "id"),
+        ({"more": 1}, "JSON object"),
+    ],
+)
+def test_calls_of_another_form_are_refused(ensemble, tap, change, why):
+    parties = ensemble()
+    wire = tap(parties)
+    parties.vote([[0.0, 0.0]])
+    fields = json.loads(wire.log["join request"][64:]) | {"id": "c" * 64} | change
+    sealed = parties._identity.seal("call", json.dumps(fields).encode())
+    with pytest.raises(PartyError, match=why):
+        parties.parties["party-1"].join(sealed)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}\n", b"\xff\xfe", b"[" * 100_000, b'{"call":1,"replies":{}}\n']
+)
+def test_requests_of_another_form_are_refused(ensemble, body):
+    parties = ensemble()
+    with pytest.raises(PartyError, match="refuses"):
+        parties.parties["party-1"].vote(parties._identity.seal("request", body))
+
+
+def test_a_party_refuses_a_round_that_it_is_no_part_of(ensemble, tap):
+    parties = ensemble(4, quorum=3)
+    wire = tap(parties)
+    parties.vote([[0.0, 0.0]], without=["party-4"])
+    with pytest.raises(PartyError, match="party-4 refuses: it is not among the participants"):
+        parties.parties["party-4"].join(wire.log["join request"])
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda replies: dict(list(replies.items())[1:]), "one reply from each"),
+        (lambda replies: {**replies, "party-9": replies["party-1"]}, "one reply from each"),
+        (lambda replies: {**replies, "party-3": "no base64!"}, "base64"),
+        (lambda replies: {**replies, "party-3": 7}, "base64"),
+    ],
+)
+def test_a_party_refuses_requests_without_a_reply_from_each(ensemble, tap, change, why):
+    parties = ensemble()
+
+    def fewer(sealed):
+        head, _, rows = sealed[64:].partition(b"\n")
+        request = json.loads(head)
+        request["replies"] = change(request["replies"])
+        return parties._identity.seal("request", json.dumps(request).encode() + b"\n" + rows)
+
+    tap(parties, sent={"vote": fewer})
+    with pytest.raises(PartyError, match=why):
+        parties.vote([[0.0, 0.0]])
+
+
+def test_a_party_refuses_rows_of_another_shape(ensemble, tap):
+    parties = ensemble()
+    tap(parties, sent={"vote": lambda s: parties._identity.seal("request", s[64:] + bytes(8))})
+    with pytest.raises(PartyError, match=r"float64 numbers of shape \(1, 2\)"):
+        parties.vote([[0.0, 0.0]])
+
+
+@pytest.mark.parametrize(("key", "why"), [("0", "key of the reply"), (None, "key of its own")])
+def test_keys_that_are_none_or_somebody_elses_are_refused(ensemble, tap, key, why):
+    parties = ensemble()
+    others = tap(parties, "party-2")
+    identity = parties.parties["party-1"]._identity
+
+    def changed(sealed):
+        call = json.loads(parties._links["party-1"].log["join request"][64:])
+        reply = json.loads(sealed[64:]) | {"key": call["key"] if key is None else key}
+        return identity.seal("reply", json.dumps(reply).encode())
+
+    tap(parties, received={"join": changed})
+    with pytest.raises(PartyError, match=why):
+        parties.vote([[0.0, 0.0]])
+    assert "vote request" not in others.log
+
+
+def test_a_key_of_low_order_is_refused(ensemble, tap):
+    parties = ensemble()
+
+    def low(sealed):
+        reply = json.loads(sealed[64:]) | {"key": "0" * 64}
+        return parties.parties["party-1"]._identity.seal("reply", json.dumps(reply).encode())
+
+    tap(parties, received={"join": low})
+    with pytest.raises(PartyError, match=r"party-[123] refuses"):
+        parties.vote([[0.0, 0.0]])
+
+
+def test_a_party_refuses_what_is_not_finite_though_the_aggregator_signed_it(ensemble, tap, monkeypatch):
+    parties = ensemble()
+    monkeypatch.setattr(np, "isfinite", lambda rows: np.ones(np.shape(rows), dtype=bool))
+    wire = tap(parties)
+    parties.vote([[np.nan, 0.0]])
+    monkeypatch.undo()
+    call = Call.read(wire.log["join request"][64:], parties.charter)
+    data = np.array([[np.nan, 0.0]]).tobytes()
+    with pytest.raises(ValueError, match="must be finite"):
+        _round.rows_of(data, call, parties.charter)
+
+
+class Fails(ClassifierMixin, BaseEstimator):
+    """Quotes its private rows when it fails, in training or in voting."""
+
+    def __init__(self, when="fit"):
+        self.when = when
+
+    def fit(self, rows, labels):
+        self.classes_ = np.unique(labels)
+        if self.when == "fit":
+            raise RuntimeError(f"cannot learn from {rows.max()}")
+        return self
+
+    def predict(self, rows):
+        raise RuntimeError(f"cannot answer with {SECRET}")
+
+
+@pytest.mark.filterwarnings("ignore:The model of")
+@pytest.mark.parametrize("when", ["fit", "predict"])
+def test_a_model_that_fails_votes_all_the_same(when):
+    data = [([[0.0, SECRET], [1.0, 1.0]], [0, 1])] * 4
+    parties = PartyEnsemble.in_process(Fails(when), data, classes=[0, 1], sigma=1.0)
+    assert parties.vote([[0.0, 0.0]]).open().tolist() == [[2, 2]]  # fixed by place
+
+
+def test_the_owner_is_warned_of_a_model_that_cannot_be_trained():
+    with pytest.warns(UserWarning, match="west could not be trained") as caught:
+        party_of(Fails(), X, Y)
+    assert str(X.max()) not in str(caught[0].message)
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        (X[:, :3], Y),
+        (X, Y[:-1]),
+        (X, np.where(np.arange(len(Y)) == 7, 77, Y)),
+        (np.where(X.max() == X, np.nan, X), Y),
+    ],
+)
+def test_data_that_do_not_fit_the_charter_are_refused_without_quoting_them(rows, labels):
+    with pytest.raises(ValueError, match=r"must|declared") as caught:
+        party_of(GaussianNB(), rows, labels)
+    text = "".join(traceback.format_exception_only(caught.value))
+    assert "77" not in text
+    assert str(X.max()) not in text
+
+
+def test_a_party_shows_and_sends_nothing_of_itself():
+    party = party_of(GaussianNB(), X + SECRET, Y)
+    assert repr(party) == "Party(name='west')"
+    with pytest.raises(TypeError, match="does not travel"):
+        pickle.dumps(party)
+
+
+def test_a_party_must_be_a_member():
+    with pytest.raises(ValueError, match="none of the charter's members"):
+        Party(GaussianNB(), X, Y, charter=charter_with(Identity.fresh()), identity=Identity.fresh())
+
+
+def test_a_party_pays_before_it_answers_and_stops_at_its_own_budget(ensemble):
+    parties = ensemble(sigma=2.0)
+    party = parties.parties["party-2"]
+    price = 1.001 * (6 * parties.charter.mechanism.curve()).epsilon(delta=1e-5)
+    with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5)) as ledger:
+        party._ledger = ledger
+        for _ in range(2):
+            parties.vote(np.zeros((3, 2)))
+        assert [(one.uses, one.protects) for one in ledger.entries()] == [(3, "party")] * 2
+        with pytest.raises(PartyError, match="party-2 refuses: what it may answer is used up") as caught:
+            parties.vote([[0.0, 0.0]])
+        assert caught.value.code == "budget_exceeded"
+
+
+def test_a_party_whose_budget_is_used_up_between_call_and_request_sends_nothing(ensemble, tap):
+    parties = ensemble(sigma=2.0)
+    party = parties.parties["party-2"]
+    price = 1.001 * parties.charter.mechanism.curve().epsilon(delta=1e-5)
+    with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5)) as ledger:
+        party._ledger = ledger
+        tap(parties, "party-2", sent={"vote": lambda s: (spend(ledger, parties), s)[1]})
+        with pytest.raises(PartyError, match="used up"):
+            parties.vote([[0.0, 0.0]])
+        assert len(ledger.entries()) == 1
+    with pytest.raises(PartyError, match="party-2"):  # closed: out of order, and it says no more
+        parties.vote([[0.0, 0.0]])
+
+
+def spend(ledger, parties):
+    ledger.charge(parties.charter.mechanism, uses=1, protects="party", simulation=False)

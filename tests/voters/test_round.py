@@ -1,0 +1,113 @@
+"""A round: masks cancel in the sum over all, and show nothing in any smaller one."""
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from ostraka.voters import _round
+from ostraka.voters._keys import agreement_key, mask, new_secret
+from ostraka.voters._round import AGGREGATOR, Call, Round
+from ostraka.voters.parties import PartyEnsemble
+
+FALSE_ALARM = 1e-9  # chance that right masks fail one comparison
+
+
+def masked(tap, parties: PartyEnsemble, rows) -> np.ndarray:
+    """What the first party sends in one round: uint32 of shape (n_rows, n_classes)."""
+    wire = tap(parties)
+    parties.vote(rows)
+    parties._links["party-1"] = wire.link
+    body = wire.log["vote answer"][64 + 32 :]
+    return np.frombuffer(body, dtype="<u4").reshape(len(rows), -1)
+
+
+def looks_uniform(words: np.ndarray) -> bool:
+    """Chi-squared of each of the four bytes, at FALSE_ALARM together."""
+    octets = np.ascontiguousarray(words).view(np.uint8).reshape(-1, 4)
+    seen = np.stack([np.bincount(octets[:, place], minlength=256) for place in range(4)])
+    expected = len(octets) / 256
+    return bool((((seen - expected) ** 2).sum(axis=1) / expected < chi2.isf(FALSE_ALARM / 4, 255)).all())
+
+
+def test_masks_of_all_participants_cancel_exactly():
+    secrets = {name: new_secret() for name in ("a", "b", "c", "d")}
+    round_, aggregator = some_round(secrets)
+    total = sum(_round.total_mask(secret, name, round_, n_classes=3) for name, secret in secrets.items())
+    for name in secrets:
+        total = total - known_to_aggregator(aggregator, name, round_)
+    assert not total.any()
+
+
+def some_round(secrets, *, n_rows=2, charter="0" * 64):
+    aggregator = new_secret()
+    call = Call(
+        charter=charter,
+        id=new_secret().hex(),
+        key=agreement_key(aggregator),
+        n_rows=n_rows,
+        participants=tuple(secrets),
+        question="0" * 64,
+    )
+    return Round(call, {name: agreement_key(secret) for name, secret in secrets.items()}), aggregator
+
+
+def known_to_aggregator(aggregator, name, round_):
+    stream = mask(
+        aggregator,
+        round_.keys[name],
+        transcript=round_.transcript,
+        pair=(AGGREGATOR, name),
+        size=3 * round_.call.n_rows,
+    )
+    return stream.reshape(-1, 3)
+
+
+@pytest.mark.statistical
+def test_a_masked_message_alone_is_uniform_and_so_is_the_difference_of_two(ensemble, tap):
+    parties, rows = ensemble(n_classes=2), np.zeros((1000, 2))
+    one, two = (np.concatenate([masked(tap, parties, rows) for _ in range(20)]) for _ in range(2))
+    assert looks_uniform(one)
+    assert looks_uniform(one - two)  # a mask used twice would leave the votes' difference: zero
+    for wrong in (one - one, one >> 1, one & 0xFFFFFFFE, np.where(one % 64 == 0, one + 1, one)):
+        assert not looks_uniform(wrong.astype(np.uint32))
+
+
+@pytest.mark.statistical
+def test_all_but_two_parties_with_the_aggregator_see_only_the_sum_of_the_two():
+    secrets = {name: new_secret() for name in ("a", "b", "c", "d")}
+    round_, aggregator = some_round(secrets, n_rows=20_000)
+    left = {}
+    for name in ("a", "b"):
+        left[name] = _round.total_mask(secrets[name], name, round_, n_classes=3)
+        left[name] = left[name] - known_to_aggregator(aggregator, name, round_)
+        for other in ("c", "d"):  # colluding: each tells the stream shared with this party
+            known = mask(
+                secrets[other],
+                round_.keys[name],
+                transcript=round_.transcript,
+                pair=(name, other),
+                size=60_000,
+            ).reshape(-1, 3)
+            left[name] = left[name] - known
+    assert looks_uniform(left["a"])
+    assert looks_uniform(left["b"])
+    assert not (left["a"] + left["b"]).any()
+
+
+@pytest.mark.parametrize("field", ["id", "question", "charter", "n_rows", "participants", "keys"])
+def test_masks_are_new_ones_whenever_anything_of_a_round_changes(field):
+    secrets = {name: new_secret() for name in ("a", "b", "c")}
+    round_, _ = some_round(secrets)
+    call, keys = round_.call, dict(round_.keys)
+    values = {name: getattr(call, name) for name in call.__slots__}
+    if field == "keys":
+        keys["c"] = agreement_key(new_secret())
+    else:
+        values[field] = {"n_rows": 3, "participants": ("a", "b")}.get(field, "f" * 64)
+    other = Round(Call(**values), keys)
+    assert other.transcript != round_.transcript
+    streams = [
+        mask(secrets["a"], keys["b"], transcript=one.transcript, pair=("a", "b"), size=64)
+        for one in (round_, other)
+    ]
+    assert (streams[0] != streams[1]).mean() > 0.9
