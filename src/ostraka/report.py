@@ -217,6 +217,7 @@ def render_html(result: Result, *, figures: Sequence[Figure] = ()) -> str:
         epsilon=at_most(_number(result.upper.get("epsilon"))),
         delta=_delta(result.upper.get("delta")),
         lower=_lower(result),
+        lower_from=_lower_from(result),
         attack=_attack(result),
         settings=_settings(result),
         notes=[note for note in result.notes if note not in result.upper.get("not_protected", [])],
@@ -289,6 +290,14 @@ def _lower(result: Result) -> str:
         return "not audited yet"
     epsilon, confidence = _number(result.lower.get("epsilon", 0.0)), result.lower.get("confidence")
     return _rounded(epsilon, ROUND_FLOOR) + (f" (confidence {_percent(confidence)})" if confidence else "")
+
+
+def _lower_from(result: Result) -> str:
+    if result.lower is None:
+        return "No audit was made of this run"
+    trials = result.lower.get("trials")
+    seen = "An audit" if trials is None else f"An audit: {trials:,} simulated runs in each of two worlds"
+    return ". ".join([seen, *(text.rstrip(".") for text in [result.lower.get("note")] if text)])
 
 
 def _attack(result: Result) -> str | None:

@@ -42,6 +42,7 @@ _STAGES = {
     "votes": "teachers voted",
     "answers": "questions answered",
     "student": "student trained",
+    "audit": "adversary simulated",
     "record": "cost and accuracy",
 }
 
@@ -217,6 +218,8 @@ def _learn(task: Task, model: PATEClassifier, plan: Plan, out: Path, begun: dict
     with Ledger(out / _folder.LEDGER, budget=budget) as ledger, _progress.Stages(_STAGES) as stages:
         model.set_params(ledger=ledger, manifest=manifest, progress=stages)
         model.fit(task.X_private, task.y_private, task.X_public, task.groups)
+        model.audit()
+        stages("audit", 1, 1)
         result = _record(task, model, begun)
         stages("record", 1, 1)
     _write(task, model, result, out, keep_teachers=begun["keep_teachers"])

@@ -14,13 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from ostraka.ledger import Budget, Ledger
+from ostraka.voters import partition
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ostraka.ledger import Ledger
+    from ostraka.pate._data import Data
+    from ostraka.pate.plan import Plan
     from ostraka.voters import Manifest
 
-__all__ = ["Session", "content", "session"]
+__all__ = ["Session", "begin", "content", "session"]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, repr=False)
@@ -29,6 +33,20 @@ class Session:
 
     ledger: Ledger
     manifest: Manifest
+
+
+def begin(data: Data, plan: Plan, *, ledger: Any, manifest: Manifest | None, epsilon: float) -> Session:
+    """A ledger to charge (in memory, if none is given) and a deal, both fit for this plan."""
+    manifest = manifest or partition(data.units, n_teachers=plan.n_teachers)
+    manifest.check(data.units)
+    if not isinstance(ledger, Ledger):
+        where = ":memory:" if ledger is None else ledger
+        return Session(Ledger(where, budget=Budget(epsilon=epsilon, delta=plan.delta)), manifest)
+    if ledger.budget.delta != plan.delta:
+        raise ValueError(
+            f"delta must be the ledger's, {ledger.budget.delta:g}, got {plan.delta:g}: leave it out"
+        )
+    return Session(ledger, manifest)
 
 
 _OPEN: WeakValueDictionary[bytes, Session] = WeakValueDictionary()

@@ -13,15 +13,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from ostraka.ledger import Budget, Ledger
+from ostraka.ledger import Ledger
 from ostraka.pate._consistent import same_questions
 from ostraka.pate._data import Data, Seeds, split
 from ostraka.pate._questions import Questions, require_affordable
-from ostraka.pate._record import of_run, with_accuracies
-from ostraka.pate._session import Session, content, session
+from ostraka.pate._record import of_run, with_accuracies, with_audit
+from ostraka.pate._session import Session, begin, content, session
 from ostraka.pate.plan import Plan, make_plan
 from ostraka.students import Distilled
-from ostraka.voters import Manifest, TeacherEnsemble, partition
+from ostraka.voters import Manifest, TeacherEnsemble
 
 if TYPE_CHECKING:
     import os
@@ -234,7 +234,10 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
         data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
         classes = data.classes(self.classes)
         plan = self.plan(n_units=data.n_units, n_classes=len(classes), n_public=data.public.shape[0])
-        here = session(self._name(data), lambda: self._begin(data, plan))
+        here = session(
+            self._name(data),
+            lambda: begin(data, plan, ledger=self.ledger, manifest=self.manifest, epsilon=self.epsilon),
+        )
         self._session, self.manifest_ = here, here.manifest
         teachers = self._teachers(data, plan, seeds.teachers)
         questions = self._questions(data, plan, seeds, here, teachers)
@@ -282,6 +285,27 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "student_")
         X, y = self._queries(X), np.asarray(y)
         self.result_ = with_accuracies(self, X, y, X_private, y_private)
+        return self.result_
+
+    def audit(self, *, trials: int | None = None, confidence: float = 0.95) -> Result:
+        """Play the strongest adversary against the whole run, for a lower bound; kept in ``result_``.
+
+        Nothing private is read: :func:`ostraka.audits.audit_run` with this fit's mechanism, number of
+        answers and teachers.
+
+        Parameters
+        ----------
+        trials : int, optional
+            Runs to simulate in each world. None: what takes a second or two.
+        confidence : float in (0, 1)
+
+        Returns
+        -------
+        Result
+            ``lower`` has epsilon at the run's delta, and where it comes from.
+        """
+        check_is_fitted(self, "student_")
+        self.result_ = with_audit(self, trials=trials, confidence=confidence)
         return self.result_
 
     def __sklearn_tags__(self) -> Tags:
@@ -383,18 +407,6 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
             name: value for name, value in self.get_params(deep=False).items() if name not in _NO_MATTER
         }
         return content(settings, *(None if part is None else np.asarray(part) for part in data))
-
-    def _begin(self, data: Data, plan: Plan) -> Session:
-        manifest = self.manifest or partition(data.units, n_teachers=plan.n_teachers)
-        manifest.check(data.units)
-        if not isinstance(self.ledger, Ledger):
-            where = ":memory:" if self.ledger is None else self.ledger
-            return Session(Ledger(where, budget=Budget(epsilon=self.epsilon, delta=plan.delta)), manifest)
-        if self.ledger.budget.delta != plan.delta:
-            raise ValueError(
-                f"delta must be the ledger's, {self.ledger.budget.delta:g}, got {plan.delta:g}: leave it out"
-            )
-        return Session(self.ledger, manifest)
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self.progress is not None:

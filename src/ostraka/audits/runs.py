@@ -1,0 +1,200 @@
+"""The audit of a plan: how well an adversary tells two worlds apart by all of its answers together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostraka import _check
+from ostraka.audits.epsilon import epsilon_lower_bound
+from ostraka.audits.finding import Finding, Measure
+from ostraka.door import os_keyed
+from ostraka.private import Adjacency, Private
+
+if TYPE_CHECKING:
+    from ostraka.audits.claims import Ballot
+    from ostraka.mechanisms import Threshold
+
+__all__ = ["audit_run", "dearest_votes"]
+
+_DRAWS = 1e7  # noisy counts a world: half a second
+_MOST_TRIALS, _LEAST_TRIALS = 20_000, 1_000
+_CHUNK = 10_000
+_PILOT = 0.1  # of the trials say where scores lie, the others prove
+_TAILS = (0.5, 0.2, 0.08, 0.03, 0.012)  # how often a threshold is passed in the world that it speaks for
+
+
+def audit_run(
+    mechanism: Ballot,
+    *,
+    n_answers: int,
+    n_teachers: int,
+    n_classes: int,
+    claimed_epsilon: float,
+    delta: float,
+    screen: Threshold | None = None,
+    trials: int | None = None,
+    confidence: float = 0.95,
+    rng: np.random.Generator | None = None,
+) -> Finding:
+    """Play the strongest adversary the promise allows for against a whole run, many times over.
+
+    She knows every ballot but one teacher's, and whether that teacher voted this or that in all of
+    the questions; the votes are those where a ballot tells most (:func:`dearest_votes`). In each
+    trial the mechanism itself answers all questions, and she adds up the log likelihood ratios.
+
+    Parameters
+    ----------
+    mechanism : GNMax or LNMax
+    n_answers, n_teachers, n_classes : int
+        Of the run. Public.
+    claimed_epsilon, delta : float
+        What the run promises in all.
+    screen : Threshold, optional
+        As for :func:`ostraka.confident`.
+    trials : int, optional
+        Runs in each world. None: 20,000, or fewer where that takes longer than a second or two.
+    confidence : float in (0, 1)
+    rng : numpy.random.Generator, optional
+        None: noise as the door draws it, keyed by the operating system.
+
+    Returns
+    -------
+    Finding
+        One measure, epsilon at ``delta``. *Violated* if the lower bound is above the claim.
+
+    Raises
+    ------
+    ValueError
+        A number out of range.
+
+    Guarantees
+    ----------
+    Nothing private is read, so the finding is public. With probability ``confidence`` no smaller
+    epsilon at ``delta`` holds for ballots; whether some data set moves a teacher that far is not said.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> found = audit_run(GNMax(sigma=10.0), n_answers=50, n_teachers=100, n_classes=3, trials=4000,
+    ...                   claimed_epsilon=3.6, delta=1e-4, rng=np.random.default_rng(0))
+    >>> found.verdict, 1.0 < found.measures[0].lower < 3.2
+    ('consistent', True)
+    """
+    _check.integer(n_answers=n_answers, least=1)
+    _check.nonnegative(claimed_epsilon=claimed_epsilon)
+    _check.delta(delta)
+    if trials is None:
+        trials = int(min(_MOST_TRIALS, max(_LEAST_TRIALS, _DRAWS / (n_answers * n_classes))))
+    _check.integer(trials=trials, least=100)
+    worlds = dearest_votes(mechanism, screen=screen, n_teachers=n_teachers, n_classes=n_classes)
+    laws = [_log_law(mechanism, screen, world[None])[0] for world in worlds]
+    ratio = laws[0] - laws[1]
+    rng = os_keyed() if rng is None else rng
+    scores = [_scores(mechanism, screen, world, ratio, (trials, n_answers), rng=rng) for world in worlds]
+    counts = _tallied(scores, first=max(50, int(_PILOT * trials)))
+    bound = epsilon_lower_bound(*counts, delta=delta, confidence=confidence, ordered=True)
+    broken = bound.epsilon > claimed_epsilon
+    return Finding(
+        name=f"{n_answers} answers of {mechanism!r}" + ("" if screen is None else f" behind {screen!r}"),
+        verdict="violated" if broken else "consistent",
+        sentence=_sentence(bound.epsilon, claimed_epsilon, confidence=confidence, broken=broken),
+        measures=(
+            Measure(
+                what=f"epsilon at delta {delta:g}", upper=claimed_epsilon, exact=None, lower=bound.epsilon
+            ),
+        ),
+        confidence=confidence,
+        trials=trials,
+        method=bound.method,
+        note="Votes where one ballot tells most, all other ballots known; nothing private was read.",
+    )
+
+
+def dearest_votes(
+    mechanism: Ballot, *, n_teachers: int, n_classes: int, screen: Threshold | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Votes of two classes, and the same with one ballot moved, that an answer tells apart best.
+
+    Parameters
+    ----------
+    mechanism, screen
+        As for :func:`audit_run`.
+    n_teachers, n_classes : int
+        Public.
+
+    Returns
+    -------
+    two float64 arrays, shape (n_classes,), in votes
+        Of all divisions between two classes, the pair whose answers have the largest sum of both
+        Kullback-Leibler divergences. Public: no data is read.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> [votes.tolist() for votes in dearest_votes(GNMax(sigma=10.0), n_teachers=9, n_classes=3)]
+    [[5.0, 4.0, 0.0], [4.0, 5.0, 0.0]]
+    """
+    _check.integer(n_teachers=n_teachers, least=1)
+    _check.integer(n_classes=n_classes, least=2)
+    leading = np.arange((n_teachers + 1) // 2, n_teachers + 1, dtype=np.float64)
+    votes = np.zeros((leading.size, n_classes))
+    votes[:, 0], votes[:, 1] = leading, n_teachers - leading
+    moved = votes.copy()
+    moved[:, 0] -= 1
+    moved[:, 1] += 1
+    here, there = _log_law(mechanism, screen, votes), _log_law(mechanism, screen, moved)
+    told = ((np.exp(here) - np.exp(there)) * (here - there)).sum(axis=1)
+    return votes[told.argmax()], moved[told.argmax()]
+
+
+def _log_law(mechanism: Ballot, screen: Threshold | None, votes: np.ndarray) -> np.ndarray:
+    """Log probability of each class and, behind a screen, of no answer; one row a vote."""
+    answers = np.maximum(np.asarray(mechanism.log_outcomes(votes)), -1e300)
+    if screen is None:
+        return np.asarray(answers)
+    passes, stops = np.maximum(np.asarray(screen.log_outcomes(votes)), -1e300).T
+    return np.column_stack([answers + passes[:, None], stops])
+
+
+def _scores(
+    mechanism: Ballot,
+    screen: Threshold | None,
+    votes: np.ndarray,
+    ratio: np.ndarray,
+    shape: tuple[int, int],
+    *,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """What the adversary computes from each run: the log likelihood ratio of all its answers."""
+    n = shape[0] * shape[1]
+    block = Private(np.tile(votes, (min(n, _CHUNK), 1)), Adjacency.one_ballot())
+    told = np.empty(n)
+    for start in range(0, n, _CHUNK):
+        asked = block[: min(_CHUNK, n - start)]
+        outcome = np.full(len(asked), len(ratio) - 1)
+        clear = slice(None) if screen is None else screen.release(asked, rng=rng)
+        outcome[clear] = mechanism.release(asked[clear], rng=rng)
+        told[start : start + len(asked)] = ratio[outcome]
+    return np.asarray(told.reshape(shape).sum(axis=1))
+
+
+def _tallied(scores: list[np.ndarray], *, first: int) -> list[np.ndarray]:
+    """How many runs scored between each two thresholds, without those that chose the thresholds."""
+    tails = np.array(_TAILS)
+    with_pilot, without = (score[:first] for score in scores)
+    edges = np.unique([np.quantile(with_pilot, 1 - tails), np.quantile(without, tails)])
+    return [np.bincount(np.searchsorted(edges, score[first:]), minlength=edges.size + 1) for score in scores]
+
+
+def _sentence(lower: float, claimed: float, *, confidence: float, broken: bool) -> str:
+    if broken:
+        return (
+            f"The promise is broken: all answers together leak an epsilon of at least {lower:.4g} "
+            f"(confidence {confidence:g}), and at most {claimed:.4g} was promised."
+        )
+    return (
+        f"An adversary who knows every other ballot learns an epsilon of at least {lower:.4g} "
+        f"(confidence {confidence:g}); at most {claimed:.4g} was promised."
+    )
