@@ -183,7 +183,7 @@ def test_no_unit_beyond_the_depth_is_missed_or_counted_twice(monkeypatch):
     point = np.array([[1.0, 1.0]])
     model = voter(rows, labels, k=4)
     want, _ = every_sample(model, point)
-    monkeypatch.setattr(neighbours, "_depth", lambda k, rate: 2)
+    monkeypatch.setattr(neighbours, "_depth", lambda *_: 2)
     for sides, votes in zip(Coins(9).sides, want, strict=True):
         assert model.sampled_votes(point, n_trials=1, rng=OneByOne(sides))[0, 0].tolist() == votes.tolist()
 
@@ -192,9 +192,9 @@ def test_no_unit_beyond_the_depth_is_missed_or_counted_twice(monkeypatch):
 def test_units_beyond_the_depth_are_needed_once_in_a_billion_samples(k, rate):
     from scipy.stats import binom
 
-    assert binom.cdf(k - 1, neighbours._depth(k, rate), rate) <= 1e-9
-    assert binom.cdf(k - 1, int(0.45 * neighbours._depth(k, rate)), rate) > 1e-9
-    assert neighbours._depth(k, 1.0) == k
+    assert binom.cdf(k - 1, neighbours._depth(k, rate, 20.7), rate) <= 1e-9
+    assert binom.cdf(k - 1, int(0.45 * neighbours._depth(k, rate, 20.7)), rate) > 1e-9
+    assert neighbours._depth(k, 1.0, 20.7) == k
 
 
 def exact_law(model, point):
@@ -390,6 +390,78 @@ def test_a_row_that_is_replaced_costs_no_more_than_the_plain_price(mechanism):
         worlds.append((here, voter(other, others, relation="replace-one", sampling_rate=0.7)))
     found = largest_divergence(worlds, mechanism, point)
     assert (found <= np.array(mechanism.curve().rdp) * (1 + 1e-9) + 1e-12).all()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
+@pytest.mark.parametrize(("k", "rate"), [(1, 0.3), (2, 0.6), (3, 0.4), (20, 0.7), (3, 0.95)])
+def test_the_exact_cost_is_the_largest_divergence_over_neighbours_and_directions(mechanism, k, rate):
+    # by enumeration of every sample: every unit left out, one of each class put in at every distance
+    rows, labels = np.arange(7.0)[:, None], np.array([0, 1, 1, 0, 0, 1, 0])
+    point, options = np.array([[-1.0]]), {"k": k, "sampling_rate": rate, "n_classes": 2}
+    here = voter(rows, labels, **options)
+    worlds = [(here, voter(np.delete(rows, out, 0), np.delete(labels, out), **options)) for out in range(7)]
+    worlds += [
+        (voter(np.append(rows, [[at - 0.5]], 0), np.append(labels, label), **options), here)
+        for at in range(8)
+        for label in (0, 1)
+    ]
+    want = largest_divergence(worlds, mechanism, point)
+    got = here.exact_curve(point, mechanism=mechanism)
+    assert (np.array(got.rdp) >= want).all()
+    np.testing.assert_allclose(got.rdp, want, rtol=1e-7, atol=1e-11)
+    assert not got.publishable
+    assert got.slack > 0
+
+
+def test_the_exact_cost_adds_over_queries_and_never_exceeds_the_price():
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(400, 2))
+    labels = (rows[:, 0] + rng.normal(size=400) > 0).astype(int)
+    asked, rate = rng.normal(size=(4, 2)), 0.2
+    told = []
+    model = voter(
+        rows, labels, k=15, sampling_rate=rate, n_classes=2, progress=lambda *what: told.append(what)
+    )
+    for mechanism in (GNMax(sigma=3.0), Threshold(at=11.0, sigma=3.0)):
+        price = np.array(Subsampled(mechanism=mechanism, sampling_rate=rate).curve().rdp)
+        one = [np.array(model.exact_curve(asked[at : at + 1], mechanism=mechanism).rdp) for at in range(4)]
+        assert all((cost <= price).all() for cost in one)
+        assert (sum(one) > 0.02 * 4 * price)[ORDERS.index(2.0)]
+        np.testing.assert_allclose(model.exact_curve(asked, mechanism=mechanism).rdp, sum(one), rtol=1e-9)
+    assert told[-1] == ("costs", 4, 4)
+
+
+def test_units_out_of_reach_do_not_change_the_exact_cost(monkeypatch):
+    # the nearest of 600 units are followed, against all of them
+    rng = np.random.default_rng(4)
+    model = voter(rng.normal(size=(600, 1)), rng.integers(0, 2, 600), k=5, sampling_rate=0.5, n_classes=2)
+    short = model.exact_curve([[0.0]], mechanism=GNMax(sigma=2.0))
+    assert model._sampler([[0.0]], None, seldom=80.0).codes.shape[1] < 600
+    monkeypatch.setattr(neighbours, "_depth", lambda *_: 600)
+    whole = model.exact_curve([[0.0]], mechanism=GNMax(sigma=2.0))
+    np.testing.assert_allclose(short.rdp, whole.rdp, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("k", "rate", "scale", "lost"), [(30, 1.0, 0.05, True), (1, 0.4, 0.05, True), (1, 0.4, 2.0, False)]
+)
+def test_where_digits_are_lost_the_exact_cost_is_the_price(k, rate, scale, lost):
+    # an outcome of chance e^-600, and one that nearly vanishes with the only unit of its class
+    labels = np.arange(40) == (0 if k == 1 else 40)
+    model = voter(np.arange(40.0)[:, None], labels.astype(int), k=k, sampling_rate=rate, n_classes=2)
+    mechanism = LNMax(scale=scale)
+    got = np.array(model.exact_curve([[0.0]], mechanism=mechanism).rdp)
+    price = np.array(Subsampled(mechanism=mechanism, sampling_rate=rate).curve().rdp)
+    assert (got <= price).all()
+    assert (got == price).any() == lost
+
+
+def test_exact_costs_are_refused_for_more_than_two_classes_and_for_what_has_no_law():
+    with pytest.raises(ValueError, match="two classes, but there are 3"):
+        voter(X, Y).exact_curve(X[:1], mechanism=GNMax(sigma=2.0))
+    sampled = Subsampled(mechanism=GNMax(sigma=2.0), sampling_rate=0.2)
+    with pytest.raises(TypeError, match="not sampled"):
+        voter(X[:100], Y[:100], n_classes=2).exact_curve(X[:1], mechanism=sampled)
 
 
 def test_the_door_takes_the_sampled_mechanism_and_refuses_what_would_be_too_cheap():

@@ -14,7 +14,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka import _check
+from ostraka.curve import ORDERS, Curve
+from ostraka.mechanisms import GNMax, LNMax, Subsampled, Threshold
 from ostraka.private import Adjacency, Private
+from ostraka.voters._exact import SURELY, sampled_rdp
 from ostraka.voters._nearest import Nearest
 from ostraka.voters._sampled import SampledVotes, Sampler
 from ostraka.voters.shards import numbered
@@ -47,7 +50,7 @@ class NeighbourVoter(BaseEstimator):
     relation : {"add-or-remove", "replace-one"}
         What neighbours differ in: see Guarantees.
     progress : callable(stage: str, done: int, total: int), optional
-        Called with the stages ``"features"`` and ``"neighbours"``.
+        Called with the stages ``"features"``, ``"neighbours"`` and ``"costs"``.
 
     Attributes
     ----------
@@ -203,7 +206,56 @@ class NeighbourVoter(BaseEstimator):
         queries = (sampler[at : at + 1].repeated(n_trials) for at in range(sampler.shape[0]))
         return np.array([each.draw() for each in queries])
 
-    def _sampler(self, X: Any, rng: np.random.Generator | None) -> Sampler:
+    def exact_curve(self, X: Any, *, mechanism: GNMax | LNMax | Threshold) -> Curve:
+        """What answering each row once really costs one unit, for the data at hand: two classes only.
+
+        Parameters
+        ----------
+        X : as in training, of n_queries rows
+            Public.
+        mechanism : GNMax, LNMax or Threshold
+            What is asked of the sample, not wrapped in ``Subsampled``. Public.
+
+        Returns
+        -------
+        Curve
+            ``publishable=False``: it depends on the private rows, and is for the owner only.
+
+        Raises
+        ------
+        TypeError
+            Another mechanism.
+        ValueError
+            More than two classes: the states are then too many (docs/neighbours.md).
+
+        Guarantees
+        ----------
+        For each order, the largest divergence between the laws of the answer with the units at hand and
+        with one left out, or one of any class put in at any distance, in either direction, summed over
+        queries: at least the truth, and above it by no more than a relative 1e-7 and 1e-11 a query.
+        Where floating point cannot tell, and wherever that is less, it is the price for any data.
+        """
+        if not isinstance(mechanism, GNMax | LNMax | Threshold):
+            raise TypeError(f"exact costs are for GNMax, LNMax or Threshold, not sampled, got {mechanism!r}")
+        sampler = self._sampler(X, None, seldom=SURELY)
+        if len(self.classes_) != 2:
+            raise ValueError(
+                f"exact costs of sampled votes are for two classes, but there are {len(self.classes_)}: "
+                "use Subsampled(…).curve()"
+            )
+        whole = sampler.codes.shape[1] == self._crowd.n_units
+        price = Subsampled(mechanism=mechanism, sampling_rate=self.sampling_rate).curve()
+        rdp = np.zeros(len(ORDERS))
+        for done, codes in enumerate(sampler.codes, start=1):
+            exact = sampled_rdp(
+                mechanism, codes, k=self.k, sampling_rate=self.sampling_rate, orders=ORDERS, whole=whole
+            )
+            rdp += np.minimum(exact, price.rdp)
+            self._tell("costs", done, len(sampler.codes))
+        slack = len(sampler.codes) * price.slack
+        return Curve(ORDERS, tuple(rdp.tolist()), "ballot", publishable=False, slack=slack)
+
+    def _sampler(self, X: Any, rng: np.random.Generator | None, *, seldom: float = _SELDOM) -> Sampler:
         """The neighbours of each query, as many as a sample needs to find k among them nearly always."""
         check_is_fitted(self, "classes_")
         self._check_settings()
@@ -213,7 +265,9 @@ class NeighbourVoter(BaseEstimator):
                 f"X has {points.shape[1]} features, but the private rows have {self.n_features_in_}"
             )
         codes = self._crowd.around(
-            points, depth=_depth(self.k, self.sampling_rate), told=partial(self._tell, "neighbours")
+            points,
+            depth=_depth(self.k, self.sampling_rate, seldom),
+            told=partial(self._tell, "neighbours"),
         )
         return Sampler(self._crowd, points, codes, self.k, self.sampling_rate, len(self.classes_), rng)
 
@@ -293,7 +347,7 @@ def _table(features: Any, name: str) -> np.ndarray:
     return table
 
 
-def _depth(k: int, sampling_rate: float) -> int:
-    """Units among which k take part, but for a chance of 1e-9 (Chernoff)."""
-    expected = k if sampling_rate == 1 else k + _SELDOM + math.sqrt(_SELDOM**2 + 2 * _SELDOM * k)
+def _depth(k: int, sampling_rate: float, seldom: float) -> int:
+    """Units among which k take part, but for a chance of e^-seldom (Chernoff)."""
+    expected = k if sampling_rate == 1 else k + seldom + math.sqrt(seldom**2 + 2 * seldom * k)
     return math.ceil(expected / sampling_rate)
