@@ -49,7 +49,8 @@ class TestAQuestion:
         assert (receipt.seq, receipt.answer, receipt.head) == (3, 3, ledger.head)
         assert uses(ledger.spent(), gaussian) == pytest.approx(1)
         assert ann.spent == ledger.epsilon() == pytest.approx(gaussian(10.0).curve().epsilon(1e-5), rel=1e-9)
-        assert (ann.name, ann.cap, ann.left, receipt.left) == ("ann", 1.0, 1.0 - ann.spent, ann.left)
+        assert (ann.name, ann.cap, ann.left) == ("ann", 1.0, 1.0 - ann.spent)
+        assert receipt.left == ann.left
         assert (bob.spent, bob.left) == (0.0, 0.5)
 
     def test_comes_back_from_the_file(self, ledger, ask, path):
@@ -203,6 +204,15 @@ class TestRefusals:
         ledger.charge_each([ask("c", sigma=11.0)])
         ledger.verify()
         assert [e.mechanism for e in ledger.entries()[2:]] == ["Gaussian(sigma=9.0)", "Gaussian(sigma=11.0)"]
+
+
+def test_what_a_receipt_says_is_left_is_at_most_a_hundredth_of_the_cap_too_little(ledger, ask):
+    for n in range(60):
+        (receipt,) = ledger.charge_each([ask(f"q{n}", sigma=60.0)])
+        left = ledger.accounts()[0].left
+        assert left - 0.01 <= receipt.left <= left
+        assert ledger.entries(after=receipt.seq - 1)[0].epsilon_after >= ledger.epsilon()
+    assert receipt.left < 0.6
 
 
 class TestGrants:

@@ -62,7 +62,8 @@ class Receipt:
     answer : int
         The label that was stored with the charge. This one may leave, and no other.
     left : float, nats
-        Epsilon that the client's account has left, once everything charged at the same time is.
+        Epsilon that the client's account has left, once everything charged at the same time is. A
+        lower bound, a hundredth of the cap away at most; :meth:`Ledger.accounts` works it out.
     """
 
     seq: int

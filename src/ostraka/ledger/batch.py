@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -43,6 +44,7 @@ class Tariff:
     """Prices of mechanisms that have been asked about before."""
 
     def __init__(self) -> None:
+        self._new = threading.Lock()
         self._pairs: dict[tuple[Priced, Priced], tuple[Quote, Quote]] = {}
 
     def quote(self, mechanism: Priced) -> Quote:
@@ -75,7 +77,13 @@ class Tariff:
         try:
             return self._pairs[cost, reserve]
         except (KeyError, TypeError):  # new, or not hashable
-            pair = self.quote(cost), self.quote(reserve)
+            with self._new:  # or all threads of a service would work out its first price
+                return self._fresh(cost, reserve)
+
+    def _fresh(self, cost: Priced, reserve: Priced) -> tuple[Quote, Quote]:
+        with contextlib.suppress(KeyError, TypeError):
+            return self._pairs[cost, reserve]
+        pair = self.quote(cost), self.quote(reserve)
         (_, *kind, low), (_, *other, high) = pair
         if kind != other or not (np.frombuffer(low, "<u8") <= np.frombuffer(high, "<u8")).all():
             raise ValueError(f"reserve must cost at least {cost!r} at every order, got {reserve!r}")
@@ -137,9 +145,7 @@ def decide(history: History, store: Store, questions: Sequence[Question]) -> lis
             )
     written = {}
     if drafts:
-        epsilon = history.dataset.epsilon
-        sealed = history.write([row._replace(epsilon=epsilon) for row in drafts], store)
-        written = {row.seq: row for row in sealed}
+        written = {row.seq: row for row in history.write(drafts, store)}
     return [_outcome(history, written.get(row.seq, row)) if isinstance(row, Row) else row for row in found]
 
 
@@ -162,7 +168,7 @@ def _granted(history: History, question: Question, first: Row | None, seq: int) 
         uses=0 if first else 1,
         protects=question.protects,
         simulation=question.simulation,
-        epsilon=0.0,
+        epsilon=history.dataset.at_most,
         asked=question.asked,
         answer=first.answer if first else question.answer,
     )
@@ -178,7 +184,8 @@ def _refusal(history: History, question: Question, purse: Purse | None) -> Budge
 
 
 def _outcome(history: History, row: Row) -> Receipt:
-    left = history.accounts[row.account].left
+    purse = history.accounts[row.account]
+    left = max(0.0, purse.budget.epsilon - purse.at_most)
     return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer or 0, left=left)
 
 

@@ -53,7 +53,8 @@ class Entry:
     curve : Curve
         Cost of all uses together.
     epsilon_after : float, nats
-        Epsilon of everything up to the end of the commit that it was part of, at the budget's delta.
+        Epsilon of everything up to here, at the budget's delta, as it stood when charged. For questions
+        of clients an upper bound, a hundredth of the budget away at most.
     digest : str or None
         What was asked, in hexadecimal: the same digest is the same question.
     answer : int or None
@@ -151,7 +152,7 @@ class Row(NamedTuple):
 
     def sealed(self, seal: Seal, previous: bytes, priced: bytes) -> Row:
         """The entry as it is written, at the end of the chain."""
-        return self._replace(digest=self.seal(seal, previous, priced))
+        return Row._make((*self[:-1], self.seal(seal, previous, priced)))
 
     def entry(self, priced: Price | None) -> Entry:
         """The entry as it is shown."""

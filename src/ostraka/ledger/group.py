@@ -70,9 +70,9 @@ class Group(Generic[Asks, Gets]):
                 ticket.error = LedgerError(str(error) or "interrupted: what was asked may be charged or not")
             raise
         finally:
-            self._hand_over()
             for ticket in batch:
                 ticket.turn.release()
+            self._hand_over()  # last: who was served may ask again, and be written with the others
 
     def _hand_over(self) -> None:
         with self._door:

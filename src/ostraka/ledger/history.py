@@ -201,11 +201,10 @@ class History:
                 self.simulation |= bool(row.simulation)
             else:
                 self._granted(row)
-            state = None
             if n == len(rows) and row.seq - self._snapshot >= max(SNAPSHOT_EVERY, 2 * len(self.accounts)):
                 totals, self._snapshot = self._totals(row.seq), row.seq
-                state = self._digest_of(totals)
-            sealed.append(row._replace(state=state).sealed(self._seal, self.head, _digest(priced)))
+                row = row._replace(state=self._digest_of(totals))  # noqa: PLW2901
+            sealed.append(row.sealed(self._seal, self.head, _digest(priced)))
             self.seq, self.head = row.seq, sealed[-1].digest
         store.append(sealed, self._new, totals)
         return sealed

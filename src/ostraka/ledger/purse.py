@@ -12,30 +12,41 @@ if TYPE_CHECKING:
 
 __all__ = ["Purse"]
 
-_WIDEST = 4096  # uses that one conversion may grant ahead
-_NARROWER = 8
+_WIDEST = 4096  # uses that one decision may grant ahead,
+_STEP = 0.01  # and the share of the cap that they may take
 _PRICES = 8  # kept apart before they are added up
 
 
 class Purse:
     """What one account has spent, and its cap.
 
-    Turning a total into epsilon takes as long as writing a hundred charges. Totals only grow, and
-    what may be spent depends on nothing else; so if ``n`` more uses would still be allowed, the
-    next ``n`` need not be asked about. ``fits`` decides for as many as it can, down to exactly one.
+    To turn a total into epsilon takes as long as to write a hundred charges. But totals only grow,
+    and what may be spent depends on nothing else: if ``n`` more uses would still be allowed, the
+    next ``n`` need not be asked about. :meth:`fits` decides for as many as it can, down to one.
     """
 
-    __slots__ = ("_ahead", "_epsilon", "_owed", "_priced", "_refused", "_total", "_width", "budget")
+    __slots__ = (
+        "_ahead",
+        "_epsilon",
+        "_for",
+        "_owed",
+        "_priced",
+        "_refused",
+        "_then",
+        "_total",
+        "_width",
+        "budget",
+    )
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self._priced: Price | None = None  # any price: it knows the unit and the orders
         self._total: bytes | None = None
         self._owed: dict[Price, int] = {}
-        self._width = 1
-        self._ahead: dict[Price, int] = {}
-        self._refused: set[Price] = set()
         self._epsilon: float | None = None
+        self._for: Price | None = None  # so many more uses of this price are allowed, and make this epsilon
+        self._ahead, self._then, self._width = 0, 0.0, 1
+        self._refused: set[Price] = set()
 
     def after(self, price: Price | None = None, *, uses: int = 0) -> bytes | None:
         """The total after ``uses`` more uses, in whole units; None before the first."""
@@ -51,30 +62,39 @@ class Purse:
 
     def fits(self, price: Price) -> bool:
         """Whether one more use is allowed."""
-        if self._ahead.get(price, 0) > 0:
+        if self._ahead and self._for is price:
             return True
         if price in self._refused:
             return False
-        self._ahead.clear()
-        times = self._width
-        while not self.budget.allows(self.curve(price, uses=times)):
-            if times == 1:
+        before = self.at_most
+        while not self._reaches(price, before):
+            if self._width == 1:
                 self._refused.add(price)
                 return False
-            times = max(1, times // _NARROWER)
-        self._ahead[price] = times
-        self._width = min(2 * times, _WIDEST)
+            self._width = max(1, self._width // 4)
+        if self._then - before < _STEP * self.budget.epsilon / 3:
+            self._width = min(2 * self._width, _WIDEST)
+        return True
+
+    def _reaches(self, price: Price, before: float) -> bool:
+        """Whether as many uses as are tried at once are allowed, and not too much for one step."""
+        total = self.curve(price, uses=self._width)
+        if not self.budget.allows(total):
+            return False
+        then = total.epsilon(self.budget.delta)
+        if self._width > 1 and then - before > _STEP * self.budget.epsilon:
+            return False
+        self._for, self._ahead, self._then = price, self._width, then
         return True
 
     def take(self, price: Price, *, uses: int = 1, under: Price | None = None) -> None:
         """Spend; ``under`` is the price that :meth:`fits` was asked about, and costs at least as much."""
         self._owed[price] = self._owed.get(price, 0) + uses
         self._priced, self._epsilon = price, None
-        left = self._ahead.get(under, 0) - uses if under else 0
-        if left > 0 and under:
-            self._ahead[under] = left
+        if under is not None and self._for is under and self._ahead >= uses:
+            self._ahead -= uses
         else:
-            self._ahead.clear()
+            self._for, self._ahead = None, 0
 
     def settle(self) -> None:
         """Add up: nothing since can be undone any more."""
@@ -89,8 +109,13 @@ class Purse:
     def cap(self, budget: Budget) -> None:
         """Set what may be spent."""
         self.budget = budget
-        self._ahead.clear()
+        self._for, self._ahead = None, 0
         self._refused.clear()
+
+    @property
+    def at_most(self) -> float:
+        """Epsilon of the total or a little more, without working it out each time."""
+        return self.epsilon if self._for is None else self._then
 
     @property
     def epsilon(self) -> float:

@@ -204,6 +204,7 @@ def _plain(name: str, *, uri: bool = False) -> sqlite3.Connection:
 
 
 def _fill(db: sqlite3.Connection, budget: Budget, secret: str) -> None:
+    db.execute("PRAGMA page_size = 1024")
     marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
     db.executescript(f"BEGIN; {marks} {TABLES}")
     for table in _TABLE_NAMES:
