@@ -1,7 +1,9 @@
 """Endpoints: what a server can do to a request, and what never leaves with it."""
 
+import contextlib
 import logging
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -9,6 +11,10 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from ostraka.voters import Endpoint
 from ostraka.voters._endpoint import Called, Connection, Failure
@@ -253,6 +259,38 @@ def test_prompts_are_not_logged(server, caplog):
     asked(server.url)
     assert "127.0.0.1" in caplog.text
     assert CANARY not in caplog.text
+
+
+def test_a_server_whose_certificate_nobody_vouches_for_is_sent_nothing(tmp_path):
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "pem").write_bytes(secret + certificate.public_bytes(Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "pem")
+    tried, heard = [], []
+
+    def serve():
+        with contextlib.suppress(OSError):
+            plain, _ = listening.accept()
+            tried.append(plain)
+            with plain, context.wrap_socket(plain, server_side=True) as tls:
+                heard.append(tls.recv(1 << 16))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        got = asked(f"https://localhost:{listening.getsockname()[1]}/v1", retries=0)
+        thread.join()
+    assert got.why == "ConnectError"
+    assert tried
+    assert heard == []
 
 
 @pytest.mark.parametrize(
