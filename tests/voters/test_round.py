@@ -111,3 +111,19 @@ def test_masks_are_new_ones_whenever_anything_of_a_round_changes(field):
         for one in (round_, other)
     ]
     assert (streams[0] != streams[1]).mean() > 0.9
+
+
+def test_a_key_that_is_another_one_spelled_differently_does_not_make_masks_cancel():
+    # X25519 ignores the highest bit: who replies with somebody's key like this shares no secret, but
+    # b's masks with a and with c would be one stream, once added and once taken away
+    secrets = {name: new_secret() for name in ("a", "b", "c")}
+    keys = {name: agreement_key(secret) for name, secret in secrets.items()}
+    keys["c"] = keys["a"][:-2] + f"{int(keys['a'][-2:], 16) ^ 0x80:02x}"
+    streams = [
+        mask(secrets["b"], keys[peer], transcript=bytes(32), pair=("b", peer), size=64) for peer in ("a", "c")
+    ]
+    assert (streams[0] != streams[1]).mean() > 0.9
+    known = [
+        mask(secrets["b"], keys[peer], transcript=bytes(32), pair=("b", "a"), size=64) for peer in ("a", "c")
+    ]
+    np.testing.assert_array_equal(*known)  # it is the names that keep them apart

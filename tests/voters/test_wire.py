@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
@@ -267,7 +268,7 @@ class Impostor(_wire._Handler):
 def test_whatever_an_impostor_says_is_contained(status, body, why):
     handler = type("Handler", (Impostor,), {"status": status, "body": body})
     server = PartyServer.__new__(PartyServer)
-    server._server, server._thread = _wire._Server(("127.0.0.1", 0), handler), None
+    server._server, server._serving = _wire._Server(("127.0.0.1", 0), handler), threading.Event()
     real = PartyEnsemble.in_process(GaussianNB(), [blobs(k) for k in range(3)], classes=[0, 1, 2], sigma=1.0)
     with server:
         parties = PartyEnsemble(
@@ -284,8 +285,19 @@ def test_addresses_of_another_form_are_refused(url):
         _wire.Remote("west", url, timeout=1.0)
 
 
-def test_a_server_that_never_served_can_be_closed(server):
-    PartyServer(server._server.RequestHandlerClass.party).close()
+def test_a_server_can_be_closed_from_elsewhere_or_without_having_served(server):
+    party = server._server.RequestHandlerClass.party
+    PartyServer(party).close()
+    for _ in range(20):
+        with PartyServer(party):
+            pass
+    other = PartyServer(party)
+    thread = threading.Thread(target=other.serve_forever)
+    thread.start()
+    assert other._serving.wait(PATIENCE)
+    other.close()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_a_path_before_the_verbs_is_kept():

@@ -67,7 +67,8 @@ def mask(secret: bytes, peer_key: str, *, transcript: bytes, pair: tuple[str, st
     """The uint32 stream that the holders of both secrets know, for this transcript and pair only.
 
     X25519, then HKDF-SHA256 salted with the transcript, then AES-256 in counter mode. The key is
-    used for this one stream, so the counter may start from zero.
+    used for this one stream, so the counter may start from zero. The names keep streams apart that
+    a dishonest party made share a secret: one key has two spellings.
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import (  # noqa: PLC0415
         X25519PrivateKey,

@@ -72,7 +72,7 @@ class PartyServer:
     def __init__(self, party: Party, *, port: int = 0, host: str = "127.0.0.1") -> None:
         handler = type("Handler", (_Handler,), {"party": party, "most": most_bytes(party.charter)})
         self._server = _Server((host, port), handler)
-        self._thread: threading.Thread | None = None
+        self._serving = threading.Event()
 
     @property
     def url(self) -> str:
@@ -81,19 +81,22 @@ class PartyServer:
         return f"http://{host!s}:{port}"
 
     def serve_forever(self) -> None:
-        """Answer until :meth:`close` is called elsewhere, or an interrupt."""
-        self._server.serve_forever(poll_interval=0.1)
+        """Answer until :meth:`close` is called in another thread, or an interrupt."""
+        self._serving.set()
+        try:
+            self._server.serve_forever(poll_interval=0.1)
+        finally:
+            self._serving.clear()
 
     def close(self) -> None:
         """Stop listening."""
-        if self._thread is not None:
+        if self._serving.is_set():
             self._server.shutdown()
-            self._thread.join()
         self._server.server_close()
 
     def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self.serve_forever, daemon=True)
-        self._thread.start()
+        self._serving.set()  # before the thread runs: whoever closes at once must wait for it
+        threading.Thread(target=self.serve_forever, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:

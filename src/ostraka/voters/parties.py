@@ -57,7 +57,7 @@ class PartyEnsemble:
     identity : Identity
         The aggregator's, which the charter names.
     timeout : float > 0, seconds, default 60
-        How long a party may take for one request.
+        How long a party may stay silent.
     progress : callable(stage: str, done: int, total: int), optional
         Called with the stage ``"votes"`` and the number of rows that are counted.
 
