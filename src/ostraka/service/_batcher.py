@@ -1,7 +1,7 @@
 """Micro-batches: what has gathered is voted on together, charged together, and answered together.
 
-Two threads, each taking all that waits for it: one votes and draws, one charges. Meanwhile the event
-loop reads the next requests. Nothing is answered before its charge is on stable storage.
+One thread takes all that waits, votes, draws, charges and hands back; meanwhile the event loop reads
+the next requests. Nothing is answered before its charge is on stable storage.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Job:
 class Batcher:
     """Jobs in, receipts out.
 
-    ``stop`` is called, from the charging thread, when it is not known whether a charge was written:
+    ``stop`` is called, from the thread that charges, when it is not known whether a charge was written:
     it must not return. Nobody is answered after that.
     """
 
@@ -73,29 +73,19 @@ class Batcher:
         self._free = Reserved(each=answerer.reserve, uses=0)
         self._most_waiting, self.waiting = most_waiting, 0
         self._asked: SimpleQueue[Job | None] = SimpleQueue()
-        self._drawn: SimpleQueue[Job | None] = SimpleQueue()
         self._tell_soon: Callable[[list[Job]], object] = self._tell
-        self._threads = [
-            threading.Thread(
-                target=self._work, args=(self._asked, self._draw_all), name="votes", daemon=True
-            ),
-            threading.Thread(
-                target=self._work, args=(self._drawn, self._charge), name="charges", daemon=True
-            ),
-        ]
+        self._thread = threading.Thread(target=self._work, name="answers", daemon=True)
 
     def start(self) -> None:
         """Begin, in the running event loop."""
         loop = asyncio.get_running_loop()
         self._tell_soon = lambda jobs: loop.call_soon_threadsafe(self._tell, jobs)
-        for thread in self._threads:
-            thread.start()
+        self._thread.start()
 
     async def close(self) -> None:
         """Finish what has been asked."""
         self._asked.put(_LAST)
-        for thread in self._threads:
-            await asyncio.to_thread(thread.join)
+        await asyncio.to_thread(self._thread.join)
 
     async def ask(self, account: str, key: str, rows: list[list[Any]]) -> list[Receipt]:
         """A receipt for each row, or :class:`Refused`."""
@@ -106,38 +96,38 @@ class Batcher:
         self._asked.put(Job(account, key, rows, done))
         return await done
 
-    def _work(self, jobs: SimpleQueue[Job | None], serve: Callable[[list[Job]], None]) -> None:
+    def _work(self) -> None:
         """Serve all that waits, again and again, until the last."""
-        last = False
-        while not last:
-            batch: list[Job] = []
-            found = jobs.get()
-            n_rows = 0
-            while True:
-                if found is _LAST:
-                    last = True
-                    break
-                batch.append(found)
-                n_rows += len(found.rows)
-                if n_rows >= _MOST_ROWS:
-                    break
-                try:
-                    found = jobs.get_nowait()
-                except Empty:
-                    break
-            if batch:
-                serve(batch)
-        if jobs is self._asked:
-            self._drawn.put(_LAST)
+        while jobs := self._gathered():
+            try:
+                self._draw(jobs)
+            except Exception:  # noqa: BLE001  (whatever it says may quote private values)
+                for job in jobs:
+                    job.refused = Refused(500, "failed")
+            try:
+                self._charge([job for job in jobs if job.refused is None])
+            except BaseException as error:  # noqa: BLE001  (nobody knows what is written: nobody is answered)
+                self._stop(error)
+                return
+            self._tell_soon(jobs)
 
-    def _draw_all(self, jobs: list[Job]) -> None:
-        try:
-            self._draw(jobs)
-        except Exception:  # noqa: BLE001  (whatever it says may quote private values)
-            for job in jobs:
-                job.refused = Refused(500, "failed")
-        for job in jobs:
-            self._drawn.put(job)
+    def _gathered(self) -> list[Job]:
+        """What waits now, at least one job; nothing once the last is done."""
+        jobs: list[Job] = []
+        n_rows = 0
+        found = self._asked.get()
+        while found is not _LAST:
+            jobs.append(found)
+            n_rows += len(found.rows)
+            if n_rows >= _MOST_ROWS:
+                return jobs
+            try:
+                found = self._asked.get_nowait()
+            except Empty:
+                return jobs
+        if jobs:
+            self._asked.put(_LAST)  # for the next time
+        return jobs
 
     def _draw(self, jobs: list[Job]) -> None:
         features = self._answerer.features([row for job in jobs for row in job.rows])
@@ -158,14 +148,6 @@ class Batcher:
             job.answered = [next(answered) for _ in kept]
 
     def _charge(self, jobs: list[Job]) -> None:
-        try:
-            self._charge_all([job for job in jobs if job.refused is None])
-        except BaseException as error:  # noqa: BLE001  (a charge may be written or not: nobody is told anything)
-            self._stop(error)
-            return
-        self._tell_soon(jobs)
-
-    def _charge_all(self, jobs: list[Job]) -> None:
         """First what binds each batch to its key; then all rows."""
         batches = [job for job in jobs if len(job.rows) > 1]
         if batches:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import logging
 import math
 import os
@@ -68,6 +69,7 @@ class Deployment:
     ) -> None:
         self.saved, self.ledger, self.keys, self.settings, self.label = saved, ledger, keys, settings, label
         self.classes: list[Any] = saved.ensemble.classes_.tolist()
+        self._said = {ABSTAIN: _said(None)} | {code: _said(label) for code, label in enumerate(self.classes)}
         self.rows = Rows(saved.columns, saved.numeric, most=settings.most_rows)
         self.buckets = Buckets(rate=settings.rate, burst=settings.burst)
         self.metrics, self.tally = Metrics(), Tally()
@@ -129,15 +131,9 @@ class Deployment:
         await self.batcher.close()
         self.ledger.close()
 
-    def shown(self, receipt: Receipt) -> dict[str, Any]:
-        """An answer as clients see it. The teachers abstained: no label."""
-        abstained = receipt.answer == ABSTAIN
-        label = None if abstained else self.classes[receipt.answer]
-        return {
-            "label": label,
-            "abstained": abstained,
-            "receipt": {"seq": receipt.seq, "head": receipt.head},
-        }
+    def shown(self, receipt: Receipt) -> str:
+        """An answer as clients see it, in JSON. Where the teachers abstained there is no label."""
+        return f'{self._said[receipt.answer]}{receipt.seq}, "head": "{receipt.head}"}}}}'
 
     def left_after(self, name: str, receipt: Receipt) -> tuple[bytes, bytes]:
         """A client's remaining budget as a header, rounded down."""
@@ -246,6 +242,12 @@ def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
                 return found
         raise ValueError(f"{variable} must be 64 or more hexadecimal digits")
     return Consistent.kept_at(folder / f"{name}.secret", grid=1.0, teachers="none").secret
+
+
+def _said(label: Any) -> str:
+    """All of an answer that is known before its receipt."""
+    abstained = "true" if label is None else "false"
+    return f'{{"label": {json.dumps(label)}, "abstained": {abstained}, "receipt": {{"seq": '
 
 
 def _stop(error: BaseException) -> None:

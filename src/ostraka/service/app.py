@@ -180,9 +180,8 @@ async def label(app: Application, request: Request) -> Reply:
         raise Refused(402, refused.code, more=(there.left(who.name),)) from None
     results = [there.shown(receipt) for receipt in receipts]
     there.metrics.answered(who.name, rows=len(rows), seconds=time.perf_counter() - begun)
-    return Reply.json(
-        results[0] if single else {"results": results}, more=(there.left_after(who.name, receipts[-1]),)
-    )
+    body = results[0] if single else f'{{"results": [{", ".join(results)}]}}'
+    return Reply(200, body.encode(), more=(there.left_after(who.name, receipts[-1]),))
 
 
 async def budget(app: Application, request: Request) -> Reply:
