@@ -5,29 +5,28 @@ from __future__ import annotations
 import io
 import itertools
 import os
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ostraka import _check
+from ostraka.ledger.anchor import Anchor
 from ostraka.ledger.asked import Account, Asked, Priced, Receipt
-from ostraka.ledger.backend import open_store
-from ostraka.ledger.batch import Outcome, Question, Quote, Tariff, check_text, serve, unlike
-from ostraka.ledger.budget import Budget, BudgetExceeded, KeyConflict, LedgerError
-from ostraka.ledger.chain import CHARGE, GRANT, INFINITE, Entry, Row, Seal
-from ostraka.ledger.group import Group
-from ostraka.ledger.history import History
+from ostraka.ledger.batch import Outcome, Quote, check_text, unlike
+from ostraka.ledger.budget import BudgetExceeded, KeyConflict, LedgerError
+from ostraka.ledger.chain import CHARGE, GRANT, INFINITE, Entry, Row
+from ostraka.ledger.opened import Opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ostraka.curve import Curve
+    from ostraka.ledger.history import History
 
 __all__ = ["Ledger"]
 
 
-class Ledger:
+class Ledger(Opened):
     """Durable, append-only charges against a budget: charge first, then answer.
 
     Parameters
@@ -39,6 +38,11 @@ class Ledger:
     secret : bytes, 32 or more, optional
         Digests are then HMAC-SHA256 under it: who does not know it cannot forge an entry. A ledger
         that was begun with a secret opens with this one only.
+    anchor : path, optional
+        Another file, on another disk if possible, that remembers how far the ledger has come. It is
+        written after each commit and before anything is answered. A ledger that is behind it, or
+        beside it, is refused: an older copy was put in its place. Opening reads from the last
+        record of all totals on; :meth:`verify` reads everything.
     owner : bool
         Be the only one who has it open for writing, until closed. Then entries need not be looked for.
     read_only : bool
@@ -66,8 +70,8 @@ class Ledger:
     ``Budget(adaptive=True)``: it refuses by :class:`RenyiFilter`, and the claim holds for anything.
     Where answers decide how much is used, the bound is the budget; :meth:`epsilon` is a reading.
 
-    Not noticed: an older copy put in place of the file, and changes by somebody who also
-    recomputes the digests. :attr:`head`, noted elsewhere, shows both.
+    Without ``anchor`` an older copy put in place of the file is not noticed; without ``secret``,
+    changes by somebody who also recomputes the digests. :attr:`head`, noted elsewhere, shows both.
 
     Examples
     --------
@@ -78,29 +82,6 @@ class Ledger:
     1
     True
     """
-
-    def __init__(
-        self,
-        where: str | os.PathLike[str],
-        *,
-        budget: Budget | None = None,
-        secret: bytes | None = None,
-        owner: bool = False,
-        read_only: bool = False,
-    ) -> None:
-        self._seal, self._tariff = Seal(secret), Tariff()
-        self._store = open_store(os.fspath(where), budget=budget, secret=self._seal.name)
-        self.path, self.budget = self._store.path, self._store.budget
-        self._group: Group[Sequence[Question], list[Outcome]] = Group(self._serve)
-        self._history = History(self.path, self.budget, self._seal)
-        self._writes = not read_only
-        try:
-            if self._writes:
-                self._store.own(alone=owner)
-            self.verify()
-        except BaseException:
-            self.close()
-            raise
 
     def charge(
         self, mechanism: Priced, *, uses: int, protects: str, simulation: bool, key: str | None = None
@@ -347,62 +328,22 @@ class Ledger:
         with self._reading() as history:
             return history.head.hex()
 
-    def verify(self) -> None:
-        """Read everything again: every digest, total and answer.
+    def anchor(self, path: str | os.PathLike[str]) -> None:
+        """Begin a new anchor for this copy, which the caller knows to be the newest; for later openings.
 
-        Raises
-        ------
-        LedgerError
-            Something does not hold together; ``seq`` is the first bad entry.
+        Parameters
+        ----------
+        path : str or path-like
+            A file that does not exist yet, on another disk if possible.
         """
-        with self._store.reading() as store:
-            store.check()
-            history = History(self.path, self.budget, self._seal)
-            history.follow(store)
-            history.audit(store)
-            self._history = history
-
-    def close(self) -> None:
-        """Close the file. In a process that did not open the ledger: do nothing."""
-        self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"Ledger({self.path!r}, budget={self.budget})"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{self!r} does not travel: open Ledger({self.path!r}) in each process")
-
-    def _serve(self, callers: Sequence[Sequence[Question]]) -> list[list[Outcome] | LedgerError]:
-        with self._writing() as history:
-            return serve(history, self._store, callers)
-
-    @contextmanager
-    def _reading(self) -> Iterator[History]:
-        """The state after the newest entry."""
-        with self._store.reading() as store:
-            if self._history.dirty:  # something was taken, and then not written
-                self._history = History(self.path, self.budget, self._seal)
-                self._history.resume(store)
-                self._history.follow(store)
-            elif not store.alone:
-                self._history.follow(store)
-            yield self._history
-
-    @contextmanager
-    def _writing(self) -> Iterator[History]:
-        """The same with all other writers held off; what is written then is durable at the end."""
-        if not self._writes:
-            raise LedgerError(f"{self.path} was opened to be read: leave read_only= out")
-        with self._store.reading():
-            with self._store.writing(), self._reading() as history:
-                yield history
-            history.settle()
+        if os.path.lexists(path):
+            raise LedgerError(f"{path} exists: move it away first, if it is an anchor that no longer counts")
+        self.verify()
+        anchor = Anchor(path, self._seal)
+        try:
+            anchor.write(self._history.seq, self._history.head)
+        finally:
+            anchor.close()
 
     def _refusal(self, history: History, mechanism: str, uses: int, total: Curve) -> BudgetExceeded:
         before, left = history.dataset.epsilon, history.dataset.left

@@ -1,0 +1,127 @@
+"""A second file that remembers how far the ledger had come: an older copy of the ledger is then noticed.
+
+Two slots of one block each, written in turns, so that a write cut short leaves the other. Each is
+a line ``ostraka-anchor <seq> <head> <seal>``; the one with the larger number counts.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ostraka.ledger.budget import LedgerError
+
+if TYPE_CHECKING:
+    from ostraka.ledger.backend import Store
+    from ostraka.ledger.chain import Seal
+    from ostraka.ledger.history import History
+
+try:
+    import fcntl as _fcntl
+except ImportError:  # pragma: no cover  (not a POSIX system: one process at a time)
+    _fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Anchor", "check_anchored"]
+
+_MARK, _SLOT = b"ostraka-anchor", 4096
+_locks: Any = _fcntl
+
+
+class Anchor:
+    """Number and head of the last entry that anything was answered under."""
+
+    def __init__(self, path: str | os.PathLike[str], seal: Seal, *, read_only: bool = False) -> None:
+        self.path, self._seal, self._handle, self._at = Path(path), seal, -1, -1
+        how = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
+        try:
+            self._handle = os.open(self.path, how | os.O_CLOEXEC, 0o600)
+            if not read_only:
+                _sync_directory(self.path.parent)
+        except OSError as error:
+            raise LedgerError(
+                f"anchor {path} cannot be used ({error.strerror}): choose another path"
+            ) from error
+
+    def read(self) -> tuple[int, bytes] | None:
+        """Number and head; None if nothing was ever written.
+
+        Raises
+        ------
+        LedgerError
+            Something is written, and nothing of it is an anchor of this ledger's secret.
+        """
+        written = os.pread(self._handle, 2 * _SLOT, 0)
+        slots = [self._parsed(written[at : at + _SLOT]) for at in (0, _SLOT)]
+        found = [(slot, at) for at, slot in enumerate(slots) if slot]
+        if not found:
+            if written.strip(b"\0"):
+                raise LedgerError(
+                    f"{self.path} is damaged, or no anchor of this ledger: put a copy of it back"
+                )
+            return None
+        newest, self._at = max(found)
+        return newest
+
+    def write(self, seq: int, head: bytes) -> None:
+        """Remember an entry, durably, unless a later one is remembered."""
+        if _locks is not None:  # pragma: no branch
+            _locks.flock(self._handle, _locks.LOCK_EX)
+        try:
+            before = self.read()
+            if before is None or before[0] < seq:
+                slot = (self._at + 1) % 2
+                line = b"%s %d %s" % (_MARK, seq, head.hex().encode())
+                line += b" " + self._seal(line).hex().encode() + b"\n"
+                if os.pwrite(self._handle, line.ljust(_SLOT, b"\0"), slot * _SLOT) != _SLOT:
+                    raise OSError(f"{self.path} could not be written")
+                os.fdatasync(self._handle)
+                self._at = slot
+        finally:
+            if _locks is not None:  # pragma: no branch
+                _locks.flock(self._handle, _locks.LOCK_UN)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
+
+    def _parsed(self, slot: bytes) -> tuple[int, bytes] | None:
+        line, _, rest = slot.partition(b"\n")
+        text, _, seal = line.rpartition(b" ")
+        words = text.split(b" ")
+        if rest.strip(b"\0") or len(words) != 3 or words[0] != _MARK:
+            return None
+        if self._seal(text).hex().encode() != seal:
+            return None
+        return int(words[1]), bytes.fromhex(words[2].decode())
+
+
+def check_anchored(anchor: Anchor, history: History, store: Store) -> None:
+    """Refuse a ledger that is behind its anchor, or beside it."""
+    remembered = anchor.read()
+    if remembered is None:
+        if history.seq:
+            raise LedgerError(
+                f"{anchor.path} is empty or new, but {history.path} has {history.seq} entries: put the "
+                "anchor back; if it is lost, and this is surely the newest copy: ostraka ledger anchor"
+            )
+        return
+    seq, head = remembered
+    row = store.with_seq(seq)
+    if seq > history.seq or (history.genesis if seq == 0 else row and row.digest) != head:
+        what = f"ends at entry {history.seq}, before" if seq > history.seq else "has another history than"
+        raise LedgerError(
+            f"{history.path} {what} entry {seq} that {anchor.path} remembers, so it is an older copy or "
+            "another ledger: put the newest copy back, or count its whole budget as spent",
+            seq=min(seq, history.seq + 1),
+        )
+
+
+def _sync_directory(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
