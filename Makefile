@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint bench docs lock clean
+.PHONY: demo test lint bench reproduce soak check docs lock clean
 
 demo: $(READY)  ## learn scikit-learn's digits privately; writes demo-run/
 	rm -rf demo-run
@@ -25,18 +25,30 @@ lint: $(READY)
 bench: $(READY)  ## speed, accuracy and reproductions; ratios are measured in one run
 	$(BIN)/python -m benchmarks
 
+reproduce: $(READY)  ## the papers' tables and figures beside ours; needs the shared data sets, takes hours
+	$(BIN)/python -m benchmarks reproduce_accounting reproduce_000 reproduce_002
+
+soak: $(READY)  ## crashes, power cuts, races and floods against ledger and service, at length
+	$(BIN)/python -m benchmarks soak
+
+check: $(READY)  ## known vulnerabilities of the pins, and a CycloneDX bill of materials in sbom.json
+	test -x $(VENV)-check/bin/pip-audit || $(PYTHON) -m venv $(VENV)-check
+	$(VENV)-check/bin/pip install -q --disable-pip-version-check pip-audit cyclonedx-bom
+	$(VENV)-check/bin/cyclonedx-py environment $(BIN)/python --output-file sbom.json
+	$(VENV)-check/bin/pip-audit --strict --no-deps --disable-pip -r constraints.txt
+
 docs: $(READY)
 	$(BIN)/sphinx-build -W -q docs docs/_build
 
 lock:  ## refresh the pins: a fresh environment, then what it resolved to
 	rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -e ".[plots,ray,dask,test,lint,docs]"
+	$(BIN)/pip install -q -e ".[plots,ray,dask,llm,service,test,lint,docs]"
 	$(BIN)/pip freeze --exclude-editable > constraints.txt
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[plots,ray,dask,test,lint,docs]"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[plots,ray,dask,llm,service,test,lint,docs]"
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo-run docs/_build
+	rm -rf $(VENV) $(VENV)-check demo-run docs/_build sbom.json
