@@ -1,5 +1,7 @@
 """Run the benchmarks of this folder, all or the named ones: ``python -m benchmarks [NAME ...]``.
 
+``python -m benchmarks soak [NAME ...]`` runs the rigs of tests/durability for hours.
+
 A benchmark is a module whose docstring says what it measures and whose ``main()`` prints figures. Speed is
 printed as a ratio of two things measured in the same run, since the machine differs from day to day.
 """
@@ -19,7 +21,7 @@ FOLDER = Path(__file__).resolve().parent
 
 def names() -> list[str]:
     """Modules of this folder, in alphabetical order."""
-    return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
+    return sorted(path.stem for path in FOLDER.glob("[!_]*.py") if path.stem != "soak")
 
 
 def cpu() -> str:
@@ -38,6 +40,11 @@ def load() -> str:
 
 def main(asked: list[str]) -> int:
     """Run what was asked for; 1 if a benchmark failed, 2 if there is none of that name."""
+    if asked[:1] == ["soak"]:  # takes hours, and arguments of its own
+        from benchmarks import soak
+
+        soak.main(asked[1:])
+        return 0
     unknown = sorted(set(asked) - set(names()))
     if unknown:
         print(f"no benchmark named {', '.join(unknown)}; there are {', '.join(names())}", file=sys.stderr)

@@ -15,6 +15,7 @@ import secrets
 import sqlite3
 import sys
 import threading
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,10 +55,16 @@ class Till(Protocol):
 
     budget: Budget
     processes: int  # how many may charge at once
+    needs_postgres: bool
 
     def open(self, folder: Path) -> Ledger: ...
 
     def pay(self, ledger: Ledger, key: str) -> Paid: ...
+
+    def rows(self, folder: Path) -> list[tuple[int, str | None, bytes, int | None]]: ...
+
+
+SELECT = "SELECT seq, key, digest, answer FROM entry ORDER BY seq"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +73,17 @@ class Shared:
 
     budget: Budget = BUDGET
     processes: int = 2
+    needs_postgres: bool = False
 
     def open(self, folder: Path) -> Ledger:
         return Ledger(folder / NAME, budget=self.budget)
 
     def pay(self, ledger: Ledger, key: str) -> Paid:
         return Paid(ledger.charge(MECHANISM, uses=1, protects="row", simulation=False, key=key), 0)
+
+    def rows(self, folder: Path) -> list[tuple[int, str | None, bytes, int | None]]:
+        with closing(sqlite3.connect(folder / NAME)) as db:
+            return db.execute(SELECT).fetchall()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +92,7 @@ class Owned:
 
     budget: Budget = BUDGET
     processes: int = 1
+    needs_postgres: bool = False
 
     def open(self, folder: Path) -> Ledger:
         ledger = Ledger(folder / NAME, budget=self.budget, secret=SECRET, owner=True)
@@ -99,6 +112,9 @@ class Owned:
         if isinstance(got, Exception):
             raise got
         return Paid(got.seq, got.answer)
+
+    def rows(self, folder: Path) -> list[tuple[int, str | None, bytes, int | None]]:
+        return Shared().rows(folder)
 
 
 TILLS: dict[str, Till] = {"shared": Shared(), "owned": Owned()}
@@ -148,6 +164,22 @@ def acknowledged(marks: bytes) -> dict[str, Paid]:
     """What was told of each key, the last time."""
     lines = [line.split() for line in marks.decode().splitlines()]
     return {key: Paid(int(seq), int(answer)) for seq, key, answer in lines}
+
+
+def behind_the_triggers(folder: Path, *changes: tuple[str, tuple[object, ...]] | str) -> bool:
+    """Change rows that the ledger itself never changes; whether SQLite let it happen."""
+    with closing(sqlite3.connect(folder / NAME, isolation_level=None)) as db:
+        triggers = db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            db.execute(f"DROP TRIGGER {name}")
+        try:
+            for change in changes:
+                db.execute(*([change] if isinstance(change, str) else change))
+        except sqlite3.IntegrityError:
+            return False
+        for _, sql in triggers:
+            db.execute(sql)
+    return True
 
 
 def refusal(error: LedgerError) -> str:

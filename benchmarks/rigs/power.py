@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import random
 import shutil
-import sqlite3
 import tempfile
 from collections import Counter
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ from ostraka import LedgerError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Cuts", "Recording", "cut", "find", "quick_folder", "record", "written"]
+__all__ = ["Cuts", "Recording", "cut", "find", "lay_out", "quick_folder", "record", "written"]
 SESSIONS = (("--name=a", "--crash"), ("--name=b",), ("--name=c", "--crash"))
 
 
@@ -110,8 +109,7 @@ def written(till: charging.Till, folder: Path) -> tuple[dict[str, int], dict[str
     """Every head that the chain has had, with its number of entries, and what is on record for every key."""
     with till.open(folder) as ledger:
         ledger.verify()
-        with closing(sqlite3.connect(folder / charging.NAME)) as db:
-            rows = db.execute("SELECT seq, key, digest, answer FROM entry ORDER BY seq").fetchall()
+        rows = till.rows(folder)
         if rows and rows[-1][2].hex() != ledger.head:
             raise AssertionError("the last row is not the head of the chain")
     with quick_folder() as elsewhere, till.open(elsewhere) as empty:
@@ -135,7 +133,7 @@ def cut(recording: Recording, *, images: int, seed: int) -> Cuts:
                 found.images += 1
                 found.acknowledged += len(done := charging.acknowledged(marks))
                 found.distinct.add(_digest(image, len(done)))
-                _lay_out(folder, image)
+                lay_out(folder, image)
                 if wrong := judged(till, folder, recording, done, charge=rng.random() < 0.05):
                     found.wrong[wrong] += 1
     return found
@@ -182,7 +180,7 @@ def _digest(image: dict[str, bytes], acknowledged: int) -> bytes:
     return whole.digest()
 
 
-def _lay_out(folder: Path, image: dict[str, bytes]) -> None:
+def lay_out(folder: Path, image: dict[str, bytes]) -> None:
     for old in folder.iterdir():
         old.unlink()
     for name, content in image.items():

@@ -1,0 +1,26 @@
+"""Races, random walks, tampering and length: what a ledger promises while nothing crashes."""
+
+import pytest
+from benchmarks.rigs import big, charging, model, races, tampering
+
+
+@pytest.mark.parametrize("till", sorted(charging.TILLS))
+def test_callers_who_want_more_than_there_is_get_exactly_what_there_is(till):
+    found = races.find(till, budgets=3)
+    assert found.passed, found
+
+
+def test_random_walks_of_the_ledger_and_of_a_plain_model_agree():
+    found = model.find(steps=300)
+    assert found.passed, found
+
+
+@pytest.mark.parametrize("till", sorted(charging.TILLS))
+def test_whatever_is_changed_in_the_files_is_noticed_or_means_the_same(till):
+    found = tampering.find(till, charges=5, flipped=150, step=8192)
+    assert found.passed, found
+
+
+def test_a_long_ledger_is_read_from_its_last_anchor_and_a_changed_entry_is_found():
+    found = big.find(entries=10_000)
+    assert not found.blind, found  # how fast it is, a soak says: here other tests share the cores
