@@ -315,6 +315,17 @@ def test_quick_distances_leave_out_no_row_that_is_near(scale):
         assert codes.tolist() == np.argsort(careful, kind="stable")[:40].tolist()
 
 
+def test_quick_distances_leave_out_no_row_where_rounding_exceeds_what_sets_rows_apart():
+    # steps of float32 about 3000, over 200 features: what a product rounds is many times their square
+    rng = np.random.default_rng(10)
+    step = np.spacing(np.float32(3000))
+    rows, points = ((3000 + step * rng.integers(0, 3, (n, 200))).astype(np.float32) for n in (400, 20))
+    found = _nearest.Nearest.of(rows, np.arange(400), None).around(points, depth=30)
+    for point, codes in zip(points, found, strict=True):
+        careful = ((rows.astype(float) - point) ** 2).sum(axis=1)
+        assert codes.tolist() == np.argsort(careful, kind="stable")[:30].tolist()
+
+
 def test_numbers_beyond_measure_are_far_and_nothing_worse():
     rows = np.array([[3e38, 0], [0, 0], [1, 1], [-3e38, 3e38]])
     model = voter(rows, [0, 1, 1, 2], k=2, sampling_rate=1.0)
