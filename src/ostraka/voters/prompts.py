@@ -316,8 +316,7 @@ class PromptEnsemble(BaseEstimator):
 
     def _said(self, shots: list[Shots], texts: list[str]) -> np.ndarray:
         """The class each prompt's answer names, asked for if need be; shape (n_prompts, n_queries)."""
-        sheet = self._sheet(shots, texts)
-        if sheet.waiting:
+        if (sheet := self._sheet(shots, texts)).waiting:
             self._require_allowed(sheet)
             self._ask(sheet)
         return np.array([[self._read(self._tape[name]) for name in row] for row in sheet.names])
