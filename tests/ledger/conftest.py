@@ -1,8 +1,12 @@
 """Mechanisms with a given price, and scripts that charge from other processes."""
 
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,3 +114,54 @@ def affordable(budget):
 @pytest.fixture
 def answers():
     return np.array([3, 1, 2])
+
+
+def _binaries():
+    """Where initdb and pg_ctl are; PostgreSQL of Debian keeps them out of PATH."""
+    for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
+        if (folder / "initdb").exists():
+            return folder
+    found = shutil.which("initdb")
+    return Path(found).parent if found else None
+
+
+@pytest.fixture(scope="session")
+def server():
+    """A temporary PostgreSQL server; its URL, with %s for the name of a schema."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'ostraka[service]'")
+    binaries = _binaries()
+    if binaries is None:
+        pytest.skip("no PostgreSQL here: initdb was found neither in PATH nor in /usr/lib/postgresql")
+    folder = Path(tempfile.mkdtemp(prefix="ostraka-pg-"))
+    who = {}
+    if os.geteuid() == 0:  # PostgreSQL does not run as root
+        os.chown(folder, 65534, 65534)
+        who = {"user": 65534, "group": 65534, "extra_groups": []}
+
+    def run(*command):
+        with (folder.parent / f"{folder.name}.log").open("ab") as log:
+            subprocess.run(
+                [binaries / command[0], "-D", folder / "data", *command[1:]],
+                check=True, cwd=folder, stdout=log, stderr=log, timeout=120, **who,
+            )  # fmt: skip
+
+    run("initdb", "-A", "trust", "-U", "ostraka", "-E", "UTF8", "--locale=C")
+    run("pg_ctl", "-w", "-l", folder / "log", "-o", f"-c listen_addresses='' -k {folder}", "start")
+    yield f"postgresql://ostraka@/postgres?host={folder}&options=-csearch_path%3D"
+    run("pg_ctl", "-w", "-m", "immediate", "stop")
+    shutil.rmtree(folder)
+    (folder.parent / f"{folder.name}.log").unlink()
+
+
+@pytest.fixture
+def new_schema(server):
+    """Call it for the URL of a ledger that does not exist yet, in a schema of its own."""
+    import psycopg
+
+    def new_schema():
+        with psycopg.connect(f"{server}public", autocommit=True) as db:
+            (n,) = db.execute("SELECT count(*) FROM pg_namespace").fetchone()
+            db.execute(f"CREATE SCHEMA s{n}")
+        return f"{server}s{n}"
+
+    return new_schema

@@ -52,7 +52,7 @@ class TestRefused:
         charged(1)
         shutil.copy(tmp_path / "backup", path)
         for owner in (False, True):
-            with pytest.raises(LedgerError, match="ends at entry 3, before entry 4 that .* remembers"):
+            with pytest.raises(LedgerError, match=r"ends at entry 3, before entry 4 that .* remembers"):
                 Ledger(path, anchor=anchor, owner=owner)
 
     def test_an_older_copy_that_went_on(self, charged, path, tmp_path, anchor, gaussian):
@@ -94,7 +94,7 @@ class TestRefused:
     def test_a_ledger_whose_anchor_is_gone(self, charged, anchor):
         charged(2)
         anchor.unlink()
-        with pytest.raises(LedgerError, match="is empty or new, but .* has 2 entries"):
+        with pytest.raises(LedgerError, match=r"is empty or new, but .* has 2 entries"):
             charged(0)
 
     @pytest.mark.parametrize("content", [b"nonsense" * 1000, b"ostraka-anchor 1 00 00\n"])
@@ -139,13 +139,13 @@ class TestACrash:
 
 
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
-def test_a_failing_anchor_stops_the_ledger(path, anchor, budget, gaussian, monkeypatch, error):
+def test_a_failing_anchor_stops_the_ledger(path, anchor, budget, gaussian, error):
     def fail(*_):
         raise error
 
     with Ledger(path, budget=budget, anchor=anchor) as ledger:
         ledger.charge(gaussian(100.0), uses=1, **ASK)
-        with monkeypatch.context() as failing:
+        with pytest.MonkeyPatch.context() as failing:
             failing.setattr(os, "fdatasync", fail)
             with pytest.raises(LedgerError if isinstance(error, OSError) else KeyboardInterrupt):
                 ledger.charge(gaussian(100.0), uses=1, **ASK)

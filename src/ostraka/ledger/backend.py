@@ -102,7 +102,11 @@ class Store(Protocol):
 
 
 def open_store(where: str, *, budget: Budget | None, secret: str) -> Store:
-    """The store that a ledger's name means: a path, or ``sqlite:///path``."""
+    """The store that a ledger's name means: a path, ``sqlite:///path``, or ``postgresql://…``."""
+    if where.startswith(("postgresql://", "postgres://")):
+        from ostraka.ledger.postgres import PostgresStore  # noqa: PLC0415  (psycopg is optional)
+
+        return PostgresStore(where, budget=budget, secret=secret)
     from ostraka.ledger.store import SQLiteStore  # noqa: PLC0415  (it needs the names above)
 
     return SQLiteStore(where.removeprefix("sqlite:///"), budget=budget, secret=secret)

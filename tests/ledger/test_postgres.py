@@ -1,0 +1,259 @@
+"""The same promises on PostgreSQL, for real."""
+
+import os
+import threading
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from ostraka.ledger import Asked, Budget, BudgetExceeded, KeyConflict, Ledger, LedgerError, Receipt, history
+
+psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'ostraka[service]'")
+ASK = {"protects": "row", "simulation": False}
+
+
+@pytest.fixture
+def where(new_schema):
+    return new_schema()
+
+
+@pytest.fixture
+def ask(gaussian):
+    def ask(key, *, account="ann", digest=None, sigma=10.0, answer=3):
+        cost = gaussian(sigma)
+        digest = (digest or key).encode().hex()
+        return Asked(account=account, key=key, digest=digest, cost=cost, reserve=cost, answer=answer)
+
+    return ask
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Record all totals with each commit."""
+    monkeypatch.setattr(history, "SNAPSHOT_EVERY", 1)
+
+
+@pytest.fixture
+def ledger(where, budget):
+    with Ledger(where, budget=budget) as ledger:
+        ledger.grant("ann", budget_epsilon=1.0)
+        yield ledger
+
+
+class TestALedger:
+    @pytest.mark.usefixtures("often")
+    def test_comes_back_as_it_was(self, ledger, where, ask, gaussian, answers):
+        entry = ledger.charge(gaussian(40.0), uses=2, key="k", **ASK)
+        ledger.record(entry, answers)
+        receipts = ledger.charge_each([ask("q"), ask("r", answer=-1), ask("s", digest="q", answer=9)])
+        shown = ledger.entries(), ledger.accounts(), ledger.head, ledger.spent()
+        with Ledger(where) as again:
+            assert (again.entries(), again.accounts(), again.head, again.spent()) == shown
+            np.testing.assert_array_equal(again.answer(entry), answers)
+            assert again.charge(gaussian(40.0), uses=2, key="k", **ASK) == entry
+            assert [again.receipt(r.seq).answer for r in receipts] == [3, -1, 3]
+            again.verify()
+        ledger.verify()
+
+    def test_is_the_same_chain_as_on_sqlite(self, ledger, ask, path, budget, gaussian):
+        with Ledger(path, budget=budget) as other:
+            other.grant("ann", budget_epsilon=1.0)
+            for each in (ledger, other):
+                each.charge(gaussian(40.0), uses=2, key="k", **ASK)
+                each.charge_each([ask("q"), ask("r", digest="q")])
+            assert ledger.head == other.head
+
+    def test_answers_known_keys_and_questions_from_the_store(self, ledger, ask):
+        (first,) = ledger.charge_each([ask("a", answer=3)])
+        again, other, repeat = ledger.charge_each(
+            [ask("a", answer=9), ask("a", digest="b"), ask("c", digest="a", answer=9)]
+        )
+        assert (again.seq, again.answer, repeat.answer) == (first.seq, 3, 3)
+        assert isinstance(other, KeyConflict)
+        assert [entry.uses for entry in ledger.entries()] == [0, 1, 0]
+
+    def test_has_an_anchor_and_a_secret_too(self, where, budget, ask, gaussian, tmp_path):
+        options = {"anchor": tmp_path / "anchor", "secret": b"s" * 32, "owner": True}
+        with Ledger(where, budget=budget, **options) as ledger:
+            ledger.charge(gaussian(40.0), uses=2, **ASK)
+            head = ledger.head
+        with Ledger(where, **options) as again:
+            assert again.head == head
+        with pytest.raises(LedgerError, match="begun with a secret"):
+            Ledger(where)
+
+    def test_keeps_its_budget(self, ledger, where):
+        with pytest.raises(LedgerError, match="leave budget= out"):
+            Ledger(where, budget=Budget(epsilon=3.0, delta=1e-5))
+
+    def test_needs_a_budget_to_begin(self, where):
+        with pytest.raises(LedgerError, match="to begin one, add budget="):
+            Ledger(where)
+
+    def test_shows_no_password(self, ledger):
+        assert repr(ledger).startswith("Ledger('postgresql:///postgres', ")
+
+    @pytest.mark.usefixtures("often")
+    @pytest.mark.parametrize("table", ["answer", "budget", "entry", "price", "total"])
+    def test_is_append_only(self, where, budget, gaussian, table, answers):
+        with Ledger(where, budget=budget) as ledger:
+            ledger.record(ledger.charge(gaussian(40.0), uses=1, key="k", **ASK), answers)
+        with psycopg.connect(where, autocommit=True) as db:
+            column = "entry" if table in {"answer", "total"} else "seq" if table == "entry" else "id"
+            for change in (f"UPDATE ostraka_{table} SET {column} = 1", f"DELETE FROM ostraka_{table}"):
+                with pytest.raises(psycopg.errors.RaiseException, match="append-only"):
+                    db.execute(change)
+            with pytest.raises(psycopg.errors.RaiseException, match="append-only"):
+                db.execute(f"TRUNCATE ostraka_{table} CASCADE")
+
+
+class TestDamage:
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "UPDATE ostraka_entry SET uses = 0 WHERE seq = 2",
+            "UPDATE ostraka_entry SET answer = 1 WHERE seq = 3",
+            "DELETE FROM ostraka_entry WHERE seq = 3",
+            "UPDATE ostraka_price SET cost = ''::bytea WHERE id = 1",
+            "UPDATE ostraka_budget SET epsilon = 3",
+        ],
+    )
+    def test_a_changed_row_is_found(self, ledger, where, ask, gaussian, change):
+        ledger.charge(gaussian(40.0), uses=2, **ASK)
+        ledger.charge_each([ask("q"), ask("r")])
+        ledger.close()
+        with psycopg.connect(where, autocommit=True) as db:
+            db.execute("SET session_replication_role = replica")  # as whoever owns the server may
+            db.execute(change)
+        with pytest.raises(LedgerError, match="is damaged"):
+            Ledger(where)
+
+    def test_a_missing_trigger_is_found(self, ledger, where):
+        with psycopg.connect(where, autocommit=True) as db:
+            db.execute("DROP TRIGGER ostraka_entry_change ON ostraka_entry")
+        with pytest.raises(LedgerError, match="triggers were changed"):
+            Ledger(where)
+
+
+class TestOwners:
+    def test_nobody_else_may_write_meanwhile(self, where, budget, ask):
+        with Ledger(where, budget=budget, owner=True) as owner:
+            for alone in (False, True):
+                with pytest.raises(LedgerError, match="read_only=True"):
+                    Ledger(where, owner=alone)
+            owner.grant("ann", budget_epsilon=1.0)
+            owner.charge_each([ask("q")])
+            with Ledger(where, read_only=True) as reader:
+                assert len(reader.entries()) == 2
+                with pytest.raises(LedgerError, match="opened to be read"):
+                    reader.charge_each([ask("r")])
+        with Ledger(where), pytest.raises(LedgerError, match="is open for writing elsewhere"):
+            Ledger(where, owner=True)
+
+    def test_a_connection_that_was_cut_charges_nothing_more(self, ledger, where, ask):
+        (pid,) = ledger._store._db.execute("SELECT pg_backend_pid()").fetchone()
+        with psycopg.connect(where, autocommit=True) as db:
+            db.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        for _ in range(2):
+            with pytest.raises(LedgerError):
+                ledger.charge_each([ask("q")])
+        with Ledger(where) as again:
+            assert len(again.entries()) == 1
+
+    def test_an_unknown_outcome_of_a_commit_stops_the_ledger(self, ledger, where, ask):
+        db = ledger._store._db
+
+        class Cut:
+            def __getattr__(self, name):
+                return getattr(db, name)
+
+            def execute(self, query, *values, **options):
+                done = db.execute(query, *values, **options)
+                if query == "COMMIT":
+                    raise psycopg.OperationalError("connection lost")
+                return done
+
+        ledger._store._db = Cut()
+        with pytest.raises(LedgerError, match="may have the last charge or not"):
+            ledger.charge_each([ask("q")])
+        with pytest.raises(LedgerError, match="may have the last charge or not"):
+            ledger.spent()
+        with Ledger(where) as again:
+            assert len(again.entries()) == 2
+
+    def test_it_is_of_no_use_in_a_forked_child(self, ledger, monkeypatch):
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(LedgerError, match="opened by another process"):
+            ledger.spent()
+
+
+def race(open_one, charge, *, n_callers=8, n_each=12):
+    """How many charges were granted to callers that start together, each with a ledger of its own."""
+    granted, together = [], threading.Barrier(n_callers)
+
+    def work(me):
+        with open_one() as ledger:
+            together.wait()
+            granted.extend(me for n in range(n_each) if charge(ledger, f"{me}/{n}"))
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in range(n_callers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(granted)
+
+
+class TestARace:
+    def charge(self, ask):
+        def charge(ledger, key):
+            (outcome,) = ledger.charge_each([ask(key, sigma=20.0)])
+            assert isinstance(outcome, Receipt | BudgetExceeded)
+            return isinstance(outcome, Receipt)
+
+        return charge
+
+    def test_grants_exactly_the_cap(self, where, ask, gaussian):
+        with Ledger(where, budget=Budget(epsilon=1.0, delta=1e-5)) as ledger:
+            ledger.grant("ann", budget_epsilon=100.0)
+            granted = race(lambda: Ledger(where), self.charge(ask))
+            most = 0
+            while (gaussian(20.0).curve() * (most + 1)).epsilon(1e-5) <= 1.0:
+                most += 1
+            assert granted == most < 8 * 12
+            ledger.verify()
+
+    def test_a_control_that_does_not_lock_before_it_reads_does_not_grant_exactly_the_cap(self, where):
+        with psycopg.connect(where, autocommit=True) as db:
+            db.execute("CREATE TABLE spent (cost integer)")
+        together = threading.Barrier(8, timeout=5)
+
+        def charge(db, _):
+            (spent,) = db.execute("SELECT coalesce(sum(cost), 0) FROM spent").fetchone()
+            if not together.broken:
+                together.wait()  # every caller has read before any writes, as may happen
+            if spent + 1 <= 20:
+                db.execute("INSERT INTO spent VALUES (1)")
+            db.commit()
+            return spent + 1 <= 20
+
+        assert race(lambda: closing(psycopg.connect(where)), charge, n_each=3) > 20
+
+
+def test_a_server_that_does_not_write_durably_is_refused(where, budget, monkeypatch):
+    from ostraka.ledger.postgres import PostgresStore
+
+    real = PostgresStore._make_durable
+
+    def weak(store):
+        real(store)
+        execute = store._db.execute
+        store._db.execute = lambda query, *a, **k: execute(
+            "SELECT 'off'" if "SHOW fsync" in query else query, *a, **k
+        )
+        real(store)
+
+    monkeypatch.setattr(PostgresStore, "_make_durable", weak)
+    with pytest.raises(LedgerError, match="does not write durably"):
+        Ledger(where, budget=budget)
