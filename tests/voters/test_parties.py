@@ -239,7 +239,12 @@ def test_the_noise_has_the_agreed_variance_whoever_is_missing(ensemble, colludin
     )
     without = [f"party-{k + 1}" for k in range(left_out)]
     noisy = parties.vote(np.zeros((20_000, 2)), without=without).open() - [6 - left_out, 0]
-    # Skellam: the fourth moment about the mean is 3 v^2 + v
-    error = 6.2 * np.sqrt((2 * variance**2 + variance) / noisy.size)  # 6.2 sd of a normal: below FALSE_ALARM
     assert abs(noisy.mean()) < 6.2 * np.sqrt(variance / noisy.size)
-    assert abs(noisy.var() - variance) < error < 0.1 * variance
+    for draws, expected in (
+        (noisy, variance),
+        (noisy[:, 0] - noisy[:, 1], 2 * variance),  # of their own for each class,
+        (noisy[::2] - noisy[1::2], 2 * variance),  # and for each row
+    ):
+        # the fourth moment of Skellam noise is 3 v^2 + v; 6.2 standard deviations are below 1e-9
+        error = 6.2 * np.sqrt((2 * expected**2 + expected) / draws.size)
+        assert abs(draws.var() - expected) < error < 0.1 * expected

@@ -6,6 +6,8 @@ import traceback
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_iris
 from sklearn.naive_bayes import GaussianNB
@@ -322,3 +324,37 @@ def test_a_party_whose_budget_is_used_up_between_call_and_request_sends_nothing(
 
 def spend(ledger, parties):
     ledger.charge(parties.charter.mechanism, uses=1, protects="party", simulation=False)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@pytest.fixture(scope="module")
+def lasting(ensemble):
+    """Parties for many examples."""
+    return ensemble()
+
+
+@given(field=st.sampled_from([*Call.__slots__, "replies", "call"]), value=JSON)
+def test_whatever_the_aggregator_signs_is_answered_or_refused(lasting, field, value):
+    parties = lasting
+    party, seal = parties.parties["party-1"], parties._identity.seal
+    call = {
+        "charter": parties.charter.sha256,
+        "id": new_secret().hex(),
+        "key": agreement_key(new_secret()),
+        "n_rows": 1,
+        "participants": list(parties.charter.members),
+        "question": "0" * 64,
+    }
+    sent = json.dumps(call | {field: value} if field in call else call).encode()
+    request = {"call": Call.read(json.dumps(call).encode(), parties.charter).digest, "replies": {}}
+    try:
+        party.join(seal("call", sent))
+        party.vote(seal("request", json.dumps(request | {field: value}).encode() + b"\n"))
+    except PartyError as refused:
+        assert refused.parties == ("party-1",)  # noqa: PT017  (an answer is as good)
