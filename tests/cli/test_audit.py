@@ -111,3 +111,35 @@ def test_files_with_one_answer_only_tell_nothing(answers, capfd):
     code, _, err = ostraka_audit(capfd, *answers(1.0, 1.0), *CLAIM)
     assert code == 1
     assert "one and the same answer" in err
+
+
+def test_until_stops_early_and_still_shows_what_is_exact(capfd):
+    votes = ["--votes", "5,4", "--neighbour", "4,5"]
+    code, out, err = ostraka_audit(
+        capfd, "--mechanism", "gnmax", "--sigma", "2", *votes, "--until", "0.8", "--json"
+    )
+    record = json.loads(out)["findings"][0]
+    assert code == 0
+    assert "answers in each world" in err
+    assert record["trials"] < 10**6
+    assert record["method"] == "2-cut-anytime"
+    assert max(m["lower"] / m["upper"] for m in record["measures"]) >= 0.8
+    assert all(m["lower"] <= m["exact"] <= m["upper"] for m in record["measures"])
+
+
+@pytest.mark.parametrize("until", [[], ["--until", "0.7"]], ids=["once", "until"])
+def test_an_epsilon_is_an_illustration_and_says_so(capfd, until):
+    votes = ["--votes", "5,4", "--neighbour", "4,5", "--delta", "1e-5", "--trials", "4e5", *until]
+    code, out, _ = ostraka_audit(capfd, "--mechanism", "gnmax", "--sigma", "2", *votes, "--json")
+    line = json.loads(out)["findings"][0]["measures"][-1]
+    assert code == 0
+    assert line["what"] == "epsilon at delta 1e-05 (illustration, no lower bound)"
+    assert 0 < line["lower"] <= line["exact"]
+
+
+def test_a_group_of_units_counts_for_one(capfd, answers):
+    lower = []
+    for group in (1, 3):
+        _, out, _ = ostraka_audit(capfd, *answers(0.99, 0.02), *CLAIM, "--group", group, "--json")
+        lower.append(json.loads(out)["findings"][0]["measures"][0]["lower"])
+    assert lower[1] == pytest.approx(lower[0] / 3, rel=1e-3)

@@ -12,7 +12,9 @@ from ostraka.audits.models import VoteModel
 from ostraka.audits.neighbourhood import NeighbourWorlds
 from ostraka.audits.paired import paired_lower_bound
 from ostraka.audits.planted import Caught, mutation_score
+from ostraka.audits.runs import audit_run, dearest_votes
 from ostraka.audits.training import Retraining, TeacherWorlds, Training, retrained_votes
+from ostraka.audits.until import audit_until
 from ostraka.audits.whitebox import modelled_votes, whitebox_lower_bound
 
 __all__ = [
@@ -35,8 +37,11 @@ __all__ = [
     "audit_answers",
     "audit_library",
     "audit_mechanism",
+    "audit_run",
+    "audit_until",
     "compose",
     "craft",
+    "dearest_votes",
     "epsilon_lower_bound",
     "hold_out",
     "measure_leak",

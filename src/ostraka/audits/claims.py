@@ -22,7 +22,7 @@ from ostraka.private import Adjacency, Private
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["AUDIT_ORDERS", "audit_answers", "audit_mechanism", "sample_outcomes"]
+__all__ = ["AUDIT_ORDERS", "audit_answers", "audit_mechanism", "judged_answers", "sample_outcomes"]
 
 AUDIT_ORDERS = (2.0, 3.0, 4.0, 8.0, 16.0, 32.0)
 
@@ -258,7 +258,7 @@ def audit_answers(
     bound = bounded(*counts, pilot=pilot)
     sizes = [int(count.sum()) for count in counts]
     clearest = bounded([sizes[0], 0], [0, sizes[1]]).epsilon
-    verdict, sentence = _answers_judged(bound.epsilon, bound.estimate, clearest, claimed_epsilon, confidence)
+    verdict, sentence = judged_answers(bound.epsilon, bound.estimate, clearest, claimed_epsilon, confidence)
     what = f"epsilon at delta {delta:g}"
     return Finding(
         name=f"answers of a black box, {counts[0].size} outcomes",
@@ -272,9 +272,10 @@ def audit_answers(
     )
 
 
-def _answers_judged(
+def judged_answers(
     lower: float, estimate: float, clearest: float, claimed: float, confidence: float
 ) -> tuple[Verdict, str]:
+    """What a lower bound, an estimate and the clearest possible result say about a claim."""
     if lower > claimed:
         return "violated", (
             f"The claim is false: these answers leak an epsilon of at least {lower:.4g} "

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ostraka.cli import _errors
+from ostraka.cli._audit_local import audit_files, audit_votes, make_mechanism
+from ostraka.cli._audit_url import audit_urls
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ostraka.audits import Finding
 
 __all__ = ["audit"]
+
+_ONE_OF = (
+    "type one of --mechanism gnmax --sigma 40 --votes … --neighbour …, "
+    "--with a.csv --without b.csv --claimed-epsilon 3 --delta 1e-5, "
+    "--url https://… --neighbour-url https://… --question row.json, or --library"
+)
 
 EXIT = {"consistent": 0, "violated": 4, "inconclusive": 5}
 
@@ -23,7 +28,9 @@ _WITH = typer.Option("--with", help="Answers seen with the target: a CSV or Parq
 _WITHOUT = typer.Option("--without", help="Answers seen without it.")
 _COLUMN = typer.Option("--column", help="Column of the answers, where the files have several.")
 _CLAIMED = typer.Option("--claimed-epsilon", help="The epsilon that was claimed for the answers.")
-_DELTA = typer.Option("--delta", help="The delta of the claim.")
+_DELTA = typer.Option(
+    "--delta", help="The delta of the claim; with --mechanism, of an illustration in epsilon."
+)
 _MECHANISM = typer.Option("--mechanism", help="gnmax, lnmax or threshold, sampled by this library.")
 _SIGMA = typer.Option("--sigma", help="Noise of gnmax and threshold, in votes.")
 _SCALE = typer.Option("--scale", help="Noise of lnmax, in votes.")
@@ -34,6 +41,17 @@ _TRIALS = typer.Option("--trials", help="Answers to draw in each world, such as 
 _CONFIDENCE = typer.Option("--confidence", help="Probability that the lower bound holds.")
 _METHOD = typer.Option("--method", help="How the lower bound is found: k-cut, 2-cut, ...")
 _LIBRARY = typer.Option("--library", help="Audit this installation: noise, price, shards, door, ledger.")
+_GROUP = typer.Option("--group", help="Units in which the two files differ; the bound is for one of them.")
+_UNTIL = typer.Option(
+    "--until", help="Stop as soon as this share of the promise is seen to leak, such as 0.9."
+)
+_URL = typer.Option("--url", help="A deployment whose data hold the target: it labels rows over HTTP.")
+_NEIGHBOUR_URL = typer.Option("--neighbour-url", help="The same, without the target.")
+_QUESTION = typer.Option("--question", help="The row to ask, again and again: a JSON list or a CSV file.")
+_KEY = typer.Option("--key-variable", help="Environment variable that holds the key, sent as a bearer token.")
+_RECORD = typer.Option("--record", help="CSV file that keeps every answer; the same command goes on from it.")
+_BATCH = typer.Option("--batch", help="Rows in a request.")
+_RATE = typer.Option("--rate", help="Requests a second at most, to each deployment.")
 _PLANTED = typer.Option("--planted", help="Audit broken builds, too, and count how many are caught.")
 
 
@@ -50,136 +68,63 @@ def audit(
     at: Annotated[float | None, _AT] = None,
     votes: Annotated[str | None, _VOTES] = None,
     neighbour: Annotated[str | None, _NEIGHBOUR] = None,
-    trials: Annotated[float, _TRIALS] = 1e6,
+    trials: Annotated[float | None, _TRIALS] = None,
     confidence: Annotated[float, _CONFIDENCE] = 0.95,
     method: Annotated[str, _METHOD] = "k-cut",
+    group: Annotated[int, _GROUP] = 1,
+    until: Annotated[float | None, _UNTIL] = None,
+    url: Annotated[str | None, _URL] = None,
+    neighbour_url: Annotated[str | None, _NEIGHBOUR_URL] = None,
+    question: Annotated[Path | None, _QUESTION] = None,
+    key_variable: Annotated[str, _KEY] = "OSTRAKA_AUDIT_KEY",
+    record: Annotated[Path | None, _RECORD] = None,
+    batch: Annotated[int, _BATCH] = 100,
+    rate: Annotated[float | None, _RATE] = None,
     library: Annotated[bool, _LIBRARY] = False,
     planted: Annotated[bool, _PLANTED] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
     """Hold a promise against what is seen. Exit code 0: consistent, 4: violated, 5: inconclusive."""
+    remote = url is not None or neighbour_url is not None
+    trials = (10_000 if remote else 1e6) if trials is None else trials
     if not 1 <= trials <= 1e10 or trials != int(trials):
         raise typer.BadParameter(f"--trials must be a whole number from 1 to 1e10, got {trials:g}")
-    modes = [mechanism is not None, with_file is not None or without_file is not None, library or planted]
-    if sum(modes) != 1:
-        raise typer.BadParameter(
-            "type one of --mechanism gnmax --sigma 40 --votes … --neighbour …, "
-            "--with a.csv --without b.csv --claimed-epsilon 3 --delta 1e-5, or --library"
-        )
+    if until is not None and not until > 0:
+        raise typer.BadParameter(f"--until must be above 0, got {until:g}")
+    files = (with_file, without_file)
+    if [mechanism is not None, files != (None, None), library or planted, remote].count(True) != 1:
+        raise typer.BadParameter(_ONE_OF)
     score: list[dict[str, Any]] | None = None
-    if modes[2]:
+    how: dict[str, Any]
+    claim: dict[str, Any] = {"claimed": claimed_epsilon, "delta": delta, "confidence": confidence}
+    if library or planted:
         from ostraka.audits import audit_library, mutation_score
 
         findings = audit_library(trials=int(trials))
         if planted:
             score = [{"defect": each.defect, "caught_by": list(each.by)} for each in mutation_score()]
-    elif modes[1]:
-        files = (with_file, without_file)
-        found = _answers(files, column, claimed=claimed_epsilon, delta=delta, confidence=confidence)
-        findings = (found,)
+    elif remote:
+        how = {"key_variable": key_variable, "record": record, "batch": batch, "rate": rate}
+        urls = (url, neighbour_url)
+        findings = (audit_urls(urls, question, trials=int(trials), wanted=until or 1.0, **claim, **how),)
+    elif mechanism is None:
+        findings = (audit_files(files, column, group=group, **claim),)
     else:
-        made = _made(str(mechanism), sigma=sigma, scale=scale, at=at)
-        settings: dict[str, Any] = {"trials": int(trials), "confidence": confidence, "method": method}
-        findings = (_sampled(made, votes, neighbour, **settings),)
+        made = make_mechanism(mechanism, sigma=sigma, scale=scale, at=at)
+        worlds = (votes, neighbour)
+        how = {"confidence": confidence, "method": method, "until": until, "delta": delta}
+        findings = (audit_votes(made, worlds, trials=int(trials), **how),)
+    _tell(findings, score, as_json=as_json)
+
+
+def _tell(findings: tuple[Finding, ...], score: list[dict[str, Any]] | None, *, as_json: bool) -> None:
     verdict = _worst(findings, score)
     if as_json:
-        record = {"verdict": verdict, "findings": [finding.to_dict() for finding in findings]}
-        typer.echo(json.dumps(record if score is None else {**record, "planted": score}, indent=2))
+        told = {"verdict": verdict, "findings": [finding.to_dict() for finding in findings]}
+        typer.echo(json.dumps(told if score is None else {**told, "planted": score}, indent=2))
     else:
         _print(findings, score)
     raise typer.Exit(EXIT[verdict])
-
-
-def _answers(
-    files: tuple[Path | None, Path | None],
-    column: str | None,
-    *,
-    claimed: float | None,
-    delta: float | None,
-    confidence: float,
-) -> Finding:
-    from ostraka.audits import audit_answers
-
-    given = [file for file in files if file is not None]
-    if len(given) < 2 or claimed is None or delta is None:
-        raise typer.BadParameter("two files take all of --with, --without, --claimed-epsilon and --delta")
-    seen = [_column(file, column) for file in given]
-    names = sorted({*seen[0], *seen[1]})
-    if len(names) < 2:
-        raise ValueError(
-            "both files hold one and the same answer only: there is nothing to tell worlds apart by"
-        )
-    place = {name: number for number, name in enumerate(names)}
-    counts = [_tally(labels, place) for labels in seen]
-    with _errors.usage("the claim"):
-        return audit_answers(*counts, claimed_epsilon=claimed, delta=delta, confidence=confidence)
-
-
-def _column(file: Path, column: str | None) -> list[str]:
-    from ostraka.cli import _table
-
-    table = _table.read(file)
-    if column is None:
-        if len(table.names) != 1:
-            raise typer.BadParameter(f"{file} has {len(table.names)} columns: say --column NAME")
-        column = table.names[0]
-    table.require(column, option="--column")
-    return table.text(column)
-
-
-def _tally(labels: list[str], place: dict[str, int]) -> np.ndarray:
-    import numpy as np
-
-    return np.bincount([place[label] for label in labels], minlength=len(place))
-
-
-def _made(name: str, *, sigma: float | None, scale: float | None, at: float | None) -> Any:
-    from ostraka import GNMax, LNMax, Threshold
-
-    needs: dict[str, tuple[Any, dict[str, float | None]]] = {
-        "gnmax": (GNMax, {"sigma": sigma}),
-        "lnmax": (LNMax, {"scale": scale}),
-        "threshold": (Threshold, {"at": at, "sigma": sigma}),
-    }
-    if name not in needs:
-        raise typer.BadParameter(f"--mechanism must be one of {', '.join(needs)}, got {name!r}")
-    kind, settings = needs[name]
-    missing = [f"--{each}" for each, value in settings.items() if value is None]
-    if missing:
-        raise typer.BadParameter(f"--mechanism {name} also needs {' and '.join(missing)}")
-    with _errors.usage(f"--mechanism {name}"):
-        return kind(**settings)
-
-
-def _sampled(
-    mechanism: Any,
-    votes: str | None,
-    neighbour: str | None,
-    *,
-    trials: int,
-    confidence: float,
-    method: Any,
-) -> Finding:
-    from typing import get_args
-
-    from ostraka.audits import audit_mechanism
-    from ostraka.audits.cuts import Method
-
-    allowed = [each for each in get_args(Method) if not each.endswith("bootstrap")]
-    if method not in allowed:
-        raise typer.BadParameter(f"--method must be one of {', '.join(allowed)}, got {method!r}")
-    if votes is None or neighbour is None:
-        raise typer.BadParameter("--mechanism also needs --votes and --neighbour")
-    worlds = [_numbers(text, option) for text, option in ((votes, "--votes"), (neighbour, "--neighbour"))]
-    with _errors.usage("--votes, --neighbour"):
-        return audit_mechanism(mechanism, *worlds, trials=trials, confidence=confidence, method=method)
-
-
-def _numbers(text: str, option: str) -> list[float]:
-    try:
-        return [float(word) for word in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"{option} must be numbers with commas between, such as 14,12,10") from None
 
 
 def _worst(findings: tuple[Finding, ...], score: list[dict[str, Any]] | None) -> str:

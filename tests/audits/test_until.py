@@ -1,0 +1,107 @@
+"""Audits that stop early: as soon as it is clear, never sooner, and never misled by answers that repeat."""
+
+import numpy as np
+import pytest
+
+from ostraka import GNMax
+from ostraka.audits import audit_until, sample_outcomes
+
+
+def coin(rate, seed, supply=10**9):
+    rng, left = np.random.default_rng(seed), [supply]
+
+    def ask(n):
+        n = min(n, left[0])
+        left[0] -= n
+        heads = rng.binomial(n, rate)
+        return np.array([heads, n - heads])
+
+    return ask
+
+
+def audit(p, q, **settings):
+    defaults = {"promise": 1.0, "delta": 1e-5, "max_trials": 10**6, "first": 200}
+    return audit_until(coin(p, 1), coin(q, 2), **{**defaults, **settings})
+
+
+def test_a_clear_violation_stops_at_once():
+    found = audit(0.95, 0.05)
+    assert (found.verdict, found.trials) == ("violated", 200)
+
+
+def test_a_promise_nearly_used_up_stops_before_the_end():
+    found = audit(np.e / (1 + np.e), 1 / (1 + np.e), promise=1.05, wanted=0.85)
+    assert found.verdict == "consistent"
+    assert 0.85 * 1.05 <= found.measures[0].lower <= 1
+    assert found.trials < 10**5
+
+
+def test_what_never_comes_near_asks_to_the_end():
+    told = []
+    found = audit(0.5, 0.49, max_trials=10_000, progress=lambda *state: told.append(state))
+    assert (found.verdict, found.trials) == ("consistent", 10_000)
+    assert told[0] == (200, 10_000)
+    assert told[-1] == (10_000, 10_000)
+
+
+@pytest.mark.statistical
+def test_looking_often_does_not_make_a_kept_promise_look_broken():
+    """40 runs at confidence 0.95, each with a dozen looks: more than 15 have probability below 1e-9."""
+    broken = 0
+    for seed in range(40):
+        found = audit_until(
+            coin(0.5, [seed, 0]),
+            coin(0.5, [seed, 1]),
+            promise=1e-9,
+            delta=0.0,
+            max_trials=4000,
+            first=2,
+            wanted=9.0,
+        )
+        broken += found.verdict == "violated"
+    assert broken <= 15
+
+
+@pytest.mark.parametrize(("p", "q"), [(1.0, 1.0), (1.0, 0.0)], ids=["equal", "different"])
+def test_answers_that_never_change_prove_nothing(p, q):
+    found = audit(p, q)
+    assert (found.verdict, found.trials) == ("inconclusive", 200)
+    assert "one question has one answer" in found.sentence
+    assert found.measures == ()
+
+
+def test_a_supply_that_ends_ends_the_audit():
+    found = audit_until(
+        coin(0.6, 1, supply=300),
+        coin(0.5, 2, supply=900),
+        promise=1.0,
+        delta=1e-5,
+        max_trials=10**6,
+        first=200,
+    )
+    assert found.trials == 300
+    with pytest.raises(ValueError, match="none to be had"):
+        audit_until(coin(0.6, 1, supply=0), coin(0.5, 2), promise=1.0, delta=1e-5, max_trials=100)
+
+
+def test_a_mechanism_is_held_to_its_curve():
+    mechanism, rng = GNMax(sigma=2.0), np.random.default_rng(3)
+
+    def ask(votes):
+        return lambda n: sample_outcomes(mechanism, votes, trials=n, rng=rng)
+
+    worlds = ask([5, 4]), ask([4, 5])
+    sound = audit_until(*worlds, promise=mechanism.curve(), wanted=0.8, max_trials=10**6)
+    assert sound.verdict == "consistent"
+    assert sound.trials < 10**6
+    assert max(m.lower / m.upper for m in sound.measures) >= 0.8
+    broken = audit_until(*worlds, promise=GNMax(sigma=4.0).curve(), max_trials=10**6)
+    assert broken.verdict == "violated"
+    silent = audit_until(ask([5, 4]), ask([5, 4]), promise=mechanism.curve(), max_trials=1000)
+    assert silent.verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("settings", [{"delta": None}, {"promise": GNMax(sigma=2.0).curve()}])
+def test_a_promise_is_a_curve_or_an_epsilon_with_its_delta(settings):
+    with pytest.raises(ValueError, match="together with its delta"):
+        audit(0.6, 0.5, **settings)

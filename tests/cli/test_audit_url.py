@@ -1,0 +1,246 @@
+"""ostraka audit --url: two deployments over HTTP, honest, broken, slow, forgetful and out of budget."""
+
+import json
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+import ostraka.cli
+from ostraka import Adjacency, GNMax, Private
+from ostraka.cli._asking import Deployment
+
+CLAIM = ["--claimed-epsilon", "1", "--delta", "1e-5"]
+
+
+class Service:
+    """Votes behind HTTP, answered by the real mechanism; ``trouble``: statuses to give before answering."""
+
+    def __init__(self, votes, *, sigma=2.0, consistent=False, reply="labels", budget=10**9, key=None):
+        self.votes, self.mechanism, self.consistent = votes, GNMax(sigma=sigma), consistent
+        self.reply, self.budget, self.key = reply, budget, key
+        self.trouble, self.seen, self.keys = [], [], []
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                service.keys.append(self.headers["idempotency-key"])
+                status, told = service.answer(body, self.headers.get("authorization"))
+                text = json.dumps(told).encode()
+                self.send_response(status)
+                self.send_header("content-length", str(len(text)))
+                if status == 429:
+                    self.send_header("retry-after", "0")
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1/label?model=1"
+
+    def answer(self, body, authorization):
+        if self.trouble:
+            return self.trouble.pop(0), {"ok": False}
+        if self.key is not None and authorization != f"Bearer {self.key}":
+            return 401, {"ok": False}
+        n = len(body["rows"])
+        if n > self.budget:
+            return 402, {"ok": False}
+        self.budget -= n
+        self.seen += body["rows"]
+        rng = np.random.default_rng(7 if self.consistent else None)
+        votes = Private(np.tile(self.votes, (1 if self.consistent else n, 1)), Adjacency.one_ballot())
+        labels = np.broadcast_to(self.mechanism.release(votes, rng=rng), n).tolist()
+        if self.reply == "results":
+            return 200, {"results": [{"label": label, "abstained": False} for label in labels]}
+        return 200, labels if self.reply == "list" else {self.reply: labels}
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def serve():
+    services = []
+
+    def start(*arguments, **settings):
+        services.append(Service(*arguments, **settings))
+        return services[-1]
+
+    yield start
+    for service in services:
+        service.close()
+
+
+@pytest.fixture
+def question(tmp_path):
+    (tmp_path / "row.json").write_text('[1.5, 2, "blue"]')
+    return ["--question", tmp_path / "row.json"]
+
+
+def audit(capfd, one, two, *arguments):
+    with pytest.raises(SystemExit) as left:
+        ostraka.cli.main(["audit", "--url", one.url, "--neighbour-url", two.url, *map(str, arguments)])
+    return left.value.code, *capfd.readouterr()
+
+
+@pytest.mark.parametrize("reply", ["labels", "results", "list"])
+def test_an_honest_deployment_is_consistent(capfd, serve, question, reply):
+    worlds = serve([5, 4], reply=reply), serve([4, 5], reply=reply)
+    code, out, err = audit(capfd, *worlds, *question, *CLAIM, "--trials", "4000")
+    assert code == 0, err
+    assert "CONSISTENT  two deployments, 2 answers seen" in out
+    assert "3,600 trials a world" in out
+    assert worlds[0].seen[0] == [1.5, 2, "blue"]
+    assert [len(world.seen) for world in worlds] == [4000, 4000]
+
+
+def test_a_broken_deployment_is_found_out_before_the_end(capfd, serve, question):
+    worlds = serve([5, 4], sigma=0.3), serve([4, 5], sigma=0.3)
+    code, out, _ = audit(capfd, *worlds, *question, *CLAIM, "--trials", "10000", "--json")
+    record = json.loads(out)
+    assert (code, record["verdict"]) == (4, "violated")
+    assert record["findings"][0]["trials"] < 9000
+
+
+@pytest.mark.parametrize("other", [[5, 4], [0, 90]], ids=["the same answer", "another answer"])
+def test_consistent_answers_are_no_trials(capfd, serve, question, other):
+    worlds = serve([90, 0], consistent=True), serve(other, consistent=True)
+    code, out, _ = audit(capfd, *worlds, *question, *CLAIM)
+    assert code == 5
+    assert "one question has one answer" in out
+
+
+def test_trouble_passes_and_a_request_sent_again_keeps_its_key(capfd, serve, question):
+    one, two = serve([5, 4]), serve([4, 5])
+    one.trouble = [503, 429]
+    code, _, err = audit(capfd, one, two, *question, *CLAIM, "--trials", "200")
+    assert code in {0, 5}, err
+    repeats = Counter(one.keys)
+    assert max(repeats.values()) == 3
+    assert len(one.seen) == 200
+
+
+def test_a_spent_budget_ends_the_audit_with_what_there_is(capfd, serve, question):
+    worlds = serve([5, 4], budget=500), serve([4, 5])
+    code, out, _ = audit(capfd, *worlds, *question, *CLAIM, "--trials", "4000", "--batch", "50")
+    assert code in {0, 5}
+    assert "with the target: its budget is spent" in out
+
+
+def test_the_same_command_goes_on_where_it_was_cut_off(capfd, serve, question, tmp_path):
+    one, two = serve([5, 4]), serve([4, 5])
+    file = tmp_path / "answers.csv"
+    command = [*question, *CLAIM, "--trials", "1000", "--record", file]
+    two.trouble = [404]
+    code, _, err = audit(capfd, one, two, *command)
+    assert (code, "HTTP 404" in err) == (1, True)
+    assert len(one.seen) == 100
+    with file.open("a") as end:
+        end.write("with,cut sh")
+    code, out, err = audit(capfd, one, two, *command)
+    assert code in {0, 5}, err
+    assert (len(one.seen), len(two.seen)) == (1000, 1000)
+    before = file.read_text()
+    assert audit(capfd, one, two, *command)[1] == out
+    assert file.read_text() == before
+    assert len(one.seen) == 1000
+    (tmp_path / "row.json").write_text("[9]")
+    code, _, err = audit(capfd, one, two, *command)
+    assert (code, "answers to another question" in err) == (2, True)
+
+
+def test_the_key_comes_from_the_environment(capfd, serve, question, monkeypatch):
+    worlds = serve([5, 4], key="s3cret"), serve([4, 5], key="s3cret")
+    code, _, err = audit(capfd, *worlds, *question, *CLAIM, "--trials", "100")
+    assert (code, "HTTP 401" in err) == (1, True)
+    monkeypatch.setenv("MY_KEY", "s3cret")
+    code, out, err = audit(capfd, *worlds, *question, *CLAIM, "--trials", "100", "--key-variable", "MY_KEY")
+    assert code in {0, 5}, err
+    assert "s3cret" not in out + err
+
+
+def test_no_key_is_sent_in_the_clear():
+    settings = {"world": "with", "record": None, "batch": 1, "rate": None}
+    with pytest.raises(ValueError, match="https only") as refused:
+        Deployment("http://example.org/v1/label", [1], key="s3cret", **settings)
+    assert "s3cret" not in str(refused.value)
+    with pytest.raises(ValueError, match="must begin with https"):
+        Deployment("ftp://example.org", [1], key=None, **settings)
+
+
+def test_requests_keep_their_distance(serve):
+    service = serve([5, 4])
+    import time
+
+    asked = Deployment(service.url, [1], world="with", key=None, record=None, batch=1, rate=20.0)
+    start = time.monotonic()
+    assert len(asked.ask(5)) == 5
+    assert time.monotonic() - start >= 4 / 20
+    asked.close()
+
+
+def test_a_deployment_that_is_gone_is_said_so(serve):
+    service = serve([5, 4])
+    service.close()
+    asked = Deployment(
+        service.url, [1], world="with", key=None, record=None, batch=1, rate=None, patience=0.2
+    )
+    with pytest.raises(ValueError, match=r"answered nothing for 0\.2 s"):
+        asked.ask(1)
+
+
+@pytest.mark.parametrize("reply", ["other", "labels"])
+def test_replies_of_another_shape_are_refused(serve, monkeypatch, reply):
+    service = serve([5, 4], reply=reply)
+    if reply == "labels":
+        monkeypatch.setattr(service, "answer", lambda *_: (200, {"labels": [[1]]}))
+    asked = Deployment(service.url, [1], world="with", key=None, record=None, batch=1, rate=None)
+    with pytest.raises(ValueError, match="must reply with"):
+        asked.ask(1)
+    asked.close()
+
+
+@pytest.mark.parametrize(
+    ("file", "row"),
+    [
+        (("row.json", '{"row": [1, 2]}'), [1, 2]),
+        (("row.json", '{"age": 30, "job": "baker"}'), [30, "baker"]),
+        (("row.csv", "age,job\n30,baker\n"), [30.0, "baker"]),
+        (("row.csv", "1,2\n"), [1.0, 2.0]),
+    ],
+)
+def test_the_question_is_a_row_of_json_or_csv(capfd, serve, tmp_path, file, row):
+    (tmp_path / file[0]).write_text(file[1])
+    worlds = serve([5, 4]), serve([4, 5])
+    audit(capfd, *worlds, "--question", tmp_path / file[0], *CLAIM, "--trials", "40")
+    assert worlds[0].seen[0] == row
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("row.json", "{"), ("row.json", "[[1]]"), ("row.csv", "1\n2\n3\n"), ("row.json", "[]")]
+)
+def test_another_question_is_refused(capfd, serve, tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    worlds = serve([5, 4]), serve([4, 5])
+    assert audit(capfd, *worlds, "--question", tmp_path / name, *CLAIM)[0] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--delta", "2"], ["--trials", "5"], ["--batch", "0"], ["--rate", "0"], ["--until", "0"]],
+)
+def test_what_is_missing_or_wrong_is_a_matter_of_usage(capfd, serve, question, arguments):
+    worlds = serve([5, 4]), serve([4, 5])
+    given = [*question, *CLAIM, *arguments] if arguments else question
+    assert audit(capfd, *worlds, *given)[0] == 2
+    assert worlds[0].seen == []
