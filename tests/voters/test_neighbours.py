@@ -486,8 +486,18 @@ def test_the_door_takes_the_sampled_mechanism_and_refuses_what_would_be_too_chea
                 release(cheap, votes, ledger=book)
 
 
+def test_prices_of_these_very_votes_do_not_take_votes_that_are_drawn_again():
+    from ostraka.accounting import release_epsilon
+
+    votes = voter(X, Y, k=50, sampling_rate=0.9, n_classes=3).vote(X)
+    with pytest.raises(ValueError, match="hides"):
+        release_epsilon(GNMax(sigma=10.0), votes, delta=1e-5, method="certificate")
+
+
 def test_rows_that_are_replaced_go_with_the_plain_mechanism_and_no_other():
     votes = voter(X, Y, relation="replace-one").vote(X[:2])
+    assert votes.adjacency == Adjacency.one_ballot()
+    np.testing.assert_array_equal(votes.open(), votes.open())  # for prices of these very votes
     with ledger() as book:
         assert release(GNMax(sigma=5.0), votes, ledger=book).shape == (2,)
         with pytest.raises(ValueError, match="hides"):
@@ -523,7 +533,9 @@ def test_answers_paid_twice_come_from_two_samples():
     votes = voter(X, Y, k=150, sampling_rate=0.5).vote(X[:20])
     one, two = votes.open(), votes.open()
     assert (one != two).any(axis=1).sum() > 10
-    assert (one != votes[:].open()).any()
+    part = votes[:10]
+    assert (part.open() != one[:10]).any()
+    assert (part.open() != part.open()).any()
     assert not one.flags.writeable
 
 
@@ -547,7 +559,8 @@ def test_a_sample_that_can_be_repeated_hides_nobody():
     model = voter(X, Y, sampling_rate=0.3)
     one, two = (model.vote(X[:5], rng=np.random.default_rng(3)) for _ in range(2))
     assert one.adjacency == Adjacency(relation="add-or-remove", sampling_rate=1.0)
-    np.testing.assert_array_equal(one.open(), two.open())
+    for votes in (one, two, two):
+        np.testing.assert_array_equal(one.open(), votes.open())
     with ledger() as book, pytest.raises(ValueError, match="hides"):
         release(Subsampled(mechanism=GNMax(sigma=5.0), sampling_rate=0.3), one, ledger=book)
 

@@ -76,8 +76,8 @@ class NeighbourVoter(BaseEstimator):
     by any other or by nothing; nothing is proved here about what sampling saves, and the price is the
     mechanism's own.
 
-    The votes are drawn when a mechanism opens them, and again each time: every payment buys a sample
-    of its own. What a transformer learned from private rows is not covered.
+    *Add-or-remove* votes are drawn when a mechanism opens them, and again each time: every payment buys
+    a sample of its own. What a transformer learned from private rows is not covered.
     Source: Zhu et al. 2020, doi:10.1109/CVPR42600.2020.01187; docs/neighbours.md.
 
     Examples
@@ -151,7 +151,7 @@ class NeighbourVoter(BaseEstimator):
         return self
 
     def vote(self, X: Any, *, rng: np.random.Generator | None = None) -> Private:
-        """The votes on each row, drawn from a fresh sample each time a mechanism opens them.
+        """The votes on each row; where chance saves something, drawn anew each time a mechanism opens them.
 
         Parameters
         ----------
@@ -159,13 +159,15 @@ class NeighbourVoter(BaseEstimator):
             Public.
         rng : numpy.random.Generator, optional
             Who takes part. None: a ChaCha20 generator keyed by the operating system, new for each
-            draw. Whoever can repeat another generator knows the sample, so that sampling hides nobody:
-            the votes then say sampling rate 1, and no ``Subsampled`` with a lower rate takes them.
+            draw. Whoever can repeat another generator knows the sample, so that chance hides nobody:
+            the votes are then drawn here, once, and say sampling rate 1: no ``Subsampled`` with a lower
+            rate takes them.
 
         Returns
         -------
         Private of shape (n_queries, n_classes), in votes
-            One ballot a unit, at the sampling rate: ready for :func:`ostraka.release`.
+            One ballot a unit, at the sampling rate, or at 1 where chance saves nothing: ready for
+            :func:`ostraka.release`.
 
         Raises
         ------
@@ -173,14 +175,13 @@ class NeighbourVoter(BaseEstimator):
             Other features than in training.
         """
         sampler = self._sampler(X, rng)
-        return SampledVotes(
-            sampler,
-            Adjacency(
-                unit=self.unit_,
-                relation=self.relation,
-                sampling_rate=self.sampling_rate if rng is None else 1.0,
-            ),
-        )
+        if rng is None and self.relation == "add-or-remove":
+            rate = self.sampling_rate
+            return SampledVotes(
+                sampler, Adjacency(unit=self.unit_, relation=self.relation, sampling_rate=rate)
+            )
+        # nothing is saved by chance, so nothing is lost by asking one sample again
+        return Private(sampler.draw(), Adjacency(unit=self.unit_, relation=self.relation))
 
     def sampled_votes(self, X: Any, *, n_trials: int, rng: np.random.Generator | None = None) -> np.ndarray:
         """Votes of many fresh samples, **not protected**: for the owner's eyes, attacks and audits.
