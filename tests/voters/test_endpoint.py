@@ -75,7 +75,7 @@ def drip(handler):
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
-    for _ in range(20):
+    for _ in range(100):  # 5 s, unless the other end goes away
         time.sleep(0.05)
         handler.wfile.write(b" ")
         handler.wfile.flush()

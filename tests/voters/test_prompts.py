@@ -339,6 +339,7 @@ class TestSecrets:
     def test_another_machine_is_warned_of_once_and_noted(self, monkeypatch):
         monkeypatch.setattr(prompts, "_WARNED", set())
         far = Endpoint("https://models.example/v1")
+        assert any("models.example" in note for note in fitted(far, replay=True).notes_)
         with pytest.warns(
             UserWarning, match=r"Whoever runs models\.example reads the private demonstrations"
         ):

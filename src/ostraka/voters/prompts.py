@@ -306,10 +306,10 @@ class PromptEnsemble(BaseEstimator):
         if not isinstance(self._endpoint, Endpoint):
             return [shown, "The private demonstrations were given to a function of the caller's."]
         host = self._endpoint.host
-        if self._endpoint.loopback or self.replay:
+        if self._endpoint.loopback:
             return [shown]
         reads = f"Whoever runs {host} reads the private demonstrations; epsilon says nothing about that."
-        if host not in _WARNED:
+        if host not in _WARNED and not self.replay:
             _WARNED.add(host)
             warnings.warn(reads, stacklevel=4)
         return [shown, reads]
