@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import make_pipeline
 
@@ -653,6 +654,14 @@ def test_a_fitted_transformer_is_used_as_it_is_and_never_fitted():
 def test_a_transformer_that_was_not_fitted_is_refused_before_it_sees_a_row(unfit):
     with pytest.raises(ValueError, match="fitted already, on public rows"):
         voter(X, Y, transformer=unfit)
+
+
+def test_a_voter_that_is_cloned_needs_its_transformer_frozen():
+    pca = PCA(2).fit(X[:20])
+    with pytest.raises(ValueError, match="fitted already"):
+        clone(NeighbourVoter(transformer=pca)).fit(X, Y)
+    frozen = clone(NeighbourVoter(transformer=FrozenEstimator(pca))).fit(X, Y)
+    assert frozen.n_features_in_ == 2
 
 
 def test_what_a_transformer_says_about_private_rows_reaches_nobody():
