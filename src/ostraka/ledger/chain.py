@@ -101,6 +101,19 @@ class Seal:
         head = json.dumps([*plain, [len(blob) for blob in blobs]]).encode()  # ASCII, and free of NUL
         return self(b"\0".join([previous, head, *blobs]))
 
+    def entry(self, row: Row, previous: bytes, priced: bytes) -> bytes:
+        """The digest over every field of an entry, its price and the digest before."""
+        seq, kind, account, key, _, uses, protects, simulation, epsilon, asked, answer, cap, state, _ = row
+        name = "" if key is None else f"={key}"
+        text = (
+            f"{seq}\x1f{kind}\x1f{account}\x1f{name}\x1f{uses}\x1f{protects}\x1f{simulation}\x1f{epsilon!r}"
+            f"\x1f{asked.hex() if asked is not None else ''}\x1f{answer}\x1f{cap!r}"
+            f"\x1f{state.hex() if state is not None else ''}"
+        )
+        if text.count(_SEPARATOR) != 11:  # one inside a name: only an edit can have put it there
+            return b""
+        return self(previous + priced + text.encode())
+
     def price(self, number: int, mechanism: str, unit: str, orders: bytes, cost: bytes) -> Price:
         """A price, with the digest that every entry of this price includes."""
         digest = self.link(b"price", [mechanism, unit], orders, cost)
@@ -139,16 +152,7 @@ class Row(NamedTuple):
 
     def seal(self, seal: Seal, previous: bytes, priced: bytes) -> bytes:
         """The digest over every field, the price and the digest before."""
-        asked, state = self.asked or b"", self.state or b""
-        key = "" if self.key is None else f"={self.key}"
-        text = (
-            f"{self.seq}\x1f{self.kind}\x1f{self.account}\x1f{key}\x1f{self.uses}\x1f{self.protects}"
-            f"\x1f{self.simulation}\x1f{self.epsilon!r}\x1f{asked.hex()}\x1f{self.answer}\x1f{self.cap!r}"
-            f"\x1f{state.hex()}"
-        )
-        if text.count(_SEPARATOR) != 11:  # one inside a name: only an edit can have put it there
-            return b""
-        return seal(previous + priced + text.encode())
+        return seal.entry(self, previous, priced)
 
     def sealed(self, seal: Seal, previous: bytes, priced: bytes) -> Row:
         """The entry as it is written, at the end of the chain."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ostraka.ledger.budget import DAMAGED, Budget, LedgerError
@@ -45,6 +46,7 @@ class History:
         self.accounts: dict[str, Purse] = {}
         self.prices: dict[int, Price] = {}
         self._by_value: dict[tuple[str, str, bytes, bytes], Price] = {}
+        self._like: Price | None = None  # a price that was found to fit what this ledger counts
         self._snapshot = 0
         self._new: list[Price] = []
         self._quoted: dict[tuple[str, str, bytes, bytes], Price] = {}
@@ -61,25 +63,53 @@ class History:
 
     def follow(self, store: Store) -> None:
         """Read, check and count what was added since."""
+        tally: Counter[tuple[str, Price, int]] = Counter()
         for row in store.rows(self.seq):
-            if self.seq + 1 != row.seq:
+            seq, kind, account, _, price, uses, protects, simulation, *_, state, digest = row
+            if self.seq + 1 != seq:
                 raise self.damaged(self.seq + 1, "it is missing")
-            priced = self._priced(row, store)
-            if row.digest != row.seal(self._seal, self.head, _digest(priced)):
-                raise self.damaged(row.seq, "its fields do not match its digest, or do not follow")
-            if row.kind == GRANT:
+            priced = self.prices.get(price or 0) or self._priced(row, store)
+            if digest != self._seal.entry(row, self.head, _digest(priced)):
+                raise self.damaged(seq, "its fields do not match its digest, or do not follow")
+            if kind == CHARGE and priced:
+                self._bind(seq, priced, protects)
+                self.simulation |= bool(simulation)
+                if account and account not in self.accounts:
+                    raise self.damaged(seq, "it charges an account that was granted nothing")
+                tally[account, priced, uses] += 1
+            elif kind == GRANT:
                 self._granted(row)
-            elif row.kind == CHARGE and priced:
-                self._charged(row, priced)
             else:
-                raise self.damaged(row.seq, "it is no charge and no grant")
-            self.seq, self.head = row.seq, row.digest
-            if row.state is not None:
-                self._snapshot = row.seq
-                totals = self._totals(row.seq)
-                if row.state != self._digest_of(totals) or store.totals(row.seq) != totals:
-                    raise self.damaged(row.seq, "its totals are not the totals of the entries up to it")
+                raise self.damaged(seq, "it is no charge and no grant")
+            self.seq, self.head = seq, digest
+            if state is not None:
+                self._count(tally)
+                self._compare(row, store)
+        self._count(tally)
         self.settle()
+
+    def _bind(self, seq: int, priced: Price, protects: str) -> None:
+        if priced is self._like and self.bound and protects == self.bound[0]:
+            return
+        bound = (protects, priced.unit, priced.orders)
+        if self.bound not in (None, bound):
+            raise self.damaged(seq, "it counts for something else than the entries before")
+        self.bound, self._like = bound, priced
+
+    def _count(self, tally: Counter[tuple[str, Price, int]]) -> None:
+        """Spend what was read, and begin to count anew."""
+        for (account, priced, uses), times in tally.items():
+            self.dataset.take(priced, uses=uses * times)
+            self._touched.add(self.dataset)
+            if account:
+                self.accounts[account].take(priced, uses=times)
+                self._touched.add(self.accounts[account])
+        tally.clear()
+
+    def _compare(self, row: Row, store: Store) -> None:
+        totals, self._snapshot = self._totals(row.seq), row.seq
+        if row.state != self._digest_of(totals) or store.totals(row.seq) != totals:
+            raise self.damaged(row.seq, "its totals are not the totals of the entries up to it")
 
     def resume(self, store: Store) -> None:
         """Begin where all totals were last recorded, instead of at the first entry."""
@@ -127,20 +157,6 @@ class History:
         self.prices[priced.id] = priced
         self._by_value[priced.mechanism, priced.unit, priced.orders, priced.cost] = priced
 
-    def _charged(self, row: Row, priced: Price) -> None:
-        bound = (row.protects, priced.unit, priced.orders)
-        if self.bound not in (None, bound):
-            raise self.damaged(row.seq, "it counts for something else than the entries before")
-        self.bound = bound
-        self.simulation |= bool(row.simulation)
-        self.dataset.take(priced, uses=row.uses)
-        self._touched.add(self.dataset)
-        if row.account:
-            if row.account not in self.accounts:
-                raise self.damaged(row.seq, "it charges an account that was granted nothing")
-            self.accounts[row.account].take(priced)
-            self._touched.add(self.accounts[row.account])
-
     def _granted(self, row: Row) -> None:
         purse = self.accounts.get(row.account)
         if purse is None:
@@ -151,9 +167,11 @@ class History:
     def _capped(self, cap: float | None) -> Budget:
         return Budget(epsilon=cap or 0.0, delta=self.budget.delta, adaptive=self.budget.adaptive)
 
-    def audit(self, store: Store) -> None:
-        """What :meth:`follow` does not see: entries out of reach, and arrays."""
-        if store.count() != self.seq:
+    def verify(self, store: Store) -> None:
+        """Read and check everything: also entries out of reach, and arrays."""
+        count = store.count()  # first: others may add entries meanwhile
+        self.follow(store)
+        if self.seq < count:
             raise self.damaged(self.seq + 1, "it has no place among the entries")
         for seq, array, digest, sealed in store.answers():
             if sealed is None or digest != self._seal.link(sealed, ["answer"], array):

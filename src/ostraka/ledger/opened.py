@@ -88,8 +88,7 @@ class Opened:
         with self._store.reading() as store:
             store.check()
             history = History(self.path, self.budget, self._seal)
-            history.follow(store)
-            history.audit(store)
+            history.verify(store)
             if self._anchor is not None:
                 check_anchored(self._anchor, history, store)
             self._history = history
