@@ -6,6 +6,7 @@ from scipy.stats import binomtest, multinomial
 
 from ostraka import GNMax, LNMax
 from ostraka.audits import VoteModel
+from ostraka.audits._mixture import gaussian_argmax_law
 
 FALSE_ALARM = 1e-9
 LAW, ONE = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.1, 0.8])
@@ -91,6 +92,16 @@ def test_a_target_without_effect_leaks_nothing():
         GNMax(sigma=2.0), rng=np.random.default_rng(0)
     )
     assert set(found.rdp) == {0.0}
+
+
+@pytest.mark.parametrize("n_classes", [2, 5, 20, 60])
+def test_the_integral_is_fine_enough_for_many_classes(n_classes):
+    """Equal counts are the hardest; without random ballots the law is the outcome map's."""
+    law = gaussian_argmax_law(0, np.full(n_classes, 1 / n_classes), np.zeros((1, n_classes)), sigma=3.0)
+    np.testing.assert_allclose(law, np.full((1, n_classes), 1 / n_classes), rtol=0, atol=1e-12)
+    votes = 4.0 * np.arange(n_classes)[None]
+    law = gaussian_argmax_law(0, np.full(n_classes, 1 / n_classes), votes, sigma=3.0)
+    np.testing.assert_allclose(law, np.exp(GNMax(sigma=3.0).log_outcomes(votes)), rtol=0, atol=1e-12)
 
 
 def test_exact_laws_are_refused_where_there_are_none():

@@ -11,7 +11,7 @@ import scipy.stats
 
 __all__ = ["gaussian_argmax_law"]
 
-_STEP, _REACH = 0.25, 9.0  # of the integral over the winning count, in sigma
+_REACH = 9.0  # of the integral over the winning count, in sigma
 _TINY = 1e-18
 
 
@@ -20,7 +20,8 @@ def gaussian_argmax_law(n: int, law: np.ndarray, rest: np.ndarray, *, sigma: flo
 
     Multinomial counts are Poisson counts given their sum, so that the probability is one coefficient of a
     product over the classes: of sum_k Poisson(k) Phi((x - k - rest) / sigma) z^k, for the winner with the
-    density instead. Read off on a circle; integrated over x by the trapezoid rule. Error below 1e-12.
+    density instead. Read off on a circle; integrated over x by the trapezoid rule. Error below 1e-12: the
+    transform of a product of C functions as smooth as Phi falls like exp(-omega^2 / (2 C)).
     """
     mean = n * law
     ends = [float(f(rest, axis=None)) for f in (np.min, np.max)]
@@ -28,17 +29,18 @@ def gaussian_argmax_law(n: int, law: np.ndarray, rest: np.ndarray, *, sigma: flo
     x = np.arange(
         ends[0] + max(0.0, mean.min() - width) - _REACH * sigma,
         ends[1] + min(float(n), mean.max() + width) + _REACH * sigma,
-        _STEP * sigma,
+        step := 0.8 * sigma / math.sqrt(law.size),
     )
     length = scipy.fft.next_fast_len(int(9 * math.sqrt(n)) + 40, real=True)
+    circle = np.exp(-2j * np.pi * np.outer(np.arange(n + 1), np.arange(length // 2 + 1)) / length)
     factors = {
-        (c, shift): _factor(x, mean=float(mean[c]), n=n, shift=float(shift), sigma=sigma, length=length)
+        (c, shift): _factor(x, float(mean[c]), circle, shift=float(shift), sigma=sigma)
         for c in range(law.size)
         for shift in np.unique(rest[:, c])
     }
     turn = np.exp(2j * np.pi * np.arange(length // 2 + 1) * n / length)
     weight = np.where((np.arange(turn.size) == 0) | (2 * np.arange(turn.size) == length), 1.0, 2.0)
-    pick = turn * weight / length / scipy.stats.poisson.pmf(n, n) * _STEP * sigma
+    pick = turn * weight / length / scipy.stats.poisson.pmf(n, n) * step
     found = np.empty((len(rest), law.size))
     for row, shifts in enumerate(rest):
         below, wins = zip(*(factors[c, shift] for c, shift in enumerate(shifts)), strict=True)
@@ -53,14 +55,13 @@ def gaussian_argmax_law(n: int, law: np.ndarray, rest: np.ndarray, *, sigma: flo
 
 
 def _factor(
-    x: np.ndarray, *, mean: float, n: int, shift: float, sigma: float, length: int
+    x: np.ndarray, mean: float, circle: np.ndarray, *, shift: float, sigma: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """The transform over the number of ballots of one class, as a loser and as the winner."""
-    ballots = np.arange(n + 1)
+    ballots = np.arange(len(circle))
     mass = scipy.stats.poisson.pmf(ballots, mean)
     keep = mass > _TINY
-    ballots, mass = ballots[keep], mass[keep]
+    ballots, mass, circle = ballots[keep], mass[keep], circle[keep]
     z = (x[:, None] - ballots - shift) / sigma
-    circle = np.exp(-2j * np.pi * np.outer(ballots, np.arange(length // 2 + 1)) / length)
     density = np.exp(-z * z / 2) / (sigma * math.sqrt(2 * math.pi))
     return (mass * scipy.special.ndtr(z)) @ circle, (mass * density) @ circle

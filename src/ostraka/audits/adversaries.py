@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Leak", "audit_adversary", "measure_leak"]
 
+_NOTHING = 1e-6  # of natural questions, those that the target moves less often are not even asked
+_PAIRS = 20_000
 _WORST = 5  # queries whose leak is computed exactly before the worst is chosen
 _MODELLED = "Holds for the modelled training phase: it says of the real one what the model fits of it."
 _REPEATED = "Adds up the same question's answers as if the teachers were trained anew for each."
@@ -43,12 +45,15 @@ class Leak:
     queries : tuple of int
         Which queries were asked.
     n_answers : int
+    trials : int
+        Answers to each question in each world, or pairs of votes.
     """
 
     bound: RenyiBound
     exact: np.ndarray | None
     queries: tuple[int, ...]
     n_answers: int
+    trials: int
 
 
 def measure_leak(
@@ -110,25 +115,28 @@ def measure_leak(
     else:
         chosen, times = list(range(len(models))), 1
     each = 1 - (1 - confidence) / len(chosen)
-    bounds, exact = [], np.zeros(order.size)
+    bounds, skipped, exact = [], [], np.zeros(order.size)
     known = isinstance(mechanism, GNMax) and not any(len(models[j].parties) for j in chosen)
     for j in chosen:
-        if known:
+        if not crafted.repeated and np.abs(models[j].present - models[j].absent).sum() < _NOTHING:
+            skipped.append(_nothing(orders, each))
+        elif known:
             p, q = models[j].outcome_laws(mechanism)
             exact += np.maximum(of_laws(p, q, order), of_laws(q, p, order))
             seen = [rng.multinomial(trials, law) for law in _few(p, q)]
             bounds.append(renyi_lower_bound(*seen, orders=orders, confidence=each))
         else:
-            draws = min(trials, 20_000)
+            draws = min(trials, _PAIRS)
             found = models[j].lower_bound(mechanism, n_draws=draws, orders=orders, confidence=each, rng=rng)
             bounds.append(found)
-    bound = _times(compose(bounds) if len(bounds) > 1 else bounds[0], times)
+    bound = _times(compose([*bounds, *skipped]) if len(chosen) > 1 else bounds[0], times)
     bound = replace(bound, confidence=confidence)
     return Leak(
         bound=bound,
         exact=exact * times if known else None,
         queries=tuple(chosen),
         n_answers=times * len(chosen),
+        trials=trials if known else min(trials, _PAIRS),
     )
 
 
@@ -210,7 +218,7 @@ def audit_adversary(
         sentence=sentence,
         measures=tuple(measures),
         confidence=confidence,
-        trials=max(leak.bound.trials) if crafted.repeated else max(leak.bound.trials) // len(leak.queries),
+        trials=leak.trials,
         method=leak.bound.method,
         note=f"{leak.bound.note} {_MODELLED} {_REPEATED if crafted.repeated else _NATURAL}",
     )
@@ -255,6 +263,11 @@ def _few(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rank = np.argsort(-(p + q))
     kept, rest = rank[: MOST_OUTCOMES - 1], rank[MOST_OUTCOMES - 1 :]
     return np.append(p[kept], p[rest].sum()), np.append(q[kept], q[rest].sum())
+
+
+def _nothing(orders: tuple[float, ...], confidence: float) -> RenyiBound:
+    """The bound that needs no trial."""
+    return renyi_lower_bound([1, 1], [1, 1], orders=orders, confidence=confidence)
 
 
 def _times(bound: RenyiBound, times: int) -> RenyiBound:
