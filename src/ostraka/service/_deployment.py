@@ -94,6 +94,7 @@ class Deployment:
         environment: Mapping[str, str],
         pepper: bytes,
         label: dict[str, Any] | None = None,
+        stop: Callable[[BaseException], object] | None = None,
     ) -> Self:
         """Everything of a service folder, its secrets made where there are none yet."""
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -104,6 +105,7 @@ class Deployment:
             db,
             budget=budget,
             secret=secret_of("ledger", folder, environment),
+            anchor=folder / "ledger.anchor",
             owner=True,
         )
         try:
@@ -114,6 +116,7 @@ class Deployment:
                 consistent=consistent,
                 settings=settings,
                 label=label,
+                stop=stop,
             )
         except BaseException:
             ledger.close()

@@ -220,7 +220,7 @@ async def docs(app: Application, _: Request) -> Reply:
 
 async def home(app: Application, _: Request) -> Reply:
     """The owner's page."""
-    return Reply.html(render(await asyncio.to_thread(overview, app.deployment)))
+    return await asyncio.to_thread(lambda: Reply.html(render(overview(app.deployment))))
 
 
 ROUTES = (

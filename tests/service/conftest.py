@@ -1,0 +1,139 @@
+"""A small service on a port of this machine: real HTTP, a real ledger on disk, forty linear teachers."""
+
+import contextlib
+import dataclasses
+import socket
+import threading
+import time
+
+import httpx
+import numpy as np
+import pytest
+import uvicorn
+from sklearn.linear_model import LogisticRegression
+
+from ostraka import Budget, GNMax, TeacherEnsemble
+from ostraka.consistent import grid_of
+from ostraka.service._deployment import Deployment, Settings
+from ostraka.service._keys import Keyring
+from ostraka.service._patience import Patient
+from ostraka.service.app import Application
+from ostraka.voters import SavedTeachers
+
+PEPPER = b"p" * 32
+COLUMNS = ("age", "hours", "weight")
+CLASSES = ["green", "red", "blue"]
+ONE = [1.0, 2.0, 3.0]
+
+
+def rows(n: int, *, seed: int) -> np.ndarray:
+    """Public rows."""
+    return np.random.default_rng(seed).normal(size=(n, 3)) * 3
+
+
+def ensemble(estimator=None, *, n_teachers: int = 40) -> TeacherEnsemble:
+    """Teachers who mostly agree on the nearest of three corners."""
+    X = rows(1_200, seed=0)
+    y = np.array(CLASSES)[X.argmax(axis=1)]
+    model = LogisticRegression() if estimator is None else estimator
+    return TeacherEnsemble(model, n_teachers=n_teachers, n_jobs=1, random_state=0).fit(X, y, classes=CLASSES)
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory) -> SavedTeachers:
+    """Teachers as the service loads them."""
+    folder = tmp_path_factory.mktemp("saved") / "teachers"
+    SavedTeachers(
+        ensemble=ensemble(),
+        mechanism=GNMax(sigma=30.0),
+        columns=COLUMNS,
+        numeric=(True,) * 3,
+        grid=grid_of(rows(500, seed=1)),
+    ).save(folder)
+    return SavedTeachers.load(folder)
+
+
+@dataclasses.dataclass
+class Service:
+    """A deployment in a folder, its keys, and how to reach it while it is served."""
+
+    folder: object
+    there: Deployment
+    keys: dict[str, str]
+    url: str = ""
+
+    def http(self, who: str | None = "alice", **headers: str) -> httpx.Client:
+        """A client with somebody's key."""
+        told = {"authorization": f"Bearer {self.keys[who]}"} if who else {}
+        return httpx.Client(base_url=self.url, headers={**told, **headers}, timeout=20)
+
+    def label(self, row=ONE, *, key: str, who: str = "alice") -> httpx.Response:
+        """Ask about one row."""
+        with self.http(who) as http:
+            return http.post("/v1/label", json={"row": list(row)}, headers={"idempotency-key": key})
+
+    def entries(self) -> list:
+        """The ledger's answers: neither grants nor what binds keys and teachers."""
+        return [
+            entry
+            for entry in self.there.ledger.entries()
+            if entry.answer is not None and not entry.mechanism.startswith("Reserved")
+        ]
+
+
+def deploy(folder, saved, *, epsilon: float = 50.0, clients=None, stop=None, **settings) -> Service:
+    """Open a service folder; make keys where there are none."""
+    place = folder / "service"
+    place.mkdir(mode=0o700, exist_ok=True)
+    ring = Keyring(place / "keys.json", PEPPER)
+    keys = {}
+    for name, cap in (clients or {"alice": 20.0, "bob": 20.0}).items():
+        keys[name] = ring.rotate(name) if name in ring.kept else ring.add(name, role="client", epsilon=cap)
+    keys["olga"] = ring.rotate("olga") if "olga" in ring.kept else ring.add("olga", role="owner")
+    there = Deployment.open(
+        saved=saved,
+        folder=place,
+        db=f"sqlite:///{place / 'ledger.sqlite'}",
+        budget=Budget(epsilon=epsilon, delta=1e-6, adaptive=saved.screen is not None),
+        settings=Settings(**{"rate": 1e6, "burst": 10**6, **settings}),
+        environment={},
+        pepper=PEPPER,
+        stop=stop,
+    )
+    return Service(folder, there, keys)
+
+
+@contextlib.contextmanager
+def serving(service: Service):
+    """Serve it from another thread of this process."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        quiet = {"ws": "none", "log_config": None, "access_log": False, "timeout_graceful_shutdown": 5}
+        server = uvicorn.Server(
+            uvicorn.Config(Application(service.there), http=Patient, lifespan="on", **quiet)
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+        thread.start()
+        until = time.monotonic() + 20
+        while not server.started and time.monotonic() < until:
+            time.sleep(0.005)
+        service.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        try:
+            yield service
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+@pytest.fixture
+def service(tmp_path, saved):
+    """A service of this test's own."""
+    with serving(deploy(tmp_path, saved)) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory, saved):
+    """A service that the tests of a module share."""
+    with serving(deploy(tmp_path_factory.mktemp("shared"), saved)) as one:
+        yield one

@@ -1,0 +1,408 @@
+"""What the service promises, one promise a section: docs/service.md names these tests."""
+
+import ast
+import contextlib
+import json
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.service.conftest import ONE, PEPPER, deploy, rows, serving
+
+import ostraka.service
+from ostraka import Curve, Ledger, LedgerError
+from ostraka.service._answering import Answerer
+from ostraka.voters import SavedTeachers
+
+SOURCES = sorted(Path(ostraka.service.__file__).parent.glob("*.py"))
+
+
+class Held:
+    """A till that waits before or after it charges, until it is let go; or that fails there."""
+
+    def __init__(self, ledger: Ledger, *, after: bool = False, fails: BaseException | None = None) -> None:
+        self.ledger, self.after, self.fails = ledger, after, fails
+        self.reached, self.go = threading.Event(), threading.Event()
+
+    def charge_each(self, asked, *, protects):
+        outcome = self.ledger.charge_each(asked, protects=protects) if self.after else None
+        self.reached.set()
+        self.go.wait(20)
+        if self.fails:
+            raise self.fails
+        return outcome or self.ledger.charge_each(asked, protects=protects)
+
+
+def question(key: str, name: str, row) -> bytes:
+    """A request as bytes."""
+    body = json.dumps({"row": row})
+    return (
+        f"POST /v1/label HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nIdempotency-Key: {name}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
+def raw(service, name: str) -> socket.socket:
+    """A question on a socket of its own."""
+    connection = connected(int(service.url.rpartition(":")[2]))
+    connection.sendall(question(service.keys["alice"], name, ONE))
+    return connection
+
+
+def connected(port: int) -> socket.socket:
+    """As soon as somebody listens."""
+    until = time.monotonic() + 30
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=20)
+        except ConnectionRefusedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+# 1. Charge before answer
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the charge", "before it is durable"])
+def test_nothing_leaves_before_its_charge_is_on_stable_storage(service, after):
+    held = service.there.batcher._till = Held(service.there.ledger, after=after)
+    with raw(service, "k") as connection:
+        assert held.reached.wait(20)
+        connection.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        held.go.set()
+        connection.settimeout(20)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+    assert len(service.entries()) == 1
+
+
+# 2. One charge and one answer for each key of a client
+
+
+def test_a_key_pays_once_and_gets_the_same_answer_again(service):
+    first, again = (service.label(key="k") for _ in range(2))
+    assert first.status_code == again.status_code == 200
+    assert first.json() == again.json()
+    assert len(service.entries()) == 1
+
+
+def test_a_key_of_another_question_is_refused_and_costs_nothing(service):
+    service.label(key="k")
+    head = service.there.ledger.head
+    reply = service.label([9.0, 9.0, 9.0], key="k")
+    assert (reply.status_code, reply.json()["code"]) == (409, "key_conflict")
+    assert service.there.ledger.head == head
+
+
+def test_the_same_key_of_another_client_is_another_key(service):
+    one, other = (service.label(key="k", who=who).json()["receipt"]["seq"] for who in ("alice", "bob"))
+    assert one != other
+
+
+def test_a_key_outlives_the_process(tmp_path, saved):
+    with serving(deploy(tmp_path, saved)) as service:
+        first = service.label(key="k").json()
+    with serving(deploy(tmp_path, saved)) as service:
+        assert service.label(key="k").json() == first
+        assert len(service.entries()) == 1
+
+
+def test_many_retries_at_once_pay_once(service):
+    replies = []
+    threads = [threading.Thread(target=lambda: replies.append(service.label(key="k"))) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {reply.status_code for reply in replies} == {200}
+    assert len({reply.text for reply in replies}) == 1
+    assert len(service.entries()) == 1
+
+
+# 3. No refunds
+
+
+def test_who_leaves_before_the_answer_has_paid_and_gets_it_on_retry(service):
+    held = service.there.batcher._till = Held(service.there.ledger)
+    with raw(service, "k"):
+        assert held.reached.wait(20)
+    held.go.set()
+    reply = service.label(key="k")
+    assert reply.status_code == 200
+    assert [entry.seq for entry in service.entries()] == [reply.json()["receipt"]["seq"]]
+
+
+# 4. Refusals
+
+
+def spent(tmp_path, saved, **caps) -> object:
+    """A service whose budget, or alice's, pays for one answer."""
+    price = saved.mechanism.curve().epsilon(1e-6)
+    return deploy(tmp_path, saved, **{"epsilon": 50.0, **{name: cap * price for name, cap in caps.items()}})
+
+
+def test_refusals_depend_on_public_costs_alone(tmp_path, saved, monkeypatch):
+    worked = []
+    for name in ("_vote", "_draw"):
+        plain = getattr(Answerer, name)
+
+        def noted(self, *given, plain=plain, name=name):
+            worked.append(name)
+            return plain(self, *given)
+
+        monkeypatch.setattr(Answerer, name, noted)
+    X = rows(200, seed=5)
+    strength = saved.ensemble.vote(X).open().max(axis=1)
+    clear, close = X[strength.argmax()], X[strength.argmin()]
+    with serving(spent(tmp_path, saved, epsilon=1.05)) as service:
+        answered = service.label(key="first")
+        once = list(worked)
+        head = service.there.ledger.head
+        replies = []
+        for number, row in enumerate([clear, close, [8.0, 8.0, 8.0]]):
+            worked.clear()
+            replies.append(service.label(row, key=f"k{number}"))
+            assert worked == once, "as much work as for an answer"
+        assert answered.status_code == 200
+        assert {reply.status_code for reply in replies} == {402}
+        assert len({(reply.content, tuple(sorted(reply.headers.items()))) for reply in replies}) == 1
+        assert service.there.ledger.head == head, "a refusal costs nothing"
+
+
+def test_a_spent_client_and_a_spent_dataset_are_told_in_the_same_words(tmp_path, saved):
+    said = set()
+    price = saved.mechanism.curve().epsilon(1e-6)
+    for name, epsilon, cap in (("dataset", 1.05 * price, 20.0), ("client", 50.0, 1.05 * price)):
+        folder = tmp_path / name
+        folder.mkdir()
+        with serving(deploy(folder, saved, epsilon=epsilon, clients={"alice": cap})) as service:
+            service.label(key="first")
+            said.add(service.label([5.0, 5.0, 5.0], key="second").content)
+    assert len(said) == 1
+
+
+def test_a_question_asked_before_is_no_more_granted_than_a_new_one(tmp_path, saved):
+    with serving(spent(tmp_path, saved, epsilon=1.05)) as service:
+        assert service.label(key="k").status_code == 200
+        known, new = (service.label(row, key=f"k{row[0]}", who="bob") for row in (ONE, [7.0, 7.0, 7.0]))
+        assert known.status_code == new.status_code == 402
+        assert known.content == new.content
+
+
+def test_a_paid_answer_is_given_again_though_nothing_is_left(tmp_path, saved):
+    with serving(spent(tmp_path, saved, epsilon=1.05)) as service:
+        first = service.label(key="k")
+        assert service.label([7.0, 7.0, 7.0], key="other").status_code == 402
+        assert service.label(key="k").json() == first.json()
+
+
+# 5. Costs computed from the data are the owner's
+
+
+def test_no_module_of_the_service_knows_data_dependent_costs():
+    for path in SOURCES:
+        used = {
+            part
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom | ast.Import)
+            for part in (node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name).split(
+                "."
+            )
+        }
+        shown = {"attacks", "report"} if path.name == "_page.py" else set()  # words and an example's leakage
+        assert not used & {"accounting", "attacks", "audits", "report", "pate"} - shown, path.name
+
+
+def test_a_cost_computed_from_the_data_stops_the_service_unanswered(tmp_path, saved):
+    class Cheaper:
+        def curve(self) -> Curve:
+            plain = saved.mechanism.curve()
+            return Curve(plain.orders, plain.rdp, plain.unit, publishable=False)
+
+    stopped = threading.Event()
+    service = deploy(tmp_path, saved, stop=lambda _: stopped.set())
+    answer = service.there.batcher._answerer.answer
+    with serving(service):
+        price = Cheaper()
+        service.there.batcher._answerer.answer = lambda features: [
+            type(each)(each.digest, each.answer, price) for each in answer(features)
+        ]
+        with raw(service, "k") as connection:
+            assert stopped.wait(20)
+            connection.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
+            assert service.entries() == []
+
+
+# 6. Grants and caps are entries of the same chain
+
+
+def test_grants_are_entries_of_the_chain_and_change_while_it_runs(service):
+    def caps() -> list:
+        return [
+            (entry.account, entry.cap) for entry in service.there.ledger.entries() if entry.kind == "grant"
+        ]
+
+    assert {("alice", 20.0), ("bob", 20.0)} <= set(caps())
+    service.there.keys.grant("alice", epsilon=21.0)
+    service.there._grant()
+    assert caps()[-1] == ("alice", 21.0)
+    with service.http() as http:
+        assert http.get("/v1/budget").json()["epsilon"] == 21.0
+    service.there.ledger.verify()
+
+
+# 7. The dataset's account first, then the client's: both or neither
+
+
+def test_clients_who_collude_share_one_budget(tmp_path, saved):
+    X = rows(12, seed=3)
+    price = saved.mechanism.curve()
+    affordable, budget = 7, 1.02 * (7 * price).epsilon(1e-6)
+    with serving(deploy(tmp_path, saved, epsilon=budget, clients={"alice": 40.0, "bob": 40.0})) as service:
+        replies = [
+            service.label(row, key=f"k{number}", who=("alice", "bob")[number % 2])
+            for number, row in enumerate(X)
+        ]
+        granted = [reply.status_code for reply in replies]
+        assert granted == [200] * affordable + [402] * (12 - affordable)
+        with service.http("olga") as http:
+            told = http.get("/v1/budget").json()
+        assert told["spent"] <= budget
+        answered = {"alice": granted[::2].count(200), "bob": granted[1::2].count(200)}
+        for account in told["clients"]:
+            want = (answered[account["client"]] * price).epsilon(1e-6)
+            assert account["spent"] == pytest.approx(want, rel=1e-6), "not charged where the dataset refused"
+
+
+# 8. No wall clock in any decision
+
+
+def test_no_module_of_the_service_reads_the_wall_clock():
+    for path in SOURCES:
+        assert not re.search(r"\btime\.time\(|datetime|localtime|gmtime", path.read_text()), path.name
+
+
+# 9. An unknown outcome of a commit stops the process
+
+SERVER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from ostraka import LedgerError
+from ostraka.ledger import Ledger
+from ostraka.service import _server
+from ostraka.service.app import Application
+from ostraka.voters import SavedTeachers
+from tests.service.conftest import deploy
+service = deploy(Path(sys.argv[1]), SavedTeachers.load(sys.argv[2]))
+class Sabotaged:
+    def charge_each(self, asked, *, protects):
+        service.there.ledger.charge_each(asked, protects=protects)
+        raise LedgerError("the outcome of a commit is not known")
+service.there.batcher._till = Sabotaged()
+print(service.keys["alice"], flush=True)
+_server.run(Application(service.there), host="127.0.0.1", port=int(sys.argv[4]))
+"""
+
+
+def test_an_unknown_outcome_stops_the_process_and_the_retry_gets_what_was_charged(tmp_path, saved):
+    saved.save(tmp_path / "teachers")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    root = str(Path(__file__).resolve().parents[2])
+    arguments = [tmp_path, tmp_path / "teachers", root, port]
+    command = [sys.executable, "-c", SERVER, *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    key = process.stdout.readline().strip()
+    received = b""
+    with connected(port) as connection, contextlib.suppress(ConnectionResetError):
+        connection.sendall(question(key, "k", ONE))
+        received = connection.recv(65536)
+    _, err = process.communicate(timeout=30)
+    assert received == b"", "nothing is answered"
+    assert process.returncode == 1
+    assert "stopping, start again" in err
+    assert "Traceback" not in err
+    reloaded = SavedTeachers.load(tmp_path / "teachers")
+    with serving(deploy(tmp_path, reloaded)) as service:
+        before = service.entries()
+        reply = service.label(key="k")
+        assert reply.json()["receipt"]["seq"] == before[0].seq
+        assert len(service.entries()) == len(before) == 1
+
+
+# 10. Another partition is another account
+
+
+def test_a_ledger_counts_for_its_teachers_only(tmp_path, saved):
+    with serving(deploy(tmp_path, saved)) as service:
+        service.label(key="k")
+    other = SavedTeachers.load(saved_again(tmp_path, saved))
+    object.__setattr__(other, "sha256", "0" * 64)
+    with pytest.raises(LedgerError, match="counts for other teachers"):
+        deploy(tmp_path, other)
+
+
+def saved_again(tmp_path, saved) -> Path:
+    saved.save(tmp_path / "other")
+    return tmp_path / "other"
+
+
+# 11. Same question, same answer
+
+
+def test_a_question_has_one_answer_across_clients_keys_spellings_and_restarts(tmp_path, saved):
+    row = rows(1, seed=9)[0]
+    spelled = [row.tolist(), np.float32(row).tolist(), (row + 1e-9).tolist()]
+    answers, spent_after = set(), []
+    for _ in range(2):
+        with serving(deploy(tmp_path, saved)) as service:
+            for number, each in enumerate(spelled):
+                for who in ("alice", "bob"):
+                    key = f"{number}-{os.urandom(4).hex()}"
+                    answers.add(service.label(each, key=key, who=who).json()["label"])
+            spent_after.append(service.there.ledger.epsilon())
+            assert len({entry.digest for entry in service.entries()}) == 1
+    assert len(answers) == 1
+    assert spent_after == [pytest.approx(saved.mechanism.curve().epsilon(1e-6), rel=1e-6)] * 2
+
+
+def test_a_question_asked_before_cannot_be_told_from_a_new_one(service):
+    X = rows(3, seed=11)
+    service.label(X[0], key="k", who="bob")
+    with service.http() as http:
+        left = [http.get("/v1/budget").json()["spent"]]
+        replies = []
+        for number, row in enumerate((X[0], X[1])):
+            replies.append(service.label(row, key=f"k{number}"))
+            left.append(http.get("/v1/budget").json()["spent"])
+    known, new = replies
+    price = service.there.saved.mechanism.curve()
+    assert left == [pytest.approx((n * price).epsilon(1e-6) if n else 0.0, rel=1e-6) for n in range(3)]
+    assert known.headers.keys() == new.headers.keys()
+    assert re.sub(r'"[0-9a-z]+"|\d+', "…", known.text) == re.sub(r'"[0-9a-z]+"|\d+', "…", new.text)
+    first, second = (reply.json()["receipt"]["seq"] for reply in replies)
+    assert second == first + 1
+
+
+def test_answers_can_be_drawn_again_only_with_the_secret_of_the_folder(tmp_path, saved):
+    deploy(tmp_path, saved).there.ledger.close()
+    for name in ("answers.secret", "ledger.secret"):
+        path = tmp_path / "service" / name
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert len(path.read_bytes()) == 32
+    assert stat.S_IMODE((tmp_path / "service").stat().st_mode) == 0o700
+    assert PEPPER not in b"".join(path.read_bytes() for path in (tmp_path / "service").iterdir())
