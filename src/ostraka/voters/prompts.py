@@ -90,7 +90,7 @@ class PromptEnsemble(BaseEstimator):
     asked, is a vote for class (number of the teacher) modulo ``n_classes``. This holds if the
     model answers each prompt by itself. Noise that a mechanism adds protects against whoever sees
     what is released; **nothing protects the demonstrations from whoever runs the endpoint**.
-    Source: Duan et al. 2023, arXiv:2305.15594, Section 3.3.
+    Source: Duan et al. 2023, arXiv:2305.15594, PromptPATE.
 
     Examples
     --------
