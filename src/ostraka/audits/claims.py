@@ -29,7 +29,7 @@ AUDIT_ORDERS = (2.0, 3.0, 4.0, 8.0, 16.0, 32.0)
 CERTIFIED = 0.9  # of the exact divergence: what a sound audit with enough trials sees at least
 MISFIT = 1e-6  # probability that answers of the right law are said not to follow the outcome map
 
-_CHUNK = 10_000
+_CHUNK = 4_000  # what fits a core's cache
 
 
 class Ballot(Mechanism, Protocol):
@@ -48,7 +48,7 @@ def sample_outcomes(
     Parameters
     ----------
     mechanism : GNMax, LNMax or Threshold
-        Its own ``release`` is called, ten thousand votes at a time.
+        Its own ``release`` is called, a few thousand votes at a time.
     votes : array of shape (n_classes,), in votes
         An audit's own, so not private.
     trials : int
