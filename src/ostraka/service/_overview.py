@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ostraka.door import ABSTAIN
+from ostraka.mechanisms import GNMax
 
 if TYPE_CHECKING:
+    from ostraka.attacks._law import Ballot
     from ostraka.ledger import Entry, Ledger
     from ostraka.service._deployment import Deployment
+    from ostraka.voters import SavedTeachers
 
-__all__ = ["ClientView", "CostView", "LedgerView", "Overview", "QuestionView", "Tally", "overview"]
+__all__ = [
+    "AnswerView",
+    "ClientView",
+    "CostView",
+    "LedgerView",
+    "Overview",
+    "QuestionView",
+    "Tally",
+    "overview",
+]
 
-_PAGE = 5_000  # entries read at a time
+_PAGE = 500  # entries read at a time, for nothing is charged meanwhile
 _POINTS = 400  # of the history
 _REPEATED = 20  # questions listed
+_KEPT = 10_000  # repeated questions counted at a time
+_LATEST = 20  # answers listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,21 +60,42 @@ class CostView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionView:
-    """A question put more than once. However often, its noise was drawn once: see docs/service.md."""
+    """A question put more than once. However often, its noise was drawn once: see docs/service.md.
+
+    ``repeaters`` counts the clients who asked it when it was known already.
+    """
 
     digest: str
     times: int
-    clients: int
+    repeaters: int
     abstained: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerView:
+    """One answer that was given. ``epsilon`` is that of one alone; ``repeated``: the data paid nothing."""
+
+    seq: int
+    client: str
+    digest: str
+    mechanism: str
+    epsilon: float
+    epsilon_after: float
+    abstained: bool
+    repeated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerView:
-    """Where the ledger stands. ``verified``: at start, from its anchor on, and nothing failed since."""
+    """Where the ledger stands. ``verified``: at start, from its anchor on, and nothing failed since.
+
+    ``checked`` says when, in UTC, to be read and not to be reckoned with.
+    """
 
     entries: int
     head: str
     verified: bool
+    checked: str
     simulation: bool
 
 
@@ -70,14 +106,17 @@ class Overview:
     Attributes
     ----------
     mechanism, screen : str and str or None
+    ballot : GNMax, LNMax or (Threshold, GNMax)
+        The same for the leakage meter, which knows no screen before Laplace noise and leaves it out.
+    n_teachers, n_classes : int
     unit : str
         What is protected.
     epsilon, delta, spent, left : float
         The data's own budget, of which every client's answers are paid as well.
     history : tuple of (entry number, epsilon spent after it)
         At most 400 points, the last one included.
-    clients, costs, repeated
-        By name; dearest first; most often asked first.
+    clients, costs, repeated, latest
+        By name; dearest first; most often asked first, at most 20; newest first, at most 20.
     refusals : tuple of (client or "", code, number of requests)
         Since the service started: a refusal leaves no entry.
     ledger : LedgerView
@@ -87,6 +126,9 @@ class Overview:
 
     mechanism: str
     screen: str | None
+    ballot: Ballot
+    n_teachers: int
+    n_classes: int
     unit: str
     epsilon: float
     delta: float
@@ -96,23 +138,26 @@ class Overview:
     clients: tuple[ClientView, ...]
     costs: tuple[CostView, ...]
     repeated: tuple[QuestionView, ...]
+    latest: tuple[AnswerView, ...]
     refusals: tuple[tuple[str, str, int], ...]
     ledger: LedgerView
     label: dict[str, Any] | None
 
 
 class Tally:
-    """Entries counted so far: each look reads only what came since the last."""
+    """Entries counted so far: each look reads only what came since the last. Of bounded size."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.since = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         self.seq = 0
         self.history: list[tuple[int, float]] = []
         self.answers: Counter[str] = Counter()
         self.abstained: Counter[str] = Counter()
         self.repeats: Counter[str] = Counter()
         self.costs: dict[str, list[float]] = {}
-        self._asked: dict[str, Counter[str]] = {}
+        self._latest: deque[Entry] = deque(maxlen=_LATEST)
+        self._again: dict[str, Counter[str]] = {}
         self._stopped: set[str] = set()
 
     def catch_up(self, ledger: Ledger) -> None:
@@ -124,37 +169,68 @@ class Tally:
                 self.seq = entries[-1].seq
                 if len(self.history) > 2 * _POINTS:
                     self.history = self.history[:-1:2] + self.history[-1:]
+                if len(self._again) > 2 * _KEPT:
+                    self._again = dict(self._often(_KEPT))
+                    self._stopped &= self._again.keys()
 
     def repeated(self) -> tuple[QuestionView, ...]:
         """The questions that were put most often, if more than once."""
-        most = sorted(self._asked.items(), key=lambda item: -item[1].total())[:_REPEATED]
-        return tuple(
-            QuestionView(digest=name, times=by.total(), clients=len(by), abstained=name in self._stopped)
-            for name, by in most
-            if by.total() > 1
-        )
+        with self._lock:
+            return tuple(
+                QuestionView(
+                    digest=name, times=1 + by.total(), repeaters=len(by), abstained=name in self._stopped
+                )
+                for name, by in self._often(_REPEATED)
+            )
+
+    def latest(self) -> tuple[AnswerView, ...]:
+        """The answers given last, newest first."""
+        with self._lock:
+            return tuple(
+                AnswerView(
+                    seq=entry.seq,
+                    client=entry.account or "",
+                    digest=entry.digest or "",
+                    mechanism=entry.mechanism,
+                    epsilon=self.costs[entry.mechanism][0],
+                    epsilon_after=entry.epsilon_after,
+                    abstained=entry.answer == ABSTAIN,
+                    repeated=not entry.uses,
+                )
+                for entry in reversed(self._latest)
+            )
+
+    def _often(self, most: int) -> list[tuple[str, Counter[str]]]:
+        return sorted(self._again.items(), key=lambda item: -item[1].total())[:most]
 
     def _count(self, entry: Entry, delta: float) -> None:
         if not self.history or entry.epsilon_after > self.history[-1][1]:
             self.history.append((entry.seq, entry.epsilon_after))
         if entry.answer is None or entry.account is None or entry.digest is None or _is_free(entry):
             return
+        self._latest.append(entry)
         self.answers[entry.account] += 1
         self.abstained[entry.account] += entry.answer == ABSTAIN
-        asked = self._asked.setdefault(entry.digest, Counter())
-        self.repeats[entry.account] += bool(asked)
-        asked[entry.account] += 1
-        if entry.answer == ABSTAIN:
-            self._stopped.add(entry.digest)
         cost = self.costs.setdefault(entry.mechanism, [0.0, 0])
         cost[1] += 1
-        if not cost[0] and entry.uses:
-            cost[0] = entry.curve.epsilon(delta)
+        if entry.uses:
+            cost[0] = cost[0] or entry.curve.epsilon(delta)
+            return
+        self.repeats[entry.account] += 1
+        self._again.setdefault(entry.digest, Counter())[entry.account] += 1
+        if entry.answer == ABSTAIN:
+            self._stopped.add(entry.digest)
 
 
 def _is_free(entry: Entry) -> bool:
     """Entries that bind a key to a batch, or the ledger to its teachers."""
     return entry.mechanism.startswith("Reserved(")
+
+
+def _ballot(saved: SavedTeachers) -> Ballot:
+    if saved.screen is not None and isinstance(saved.mechanism, GNMax):
+        return saved.screen, saved.mechanism
+    return saved.mechanism
 
 
 def overview(there: Deployment) -> Overview:
@@ -164,6 +240,9 @@ def overview(there: Deployment) -> Overview:
     return Overview(
         mechanism=repr(saved.mechanism),
         screen=None if saved.screen is None else repr(saved.screen),
+        ballot=_ballot(saved),
+        n_teachers=len(saved.ensemble.teachers_),
+        n_classes=len(saved.ensemble.classes_),
         unit=saved.ensemble.unit_,
         epsilon=ledger.budget.epsilon,
         delta=ledger.budget.delta,
@@ -188,9 +267,14 @@ def overview(there: Deployment) -> Overview:
             for name, (epsilon, answers) in sorted(tally.costs.items(), key=lambda item: -item[1][0])
         ),
         repeated=tally.repeated(),
+        latest=tally.latest(),
         refusals=tuple((who, code, n) for (who, code), n in sorted(there.metrics.refusals.items())),
         ledger=LedgerView(
-            entries=tally.seq, head=ledger.head, verified=there.verified, simulation=ledger.simulation
+            entries=tally.seq,
+            head=ledger.head,
+            verified=there.verified,
+            checked=tally.since,
+            simulation=ledger.simulation,
         ),
         label=there.label,
     )

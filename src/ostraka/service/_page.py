@@ -1,24 +1,221 @@
-"""The owner's page."""
+"""The owner's page: one document without scripts or requests, of bounded size, made of public numbers."""
 
 from __future__ import annotations
 
-import html
-from typing import TYPE_CHECKING
+import functools
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import TYPE_CHECKING, Any
+
+from ostraka.report import at_most, sentence
+from ostraka.service._replies import WORDS
 
 if TYPE_CHECKING:
-    from ostraka.service._overview import Overview
+    from collections.abc import Sequence
+
+    from jinja2 import Template
+
+    from ostraka.attacks._law import Ballot
+    from ostraka.service._overview import ClientView, Overview
 
 __all__ = ["render"]
 
+_POINTS = 400  # of the drawing
+_ROWS = 100  # of any table
+_LETTERS = 80  # of a name
+_LOW = 0.1  # of the budget left: time to say so
+_WIDE, _HIGH = 1000, 300  # of the drawing, stretched to fit
+_EXAMPLE = 55  # percent for the leader, in the example vote of the meter
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    """A number beside the drawing, and where: percent from the left, or from the bottom."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawing:
+    """The history as paths in a box of _WIDE by _HIGH."""
+
+    line: str
+    area: str
+    cap: float
+    below: tuple[_Tick, ...]
+    beside: tuple[_Tick, ...]
+    says: str
+
 
 def render(seen: Overview) -> str:
-    """The page as HTML that needs nothing else."""
-    clients = "".join(
-        f"<li>{html.escape(client.name)}: {client.spent:.3f} of {client.cap:g}</li>"
-        for client in seen.clients
+    """The page as HTML that needs nothing else. It takes a moment: not for an event loop."""
+    total = sum(client.answers for client in seen.clients)
+    shown = sorted(seen.clients, key=lambda client: (-client.spent, client.name))
+    return _template().render(
+        seen=seen,
+        claim=sentence(epsilon=seen.epsilon, delta=seen.delta, unit=seen.unit),
+        drawing=_drawing(seen),
+        answers=total,
+        repeats=sum(client.repeats for client in seen.clients),
+        low=seen.left <= _LOW * seen.epsilon,
+        clients=shown[:_ROWS],
+        unlisted=_together(shown[_ROWS:]),
+        latest=seen.latest[:_ROWS],
+        costs=seen.costs[:_ROWS],
+        meter=_meter(seen),
+        refusals=_refusals(seen),
+        refused=sum(number for *_, number in seen.refusals),
+        label_rows=_label_rows(seen),
+        n_rows=_ROWS,
     )
+
+
+@functools.cache
+def _template() -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  (only pages need it)
+
+    environment = Environment(
+        loader=PackageLoader("ostraka"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "delta": _delta,
+        "down": functools.partial(_rounded, direction=ROUND_FLOOR),
+        "name": _name,
+        "part": _part,
+        "up": functools.partial(_rounded, direction=ROUND_CEILING),
+    }
+    return environment.get_template("owner.html.j2")
+
+
+def _drawing(seen: Overview) -> _Drawing:
+    """Epsilon spent after each entry: a step at each point, flat in between."""
+    last = max(seen.ledger.entries, 1)
+    top = max(seen.epsilon, seen.spent) * 1.04
+    points = _thinned([(0, 0.0), *seen.history])
+    steps = "".join(f"H{_WIDE * seq / last:.1f}V{_HIGH * (1 - spent / top):.1f}" for seq, spent in points[1:])
+    line = f"M0 {_HIGH}{steps}H{_WIDE}"
+    half = last // 2
+    entries = [0, half, last] if half else [0, last]
+    return _Drawing(
+        line=line,
+        area=f"{line}V{_HIGH}Z",
+        cap=_HIGH * (1 - seen.epsilon / top),
+        below=tuple(_Tick(100 * seq / last, f"{seq:,}") for seq in entries),
+        beside=tuple(_Tick(100 * value / top, f"{value:g}") for value in _round_values(seen.epsilon)),
+        says=_in_words(seen),
+    )
+
+
+def _in_words(seen: Overview) -> str:
+    """The drawing for those who cannot see it: its start, its quarters and its end."""
+    if not seen.history:
+        return f"Nothing is spent of epsilon {seen.epsilon:g}."
+    told = []
+    for quarter in (1, 2, 3):
+        until = seen.ledger.entries * quarter / 4
+        spent = max((spent for seq, spent in seen.history if seq <= until), default=0.0)
+        told.append(f"{at_most(spent)} after entry {math.floor(until):,}")
+    end = f"{at_most(seen.spent)} of {seen.epsilon:g} after all {seen.ledger.entries:,} entries"
+    return f"Epsilon spent: {', '.join(told)}, {end}."
+
+
+def _thinned(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+    """At most _POINTS of them, the first and the last included."""
+    if len(points) <= _POINTS:
+        return points
+    step = (len(points) - 1) / (_POINTS - 1)
+    return [points[round(number * step)] for number in range(_POINTS)]
+
+
+def _round_values(top: float) -> list[float]:
+    """0 and a few round numbers up to the top, and the top itself in place of the one nearest to it."""
+    step = 10.0 ** math.floor(math.log10(top))
+    step *= next(part for part in (0.2, 0.5, 1.0, 2.0) if top / (part * step) <= 5)
+    below = [step * number for number in range(math.ceil(top / step))]
+    return [float(f"{value:.6g}") for value in below if top - value > step / 2] + [top]
+
+
+def _together(clients: Sequence[ClientView]) -> tuple[int, float, int] | None:
+    """Clients beyond the list: how many, what they spent at most, how many answers they got."""
+    if not clients:
+        return None
+    return len(clients), sum(each.spent for each in clients), sum(each.answers for each in clients)
+
+
+def _meter(seen: Overview) -> list[tuple[Any, float, float, float]]:
+    """Each repeated question with votes hidden from the best attacker: before, now, and had noise been new.
+
+    The votes themselves are private and no part of this page, so it is worked out for an example.
+    """
+    if not seen.repeated:
+        return []
+    points = (0, 1, *(question.times for question in seen.repeated))
+    before, now, *new = _hidden(seen.ballot, seen.n_teachers, seen.n_classes, points)
+    return [(question, before, now, each) for question, each in zip(seen.repeated, new, strict=True)]
+
+
+@functools.lru_cache(maxsize=64)
+def _hidden(ballot: Ballot, n_teachers: int, n_classes: int, points: tuple[int, ...]) -> tuple[float, ...]:
+    from ostraka.attacks import leakage_meter  # noqa: PLC0415  (compiled code, loaded when needed)
+
+    leader = -(-_EXAMPLE * n_teachers // 100)
+    votes = [leader, n_teachers - leader, *[0] * (n_classes - 2)]
+    return tuple(leakage_meter(ballot, [votes], n_answers=list(points))[0].tolist())
+
+
+def _refusals(seen: Overview) -> list[tuple[str, str, str, int]]:
+    """Most frequent first."""
+    most = sorted(seen.refusals, key=lambda refusal: (-refusal[2], refusal))[:_ROWS]
+    return [(who, code, WORDS.get(code, ""), number) for who, code, number in most]
+
+
+def _label_rows(seen: Overview) -> list[tuple[str, str]]:
+    """The run's claim in full, and together with all that this service may spend."""
+    label = seen.label or {}
+    epsilon = math.inf if label.get("epsilon") is None else float(label["epsilon"])
+    rows = [("Epsilon, at most", at_most(epsilon)), ("Delta", _delta(label.get("delta")))]
+    lower = label.get("lower")
+    rows.append(
+        (
+            "Epsilon, at least",
+            "not audited yet" if lower is None else _rounded(float(lower["epsilon"]), direction=ROUND_FLOOR),
+        )
+    )
+    if label.get("unit") == seen.unit and label.get("delta") is not None and math.isfinite(epsilon):
+        both = f"{at_most(epsilon + seen.epsilon)} at δ = {_delta(label['delta'] + seen.delta)}"
+        rows.append(("With this service’s whole budget", both))
+    names = {"unit": "Protected unit", "n_units": "Units", "relation": "Neighbouring relation"}
+    names |= {"mechanism": "Mechanism", "screen": "Screen", "accountant": "Accountant", "noise": "Noise"}
+    return rows + [(text, str(label[name])) for name, text in names.items() if label.get(name) is not None]
+
+
+def _rounded(value: float, *, direction: str) -> str:
+    """Three decimals: bounds on what is spent are rounded up, on what is left down."""
     return (
-        "<!doctype html><html lang=en><meta charset=utf-8><title>ostraka</title>"
-        f"<h1>ostraka</h1><p>epsilon {seen.spent:.3f} of {seen.epsilon:g} at delta {seen.delta:g} is spent, "
-        f"for one {html.escape(seen.unit)}</p><ul>{clients}</ul>"
+        f"{Decimal(repr(value)).quantize(Decimal('0.001'), rounding=direction):f}"
+        if math.isfinite(value)
+        else "infinite"
     )
+
+
+def _delta(value: float | None) -> str:
+    if value is None:
+        return "not stated"
+    return f"{value:g} (1 in {math.floor(1 / Decimal(repr(value))):,})" if value else "0"
+
+
+def _name(text: str) -> str:
+    """A name with what cannot be seen spelled out, and not longer than a line."""
+    plain = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    return plain if len(plain) <= _LETTERS else f"{plain[: _LETTERS - 1]}…"
+
+
+def _part(value: float, whole: float) -> float:
+    """Percent of the whole, for the length of a bar."""
+    return round(100 * min(1.0, max(0.0, value / whole)), 1) if whole > 0 else 0.0
