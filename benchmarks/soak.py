@@ -13,7 +13,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from benchmarks.rigs import big, faults, kills, model, power, races, tampering
+from benchmarks.rigs import big, faults, fuzz, kills, model, power, races, storm, tampering
 from benchmarks.rigs.disk import UnavailableError
 from benchmarks.rigs.finding import REPOSITORY, Finding
 
@@ -35,11 +35,15 @@ RIGS: dict[str, Callable[[float], Finding]] = {
     "faults-owned": lambda scale: faults.find("owned", charges=sessions(1000 * scale)),
     "kills-shared": lambda scale: kills.find("shared", kills=round(1000 * scale)),
     "kills-owned": lambda scale: kills.find("owned", kills=round(1000 * scale)),
+    "kills-postgres": lambda scale: kills.find("postgres", kills=round(1000 * scale)),
     "races-shared": lambda scale: races.find("shared", budgets=round(100 * scale)),
     "races-owned": lambda scale: races.find("owned", budgets=round(100 * scale)),
+    "races-postgres": lambda scale: races.find("postgres", budgets=round(100 * scale)),
     "model": lambda scale: model.find(steps=round(100_000 * scale)),
     "tampering-shared": lambda _: tampering.find("shared"),
     "tampering-owned": lambda _: tampering.find("owned"),
+    "storm": lambda scale: storm.find(keys=round(100_000 * scale), kills=round(20 * scale)),
+    "fuzz": lambda scale: fuzz.find(requests=round(100_000 * scale)),
     "big": lambda scale: big.find(entries=round(10**7 * scale)),
 }
 

@@ -11,6 +11,7 @@ import bisect
 import errno
 import hashlib
 import os
+import re
 import secrets
 import sqlite3
 import sys
@@ -19,7 +20,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from benchmarks.rigs import disk
 
@@ -40,6 +41,7 @@ __all__ = [
 
 MECHANISM = GNMax(sigma=400.0)
 NAME, CLIENT, SECRET = "ledger.sqlite", "alice", b"the owner's secret, 32 bytes long"
+ADDRESS = "OSTRAKA_POSTGRES"  # where the rigs' own server is
 BUDGET = Budget(epsilon=2.0, delta=1e-6)
 
 
@@ -88,21 +90,15 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """One process, whose threads commit together, with answers: ``Ledger.charge_each``, as a service does."""
+    """One process, whose threads commit together, with answers and an anchor: as a service charges."""
 
     budget: Budget = BUDGET
     processes: int = 1
     needs_postgres: bool = False
 
     def open(self, folder: Path) -> Ledger:
-        ledger = Ledger(folder / NAME, budget=self.budget, secret=SECRET, owner=True)
-        try:
-            if not ledger.accounts():
-                ledger.grant(CLIENT, budget_epsilon=1000.0)
-        except BaseException:
-            ledger.close()
-            raise
-        return ledger
+        where, anchor = folder / NAME, folder / "anchor"
+        return granted(Ledger(where, budget=self.budget, secret=SECRET, anchor=anchor, owner=True))
 
     def pay(self, ledger: Ledger, key: str) -> Paid:
         drawn = secrets.randbelow(10)  # a second attempt draws anew, and must be told what the first one drew
@@ -117,7 +113,49 @@ class Owned:
         return Shared().rows(folder)
 
 
-TILLS: dict[str, Till] = {"shared": Shared(), "owned": Owned()}
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Several processes on one PostgreSQL server, a schema for each folder."""
+
+    budget: Budget = BUDGET
+    processes: int = 4
+    needs_postgres: bool = True
+
+    def open(self, folder: Path) -> Ledger:
+        address, schema = os.environ[ADDRESS], folder.name.replace("-", "_")
+        with closing(self._connection()) as db:
+            db.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        where = f"{address}&options=-csearch_path%3D{schema}"
+        return granted(Ledger(where, budget=self.budget, secret=SECRET))
+
+    def pay(self, ledger: Ledger, key: str) -> Paid:
+        return Owned().pay(ledger, key)
+
+    def rows(self, folder: Path) -> list[tuple[int, str | None, bytes, int | None]]:
+        with closing(self._connection()) as db:
+            table = f"{folder.name.replace('-', '_')}.ostraka_entry"
+            rows = db.execute(SELECT.replace("entry", table)).fetchall()
+            return [(seq, key, bytes(digest), answer) for seq, key, digest, answer in rows]
+
+    def _connection(self) -> Any:
+        import psycopg
+
+        return psycopg.connect(os.environ[ADDRESS], autocommit=True)
+
+
+def granted(ledger: Ledger) -> Ledger:
+    """The ledger, with a client who may spend all of it."""
+    try:
+        if not ledger.accounts():
+            ledger.grant(CLIENT, budget_epsilon=1000.0)
+    except BaseException:
+        ledger.close()
+        raise
+    return ledger
+
+
+TILLS: dict[str, Till] = {"shared": Shared(), "owned": Owned(), "postgres": Database()}
+ON_DISK = tuple(name for name, till in TILLS.items() if not till.needs_postgres)
 
 
 @cache
@@ -183,8 +221,8 @@ def behind_the_triggers(folder: Path, *changes: tuple[str, tuple[object, ...]] |
 
 
 def refusal(error: LedgerError) -> str:
-    """What a ledger that does not open says, without the path."""
-    return "refused: " + str(error).partition(NAME)[2].strip()[:80]
+    """What a ledger that does not open says, without folders and numbers, so that the like can be counted."""
+    return "refused: " + re.sub(r"\d+", "N", re.sub(r"/\S*/", "", str(error)))[:90]
 
 
 def charge_all(till: Till, ledger: Ledger, keys: list[str], marks: int) -> None:

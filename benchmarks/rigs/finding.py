@@ -34,4 +34,4 @@ def apart(module: str, *given: object, environment: dict[str, str] | None = None
     command = [sys.executable, "-m", f"benchmarks.rigs.{module}", *map(str, given)]
     setting = os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {})
     done = subprocess.run(command, cwd=REPOSITORY, env=setting, check=True, stdout=subprocess.PIPE, text=True)
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(done.stdout.splitlines()[-1]))

@@ -19,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from benchmarks.rigs import charging, disk, power
+from benchmarks.rigs import charging, disk, postgres, power
 from benchmarks.rigs.finding import Finding, apart
 
 from ostraka import Budget, BudgetExceeded, LedgerError
@@ -141,6 +141,7 @@ def run(till: charging.Till, kills: int, *, seed: int, processes: int, threads: 
 
 def find(till: str, *, kills: int) -> Finding:
     """Kills under the ledger, and under the control."""
+    postgres.require(charging.TILLS[till])
     found = apart("kills", "--till", till, "--kills", kills)
     control = apart("kills", "--till", till, "--kills", 10, "--hasty")["wrong"]
     hasty = control.get("acknowledged, but not charged", 0)
@@ -164,9 +165,15 @@ def main(given: list[str]) -> None:
     till = replace(charging.TILLS[chosen.till], budget=BUDGET)
     charging.checkpoint_every(25)
     processes = till.processes
-    toll = run(
-        till, chosen.kills, seed=chosen.seed, processes=processes, threads=chosen.threads, hasty=chosen.hasty
-    )
+    with postgres.ready(till):
+        toll = run(
+            till,
+            chosen.kills,
+            seed=chosen.seed,
+            processes=processes,
+            threads=chosen.threads,
+            hasty=chosen.hasty,
+        )
     plain = {
         name: getattr(toll, name) for name in ("kills", "charges", "ledgers", "spent", "unanswered", "wrong")
     }

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.rigs import charging
 from benchmarks.rigs.disk import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["server"]
+__all__ = ["ready", "require", "server"]
 
 SETTINGS = "-c listen_addresses= -c max_connections=120 -c shared_buffers=32MB"
 
@@ -27,6 +28,24 @@ def _program(name: str) -> str:
     if found is None:
         raise UnavailableError(f"PostgreSQL's {name} is not installed (apt-get install postgresql)")
     return found
+
+
+def require(till: charging.Till) -> None:
+    """Raise if the till needs a server, and there is none."""
+    if till.needs_postgres:
+        _program("initdb")
+        _program("pg_ctl")
+
+
+@contextmanager
+def ready(till: charging.Till) -> Iterator[None]:
+    """Run the server if the till needs one."""
+    if not till.needs_postgres:
+        yield
+        return
+    with server() as address:
+        os.environ[charging.ADDRESS] = address
+        yield
 
 
 @contextmanager

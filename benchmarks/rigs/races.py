@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.rigs import charging, disk, postgres, power
 from benchmarks.rigs.finding import Finding, apart
 
-from ostraka import Budget, BudgetExceeded
+from ostraka import Budget, BudgetExceeded, LedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,24 +55,28 @@ def forked(processes: int, work: Callable[[int, int], None], threads: int) -> No
         os.waitpid(child, 0)
 
 
-def race(till: charging.Till, folder: Path, number: int) -> int:
-    """How many of 64 callers' charges were granted."""
+def race(till: charging.Till, folder: Path, number: int) -> tuple[int, int]:
+    """How many of 64 callers' charges were granted, and how many callers got an error."""
     marks, processes = charging.open_marks(folder), till.processes
     ledgers: dict[int, Any] = {}
     door = threading.Lock()
 
     def call(process: int, thread: int) -> None:
-        with door:
-            ledger = ledgers.get(process) or ledgers.setdefault(process, till.open(folder))
-        for n in range(EACH):
-            with contextlib.suppress(BudgetExceeded):
-                key = f"b{number}-{process}-{thread}-{n}"
-                charging.acknowledge(marks, key, till.pay(ledger, key))
+        try:
+            with door:
+                ledger = ledgers.get(process) or ledgers.setdefault(process, till.open(folder))
+            for n in range(EACH):
+                with contextlib.suppress(BudgetExceeded):
+                    key = f"b{number}-{process}-{thread}-{n}"
+                    charging.acknowledge(marks, key, till.pay(ledger, key))
+        except LedgerError:
+            charging.acknowledge(marks, f"error-{process}-{thread}", charging.Paid(-1, 0))
 
     till.open(folder).close()
     forked(processes, call, CALLERS // processes)
     os.close(marks)
-    return len(charging.acknowledged((folder / disk.MARK).read_bytes()))
+    told = charging.acknowledged((folder / disk.MARK).read_bytes()).values()
+    return sum(paid.seq > 0 for paid in told), sum(paid.seq < 0 for paid in told)
 
 
 def run(till: charging.Till, budgets: int) -> dict[str, object]:
@@ -82,9 +86,10 @@ def run(till: charging.Till, budgets: int) -> dict[str, object]:
         budget = Budget(epsilon=rng.uniform(0.02, 0.11), delta=1e-6)
         most, racing = charging.affordable(budget), replace(till, budget=budget)  # type: ignore[type-var]
         with power.quick_folder() as folder:
-            got = race(racing, folder, number)
+            got, errors = race(racing, folder, number)
             _, paid = power.written(racing, folder)
         granted += got
+        wrong["a caller got an error"] += errors
         wrong["overspent"] += max(got, len(paid)) > most
         wrong["underspent"] += len(paid) < most
         wrong["charged, but not granted"] += len(paid) > got
@@ -121,6 +126,7 @@ def planted(address: str, cap: int) -> int:
 
 def find(till: str, *, budgets: int) -> Finding:
     """The races, and the control."""
+    postgres.require(charging.TILLS[till])
     found = apart("races", "--till", till, "--budgets", budgets)
     if found["control"] <= found["cap"]:
         return Finding(tried="", control="the planted defect was not noticed", blind=True)
@@ -138,11 +144,9 @@ def main(given: list[str]) -> None:
     chosen = options.parse_args(given)
     till, cap = charging.TILLS[chosen.till], 40
     with contextlib.ExitStack() as stack:
-        if till.needs_postgres:
-            address = stack.enter_context(postgres.server())
-            os.environ["OSTRAKA_POSTGRES"] = address
-        else:
-            address = str(stack.enter_context(power.quick_folder()) / "planted.sqlite")
+        stack.enter_context(postgres.ready(till))
+        folder = stack.enter_context(power.quick_folder())
+        address = os.environ[charging.ADDRESS] if till.needs_postgres else str(folder / "planted.sqlite")
         control = planted(address, cap)
         print(json.dumps(run(till, chosen.budgets) | {"control": control, "cap": cap}))
 

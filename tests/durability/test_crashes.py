@@ -3,7 +3,7 @@
 import pytest
 from benchmarks.rigs import charging, faults, kills, power
 
-TILLS = sorted(charging.TILLS)
+TILLS = charging.ON_DISK
 
 
 @pytest.mark.parametrize("till", TILLS)

@@ -1,12 +1,15 @@
 """Races, random walks, tampering and length: what a ledger promises while nothing crashes."""
 
 import pytest
-from benchmarks.rigs import big, charging, model, races, tampering
+from benchmarks.rigs import big, charging, disk, model, races, tampering
 
 
-@pytest.mark.parametrize("till", sorted(charging.TILLS))
+@pytest.mark.parametrize("till", charging.TILLS)
 def test_callers_who_want_more_than_there_is_get_exactly_what_there_is(till):
-    found = races.find(till, budgets=3)
+    try:
+        found = races.find(till, budgets=3)
+    except disk.UnavailableError as missing:
+        pytest.skip(str(missing))
     assert found.passed, found
 
 
@@ -15,7 +18,7 @@ def test_random_walks_of_the_ledger_and_of_a_plain_model_agree():
     assert found.passed, found
 
 
-@pytest.mark.parametrize("till", sorted(charging.TILLS))
+@pytest.mark.parametrize("till", charging.ON_DISK)
 def test_whatever_is_changed_in_the_files_is_noticed_or_means_the_same(till):
     found = tampering.find(till, charges=5, flipped=150, step=8192)
     assert found.passed, found

@@ -1,0 +1,21 @@
+"""The whole service under lost requests, kills and nonsense."""
+
+import pytest
+
+pytest.importorskip("httpx", reason="the service's client needs httpx: pip install 'ostraka[service]'")
+pytest.importorskip("uvloop", reason="the service needs uvloop: pip install 'ostraka[service]'")
+
+from benchmarks.rigs import disk, fuzz, storm
+
+
+def test_whoever_retries_pays_once_and_is_told_the_same():
+    found = storm.find(keys=150, kills=1)
+    assert found.passed, found
+
+
+def test_no_request_breaks_the_service_and_none_that_is_refused_is_charged():
+    try:
+        found = fuzz.find(requests=500)
+    except disk.UnavailableError as missing:
+        pytest.skip(str(missing))
+    assert found.passed, found
