@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ostraka.consistent import Consistent
     from ostraka.curve import Curve
     from ostraka.ledger import Ledger
-    from ostraka.mechanisms import GNMax, Threshold
     from ostraka.private import Adjacency, Private
 
 __all__ = ["ABSTAIN", "Mechanism", "confident", "consistently", "interactive", "os_keyed", "release"]
@@ -116,8 +115,8 @@ def release(
 def confident(
     votes: Private,
     *,
-    screen: Threshold,
-    argmax: GNMax,
+    screen: Mechanism,
+    argmax: Mechanism,
     ledger: Ledger,
     rng: np.random.Generator | None = None,
     key: str | None = None,
@@ -159,7 +158,7 @@ def consistently(
     *,
     consistent: Consistent,
     ledger: Ledger,
-    screen: Threshold | None = None,
+    screen: Mechanism | None = None,
     rng: np.random.Generator | None = None,
     key: str = "once",
 ) -> np.ndarray:
@@ -238,8 +237,8 @@ def interactive(
     votes: Private,
     guesses: Any,
     *,
-    screen: Threshold,
-    argmax: GNMax,
+    screen: Mechanism,
+    argmax: Mechanism,
     n_teachers: int,
     confidence: float,
     ledger: Ledger,
@@ -254,7 +253,7 @@ def interactive(
         Shape (n_queries, n_classes), in votes.
     guesses : array of shape (n_queries, n_classes)
         The student's class probabilities. Public.
-    screen, argmax : Threshold and GNMax
+    screen, argmax : Threshold and GNMax, or both Subsampled
         The screen sees votes minus ``n_teachers * guesses``.
     n_teachers : int
         Number of teachers. Public.

@@ -204,3 +204,9 @@ def test_a_tiny_rate_does_not_cancel_below_the_truth():
     for order, rdp in zip(curve.orders, curve.rdp, strict=True):
         if order <= 4:
             assert order / 2 * rate**2 * second * (1 - 1e-4) <= rdp <= order * rate**2 * second
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.3, 0.8])
+def test_hardly_any_noise_overflows_nothing_and_never_costs_more_than_always_taking_part(sigma):
+    seldom = Subsampled(mechanism=GNMax(sigma=sigma), sampling_rate=0.1).curve()
+    assert all(ours <= own for ours, own in zip(seldom.rdp, GNMax(sigma=sigma).curve().rdp, strict=True))

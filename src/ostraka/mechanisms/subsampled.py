@@ -23,8 +23,9 @@ __all__ = ["Subsampled"]
 _OUTWARD = 1 + 1e-9
 # Where two nearly equal numbers are subtracted, their rounding is added to the difference.
 _ROUNDING = 1e-15
-# The Gaussian integral is taken where order * mu is at most this; beyond, chance saves next to nothing.
-_FURTHEST = 300.0
+# The Gaussian integral is taken where order * mu and the largest exponent are at most these; beyond, chance
+# saves next to nothing.
+_FURTHEST, _LARGEST = 300.0, 700.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,9 +207,10 @@ def _gaussian(orders: np.ndarray, mu_squared: float, rate: float) -> np.ndarray:
     bound = np.full(orders.shape, math.inf)
     mu = math.sqrt(mu_squared)
     for place, order in enumerate(orders):
-        if 0 < order * mu <= _FURTHEST:
+        end = order * mu + 12.0
+        if 0 < order * mu <= _FURTHEST and mu * end <= _LARGEST:
             step = 0.05 / max(1.0, mu)
-            x = np.arange(-12.0, order * mu + 12.0, step)
+            x = np.arange(-12.0, end, step)
             gain = rate * np.expm1(mu * x - mu_squared / 2)
             log_terms = _log_bend(gain, float(order)) - x**2 / 2 + math.log(step / math.sqrt(2 * math.pi))
             bound[place] = np.logaddexp(0.0, np.logaddexp.reduce(log_terms)) / (order - 1)
