@@ -44,7 +44,7 @@ def answer(seq: int, name: str = "alice", **changes) -> AnswerView:
 def overview(**changes) -> Overview:
     """A service that has been asked a lot."""
     ledger = {"entries": 5_000, "head": HEAD, "verified": True, "simulation": False}
-    ledger |= {"checked": "2026-01-02 03:04 UTC", **changes.pop("ledger", {})}
+    ledger |= changes.pop("ledger", {})
     fields = {
         "mechanism": "GNMax(sigma=30.0)",
         "screen": None,
@@ -95,7 +95,7 @@ def alarming() -> Overview:
         screen=HARMFUL,
         unit=HARMFUL,
         label=label,
-        ledger={"head": HARMFUL, "checked": HARMFUL, "verified": False, "simulation": True},
+        ledger={"head": HARMFUL, "verified": False, "simulation": True},
     )
 
 

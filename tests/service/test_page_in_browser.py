@@ -1,4 +1,4 @@
-"""The owner's page in a real browser: read in light and dark, on narrow screens, by keyboard, as its owner."""
+"""The owner's page in a real browser: read in light and dark, on narrow screens, by keyboard, by an owner."""
 
 import re
 import threading

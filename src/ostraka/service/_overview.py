@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ostraka.door import ABSTAIN
@@ -87,15 +86,11 @@ class AnswerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerView:
-    """Where the ledger stands. ``verified``: at start, from its anchor on, and nothing failed since.
-
-    ``checked`` says when, in UTC, to be read and not to be reckoned with.
-    """
+    """Where the ledger stands. ``verified``: at start, from its anchor on, and nothing failed since."""
 
     entries: int
     head: str
     verified: bool
-    checked: str
     simulation: bool
 
 
@@ -149,7 +144,6 @@ class Tally:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.since = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         self.seq = 0
         self.history: list[tuple[int, float]] = []
         self.answers: Counter[str] = Counter()
@@ -273,7 +267,6 @@ def overview(there: Deployment) -> Overview:
             entries=tally.seq,
             head=ledger.head,
             verified=there.verified,
-            checked=tally.since,
             simulation=ledger.simulation,
         ),
         label=there.label,
