@@ -190,7 +190,9 @@ def _label_rows(seen: Overview) -> list[tuple[str, str]]:
     if label.get("unit") == seen.unit and label.get("delta") is not None and math.isfinite(epsilon):
         both = f"{at_most(epsilon + seen.epsilon)} at δ = {_delta(label['delta'] + seen.delta)}"
         rows.append(("With this service’s whole budget", both))
-    names = {"unit": "Protected unit", "n_units": "Units", "relation": "Neighbouring relation"}
+    if label.get("n_units"):
+        rows.append(("Number of units", f"{label['n_units']:,}"))
+    names = {"unit": "Protected unit", "relation": "Neighbouring relation"}
     names |= {"mechanism": "Mechanism", "screen": "Screen", "accountant": "Accountant", "noise": "Noise"}
     return rows + [(text, str(label[name])) for name, text in names.items() if label.get(name) is not None]
 

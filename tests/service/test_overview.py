@@ -1,0 +1,128 @@
+"""What is counted for the owner's page: from the ledger's entries alone, each read once, in bounded space."""
+
+import pytest
+
+from ostraka import Budget, GNMax, Ledger
+from ostraka.door import ABSTAIN
+from ostraka.ledger import Asked
+from ostraka.service import _overview
+from ostraka.service._answering import Reserved
+from ostraka.service._overview import Tally, overview
+
+NOISE = GNMax(sigma=40.0)
+
+
+@pytest.fixture
+def ledger():
+    """Two clients and nothing asked yet."""
+    with Ledger(":memory:", budget=Budget(epsilon=50.0, delta=1e-6)) as one:
+        for name in ("alice", "bob"):
+            one.grant(name, budget_epsilon=20.0)
+        yield one
+
+
+def ask(ledger, *questions, start=0):
+    """Questions as (client, name of the question, answer)."""
+    asked = [
+        Asked(
+            account=who, key=f"{start + n}", digest=f"{name:064x}", cost=NOISE, reserve=NOISE, answer=answer
+        )
+        for n, (who, name, answer) in enumerate(questions)
+    ]
+    for receipt in ledger.charge_each(asked, protects="row"):
+        assert not isinstance(receipt, Exception)
+
+
+def counted(ledger) -> Tally:
+    tally = Tally()
+    tally.catch_up(ledger)
+    return tally
+
+
+def test_answers_abstentions_and_repeats_are_counted_by_client(ledger):
+    ask(ledger, ("alice", 1, 0), ("alice", 2, ABSTAIN), ("bob", 1, 0), ("bob", 3, 2), ("bob", 3, 2))
+    tally = counted(ledger)
+    assert tally.answers == {"alice": 2, "bob": 3}
+    assert tally.abstained == {"alice": 1, "bob": 0}
+    assert tally.repeats == {"bob": 2}
+
+
+def test_repeated_questions_come_most_often_asked_first(ledger):
+    ask(
+        ledger,
+        *[("alice", 1, ABSTAIN)] * 4,
+        ("alice", 2, 0),
+        ("bob", 2, 0),
+        ("alice", 3, 0),
+        ("bob", 1, ABSTAIN),
+    )
+    first, second = counted(ledger).repeated()
+    assert (int(first.digest, 16), first.times, first.repeaters, first.abstained) == (1, 5, 2, True)
+    assert (int(second.digest, 16), second.times, second.repeaters, second.abstained) == (2, 2, 1, False)
+
+
+def test_each_kind_of_answer_has_the_price_of_one(ledger):
+    ask(ledger, ("alice", 1, 0), ("alice", 1, 0), ("bob", 2, 0))
+    assert counted(ledger).costs == {"GNMax(sigma=40.0)": [pytest.approx(NOISE.curve().epsilon(1e-6)), 3]}
+
+
+def test_the_latest_answers_come_newest_first_and_are_few(ledger):
+    ask(ledger, *[("alice", n // 2, n % 2) for n in range(50)])
+    latest = counted(ledger).latest()
+    assert [each.seq for each in latest] == list(range(52, 32, -1))
+    assert [each.repeated for each in latest[:4]] == [True, False, True, False]
+    assert latest[0].epsilon == pytest.approx(NOISE.curve().epsilon(1e-6))
+    assert latest[0].epsilon_after >= latest[-1].epsilon_after > latest[0].epsilon
+
+
+def test_what_binds_a_key_to_a_batch_is_no_answer(ledger):
+    free = Reserved(each=NOISE, uses=0)
+    marker = Asked(account="alice", key="batch", digest="0" * 64, cost=free, reserve=free, answer=3)
+    ledger.charge_each([marker], protects="row")
+    tally = counted(ledger)
+    assert (tally.seq, tally.answers, tally.latest(), tally.costs) == (3, {}, (), {})
+
+
+def test_each_look_reads_what_is_new(ledger):
+    tally = Tally()
+    for look in range(3):
+        ask(ledger, ("alice", look, 0), ("alice", look, 0), start=10 * look)
+        tally.catch_up(ledger)
+        tally.catch_up(ledger)
+    assert tally.answers["alice"] == 6
+    assert tally.repeats["alice"] == 3
+
+
+def test_the_history_is_thinned_but_begins_and_ends_where_the_ledger_does(ledger, monkeypatch):
+    monkeypatch.setattr(_overview, "_POINTS", 8)
+    monkeypatch.setattr(_overview, "_PAGE", 5)
+    for n in range(60):
+        ask(ledger, ("alice", n, 0), start=n)
+    tally = counted(ledger)
+    entries = ledger.entries()
+    rising = {entry.seq: entry.epsilon_after for entry in entries}
+    assert len(tally.history) <= 16 + 5
+    assert all(rising[seq] == epsilon for seq, epsilon in tally.history)
+    assert tally.history[-1][1] == entries[-1].epsilon_after
+    assert tally.history[0] == (1, 0.0)
+
+
+def test_a_flood_of_repeated_questions_is_forgotten_but_for_the_most_frequent(ledger, monkeypatch):
+    monkeypatch.setattr(_overview, "_KEPT", 10)
+    ask(ledger, *[("alice", 1_000, ABSTAIN)] * 30, *[("bob", n // 2, 0) for n in range(200)])
+    tally = counted(ledger)
+    assert len(tally._again) <= 20
+    assert tally.repeated()[0].times == 30
+    assert tally.repeated()[0].abstained
+    assert tally.repeats == {"alice": 29, "bob": 100}
+
+
+def test_the_service_tells_its_size_noise_and_clients(service):
+    service.label(key="one")
+    seen = overview(service.there)
+    assert (seen.n_teachers, seen.n_classes, seen.ballot) == (40, 3, GNMax(sigma=30.0))
+    assert [(client.name, client.answers, client.valid_keys) for client in seen.clients] == [
+        ("alice", 1, 1),
+        ("bob", 0, 1),
+    ]
+    assert seen.spent + seen.left == pytest.approx(seen.epsilon)
