@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ostraka import GNMax
-from ostraka.voters.parties import Charter, Identity, SkellamMax
+from ostraka.mechanisms import SkellamMax
+from ostraka.voters.parties import Charter, Identity
 
 KEYS = [Identity.fresh().public_key for _ in range(6)]
 

@@ -12,7 +12,8 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
 from ostraka import Budget, GNMax, Ledger, count_votes, release
-from ostraka.voters.parties import Charter, Identity, Party, PartyEnsemble, PartyError, SkellamMax
+from ostraka.mechanisms import SkellamMax
+from ostraka.voters.parties import Charter, Identity, Party, PartyEnsemble, PartyError
 
 X, Y = load_iris(return_X_y=True)
 

@@ -2,7 +2,8 @@
 
 from ostraka.mechanisms.argmax import GNMax, LNMax
 from ostraka.mechanisms.screen import Threshold
+from ostraka.mechanisms.skellam import SkellamMax
 from ostraka.mechanisms.subsampled import Subsampled
 from ostraka.mechanisms.weighted import Weighted
 
-__all__ = ["GNMax", "LNMax", "Subsampled", "Threshold", "Weighted"]
+__all__ = ["GNMax", "LNMax", "SkellamMax", "Subsampled", "Threshold", "Weighted"]

@@ -1,17 +1,15 @@
-"""Voters: shards of private data train teachers, who vote in secret."""
+"""Voters: whoever holds private rows, as secret ballots.
+
+``teachers`` train on ``shards`` (with ``_ballots``, ``_engines``, ``_saved``). ``neighbours`` vote by their
+labels (``_nearest``, ``_sampled``, ``_exact``). ``parties`` keep their rows at home (``_charter``, ``_keys``,
+``_party``, ``_round``, ``_wire``). ``prompts`` show rows to a language model (``_asking``, ``_cassette``,
+``_endpoint``, ``_sheet``, ``_wording``).
+"""
 
 from ostraka.voters._ballots import count_votes
 from ostraka.voters._saved import SavedTeachers
 from ostraka.voters.neighbours import NeighbourVoter
-from ostraka.voters.parties import (
-    Charter,
-    Identity,
-    Party,
-    PartyEnsemble,
-    PartyError,
-    PartyServer,
-    SkellamMax,
-)
+from ostraka.voters.parties import Charter, Identity, Party, PartyEnsemble, PartyError, PartyServer
 from ostraka.voters.prompts import Endpoint, EndpointError, Estimate, PromptEnsemble, Template
 from ostraka.voters.shards import Manifest, partition
 from ostraka.voters.teachers import TeacherEnsemble
@@ -30,7 +28,6 @@ __all__ = [
     "PartyServer",
     "PromptEnsemble",
     "SavedTeachers",
-    "SkellamMax",
     "TeacherEnsemble",
     "Template",
     "count_votes",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ostraka import _check
 from ostraka.mechanisms import GNMax
+from ostraka.mechanisms.skellam import SkellamMax, largest_draw
 from ostraka.voters._keys import KEY_BYTES, new_secret, seal, signing_key
-from ostraka.voters._skellam import SkellamMax, largest_draw
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

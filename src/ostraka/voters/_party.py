@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from ostraka.ledger import BudgetExceeded, Ledger, LedgerError
+from ostraka.mechanisms.skellam import skellam
 from ostraka.voters import _round
 from ostraka.voters._ballots import Shard, Teacher, count_votes, train, vote
 from ostraka.voters._keys import agreement_key, new_secret, unseal
 from ostraka.voters._round import Call, Round
-from ostraka.voters._skellam import skellam
-from ostraka.voters.teachers import _encoded, _rows
+from ostraka.voters._tables import encoded, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,12 +229,12 @@ class Party:
         return PartyError(f"{self.name} refuses: {why}", code=code, parties=(self.name,))
 
     def _shard(self, estimator: Any, X: Any, y: np.ndarray, place: int, random_state: int | None) -> Shard:
-        X = _rows(np.asarray(X), estimator)
+        X = rows(np.asarray(X), estimator)
         if X.shape != (len(X), self.charter.n_features):
             raise ValueError(f"X must have shape (n_rows, {self.charter.n_features}), got {X.shape}")
         if y.shape != (len(X),):
             raise ValueError(f"y must have one label for each of {len(X)} rows, got shape {y.shape}")
-        codes = _encoded(y, self.charter.classes)[1]
+        codes = encoded(y, self.charter.classes)[1]
         seed = np.random.SeedSequence(random_state, spawn_key=(place,))
         return Shard(X.astype(np.float64), codes, seed, place % len(self.charter.classes))
 

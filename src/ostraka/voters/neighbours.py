@@ -20,8 +20,8 @@ from ostraka.private import Adjacency, Private
 from ostraka.voters._exact import SURELY, sampled_rdp
 from ostraka.voters._nearest import Nearest
 from ostraka.voters._sampled import SampledVotes, Sampler
+from ostraka.voters._tables import CLASSES_FROM_Y, encoded
 from ostraka.voters.shards import numbered
-from ostraka.voters.teachers import _CLASSES_FROM_Y, _encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,8 +141,8 @@ class NeighbourVoter(BaseEstimator):
             raise ValueError(f"y must have one label for each of {len(features)} rows, got shape {y.shape}")
         if groups is not None and len(groups) != len(features):
             raise ValueError(f"groups must name one person a row: got {len(groups)} for {len(features)} rows")
-        self.notes_ = [] if classes is not None else [_CLASSES_FROM_Y]
-        self.classes_, codes = _encoded(y, classes)
+        self.notes_ = [] if classes is not None else [CLASSES_FROM_Y]
+        self.classes_, codes = encoded(y, classes)
         self.n_features_in_ = features.shape[1]
         units, self.unit_ = None, "row"
         if groups is not None:

@@ -24,19 +24,19 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from ostraka import _check
+from ostraka.mechanisms.skellam import largest_draw
 from ostraka.private import Private
 from ostraka.voters import _round
 from ostraka.voters._charter import Charter, Identity
 from ostraka.voters._keys import SIGNATURE_BYTES, agreement_key, mask, new_secret
 from ostraka.voters._party import Party, PartyError
 from ostraka.voters._round import AGGREGATOR, Call, Round
-from ostraka.voters._skellam import SkellamMax, largest_draw
 from ostraka.voters._wire import PartyServer, Remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["Charter", "Identity", "Party", "PartyEnsemble", "PartyError", "PartyServer", "SkellamMax"]
+__all__ = ["Charter", "Identity", "Party", "PartyEnsemble", "PartyError", "PartyServer"]
 
 Checked = TypeVar("Checked")
 

@@ -7,25 +7,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import scipy.sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka.private import Adjacency, Private
 from ostraka.voters._ballots import Shard, count_votes, rehearse, train, vote
 from ostraka.voters._engines import spread
+from ostraka.voters._tables import CLASSES_FROM_Y, encoded, rows
 from ostraka.voters.shards import Manifest, partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = ["TeacherEnsemble"]
-
-_CLASSES_FROM_Y = (
-    "The class list was taken from the private labels and is treated as public: pass classes= to avoid it."
-)
 
 
 class TeacherEnsemble(BaseEstimator):
@@ -120,12 +115,12 @@ class TeacherEnsemble(BaseEstimator):
             Wrong shapes, fewer units than teachers, a class not declared, missing values the
             estimator does not take, a manifest of other data.
         """
-        X = _rows(X, self.estimator)
+        X = rows(X, self.estimator)
         y = np.asarray(y)
         if y.shape != (X.shape[0],):
             raise ValueError(f"y must have one label for each of {X.shape[0]} rows, got shape {y.shape}")
-        self.notes_ = [] if classes is not None else [_CLASSES_FROM_Y]
-        self.classes_, codes = _encoded(y, classes)
+        self.notes_ = [] if classes is not None else [CLASSES_FROM_Y]
+        self.classes_, codes = encoded(y, classes)
         self.n_features_in_ = X.shape[1]
         self.manifest_ = self._deal(len(y) if groups is None else groups, len(y), manifest)
         self.unit_ = self.manifest_.unit
@@ -158,7 +153,7 @@ class TeacherEnsemble(BaseEstimator):
             Other columns than in training, or missing values the estimator does not take.
         """
         check_is_fitted(self, "teachers_")
-        X = _rows(X, self.estimator)
+        X = rows(X, self.estimator)
         if X.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {X.shape[1]} features, but the teachers were trained on {self.n_features_in_}"
@@ -204,7 +199,7 @@ class TeacherEnsemble(BaseEstimator):
         ValueError
             What the estimator raised; nothing in it is private.
         """
-        X = _rows(X, self.estimator)
+        X = rows(X, self.estimator)
         n_rows = max(n_rows, 10 * n_classes)
         try:
             rehearse(
@@ -275,33 +270,3 @@ class TeacherEnsemble(BaseEstimator):
                 "How many is private: do not publish it. To see why, train one on a shard by hand.",
                 stacklevel=3,
             )
-
-
-def _rows(X: Any, estimator: Any) -> Any:
-    """Rows that can be selected and counted: CSR matrices and data frames stay what they are."""
-    X = X.tocsr() if scipy.sparse.issparse(X) else X if hasattr(X, "iloc") else np.asarray(X)
-    if len(X.shape) < 2 or not X.shape[0]:
-        raise ValueError(f"X must have shape (n_rows, n_features) with one row or more, got {X.shape}")
-    values = X.data if scipy.sparse.issparse(X) else X
-    floats = isinstance(values, np.ndarray) and values.dtype.kind == "f"
-    if floats and not np.isfinite(values).all() and not get_tags(estimator).input_tags.allow_nan:
-        raise ValueError(f"X of shape {X.shape} must be finite: drop or fill the rows with NaN or infinity")
-    return X
-
-
-def _encoded(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The classes, sorted, and the index of each label among them."""
-    if y.dtype == object:
-        y = y.astype(str) if all(isinstance(label, str) for label in y) else np.array(y.tolist())
-    check_classification_targets(y)
-    known = np.unique(y if classes is None else np.asarray(classes))
-    if len(known) < 2:
-        raise ValueError(
-            f"there must be two classes or more, got {len(known)}: is the label column the right one?"
-        )
-    codes = np.searchsorted(known, y).clip(max=len(known) - 1)
-    if not np.array_equal(known[codes], y):
-        raise ValueError(
-            f"y must hold the {len(known)} declared classes only, but holds others: add them to classes="
-        )
-    return known, codes

@@ -5,12 +5,12 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy.stats import chisquare, skellam
+from scipy.stats import chisquare
+from scipy.stats import skellam as law
 
 from ostraka import GNMax, Private
 from ostraka.curve import ORDERS
-from ostraka.voters import _skellam
-from ostraka.voters.parties import SkellamMax
+from ostraka.mechanisms import SkellamMax, skellam
 
 FALSE_ALARM = 1e-9  # chance that a right sampler fails one comparison
 mpmath.mp.dps = 50
@@ -32,7 +32,7 @@ def divergence(variance: float, order: float) -> mpmath.mpf:
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 2.0, 6.3])
 def test_the_price_is_the_exact_divergence_rounded_up(sigma):
-    rdp = _skellam.skellam_rdp(sigma**2)
+    rdp = skellam.skellam_rdp(sigma**2)
     for place in (0, 5, 20, 33):
         excess = mpmath.mpf(rdp[place]) - divergence(sigma**2, ORDERS[place])
         assert 0 < excess < 1e-9
@@ -55,7 +55,7 @@ def test_large_sigma_is_summed_far_enough():
 
 @pytest.mark.parametrize("mean", [0.0005, 0.4, 4.0, 300.0])
 def test_thresholds_are_the_poisson_distribution_to_64_bits(mean):
-    thresholds = _skellam._thresholds(mean)
+    thresholds = skellam._thresholds(mean)
     for k in {0, len(thresholds) // 2, len(thresholds) - 1}:
         below = mpmath.nsum(lambda j: mpmath.exp(-mean) * mpmath.mpf(mean) ** j / mpmath.factorial(j), [0, k])
         assert 0 <= below * 2**64 - int(thresholds[k]) < 2
@@ -65,9 +65,9 @@ def test_thresholds_are_the_poisson_distribution_to_64_bits(mean):
 @pytest.mark.statistical
 @pytest.mark.parametrize("variance", [0.3, 8.0, 200.0])
 def test_draws_are_skellam_and_neither_narrower_nor_wider(variance):
-    draws = _skellam.skellam(variance, (400, 500))
+    draws = skellam.skellam(variance, (400, 500))
     assert draws.dtype == np.int64
-    assert np.abs(draws).max() <= _skellam.largest_draw(variance)
+    assert np.abs(draws).max() <= skellam.largest_draw(variance)
     assert fits(draws, variance)
     assert not fits(draws, 0.95 * variance)
     assert not fits(draws, 1.06 * variance)
