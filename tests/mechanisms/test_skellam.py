@@ -5,8 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy.stats import chisquare
-from scipy.stats import skellam as law
+from scipy import stats
 
 from ostraka import GNMax, Private
 from ostraka.curve import ORDERS
@@ -75,12 +74,12 @@ def test_draws_are_skellam_and_neither_narrower_nor_wider(variance):
 
 def fits(draws: np.ndarray, variance: float) -> bool:
     """Chi-squared over values expected often enough, the tails together."""
-    law = skellam(variance / 2, variance / 2)
+    law = stats.skellam(variance / 2, variance / 2)
     reach = next(k for k in range(1000) if law.sf(k) * draws.size < 25)
     edges = np.arange(-reach, reach + 1)
     expected = np.concatenate([[law.cdf(-reach - 1)], law.pmf(edges), [law.sf(reach)]]) * draws.size
     seen = np.bincount(np.clip(draws.ravel(), -reach - 1, reach + 1) + reach + 1, minlength=len(expected))
-    return chisquare(seen, expected * draws.size / expected.sum()).pvalue > FALSE_ALARM
+    return stats.chisquare(seen, expected * draws.size / expected.sum()).pvalue > FALSE_ALARM
 
 
 def test_release_adds_nothing_and_breaks_ties_by_its_generator():
