@@ -122,3 +122,30 @@ def test_what_repeats_reveal_is_drawn_for_the_owner():
     (figure,) = plots.figures(Result(kind="learn", owner={"repeats": panel}))
     assert figure.owner_only
     assert "from 20 % after one answer to 10 % after 100" in figure.alt
+
+
+def audited(n_findings, *, exact=0.5):
+    orders = [{"what": f"order {o}", "upper": 0.1 * o, "exact": exact, "lower": 0.01 * o} for o in (2, 8, 32)]
+    line = {"what": "epsilon at delta 1e-05", "upper": "inf", "exact": exact, "lower": 0.25}
+    findings = [
+        {"name": f"PATE × {n}", "confidence": 0.95, "measures": [*orders, line]} for n in range(n_findings)
+    ]
+    return Result(kind="audit", owner={"audit": findings})
+
+
+@pytest.mark.parametrize("exact", [0.5, None])
+def test_one_audit_is_drawn_at_each_order_and_several_side_by_side(exact):
+    (one,) = plots.figures(audited(1, exact=exact))
+    assert (one.title, one.owner_only) == ("What leaks, at each order", True)
+    assert "At order 2 at least 0.02 nats were seen of 0.2 promised" in one.alt
+    assert "at order 32, 0.32 of 3.2" in one.alt
+    (several,) = plots.figures(audited(3, exact=exact))
+    assert "PATE × 1 0.25 of inf" in several.alt
+    assert plots.figures(audited(3).public()) == ()
+
+
+def test_audits_of_different_kinds_are_not_put_side_by_side():
+    record = audited(2).owner["audit"]
+    record[0]["measures"].pop()
+    record[0]["measures"][-1]["what"] = "something else"
+    assert plots.figures(Result(kind="audit", owner={"audit": record})) == ()

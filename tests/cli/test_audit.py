@@ -143,3 +143,14 @@ def test_a_group_of_units_counts_for_one(capfd, answers):
         _, out, _ = ostraka_audit(capfd, *answers(0.99, 0.02), *CLAIM, "--group", group, "--json")
         lower.append(json.loads(out)["findings"][0]["measures"][0]["lower"])
     assert lower[1] == pytest.approx(lower[0] / 3, rel=1e-3)
+
+
+def test_a_figure_is_drawn_on_request(capfd, tmp_path):
+    command = ["--mechanism", "gnmax", "--sigma", "2", *VOTES, "--trials", "1000"]
+    assert ostraka_audit(capfd, *command, "--figure", tmp_path / "a.svg")[0] == 5
+    assert (tmp_path / "a.svg").read_text().startswith("<svg")
+
+
+def test_nothing_is_drawn_of_one_number(capfd, tmp_path, answers):
+    code, _, err = ostraka_audit(capfd, *answers(0.6, 0.4), *CLAIM, "--figure", tmp_path / "a.svg")
+    assert (code, "nothing to draw" in err) == (1, True)

@@ -6,7 +6,7 @@ from ostraka.audits.claims import audit_answers, audit_mechanism, sample_outcome
 from ostraka.audits.crafters import Crafted, Worlds, craft
 from ostraka.audits.cuts import hold_out, renyi_lower_bound
 from ostraka.audits.epsilon import attack_epsilon, epsilon_lower_bound
-from ostraka.audits.finding import Finding, Measure
+from ostraka.audits.finding import Finding, Measure, audit_record
 from ostraka.audits.library import System, audit_library
 from ostraka.audits.models import VoteModel
 from ostraka.audits.neighbourhood import NeighbourWorlds
@@ -37,6 +37,7 @@ __all__ = [
     "audit_answers",
     "audit_library",
     "audit_mechanism",
+    "audit_record",
     "audit_run",
     "audit_until",
     "compose",

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-__all__ = ["Finding", "Measure", "Verdict"]
+from ostraka.result import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Finding", "Measure", "Verdict", "audit_record"]
 
 Verdict = Literal["consistent", "violated", "inconclusive"]
 
@@ -82,6 +87,21 @@ class Finding:
             "method": self.method,
             "note": self.note,
         }
+
+
+def audit_record(findings: Sequence[Finding]) -> Result:
+    """Findings as a record, from which :mod:`ostraka.plots` draws.
+
+    They are the owner's: what an audit saw of trained models is nothing that a mechanism released.
+
+    Examples
+    --------
+    >>> from ostraka.audits import audit_answers
+    >>> finding = audit_answers([990, 10], [20, 980], claimed_epsilon=3.0, delta=1e-5)
+    >>> audit_record([finding]).kind
+    'audit'
+    """
+    return Result(kind="audit", owner={"audit": [finding.to_dict() for finding in findings]})
 
 
 def _plain(value: float | None) -> float | str | None:

@@ -40,6 +40,7 @@ _NEIGHBOUR = typer.Option("--neighbour", help="The same with one ballot moved, s
 _TRIALS = typer.Option("--trials", help="Answers to draw in each world, such as 1e6.")
 _CONFIDENCE = typer.Option("--confidence", help="Probability that the lower bound holds.")
 _METHOD = typer.Option("--method", help="How the lower bound is found: k-cut, 2-cut, ...")
+_FIGURE = typer.Option("--figure", help="SVG file to draw what was promised, is exact and was seen.")
 _LIBRARY = typer.Option("--library", help="Audit this installation: noise, price, shards, door, ledger.")
 _GROUP = typer.Option("--group", help="Units in which the two files differ; the bound is for one of them.")
 _UNTIL = typer.Option(
@@ -80,6 +81,7 @@ def audit(
     record: Annotated[Path | None, _RECORD] = None,
     batch: Annotated[int, _BATCH] = 100,
     rate: Annotated[float | None, _RATE] = None,
+    figure: Annotated[Path | None, _FIGURE] = None,
     library: Annotated[bool, _LIBRARY] = False,
     planted: Annotated[bool, _PLANTED] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
@@ -114,7 +116,19 @@ def audit(
         worlds = (votes, neighbour)
         how = {"confidence": confidence, "method": method, "until": until, "delta": delta}
         findings = (audit_votes(made, worlds, trials=int(trials), **how),)
+    if figure is not None:
+        _draw(findings, figure)
     _tell(findings, score, as_json=as_json)
+
+
+def _draw(findings: tuple[Finding, ...], file: Path) -> None:
+    from ostraka import plots
+    from ostraka.audits import audit_record
+
+    drawn = plots.figures(audit_record(findings))
+    if not drawn:
+        raise ValueError("there is nothing to draw: a figure needs two orders, or two audits of one kind")
+    file.write_text(drawn[0].svg, encoding="utf-8")
 
 
 def _tell(findings: tuple[Finding, ...], score: list[dict[str, Any]] | None, *, as_json: bool) -> None:
