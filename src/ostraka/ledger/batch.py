@@ -153,7 +153,7 @@ def _granted(history: History, question: Question, first: Row | None, seq: int) 
     """The entry, with its charges taken, if both accounts can pay: the ledger's budget, then the client."""
     purse = history.accounts.get(question.account)
     reserve = history.reserve(*question.reserve)
-    if purse is None or not ((first or history.dataset.fits(reserve)) and purse.fits(reserve)):
+    if purse is None or not (history.dataset.fits(reserve) and purse.fits(reserve)):
         return _refusal(history, question, purse)
     cost = history.price(*question.cost)
     if first is None:
