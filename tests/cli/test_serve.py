@@ -1,0 +1,172 @@
+"""ostraka serve and ostraka keys, as a person types them; the service itself is in tests/service."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+
+import ostraka.cli
+from ostraka import Ledger
+from ostraka.service import Client
+
+PEPPER = "ab" * 32
+
+
+def ostraka_(*arguments: object) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
+        ostraka.cli.main([*map(str, arguments)])
+    assert "Traceback" not in err.getvalue()
+    return left.value.code, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """A run of the digits with its teachers."""
+    folder = tmp_path_factory.mktemp("run") / "run"
+    settings = ("--keep-teachers", "--teacher", "logistic", "--teachers", 50)
+    code, _, err = ostraka_("learn", *settings, "--out", folder)
+    assert code == 0, err
+    return folder
+
+
+@pytest.fixture
+def run(learned, tmp_path):
+    """A copy that was never served."""
+    return shutil.copytree(learned, tmp_path / "run")
+
+
+@pytest.fixture(autouse=True)
+def _pepper(monkeypatch):
+    monkeypatch.setenv("OSTRAKA_PEPPER", PEPPER)
+
+
+def serve(run, *more: object) -> tuple[int, str, str]:
+    return ostraka_("serve", run, "--check", *more)
+
+
+def test_check_opens_everything_and_leaves(run, tmp_path):
+    db = f"sqlite:///{tmp_path / 'a.sqlite'}"
+    code, out, err = serve(run, "--epsilon", 5, "--delta", 1e-6, "--sigma", 30, "--db", db, "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["teachers"], told["mechanism"], told["left"]) == (50, "GNMax(sigma=30.0)", 5.0)
+    code, out, _ = serve(run, "--sigma", 30, "--db", db)
+    assert code == 0
+    assert "epsilon: 5.0" in out
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "words"),
+    [
+        (("--epsilon", 5), 2, "--epsilon and --delta go together"),
+        (("--epsilon", 5, "--delta", 0.5), 2, "--delta must be below 1 / 1150 units"),
+        (("--epsilon", "nan", "--delta", 1e-6), 2, "epsilon must be finite"),
+        (("--host", "0.0.0.0"), 2, "type --tls-cert and --tls-key, or --behind-proxy"),
+        (("--host", "example.org"), 2, "can be reached by others"),
+        (("--rate", 0), 2, "rate must be finite and > 0"),
+        (("--sigma", -1), 2, "sigma must be finite and > 0"),
+        (("--db", "mysql://x"), 1, "mysql"),
+    ],
+)
+def test_wrong_options_are_told(run, more, code, words):
+    got, out, err = serve(run, *more)
+    assert (got, out) == (code, "")
+    assert words in err
+
+
+def test_another_budget_than_the_ledgers_is_refused(run, tmp_path):
+    db = ("--db", f"sqlite:///{tmp_path / 'a.sqlite'}")
+    code, _, err = serve(run, "--epsilon", 5, "--delta", 1e-6, *db)
+    assert code == 0, err
+    code, _, err = serve(run, "--epsilon", 6, "--delta", 1e-6, *db)
+    assert code == 1
+    assert "budget" in err
+
+
+def test_another_ledger_for_the_same_service_is_refused_for_it_would_forget_what_was_spent(run, tmp_path):
+    code, _, err = serve(run, "--epsilon", 5, "--delta", 1e-6)
+    assert code == 0, err
+    code, _, err = serve(run, "--epsilon", 5, "--delta", 1e-6, "--db", f"sqlite:///{tmp_path / 'b.sqlite'}")
+    assert code == 1
+    assert "anchor" in err
+
+
+def test_a_run_without_teachers_says_how_to_keep_them(tmp_path):
+    code, _, err = serve(tmp_path)
+    assert code == 1
+    assert "ostraka learn … --keep-teachers" in err
+    assert ostraka_("keys", "list", tmp_path)[0] == 2
+
+
+def test_without_a_pepper_nothing_starts(run, monkeypatch):
+    monkeypatch.delenv("OSTRAKA_PEPPER")
+    for command in (("serve", run, "--check"), ("keys", "list", run), ("keys", "add", run, "alice")):
+        code, _, err = ostraka_(*command)
+        assert code in {1, 2}
+        assert "openssl rand -hex 32" in err
+
+
+def test_keys_are_made_rotated_granted_listed_and_revoked(run):
+    code, key, err = ostraka_("keys", "add", run, "dora", "--epsilon", 2)
+    assert (code, key[:8]) == (0, "ostraka_")
+    assert "shown once" in err
+    assert key.strip() not in (run / "service" / "keys.json").read_text()
+    other = json.loads(ostraka_("keys", "rotate", run, "dora", "--json")[1])["key"]
+    assert ostraka_("keys", "grant", run, "dora", "--epsilon", 3)[0] == 0
+    ostraka_("keys", "revoke", run, "dora", "--number", key.split("_")[1])
+    listed = json.loads(ostraka_("keys", "list", run, "--json")[1])
+    assert listed == [{"name": "dora", "role": "client", "epsilon": 3.0, "keys": [other.split("_")[1]]}]
+    assert "dora: client, epsilon 3, keys" in ostraka_("keys", "list", run)[1]
+    code, _, err = ostraka_("keys", "add", run, "dora")
+    assert code == 2
+    assert "keys rotate dora" in err
+
+
+def test_from_learn_to_an_answer_and_back_to_the_ledger(run, tmp_path):
+    key = ostraka_("keys", "add", run, "erin", "--epsilon", 2)[1].strip()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    db = tmp_path / "answers.sqlite"
+    command = [
+        "serve",
+        run,
+        "--epsilon",
+        5,
+        "--delta",
+        1e-6,
+        "--sigma",
+        60,
+        "--port",
+        port,
+        "--db",
+        f"sqlite:///{db}",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import sys, ostraka.cli; ostraka.cli.main(sys.argv[1:])", *map(str, command)],
+        env={**os.environ, "OSTRAKA_PEPPER": PEPPER}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        with Client(f"http://127.0.0.1:{port}", key) as client:
+            answer = client.label([0.0] * 64)
+            assert answer.label in range(10)
+            assert client.label([0.0] * 64).label == answer.label
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode in {0, -signal.SIGTERM}
+    assert "serving 50 teachers at http://127.0.0.1" in err
+    assert key not in err
+    secret = (run / "service" / "ledger.secret").read_bytes()
+    with Ledger(f"sqlite:///{db}", secret=secret, read_only=True) as ledger:
+        paid = [entry for entry in ledger.entries() if entry.account == "erin" and entry.kind == "charge"]
+    assert [entry.uses for entry in paid] == [1, 0]

@@ -1,0 +1,123 @@
+"""Keys: random, shown once, kept as an HMAC, compared in constant time, rotated and revoked while it runs."""
+
+import hmac
+import re
+import stat
+import time
+
+import pytest
+
+from ostraka.service._keys import CLIENT, OWNER, Holder, Keyring, pepper
+
+PEPPER = b"p" * 32
+
+
+@pytest.fixture
+def ring(tmp_path) -> Keyring:
+    return Keyring(tmp_path / "keys.json", PEPPER)
+
+
+def test_a_key_has_256_random_bits_and_names_its_holder(ring):
+    keys = [ring.add(f"client-{k}", role=CLIENT, epsilon=1.0) for k in range(20)]
+    assert len(set(keys)) == 20
+    assert all(re.fullmatch(r"ostraka_[0-9a-f]{12}_[A-Za-z0-9_-]{43}", key) for key in keys)
+    assert ring.holder(keys[3].encode()) == Holder("client-3", CLIENT)
+
+
+def test_the_file_holds_no_key_and_is_the_owners_alone(ring, tmp_path):
+    key = ring.add("alice", role=CLIENT, epsilon=1.0)
+    written = (tmp_path / "keys.json").read_text()
+    secret = key.rpartition("_")[2]
+    assert secret not in written
+    assert stat.S_IMODE((tmp_path / "keys.json").stat().st_mode) == 0o600
+    assert hmac.digest(PEPPER, b"ostraka/key/1\x00" + key.encode(), "sha256").hex() in written
+
+
+def test_without_the_pepper_the_file_opens_nothing(ring, tmp_path):
+    key = ring.add("alice", role=CLIENT).encode()
+    assert Keyring(tmp_path / "keys.json", PEPPER).holder(key)
+    assert Keyring(tmp_path / "keys.json", b"q" * 32).holder(key) is None
+
+
+def test_a_changed_key_is_no_key(ring):
+    key = ring.add("alice", role=CLIENT)
+    for place in (9, 25, len(key) - 2):
+        changed = key[:place] + ("B" if key[place] != "B" else "C") + key[place + 1 :]
+        assert ring.holder(changed.encode()) is None
+    for odd in (b"", b"x", key.encode() + b"x", key.encode()[:-1], b"\xff" * 64):
+        assert ring.holder(odd) is None
+
+
+def test_every_key_is_compared_in_constant_time_known_or_not(ring, monkeypatch):
+    compared = []
+    compare = hmac.compare_digest
+    monkeypatch.setattr(
+        hmac, "compare_digest", lambda a, b: (compared.append((len(a), len(b))), compare(a, b))[1]
+    )
+    key = ring.add("alice", role=CLIENT)
+    for given in (key, key[:-1] + "A", "ostraka_000000000000_" + "A" * 43, "nonsense", ""):
+        ring.holder(given.encode())
+    assert compared == [(32, 32)] * 5
+
+
+def test_rotation_overlaps_until_the_old_key_is_revoked(ring):
+    old = ring.add("alice", role=CLIENT, epsilon=2.0).encode()
+    new = ring.rotate("alice").encode()
+    assert ring.holder(old) == ring.holder(new) == Holder("alice", CLIENT)
+    ring.revoke("alice", number=old.split(b"_")[1].decode())
+    assert ring.holder(old) is None
+    assert ring.holder(new) == Holder("alice", CLIENT)
+    ring.revoke("alice")
+    assert ring.holder(new) is None
+    assert ring.kept["alice"].epsilon == 2.0, "its account stays"
+
+
+def test_what_another_process_changed_is_seen(ring, tmp_path):
+    assert not ring.refresh()
+    key = Keyring(tmp_path / "keys.json", PEPPER).add("alice", role=CLIENT).encode()
+    assert ring.holder(key) is None
+    assert ring.refresh()
+    assert ring.holder(key) == Holder("alice", CLIENT)
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (lambda ring: ring.add("alice", role=CLIENT), "already"),
+        (lambda ring: ring.add("a b", role=CLIENT), "name must be 1 to 64 letters"),
+        (lambda ring: ring.add("service", role=CLIENT), "and not 'service'"),
+        (lambda ring: ring.add("eve", role="root"), "role must be one of client, owner"),
+        (lambda ring: ring.add("eve", role=CLIENT, epsilon=-1.0), "epsilon must be finite and > 0"),
+        (lambda ring: ring.add("eve", role=OWNER, epsilon=1.0), "must not be given for an owner"),
+        (lambda ring: ring.rotate("eve"), "there is nobody called 'eve'"),
+        (lambda ring: ring.grant("eve", epsilon=1.0), "there is nobody called 'eve'"),
+        (lambda ring: ring.grant("olga", epsilon=1.0), "has no budget of its own"),
+        (lambda ring: ring.grant("alice", epsilon=float("nan")), "epsilon must be finite"),
+        (lambda ring: ring.revoke("alice", number="000000000000"), "has no key"),
+    ],
+)
+def test_a_wrong_change_is_refused_and_changes_nothing(ring, tmp_path, act, words):
+    ring.add("alice", role=CLIENT, epsilon=1.0)
+    ring.add("olga", role=OWNER)
+    before = (tmp_path / "keys.json").read_bytes()
+    with pytest.raises(ValueError, match=words):
+        act(ring)
+    assert (tmp_path / "keys.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("written", ["", "secret", "ab" * 31, "zz" * 32])
+def test_a_missing_or_short_pepper_says_how_to_make_one(written):
+    with pytest.raises(ValueError, match="openssl rand -hex 32"):
+        pepper({"OSTRAKA_PEPPER": written})
+    assert pepper({"OSTRAKA_PEPPER": "ab" * 32}) == b"\xab" * 32
+
+
+def test_keys_change_while_the_service_runs(service):
+    other = Keyring(service.folder / "service" / "keys.json", b"p" * 32)
+    service.keys["carol"] = other.add("carol", role=CLIENT, epsilon=20.0)
+    other.revoke("bob")
+    until = time.monotonic() + 15
+    while service.label(key="k", who="carol").status_code != 200 and time.monotonic() < until:
+        time.sleep(0.2)
+    assert service.label(key="k", who="carol").status_code == 200
+    assert service.label(key="k", who="bob").status_code == 401
