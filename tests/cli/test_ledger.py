@@ -6,8 +6,9 @@ import sqlite3
 import numpy as np
 import pytest
 
-import ostraka.cli
+import ostraka.cli.ledger
 from ostraka import Adjacency, Budget, GNMax, Ledger, Private, release
+from ostraka.ledger import Asked
 
 
 @pytest.fixture
@@ -89,3 +90,89 @@ def test_a_file_that_is_no_ledger_is_left_alone(tmp_path, capfd):
     assert code == 1
     assert "there is no ledger" in err
     assert not (tmp_path / "nothing").exists()
+
+
+@pytest.fixture
+def clients(tmp_path):
+    """A ledger with a secret, an anchor and two clients, one of whom asked."""
+    one = GNMax(sigma=40.0)
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"s" * 32)
+    options = {"secret": b"s" * 32, "anchor": tmp_path / "anchor"}
+    with Ledger(tmp_path / "l", budget=Budget(epsilon=9.0, delta=1e-5), **options) as ledger:
+        ledger.grant("ann", budget_epsilon=2.0)
+        ledger.grant("bob", budget_epsilon=1.0)
+        asked = Asked(account="ann", key="first", digest="00ff", cost=one, reserve=one, answer=7)
+        ledger.charge_each([asked])
+    return tmp_path / "l", secret, tmp_path / "anchor"
+
+
+def test_show_prints_what_clients_may_spend(clients, capfd):
+    file, secret, _ = clients
+    code, out, _ = ostraka_ledger(capfd, "show", file, "--secret", secret)
+    assert code == 0
+    assert "may spend 2" in out
+    assert "ann" in out
+    accounts = json.loads(ostraka_ledger(capfd, "show", file, "--secret", secret, "--json")[1])["accounts"]
+    assert [account["account"] for account in accounts] == ["ann", "bob"]
+    assert accounts[0]["spent"] + accounts[0]["left"] == pytest.approx(2.0)
+
+
+def test_a_ledger_that_is_owned_can_be_read_and_not_granted_from(clients, capfd):
+    file, secret, anchor = clients
+    with Ledger(file, secret=b"s" * 32, anchor=anchor, owner=True):
+        assert ostraka_ledger(capfd, "show", file, "--secret", secret)[0] == 0
+        assert ostraka_ledger(capfd, "verify", file, "--secret", secret, "--anchor", anchor)[0] == 0
+        code, _, err = ostraka_ledger(capfd, "grant", file, "eve", "--epsilon", 1, "--secret", secret)
+        assert (code, "owned by another process" in err) == (1, True)
+
+
+def test_grant_sets_what_a_client_may_spend(clients, capfd):
+    file, secret, anchor = clients
+    options = ("--secret", secret, "--anchor", anchor)
+    assert (
+        "entry 4: eve may spend" in ostraka_ledger(capfd, "grant", file, "eve", "--epsilon", 0.5, *options)[1]
+    )
+    told = json.loads(ostraka_ledger(capfd, "grant", file, "eve", "--epsilon", 0.7, *options, "--json")[1])
+    assert told == {"seq": 5, "account": "eve", "cap": 0.7, "spent": 0.0, "left": 0.7}
+    assert json.loads(ostraka_ledger(capfd, "verify", file, *options, "--json")[1])["anchored"]
+    for account, epsilon in (("eve", -1), ("", 1)):
+        code, _, err = ostraka_ledger(capfd, "grant", file, account, "--epsilon", epsilon, *options)
+        assert (code, "must be" in err) == (2, True)
+
+
+def test_export_prints_one_line_of_json_for_each_entry(clients, capfd, monkeypatch):
+    file, secret, _ = clients
+    monkeypatch.setattr(ostraka.cli.ledger, "_AT_ONCE", 2)
+    lines = ostraka_ledger(capfd, "export", file, "--secret", secret)[1].splitlines()
+    entries = [json.loads(line) for line in lines]
+    assert [entry["seq"] for entry in entries] == [1, 2, 3]
+    assert [entry["kind"] for entry in entries] == ["grant", "grant", "charge"]
+    assert (entries[2]["account"], entries[2]["answer"], entries[2]["digest"]) == ("ann", 7, "00ff")
+    with Ledger(file, secret=b"s" * 32) as ledger:
+        assert entries[2]["head"] == ledger.head
+    assert json.loads(ostraka_ledger(capfd, "export", file, "--secret", secret, "--json")[1]) == entries
+
+
+def test_the_secret_may_come_from_the_environment(clients, capfd, monkeypatch):
+    file = clients[0]
+    code, _, err = ostraka_ledger(capfd, "show", file)
+    assert (code, "begun with a secret" in err) == (1, True)
+    monkeypatch.setenv("OSTRAKA_LEDGER_SECRET", (b"s" * 32).hex())
+    assert ostraka_ledger(capfd, "show", file)[0] == 0
+    monkeypatch.setenv("OSTRAKA_LEDGER_SECRET", "not hexadecimal")
+    code, _, err = ostraka_ledger(capfd, "show", file)
+    assert (code, "not hexadecimal" in err) == (2, False)
+
+
+def test_a_lost_anchor_is_begun_anew_on_demand_only(clients, capfd):
+    file, secret, anchor = clients
+    anchor.unlink()
+    code, _, err = ostraka_ledger(capfd, "verify", file, "--secret", secret, "--anchor", anchor)
+    assert (code, "there is no anchor" in err) == (2, True)
+    assert not anchor.exists()
+    told = json.loads(ostraka_ledger(capfd, "anchor", file, anchor, "--secret", secret, "--json")[1])
+    assert told["charges"] == 3
+    assert ostraka_ledger(capfd, "verify", file, "--secret", secret, "--anchor", anchor)[0] == 0
+    code, _, err = ostraka_ledger(capfd, "anchor", file, anchor, "--secret", secret)
+    assert (code, "exists" in err) == (1, True)

@@ -2,12 +2,15 @@
 
 import os
 import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
-from ostraka.ledger import Budget, Ledger, LedgerError, history
+from ostraka.ledger import Asked, Budget, Ledger, LedgerError, history
 from ostraka.ledger.anchor import Anchor
-from ostraka.ledger.chain import Seal
+from ostraka.ledger.chain import Row, Seal
 
 ASK = {"protects": "row", "simulation": False}
 SECRET = b"0123456789abcdef" * 2
@@ -101,12 +104,12 @@ class TestRefused:
     def test_an_anchor_that_is_none(self, charged, anchor, content):
         charged(2)
         anchor.write_bytes(content)
-        with pytest.raises(LedgerError, match="is damaged, or no anchor"):
+        with pytest.raises(LedgerError, match=r"is damaged, or no anchor"):
             charged(0)
 
     def test_an_anchor_of_another_secret(self, charged, anchor, path, tmp_path, budget):
         charged(2, secret=SECRET)
-        with pytest.raises(LedgerError, match="is damaged, or no anchor"):
+        with pytest.raises(LedgerError, match=r"is damaged, or no anchor"):
             Ledger(tmp_path / "other", budget=budget, anchor=anchor)
 
     def test_an_anchor_with_another_number(self, charged, anchor):
@@ -213,3 +216,110 @@ class TestSecrets:
             files = list(path.parent.iterdir())
             assert len(files) > 2
             assert not any(SECRET in file.read_bytes() for file in files)
+
+
+class TestForgery:
+    """Somebody changes an entry and computes all later digests again, as well as they can."""
+
+    @pytest.fixture
+    def forge(self, path):
+        def forge(seal, genesis):
+            with closing(sqlite3.connect(path, isolation_level=None)) as db:
+                triggers = db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+                for name, _ in triggers:
+                    db.execute(f"DROP TRIGGER {name}")
+                db.execute("UPDATE entry SET uses = 0")
+                prices = {
+                    row[0]: seal.price(*row).digest for row in db.execute("SELECT * FROM price").fetchall()
+                }
+                head = genesis
+                for fields in db.execute("SELECT * FROM entry ORDER BY seq").fetchall():
+                    row = Row._make(fields)
+                    head = row.seal(seal, head, prices[row.price])
+                    db.execute("UPDATE entry SET digest = ? WHERE seq = ?", (head, row.seq))
+                for _, sql in triggers:
+                    db.execute(sql)
+
+        return forge
+
+    def test_is_noticed_under_a_secret(self, charged, forge, path):
+        charged(3, secret=SECRET)
+        with Ledger(path, secret=SECRET) as ledger:
+            genesis = ledger._history.genesis
+        forge(Seal(None), genesis)
+        with pytest.raises(LedgerError, match="entry 1: "):
+            Ledger(path, secret=SECRET)
+
+    def test_is_noticed_by_the_anchor(self, charged, forge, path, anchor):
+        charged(3)
+        with Ledger(path) as ledger:
+            genesis = ledger._history.genesis
+        forge(Seal(None), genesis)
+        with pytest.raises(LedgerError, match="has another history"):
+            Ledger(path, anchor=anchor)
+
+    def test_is_not_noticed_without_either_but_the_head_is_another(self, charged, forge, path):
+        head = charged(3)
+        with Ledger(path) as ledger:
+            genesis = ledger._history.genesis
+        forge(Seal(None), genesis)
+        with Ledger(path) as ledger:
+            assert ledger.epsilon() == 0.0
+            assert ledger.head != head
+
+
+class TestAQuickStart:
+    """It does not read what lies before the last record of totals, until somebody asks for it."""
+
+    @pytest.fixture
+    def old(self, path, anchor, budget, gaussian, monkeypatch):
+        """Six questions; the totals were recorded after the fourth."""
+        monkeypatch.setattr(history, "SNAPSHOT_EVERY", 4)
+        price = gaussian(100.0)
+        with Ledger(path, budget=budget, anchor=anchor) as ledger:
+            ledger.grant("ann", budget_epsilon=1.0)
+            asked = [
+                Asked(account="ann", key=f"k{n}", digest=f"0{n}", cost=price, reserve=price, answer=n)
+                for n in range(6)
+            ]
+            for each in asked:
+                ledger.charge_each([each])
+        return asked
+
+    def tamper(self, path, change):
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            triggers = db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+            for name, _ in triggers:
+                db.execute(f"DROP TRIGGER {name}")
+            db.execute(change)
+            for _, sql in triggers:
+                db.execute(sql)
+
+    def test_never_hands_out_an_old_answer_that_was_changed(self, old, path, anchor):
+        self.tamper(path, "UPDATE entry SET answer = 5 WHERE seq = 2")
+        with Ledger(path, anchor=anchor, owner=True) as ledger:
+            repeat = replace(old[0], key="new")
+            for ask in (lambda: ledger.charge_each([old[0]]), lambda: ledger.charge_each([repeat])):
+                with pytest.raises(LedgerError, match=r"is damaged.*entry 2: "):
+                    ask()
+            with pytest.raises(LedgerError, match="entry 2: "):
+                ledger.receipt(2)
+            with pytest.raises(LedgerError, match="entry 2: "):
+                ledger.verify()
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "UPDATE total SET total = zeroblob(length(total))",
+            "UPDATE total SET cap = 9.0",
+            "DELETE FROM total WHERE account = 'ann'",
+            "UPDATE entry SET state = zeroblob(32) WHERE seq = 4",
+            "UPDATE entry SET uses = 0 WHERE seq = 6",
+            "DELETE FROM entry WHERE seq = 7",
+            "DELETE FROM price",
+        ],
+    )
+    def test_notices_changes_of_what_it_begins_with(self, old, path, anchor, change):
+        self.tamper(path, change)
+        with pytest.raises(LedgerError, match=r"is damaged|older copy|has no price"):
+            Ledger(path, anchor=anchor)

@@ -1,54 +1,168 @@
-"""``ostraka ledger``: what was charged, and whether the file still holds together."""
+"""``ostraka ledger``: what was charged, who may spend what, and whether all of it still holds together."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path  # noqa: TC003  (Typer reads it)
-from typing import TYPE_CHECKING, Annotated
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from ostraka.ledger import Entry, Ledger
+    from collections.abc import Iterator
+
+    from ostraka.ledger import Account, Entry, Ledger
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Read a ledger: what was charged, and whether the file still holds together.")
+app = typer.Typer(help="Read a ledger, grant clients what they may spend, and check that it holds together.")
 
-_FILE = typer.Argument(metavar="FILE", help="A ledger, such as run/ledger.sqlite.", show_default=False)
+_FILE = typer.Argument(
+    metavar="FILE", help="A ledger: a file, such as run/ledger.sqlite, or postgresql://…", show_default=False
+)
 _JSON = typer.Option("--json", help="Print JSON on stdout.")
+_SECRET = typer.Option(
+    "--secret",
+    metavar="FILE",
+    help="The secret it was begun with; or OSTRAKA_LEDGER_SECRET, in hexadecimal.",
+    show_default=False,
+)
+_ANCHOR = typer.Option(
+    "--anchor", metavar="FILE", help="Its anchor: an older copy is then refused.", show_default=False
+)
+_AT_ONCE = 1000  # entries read at a time
 
 
 @app.command()
-def show(file: Annotated[Path, _FILE], *, as_json: Annotated[bool, _JSON] = False) -> None:
-    """Print every charge and what is left. All of it is public."""
-    with _opened(file) as ledger:
+def show(
+    file: Annotated[str, _FILE],
+    *,
+    secret: Annotated[Path | None, _SECRET] = None,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Print every charge and grant, and what is left. All of it is public."""
+    with _opened(file, secret, read_only=True) as ledger:
         entries = ledger.entries()
         if as_json:
-            typer.echo(
-                json.dumps({**_totals(ledger), "entries": [_plain(entry) for entry in entries]}, indent=2)
-            )
+            accounts = [_account(account) for account in ledger.accounts()]
+            record = {
+                **_totals(ledger),
+                "accounts": accounts,
+                "entries": [_plain(entry) for entry in entries],
+            }
+            typer.echo(json.dumps(record, indent=2))
             return
         _print(ledger, entries)
 
 
 @app.command()
-def verify(file: Annotated[Path, _FILE], *, as_json: Annotated[bool, _JSON] = False) -> None:
+def verify(
+    file: Annotated[str, _FILE],
+    *,
+    secret: Annotated[Path | None, _SECRET] = None,
+    anchor: Annotated[Path | None, _ANCHOR] = None,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
     """Check every digest, total and answer. Exit code 1 if something does not hold together."""
-    with _opened(file) as ledger:  # opening verifies
+    if anchor is not None and not anchor.is_file():
+        raise typer.BadParameter(f"there is no anchor at {anchor}", param_hint="--anchor")
+    with _opened(file, secret, anchor=anchor, read_only=True) as ledger:
+        if anchor is not None:  # else opening has read everything
+            ledger.verify()
         totals = _totals(ledger)
     if as_json:
-        typer.echo(json.dumps({"intact": True, **totals}, indent=2))
+        typer.echo(json.dumps({"intact": True, "anchored": anchor is not None, **totals}, indent=2))
     else:
         typer.echo(f"intact: {totals['charges']} charges, head {totals['head']}")
 
 
-def _opened(file: Path) -> Ledger:
+@app.command()
+def grant(
+    file: Annotated[str, _FILE],
+    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="A client.", show_default=False)],
+    *,
+    epsilon: Annotated[
+        float, typer.Option("--epsilon", metavar="NATS", help="All it may spend.", show_default=False)
+    ],
+    secret: Annotated[Path | None, _SECRET] = None,
+    anchor: Annotated[Path | None, _ANCHOR] = None,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Set all that a client may spend, at the ledger's delta: an entry of the same chain."""
+    from ostraka.cli import _errors
+
+    with _opened(file, secret, anchor=anchor) as ledger:
+        with _errors.usage():
+            seq = ledger.grant(account, budget_epsilon=epsilon)
+        (granted,) = (_account(known) for known in ledger.accounts() if known.name == account)
+    if as_json:
+        typer.echo(json.dumps({"seq": seq, **granted}, indent=2))
+    else:
+        typer.echo(f"entry {seq}: {account} may spend epsilon {epsilon:g} in all")
+
+
+@app.command()
+def export(
+    file: Annotated[str, _FILE],
+    *,
+    secret: Annotated[Path | None, _SECRET] = None,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Print every entry as one line of JSON, in order, each with the head it led to. All of it is public."""
+    with _opened(file, secret, read_only=True) as ledger:
+        entries = (json.dumps(_plain(entry)) for entry in _all(ledger))
+        if as_json:
+            typer.echo("[" + ",\n".join(entries) + "]")
+            return
+        for line in entries:
+            typer.echo(line)
+
+
+@app.command()
+def anchor(
+    file: Annotated[str, _FILE],
+    path: Annotated[
+        Path, typer.Argument(metavar="ANCHOR", help="A file that does not exist yet.", show_default=False)
+    ],
+    *,
+    secret: Annotated[Path | None, _SECRET] = None,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Begin a new anchor, for a copy of which you know that it is the newest."""
+    with _opened(file, secret) as ledger:
+        ledger.anchor(path)
+        record = {"anchor": str(path), "charges": ledger.count(), "head": ledger.head}
+    typer.echo(json.dumps(record, indent=2) if as_json else f"{path} remembers head {record['head']}")
+
+
+def _opened(file: str, secret: Path | None, **options: Any) -> Ledger:
     from ostraka.ledger import Ledger, LedgerError
 
-    if not file.is_file():
+    path = file.removeprefix("sqlite:///")
+    if "://" not in path and not Path(path).is_file():
         raise LedgerError(f"there is no ledger at {file}: type the path of a file, such as run/ledger.sqlite")
-    return Ledger(file)
+    return Ledger(file, secret=_secret(secret), **options)
+
+
+def _secret(file: Path | None) -> bytes | None:
+    if file is not None:
+        return file.read_bytes()
+    written = os.environ.get("OSTRAKA_LEDGER_SECRET")
+    if written is None:
+        return None
+    try:
+        return bytes.fromhex(written)
+    except ValueError:
+        raise typer.BadParameter("OSTRAKA_LEDGER_SECRET must be hexadecimal") from None
+
+
+def _all(ledger: Ledger) -> Iterator[Entry]:
+    after = 0
+    while entries := ledger.entries(after=after, limit=_AT_ONCE):
+        yield from entries
+        after = entries[-1].seq
 
 
 def _totals(ledger: Ledger) -> dict[str, object]:
@@ -58,19 +172,30 @@ def _totals(ledger: Ledger) -> dict[str, object]:
         "budget": {"epsilon": ledger.budget.epsilon, "delta": ledger.budget.delta},
         "protects": ledger.protects,
         "simulation": ledger.simulation,
-        "charges": len(ledger.entries()),
+        "charges": ledger.count(),
         "head": ledger.head,
     }
+
+
+def _account(account: Account) -> dict[str, object]:
+    return {"account": account.name, "cap": account.cap, "spent": account.spent, "left": account.left}
 
 
 def _plain(entry: Entry) -> dict[str, object]:
     return {
         "seq": entry.seq,
+        "kind": entry.kind,
+        "account": entry.account,
         "key": entry.key,
         "mechanism": entry.mechanism,
         "uses": entry.uses,
-        "epsilon_after": entry.epsilon_after,
+        "protects": entry.protects,
         "simulation": entry.simulation,
+        "digest": entry.digest,
+        "answer": entry.answer,
+        "cap": entry.cap,
+        "epsilon_after": entry.epsilon_after,
+        "head": entry.head,
     }
 
 
@@ -80,13 +205,19 @@ def _print(ledger: Ledger, entries: tuple[Entry, ...]) -> None:
 
     from ostraka.report import at_most
 
-    table = Table("entry", "key", "mechanism", "uses", "epsilon so far", box=None, header_style="")
+    table = Table("entry", "client", "key", "what", "uses", "epsilon so far", box=None, header_style="")
     for entry in entries:
-        table.add_row(
-            str(entry.seq), entry.key or "", entry.mechanism, f"{entry.uses:,}", at_most(entry.epsilon_after)
-        )
+        what = entry.mechanism if entry.cap is None else f"may spend {entry.cap:g}"
+        cells = (str(entry.seq), entry.account or "", entry.key or "", what)
+        table.add_row(*cells, f"{entry.uses:,}", at_most(entry.epsilon_after))
     console = Console(highlight=False, markup=False)
     console.print(table)
+    if accounts := ledger.accounts():
+        clients = Table("client", "may spend", "spent", "left", box=None, header_style="")
+        for account in accounts:
+            left = f"{math.floor(account.left * 1e4) / 1e4:g}"
+            clients.add_row(account.name, f"{account.cap:g}", at_most(account.spent), left)
+        console.print(clients)
     unit = f"for one {ledger.protects}" if ledger.protects else "nothing is charged yet"
     budget = f"{ledger.budget.epsilon:g} at delta {ledger.budget.delta:g}"
     console.print(f"spent {at_most(ledger.epsilon())} of epsilon {budget}, {unit}")

@@ -75,7 +75,7 @@ class Ledger(Opened):
 
     Examples
     --------
-    >>> from ostraka import GNMax
+    >>> from ostraka import Budget, GNMax, Ledger
     >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
     ...     ledger.charge(GNMax(sigma=40.0), uses=100, protects="row", simulation=False)
     ...     ledger.left() < 2.0
@@ -309,6 +309,11 @@ class Ledger(Opened):
         with self._reading() as history:
             rows = itertools.islice(self._store.rows(after), limit)
             return tuple(row.entry(history.prices[row.price] if row.price else None) for row in rows)
+
+    def count(self) -> int:
+        """How many entries there are."""
+        with self._reading() as history:
+            return history.seq
 
     @property
     def simulation(self) -> bool:

@@ -24,9 +24,10 @@ from ostraka.ledger.budget import DAMAGED, Budget, LedgerError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["check", "checkpoint", "explained", "inspect", "open_file"]
+__all__ = ["check", "checkpoint", "explained", "inspect", "open_file", "settle"]
 
 APPLICATION, VERSION = 0x6F737472, 2  # "ostr" in SQLite's header; and the version of the tables below
+_PIECE = 2**20  # bytes of the log read at a time
 PATIENCE = 60.0  # seconds to wait for the transactions of others, each of about a millisecond
 TABLES = """
 CREATE TABLE budget (
@@ -195,6 +196,25 @@ def check(db: sqlite3.Connection, path: str) -> None:
 def checkpoint(db: sqlite3.Connection) -> None:
     """Move the log into the file and empty it, with every other writer kept out."""
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def settle(db: sqlite3.Connection, path: str) -> None:
+    """Write the log once more, then move it into the file.
+
+    After a failed sync, what is read from the log may not be on the disk, and nobody would write it
+    again: a power cut would take it, and with it whatever was charged behind it.
+    """
+    db.execute("BEGIN IMMEDIATE")  # nobody else writes to the log meanwhile
+    try:
+        with contextlib.suppress(FileNotFoundError), Path(f"{path}-wal").open("r+b") as log:
+            while content := log.read(_PIECE):
+                log.seek(-len(content), os.SEEK_CUR)
+                log.write(content)
+            log.flush()
+            os.fsync(log.fileno())
+    finally:
+        db.execute("ROLLBACK")
+    checkpoint(db)
 
 
 def _plain(name: str, *, uri: bool = False) -> sqlite3.Connection:

@@ -61,6 +61,7 @@ class SQLiteStore:
         if self.path != ":memory:":
             with sqlite.explained(self.path):
                 self._side = Side(self.path, alone=alone)
+                sqlite.settle(self._db, self.path)
 
     @contextmanager
     def reading(self) -> Iterator[Self]:

@@ -1,0 +1,103 @@
+"""Charges a second from many callers, and entries a second that are verified.
+
+On SQLite in a temporary folder, or where OSTRAKA_BENCHMARK_LEDGER says: ``postgresql://…``.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostraka import Budget, GNMax, Ledger
+from ostraka.ledger import Asked, Receipt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["main"]
+
+PRICE = GNMax(sigma=40_000.0)
+CALLERS, CLIENTS, EACH, ENTRIES, AT_ONCE = 64, 64, 400, 200_000, 4000
+
+
+def asked(client: int) -> Asked:
+    """A question nobody asked before."""
+    return Asked(
+        account=f"client{client % CLIENTS}",
+        key=secrets.token_hex(16),
+        digest=secrets.token_hex(32),
+        cost=PRICE,
+        reserve=PRICE,
+        answer=client % 10,
+    )
+
+
+def callers(ledger: Ledger, n_callers: int) -> Iterator[str]:
+    """Many threads, each of which asks one question after the other."""
+    waited: list[list[float]] = [[] for _ in range(n_callers)]
+    questions = [[asked(me) for _ in range(EACH)] for me in range(n_callers)]
+
+    def work(me: int) -> None:
+        for question in questions[me]:
+            began = time.perf_counter()
+            (receipt,) = ledger.charge_each([question])
+            waited[me].append(time.perf_counter() - began)
+            assert isinstance(receipt, Receipt)
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in range(n_callers)]
+    wall, cpu = time.perf_counter(), time.process_time()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    n, (median, late) = n_callers * EACH, np.percentile(np.concatenate(waited), [50, 99]) * 1e3
+    yield f"{n_callers} callers: {n / wall:,.0f} charges/s, {cpu / n * 1e6:.0f} µs of processor time each"
+    yield f"  a caller waits {median:.1f} ms (median), {late:.1f} ms (99 %)"
+
+
+def verification(ledger: Ledger, options: dict[str, object]) -> Iterator[str]:
+    """Fill a ledger, read all of it, and start from its anchor."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(ENTRIES // AT_ONCE):
+        ledger.charge_each([asked(client) for client in range(AT_ONCE)])
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    yield f"{AT_ONCE} at once: {ENTRIES / wall:,.0f} charges/s, {cpu / ENTRIES * 1e6:.0f} µs each"
+    n, wall, cpu = ledger.count(), time.perf_counter(), time.process_time()
+    ledger.verify()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    yield f"verified: {n / wall:,.0f} entries/s, {cpu / n * 1e6:.1f} µs of processor time each, of {n:,}"
+    ledger.close()
+    wall = time.perf_counter()
+    Ledger(ledger.path, **options).close()  # type: ignore[arg-type]
+    yield f"started from the anchor in {time.perf_counter() - wall:.3f} s"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        where = os.environ.get("OSTRAKA_BENCHMARK_LEDGER", str(Path(folder) / "ledger.sqlite"))
+        options: dict[str, object] = {
+            "secret": bytes(32),
+            "anchor": Path(folder) / "anchor",
+            "owner": True,
+        }
+        ledger = Ledger(where, budget=Budget(epsilon=50.0, delta=1e-6), **options)  # type: ignore[arg-type]
+        for client in range(CLIENTS):
+            ledger.grant(f"client{client}", budget_epsilon=50.0)
+        ledger.charge_each([asked(0)])
+        for line in (*callers(ledger, CALLERS), *callers(ledger, 1)):
+            print(line)
+        if "://" not in where:
+            for line in verification(ledger, options):
+                print(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""Group commit: who is served together, and what happens to the others when something fails."""
+
+import threading
+import time
+
+import pytest
+
+from ostraka.ledger import LedgerError
+from ostraka.ledger.group import Group
+
+
+class Server:
+    """Doubles numbers; waits at its gate first, and fails where it is told to."""
+
+    def __init__(self):
+        self.gate, self.batches, self.error = threading.Event(), [], None
+        self.gate.set()
+        self.entered = threading.Semaphore(0)
+
+    def __call__(self, asks):
+        self.entered.release()
+        self.gate.wait(10)
+        self.batches.append(list(asks))
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        return [ask if isinstance(ask, Exception) else 2 * ask for ask in asks]
+
+
+@pytest.fixture
+def server():
+    return Server()
+
+
+def start(group, asks, answers):
+    def work():
+        try:
+            answers[asks] = group.submit(asks)
+        except BaseException as error:  # noqa: BLE001  (interrupts too)
+            answers[asks] = error
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def gathered(group, n):
+    """Wait until so many wait."""
+    until = time.monotonic() + 10
+    while len(group._waiting) < n and time.monotonic() < until:
+        time.sleep(0.001)
+    assert len(group._waiting) == n
+
+
+def test_one_caller_is_served_at_once(server):
+    group = Group(server)
+    assert [group.submit(n) for n in (1, 2, 3)] == [2, 4, 6]
+    assert server.batches == [[1], [2], [3]]
+
+
+def test_those_who_come_meanwhile_are_served_together_in_order(server):
+    group, answers = Group(server), {}
+    server.gate.clear()
+    threads = [start(group, 0, answers)]
+    server.entered.acquire()
+    for n in range(1, 6):
+        threads.append(start(group, n, answers))
+        gathered(group, n)
+    server.gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert server.batches == [[0], [1, 2, 3, 4, 5]]
+    assert answers == {n: 2 * n for n in range(6)}
+
+
+def test_an_error_of_one_is_not_the_error_of_the_others(server):
+    group, answers = Group(server), {}
+    wrong = LedgerError("of this one")
+    server.gate.clear()
+    threads = [start(group, 0, answers)]
+    server.entered.acquire()
+    threads += [start(group, 1, answers)]
+    gathered(group, 1)
+    threads += [start(group, wrong, answers)]
+    gathered(group, 2)
+    server.gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert (answers[0], answers[1], answers[wrong]) == (0, 2, wrong)
+
+
+@pytest.mark.parametrize("error", [LedgerError("the disk is full"), KeyboardInterrupt()])
+def test_an_error_of_all_reaches_all_and_the_next_are_served(server, error):
+    group, answers = Group(server), {}
+    server.gate.clear()
+    threads = [start(group, 0, answers)]
+    server.entered.acquire()
+    threads += [start(group, 1, answers)]
+    gathered(group, 1)
+    threads += [start(group, 2, answers)]
+    gathered(group, 2)
+    server.error = error
+    server.gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert answers[0] is error  # the first batch is the one that fails
+    assert (answers[1], answers[2]) == (2, 4)
+    assert group.submit(5) == 10
+
+
+def test_those_who_were_served_with_an_interrupted_one_hear_that_it_is_not_known(server):
+    group, answers = Group(server), {}
+    server.gate.clear()
+    threads = [start(group, 0, answers)]
+    server.entered.acquire()
+    threads += [start(group, 1, answers)]
+    gathered(group, 1)
+    threads += [start(group, 2, answers)]
+    gathered(group, 2)
+
+    def interrupt_the_second(asks, serve=group._serve):
+        if asks != [0]:
+            server.error = KeyboardInterrupt()
+        return serve(asks)
+
+    group._serve = interrupt_the_second
+    server.gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert answers[0] == 0
+    assert isinstance(answers[1], KeyboardInterrupt)
+    assert isinstance(answers[2], LedgerError)
+    assert "charged or not" in str(answers[2])
+
+
+def test_who_is_interrupted_while_waiting_leaves_and_nobody_waits_for_it(server):
+    group, answers = Group(server), {}
+    server.gate.clear()
+    first = start(group, 0, answers)
+    server.entered.acquire()
+
+    class Interrupted:
+        def acquire(self):
+            raise KeyboardInterrupt
+
+        def release(self):
+            pass
+
+    with pytest.MonkeyPatch.context() as waiting:
+        waiting.setattr("ostraka.ledger.group.threading.Lock", lambda: _Once(Interrupted()))
+        with pytest.raises(KeyboardInterrupt):
+            group.submit(1)
+    assert group._waiting == []
+    server.gate.set()
+    first.join(10)
+    assert group.submit(2) == 4
+    assert server.batches == [[0], [2]]
+
+
+class _Once:
+    """A lock whose second ``acquire`` (the first is the ticket's own) is interrupted."""
+
+    def __init__(self, then):
+        self._then, self._count = then, 0
+
+    def acquire(self):
+        self._count += 1
+        if self._count > 1:
+            self._then.acquire()
+
+    def release(self):
+        self._then.release()
+
+
+def test_an_interrupt_just_after_the_lead_was_handed_over_hands_it_on(server):
+    group, answers = Group(server), {}
+    server.gate.clear()
+    first = start(group, 0, answers)
+    server.entered.acquire()
+    second = start(group, 1, answers)
+    gathered(group, 1)
+    third = start(group, 2, answers)
+    gathered(group, 2)
+    lead = group._lead
+
+    def interrupted_once():
+        group._lead = lead
+        raise KeyboardInterrupt
+
+    group._lead = interrupted_once
+    server.gate.set()
+    for thread in (first, second, third):
+        thread.join(10)
+    assert isinstance(answers[1], KeyboardInterrupt)
+    assert answers[2] == 4
+    assert group.submit(5) == 10

@@ -1,0 +1,99 @@
+"""Who may have a ledger file open for writing."""
+
+import os
+import signal
+
+import pytest
+
+from ostraka.ledger import Ledger, LedgerError, owner
+
+ASK = {"protects": "row", "simulation": False}
+
+
+@pytest.fixture(autouse=True)
+def ledger_file(path, budget):
+    Ledger(path, budget=budget).close()
+
+
+class TestAnOwner:
+    @pytest.mark.parametrize("alone", [False, True])
+    def test_shuts_everybody_else_out(self, path, alone):
+        with (
+            Ledger(path, owner=True),
+            pytest.raises(LedgerError, match=r"is owned|is open for writing.*read_only=True"),
+        ):
+            Ledger(path, owner=alone)
+        Ledger(path, owner=alone).close()
+
+    def test_is_refused_while_others_share_it(self, path):
+        with Ledger(path), Ledger(path), pytest.raises(LedgerError, match="is open for writing elsewhere"):
+            Ledger(path, owner=True)
+        Ledger(path, owner=True).close()
+
+    def test_can_be_watched(self, path, gaussian):
+        with Ledger(path, owner=True) as ours, Ledger(path, read_only=True) as watcher:
+            ours.charge(gaussian(40.0), uses=1, **ASK)
+            assert len(watcher.entries()) == 1
+            for write in (
+                lambda: watcher.charge(gaussian(40.0), uses=1, **ASK),
+                lambda: watcher.grant("ann", budget_epsilon=1.0),
+                lambda: watcher.charge_each([]),
+            ):
+                with pytest.raises(LedgerError, match="was opened to be read"):
+                    write()
+
+    def test_shuts_out_other_processes_until_it_ends(self, path, start, gaussian):
+        process = start(
+            """
+ledger = Ledger(path, owner=True)
+print("ready", flush=True)
+sys.stdin.readline()
+""",
+            path,
+        )
+        assert process.stdout.readline() == "ready\n"
+        with pytest.raises(LedgerError, match="is owned by another process"):
+            Ledger(path)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        with Ledger(path, owner=True) as ledger:  # what a killed owner leaves behind stops nobody
+            assert ledger.charge(gaussian(40.0), uses=1, **ASK) == 1
+
+    def test_is_not_outlived_by_its_forked_children(self, path, start):
+        process = start(
+            """
+import os, time
+ledger = Ledger(path, owner=True)
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+    sys.stdin.readline()
+    os._exit(0)
+os._exit(0)
+""",
+            path,
+        )
+        child = int(process.stdout.readline())
+        process.wait()
+        try:
+            os.kill(child, 0)  # it still runs
+            Ledger(path, owner=True).close()
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+    def test_leaves_nothing_beside_the_file(self, path):
+        for options in ({"owner": True}, {}, {"read_only": True}):
+            Ledger(path, **options).close()
+            assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+    def test_keeps_the_lock_where_a_last_holder_removes_the_file_meanwhile(self, path, monkeypatch):
+        flock, removed = owner._fcntl_.flock, []
+
+        def late(handle, how):
+            if not removed:
+                removed.append(owner.Path(f"{path}-owner").unlink())
+            flock(handle, how)
+
+        monkeypatch.setattr(owner._fcntl_, "flock", late)
+        with Ledger(path, owner=True), pytest.raises(LedgerError, match="owned"):
+            Ledger(path)
+        assert removed

@@ -1,0 +1,126 @@
+"""Whether one more fits: decided ahead for many, and still exactly."""
+
+import math
+
+import pytest
+
+from ostraka.curve import Curve
+from ostraka.ledger import Budget, purse
+from ostraka.ledger.chain import Seal, price
+from ostraka.ledger.purse import Purse
+
+
+@pytest.fixture
+def priced():
+    def priced(sigma):
+        curve = Curve.gaussian(sensitivity=1.0, sigma=sigma, unit="ballot")
+        return Seal(None).price(1, f"sigma={sigma}", curve.unit, *price(curve))
+
+    return priced
+
+
+@pytest.fixture
+def conversions(monkeypatch):
+    """How often a total was turned into a decision."""
+    made = []
+    allows = Budget.allows
+
+    def counted(budget, total):
+        made.append(total)
+        return allows(budget, total)
+
+    monkeypatch.setattr(Budget, "allows", counted)
+    return made
+
+
+def spend(account, cost, reserve=None):
+    n = 0
+    while account.fits(reserve or cost):
+        account.take(cost, under=reserve or cost)
+        n += 1
+    return n
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("sigma", [3.0, 20.0, 200.0])
+def test_exactly_as_many_fit_as_one_by_one(priced, sigma, adaptive):
+    budget = Budget(epsilon=1.0, delta=1e-5, adaptive=adaptive)
+    account, cost = Purse(budget), priced(sigma)
+    n = spend(account, cost)
+    assert budget.allows(account.curve())
+    assert not budget.allows(account.curve(cost, uses=1))
+    one_by_one = Purse(budget)
+    low, high = 0, 10**6
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if budget.allows(one_by_one.curve(cost, uses=middle)) else (low, middle)
+    assert n == low
+
+
+def test_a_decision_is_made_for_many(priced, conversions):
+    n = spend(Purse(Budget(epsilon=1.0, delta=1e-5)), priced(200.0))
+    assert n > 1500
+    assert len(conversions) < n / 5
+
+
+def test_what_costs_less_than_was_reserved_leaves_room_for_more(priced):
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    account, cost, reserve = Purse(budget), priced(300.0), priced(100.0)
+    n = spend(account, cost, reserve)
+    assert n > spend(Purse(budget), reserve)
+    assert not budget.allows(account.curve(reserve, uses=1))
+    assert budget.allows(account.curve())
+
+
+def test_a_decision_for_one_price_is_none_for_another(priced, conversions):
+    account = Purse(Budget(epsilon=1.0, delta=1e-5))
+    for n in range(1, 100):
+        cheap = priced(200.0)
+        assert account.fits(cheap)
+        assert not account.fits(priced(0.5))
+        account.take(cheap, under=cheap)
+        assert len(conversions) >= 2 * n
+
+
+def test_a_charge_that_was_not_asked_about_ends_the_decision(priced):
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    account, cheap, dear = Purse(budget), priced(200.0), priced(3.7)
+    for _ in range(40):
+        assert account.fits(cheap)
+        account.take(cheap, under=cheap)
+    assert account._ahead > 0
+    account.take(dear)
+    assert not account.fits(cheap)
+
+
+@pytest.mark.parametrize("width", [1, 7, 4096])
+def test_the_bound_on_what_is_spent_is_near_and_never_below(priced, width, monkeypatch):
+    monkeypatch.setattr(purse, "_WIDEST", width)
+    account, cost = Purse(Budget(epsilon=1.0, delta=1e-5)), priced(60.0)
+    while account.fits(cost):
+        account.take(cost, under=cost)
+        exact = account.curve().epsilon(1e-5)
+        assert exact <= account.at_most <= min(1.0, exact + 0.0101)
+        assert account.epsilon == exact
+
+
+def test_another_cap_is_decided_anew(priced):
+    account, cost = Purse(Budget(epsilon=1.0, delta=1e-5)), priced(10.0)
+    before = spend(account, cost)
+    account.cap(Budget(epsilon=1.5, delta=1e-5))
+    assert spend(account, cost) > 0
+    account.cap(Budget(epsilon=0.5, delta=1e-5))
+    assert not account.fits(cost)
+    assert (account.left, before > 5) == (0.0, True)
+
+
+def test_totals_of_many_prices_are_added_up_exactly(priced):
+    account, plain = Purse(Budget(epsilon=1.0, delta=1e-5)), Purse(Budget(epsilon=1.0, delta=1e-5))
+    for n in range(30):
+        cost = priced(100.0 + n)
+        for each in (account, plain):
+            each.take(cost, uses=n)
+        account.settle()
+    assert len(account._owed) <= purse._PRICES
+    assert account.after() == plain.after()
+    assert account.epsilon == plain.epsilon < math.inf
