@@ -67,7 +67,7 @@ class Model:
             return ("receipt", known[1], known[2]) if known[0] == asked.digest else ("conflict", 0, 0)
         new, client = asked.digest not in self.first, self.clients[asked.account]
         fits = asked.account in self.caps and epsilon(more(client, reserve)) <= self.caps[asked.account]
-        if not fits or (new and epsilon(more(self.spent, reserve)) > BUDGET.epsilon):
+        if not fits or epsilon(more(self.spent, reserve)) > BUDGET.epsilon:  # a known question as a new one
             return "refused", 0, 0
         self.spent = more(self.spent, cost) if new else self.spent
         self.clients[asked.account] = more(client, cost)
