@@ -204,7 +204,7 @@ class Ledger(Opened):
         Returns
         -------
         int
-            Sequence number of the entry. A cap that the account has already is not recorded again.
+            Sequence number of the entry. A cap that the account has already is one more entry, too.
         """
         check_text(account=account)
         _check.positive(budget_epsilon=budget_epsilon)
