@@ -154,3 +154,53 @@ def test_a_figure_is_drawn_on_request(capfd, tmp_path):
 def test_nothing_is_drawn_of_one_number(capfd, tmp_path, answers):
     code, _, err = ostraka_audit(capfd, *answers(0.6, 0.4), *CLAIM, "--figure", tmp_path / "a.svg")
     assert (code, "nothing to draw" in err) == (1, True)
+
+
+@pytest.fixture
+def rows(tmp_path):
+    rng = random.Random(3)
+    lines = [f"{rng.gauss(side, 1.5):.3f},{rng.gauss(0, 1):.3f},{side}" for side in (0, 1) * 100]
+    (tmp_path / "private.csv").write_text("\n".join(["a,b,side", *lines]) + "\n")
+    return ["--adversaries", tmp_path / "private.csv", "--label", "side"]
+
+
+def test_every_adversary_is_played_against_both_kinds_of_teachers(capfd, rows, tmp_path):
+    few = [
+        "--teachers",
+        "10",
+        "--trainings",
+        "4",
+        "--questions",
+        "3",
+        "--teacher",
+        "neighbour",
+        "--sigma",
+        "2",
+    ]
+    code, out, err = ostraka_audit(
+        capfd, *rows, *few, "--delta", "1e-5", "--json", "--figure", tmp_path / "a.svg"
+    )
+    record = json.loads(out)
+    assert code in {0, 5}, err
+    assert [found["name"] for found in record["findings"]] == [
+        f"{system} × {adversary}"
+        for system in ("PATE", "CaPC")
+        for adversary in ("Nat-AdvQ", "Pois-AdvQ", "Pois-NatQ")
+    ]
+    poisoned = record["findings"][4]["measures"]
+    assert all(m["lower"] <= m["upper"] for m in poisoned)
+    assert poisoned[0]["lower"] > 0
+    assert "illustration" in poisoned[-1]["what"]
+    assert "adversaries played: 6" in err
+    assert (tmp_path / "a.svg").exists()
+
+
+@pytest.mark.parametrize("more", [["--teachers", "0"], ["--teachers", "500"], []])
+def test_adversaries_need_rows_and_noise(capfd, rows, more):
+    noise = ["--sigma", "2"] if more else []
+    assert ostraka_audit(capfd, *rows, *noise, *more)[0] == 2
+
+
+def test_adversaries_need_a_label(capfd, rows):
+    code, _, err = ostraka_audit(capfd, *rows[:2], "--sigma", "2")
+    assert (code, "--label" in err) == (2, True)

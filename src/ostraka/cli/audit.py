@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ostraka.cli._audit_adversaries import audit_adversaries
 from ostraka.cli._audit_local import audit_files, audit_votes, make_mechanism
 from ostraka.cli._audit_url import audit_urls
+from ostraka.cli._models import Teacher
 
 if TYPE_CHECKING:
     from ostraka.audits import Finding
@@ -19,7 +21,8 @@ __all__ = ["audit"]
 _ONE_OF = (
     "type one of --mechanism gnmax --sigma 40 --votes … --neighbour …, "
     "--with a.csv --without b.csv --claimed-epsilon 3 --delta 1e-5, "
-    "--url https://… --neighbour-url https://… --question row.json, or --library"
+    "--url https://… --neighbour-url https://… --question row.json, "
+    "--adversaries private.csv --label COLUMN --sigma 40, or --library"
 )
 
 EXIT = {"consistent": 0, "violated": 4, "inconclusive": 5}
@@ -40,6 +43,16 @@ _NEIGHBOUR = typer.Option("--neighbour", help="The same with one ballot moved, s
 _TRIALS = typer.Option("--trials", help="Answers to draw in each world, such as 1e6.")
 _CONFIDENCE = typer.Option("--confidence", help="Probability that the lower bound holds.")
 _METHOD = typer.Option("--method", help="How the lower bound is found: k-cut, 2-cut, ...")
+_ADVERSARIES = typer.Option(
+    "--adversaries", help="Rows to learn from: play every adversary against teachers."
+)
+_LABEL = typer.Option("--label", help="The column to learn, with --adversaries.")
+_DROP = typer.Option("--drop", help="A column to leave out; may be repeated.")
+_TEACHER = typer.Option("--teacher", help="What is trained on each shard.")
+_TEACHERS = typer.Option("--teachers", help="Number of shards.")
+_TRAININGS = typer.Option("--trainings", help="Trainings to learn from how teachers vote.")
+_QUESTIONS = typer.Option("--questions", help="Held-out rows to ask about.")
+_SEED = typer.Option("--seed", help="Of the trainings and the trials.")
 _FIGURE = typer.Option("--figure", help="SVG file to draw what was promised, is exact and was seen.")
 _LIBRARY = typer.Option("--library", help="Audit this installation: noise, price, shards, door, ledger.")
 _GROUP = typer.Option("--group", help="Units in which the two files differ; the bound is for one of them.")
@@ -81,6 +94,14 @@ def audit(
     record: Annotated[Path | None, _RECORD] = None,
     batch: Annotated[int, _BATCH] = 100,
     rate: Annotated[float | None, _RATE] = None,
+    adversaries: Annotated[Path | None, _ADVERSARIES] = None,
+    label: Annotated[str | None, _LABEL] = None,
+    drop: Annotated[list[str] | None, _DROP] = None,
+    teacher: Annotated[Teacher, _TEACHER] = Teacher.AUTO,
+    teachers: Annotated[int, _TEACHERS] = 50,
+    trainings: Annotated[int, _TRAININGS] = 10,
+    questions: Annotated[int, _QUESTIONS] = 10,
+    seed: Annotated[int, _SEED] = 0,
     figure: Annotated[Path | None, _FIGURE] = None,
     library: Annotated[bool, _LIBRARY] = False,
     planted: Annotated[bool, _PLANTED] = False,
@@ -88,16 +109,24 @@ def audit(
 ) -> None:
     """Hold a promise against what is seen. Exit code 0: consistent, 4: violated, 5: inconclusive."""
     remote = url is not None or neighbour_url is not None
-    trials = (10_000 if remote else 1e6) if trials is None else trials
+    usual = 10_000 if remote else 1e6 if adversaries is None else 1e8
+    trials = usual if trials is None else trials
     if not 1 <= trials <= 1e10 or trials != int(trials):
         raise typer.BadParameter(f"--trials must be a whole number from 1 to 1e10, got {trials:g}")
     if until is not None and not until > 0:
         raise typer.BadParameter(f"--until must be above 0, got {until:g}")
     files = (with_file, without_file)
-    if [mechanism is not None, files != (None, None), library or planted, remote].count(True) != 1:
+    if [
+        mechanism is not None or adversaries is not None,
+        files != (None, None),
+        library or planted,
+        remote,
+    ].count(True) != 1:
         raise typer.BadParameter(_ONE_OF)
     score: list[dict[str, Any]] | None = None
     how: dict[str, Any]
+    who: dict[str, Any]
+    trained: dict[str, Any]
     claim: dict[str, Any] = {"claimed": claimed_epsilon, "delta": delta, "confidence": confidence}
     if library or planted:
         from ostraka.audits import audit_library, mutation_score
@@ -109,6 +138,12 @@ def audit(
         how = {"key_variable": key_variable, "record": record, "batch": batch, "rate": rate}
         urls = (url, neighbour_url)
         findings = (audit_urls(urls, question, trials=int(trials), wanted=until or 1.0, **claim, **how),)
+    elif adversaries is not None:
+        made = make_mechanism(mechanism or "gnmax", sigma=sigma, scale=scale, at=at)
+        how = {"n_teachers": teachers, "n_trainings": trainings, "n_questions": questions, "seed": seed}
+        who = {"label": label, "drop": drop or [], "teacher": teacher, "mechanism": made}
+        trained = {"trials": int(trials), "confidence": confidence, "delta": delta}
+        findings = audit_adversaries(adversaries, **who, **how, **trained)
     elif mechanism is None:
         findings = (audit_files(files, column, group=group, **claim),)
     else:
