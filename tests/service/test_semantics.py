@@ -235,7 +235,7 @@ def test_a_cost_computed_from_the_data_stops_the_service_unanswered(tmp_path, sa
     with serving(service):
         price = Cheaper()
         service.there.batcher._answerer.answer = lambda features: [
-            type(each)(each.digest, each.answer, price) for each in answer(features)
+            each._replace(cost=price) for each in answer(features)
         ]
         with raw(service, "k") as connection:
             assert stopped.wait(20)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -49,8 +49,7 @@ class Reserved:
         return self.uses * self.each.curve()
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """One question: its name, its label as a class index or ``ABSTAIN``, and what that costs."""
 
     digest: str

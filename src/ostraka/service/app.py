@@ -137,10 +137,9 @@ class Application:
         """The whole body, as far as it may go."""
         require_json(headers)
         most = self.deployment.settings.most_bytes
-        too_large = Refused(413, "too_large", f"the body must be at most {most} bytes")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > most:
-            raise too_large
+            raise _too_large(most)
         body = b""
         while True:  # uvicorn gives small bodies in one piece
             message = await receive()
@@ -148,13 +147,17 @@ class Application:
                 raise _Left
             body += bytes(message.get("body", b""))
             if len(body) > most:
-                raise too_large
+                raise _too_large(most)
             if not message.get("more_body"):
                 return body
 
 
 class _Left(Exception):  # noqa: N818  (no error)
     """The client has gone before it said what it wanted."""
+
+
+def _too_large(most: int) -> Refused:
+    return Refused(413, "too_large", f"the body must be at most {most} bytes")
 
 
 def _place(error: BaseException) -> str:
