@@ -94,17 +94,17 @@ def test_each_look_reads_what_is_new(ledger):
 
 
 def test_the_history_is_thinned_but_begins_and_ends_where_the_ledger_does(ledger, monkeypatch):
-    monkeypatch.setattr(_overview, "_POINTS", 8)
-    monkeypatch.setattr(_overview, "_PAGE", 5)
+    monkeypatch.setattr(_overview, "_POINTS", 2)
+    tally, rising = Tally(), {1: 0.0, 2: 0.0}
     for n in range(60):
         ask(ledger, ("alice", n, 0), start=n)
-    tally = counted(ledger)
-    entries = ledger.entries()
-    rising = {entry.seq: entry.epsilon_after for entry in entries}
-    assert len(tally.history) <= 16 + 5
+        (entry,) = ledger.entries(after=n + 2)
+        rising[entry.seq] = entry.epsilon_after
+        tally.catch_up(ledger)
+        assert len(tally.history) <= 4
+        assert tally.history[0] == (1, 0.0)
+        assert tally.history[-1][1] == entry.epsilon_after
     assert all(rising[seq] == epsilon for seq, epsilon in tally.history)
-    assert tally.history[-1][1] == entries[-1].epsilon_after
-    assert tally.history[0] == (1, 0.0)
 
 
 def test_a_flood_of_repeated_questions_is_forgotten_but_for_the_most_frequent(ledger, monkeypatch):

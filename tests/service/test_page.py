@@ -140,6 +140,12 @@ def test_the_drawing_steps_where_the_history_does():
     assert steps == [pytest.approx(point, abs=0.3) for point in history]
 
 
+def test_no_point_lies_above_what_is_spent_by_now():
+    seen = overview(history=((2, 1.0), (4_000, 2.25), (5_000, 2.3)), spent=2.2, left=2.8)
+    assert [epsilon for _, epsilon in drawn(seen)] == pytest.approx([1.0, 2.2, 2.2], abs=0.01)
+    assert "2.3" not in text(seen)
+
+
 def test_a_long_history_is_thinned_and_keeps_its_end():
     history = tuple((n, 3.41231 * (n / 10**6) ** 0.5) for n in range(1, 10**6 + 1))
     steps = drawn(overview(history=history, ledger={"entries": 10**6}))

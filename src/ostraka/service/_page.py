@@ -94,10 +94,13 @@ def _template() -> Template:
 
 
 def _drawing(seen: Overview) -> _Drawing:
-    """Epsilon spent after each entry: a step at each point, flat in between."""
+    """Epsilon spent after each entry: a step at each point, flat in between.
+
+    The ledger notes upper bounds as it goes, and nothing before was more than all of it.
+    """
     last = max(seen.ledger.entries, 1)
     top = max(seen.epsilon, seen.spent) * 1.04
-    points = _thinned([(0, 0.0), *seen.history])
+    points = _thinned([(0, 0.0), *((seq, min(spent, seen.spent)) for seq, spent in seen.history)])
     steps = "".join(f"H{_WIDE * seq / last:.1f}V{_HIGH * (1 - spent / top):.1f}" for seq, spent in points[1:])
     line = f"M0 {_HIGH}{steps}H{_WIDE}"
     half = last // 2
@@ -120,7 +123,7 @@ def _in_words(seen: Overview) -> str:
     for quarter in (1, 2, 3):
         until = seen.ledger.entries * quarter / 4
         spent = max((spent for seq, spent in seen.history if seq <= until), default=0.0)
-        told.append(f"{at_most(spent)} after entry {math.floor(until):,}")
+        told.append(f"{at_most(min(spent, seen.spent))} after entry {math.floor(until):,}")
     end = f"{at_most(seen.spent)} of {seen.epsilon:g} after all {seen.ledger.entries:,} entries"
     return f"Epsilon spent: {', '.join(told)}, {end}."
 
