@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["find"]
 
+PATIENCE = 30.0  # seconds
+
 
 @dataclass(slots=True)
 class Seen:
@@ -89,7 +91,14 @@ def storm(service: serving.Service, requests: int) -> Seen:
     ]
 
     def ask(case: Any, headers: dict[str, str]) -> None:
-        seen.take(case, case.call(base_url=service.url, headers=headers, session=session), checks)
+        try:
+            response = case.call(base_url=service.url, headers=headers, session=session, timeout=PATIENCE)
+        except http.RequestException as error:
+            where = f"{case.operation.method.upper()} {case.operation.path}"
+            seen.wrong[f"no reply from {where}: {type(error).__name__}"] += 1
+            traceback.print_exc()
+        else:
+            seen.take(case, response, checks)
 
     for (operation, mode, (_, headers)), weight in zip(kinds, weights, strict=True):
         how = settings(
