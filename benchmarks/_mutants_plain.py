@@ -172,7 +172,7 @@ MUTANTS = [
     Mutant(
         "a fixed seed",
         DOOR,
-        "_os_keyed() if rng is None else rng",
+        "os_keyed() if rng is None else rng",
         "np.random.default_rng(0) if rng is None else rng",
         BY_DOOR + "test_without_a_generator_noise_is_keyed_by_the_operating_system",
     ),
@@ -194,7 +194,7 @@ MUTANTS = [
         "the screen is not paid",
         DOOR,
         'clear = release(screen, votes, ledger=ledger, rng=rng, key=_part(key, "screen"))',
-        "clear = screen.release(votes, rng=_os_keyed() if rng is None else rng)",
+        "clear = screen.release(votes, rng=os_keyed() if rng is None else rng)",
         BY_DOOR + "TestConfident::test_costs_every_screen_and_the_answers_given",
     ),
     Mutant(
