@@ -121,7 +121,20 @@ def test_what_does_not_add_up_is_not_added(label):
 
 
 def test_a_lower_bound_of_the_run_is_rounded_down():
-    assert "Epsilon, at least 0.412" in text(overview(label={**LABEL, "lower": {"epsilon": 0.41299}}))
+    lower = {"epsilon": 0.41299, "confidence": 0.95}
+    assert "Epsilon, at least 0.412 (confidence 95 %)" in text(overview(label={**LABEL, "lower": lower}))
+    assert "Epsilon, at least not audited yet" in text(overview())
+
+
+def test_a_run_that_was_a_simulation_has_no_bound():
+    said = text(overview(label={**LABEL, "simulation": True, "epsilon": None, "delta": None}))
+    assert "nobody knows what the run gave away" in said
+    assert "Epsilon, at most infinite Delta not stated" in said
+    assert LABEL["claim"] not in said
+
+
+def test_a_bound_that_is_none_is_called_infinite():
+    assert "ε infinite spent" in text(overview(spent=float("inf"), left=0.0, history=((1, float("inf")),)))
 
 
 # The drawing

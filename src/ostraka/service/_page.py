@@ -99,8 +99,8 @@ def _drawing(seen: Overview) -> _Drawing:
     The ledger notes upper bounds as it goes, and nothing before was more than all of it.
     """
     last = max(seen.ledger.entries, 1)
-    top = max(seen.epsilon, seen.spent) * 1.04
-    points = _thinned([(0, 0.0), *((seq, min(spent, seen.spent)) for seq, spent in seen.history)])
+    top = seen.epsilon * 1.04
+    points = _thinned([(0, 0.0), *((seq, min(spent, seen.spent, top)) for seq, spent in seen.history)])
     steps = "".join(f"H{_WIDE * seq / last:.1f}V{_HIGH * (1 - spent / top):.1f}" for seq, spent in points[1:])
     line = f"M0 {_HIGH}{steps}H{_WIDE}"
     half = last // 2
@@ -182,14 +182,11 @@ def _label_rows(seen: Overview) -> list[tuple[str, str]]:
     """The run's claim in full, and together with all that this service may spend."""
     label = seen.label or {}
     epsilon = math.inf if label.get("epsilon") is None else float(label["epsilon"])
-    rows = [("Epsilon, at most", at_most(epsilon)), ("Delta", _delta(label.get("delta")))]
-    lower = label.get("lower")
-    rows.append(
-        (
-            "Epsilon, at least",
-            "not audited yet" if lower is None else _rounded(float(lower["epsilon"]), direction=ROUND_FLOOR),
-        )
-    )
+    rows = [
+        ("Epsilon, at most", at_most(epsilon)),
+        ("Delta", _delta(label.get("delta"))),
+        ("Epsilon, at least", _lower(label.get("lower"))),
+    ]
     if label.get("unit") == seen.unit and label.get("delta") is not None and math.isfinite(epsilon):
         both = f"{at_most(epsilon + seen.epsilon)} at δ = {_delta(label['delta'] + seen.delta)}"
         rows.append(("With this service’s whole budget", both))
@@ -200,13 +197,18 @@ def _label_rows(seen: Overview) -> list[tuple[str, str]]:
     return rows + [(text, str(label[name])) for name, text in names.items() if label.get(name) is not None]
 
 
+def _lower(audit: dict[str, Any] | None) -> str:
+    if audit is None:
+        return "not audited yet"
+    confidence = f" (confidence {100 * audit['confidence']:g} %)" if audit.get("confidence") else ""
+    return _rounded(float(audit["epsilon"]), direction=ROUND_FLOOR) + confidence
+
+
 def _rounded(value: float, *, direction: str) -> str:
     """Three decimals: bounds on what is spent are rounded up, on what is left down."""
-    return (
-        f"{Decimal(repr(value)).quantize(Decimal('0.001'), rounding=direction):f}"
-        if math.isfinite(value)
-        else "infinite"
-    )
+    if not math.isfinite(value):
+        return "infinite"
+    return f"{Decimal(repr(value)).quantize(Decimal('0.001'), rounding=direction):f}"
 
 
 def _delta(value: float | None) -> str:
@@ -215,10 +217,10 @@ def _delta(value: float | None) -> str:
     return f"{value:g} (1 in {math.floor(1 / Decimal(repr(value))):,})" if value else "0"
 
 
-def _name(text: str) -> str:
-    """A name with what cannot be seen spelled out, and not longer than a line."""
+def _name(text: str, letters: int = _LETTERS) -> str:
+    """A name with what cannot be seen spelled out, and not longer than a line or so."""
     plain = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-    return plain if len(plain) <= _LETTERS else f"{plain[: _LETTERS - 1]}…"
+    return plain if len(plain) <= letters else f"{plain[: letters - 1]}…"
 
 
 def _part(value: float, whole: float) -> float:
