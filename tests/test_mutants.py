@@ -1,0 +1,135 @@
+"""The planted defects stay plantable, and a sample of them is planted and noticed in every run of the suite.
+
+The whole list takes minutes: ``python -m benchmarks.mutants``, whose outcome is docs/mutants.md.
+"""
+
+import ast
+import functools
+import importlib
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from types import CodeType, FunctionType
+
+import pytest
+
+import ostraka
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SOURCE = Path(ostraka.__file__).parent
+
+# Defect: the arguments under which its test is called here.
+SAMPLE = {
+    "delta ignored": {},
+    "base-10 for natural log": {"sigma": 40.0, "delta": 1e-5},
+    "rounding down": {},
+    "sigma for sigma squared": {},
+    "Gaussian composition forgets its count": {"sigma": 40.0, "delta": 1e-5},
+    "Gaussian delta forgets e^epsilon": {},
+    "slack ignored": {"slack": 1e-9},
+    "NaN passes for a cost": {"wrong": {"rdp": (float("nan"), 1.0)}},
+    "NaN passes for within the goal": {},
+    "private arrays print": {"way": "repr"},
+    "noise cut to whole votes": {"mechanism": ostraka.GNMax(sigma=0.2)},
+    "one noise for all classes": {"mechanism": ostraka.GNMax(sigma=3.0)},
+    "sensitivity without the root of two": {},
+    "half a vote for the screen's sensitivity": {"mechanism": ostraka.Threshold(at=4.5, sigma=2.0)},
+    "margin inward": {"kind": "gaussian", "shift": 0.025, "order": 2},
+    "two classes pass for the worst case": {"kind": "gaussian", "shift": 0.025, "order": 16},
+    "what is not understood is free": {"stranger": "GNMax"},
+}
+
+
+@pytest.fixture(scope="module")
+def mutants():
+    sys.path.insert(0, str(REPOSITORY))
+    try:
+        return {mutant.name: mutant for mutant in importlib.import_module("benchmarks.mutants").MUTANTS}
+    finally:
+        sys.path.remove(str(REPOSITORY))
+
+
+def functions(module):
+    """Every plain function of a module by its qualified name, methods and cached ones included."""
+    found = {}
+    for owner in (module, *(value for value in vars(module).values() if inspect.isclass(value))):
+        for value in vars(owner).values():
+            value = getattr(value, "__func__", value)  # noqa: PLW2901  (of a classmethod)
+            plain = inspect.unwrap(value) if callable(value) else value
+            if isinstance(plain, FunctionType) and plain.__code__.co_filename == module.__file__:
+                found[plain.__qualname__] = plain
+    return found
+
+
+def codes(code):
+    """Every code object below one, by its qualified name."""
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield inner.co_qualname, inner
+            yield from codes(inner)
+
+
+def forget(module):
+    """Empty every cache of the module."""
+    for value in vars(module).values():
+        if isinstance(value, functools._lru_cache_wrapper):
+            value.cache_clear()
+
+
+def plant(mutant, monkeypatch):
+    """Give the functions that the defect changes their changed code."""
+    module = importlib.import_module("ostraka." + mutant.file.removesuffix(".py").replace("/", "."))
+    path = SOURCE / mutant.file
+    changed = path.read_text(encoding="utf-8").replace(mutant.before, mutant.after)
+    planted = 0
+    new = dict(codes(compile(changed, path, "exec", dont_inherit=True)))
+    for name, function in functions(module).items():
+        old = function.__code__
+        if any(
+            getattr(new[name], part) != getattr(old, part) for part in ("co_code", "co_consts", "co_names")
+        ):
+            monkeypatch.setattr(function, "__code__", new[name])
+            planted += 1
+    assert planted > 0
+    return module
+
+
+def killer(mutant):
+    """The test that must notice, as a plain function."""
+    file, _, name = mutant.killer.partition("::")
+    spec = importlib.util.spec_from_file_location(f"killer_{Path(file).stem}", REPOSITORY / "tests" / file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_planted_defect_is_noticed(name, mutants, monkeypatch):
+    check = killer(mutants[name])
+    check(**SAMPLE[name])
+    module = plant(mutants[name], monkeypatch)
+    forget(module)
+    try:
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            check(**SAMPLE[name])
+    finally:
+        forget(module)
+
+
+def test_every_defect_can_be_planted_and_its_test_exists(mutants):
+    assert len(mutants) >= 60
+    for mutant in mutants.values():
+        assert (SOURCE / mutant.file).read_text(encoding="utf-8").count(mutant.before) == 1, mutant.name
+        file, *names = mutant.killer.split("::")
+        here = ast.parse((REPOSITORY / "tests" / file).read_text(encoding="utf-8")).body
+        for name in names:
+            [found] = [node for node in here if getattr(node, "name", None) == name]
+            here = found.body
+
+
+def test_the_page_names_every_defect_and_no_survivor(mutants):
+    page = (REPOSITORY / "docs" / "mutants.md").read_text(encoding="utf-8")
+    assert f"Noticed: {len(mutants)} of {len(mutants)}." in page
+    for mutant in mutants.values():
+        assert f"| {mutant.name} | `{mutant.file}` | `{mutant.killer}` |" in page
