@@ -3,13 +3,14 @@
 import hmac
 import re
 import stat
+import threading
 import time
 
 import pytest
+from tests.service.conftest import PEPPER, deploy, serving
 
+from ostraka import LedgerError
 from ostraka.service._keys import CLIENT, OWNER, Holder, Keyring, pepper
-
-PEPPER = b"p" * 32
 
 
 @pytest.fixture
@@ -110,6 +111,27 @@ def test_a_missing_or_short_pepper_says_how_to_make_one(written):
     with pytest.raises(ValueError, match="openssl rand -hex 32"):
         pepper({"OSTRAKA_PEPPER": written})
     assert pepper({"OSTRAKA_PEPPER": "ab" * 32}) == b"\xab" * 32
+
+
+def test_a_file_of_keys_that_cannot_be_read_leaves_the_last_ones(service, caplog):
+    path = service.folder / "service" / "keys.json"
+    path.write_text('["not", "an", "object"]')
+    until = time.monotonic() + 15
+    while "the last ones stay" not in caplog.text and time.monotonic() < until:
+        time.sleep(0.1)
+    assert "the last ones stay" in caplog.text
+    assert service.label(key="k").status_code == 200
+
+
+def test_a_grant_of_unknown_outcome_stops_the_service(tmp_path, saved, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise LedgerError("the outcome of a commit is not known")
+
+    stopped = threading.Event()
+    with serving(deploy(tmp_path, saved, stop=lambda _: stopped.set())) as service:
+        monkeypatch.setattr(service.there.ledger, "grant", fail)
+        Keyring(tmp_path / "service" / "keys.json", PEPPER).grant("alice", epsilon=3.0)
+        assert stopped.wait(15)
 
 
 def test_keys_change_while_the_service_runs(service):

@@ -79,7 +79,8 @@ class Deployment:
         self._bind(answerer)
         self._grant()
         self._left = {account.name: account.left for account in ledger.accounts()}
-        self.batcher = Batcher(answerer, ledger, protects=self.unit, stop=stop or _stop)
+        self._stop = stop or _stop
+        self.batcher = Batcher(answerer, ledger, protects=self.unit, stop=self._stop)
         self._looking: asyncio.Task[None] | None = None
 
     @classmethod
@@ -231,7 +232,9 @@ class Deployment:
                     await asyncio.to_thread(self._grant)
                     accounts = await asyncio.to_thread(self.ledger.accounts)
                     self._left.update({account.name: account.left for account in accounts})
-            except (OSError, ValueError, TypeError) as error:
+            except LedgerError as error:  # a grant may be written or not
+                self._stop(error)
+            except (AttributeError, OSError, TypeError, ValueError) as error:
                 _LOG.error("the file of keys cannot be read (%s): the last ones stay", type(error).__name__)
 
 
