@@ -21,9 +21,10 @@ class Adjacency:
     unit : str
         Whom the claim protects: ``"row"``, ``"person"``, ``"party"``, ``"label"``.
     moves : str
-        What a unit moves: ``"ballot"`` (one vote of one teacher in every query).
+        What a unit moves: ``"ballot"`` (one vote of one teacher in every query), or ``"label"`` (the
+        label of one row; all else about the row is public).
     at_most : float
-        How many of them one unit moves, in each row of the array.
+        How many of them one unit moves: ballots in each row of the array, labels in all of it.
     relation : str
         ``"replace-one"``: neighbours differ in the data of one unit, replaced by any other data
         or by nothing; which shard every other unit belongs to stays as the manifest says.
@@ -51,6 +52,11 @@ class Adjacency:
     def one_ballot(cls, *, unit: str = "row") -> Adjacency:
         """One unit decides one teacher's vote, and so moves at most one vote in every query."""
         return cls(unit=unit)
+
+    @classmethod
+    def one_label(cls, *, unit: str = "label") -> Adjacency:
+        """One unit owns the label of one row: neighbours differ in this label, and in nothing else."""
+        return cls(unit=unit, moves="label")
 
     def within(self, promise: Adjacency) -> bool:
         """Whether a mechanism that promises to hide ``promise`` hides this too, whoever the unit is."""
@@ -107,11 +113,16 @@ class Private:
         return int(self._values.shape[0])
 
     def __getitem__(self, rows: Any) -> Private:
-        """Some entries, under the same adjacency; an integer selects one entry, kept as an array of one."""
+        """Some entries, under the same adjacency; an integer selects one entry, kept as an array of one.
+
+        Labels cannot be selected twice: one unit would then own two of them.
+        """
         if isinstance(rows, int | np.integer):
             if not -len(self) <= rows < len(self):
                 raise IndexError(f"index {rows} is out of range for {len(self)} entries")
             rows = slice(rows, rows + 1 or None)
+        elif self.adjacency.moves == "label" and not _distinct(np.arange(len(self))[rows]):
+            raise ValueError("rows must not repeat a label: one unit would move it more than once")
         return Private(self._values[rows], self.adjacency)
 
     def open(self) -> np.ndarray:
@@ -136,3 +147,7 @@ class Private:
     __bool__ = _refuse
     __float__ = _refuse
     __int__ = _refuse
+
+
+def _distinct(rows: np.ndarray) -> bool:
+    return np.unique(rows).size == rows.size

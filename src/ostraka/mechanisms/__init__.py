@@ -1,9 +1,20 @@
 """Mechanisms: frozen public parameters with their code and their price."""
 
+from ostraka.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from ostraka.mechanisms.argmax import GNMax, LNMax
+from ostraka.mechanisms.response import PriorResponse, RandomizedResponse
 from ostraka.mechanisms.screen import Threshold
-from ostraka.mechanisms.skellam import SkellamMax
 from ostraka.mechanisms.subsampled import Subsampled
 from ostraka.mechanisms.weighted import Weighted
 
-__all__ = ["GNMax", "LNMax", "SkellamMax", "Subsampled", "Threshold", "Weighted"]
+__all__ = [
+    "GNMax",
+    "LNMax",
+    "OneHotGaussian",
+    "OneHotLaplace",
+    "PriorResponse",
+    "RandomizedResponse",
+    "Subsampled",
+    "Threshold",
+    "Weighted",
+]

@@ -1,0 +1,78 @@
+"""Noise from whole random numbers: a law known exactly, and no low bits of a rounded sum to read."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+__all__ = ["EXACTNESS", "geometric", "grain", "half_normal", "uniform", "weights"]
+
+# Logarithms of probabilities are this close to the ideal ones, a digit less: docs/floating-point.md.
+EXACTNESS = 2.0**-40
+
+_ALL = 2**63
+_BITS = 62
+_FURTHEST = 9.3  # standard deviations; beyond lies less than 2^-65 of a normal law
+_CELLS = 512  # in one scale or standard deviation, at least
+_LEGENDRE = np.polynomial.legendre.leggauss(5)
+
+
+def weights(epsilon: float, n_kept: int) -> tuple[int, int]:
+    """Whole weights of the true class and of each other one, in a ratio from 1 to e^epsilon, never above."""
+    other = int(2.0**_BITS / (math.exp(epsilon) + n_kept))
+    keep = int(other * math.exp(epsilon) * (1 - 2.0**-49))  # four roundings, of 2^-53 to 2^-52, below it
+    return max(keep, other), other
+
+
+def grain(spread: float) -> float:
+    """A power of two, at most 1, of which at least 512 fit into ``spread`` unless it is large."""
+    return float(2.0 ** min(0, math.floor(math.log2(spread / _CELLS))))
+
+
+def uniform(shape: tuple[int, ...], *, rng: np.random.Generator) -> np.ndarray:
+    """Whole numbers from 0 to 2^63 - 1."""
+    return rng.integers(0, _ALL, size=shape, dtype=np.int64)
+
+
+def geometric(rate: float, shape: tuple[int, ...], *, rng: np.random.Generator) -> np.ndarray:
+    """Whole numbers that reach n with probability e^(-rate n): their binary digits are independent."""
+    n_digits = max(0, math.ceil(-math.log2(rate)))
+    found = np.zeros(shape, dtype=np.int64)
+    for digit in range(n_digits):
+        chance = 1 / (1 + math.exp(rate * 2**digit))
+        found |= (uniform(shape, rng=rng) < _threshold(chance)).astype(np.int64) << digit
+    flat, going = found.reshape(-1), np.arange(found.size)
+    again = _threshold(math.exp(-rate * 2**n_digits))
+    while going.size:
+        going = going[uniform(going.shape, rng=rng) < again]
+        flat[going] += 2**n_digits
+    return found
+
+
+def half_normal(sigma: float, shape: tuple[int, ...], *, rng: np.random.Generator) -> np.ndarray:
+    """Which cell of width 1, from 0 on, the size of a normal number of standard deviation ``sigma`` is in."""
+    return np.asarray(np.searchsorted(_edges(sigma), uniform(shape, rng=rng), side="right"))
+
+
+@lru_cache(maxsize=16)
+def _edges(sigma: float) -> np.ndarray:
+    """Of 2^63 equally likely numbers, the first that is beyond each cell; the last cell has no end."""
+    edges = np.cumsum(_cells(sigma))[:-1]
+    edges.setflags(write=False)
+    return edges
+
+
+def _cells(sigma: float) -> np.ndarray:
+    """How many of 2^63 equally likely numbers fall into each cell; all do."""
+    middle = (np.arange(math.ceil(_FURTHEST * sigma)) + 0.5)[:, None]
+    z = (middle + _LEGENDRE[0] / 2) / sigma
+    mass = (np.exp(-z * z / 2) * _LEGENDRE[1]).sum(axis=1) / (math.sqrt(2 * math.pi) * sigma)
+    cells: np.ndarray = np.rint(mass * _ALL).astype(np.int64)
+    cells[0] += _ALL - sum(cells.tolist())
+    return cells
+
+
+def _threshold(chance: float) -> int:
+    return round(chance * _ALL)

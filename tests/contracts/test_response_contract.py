@@ -1,0 +1,269 @@
+"""What every mechanism on labels owes: one price for all rows, noise from ``rng`` alone, and Bayes' rule.
+
+A new mechanism is one more line in RESPONSES.
+"""
+
+import copy
+import inspect
+import itertools
+import math
+import pickle
+from dataclasses import FrozenInstanceError, fields, replace
+
+import numpy as np
+import pytest
+
+import ostraka.mechanisms
+from ostraka import Adjacency, Budget, BudgetExceeded, Ledger, LedgerError, Private, release
+from ostraka.mechanisms import GNMax, OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse
+
+SPREAD = [0.4, 0.35, 0.25]
+N = 40
+LABELS = np.arange(N) % 3
+
+RESPONSES = [
+    RandomizedResponse(n_classes=3, epsilon=0.7),
+    PriorResponse(prior=[SPREAD] * N, epsilon=0.7),
+    OneHotLaplace(n_classes=3, scale=3.0),
+    OneHotGaussian(n_classes=3, sigma=2.0),
+]
+every_response = pytest.mark.parametrize("mechanism", RESPONSES, ids=lambda m: type(m).__name__)
+
+
+def private(labels=LABELS, **changes):
+    return Private(labels, replace(Adjacency.one_label(), **changes))
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def test_every_mechanism_on_labels_is_held_to_the_contract():
+    named = {getattr(ostraka.mechanisms, name) for name in ostraka.mechanisms.__all__}
+    labels = {kind for kind in named if getattr(kind.promise, "moves", None) == "label"}
+    assert labels == {type(mechanism) for mechanism in RESPONSES}
+
+
+@every_response
+class TestEveryResponse:
+    def test_is_a_value(self, mechanism):
+        assert (
+            copy.deepcopy(mechanism)
+            == pickle.loads(pickle.dumps(mechanism))
+            == replace(mechanism)
+            == mechanism
+        )
+        assert hash(copy.deepcopy(mechanism)) == hash(mechanism)
+        assert repr(copy.deepcopy(mechanism)) == repr(mechanism)
+        assert mechanism != object()
+        if not isinstance(mechanism, PriorResponse):
+            assert eval(repr(mechanism)) == mechanism
+
+    def test_other_parameters_make_another_value_under_another_name(self, mechanism):
+        for each in fields(mechanism):
+            if each.init and isinstance(getattr(mechanism, each.name), float | int):
+                other = replace(mechanism, **{each.name: 2 * getattr(mechanism, each.name)})
+                assert other != mechanism
+                assert repr(other) != repr(mechanism)
+
+    def test_cannot_be_changed(self, mechanism):
+        for each in fields(mechanism):
+            with pytest.raises(FrozenInstanceError):
+                setattr(mechanism, each.name, 1.0)
+        with pytest.raises((AttributeError, TypeError)):
+            mechanism.cache = {}
+
+    def test_is_made_from_named_parameters_only(self, mechanism):
+        parameters = inspect.signature(type(mechanism)).parameters.values()
+        assert {p.kind for p in parameters} == {inspect.Parameter.KEYWORD_ONLY}
+
+    def test_price_reads_the_fields_only_and_may_be_published(self, mechanism):
+        curve = mechanism.curve()
+        mechanism.release(private(), rng=rng())
+        assert mechanism.curve() == curve == replace(mechanism).curve()
+        assert curve.publishable
+        assert curve.unit == "label"
+        assert 0 < curve.epsilon(delta=1e-5) < math.inf
+
+    def test_all_rows_are_one_use_and_no_rows_are_none(self, mechanism):
+        assert mechanism.uses(private()) == 1
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+            release(mechanism, private(), ledger=ledger)
+            once = mechanism.curve()
+            assert ledger.spent().rdp == pytest.approx(once.rdp, rel=1e-9, abs=1e-15)
+            assert ledger.protects == "label"
+        empty = (
+            replace(mechanism, prior=np.empty((0, 3))) if isinstance(mechanism, PriorResponse) else mechanism
+        )
+        nothing = private(np.empty(0, dtype=np.int64))
+        assert empty.uses(nothing) == 0
+        answers = empty.release(nothing, rng=rng())
+        assert len(answers) == 0
+        assert empty.posterior(answers, SPREAD).shape == (0, 3)
+
+    def test_all_noise_comes_from_rng(self, mechanism):
+        before = np.random.get_state()[1].copy()  # noqa: NPY002
+        one, two, other = (mechanism.release(private(), rng=rng(seed)) for seed in (7, 7, 8))
+        np.testing.assert_array_equal(one, two)
+        assert (one != other).any()
+        np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+        assert inspect.signature(mechanism.release).parameters["rng"].default is inspect.Parameter.empty
+
+    def test_what_is_drawn_does_not_depend_on_the_labels(self, mechanism):
+        """Whatever the labels, the generator is left in the same state: nothing shows in what comes next."""
+        after = []
+        for labels in (LABELS, (LABELS + 1) % 3, np.zeros(N, dtype=int)):
+            source = rng(5)
+            mechanism.release(private(labels), rng=source)
+            after.append(source.integers(2**60))
+        assert len(set(after)) == 1
+
+    def test_every_row_has_noise_of_its_own(self, mechanism):
+        answers = mechanism.release(private(np.zeros(N, dtype=int)), rng=rng(9))
+        assert len(np.unique(answers, axis=0)) > 1
+
+    def test_answers_are_plain_and_one_a_row(self, mechanism):
+        answers = mechanism.release(private(), rng=rng(1))
+        assert type(answers) is np.ndarray
+        assert len(answers) == N
+        assert answers.dtype in (np.int64, np.float64)
+
+    @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32, np.uint64])
+    def test_labels_of_any_whole_type_are_labels_and_are_not_touched(self, mechanism, dtype):
+        labels = private(LABELS.astype(dtype))
+        np.testing.assert_array_equal(
+            mechanism.release(labels, rng=rng(3)), mechanism.release(private(), rng=rng(3))
+        )
+        np.testing.assert_array_equal(labels.open(), LABELS)
+
+    def test_the_door_is_shut_to_data_that_can_change_more(self, mechanism):
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+            for wider in ({"at_most": 2.0}, {"moves": "ballot"}, {"relation": "another"}):
+                with pytest.raises(ValueError, match="hides"):
+                    release(mechanism, private(**wider), ledger=ledger)
+            assert ledger.count() == 0
+            release(mechanism, private(unit="person"), ledger=ledger)
+
+    def test_ballots_and_labels_do_not_share_a_ledger(self, mechanism):
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+            release(GNMax(sigma=9.0), Private([[9, 1]], Adjacency.one_ballot(unit="label")), ledger=ledger)
+            with pytest.raises(LedgerError):
+                release(mechanism, private(), ledger=ledger)
+
+    def test_a_budget_for_one_release_buys_one(self, mechanism):
+        epsilon = mechanism.curve().epsilon(1e-5) * (1 + 1e-9)
+        with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5)) as ledger:
+            first = release(mechanism, private(), ledger=ledger, key="labels")
+            with pytest.raises(BudgetExceeded):
+                release(mechanism, private(), ledger=ledger)
+            np.testing.assert_array_equal(release(mechanism, private(), ledger=ledger, key="labels"), first)
+
+    @pytest.mark.parametrize(
+        "labels",
+        [
+            [2] * (N - 1) + [7319],
+            [2] * (N - 1) + [-7319],
+            [0.5] * N,
+            [1.0] * N,
+            [True] * N,
+            ["7319"] * N,
+            [SPREAD] * N,
+            [[0, 1, 0]] * N,
+        ],
+        ids=str,
+    )
+    def test_what_is_no_class_is_refused_unseen_and_before_anything_is_charged(self, mechanism, labels):
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+            with pytest.raises(ValueError, match="labels must be") as caught:
+                release(mechanism, private(labels), ledger=ledger)
+            assert "7319" not in str(caught.value)
+            assert ledger.count() == 0
+
+    def test_posteriors_are_probabilities_by_bayes_rule(self, mechanism):
+        answers = mechanism.release(private(), rng=rng(2))
+        prior = rng(4).dirichlet([1.0] * 3, size=N)
+        after = mechanism.posterior(answers, prior)
+        joint = prior * np.exp(mechanism.log_likelihood(answers))
+        np.testing.assert_allclose(after, joint / joint.sum(axis=1, keepdims=True), rtol=1e-12)
+        np.testing.assert_allclose(after.sum(axis=1), 1, rtol=1e-12)
+        one, each = (mechanism.posterior(answers, p) for p in (SPREAD, [SPREAD] * N))
+        np.testing.assert_array_equal(one, each)
+
+    def test_a_class_the_prior_rules_out_stays_out_and_a_sure_prior_stays_sure(self, mechanism):
+        answers = mechanism.release(private(), rng=rng(2))
+        assert (mechanism.posterior(answers, [0.5, 0.5, 0.0])[:, 2] == 0).all()
+        np.testing.assert_array_equal(mechanism.posterior(answers, [0.0, 1.0, 0.0]), [[0.0, 1.0, 0.0]] * N)
+        tiny = mechanism.posterior(answers, [1e-300, 1.0, 1e-300])
+        assert np.isfinite(tiny).all()
+
+    @pytest.mark.statistical
+    def test_posteriors_are_right_as_often_as_they_say(self, mechanism):
+        """Labels are drawn from the prior: calibration within eight standard errors (chance below 1e-14)."""
+        n = 60_000
+        truth = rng(11).choice(3, size=n, p=SPREAD)
+        many = replace(mechanism, prior=[SPREAD] * n) if isinstance(mechanism, PriorResponse) else mechanism
+        after = many.posterior(many.release(private(truth), rng=rng(12)), SPREAD)
+        for label in range(3):
+            sure = after[:, label] > np.median(after[:, label]) - 1e-12
+            error = (truth[sure] == label).mean() - after[sure, label].mean()
+            assert abs(error) < 8 * 0.5 / math.sqrt(sure.sum())
+        assert after[np.arange(n), truth].mean() > np.square(SPREAD).sum() + 0.01
+
+    @pytest.mark.parametrize(
+        "prior",
+        [[0.5, 0.5], [[0.2, 0.3, 0.5]] * 2, [0.2, 0.2, 0.2], [-0.5, 0.5, 1.0], [math.nan, 0.5, 0.5], 1.0],
+        ids=str,
+    )
+    def test_what_is_no_prior_is_refused(self, mechanism, prior):
+        answers = mechanism.release(private(), rng=rng(2))
+        with pytest.raises(ValueError, match="prior must"):
+            mechanism.posterior(answers, prior)
+
+    def test_what_is_no_answer_is_refused(self, mechanism):
+        for wrong in ([[[0.0]]], [0.5] * N, [[0.5, 0.5]] * N, [3] * N, [-1] * N, [[math.nan] * 3] * N):
+            with pytest.raises(ValueError, match="answers must"):
+                mechanism.log_likelihood(wrong)
+
+    @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf, "1", True, None, 1e5], ids=repr)
+    def test_noise_that_is_no_noise_is_refused_by_name(self, mechanism, wrong):
+        [name] = {each.name for each in fields(mechanism)} & {"epsilon", "scale", "sigma"}
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            replace(mechanism, **{name: wrong})
+
+    def test_less_noise_never_costs_less(self, mechanism):
+        [name] = {each.name for each in fields(mechanism)} & {"epsilon", "scale", "sigma"}
+        factor = 0.99 if name == "epsilon" else 1.01
+        less = replace(mechanism, **{name: factor * getattr(mechanism, name)})
+        for small, large in zip(less.curve().rdp, mechanism.curve().rdp, strict=True):
+            assert small < large or small == large == math.inf
+        assert less.delta(0.1) < mechanism.delta(0.1)
+
+    def test_delta_falls_from_total_variation_to_nothing_and_is_within_the_curve(self, mechanism):
+        grid = [0.0, 0.05, 0.2, 0.5]
+        found = [mechanism.delta(epsilon) for epsilon in grid]
+        assert all(a > b > 0 for a, b in itertools.pairwise(found))
+        assert all(
+            d <= mechanism.curve().delta(e) * (1 + 1e-12) + 1e-11 for d, e in zip(found, grid, strict=True)
+        )
+        with pytest.raises(ValueError, match="epsilon must"):
+            mechanism.delta(-0.1)
+
+
+@pytest.mark.parametrize("mechanism", RESPONSES[:3], ids=lambda m: type(m).__name__)
+def test_pure_privacy_stays_pure_and_fits_a_budget_of_just_this_epsilon(mechanism):
+    assert mechanism.curve().slack == 0
+    epsilon = 2 / 3 if isinstance(mechanism, OneHotLaplace) else 0.7
+    assert mechanism.curve().rdp[-1] == epsilon
+    assert mechanism.delta(epsilon) == 0
+    for round_epsilon in (0.5, 1.0, 2.0, 8.0):
+        name, value = ("scale", 2 / round_epsilon) if epsilon != 0.7 else ("epsilon", round_epsilon)
+        with Ledger(":memory:", budget=Budget(epsilon=round_epsilon, delta=1e-12)) as ledger:
+            release(replace(mechanism, **{name: value}), private(), ledger=ledger)
+
+
+@pytest.mark.parametrize("wrong", [1, 0, -3, 2.0, True, None], ids=repr)
+@pytest.mark.parametrize("kind", [RandomizedResponse, OneHotLaplace, OneHotGaussian])
+def test_too_few_classes_are_refused(kind, wrong):
+    noise = {"RandomizedResponse": "epsilon", "OneHotLaplace": "scale", "OneHotGaussian": "sigma"}
+    with pytest.raises(ValueError, match="n_classes must"):
+        kind(n_classes=wrong, **{noise[kind.__name__]: 1.0})

@@ -1,0 +1,218 @@
+"""Answers of labels as a user meets them; laws in whole numbers, every draw counted."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, chisquare
+
+from ostraka import Adjacency, Budget, Ledger, Private, release
+from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse, _whole
+
+FALSE_ALARM = 1e-9
+N = 200_000
+
+
+class Counting:
+    """A generator that goes through every whole number below its bound, row by row, again and again."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def integers(self, low, high, size=None):
+        assert low == 0
+        assert size in (None, (self.rows,))
+        return np.arange(self.rows) % high
+
+
+def labels(values):
+    return Private(np.asarray(values), Adjacency.one_label())
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("true", [0, 1, 3])
+def test_every_draw_there_is_makes_the_true_class_keep_times_and_each_other_other_times(true, monkeypatch):
+    monkeypatch.setattr(_whole, "weights", lambda epsilon, k: (7, 2))
+    answers = RandomizedResponse(n_classes=4, epsilon=1.0).release(labels([true] * 13), rng=Counting(13))
+    counts = np.bincount(answers, minlength=4)
+    assert counts[true] == 7
+    assert (np.delete(counts, true) == 2).all()
+
+
+@pytest.mark.parametrize(("true", "expected"), [(2, [2, 0, 7, 2]), (0, [7, 0, 2, 2]), (3, [2, 0, 2, 7])])
+def test_every_draw_there_is_of_a_row_with_three_kept_classes(true, expected, monkeypatch):
+    monkeypatch.setattr(_whole, "weights", lambda epsilon, k: (7, 2))
+    prior = [[0.33, 0.01, 0.33, 0.33]] * 11
+    mechanism = PriorResponse(prior=prior, epsilon=1.0)
+    assert set(mechanism.kept.tolist()) == {3}
+    answers = mechanism.release(labels([true] * 11), rng=Counting(11))
+    assert np.bincount(answers, minlength=4).tolist() == expected
+
+
+def test_a_label_that_was_not_kept_answers_with_each_kept_class_alike():
+    mechanism = PriorResponse(prior=[[0.33, 0.01, 0.33, 0.33]] * 12, epsilon=1.0)
+    answers = mechanism.release(labels([1] * 12), rng=Counting(12))
+    assert np.bincount(answers, minlength=4).tolist() == [4, 0, 4, 4]
+
+
+@pytest.mark.statistical
+def test_the_truth_is_told_as_often_as_stated_and_three_percent_off_is_noticed():
+    for n_classes, epsilon in ((2, 0.5), (10, 2.0)):
+        mechanism = RandomizedResponse(n_classes=n_classes, epsilon=epsilon)
+        truth = rng(1).integers(0, n_classes, N)
+        answers = mechanism.release(labels(truth), rng=rng(2))
+        hits = int((answers == truth).sum())
+
+        def plausible(other, hits=hits, mechanism=mechanism):
+            chance = math.exp(replace(mechanism, epsilon=other).log_likelihood([0])[0, 0])
+            return binomtest(hits, N, chance).pvalue > FALSE_ALARM
+
+        assert plausible(epsilon)
+        assert not plausible(0.97 * epsilon - 0.02)
+        assert not plausible(1.03 * epsilon + 0.02)
+        wrong = (answers - truth)[answers != truth] % n_classes
+        assert n_classes == 2 or chisquare(np.bincount(wrong)[1:]).pvalue > FALSE_ALARM
+
+
+@pytest.mark.statistical
+def test_every_answer_of_every_row_comes_as_often_as_its_likelihood_says():
+    priors = np.array(
+        [[0.5, 0.3, 0.15, 0.05], [0.97, 0.01, 0.01, 0.01], [0.25] * 4, [0.05, 0.05, 0.45, 0.45]]
+    )
+    n = N // 16
+    for true in range(4):
+        mechanism = PriorResponse(prior=np.repeat(priors, n, axis=0), epsilon=1.0)
+        answers = mechanism.release(labels([true] * 4 * n), rng=rng(true)).reshape(4, n)
+        for row in range(4):
+            one = PriorResponse(prior=priors[row : row + 1], epsilon=1.0)
+            for answer in range(4):
+                try:
+                    chance = math.exp(one.log_likelihood([answer])[0, true])
+                except ValueError:
+                    chance = 0.0
+                hits = int((answers[row] == answer).sum())
+                assert binomtest(hits, n, min(chance, 1.0)).pvalue > FALSE_ALARM
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    "mechanism", [OneHotLaplace(n_classes=3, scale=2.0), OneHotGaussian(n_classes=3, sigma=2.0)]
+)
+def test_noise_has_its_law_about_the_one_hot_row_and_three_percent_off_is_noticed(mechanism):
+    answers = mechanism.release(labels([1] * N), rng=rng(6))
+    noise = (answers - np.array([0.0, 1.0, 0.0])).ravel()
+    grain = _whole.grain(2.0)
+
+    def tail(scale):  # beyond the cell that ends at 2
+        gaussian = isinstance(mechanism, OneHotGaussian)
+        return math.erfc(2 / scale / math.sqrt(2)) / 2 if gaussian else math.exp(-2 / scale) / 2
+
+    for side in (noise, -noise):
+        hits = int((side > 2.0).sum())
+        assert binomtest(hits, noise.size, tail(2.0)).pvalue > FALSE_ALARM
+        assert binomtest(hits, noise.size, tail(2.06)).pvalue < FALSE_ALARM
+        assert binomtest(hits, noise.size, tail(1.94)).pvalue < FALSE_ALARM
+    assert binomtest(int((noise > 0).sum()), noise.size, 0.5).pvalue > FALSE_ALARM
+    assert abs(np.corrcoef(answers.T) - np.eye(3)).max() < 7 / math.sqrt(N)
+    np.testing.assert_array_equal(noise / grain - 0.5, np.rint(noise / grain - 0.5))
+
+
+@pytest.mark.parametrize(
+    "mechanism", [OneHotLaplace(n_classes=2, scale=0.9), OneHotGaussian(n_classes=2, sigma=0.9)]
+)
+def test_no_low_bit_tells_which_entry_was_the_label(mechanism):
+    """Both entries lie on one and the same grid: the attack on rounded sums has nothing to read."""
+    answers = mechanism.release(labels([0] * 5000), rng=rng(1))
+    cell = _whole.grain(0.9)
+    for entry in answers.T:
+        np.testing.assert_array_equal(entry / cell % 1, 0.5)
+
+
+def test_laplace_rows_follow_equation_3_of_the_paper_as_printed():
+    o = rng(1).normal(size=(50, 4)) * 3
+    prior = rng(2).dirichlet([1.0] * 4, size=50)
+    printed = np.array([[-abs(row - np.eye(4)[c]).sum() for c in range(4)] for row in o]) / 1.7
+    joint = np.exp(printed) * prior
+    found = OneHotLaplace(n_classes=4, scale=1.7).posterior(o, prior)
+    np.testing.assert_allclose(found, joint / joint.sum(axis=1, keepdims=True), rtol=1e-12)
+
+
+def test_gaussian_rows_follow_bayes_rule_on_their_density():
+    o = rng(1).normal(size=(50, 4)) * 3
+    printed = -np.array([[((row - np.eye(4)[c]) ** 2).sum() for c in range(4)] for row in o]) / (2 * 1.7**2)
+    joint = np.exp(printed) / 4
+    found = OneHotGaussian(n_classes=4, sigma=1.7).posterior(o, [0.25] * 4)
+    np.testing.assert_allclose(found, joint / joint.sum(axis=1, keepdims=True), rtol=1e-12)
+
+
+def test_a_prior_that_knows_keeps_few_classes_and_one_that_does_not_keeps_all():
+    sharp, flat = [0.98] + [0.02 / 9] * 9, [0.1] * 10
+    assert PriorResponse(prior=[sharp, flat], epsilon=1.0).kept.tolist() == [1, 10]
+    assert PriorResponse(prior=[sharp, flat], epsilon=8.0).kept.tolist() == [10, 10]
+
+
+def test_a_flat_prior_is_plain_randomised_response():
+    flat = PriorResponse(prior=[[0.25] * 4] * 3, epsilon=1.3)
+    plain = RandomizedResponse(n_classes=4, epsilon=1.3)
+    np.testing.assert_allclose(flat.log_likelihood([0, 1, 3]), plain.log_likelihood([0, 1, 3]), rtol=1e-14)
+
+
+def test_a_better_prior_may_be_used_after_the_answer():
+    asked, newer = [[0.5, 0.4, 0.1]] * 2, [[0.1, 0.1, 0.8]] * 2
+    after = PriorResponse(prior=asked, epsilon=1.0).posterior([0, 1], newer)
+    assert (after[:, 2] > 0.5).all()
+
+
+def test_answers_of_another_prior_and_labels_of_another_length_are_refused():
+    mechanism = PriorResponse(prior=[[0.5, 0.49, 0.01]] * 2, epsilon=1.0)
+    with pytest.raises(ValueError, match="of another prior"):
+        mechanism.log_likelihood([2, 0])
+    with pytest.raises(ValueError, match="answers must be one for each of 2 rows"):
+        mechanism.log_likelihood([0])
+    with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+        with pytest.raises(ValueError, match="labels must be one for each of 2 rows"):
+            release(mechanism, labels([0, 1, 1]), ledger=ledger)
+        assert ledger.count() == 0
+
+
+def test_priors_are_told_apart_by_a_digest_and_the_price_does_not_depend_on_them():
+    one = PriorResponse(prior=[[0.5, 0.4, 0.1]], epsilon=1.0)
+    two = PriorResponse(prior=[[0.5, 0.1, 0.4]], epsilon=1.0)
+    assert one != two
+    assert repr(one) != repr(two)
+    assert one.curve() == two.curve() == RandomizedResponse(n_classes=2, epsilon=1.0).curve()
+    assert one == PriorResponse(prior=np.array([[0.5, 0.4, 0.1]]), epsilon=1.0)
+
+
+@pytest.mark.parametrize(
+    "prior", [[0.5, 0.5], [[1.0]], [[0.5, 0.6]], [[math.inf, 0.0]], [[[0.5, 0.5]]]], ids=str
+)
+def test_a_prior_that_is_none_is_refused(prior):
+    with pytest.raises(ValueError, match="prior must"):
+        PriorResponse(prior=prior, epsilon=1.0)
+
+
+def test_a_prior_cannot_be_changed_behind_the_mechanism():
+    mine = np.array([[0.5, 0.4, 0.1]])
+    mechanism = PriorResponse(prior=mine, epsilon=1.0)
+    mine[:] = [[0.0, 0.0, 1.0]]
+    assert mechanism.prior.tolist() == [[0.5, 0.4, 0.1]]
+    with pytest.raises(ValueError, match="read-only"):
+        mechanism.prior[0, 0] = 1.0
+
+
+@pytest.mark.parametrize("rows", [[0, 0], [1, 2, 1], np.array([[0], [0]]), [0, -3]], ids=str)
+def test_one_label_cannot_be_asked_twice_for_the_price_of_once(rows):
+    with pytest.raises(ValueError, match="rows must not repeat a label"):
+        labels([0, 1, 2])[rows]
+
+
+def test_labels_can_be_split_and_shuffled():
+    whole = labels([5, 6, 7, 8])
+    for rows in (slice(1, 3), [3, 0], np.array([True, False, False, True]), -1, slice(None, None, -1)):
+        assert 0 < len(whole[rows]) <= 4
+    assert len(Private([[1, 2]], Adjacency.one_ballot())[[0, 0]]) == 2
