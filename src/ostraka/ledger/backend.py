@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from ostraka.ledger.chain import Price, Row
+    from ostraka.ledger.chain import Fields, Price, Row
     from ostraka.ledger.history import Total
 
 __all__ = ["Store", "agreed", "open_store"]
@@ -49,11 +49,11 @@ class Store(Protocol):
         ...
 
     def check(self) -> None:
-        """Whether the database itself holds together."""
+        """Whether the database itself holds together; called while another thread reads."""
         ...
 
-    def rows(self, after: int) -> Iterator[Row]:
-        """Entries, in order."""
+    def rows(self, after: int) -> Iterator[Fields]:
+        """The fields of entries, in order."""
         ...
 
     def prices(self, after: int) -> list[tuple[int, str, str, bytes, bytes]]:

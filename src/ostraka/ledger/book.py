@@ -307,7 +307,7 @@ class Ledger(Opened):
     def entries(self, *, after: int = 0, limit: int | None = None) -> tuple[Entry, ...]:
         """Entries in order: those after number ``after``, ``limit`` at most."""
         with self._reading() as history:
-            rows = itertools.islice(self._store.rows(after), limit)
+            rows = map(Row._make, itertools.islice(self._store.rows(after), limit))
             return tuple(row.entry(history.prices[row.price] if row.price else None) for row in rows)
 
     def count(self) -> int:

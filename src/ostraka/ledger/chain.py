@@ -19,11 +19,28 @@ import numpy as np
 
 from ostraka.curve import Curve
 
-__all__ = ["CHARGE", "GRANT", "INFINITE", "Entry", "Price", "Row", "Seal", "fold", "price", "to_curve"]
+__all__ = [
+    "CHARGE",
+    "GRANT",
+    "INFINITE",
+    "Entry",
+    "Fields",
+    "Price",
+    "Row",
+    "Seal",
+    "fold",
+    "price",
+    "to_curve",
+]
 
 CHARGE, GRANT = "charge", "grant"
 INFINITE = 2**62
 _UNITS_PER_NAT, _UNITS_PER_SLACK = 2.0**50, 2.0**62
+# of an entry, as Row names them: to make millions of Rows only to verify them takes too long
+Fields = tuple[
+    int, str, str, str | None, int | None, int, str, int, float,
+    bytes | None, int | None, float | None, bytes | None, bytes,
+]  # fmt: skip
 _SEPARATOR = "\x1f"
 _SECRET_BYTES = 32
 
@@ -101,9 +118,9 @@ class Seal:
         head = json.dumps([*plain, [len(blob) for blob in blobs]]).encode()  # ASCII, and free of NUL
         return self(b"\0".join([previous, head, *blobs]))
 
-    def entry(self, row: Row, previous: bytes, priced: bytes) -> bytes:
+    def entry(self, fields: Fields, previous: bytes, priced: bytes) -> bytes:
         """The digest over every field of an entry, its price and the digest before."""
-        seq, kind, account, key, _, uses, protects, simulation, epsilon, asked, answer, cap, state, _ = row
+        seq, kind, account, key, _, uses, protects, simulation, epsilon, asked, answer, cap, state, _ = fields
         name = "" if key is None else f"={key}"
         text = (
             f"{seq}\x1f{kind}\x1f{account}\x1f{name}\x1f{uses}\x1f{protects}\x1f{simulation}\x1f{epsilon!r}"

@@ -64,12 +64,12 @@ class History:
     def follow(self, store: Store) -> None:
         """Read, check and count what was added since."""
         tally: Counter[tuple[str, Price, int]] = Counter()
-        for row in store.rows(self.seq):
-            seq, kind, account, _, price, uses, protects, simulation, *_, state, digest = row
+        for fields in store.rows(self.seq):
+            seq, kind, account, _, price, uses, protects, simulation, _, _, _, _, state, digest = fields
             if self.seq + 1 != seq:
                 raise self.damaged(self.seq + 1, "it is missing")
-            priced = self.prices.get(price or 0) or self._priced(row, store)
-            if digest != self._seal.entry(row, self.head, _digest(priced)):
+            priced = self.prices.get(price or 0) or self._priced(Row._make(fields), store)
+            if digest != self._seal.entry(fields, self.head, _digest(priced)):
                 raise self.damaged(seq, "its fields do not match its digest, or do not follow")
             if kind == CHARGE and priced:
                 self._bind(seq, priced, protects)
@@ -78,13 +78,13 @@ class History:
                     raise self.damaged(seq, "it charges an account that was granted nothing")
                 tally[account, priced, uses] += 1
             elif kind == GRANT:
-                self._granted(row)
+                self._granted(Row._make(fields))
             else:
                 raise self.damaged(seq, "it is no charge and no grant")
             self.seq, self.head = seq, digest
             if state is not None:
                 self._count(tally)
-                self._compare(row, store)
+                self._compare(Row._make(fields), store)
         self._count(tally)
         self.settle()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, Self
 
@@ -78,7 +79,7 @@ class Opened:
             raise
 
     def verify(self) -> None:
-        """Read everything again: every digest, total and answer.
+        """Read everything again: every digest, total and answer. Other threads wait meanwhile.
 
         Raises
         ------
@@ -86,9 +87,11 @@ class Opened:
             Something does not hold together; ``seq`` is the first bad entry.
         """
         with self._store.reading() as store:
-            store.check()
-            history = History(self.path, self.budget, self._seal)
-            history.verify(store)
+            with ThreadPoolExecutor(max_workers=1) as beside:
+                sound = beside.submit(store.check)  # both take about as long
+                history = History(self.path, self.budget, self._seal)
+                history.verify(store)
+                sound.result()
             if self._anchor is not None:
                 check_anchored(self._anchor, history, store)
             self._history = history

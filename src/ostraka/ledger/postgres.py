@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ostraka import _check
 from ostraka.ledger.backend import agreed
 from ostraka.ledger.budget import DAMAGED, Budget, LedgerError
-from ostraka.ledger.chain import Price, Row
+from ostraka.ledger.chain import Fields, Price, Row
 from ostraka.ledger.history import Total
 
 if TYPE_CHECKING:
@@ -185,11 +185,11 @@ class PostgresStore:
         if names != (2 * len(_NAMES),):
             raise LedgerError(f"{self.path} {DAMAGED} (its triggers were changed)")
 
-    def rows(self, after: int) -> Iterator[Row]:
-        """Entries, in order."""
+    def rows(self, after: int) -> Iterator[Fields]:
+        """The fields of entries, in order."""
         query = f"{_SELECT} WHERE seq > %s ORDER BY seq LIMIT %s"
         while batch := self._db.execute(query, (after, _BATCH), binary=True).fetchall():
-            yield from map(Row._make, batch)
+            yield from batch
             after = batch[-1][0]
             if len(batch) < _BATCH:
                 return

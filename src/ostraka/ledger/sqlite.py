@@ -193,6 +193,13 @@ def check(db: sqlite3.Connection, path: str) -> None:
         raise LedgerError(f"{path} {DAMAGED} (SQLite: {found})")
 
 
+def watch(path: Path) -> sqlite3.Connection:
+    """A second connection to a ledger that is open, which only reads."""
+    db = _plain(path.absolute().as_uri() + "?mode=ro", uri=True)
+    db.execute("PRAGMA mmap_size = 0")
+    return db
+
+
 def checkpoint(db: sqlite3.Connection) -> None:
     """Move the log into the file and empty it, with every other writer kept out."""
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ostraka.ledger import sqlite
 from ostraka.ledger.backend import agreed
 from ostraka.ledger.budget import Budget, LedgerError
-from ostraka.ledger.chain import Price, Row
+from ostraka.ledger.chain import Fields, Price, Row
 from ostraka.ledger.history import Total
 from ostraka.ledger.owner import Side
 
@@ -129,14 +129,18 @@ class SQLiteStore:
                     self._side.close()
 
     def check(self) -> None:
-        """Whether every page and index of the file holds together."""
-        sqlite.check(self._db, self.path)
+        """Whether every page and index of the file holds together; called while another thread reads."""
+        if self.path == ":memory:":
+            sqlite.check(self._db, self.path)
+            return
+        with closing(sqlite.watch(Path(self.path))) as db:
+            sqlite.check(db, self.path)
 
-    def rows(self, after: int) -> Iterator[Row]:
-        """Entries, in order."""
+    def rows(self, after: int) -> Iterator[Fields]:
+        """The fields of entries, in order."""
         query = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?"
         while batch := self._db.execute(query, (after, _BATCH)).fetchall():
-            yield from map(Row._make, batch)
+            yield from batch
             after = batch[-1][0]
             if len(batch) < _BATCH:
                 return
