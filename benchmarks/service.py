@@ -30,7 +30,7 @@ from ostraka.voters import SavedTeachers
 
 N_TEACHERS, N_FEATURES, N_CLASSES = 250, 64, 10
 CONNECTIONS = 64
-SIGMA = 4_000.0  # so that a budget of 5 lasts for the whole run; noise costs the same time
+SIGMA = 4_000.0  # so that the budget lasts for the whole run; noise costs the same time
 PEPPER = "ab" * 32
 SERVE = """
 import os, sys, json
@@ -44,7 +44,7 @@ run, port, db = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 saved = SavedTeachers.load(run / "teachers")
 there = Deployment.open(
     saved=saved, folder=run / "service", db=db,
-    budget=Budget(epsilon=5.0, delta=1e-6, adaptive=bool(saved.screen)),
+    budget=Budget(epsilon=1.0, delta=1e-3, adaptive=bool(saved.screen)),
     settings=Settings(rate=1e9, burst=10**9), environment={}, pepper=bytes.fromhex("ab" * 32),
 )
 _server.run(Application(there), host="127.0.0.1", port=port)
@@ -206,7 +206,7 @@ def measured(folder: Path, *, seconds: float, rows: int = 1, db: str | None = No
     """Start, warm up, load, stop, and count what the ledger has."""
     (folder / "service").mkdir(mode=0o700, exist_ok=True)
     keyring = Keyring(folder / "service" / "keys.json", bytes.fromhex(PEPPER))
-    key = keyring.add(f"load-{time.time_ns()}", role="client", epsilon=5.0)
+    key = keyring.add(f"load-{time.time_ns()}", role="client", epsilon=1.0)
     port, where = free_port(), db or f"sqlite:///{folder / 'service' / 'ledger.sqlite'}"
     command = [sys.executable, "-c", SERVE, str(folder), str(port), where]
     server = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
