@@ -93,6 +93,20 @@ def test_each_look_reads_what_is_new(ledger):
     assert tally.repeats["alice"] == 3
 
 
+def test_a_look_ends_in_time_and_the_next_one_goes_on(ledger, monkeypatch):
+    monkeypatch.setattr(_overview, "_PAGE", 5)
+    ask(ledger, *[("alice", n, 0) for n in range(20)])
+    clock = iter(range(100))  # each glance at the clock takes a second
+    monkeypatch.setattr(_overview.time, "monotonic", lambda: float(next(clock)))
+    tally = Tally()
+    seqs = []
+    for _ in range(4):
+        tally.catch_up(ledger)
+        seqs.append(tally.seq)
+    assert seqs == [10, 20, 22, 22]
+    assert tally.answers == {"alice": 20}
+
+
 def test_the_history_is_thinned_but_begins_and_ends_where_the_ledger_does(ledger, monkeypatch):
     monkeypatch.setattr(_overview, "_POINTS", 2)
     tally, rising = Tally(), {1: 0.0, 2: 0.0}
@@ -125,4 +139,5 @@ def test_the_service_tells_its_size_noise_and_clients(service):
         ("alice", 1, 1),
         ("bob", 0, 1),
     ]
+    assert seen.ledger.counted == seen.ledger.entries == service.there.ledger.count()
     assert seen.spent + seen.left == pytest.approx(seen.epsilon)

@@ -99,6 +99,16 @@ def test_a_ledger_that_does_not_verify_is_no_small_print():
     assert "Verified." not in said
 
 
+def test_a_page_that_has_not_counted_everything_says_so():
+    assert "those of the first 4,000 of 5,000 entries" in text(overview(ledger={"counted": 4_000}))
+    assert "Not everything is counted" not in text(overview())
+
+
+def test_a_history_that_is_half_counted_is_drawn_as_far_as_it_goes():
+    seen = overview(history=((10, 1.0), (2_000, 1.5)), ledger={"counted": 2_000})
+    assert re.search(r"H1000\.0V[\d.]+H1000\"", render(seen))
+
+
 def test_a_simulation_is_called_one():
     assert "Simulation, no privacy." in text(overview(ledger={"simulation": True}))
     assert "Simulation" not in text(overview())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ __all__ = [
     "overview",
 ]
 
+_PATIENCE = 3.0  # seconds that one look may read
 _PAGE = 500  # entries read at a time, for nothing is charged meanwhile
 _POINTS = 400  # of the history
 _REPEATED = 20  # questions listed
@@ -86,9 +88,13 @@ class AnswerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerView:
-    """Where the ledger stands. ``verified``: at start, from its anchor on, and nothing failed since."""
+    """Where the ledger stands. ``verified``: at start, from its anchor on, and nothing failed since.
+
+    ``counted`` entries are in the history and in all counts; looking again counts more.
+    """
 
     entries: int
+    counted: int
     head: str
     verified: bool
     simulation: bool
@@ -155,9 +161,10 @@ class Tally:
         self._stopped: set[str] = set()
 
     def catch_up(self, ledger: Ledger) -> None:
-        """Read the entries that are new."""
+        """Read the entries that are new, as many as one look has time for."""
+        until = time.monotonic() + _PATIENCE
         with self._lock:
-            while entries := ledger.entries(after=self.seq, limit=_PAGE):
+            while time.monotonic() < until and (entries := ledger.entries(after=self.seq, limit=_PAGE)):
                 for entry in entries:
                     self._count(entry, ledger.budget.delta)
                 self.seq = entries[-1].seq
@@ -230,6 +237,7 @@ def _ballot(saved: SavedTeachers) -> Ballot:
 def overview(there: Deployment) -> Overview:
     """How things stand now."""
     ledger, saved, tally = there.ledger, there.saved, there.tally
+    known = ledger.count()  # before: what is charged meanwhile is for the next look
     tally.catch_up(ledger)
     return Overview(
         mechanism=repr(saved.mechanism),
@@ -264,7 +272,8 @@ def overview(there: Deployment) -> Overview:
         latest=tally.latest(),
         refusals=tuple((who, code, n) for (who, code), n in sorted(there.metrics.refusals.items())),
         ledger=LedgerView(
-            entries=tally.seq,
+            entries=max(known, tally.seq),
+            counted=tally.seq,
             head=ledger.head,
             verified=there.verified,
             simulation=ledger.simulation,

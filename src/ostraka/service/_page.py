@@ -98,7 +98,7 @@ def _drawing(seen: Overview) -> _Drawing:
 
     The ledger notes upper bounds as it goes, and nothing before was more than all of it.
     """
-    last = max(seen.ledger.entries, 1)
+    last = max(seen.ledger.counted, 1)
     top = seen.epsilon * 1.04
     points = _thinned([(0, 0.0), *((seq, min(spent, seen.spent, top)) for seq, spent in seen.history)])
     steps = "".join(f"H{_WIDE * seq / last:.1f}V{_HIGH * (1 - spent / top):.1f}" for seq, spent in points[1:])
@@ -121,7 +121,7 @@ def _in_words(seen: Overview) -> str:
         return f"Nothing is spent of epsilon {seen.epsilon:g}."
     told = []
     for quarter in (1, 2, 3):
-        until = seen.ledger.entries * quarter / 4
+        until = seen.ledger.counted * quarter / 4
         spent = max((spent for seq, spent in seen.history if seq <= until), default=0.0)
         told.append(f"{at_most(min(spent, seen.spent))} after entry {math.floor(until):,}")
     end = f"{at_most(seen.spent)} of {seen.epsilon:g} after all {seen.ledger.entries:,} entries"
