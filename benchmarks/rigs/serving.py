@@ -110,7 +110,11 @@ class Service:
         with self.ledger() as ledger:
             found: dict[tuple[str, str], tuple[int, int]] = {}
             for entry in ledger.entries():
-                if entry.account not in self.keys or entry.answer is None or entry.mechanism.startswith("Reserved"):
+                if (
+                    entry.account not in self.keys
+                    or entry.answer is None
+                    or entry.mechanism.startswith("Reserved")
+                ):
                     continue
                 if (entry.account, entry.key) in found:
                     raise AssertionError(f"{entry.key} was charged twice")

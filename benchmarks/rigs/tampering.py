@@ -78,6 +78,8 @@ class Bench:
                     self.wrong[f"{kind} not noticed"] += 1
         except LedgerError:
             return
+        except Exception as error:  # noqa: BLE001  (refused, but not as damage)
+            self.wrong[f"{kind} raised {type(error).__name__}"] += 1
 
     def edit(self, kind: str, *changes: tuple[str, tuple[object, ...]] | str) -> None:
         """Change rows behind the triggers' back, where SQLite itself allows it."""

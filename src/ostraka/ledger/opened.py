@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from ostraka.ledger.anchor import Anchor, check_anchored
 from ostraka.ledger.backend import open_store
 from ostraka.ledger.batch import Outcome, Question, Tariff, serve
-from ostraka.ledger.budget import Budget, LedgerError
+from ostraka.ledger.budget import DAMAGED, Budget, LedgerError
 from ostraka.ledger.chain import Seal
 from ostraka.ledger.group import Group
 from ostraka.ledger.history import History
@@ -55,7 +55,7 @@ class Opened:
     def _start_from(self, anchor: Anchor) -> None:
         """Check the ledger against its anchor, and read what came after the last record of all totals."""
         self._anchor = anchor
-        with self._store.reading() as store:
+        with _legible(self.path), self._store.reading() as store:
             self._history.resume(store)
             known = anchor.read()
             if known is None or known[0] < self._history.seq:  # it says nothing about that record
@@ -86,7 +86,7 @@ class Opened:
         LedgerError
             Something does not hold together; ``seq`` is the first bad entry.
         """
-        with self._store.reading() as store:
+        with _legible(self.path), self._store.reading() as store:
             with ThreadPoolExecutor(max_workers=1) as beside:
                 sound = beside.submit(store.check)  # both take about as long
                 history = History(self.path, self.budget, self._seal)
@@ -142,3 +142,12 @@ class Opened:
             history.settle()
             if history.seq != before:
                 self._remember()
+
+
+@contextmanager
+def _legible(path: str) -> Iterator[None]:
+    """A damaged page may read as no value, or as one of another kind: that is damage, too."""
+    try:
+        yield
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise LedgerError(f"{path} {DAMAGED} (a field reads as nonsense: {type(error).__name__})") from error
