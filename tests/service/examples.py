@@ -96,7 +96,7 @@ def alarming() -> Overview:
         screen=HARMFUL,
         unit=HARMFUL,
         label=label,
-        ledger={"head": HARMFUL, "verified": False, "simulation": True},
+        ledger={"head": HARMFUL, "verified": False, "simulation": True, "counted": 4_000},
     )
 
 

@@ -1,5 +1,7 @@
 """What is counted for the owner's page: from the ledger's entries alone, each read once, in bounded space."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from ostraka import Budget, GNMax, Ledger
@@ -97,7 +99,7 @@ def test_a_look_ends_in_time_and_the_next_one_goes_on(ledger, monkeypatch):
     monkeypatch.setattr(_overview, "_PAGE", 5)
     ask(ledger, *[("alice", n, 0) for n in range(20)])
     clock = iter(range(100))  # each glance at the clock takes a second
-    monkeypatch.setattr(_overview.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(_overview, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     tally = Tally()
     seqs = []
     for _ in range(4):
