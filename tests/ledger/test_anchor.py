@@ -159,6 +159,18 @@ def test_a_failing_anchor_stops_the_ledger(path, anchor, budget, gaussian, error
         assert len(again.entries()) == 2
 
 
+def test_a_write_that_is_cut_short_stops_the_ledger(path, anchor, budget, gaussian, monkeypatch):
+    with Ledger(path, budget=budget, anchor=anchor) as ledger:
+        monkeypatch.setattr(os, "pwrite", lambda *_: 17)
+        with pytest.raises(LedgerError, match="could not write its anchor, so nothing was answered"):
+            ledger.charge(gaussian(100.0), uses=1, **ASK)
+
+
+def test_it_needs_a_directory(path, budget, tmp_path):
+    with pytest.raises(LedgerError, match=r"cannot be used .*: choose another path"):
+        Ledger(path, budget=budget, anchor=tmp_path / "missing" / "anchor")
+
+
 def test_it_never_goes_back(anchor):
     one, two = Anchor(anchor, Seal(None)), Anchor(anchor, Seal(None))
     one.write(5, bytes(32))

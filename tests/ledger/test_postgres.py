@@ -188,6 +188,54 @@ class TestOwners:
             ledger.spent()
 
 
+class TestOutOfReach:
+    def test_a_later_format(self, ledger, where):
+        with psycopg.connect(where, autocommit=True) as db:
+            db.execute("SET session_replication_role = replica")
+            db.execute("UPDATE ostraka_budget SET version = 9")
+        with pytest.raises(LedgerError, match="has format 9, this ostraka knows 2"):
+            Ledger(where)
+
+    def test_a_lost_budget(self, ledger, where):
+        with psycopg.connect(where, autocommit=True) as db:
+            db.execute("SET session_replication_role = replica")
+            db.execute("DELETE FROM ostraka_budget")
+        with pytest.raises(LedgerError, match="it has no budget"):
+            Ledger(where)
+
+    def test_a_ledger_held_by_others_for_too_long(self, ledger, where, ask):
+        ledger._store._db.execute("SET lock_timeout = '50ms'")
+        with psycopg.connect(where) as other:
+            other.execute("SELECT * FROM ostraka_budget FOR UPDATE")
+            with pytest.raises(LedgerError, match="was held by others"):
+                ledger.charge_each([ask("q")])
+        assert isinstance(ledger.charge_each([ask("q")])[0], Receipt)
+
+    def test_no_server(self, budget, tmp_path):
+        with pytest.raises(LedgerError, match=r"could not be used, and nothing was answered \(PostgreSQL: "):
+            Ledger(f"postgresql:///none?host={tmp_path}", budget=budget)
+
+    def test_a_commit_that_was_a_rollback(self, ledger, ask):
+        db = ledger._store._db
+
+        class RolledBack:
+            def __getattr__(self, name):
+                return getattr(db, name)
+
+            def execute(self, query, *values, **options):
+                return db.execute("ROLLBACK" if query == "COMMIT" else query, *values, **options)
+
+        ledger._store._db = RolledBack()
+        with pytest.raises(LedgerError, match=r"may have the last charge or not.*ROLLBACK"):
+            ledger.charge_each([ask("q")])
+
+    def test_a_long_ledger_is_read_in_parts(self, ledger, where, ask, monkeypatch):
+        ledger.charge_each([ask(f"q{n}", sigma=200.0) for n in range(7)])
+        monkeypatch.setattr("ostraka.ledger.postgres._BATCH", 3)
+        with Ledger(where, read_only=True) as again:
+            assert [entry.seq for entry in again.entries()] == list(range(1, 9))
+
+
 def race(open_one, charge, *, n_callers=8, n_each=12):
     """How many charges were granted to callers that start together, each with a ledger of its own."""
     granted, together = [], threading.Barrier(n_callers)

@@ -118,8 +118,8 @@ class Seal:
         head = json.dumps([*plain, [len(blob) for blob in blobs]]).encode()  # ASCII, and free of NUL
         return self(b"\0".join([previous, head, *blobs]))
 
-    def entry(self, fields: Fields, previous: bytes, priced: bytes) -> bytes:
-        """The digest over every field of an entry, its price and the digest before."""
+    def entry(self, fields: Fields, previous: bytes, priced: bytes) -> bytes | None:
+        """The digest over every field, the price and the digest before; None if there can be none."""
         seq, kind, account, key, _, uses, protects, simulation, epsilon, asked, answer, cap, state, _ = fields
         name = "" if key is None else f"={key}"
         text = (
@@ -128,7 +128,7 @@ class Seal:
             f"\x1f{state.hex() if state is not None else ''}"
         )
         if text.count(_SEPARATOR) != 11:  # one inside a name: only an edit can have put it there
-            return b""
+            return None
         return self(previous + priced + text.encode())
 
     def price(self, number: int, mechanism: str, unit: str, orders: bytes, cost: bytes) -> Price:
@@ -167,13 +167,16 @@ class Row(NamedTuple):
     state: bytes | None = None
     digest: bytes = b""
 
-    def seal(self, seal: Seal, previous: bytes, priced: bytes) -> bytes:
+    def seal(self, seal: Seal, previous: bytes, priced: bytes) -> bytes | None:
         """The digest over every field, the price and the digest before."""
         return seal.entry(self, previous, priced)
 
     def sealed(self, seal: Seal, previous: bytes, priced: bytes) -> Row:
         """The entry as it is written, at the end of the chain."""
-        return Row._make((*self[:-1], self.seal(seal, previous, priced)))
+        digest = self.seal(seal, previous, priced)
+        if digest is None:
+            raise ValueError("names must not contain the byte 1F")
+        return Row._make((*self[:-1], digest))
 
     def entry(self, priced: Price | None) -> Entry:
         """The entry as it is shown."""
