@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
 
@@ -22,6 +23,9 @@ __all__ = ["find"]
 
 BATCH = 2_000
 CHEAP = GNMax(sigma=1e6)
+BUDGET = Budget(
+    epsilon=8.0, delta=1e-3
+)  # noise in floats adds 1e-12 to delta each time: 10**7 answers must fit
 FASTEST_START, SLOWEST_READ = 3.0, 100_000.0
 
 
@@ -50,7 +54,8 @@ def fill(till: charging.Till, folder: Path, entries: int) -> None:
             if refused := [got for got in ledger.charge_each(asked) if isinstance(got, Exception)]:
                 raise refused[0]
         os._exit(0)
-    finally:
+    except BaseException:  # noqa: BLE001  (whatever it is, this process must not go on)
+        traceback.print_exc()
         os._exit(1)
 
 
@@ -75,7 +80,7 @@ def main(given: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--entries", type=int, default=10**6)
     chosen = options.parse_args(given)
-    till = charging.Owned(budget=Budget(epsilon=8.0, delta=1e-6))
+    till = charging.Owned(budget=BUDGET)
     with tempfile.TemporaryDirectory() as place:
         folder, clock = Path(place), time.perf_counter
         begun = clock()
