@@ -67,6 +67,17 @@ def test_a_near_target_is_seen_and_a_far_one_is_not():
         assert (paired_lower_bound(mechanism, *worlds, orders=(2.0,)).rdp[0] > 0) is seen
 
 
+def test_the_nearest_target_votes_whenever_it_takes_part():
+    one = NeighbourWorlds(X, Y, n_classes=3, n_neighbours=1, sampling_rate=0.5)
+    label = (Y[np.linalg.norm(X - QUERY, axis=1).argmin()] + 1) % 3
+    present, _ = one.pairs(QUERY, QUERY, label=label, n_draws=4000, rng=np.random.default_rng(6))
+    others = np.flatnonzero(label == Y)
+    nearer = np.linalg.norm(X - QUERY, axis=1)[:, None] < np.linalg.norm(X[others] - QUERY, axis=1)
+    by_chance = (0.5 ** (nearer.sum(axis=0) + 1)).sum()  # the nearest row that takes part has this label
+    want = 0.5 + 0.5 * by_chance
+    assert abs(present.open()[:, label].mean() - want) < 7 * 0.5 / np.sqrt(4000)
+
+
 @pytest.mark.parametrize("rate", [0.0, 1.5, np.nan])
 def test_the_sampling_rate_is_a_probability(rate):
     with pytest.raises(ValueError, match="sampling_rate"):

@@ -5,6 +5,7 @@ import pytest
 
 from ostraka import Adjacency, GNMax, Private
 from ostraka.audits import paired_lower_bound, whitebox_lower_bound
+from ostraka.audits.intervals import empirical_bernstein
 from ostraka.audits.paired import bound_pairs
 
 ORDERS = (1.5, 2.0, 8.0, 32.0, np.inf)
@@ -69,6 +70,29 @@ def test_a_few_thousand_pairs_see_what_separate_draws_do_not():
     assert max(separate.rdp) == 0
     assert (np.diff(paired.rdp) >= 0).all()
     assert (paired.method, paired.trials) == ("paired", (4000, 4000))
+
+
+@pytest.mark.parametrize("turn", [1, -1], ids=["as in the pilot", "against the pilot"])
+def test_what_is_averaged_stays_in_its_range(monkeypatch, turn):
+    """The inequality needs numbers from 0 to 1: here the ballot moves in every pair."""
+    from ostraka.audits import paired
+
+    seen = []
+
+    def spy(mean, variance, trials, *, error):
+        seen.append(float(mean))
+        return empirical_bernstein(mean, variance, trials, error=error)
+
+    monkeypatch.setattr(paired, "empirical_bernstein", spy)
+    one, other = np.tile([50, 40, 10], (50, 1)), np.tile([49, 41, 10], (50, 1))
+    one, other = (
+        np.concatenate([a[:10], b[10:]])
+        for a, b in ((one, (one, other)[turn < 0]), (other, (other, one)[turn < 0]))
+    )
+    paired_lower_bound(MECHANISM, votes(one), votes(other), orders=ORDERS)
+    assert len(seen) == 8
+    assert min(seen) >= 0
+    assert max(seen) <= 1
 
 
 def test_equal_worlds_leak_nothing():

@@ -39,7 +39,7 @@ def test_a_promise_nearly_used_up_stops_before_the_end():
 def test_what_never_comes_near_asks_to_the_end():
     told = []
     found = audit(0.5, 0.49, max_trials=10_000, progress=lambda *state: told.append(state))
-    assert (found.verdict, found.trials) == ("consistent", 10_000)
+    assert (found.verdict, found.trials, found.method) == ("consistent", 10_000, "2-cut-anytime")
     assert told[0] == (200, 10_000)
     assert told[-1] == (10_000, 10_000)
 

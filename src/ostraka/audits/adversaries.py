@@ -130,7 +130,6 @@ def measure_leak(
             found = models[j].lower_bound(mechanism, n_draws=draws, orders=orders, confidence=each, rng=rng)
             bounds.append(found)
     bound = _times(compose([*bounds, *skipped]) if len(chosen) > 1 else bounds[0], times)
-    bound = replace(bound, confidence=confidence)
     return Leak(
         bound=bound,
         exact=exact * times if known else None,

@@ -47,7 +47,7 @@ class Deployment:
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"{world}: the address must begin with https:// or http://, got {url!r}")
         if key is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-            raise ValueError(f"{world}: a key is sent over https only, got {url!r}")
+            raise ValueError(f"{world}: a key is sent over https only (or to this machine), got {url!r}")
         self._parts, self._question, self._key = parts, question, key
         self._world, self._batch, self._patience = world, batch, patience
         self._pause = 0.0 if rate is None else 1 / rate
