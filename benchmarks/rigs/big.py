@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.rigs import charging
 from benchmarks.rigs.finding import Finding, apart
 
-from ostraka import Budget, GNMax, LedgerError
+from ostraka import Budget, GNMax, Ledger, LedgerError
 from ostraka.ledger import Asked
 
 __all__ = ["find"]
@@ -38,25 +38,29 @@ def fill(till: charging.Till, folder: Path, entries: int) -> None:
             raise ChildProcessError("the ledger could not be filled")
         return
     try:
-        ledger = till.open(folder)
-        for first in range(0, entries, BATCH):
-            asked = [
-                Asked(
-                    account=charging.CLIENT,
-                    key=f"k{n}",
-                    digest=hashlib.sha256(b"%d" % n).hexdigest(),
-                    cost=CHEAP,
-                    reserve=CHEAP,
-                    answer=n % 10,
-                )
-                for n in range(first, min(entries, first + BATCH))
-            ]
-            if refused := [got for got in ledger.charge_each(asked) if isinstance(got, Exception)]:
-                raise refused[0]
+        charge_all(till.open(folder), entries)
         os._exit(0)
     except BaseException:  # noqa: BLE001  (whatever it is, this process must not go on)
         traceback.print_exc()
         os._exit(1)
+
+
+def charge_all(ledger: Ledger, entries: int) -> None:
+    """So many questions, in lots."""
+    for first in range(0, entries, BATCH):
+        asked = [
+            Asked(
+                account=charging.CLIENT,
+                key=f"k{n}",
+                digest=hashlib.sha256(b"%d" % n).hexdigest(),
+                cost=CHEAP,
+                reserve=CHEAP,
+                answer=n % 10,
+            )
+            for n in range(first, min(entries, first + BATCH))
+        ]
+        if refused := [got for got in ledger.charge_each(asked) if isinstance(got, Exception)]:
+            raise refused[0]
 
 
 def find(*, entries: int) -> Finding:
