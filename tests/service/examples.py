@@ -86,8 +86,10 @@ def spent() -> Overview:
 
 def alarming() -> Overview:
     names = (client(HARMFUL), client("w" * 5_000, spent=0.1), client("\u202egnorw", spent=0.2))
+    history = tuple((10 * n, 3.41231 * (n / 400) ** 0.5) for n in range(1, 401))
     label = {**LABEL, "claim": HARMFUL, "simulation": True, "not_protected": [HARMFUL]}
     return overview(
+        history=history,
         clients=names,
         latest=(answer(7, HARMFUL, digest=HARMFUL, mechanism=HARMFUL),),
         refusals=((HARMFUL, HARMFUL, 1),),

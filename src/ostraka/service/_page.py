@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["render"]
 
 _POINTS = 400  # of the drawing
-_ROWS = 100  # of any table
+_ROWS = 50  # of any table
 _LETTERS = 80  # of a name
 _LOW = 0.1  # of the budget left: time to say so
 _WIDE, _HIGH = 1000, 300  # of the drawing, stretched to fit
