@@ -119,7 +119,7 @@ def judged(till: charging.Till, folder: Path, most: int, toll: Toll) -> list[str
 def run(till: charging.Till, kills: int, *, seed: int, processes: int, threads: int, hasty: bool) -> Toll:
     """Kill all processes of a ledger at a random moment, look, start new ones, until the budget is spent."""
     rng, toll, most = random.Random(seed), Toll(), charging.affordable(till.budget)
-    while toll.kills < kills:
+    while toll.kills < kills and not (hasty and toll.wrong):
         with power.quick_folder() as folder:
             toll.ledgers += 1
             again: list[str] | None = []
@@ -143,14 +143,14 @@ def find(till: str, *, kills: int) -> Finding:
     """Kills under the ledger, and under the control."""
     postgres.require(charging.TILLS[till])
     found = apart("kills", "--till", till, "--kills", kills)
-    control = apart("kills", "--till", till, "--kills", 10, "--hasty")["wrong"]
-    hasty = control.get("acknowledged, but not charged", 0)
+    control = apart("kills", "--till", till, "--kills", 200, "--hasty")
+    hasty = "acknowledged, but not charged" in control["wrong"]
     return Finding(
         tried=f"{found['kills']:,} kills, {found['charges']:,} charges, "
         f"{found['unanswered']:,} without an answer; {found['spent']} of {found['ledgers']} budgets used up",
         wrong=Counter(found["wrong"]),
-        control=f"answering before charging loses in {hasty} of 10",
-        blind=not hasty,
+        control=f"answering before charging is noticed at kill {control['kills']}",
+        blind=not (hasty and found["charges"]),
     )
 
 
