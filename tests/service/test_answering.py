@@ -14,7 +14,7 @@ from ostraka.consistent import Consistent, grid_of
 from ostraka.service._answering import Answerer, Both, Reserved
 from ostraka.voters import SavedTeachers
 
-X = rows(60, seed=7)
+X = rows(30, seed=7)
 
 
 def consistent(saved) -> Consistent:

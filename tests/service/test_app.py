@@ -180,7 +180,7 @@ def test_the_remaining_budget_comes_with_each_answer_and_is_rounded_down(shared)
 
 
 def test_labels_are_those_of_the_mechanism_under_the_questions_own_noise(shared):
-    X = rows(40, seed=21)
+    X = rows(12, seed=21)
     consistent = shared.there.batcher._answerer._consistent
     mechanism, ensemble = shared.there.saved.mechanism, shared.there.saved.ensemble
     for number, row in enumerate(X):

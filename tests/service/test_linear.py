@@ -10,7 +10,7 @@ from ostraka import TeacherEnsemble
 from ostraka.service._linear import Stack
 
 
-def fitted(n_classes: int, n_features: int, *, n_teachers: int = 60, seed: int = 0) -> TeacherEnsemble:
+def fitted(n_classes: int, n_features: int, *, n_teachers: int = 30, seed: int = 0) -> TeacherEnsemble:
     rng = np.random.default_rng(seed)
     n = 6 * n_teachers * n_classes
     y = rng.integers(0, n_classes, n)
@@ -28,7 +28,7 @@ def one_by_one(ensemble: TeacherEnsemble, X: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e9])
 def test_votes_are_those_of_the_ensemble(n_classes, n_features, size):
     ensemble = fitted(n_classes, n_features)
-    X = np.random.default_rng(1).normal(size=(40, n_features)) * size
+    X = np.random.default_rng(1).normal(size=(12, n_features)) * size
     X = np.concatenate([X, np.zeros((1, n_features))])
     got = Stack.of(ensemble).vote(X)
     np.testing.assert_array_equal(got.open(), one_by_one(ensemble, X))
@@ -44,7 +44,7 @@ def test_ties_and_near_ties_go_where_the_teacher_itself_puts_them(n_classes):
         if teacher.model is not None:
             teacher.model.coef_ = np.round(teacher.model.coef_)  # so that rows of whole numbers tie
             teacher.model.intercept_ = np.zeros_like(teacher.model.intercept_)
-    X = rng.integers(-3, 4, size=(60, 2)).astype(float)
+    X = rng.integers(-3, 4, size=(24, 2)).astype(float)
     X[::2] *= 1 + 2.0**-52
     stack = Stack.of(ensemble)
     resolved = []
