@@ -26,7 +26,10 @@ Y = np.array(["no", "yes"])[(X.sum(axis=1) > 0).astype(int)]
 ASKED = RNG.normal(size=(50, 3))
 
 
-def saved(estimator=LogisticRegression(), **changes) -> SavedTeachers:
+LOGISTIC = LogisticRegression()
+
+
+def saved(estimator=LOGISTIC, **changes) -> SavedTeachers:
     ensemble = TeacherEnsemble(estimator, n_teachers=30, n_jobs=1, random_state=3)
     ensemble.fit(X, Y, classes=["no", "yes"])
     known = {"mechanism": GNMax(sigma=4.0), "columns": ("a", "b", "c"), "numeric": (True,) * 3}
