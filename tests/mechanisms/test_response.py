@@ -149,6 +149,24 @@ def test_gaussian_rows_follow_bayes_rule_on_their_density():
     np.testing.assert_allclose(found, joint / joint.sum(axis=1, keepdims=True), rtol=1e-12)
 
 
+def unknown(mechanism, truth):
+    """Mean of minus log posterior of the true label under a flat prior, nats."""
+    answers = mechanism.release(labels(truth), rng=rng(8))
+    after = mechanism.posterior(answers, [0.1] * 10)
+    return -np.log(after[np.arange(len(truth)), truth]).mean()
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+def test_which_answer_tells_more_depends_on_epsilon(epsilon):
+    """The table of docs/label-privacy.md: the differences are seven standard errors or more."""
+    truth = rng(7).integers(0, 10, 40_000)
+    table = {0.5: (2.287, 2.277), 1.0: (2.228, 2.209), 2.0: (1.895, 1.974), 4.0: (0.715, 1.364)}
+    plain = unknown(RandomizedResponse(n_classes=10, epsilon=epsilon), truth)
+    rows = unknown(OneHotLaplace(n_classes=10, scale=2 / epsilon), truth)
+    assert (plain, rows) == pytest.approx(table[epsilon], abs=0.025)
+    assert (plain < rows) == (epsilon >= 2)
+
+
 def test_a_prior_that_knows_keeps_few_classes_and_one_that_does_not_keeps_all():
     sharp, flat = [0.98] + [0.02 / 9] * 9, [0.1] * 10
     assert PriorResponse(prior=[sharp, flat], epsilon=1.0).kept.tolist() == [1, 10]
