@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import math
@@ -173,18 +174,13 @@ class Consistent:
         columns: tuple[str, ...] | None = None,
     ) -> Self:
         """The secret of a file that only its owner may read; one is made if there is none."""
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            pass
-        else:
-            with os.fdopen(handle, "wb") as file:
-                file.write(os.urandom(_KEY_BYTES))
-                file.flush()
-                os.fsync(file.fileno())
-        with open(path, "rb") as file:  # noqa: PTH123  (any path-like)
-            secret = file.read()
+        secret = _kept(os.fspath(path))
         return cls(secret=secret, grid=grid, teachers=teachers, columns=columns)
+
+    @property
+    def name(self) -> str:
+        """Names the secret and the teachers, in hexadecimal, and tells nothing of the secret. Public."""
+        return hmac.digest(self.secret, f"ostraka/name/1\x00{self.teachers}".encode(), "sha256").hex()
 
     def digests(self, rows: Any) -> list[str]:
         """One hexadecimal name a row: equal for equal questions."""
@@ -272,6 +268,27 @@ class Consistent:
         if not isinstance(self.grid, Mapping):
             return float(self.grid)
         return float(self.grid.get(name, math.nan))
+
+
+def _kept(path: str) -> bytes:
+    """What the file holds; if there is none, a new secret, whole and on stable storage before it is used."""
+    if not os.path.exists(path):  # noqa: PTH110  (text, as links are made)
+        beside = f"{path}.{os.urandom(8).hex()}"
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(os.urandom(_KEY_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):  # another process was first: its secret it is
+            os.link(beside, path)
+        os.unlink(beside)  # noqa: PTH108
+        folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)  # noqa: PTH120
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    with open(path, "rb") as file:  # noqa: PTH123
+        return file.read()
 
 
 def _array(rows: Any) -> np.ndarray:

@@ -81,7 +81,7 @@ class Service:
         ]
 
 
-def deploy(folder, saved, *, epsilon: float = 50.0, clients=None, stop=None, **settings) -> Service:
+def deploy(folder, saved, *, epsilon=50.0, budget=None, clients=None, stop=None, **settings) -> Service:
     """Open a service folder; make keys where there are none."""
     place = folder / "service"
     place.mkdir(mode=0o700, exist_ok=True)
@@ -94,7 +94,7 @@ def deploy(folder, saved, *, epsilon: float = 50.0, clients=None, stop=None, **s
         saved=saved,
         folder=place,
         db=f"sqlite:///{place / 'ledger.sqlite'}",
-        budget=Budget(epsilon=epsilon, delta=1e-6, adaptive=saved.screen is not None),
+        budget=budget or Budget(epsilon=epsilon, delta=1e-6, adaptive=saved.screen is not None),
         settings=Settings(**{"rate": 1e6, "burst": 10**6, **settings}),
         environment={},
         pepper=PEPPER,

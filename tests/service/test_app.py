@@ -271,8 +271,81 @@ def test_a_connection_that_is_slow_or_endless_is_closed(service, monkeypatch, se
     with socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=10) as slow:
         slow.sendall(sent.replace(b"KEY", service.keys["alice"].encode()))
         with contextlib.suppress(ConnectionResetError):
-            assert slow.recv(100) == b""
+            assert slow.recv(100)[:12] in {b"", b"HTTP/1.1 400"}
     assert service.label(key="k").status_code == 200
+
+
+def talk(service, *parts: bytes, pause: float = 0.0) -> bytes:
+    """Send the parts on one connection; all that comes back until the service closes it."""
+    got = b""
+    key = service.keys["alice"].encode()
+    with (
+        socket.create_connection(
+            ("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=10
+        ) as connection,
+        contextlib.suppress(ConnectionResetError, BrokenPipeError),
+    ):
+        for part in parts:
+            connection.sendall(part.replace(b"KEY", key))
+            time.sleep(pause)
+        while found := connection.recv(65536):
+            got += found
+    return got
+
+
+CHUNKED = b"POST /v1/label HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nIdempotency-Key: t\r\n"
+WHOLE = b'12\r\n{"row": [1, 2, 3]}\r\n0\r\n'
+JSON = b"Content-Type: application/json\r\n"
+BEARER = b"Authorization: Bearer KEY\r\n"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (CHUNKED + JSON + b"\r\n" + WHOLE + BEARER + b"\r\n",),
+        (CHUNKED + BEARER + JSON + b"\r\n" + WHOLE + b"X: y\r\n\r\n",),
+        (CHUNKED + BEARER + JSON + b"\r\n" + WHOLE, b"X: " + b"y" * 600_000),
+        (CHUNKED + JSON + BEARER + BEARER + b"\r\n" + WHOLE + b"\r\n",),
+        (CHUNKED + JSON + BEARER + b"Idempotency-Key: u\r\n\r\n" + WHOLE + b"\r\n",),
+        (CHUNKED + JSON + BEARER + b"X: " + b"a" * 20_000 + b"\r\n\r\n" + WHOLE + b"\r\n",),
+        (CHUNKED + JSON + BEARER + b"X: a\r\n" * 3_000 + b"\r\n" + WHOLE + b"\r\n",),
+        (CHUNKED + JSON + BEARER + b"\r\n" + b"1\r\n \r\n" * 100_000,),
+    ],
+    ids=[
+        *("a key in a trailer", "a trailer", "an endless trailer", "two keys", "two idempotency keys"),
+        *("a long header at once", "many headers", "a body of tiny pieces"),
+    ],
+)
+def test_a_request_that_is_ambiguous_or_endless_is_not_answered(service, parts):
+    assert b"200 OK" not in talk(service, *parts)
+    assert service.entries() == []
+    assert talk(service, CHUNKED + JSON + BEARER + b"Connection: close\r\n\r\n" + WHOLE + b"\r\n").startswith(
+        b"HTTP/1.1 200 OK"
+    )
+
+
+def test_empty_lines_between_requests_do_not_keep_a_connection(service, monkeypatch):
+    monkeypatch.setattr(Patient, "seconds", 0.4)
+    address = ("127.0.0.1", int(service.url.rpartition(":")[2]))
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        closed = False
+        for _ in range(100):
+            time.sleep(0.1)
+            try:
+                connection.sendall(b"\r\n")
+            except ConnectionError:
+                closed = True
+                break
+        assert closed
+
+
+def test_bad_bodies_are_not_faster_than_good_ones(tmp_path, saved):
+    with serving(deploy(tmp_path, saved, rate=0.01, burst=2)) as service, service.http() as http:
+        asked = {"idempotency-key": "k", "content-type": "application/json"}
+        codes = [http.post("/v1/label", content=b"{", headers=asked).status_code for _ in range(3)]
+    assert codes == [400, 400, 429]
 
 
 def test_a_connection_that_was_answered_may_rest(service, monkeypatch):

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -18,7 +19,7 @@ import pytest
 from tests.service.conftest import ONE, PEPPER, deploy, rows, serving
 
 import ostraka.service
-from ostraka import Curve, Ledger, LedgerError
+from ostraka import Budget, Curve, GNMax, Ledger, LedgerError, LNMax, Threshold
 from ostraka.service._answering import Answerer
 from ostraka.voters import SavedTeachers
 
@@ -354,6 +355,51 @@ def test_a_ledger_counts_for_its_teachers_only(tmp_path, saved):
     object.__setattr__(other, "sha256", "0" * 64)
     with pytest.raises(LedgerError, match="counts for other teachers"):
         deploy(tmp_path, other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mechanism": GNMax(sigma=31.0)},
+        {"mechanism": LNMax(scale=30.0)},
+        {"screen": Threshold(at=20.0, sigma=30.0)},
+    ],
+    ids=str,
+)
+def test_a_ledger_counts_for_its_noise_only(tmp_path, saved, change):
+    budget = Budget(epsilon=50.0, delta=1e-6, adaptive=True)
+    deploy(tmp_path, saved, budget=budget).there.ledger.close()
+    other = dataclasses.replace(saved, **change)
+    object.__setattr__(other, "sha256", saved.sha256)
+    with pytest.raises(LedgerError, match="other noise"):
+        deploy(tmp_path, other, budget=budget)
+    deploy(tmp_path, saved, budget=budget).there.ledger.close()
+
+
+def test_a_ledger_counts_for_its_secret_only(tmp_path, saved):
+    deploy(tmp_path, saved).there.ledger.close()
+    secret = tmp_path / "service" / "answers.secret"
+    secret.write_bytes(b"s" * 32)
+    with pytest.raises(LedgerError, match="another secret"):
+        deploy(tmp_path, saved)
+
+
+def test_a_screen_needs_a_ledger_whose_refusals_are_proved_for_it(tmp_path, saved):
+    screened = dataclasses.replace(saved, screen=Threshold(at=20.0, sigma=30.0))
+    with pytest.raises(LedgerError, match="begun for a service without a screen"):
+        deploy(tmp_path, screened, budget=Budget(epsilon=50.0, delta=1e-6))
+
+
+def test_a_question_under_other_noise_is_another_question(tmp_path, saved):
+    named = set()
+    for number, mechanism in enumerate((GNMax(sigma=30.0), GNMax(sigma=31.0))):
+        folder = tmp_path / str(number)
+        (folder / "service").mkdir(parents=True)
+        (folder / "service" / "answers.secret").write_bytes(b"s" * 32)
+        with serving(deploy(folder, dataclasses.replace(saved, mechanism=mechanism))) as service:
+            service.label(key="k")
+            named |= {entry.digest for entry in service.entries()}
+    assert len(named) == 2
 
 
 def saved_again(tmp_path, saved) -> Path:

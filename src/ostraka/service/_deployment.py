@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import logging
 import math
@@ -76,7 +75,7 @@ class Deployment:
         self.verified = True  # a ledger that does not verify does not open
         answerer = Answerer(saved, consistent)
         self.unit = saved.ensemble.unit_
-        self._bind(answerer)
+        self._bind(answerer, consistent)
         self._grant()
         self._left = {account.name: account.left for account in ledger.accounts()}
         self._stop = stop or _stop
@@ -100,7 +99,10 @@ class Deployment:
         """Everything of a service folder, its secrets made where there are none yet."""
         folder.mkdir(mode=0o700, exist_ok=True)
         consistent = Consistent(
-            secret=secret_of("answers", folder, environment), grid=saved.grid, teachers=saved.sha256
+            secret=secret_of("answers", folder, environment),
+            grid=saved.grid,
+            # all that a label depends on: under other noise, a question is another question
+            teachers=f"{saved.sha256} {saved.mechanism!r} {saved.screen!r}",
         )
         ledger = Ledger(
             db,
@@ -200,18 +202,25 @@ class Deployment:
             ("ostraka_rows_waiting", "Rows that wait for their answer.", self.batcher.waiting),
         ]
 
-    def _bind(self, answerer: Answerer) -> None:
-        """Make sure that the ledger counts for these teachers: another partition is another account."""
+    def _bind(self, answerer: Answerer, consistent: Consistent) -> None:
+        """Make sure that the ledger counts for these teachers, this noise and this secret, and no others."""
+        if self.saved.screen is not None and not self.ledger.budget.adaptive:
+            raise LedgerError(
+                "this ledger was begun for a service without a screen: leave --screen out, or serve a copy "
+                "of the run without its service folder"
+            )
         if ITSELF not in {account.name for account in self.ledger.accounts()}:
             self.ledger.grant(ITSELF, budget_epsilon=self.ledger.budget.epsilon)
         free = Reserved(each=answerer.reserve, uses=0)
-        named = hashlib.sha256(f"teachers {self.saved.sha256}".encode()).hexdigest()
-        binding = Asked(account=ITSELF, key="teachers", digest=named, cost=free, reserve=free, answer=0)
+        binding = Asked(
+            account=ITSELF, key="teachers", digest=consistent.name, cost=free, reserve=free, answer=0
+        )
         (outcome,) = self.ledger.charge_each([binding], protects=self.unit)
         if isinstance(outcome, KeyConflict):
             raise LedgerError(
-                "this ledger counts for other teachers: a new partition or version of the data is a new "
-                "account, so type --db with a new ledger"
+                "this ledger counts for other teachers, other noise or another secret, and there is one "
+                "ledger for each: go back to those, or serve a copy of the run without its service folder, "
+                "whose budget then comes on top"
             )
         if isinstance(outcome, Exception):
             raise outcome

@@ -63,6 +63,8 @@ class Application:
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
+        told = described(deployment.rows, deployment.classes, ROUTES)
+        self.schema, self.docs = Reply.json(told), Reply.html(page(told))
         self._exact = {(route.method, route.path): route for route in ROUTES if "{" not in route.path}
         self._open = {
             (route.method, route.path.rpartition("/")[0]): route for route in ROUTES if "{" in route.path
@@ -170,11 +172,10 @@ async def label(app: Application, request: Request) -> Reply:
     """Label one row or a batch."""
     begun = time.perf_counter()
     there, who = app.deployment, request.who
+    _pace(there, who, 1)  # before its body is read: a bad one counts, too
     key = idempotency_key(request.headers)
     rows, single = there.rows.read(request.body)
-    wait = there.buckets.take(who.name, len(rows))
-    if wait:
-        raise Refused(429, "too_fast", more=((b"retry-after", b"%d" % wait),))
+    _pace(there, who, len(rows) - 1)
     try:
         receipts = await there.batcher.ask(who.name, key, rows)
     except Refused as refused:
@@ -185,6 +186,12 @@ async def label(app: Application, request: Request) -> Reply:
     there.metrics.answered(who.name, rows=len(rows), seconds=time.perf_counter() - begun)
     body = results[0] if single else f'{{"results": [{", ".join(results)}]}}'
     return Reply(200, body.encode(), more=(there.left_after(who.name, receipts[-1]),))
+
+
+def _pace(there: Deployment, who: Holder, rows: int) -> None:
+    wait = there.buckets.take(who.name, rows) if rows else 0
+    if wait:
+        raise Refused(429, "too_fast", more=((b"retry-after", b"%d" % wait),))
 
 
 async def budget(app: Application, request: Request) -> Reply:
@@ -213,12 +220,12 @@ async def metrics(app: Application, _: Request) -> Reply:
 
 async def schema(app: Application, _: Request) -> Reply:
     """Describe this interface, as OpenAPI 3.1."""
-    return Reply.json(described(app.deployment.rows, app.deployment.classes, ROUTES))
+    return app.schema
 
 
 async def docs(app: Application, _: Request) -> Reply:
     """Describe this interface, as a page."""
-    return Reply.html(page(described(app.deployment.rows, app.deployment.classes, ROUTES)))
+    return app.docs
 
 
 async def home(app: Application, _: Request) -> Reply:
