@@ -175,7 +175,9 @@ def test_it_never_goes_back(anchor):
     one, two = Anchor(anchor, Seal(None)), Anchor(anchor, Seal(None))
     one.write(5, bytes(32))
     two.write(7, bytes(32))
+    written = anchor.read_bytes()
     one.write(6, bytes(32))
+    assert anchor.read_bytes() == written
     assert one.read() == two.read() == (7, bytes(32))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from ostraka import Curve
 from ostraka.ledger import Asked, BudgetExceeded, KeyConflict, Ledger, LedgerError, Receipt, history
+from ostraka.ledger.store import SQLiteStore
 
 ASK = {"protects": "row", "simulation": False}
 
@@ -303,6 +304,15 @@ def test_threads_that_ask_at_once_are_served_together(ledger, ask):
     assert sorted(receipt.seq for (receipt,) in outcomes.values()) == list(range(3, 163))
     assert all(receipt.answer == n for (_, n), (receipt,) in outcomes.items())
     ledger.verify()
+
+
+def test_what_an_owner_wrote_is_not_read_again(path, budget, ask, monkeypatch):
+    with Ledger(path, budget=budget, owner=True) as ledger:
+        ledger.grant("ann", budget_epsilon=1.0)
+        monkeypatch.setattr(SQLiteStore, "rows", lambda *_: pytest.fail("read its own entries"))
+        for n in range(3):
+            ledger.charge_each([ask(f"q{n}")])
+        assert ledger.accounts()[0].spent == ledger.epsilon() > 0
 
 
 def test_totals_are_recorded_now_and_then_and_read_back(ledger, ask, path, monkeypatch):
