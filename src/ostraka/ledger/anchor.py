@@ -75,7 +75,7 @@ class Anchor:
                 line += b" " + self._seal(line).hex().encode() + b"\n"
                 if os.pwrite(self._handle, line.ljust(_SLOT, b"\0"), slot * _SLOT) != _SLOT:
                     raise OSError(f"{self.path} could not be written")
-                os.fdatasync(self._handle)
+                getattr(os, "fdatasync", os.fsync)(self._handle)  # macOS has no fdatasync
                 self._at = slot
         finally:
             if _locks is not None:  # pragma: no branch
