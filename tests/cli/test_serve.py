@@ -100,6 +100,16 @@ def test_another_ledger_for_the_same_service_is_refused_for_it_would_forget_what
     assert "anchor" in err
 
 
+def test_other_teachers_are_refused_before_they_are_parsed(run, monkeypatch):
+    assert serve(run, "--epsilon", 5, "--delta", 1e-6)[0] == 0
+    manifest = run / "teachers" / "manifest.json"
+    manifest.write_text(manifest.read_text() + " ")
+    monkeypatch.setattr("skops.io.loads", lambda *_, **__: pytest.fail("parsed"))
+    code, _, err = serve(run)
+    assert code == 1
+    assert "not those that this service began with" in err
+
+
 def test_a_run_without_teachers_says_how_to_keep_them(tmp_path):
     code, _, err = serve(tmp_path)
     assert code == 1

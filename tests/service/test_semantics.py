@@ -353,6 +353,9 @@ def test_a_ledger_counts_for_its_teachers_only(tmp_path, saved):
         service.label(key="k")
     other = SavedTeachers.load(saved_again(tmp_path, saved))
     object.__setattr__(other, "sha256", "0" * 64)
+    with pytest.raises(LedgerError, match="not those that this service began with"):
+        deploy(tmp_path, other)
+    (tmp_path / "service" / "teachers.mac").unlink()
     with pytest.raises(LedgerError, match="counts for other teachers"):
         deploy(tmp_path, other)
 

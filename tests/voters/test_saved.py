@@ -2,9 +2,11 @@
 
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import stat
+import zipfile
 
 import numpy as np
 import pytest
@@ -13,12 +15,14 @@ from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import GNMax, LNMax, TeacherEnsemble, Threshold
 from ostraka.consistent import grid_of
 from ostraka.voters import SavedTeachers
+from ostraka.voters._sound import _is_index
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 3))
@@ -123,6 +127,16 @@ def test_a_changed_file_is_refused_before_it_is_parsed(folder, monkeypatch, name
 def planted(folder, model, name: str = "estimator.skops") -> None:
     """Put another model in place, with its right hash in the list."""
     skops.io.dump(model, folder / name)
+    listed_again(folder, name)
+
+
+def replaced(folder, content: bytes, name: str = "estimator.skops") -> None:
+    """The same with any bytes."""
+    (folder / name).write_bytes(content)
+    listed_again(folder, name)
+
+
+def listed_again(folder, name: str) -> None:
     listed = json.loads((folder / "manifest.json").read_text())
     listed["files"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(listed))
@@ -138,6 +152,67 @@ def test_a_type_is_trusted_by_name_on_request(folder):
     planted(folder, FunctionTransformer(os.getcwd))
     strange = skops.io.get_untrusted_types(file=folder / "estimator.skops")
     assert isinstance(SavedTeachers.load(folder, trusted=strange).ensemble.estimator, FunctionTransformer)
+
+
+def test_a_file_that_grows_when_it_is_read_is_refused(folder):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("schema.json", b" " * 30_000_000)
+    replaced(folder, packed.getvalue())
+    with pytest.raises(ValueError, match="must be a plain, uncompressed archive"):
+        SavedTeachers.load(folder)
+    replaced(folder, b"no archive")
+    with pytest.raises(ValueError, match="must be a plain, uncompressed archive"):
+        SavedTeachers.load(folder)
+
+
+def crooked(column: str, value: int) -> DecisionTreeClassifier:
+    """A tree whose first node says something that no training says."""
+    model = DecisionTreeClassifier(random_state=0).fit(X, Y)
+    state = model.tree_.__getstate__()
+    nodes = state["nodes"].copy()
+    nodes[column][0] = value
+    model.tree_.__setstate__({**state, "nodes": nodes})
+    return model
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("left_child", 2**40), ("left_child", 0), ("right_child", -1), ("feature", 3), ("feature", -5)],
+)
+def test_a_tree_that_leads_out_of_bounds_is_refused(folder, column, value):
+    planted(folder, make_pipeline(StandardScaler(), crooked(column, value)))
+    with pytest.raises(ValueError, match="leads out of bounds"):
+        SavedTeachers.load(folder)
+
+
+class Index:
+    """What a neighbours' tree gives away, changed."""
+
+    def __init__(self, tree, **changes) -> None:
+        self.arrays = [np.array(part) for part in tree.get_arrays()]
+        for name, change in changes.items():
+            change(self.arrays[("data", "order", "nodes", "bounds").index(name)])
+
+    def get_arrays(self):
+        return self.arrays
+
+
+def test_an_index_that_leads_out_of_bounds_is_told_from_a_sound_one():
+    def set_last(array) -> None:
+        array[-1] = 10**9
+
+    def no_leaf(nodes) -> None:
+        nodes["is_leaf"][:] = 0
+
+    def too_far(nodes) -> None:
+        nodes["idx_end"][0] = 10**9
+
+    for kind in ("kd_tree", "ball_tree"):
+        tree = KNeighborsClassifier(1, algorithm=kind, leaf_size=2).fit(X, Y)._tree
+        assert _is_index(Index(tree))
+        for changes in ({"order": set_last}, {"nodes": no_leaf}, {"nodes": too_far}):
+            assert not _is_index(Index(tree, **changes))
 
 
 def test_other_teachers_have_another_name(folder, tmp_path):

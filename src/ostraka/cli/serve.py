@@ -66,7 +66,7 @@ def serve(
     """Serve a run's teachers: questions in, noisy labels out, every answer paid for before it leaves."""
     from ostraka.cli import _folder
     from ostraka.service import _server
-    from ostraka.service._deployment import Deployment, Settings
+    from ostraka.service._deployment import Deployment, Settings, recognise
     from ostraka.service._keys import pepper
     from ostraka.service.app import Application
     from ostraka.voters import SavedTeachers
@@ -81,10 +81,12 @@ def serve(
     with _errors.usage():
         settings = Settings(most_bytes=most_bytes, most_rows=most_rows, rate=rate, burst=burst)
         pepper_ = pepper(os.environ)
+    place = folder / _folder.SERVICE
+    if (folder / _folder.TEACHERS).is_dir():
+        recognise(SavedTeachers.name(folder / _folder.TEACHERS), place, os.environ)
     saved = _with(SavedTeachers.load(folder / _folder.TEACHERS, trusted=trust or ()), sigma, screen)
     budget = _budget(folder, epsilon, delta, adaptive=saved.screen is not None)
     label = folder / _folder.LABEL
-    place = folder / _folder.SERVICE
     there = Deployment.open(
         saved=saved,
         folder=place,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import json
 import logging
 import math
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
     from ostraka.ledger import Account, Receipt
     from ostraka.voters import SavedTeachers
 
-__all__ = ["ITSELF", "Deployment", "Settings", "secret_of"]
+__all__ = ["ITSELF", "Deployment", "Settings", "recognise", "secret_of"]
 
 ITSELF = "service"  # the account of entries that cost nothing and bind the ledger to its teachers
 LEFT = b"ostraka-left"
 _LOG = logging.getLogger("ostraka.service")
+_KNOWN = "teachers.mac"
 _LOOK = 1.0  # seconds between looks at the file of keys
 
 
@@ -97,7 +99,7 @@ class Deployment:
         stop: Callable[[BaseException], object] | None = None,
     ) -> Self:
         """Everything of a service folder, its secrets made where there are none yet."""
-        folder.mkdir(mode=0o700, exist_ok=True)
+        recognise(saved.sha256, folder, environment)
         consistent = Consistent(
             secret=secret_of("answers", folder, environment),
             grid=saved.grid,
@@ -112,7 +114,7 @@ class Deployment:
             owner=True,
         )
         try:
-            return cls(
+            there = cls(
                 saved=saved,
                 ledger=ledger,
                 keys=Keyring(folder / "keys.json", pepper),
@@ -121,9 +123,11 @@ class Deployment:
                 label=label,
                 stop=stop,
             )
+            _remember(saved.sha256, folder, environment)
         except BaseException:
             ledger.close()
             raise
+        return there
 
     def start(self) -> None:
         """Begin, in the running event loop."""
@@ -257,6 +261,38 @@ def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
                 return found
         raise ValueError(f"{variable} must be 64 or more hexadecimal digits")
     return Consistent.kept_at(folder / f"{name}.secret", grid=1.0, teachers="none").secret
+
+
+def recognise(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
+    """Refuse, before they are parsed, teachers that this service did not begin with; they go by their name.
+
+    Raises
+    ------
+    LedgerError
+        They are others.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    known = folder / _KNOWN
+    if known.is_file() and not hmac.compare_digest(
+        known.read_bytes(), _sealed(teachers, folder, environment)
+    ):
+        raise LedgerError(
+            "the teachers are not those that this service began with: put these back, or serve a copy of the "
+            "run without its service folder"
+        )
+
+
+def _remember(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
+    """The ledger is bound to them by now: its word is what counts, this file only comes earlier."""
+    if not (folder / _KNOWN).exists():
+        handle = os.open(folder / _KNOWN, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(_sealed(teachers, folder, environment))
+
+
+def _sealed(teachers: str, folder: Path, environment: Mapping[str, str]) -> bytes:
+    secret = secret_of("ledger", folder, environment)
+    return hmac.digest(secret, f"ostraka/teachers/1\x00{teachers}".encode(), "sha256")
 
 
 def _said(label: Any) -> str:

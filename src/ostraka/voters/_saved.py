@@ -167,7 +167,7 @@ class SavedTeachers:
         if listed.get("version") != _VERSION:
             raise ValueError(f"{folder / _LIST} must be of version {_VERSION}, got {listed.get('version')!r}")
         found = {
-            name: _parsed(folder, name, sha256, trusted=frozenset(trusted))
+            name: _parsed(folder, name, sha256, n_features=listed["n_features"], trusted=frozenset(trusted))
             for name, sha256 in listed["files"].items()
         }
         teachers = [
@@ -191,6 +191,12 @@ class SavedTeachers:
         )
         object.__setattr__(saved, "sha256", hashlib.sha256(text).hexdigest())
         return saved
+
+    @staticmethod
+    def name(folder: str | os.PathLike[str] | Path) -> str:
+        """The ``sha256`` of saved teachers, with nothing parsed: to compare before :meth:`load`."""
+        path = Path(folder) / _LIST
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
     def _written(self, folder: Path) -> dict[str, Any]:
         """Write the models; the list that goes with them."""
@@ -222,9 +228,11 @@ def _dumped(model: Any, path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _parsed(folder: Path, name: str, sha256: str, *, trusted: frozenset[str]) -> Any:
+def _parsed(folder: Path, name: str, sha256: str, *, n_features: int, trusted: frozenset[str]) -> Any:
     """A model of the list, if it is the one that was written and holds known types only."""
     import skops.io  # noqa: PLC0415
+
+    from ostraka.voters._sound import require_sound, require_stored  # noqa: PLC0415
 
     if not _PLAIN_NAME.fullmatch(name):
         raise ValueError(f"{folder / _LIST} names a file that is none of ours: {name!r}")
@@ -233,13 +241,16 @@ def _parsed(folder: Path, name: str, sha256: str, *, trusted: frozenset[str]) ->
     content = (folder / name).read_bytes()
     if hashlib.sha256(content).hexdigest() != sha256:
         raise ValueError(f"{folder / name} is not the file that was saved: its hash is another")
+    require_stored(content, where=str(folder / name))
     strange = sorted(set(skops.io.get_untrusted_types(data=content)) - _TRUSTED - trusted)
     if strange:
         raise ValueError(
             f"{folder / name} holds types that are not trusted: {', '.join(strange)}. If you trained these "
             f"teachers and trust the libraries they come from, name each with --trust"
         )
-    return skops.io.loads(content, trusted=sorted(_TRUSTED | trusted))
+    model = skops.io.loads(content, trusted=sorted(_TRUSTED | trusted))
+    require_sound(model, n_features=n_features, where=str(folder / name))
+    return model
 
 
 def _plain(teacher: Teacher) -> dict[str, Any]:
