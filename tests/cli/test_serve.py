@@ -75,6 +75,7 @@ def test_check_opens_everything_and_leaves(run, tmp_path):
         (("--rate", 0), 2, "rate must be finite and > 0"),
         (("--sigma", -1), 2, "sigma must be finite and > 0"),
         (("--db", "mysql://x"), 1, "mysql"),
+        (("--epsilon", 0.001, "--delta", 1e-6), 3, "does not pay for one answer"),
     ],
 )
 def test_wrong_options_are_told(run, more, code, words):

@@ -19,7 +19,7 @@ import pytest
 from tests.service.conftest import ONE, PEPPER, deploy, rows, serving
 
 import ostraka.service
-from ostraka import Budget, Curve, GNMax, Ledger, LedgerError, LNMax, Threshold
+from ostraka import Budget, BudgetExceeded, Curve, GNMax, Ledger, LedgerError, LNMax, Threshold
 from ostraka.service._answering import Answerer
 from ostraka.voters import SavedTeachers
 
@@ -370,7 +370,7 @@ def test_a_ledger_counts_for_its_teachers_only(tmp_path, saved):
     ids=str,
 )
 def test_a_ledger_counts_for_its_noise_only(tmp_path, saved, change):
-    budget = Budget(epsilon=50.0, delta=1e-6, adaptive=True)
+    budget = Budget(epsilon=3.0, delta=1e-6, adaptive=True)
     deploy(tmp_path, saved, budget=budget).there.ledger.close()
     other = dataclasses.replace(saved, **change)
     object.__setattr__(other, "sha256", saved.sha256)
@@ -391,6 +391,12 @@ def test_a_screen_needs_a_ledger_whose_refusals_are_proved_for_it(tmp_path, save
     screened = dataclasses.replace(saved, screen=Threshold(at=20.0, sigma=30.0))
     with pytest.raises(LedgerError, match="begun for a service without a screen"):
         deploy(tmp_path, screened, budget=Budget(epsilon=50.0, delta=1e-6))
+
+
+def test_a_budget_that_does_not_pay_for_one_answer_is_told_at_the_start(tmp_path, saved):
+    price = saved.mechanism.curve().epsilon(1e-6)
+    with pytest.raises(BudgetExceeded, match="does not pay for one answer of GNMax"):
+        deploy(tmp_path, saved, budget=Budget(epsilon=0.99 * price, delta=1e-6))
 
 
 def test_a_question_under_other_noise_is_another_question(tmp_path, saved):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ostraka import _check
 from ostraka.consistent import Consistent
 from ostraka.door import ABSTAIN
-from ostraka.ledger import Asked, Budget, KeyConflict, Ledger, LedgerError
+from ostraka.ledger import Asked, Budget, BudgetExceeded, KeyConflict, Ledger, LedgerError
 from ostraka.service._answering import Answerer, Reserved
 from ostraka.service._batcher import Batcher
 from ostraka.service._keys import CLIENT, Holder, Keyring
@@ -77,6 +77,7 @@ class Deployment:
         self.verified = True  # a ledger that does not verify does not open
         answerer = Answerer(saved, consistent)
         self.unit = saved.ensemble.unit_
+        _require_one_answer(answerer, ledger.budget)
         self._bind(answerer, consistent)
         self._grant()
         self._left = {account.name: account.left for account in ledger.accounts()}
@@ -261,6 +262,17 @@ def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
                 return found
         raise ValueError(f"{variable} must be 64 or more hexadecimal digits")
     return Consistent.kept_at(folder / f"{name}.secret", grid=1.0, teachers="none").secret
+
+
+def _require_one_answer(answerer: Answerer, budget: Budget) -> None:
+    price = answerer.reserve.curve()
+    if not budget.allows(price):
+        raise BudgetExceeded(
+            f"epsilon {budget.epsilon:g} at delta {budget.delta:g} does not pay for one answer of "
+            f"{answerer.reserve!r}: type a larger --sigma, or a larger --epsilon for a new service",
+            asked=price.epsilon(budget.delta),
+            left=budget.epsilon,
+        )
 
 
 def recognise(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
