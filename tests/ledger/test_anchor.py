@@ -199,6 +199,26 @@ def test_a_quick_start_reads_from_the_last_record_of_totals_on(charged, path, an
         quick.verify()
 
 
+def test_a_budget_raised_behind_the_ledgers_back_is_noticed_by_a_quick_start_too(
+    path, anchor, budget, gaussian, monkeypatch
+):
+    monkeypatch.setattr(history, "SNAPSHOT_EVERY", 4)
+    with Ledger(path, budget=budget, anchor=anchor, secret=SECRET) as ledger:
+        for _ in range(11):
+            ledger.charge(gaussian(90.0), uses=1, protects="row", simulation=False)
+    with closing(sqlite3.connect(path)) as db:
+        find = "SELECT name, sql FROM sqlite_schema WHERE tbl_name = 'budget' AND type = 'trigger'"
+        triggers = db.execute(find).fetchall()
+        for name, _ in triggers:
+            db.execute(f"DROP TRIGGER {name}")
+        db.execute("UPDATE budget SET epsilon = 50.0")
+        for _, sql in triggers:
+            db.execute(sql)
+        db.commit()
+    with pytest.raises(LedgerError, match="its totals are not those recorded"):
+        Ledger(path, anchor=anchor, secret=SECRET)
+
+
 def test_a_new_anchor_for_a_copy_that_is_known_to_be_the_newest(charged, path, anchor, tmp_path):
     head = charged(2)
     anchor.unlink()

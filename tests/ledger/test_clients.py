@@ -2,11 +2,12 @@
 
 import math
 import threading
+from dataclasses import dataclass, replace
 
 import pytest
 
 from ostraka import Curve
-from ostraka.ledger import Asked, BudgetExceeded, KeyConflict, Ledger, LedgerError, Receipt, history
+from ostraka.ledger import Asked, Budget, BudgetExceeded, KeyConflict, Ledger, LedgerError, Receipt, history
 from ostraka.ledger.store import SQLiteStore
 
 ASK = {"protects": "row", "simulation": False}
@@ -133,6 +134,74 @@ class TestAQuestion:
                 ledger.receipt(seq)
 
 
+class TestQuestionsThatFollow:
+    """A first one whose reserve covers them all; the others are granted with it or not at all."""
+
+    def batch(self, ask, name, n, *, sigma=10.0):
+        rows = [ask(f"{name}/{i}", sigma=sigma) for i in range(n)]
+        first = replace(ask(name), cost=Nothing(), reserve=Several(rows[0].cost, n))
+        return [first, *(replace(row, follows=True) for row in rows)]
+
+    def test_are_granted_whole_or_not_at_all(self, ledger, ask, gaussian):
+        each = 4
+        lots = [self.batch(ask, f"b{n}", each) for n in range(40)]
+        outcomes = ledger.charge_each([one for lot in lots for one in lot])
+        granted = [
+            [isinstance(one, Receipt) for one in outcomes[start : start + each + 1]]
+            for start in range(0, len(outcomes), each + 1)
+        ]
+        assert all(len(set(lot)) == 1 for lot in granted), "some of a lot, and not all of it"
+        full = sum(lot[0] for lot in granted)
+        assert 0 < full < len(lots)
+        assert uses(ledger.spent(), gaussian) == pytest.approx(full * each)
+        (refused,) = {type(one) for one in outcomes[-each - 1 :]}
+        assert refused is BudgetExceeded
+
+    def test_conflict_where_the_first_does(self, ledger, ask, gaussian):
+        ledger.charge_each([ask("b", digest="other")])
+        before = ledger.head
+        outcomes = ledger.charge_each(self.batch(ask, "b", 2))
+        assert [type(one) for one in outcomes] == [KeyConflict] * 3
+        assert ledger.head == before
+
+    def test_come_back_whole(self, ledger, ask):
+        first = ledger.charge_each(self.batch(ask, "b", 3))
+        head = ledger.head
+        again = ledger.charge_each(self.batch(ask, "b", 3))
+        assert [one.seq for one in again] == [one.seq for one in first]
+        assert ledger.head == head
+
+
+@dataclass(frozen=True)
+class Nothing:
+    def curve(self):
+        return 0 * Curve.gaussian(sensitivity=1.0, sigma=10.0, unit="ballot")
+
+
+@dataclass(frozen=True)
+class Several:
+    one: object
+    times: int
+
+    def curve(self):
+        return self.times * self.one.curve()
+
+
+def test_a_question_asked_before_takes_as_many_reads_as_a_new_one(ledger, ask, monkeypatch):
+    ledger.charge_each([ask(f"q{n}") for n in range(5)])
+    reads = []
+    with_seq = SQLiteStore.with_seq
+    monkeypatch.setattr(
+        SQLiteStore, "with_seq", lambda self, seq: (reads.append(seq), with_seq(self, seq))[1]
+    )
+    counted = []
+    for digest in ("q2", "never asked"):
+        reads.clear()
+        ledger.charge_each([ask(f"again {digest}", account="bob", digest=digest)])
+        counted.append(len(reads))
+    assert counted[0] == counted[1] > 0
+
+
 class TestRefusals:
     def count(self, ledger, ask, account, *, sigma=10.0, at_once=7):
         """Ask until three are refused; how many were granted."""
@@ -166,7 +235,17 @@ class TestRefusals:
         together = self.count(ledger, ask, "ann") + self.count(ledger, ask, "bob")
         assert together == self.most(gaussian(10.0).curve(), 2.0)
         bob = ledger.accounts()[1]
-        assert (bob.spent, bob.left) == (0.0, 100.0)
+        assert (bob.spent, bob.cap, bob.left) == (0.0, 2.0, 2.0)  # nobody has more than there is
+
+    def test_a_cap_beyond_the_ledgers_own_gives_no_less_to_a_filter(self, tmp_path, gaussian, ask):
+        # a filter with a larger epsilon leaves less room for rounding: nobody may lose by a larger cap
+        granted = []
+        for cap in (2.0, 40.0):
+            budget = Budget(epsilon=2.0, delta=1e-5, adaptive=True)
+            with Ledger(tmp_path / f"{cap}", budget=budget) as ledger:
+                ledger.grant("ann", budget_epsilon=cap)
+                granted.append(self.count(ledger, ask, "ann"))
+        assert granted[0] == granted[1] > 10
 
     def test_neither_account_pays_where_one_cannot(self, ledger, ask, gaussian):
         ledger.grant("bob", budget_epsilon=0.01)

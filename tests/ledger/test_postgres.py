@@ -94,6 +94,20 @@ class TestALedger:
     def test_shows_no_password(self, ledger):
         assert repr(ledger).startswith("Ledger('postgresql:///postgres', ")
 
+    @pytest.mark.parametrize(
+        "where",
+        [
+            "postgresql://u:p@canary@127.0.0.1:1/db",
+            "postgresql://u:canary/x@127.0.0.1:1/db",
+            "postgresql://u:canary%zz@127.0.0.1:1/db",
+            "postgresql://u:canary@127.0.0.1:1/db?password=canary",
+        ],
+    )
+    def test_shows_no_password_of_an_address_that_leads_nowhere(self, where):
+        with pytest.raises(LedgerError) as refused:
+            Ledger(where, budget=Budget(epsilon=2.0, delta=1e-5))
+        assert "canary" not in str(refused.value)
+
     @pytest.mark.usefixtures("often")
     @pytest.mark.parametrize("table", ["answer", "budget", "entry", "price", "total"])
     def test_is_append_only(self, where, budget, gaussian, table, answers):

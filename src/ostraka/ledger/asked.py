@@ -39,6 +39,9 @@ class Asked:
         private, so that refusals do not either.
     answer : int
         The label, stored with the charge; -1 where the teachers abstain.
+    follows : bool
+        Granted only where the question before it in the same call was, and else refused as that was:
+        with a first one whose reserve covers them all, questions are granted whole or not at all.
     """
 
     account: str
@@ -47,6 +50,7 @@ class Asked:
     cost: Priced
     reserve: Priced
     answer: int
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +84,7 @@ class Account:
     ----------
     name : str
     cap : float, nats
-        Epsilon granted, at the ledger's delta.
+        Epsilon granted, at the ledger's delta; no more than the ledger's own.
     spent, left : float, nats
         Epsilon spent, and epsilon left, which is never negative.
     """

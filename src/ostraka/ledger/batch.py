@@ -36,6 +36,7 @@ class Question(NamedTuple):
     cost: Quote
     reserve: Quote
     answer: int
+    follows: bool
     protects: str
     simulation: int
 
@@ -69,6 +70,7 @@ class Tariff:
             cost,
             reserve,
             int(asked.answer),
+            bool(asked.follows),
             protects,
             int(simulation),
         )
@@ -122,13 +124,18 @@ def decide(history: History, store: Store, questions: Sequence[Question]) -> lis
     """Grant or refuse each, and write what was granted. Refusals depend on publishable totals alone."""
     known = store.with_keys([(q.account, q.key) for q in questions])
     first = store.with_asked([q.asked for q in questions])
-    for row in (*known.values(), *first.values()):
-        history.checked(row, store)
+    newest = store.with_seq(history.seq)
+    # as much work whether something was asked before or not, so that nobody can tell by the time it takes
+    for row in (*known.values(), *(first.get(question.asked, newest) for question in questions)):
+        if row is not None:
+            history.checked(row, store)
     drafts: list[Row] = []
     found: list[Row | BudgetExceeded | KeyConflict] = []
     for question in questions:
         same_key = known.get((question.account, question.key))
-        if same_key is None:
+        if question.follows and found and not isinstance(found[-1], Row):
+            found.append(found[-1])
+        elif same_key is None:
             granted = _granted(history, question, first.get(question.asked), history.seq + 1 + len(drafts))
             if isinstance(granted, Row):
                 drafts.append(granted)

@@ -165,7 +165,9 @@ class History:
             purse.cap(self._capped(row.cap))
 
     def _capped(self, cap: float | None) -> Budget:
-        return Budget(epsilon=cap or 0.0, delta=self.budget.delta, adaptive=self.budget.adaptive)
+        # a filter leaves the less room for rounding the larger its epsilon: nobody has more than there is
+        epsilon = min(cap or 0.0, self.budget.epsilon)
+        return Budget(epsilon=epsilon, delta=self.budget.delta, adaptive=self.budget.adaptive)
 
     def verify(self, store: Store) -> None:
         """Read and check everything: also entries out of reach, and arrays."""
@@ -245,8 +247,9 @@ class History:
         ]
 
     def _digest_of(self, totals: Sequence[Total]) -> bytes:
-        plain: list[int | str | None] = [repr(total[:-1]) for total in totals]
-        return self._seal.link(b"totals", plain, *(total.total or b"" for total in totals))
+        plain: list[int | str | None] = ["totals", *(repr(total[:-1]) for total in totals)]
+        # from the genesis on, which covers the budget: a start from here does not read the first entry
+        return self._seal.link(self.genesis, plain, *(total.total or b"" for total in totals))
 
     def damaged(self, seq: int, wrong: str) -> LedgerError:
         """What to raise where entry ``seq`` does not hold together."""

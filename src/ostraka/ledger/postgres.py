@@ -8,7 +8,6 @@ that lock grants what several read as left to each of them.
 from __future__ import annotations
 
 import os
-import re
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
@@ -90,7 +89,7 @@ class PostgresStore:
 
     def __init__(self, where: str, *, budget: Budget | None, secret: str) -> None:
         self._pg: Any = _check.require("psycopg", extra="service")
-        self.path = re.sub(r"(?<=//)[^/@]*@", "", where).split("?")[0]  # without user and password
+        self.path = _named(self._pg, where)
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._trouble: str | None = None
@@ -321,6 +320,21 @@ class PostgresStore:
             raise LedgerError(
                 f"{self.path} could not be used, and nothing was answered ({_words(error)})"
             ) from error
+
+
+def _named(pg: Any, where: str) -> str:
+    """Server and database, without user, password and whatever else the address holds."""
+    try:
+        parts = pg.conninfo.conninfo_to_dict(where)
+    except pg.Error:  # which may quote a password
+        parts = {}
+    host, database = str(parts.get("host") or ""), str(parts.get("dbname") or "")
+    if not parts or "@" in host:  # of a password, perhaps
+        raise LedgerError(
+            "the address of the ledger cannot be read: type postgresql://user@host/database, with special "
+            "characters as %XX, and keep the password in PGPASSFILE"
+        )
+    return f"postgresql://{'' if host.startswith('/') else host}/{database}"
 
 
 def _words(error: Exception) -> str:

@@ -20,7 +20,7 @@ from ostraka.service._answering import Reserved
 from ostraka.service._replies import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from ostraka.service._answering import Answered, Answerer
 
@@ -148,19 +148,11 @@ class Batcher:
             job.answered = [next(answered) for _ in kept]
 
     def _charge(self, jobs: list[Job]) -> None:
-        """First what binds each batch to its key; then all rows."""
-        batches = [job for job in jobs if len(job.rows) > 1]
-        if batches:
-            outcomes = self._charged([self._marker(job) for job in batches])
-            for job in batches:
-                _settle(job, [next(outcomes)])
-            jobs = [job for job in jobs if job.refused is None]
-        outcomes = self._charged([one for job in jobs for one in self._questions(job)])
-        for job in jobs:
-            _settle(job, [next(outcomes) for _ in job.answered])
-
-    def _charged(self, asked: list[Asked]) -> Iterator[Receipt | BudgetExceeded | KeyConflict]:
-        return iter(self._till.charge_each(asked, protects=self._protects) if asked else [])
+        asked = [self._questions(job) for job in jobs]
+        together = [one for each in asked for one in each]
+        outcomes = iter(self._till.charge_each(together, protects=self._protects) if together else [])
+        for job, each in zip(jobs, asked, strict=True):
+            _settle(job, [next(outcomes) for _ in each])
 
     def _marker(self, job: Job) -> Asked:
         """An entry that costs nothing and says which batch the key stands for, if it all fits."""
@@ -172,8 +164,9 @@ class Batcher:
         )
 
     def _questions(self, job: Job) -> list[Asked]:
+        """What is charged: of a batch, first what binds it to its key, and then its rows, or none of them."""
         single = len(job.answered) == 1
-        return [
+        rows = [
             Asked(
                 account=job.account,
                 key=job.key if single else f"{job.key}/{number}",
@@ -181,9 +174,11 @@ class Batcher:
                 cost=each.cost,
                 reserve=self._answerer.reserve,
                 answer=each.answer,
+                follows=not single,
             )
             for number, each in enumerate(job.answered)
         ]
+        return rows if single else [self._marker(job), *rows]
 
     def _tell(self, jobs: list[Job]) -> None:
         for job in jobs:
@@ -203,4 +198,5 @@ def _settle(job: Job, outcomes: Sequence[Receipt | BudgetExceeded | KeyConflict]
     elif any(isinstance(outcome, BudgetExceeded) for outcome in outcomes):
         job.refused = Refused(402, "budget_exceeded")
     else:
-        job.receipts = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
+        receipts = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
+        job.receipts = receipts[-len(job.answered) :]  # without that of the marker
