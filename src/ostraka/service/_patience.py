@@ -28,9 +28,8 @@ class Patient(HttpToolsProtocol):
     _timer: TimerHandle | None = None
     _arrived = False
     _in_head = True
-    _head = 0
     _received = 0
-    _said: frozenset[bytes] = frozenset()
+    _said = 0  # headers
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Begin to wait."""
@@ -55,41 +54,27 @@ class Patient(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Another request."""
-        self._arrived, self._in_head, self._head, self._received = False, True, 0, 0
-        self._said = frozenset()
+        self._arrived, self._in_head, self._received = False, True, 0
         super().on_message_begin()
 
-    def on_url(self, url: bytes) -> None:
-        """Count the path."""
-        self._count(url)
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header that is not a trailer, not too much, and not said before."""
-        if not self._in_head:
-            raise ValueError("a request must have no trailers")
-        self._count(name, value)
-        lower = name.lower()
-        if lower in _ONCE:
-            if lower in self._said:
-                raise ValueError("a header must not be repeated")
-            self._said |= {lower}
-        super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
-        """Now its body."""
+        """Look at the head as a whole; now its body."""
         self._in_head = False
+        self._said = len(self.headers)
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self.most_head:
+            raise ValueError(f"path and headers must be at most {self.most_head} bytes")
+        once = [name for name, _ in self.headers if name in _ONCE]
+        if len(set(once)) < len(once):
+            raise ValueError("a header must not be repeated")
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """It is there."""
+        """It is there, unless headers came after the body, where nobody has looked at them."""
+        if len(self.headers) > self._said:
+            raise ValueError("a request must have no trailers")
         self._arrived = True
         super().on_message_complete()
-
-    def _count(self, *parts: bytes) -> None:
-        self._head += sum(map(len, parts)) + 4
-        if self._head > self.most_head:
-            raise ValueError(f"path and headers must be at most {self.most_head} bytes")
 
     def _wait(self) -> None:
         if self._timer is None:
