@@ -135,11 +135,11 @@ class TestAQuestion:
 
 
 class TestQuestionsThatFollow:
-    """A first one whose reserve covers them all; the others are granted with it or not at all."""
+    """A first one under whose reserve there is room for all; the others are granted with it or not at all."""
 
     def batch(self, ask, name, n, *, sigma=10.0):
         rows = [ask(f"{name}/{i}", sigma=sigma) for i in range(n)]
-        first = replace(ask(name), cost=Nothing(), reserve=Several(rows[0].cost, n))
+        first = replace(ask(name), cost=Nothing(), reserve=rows[0].cost, times=n)
         return [first, *(replace(row, follows=True) for row in rows)]
 
     def test_are_granted_whole_or_not_at_all(self, ledger, ask, gaussian):
@@ -176,15 +176,6 @@ class TestQuestionsThatFollow:
 class Nothing:
     def curve(self):
         return 0 * Curve.gaussian(sensitivity=1.0, sigma=10.0, unit="ballot")
-
-
-@dataclass(frozen=True)
-class Several:
-    one: object
-    times: int
-
-    def curve(self):
-        return self.times * self.one.curve()
 
 
 def test_a_question_asked_before_takes_as_many_reads_as_a_new_one(ledger, ask, monkeypatch):

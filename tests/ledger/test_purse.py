@@ -57,6 +57,22 @@ def test_exactly_as_many_fit_as_one_by_one(priced, sigma, adaptive):
     assert n == low
 
 
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("lot", [2, 7, 500])
+def test_lots_fit_as_long_as_all_of_a_lot_does(priced, lot, adaptive):
+    budget = Budget(epsilon=1.0, delta=1e-5, adaptive=adaptive)
+    account, cost = Purse(budget), priced(20.0)
+    n = spend(Purse(budget), cost)
+    granted = 0
+    while account.fits(cost, uses=lot):
+        for _ in range(lot):
+            assert account.fits(cost)
+            account.take(cost, under=cost)
+        granted += lot
+    assert granted == n - n % lot
+    assert spend(account, cost) == n % lot
+
+
 def test_a_decision_is_made_for_many(priced, conversions):
     n = spend(Purse(Budget(epsilon=1.0, delta=1e-5)), priced(200.0))
     assert n > 1500

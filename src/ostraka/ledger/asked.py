@@ -39,9 +39,11 @@ class Asked:
         private, so that refusals do not either.
     answer : int
         The label, stored with the charge; -1 where the teachers abstain.
+    times : int
+        How many uses of ``reserve`` must fit: of a first question, as many as follow it.
     follows : bool
-        Granted only where the question before it in the same call was, and else refused as that was:
-        with a first one whose reserve covers them all, questions are granted whole or not at all.
+        Granted only where the question before it in the same call was, and else refused as that was.
+        So several questions are granted whole or not at all.
     """
 
     account: str
@@ -50,6 +52,7 @@ class Asked:
     cost: Priced
     reserve: Priced
     answer: int
+    times: int = 1
     follows: bool = False
 
 

@@ -36,6 +36,7 @@ class Question(NamedTuple):
     cost: Quote
     reserve: Quote
     answer: int
+    times: int
     follows: bool
     protects: str
     simulation: int
@@ -62,6 +63,7 @@ class Tariff:
         """What a client asks, checked; a wrong argument is the caller's own mistake."""
         check_text(account=asked.account, key=asked.key)
         _check.integer(least=-(2**31), answer=asked.answer)
+        _check.integer(least=1, times=asked.times)
         cost, reserve = self._pair(asked.cost, asked.reserve)
         return Question(
             asked.account,
@@ -70,6 +72,7 @@ class Tariff:
             cost,
             reserve,
             int(asked.answer),
+            int(asked.times),
             bool(asked.follows),
             protects,
             int(simulation),
@@ -160,7 +163,9 @@ def _granted(history: History, question: Question, first: Row | None, seq: int) 
     """The entry, with its charges taken, if both accounts can pay: the ledger's budget, then the client."""
     purse = history.accounts.get(question.account)
     reserve = history.reserve(*question.reserve)
-    if purse is None or not (history.dataset.fits(reserve) and purse.fits(reserve)):
+    if purse is None or not (
+        history.dataset.fits(reserve, uses=question.times) and purse.fits(reserve, uses=question.times)
+    ):
         return _refusal(history, question, purse)
     cost = history.price(*question.cost)
     if first is None:

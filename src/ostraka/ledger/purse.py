@@ -60,29 +60,31 @@ class Purse:
         total, priced = self.after(price, uses=uses), price or self._priced
         return to_curve(total, priced.unit, priced.orders) if priced and total is not None else Curve.zero()
 
-    def fits(self, price: Price) -> bool:
-        """Whether one more use is allowed."""
-        if self._ahead and self._for is price:
+    def fits(self, price: Price, *, uses: int = 1) -> bool:
+        """Whether so many more uses are allowed."""
+        if self._ahead >= uses and self._for is price:
             return True
         if price in self._refused:
             return False
         before = self.at_most
-        while not self._reaches(price, before):
-            if self._width == 1:
-                self._refused.add(price)
+        self._width = max(uses, self._width)
+        while not self._reaches(price, before, least=uses):
+            if self._width == uses:
+                if uses == 1:
+                    self._refused.add(price)
                 return False
-            self._width = max(1, self._width // 4)
+            self._width = max(uses, self._width // 4)
         if self._then - before < _STEP * self.budget.epsilon / 3:
             self._width = min(2 * self._width, _WIDEST)
         return True
 
-    def _reaches(self, price: Price, before: float) -> bool:
+    def _reaches(self, price: Price, before: float, *, least: int) -> bool:
         """Whether as many uses as are tried at once are allowed, and not too much for one step."""
         total = self.curve(price, uses=self._width)
         if not self.budget.allows(total):
             return False
         then = total.epsilon(self.budget.delta)
-        if self._width > 1 and then - before > _STEP * self.budget.epsilon:
+        if self._width > least and then - before > _STEP * self.budget.epsilon:
             return False
         self._for, self._ahead, self._then = price, self._width, then
         return True

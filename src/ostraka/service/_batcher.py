@@ -158,9 +158,14 @@ class Batcher:
         """An entry that costs nothing and says which batch the key stands for, if it all fits."""
         named = hashlib.sha256(" ".join(each.digest for each in job.answered).encode()).hexdigest()
         n = len(job.answered)
-        reserve = Reserved(each=self._answerer.reserve, uses=n)
         return Asked(
-            account=job.account, key=job.key, digest=named, cost=self._free, reserve=reserve, answer=n
+            account=job.account,
+            key=job.key,
+            digest=named,
+            cost=self._free,
+            reserve=self._answerer.reserve,
+            answer=n,
+            times=n,
         )
 
     def _questions(self, job: Job) -> list[Asked]:
