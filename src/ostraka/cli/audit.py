@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ostraka.cli._audit_adversaries import audit_adversaries
-from ostraka.cli._audit_local import audit_files, audit_votes, make_mechanism
-from ostraka.cli._audit_url import audit_urls
 from ostraka.cli._models import Teacher
 
 if TYPE_CHECKING:
@@ -108,6 +105,10 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
     """Hold a promise against what is seen. Exit code 0: consistent, 4: violated, 5: inconclusive."""
+    from ostraka.cli._audit_adversaries import audit_adversaries
+    from ostraka.cli._audit_local import audit_files, audit_votes, make_mechanism
+    from ostraka.cli._audit_url import audit_urls
+
     remote = url is not None or neighbour_url is not None
     usual = 10_000 if remote else 1e6 if adversaries is None else 1e8
     trials = usual if trials is None else trials
