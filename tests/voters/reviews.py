@@ -1,5 +1,7 @@
 """Small reviews for tests of prompts, a function that plays an endpoint, and ensembles of both."""
 
+import traceback
+
 import numpy as np
 
 from ostraka.voters import Endpoint, PromptEnsemble, partition
@@ -38,3 +40,16 @@ def fitted(endpoint, texts=TEXTS, labels=LABELS, **options):
 
 def quick(url, **options):
     return Endpoint(url, **{"pause": 0.01, "retries": 1, "concurrency": 4, **options})
+
+
+def everything(error):
+    """All that anybody may print of an exception."""
+    seen, text = set(), ""
+    waiting = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            text += repr(one) + str(one) + "".join(traceback.format_exception(one))
+            waiting += [one.__cause__, one.__context__]
+    return text

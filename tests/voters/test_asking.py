@@ -6,12 +6,22 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections import Counter
 
 import numpy as np
 import pytest
-from tests.voters.reviews import CANARY, LABELS, PUBLIC, QUERIES, TEXTS, Function, ensemble, fitted, quick
+from tests.voters.reviews import (
+    CANARY,
+    LABELS,
+    PUBLIC,
+    QUERIES,
+    TEXTS,
+    Function,
+    ensemble,
+    everything,
+    fitted,
+    quick,
+)
 
 from ostraka.voters import EndpointError, Template
 
@@ -110,19 +120,6 @@ class TestOutage:
         monkeypatch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space"):
             voters.vote(QUERIES)
-
-
-def everything(error):
-    """All that anybody may print of an exception."""
-    seen, text = set(), ""
-    waiting = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            text += repr(one) + str(one) + "".join(traceback.format_exception(one))
-            waiting += [one.__cause__, one.__context__]
-    return text
 
 
 class TestCassette:

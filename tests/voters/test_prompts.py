@@ -4,7 +4,6 @@ import gzip
 import logging
 import threading
 import time
-import traceback
 import warnings
 
 import numpy as np
@@ -21,6 +20,7 @@ from tests.voters.reviews import (
     WORDS,
     Function,
     ensemble,
+    everything,
     fitted,
     quick,
 )
@@ -184,19 +184,6 @@ class TestOneBallot:
         )
         assert len(failing) == 2
         assert voters.n_unreadable_ == 0
-
-
-def everything(error):
-    """All that anybody may print of an exception."""
-    seen, text = set(), ""
-    waiting = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            text += repr(one) + str(one) + "".join(traceback.format_exception(one))
-            waiting += [one.__cause__, one.__context__]
-    return text
 
 
 class TestCost:

@@ -20,7 +20,7 @@ from ostraka.mechanisms import GNMax
 
 if TYPE_CHECKING:
     from ostraka.audits.models import VoteModel
-    from ostraka.audits.paired import Priced
+    from ostraka.audits.paired import PricedMap
 
 __all__ = ["Leak", "audit_adversary", "measure_leak"]
 
@@ -59,7 +59,7 @@ class Leak:
 def measure_leak(
     system: Worlds,
     crafted: Crafted,
-    mechanism: Priced,
+    mechanism: PricedMap,
     *,
     n_answers: int | None = None,
     trials: int = 10**8,
@@ -142,7 +142,7 @@ def measure_leak(
 def audit_adversary(
     adversary: Adversary,
     system: Worlds,
-    mechanism: Priced,
+    mechanism: PricedMap,
     queries: np.ndarray,
     labels: np.ndarray,
     *,
@@ -277,7 +277,7 @@ def _times(bound: RenyiBound, times: int) -> RenyiBound:
     return replace(bound, rdp=rdp, forward=forward, reverse=reverse)
 
 
-def _worst(models: list[VoteModel], mechanism: Priced, rng: np.random.Generator) -> int:
+def _worst(models: list[VoteModel], mechanism: PricedMap, rng: np.random.Generator) -> int:
     """Which query's model leaks most: by the votes' means, and of the best few by their laws."""
     rough = [mean_leak(model, mechanism) for model in models]
     best = np.argsort(rough)[::-1][:_WORST]

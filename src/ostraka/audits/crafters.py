@@ -12,7 +12,7 @@ from ostraka.audits._divergence import of_laws
 
 if TYPE_CHECKING:
     from ostraka.audits.models import VoteModel
-    from ostraka.audits.paired import Priced
+    from ostraka.audits.paired import PricedMap
 
 __all__ = ["Adversary", "Crafted", "Worlds", "craft", "mean_leak"]
 
@@ -56,7 +56,7 @@ def craft(
     queries: np.ndarray,
     labels: np.ndarray,
     *,
-    mechanism: Priced,
+    mechanism: PricedMap,
     pool: np.ndarray | None = None,
     n_candidates: int = 20,
     n_rounds: int = 2,
@@ -120,7 +120,7 @@ def craft(
     return _natural(queries, row, label)
 
 
-def mean_leak(model: VoteModel, mechanism: Priced) -> float:
+def mean_leak(model: VoteModel, mechanism: PricedMap) -> float:
     """Divergence of order 2 between the answers to the mean votes of both worlds: rough, and quick."""
     shared = model.n * model.law + model.fixed + model.parties.sum(axis=0)
     laws = np.exp(mechanism.log_outcomes([shared + w @ model.moves for w in (model.present, model.absent)]))
@@ -131,7 +131,7 @@ def _search(
     system: Worlds,
     queries: np.ndarray,
     pool: np.ndarray | None,
-    mechanism: Priced,
+    mechanism: PricedMap,
     *,
     n_candidates: int,
     n_rounds: int,

@@ -9,7 +9,7 @@ import numpy as np
 
 from ostraka import _check
 from ostraka.audits._mixture import gaussian_argmax_law
-from ostraka.audits.paired import Priced, bound_pairs
+from ostraka.audits.paired import PricedMap, bound_pairs
 from ostraka.curve import ORDERS
 from ostraka.mechanisms import GNMax
 from ostraka.private import Adjacency, Private
@@ -114,7 +114,7 @@ class VoteModel:
             parties=np.empty((0, base.size)),
         )
 
-    def outcome_laws(self, mechanism: Priced) -> tuple[np.ndarray, np.ndarray]:
+    def outcome_laws(self, mechanism: PricedMap) -> tuple[np.ndarray, np.ndarray]:
         """Probability of each answer with and without the target, all randomness integrated out.
 
         Raises
@@ -148,7 +148,7 @@ class VoteModel:
 
     def lower_bound(
         self,
-        mechanism: Priced,
+        mechanism: PricedMap,
         *,
         n_draws: int = 10_000,
         orders: tuple[float, ...] = ORDERS,

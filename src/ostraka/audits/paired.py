@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ostraka.audits.bounds import RenyiBound
 from ostraka.audits.cuts import check_confidence, check_orders
 from ostraka.audits.intervals import empirical_bernstein
+from ostraka.audits.whitebox import Mapped
 from ostraka.curve import ORDERS
 
 if TYPE_CHECKING:
     from ostraka.curve import Curve
     from ostraka.private import Private
 
-__all__ = ["Priced", "bound_pairs", "paired_lower_bound"]
+__all__ = ["PricedMap", "bound_pairs", "paired_lower_bound"]
 
 _PILOT = 0.2  # share of the pairs that only choose where the divergence is touched
 _ROUNDING = 1e-14
@@ -26,20 +27,16 @@ _NOTE = (
 )
 
 
-class Priced(Protocol):
+class PricedMap(Mapped, Protocol):
     """A mechanism with a price and an outcome map."""
 
     def curve(self) -> Curve:
         """Cost of one answer."""
         ...
 
-    def log_outcomes(self, counts: Any) -> np.ndarray:
-        """Log probability of each outcome, one row a query."""
-        ...
-
 
 def paired_lower_bound(
-    mechanism: Priced,
+    mechanism: PricedMap,
     votes_p: Private,
     votes_q: Private,
     *,

@@ -15,7 +15,7 @@ from ostraka.audits.intervals import empirical_bernstein
 from ostraka.curve import ORDERS
 from ostraka.private import Adjacency, Private
 
-__all__ = ["modelled_votes", "whitebox_lower_bound"]
+__all__ = ["Mapped", "modelled_votes", "whitebox_lower_bound"]
 
 _NOTE = (
     "Valid for any number of draws and all orders at once (empirical Bernstein), for the code that the "
