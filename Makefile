@@ -42,12 +42,12 @@ docs: $(READY)
 
 lock:  ## refresh the pins: a fresh environment, then what it resolved to
 	rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -e ".[plots,ray,dask,llm,service,test,lint,docs]"
+	$(BIN)/pip install -q -e ".[plots,ray,dask,llm,service,torch,test,lint,docs]"
 	$(BIN)/pip freeze --exclude-editable > constraints.txt
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[plots,ray,dask,llm,service,test,lint,docs]"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[plots,ray,dask,llm,service,torch,test,lint,docs]"
 	touch $@
 
 clean:

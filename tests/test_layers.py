@@ -47,7 +47,7 @@ ROOMS = {
     "sklearn": {"voters", "students", "pate"},
     "skops": set(),
     "sqlalchemy": set(),
-    "torch": {"_torch"},
+    "torch": {"_torch", "students", "pate"},
     "typer": {"cli"},
     "uvicorn": {"service"},
 }

@@ -6,6 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ostraka._torch.classifier import TorchClassifier
+    from ostraka._torch.loop import TrainingDiverged
     from ostraka.curve import Curve
     from ostraka.door import ABSTAIN, confident, interactive, release
     from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError, OstrakaError
@@ -34,6 +36,8 @@ _HOME = {
     "Result": "report",
     "TeacherEnsemble": "voters",
     "Threshold": "mechanisms",
+    "TorchClassifier": "_torch.classifier",
+    "TrainingDiverged": "_torch.loop",
     "confident": "door",
     "count_votes": "voters",
     "interactive": "door",
@@ -56,6 +60,8 @@ __all__ = [
     "Result",
     "TeacherEnsemble",
     "Threshold",
+    "TorchClassifier",
+    "TrainingDiverged",
     "confident",
     "count_votes",
     "interactive",

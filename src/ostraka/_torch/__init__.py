@@ -1,0 +1,9 @@
+"""What needs torch: the only training loop, networks, and a classifier made of one.
+
+``loop`` trains, ``devices`` says where and with how many threads, ``networks`` are the small nets
+that stand for a name, ``classifier`` is a network as a scikit-learn classifier.
+"""
+
+from ostraka import _check
+
+_check.require("torch", extra="torch")  # here once, so that every module below may import it plainly
