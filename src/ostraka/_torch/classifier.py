@@ -154,7 +154,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         where, seed = device(self.device), self.seed()
         self.module_ = self.built(X.shape[1], len(self.classes_), seed=seed).to(where)
         rows = torch.as_tensor(X, device=where)
-        self._require_logits(rows[:2])
+        self.require_logits(rows[:2])
         turn = Turn(
             optimizer=self.optimizer(self.module_.parameters(), lr=self.learning_rate),
             loss=lambda batch: loss(self.module_(self._augmented(rows[batch])), batch),
@@ -239,7 +239,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
     def _augmented(self, rows: torch.Tensor) -> torch.Tensor:
         return rows if self.augment is None else self.augment(rows)
 
-    def _require_logits(self, rows: torch.Tensor) -> None:
+    def require_logits(self, rows: torch.Tensor) -> None:
+        """Raise unless ``module_`` returns logits of these rows, one for each of ``classes_``."""
         self.module_.eval()
         with torch.inference_mode():
             out = self.module_(rows)

@@ -13,10 +13,10 @@ from sklearn.model_selection import KFold
 from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTrainingClassifier
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ostraka.door import ABSTAIN
+from ostraka.students._answers import coded
 from ostraka.students.spreading import Spreading, fit_graph
 
 if TYPE_CHECKING:
@@ -95,17 +95,8 @@ class Distilled(ClassifierMixin, BaseEstimator):
         if y is None:
             raise ValueError("Distilled requires y to be passed, but the target y is None")
         X = self._validated(X, reset=True)
-        y = column_or_1d(y, warn=True, dtype=None)
-        if len(y) != X.shape[0]:
-            raise ValueError(f"y must have one label for each of {X.shape[0]} rows, got {len(y)}")
-        self.classes_, codes = _coded(y, classes)
-        seen = np.unique(codes[codes != ABSTAIN])
-        if not len(seen):
-            raise ValueError(
-                f"y must hold an answer for one row or more, but all {len(y)} are unanswered: "
-                "ask more, or lower the threshold of the screen"
-            )
-        self._seen = seen
+        self.classes_, codes = coded(y, classes, n_rows=X.shape[0])
+        self._seen = seen = np.unique(codes[codes != ABSTAIN])
         self.name_ = self._chosen(X, codes)
         self.model_ = None if len(seen) == 1 else _fitted(self._named(self.name_), X, codes)
         return self
@@ -199,25 +190,6 @@ def _fitted(model: Any, X: Any, codes: np.ndarray) -> Any:
         if isinstance(model, Spreading | SelfTrainingClassifier):
             return model.fit(X, codes)
         return model.fit(_safe_indexing(X, np.flatnonzero(answered)), codes[answered])
-
-
-def _coded(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The classes, and the index of each label among them or ABSTAIN."""
-    if classes is not None:
-        names = np.asarray(classes)
-        if y.dtype.kind not in "iu" or y.min() < ABSTAIN or y.max() >= len(names):
-            raise ValueError(f"y must hold indices of {len(names)} classes, or {ABSTAIN} where unanswered")
-        return names, y.astype(np.int64)
-    if y.dtype == object:
-        answered = np.array([label is not None and label != ABSTAIN for label in y])
-    else:
-        answered = y != (ABSTAIN if y.dtype.kind in "iuf" else str(ABSTAIN))
-    codes = np.full(len(y), ABSTAIN, dtype=np.int64)
-    labels = np.array(y[answered].tolist())
-    if len(labels):
-        check_classification_targets(labels)
-    names, codes[answered] = np.unique(labels, return_inverse=True)
-    return names, codes
 
 
 def _integer(random_state: int | np.random.RandomState | None) -> int | None:
