@@ -8,6 +8,7 @@ from ostraka.audits.cuts import hold_out, renyi_lower_bound
 from ostraka.audits.epsilon import attack_epsilon, epsilon_lower_bound
 from ostraka.audits.finding import Finding, Measure, audit_record
 from ostraka.audits.library import System, audit_library
+from ostraka.audits.memorisation import MemorisationBound, audit_canaries, memorisation_lower_bound
 from ostraka.audits.models import VoteModel
 from ostraka.audits.neighbourhood import NeighbourWorlds
 from ostraka.audits.paired import paired_lower_bound
@@ -24,6 +25,7 @@ __all__ = [
     "Finding",
     "Leak",
     "Measure",
+    "MemorisationBound",
     "NeighbourWorlds",
     "RenyiBound",
     "Retraining",
@@ -35,6 +37,7 @@ __all__ = [
     "attack_epsilon",
     "audit_adversary",
     "audit_answers",
+    "audit_canaries",
     "audit_library",
     "audit_mechanism",
     "audit_record",
@@ -46,6 +49,7 @@ __all__ = [
     "epsilon_lower_bound",
     "hold_out",
     "measure_leak",
+    "memorisation_lower_bound",
     "modelled_votes",
     "mutation_score",
     "paired_lower_bound",
