@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of logits, and of the rows' numbers
 
-__all__ = ["TorchClassifier"]
+__all__ = ["TorchClassifier", "digest"]
 
 _NAMED: dict[str, Callable[[int, int], nn.Module]] = {
     "perceptron": networks.perceptron,
@@ -137,7 +137,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         return self.minimise(
             X,
             lambda logits, rows: nn.functional.cross_entropy(logits, targets[rows]),
-            name=_digest(X, codes),
+            name=digest(X, codes),
         )
 
     def minimise(self, X: np.ndarray, loss: Loss, *, name: str) -> Self:
@@ -277,7 +277,8 @@ def _batches(
         yield order[step * batch_size : (step + 1) * batch_size]
 
 
-def _digest(*arrays: np.ndarray) -> str:
+def digest(*arrays: np.ndarray) -> str:
+    """A short hash of what is trained on, for the fingerprint of a checkpoint."""
     whole = hashlib.sha256()
     for array in arrays:
         whole.update(np.ascontiguousarray(array).tobytes())

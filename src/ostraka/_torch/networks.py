@@ -12,7 +12,7 @@ from torch import nn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["convolutional", "perceptron", "wide_resnet"]
+__all__ = ["convolutional", "perceptron", "square", "wide_resnet"]
 
 
 def perceptron(n_features: int, n_classes: int, *, hidden: Sequence[int] = (64,)) -> nn.Module:
@@ -28,7 +28,7 @@ def convolutional(
     n_features: int, n_classes: int, *, shape: tuple[int, int, int] | None = None, width: int = 16
 ) -> nn.Module:
     """Two convolutions with pooling, and a linear layer; ``shape`` is (channels, height, width)."""
-    shape = _square(n_features) if shape is None else shape
+    shape = square(n_features) if shape is None else shape
     side = (shape[1] // 4) * (shape[2] // 4)
     return nn.Sequential(
         nn.Unflatten(1, shape),
@@ -54,7 +54,7 @@ def wide_resnet(
     """Wide residual network (Zagoruyko and Komodakis 2016, arXiv:1605.07146), ``depth`` = 6 n + 4."""
     if depth < 10 or (depth - 4) % 6:
         raise ValueError(f"depth must be 10, 16, 22, …, got {depth!r}")
-    shape = _square(n_features) if shape is None else shape
+    shape = square(n_features) if shape is None else shape
     widths = [16, 16 * widen, 32 * widen, 64 * widen]
     blocks: list[nn.Module] = []
     for stage, (before, after) in enumerate(pairwise(widths)):
@@ -95,7 +95,7 @@ class _Block(nn.Module):
         return out
 
 
-def _square(n_features: int) -> tuple[int, int, int]:
+def square(n_features: int) -> tuple[int, int, int]:
     """Grey or RGB square images of that many cells."""
     for channels in (1, 3):
         side = math.isqrt(n_features // channels)
