@@ -2,12 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SHOWN := $(VENV)/.shown
 READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test lint bench reproduce soak check docs lock clean
 
-demo: $(READY)  ## learn scikit-learn's digits privately; writes demo-run/
+demo: $(SHOWN)  ## learn scikit-learn's digits privately; writes demo-run/
 	rm -rf demo-run
 	$(BIN)/ostraka learn --out demo-run
 
@@ -43,10 +44,14 @@ docs: $(READY)
 lock:  ## refresh the pins: a fresh environment, then what it resolved to
 	rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -e ".[plots,ray,dask,llm,service,torch,test,lint,docs]"
-	$(BIN)/pip freeze --exclude-editable > constraints.txt
+	$(BIN)/pip freeze --exclude-editable | sed "s/+cpu//" > constraints.txt
 
-$(READY): pyproject.toml constraints.txt
+$(SHOWN): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[plots]"
+	touch $@
+
+$(READY): $(SHOWN)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[plots,ray,dask,llm,service,torch,test,lint,docs]"
 	touch $@
 

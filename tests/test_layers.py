@@ -44,7 +44,7 @@ ROOMS = {
     "randomgen": set(),
     "ray": set(),
     "rich": set(),
-    "sklearn": {"voters", "students", "pate"},
+    "sklearn": {"_torch", "voters", "students", "pate"},
     "skops": set(),
     "sqlalchemy": set(),
     "torch": {"_torch", "students", "pate"},
@@ -178,6 +178,13 @@ def test_importing_loads_nothing_heavy(module):
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in json.loads(run.stdout)}
     assert loaded & set(HEAVY_AT_START) == set()
+
+
+@pytest.mark.parametrize("module", ["students", "voters", "pate", "cli.learn", "service"])
+def test_torch_is_loaded_by_what_needs_it_only(module):
+    code = f"import ostraka.{module}, sys; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
 
 
 def test_importing_ostraka_loads_a_few_modules_only():

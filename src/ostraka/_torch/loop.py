@@ -1,4 +1,4 @@
-"""The only training loop: resumable, repeatable, and back at the last good state when a loss is not finite."""
+"""The only training loop: resumable, repeatable, and back at the last good state when a loss is NaN."""
 
 from __future__ import annotations
 
@@ -175,7 +175,8 @@ class _Course:
         if not math.isfinite(value):
             raise TrainingDiverged(
                 f"the loss is {value} in epoch {epoch + 1} of {self.epochs}, "
-                f"step {step + 1} of {self.steps}: the model is as after epoch {epoch}. Try a smaller learning_rate"
+                f"step {step + 1} of {self.steps}: the model is as after epoch {epoch}. "
+                "Try a smaller learning_rate"
             )
         loss.backward()  # type: ignore[no-untyped-call]
         turn.optimizer.step()
