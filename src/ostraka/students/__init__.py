@@ -1,4 +1,4 @@
-"""Students: classifiers from public rows and released labels, what they ask first, and from private labels.
+"""Students: classifiers from public rows and released labels or private labels, and what they ask first.
 
 Those of torch are loaded when they are used.
 """
@@ -13,15 +13,32 @@ from ostraka.students.distil import Distilled
 
 if TYPE_CHECKING:
     from ostraka._torch.augment import ImageAugment, TableAugment
+    from ostraka.students.alibi import ALIBI
     from ostraka.students.fixmatch import FixMatch
+    from ostraka.students.gan import FeatureMatchingGAN
+    from ostraka.students.multistage import MultiStage
 
 _HOME = {  # need torch
+    "ALIBI": "ostraka.students.alibi",
+    "FeatureMatchingGAN": "ostraka.students.gan",
     "FixMatch": "ostraka.students.fixmatch",
     "ImageAugment": "ostraka._torch.augment",
+    "MultiStage": "ostraka.students.multistage",
     "TableAugment": "ostraka._torch.augment",
 }
 
-__all__ = ["Distilled", "FixMatch", "ImageAugment", "TableAugment", "least_sure", "schedule", "typical"]
+__all__ = [
+    "ALIBI",
+    "Distilled",
+    "FeatureMatchingGAN",
+    "FixMatch",
+    "ImageAugment",
+    "MultiStage",
+    "TableAugment",
+    "least_sure",
+    "schedule",
+    "typical",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -46,7 +46,9 @@ class Distilled(ClassifierMixin, BaseEstimator):
         the answered rows; for tables. ``"self-training"``: the same, then on its own surest
         guesses for the other rows. ``"auto"``: spreading or boosting, whichever predicts held-out
         answers better; that uses released labels only, and so costs no privacy. A semi-supervised
-        classifier of scikit-learn gets all rows, any other only the answered ones.
+        classifier of scikit-learn gets all rows, and so does one that says
+        ``learns_from_unanswered = True``, as :class:`FeatureMatchingGAN` does; any other only the
+        answered ones.
     random_state : int, numpy.random.RandomState or None
         Seeds the training of the named students, and how "auto" splits.
 
@@ -187,7 +189,7 @@ def _fitted(model: Any, X: Any, codes: np.ndarray) -> Any:
     answered = codes != ABSTAIN
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a classifier thinks of so few rows helps nobody
-        if isinstance(model, Spreading | SelfTrainingClassifier):
+        if isinstance(model, SelfTrainingClassifier) or getattr(model, "learns_from_unanswered", False):
             return model.fit(X, codes)
         return model.fit(_safe_indexing(X, np.flatnonzero(answered)), codes[answered])
 

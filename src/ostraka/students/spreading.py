@@ -51,6 +51,8 @@ class Spreading(ClassifierMixin, BaseEstimator):
     True
     """
 
+    learns_from_unanswered = True
+
     def __init__(self, *, n_neighbors: int = 7, alpha: float = 0.8) -> None:
         self.n_neighbors = n_neighbors
         self.alpha = alpha
