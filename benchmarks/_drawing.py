@@ -47,6 +47,23 @@ def lines(path: Path, x: tuple[float, ...], values: dict[str, np.ndarray]) -> No
     _save(figure, path)
 
 
+def guesses(path: Path, records: list[dict[str, Any]]) -> None:
+    """Share of right guesses among the surest, for each audited model; records as they were saved."""
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(6, 3.5))
+    chance = 1 / records[0]["bounds"]["several cuts"]["n_candidates"]
+    for record in records:
+        made, right = (np.array(record["surest_first"][name]) for name in ("guesses", "right"))
+        few = made >= 10  # fewer say nothing
+        axes.plot(made[few], right[few] / made[few], label=f"{record['algorithm']}, ε = {record['upper']:g}")
+    axes.axhline(chance, color="gray", linestyle="--", label="chance")
+    axes.set_xlabel("guesses, surest first")
+    axes.set_ylabel("share that is right")
+    axes.set_ylim(0, None)
+    axes.legend()
+    _save(figure, path)
+
+
 def _pyplot() -> Any:
     import matplotlib as mpl
 
