@@ -16,7 +16,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["TrainingDiverged", "Turn", "cosine", "train"]
+__all__ = ["TrainingDiverged", "Turn", "cosine", "epoch_seed", "train"]
 
 _BETWEEN_SAVES = 30.0  # seconds; saving more often would cost more than what a crash loses
 
@@ -48,6 +48,11 @@ class Turn:
 def cosine(progress: float) -> float:
     """Share of the first learning rate: a quarter of a cosine wave, from 1 to 0.2 (Sohn et al. 2020)."""
     return math.cos(7 * math.pi * progress / 16)
+
+
+def epoch_seed(seed: int, epoch: int) -> int:
+    """What seeds all the chance in one epoch."""
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def train(
@@ -150,7 +155,7 @@ class _Course:
     def epoch(self, epoch: int) -> float:
         """One pass over the batches; the first turn's mean loss."""
         total = 0.0
-        own = int(np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
+        own = epoch_seed(self.seed, epoch)
         with torch.random.fork_rng():  # whoever called keeps their random numbers
             torch.manual_seed(own)
             for step, batch in enumerate(self.batches(torch.Generator().manual_seed(own))):
@@ -204,9 +209,9 @@ class _Checkpoint:
             raise ValueError(
                 f"{self.path} is no checkpoint of a training: remove it to begin again"
             ) from error
-        if found["name"] != self.name:
+        if found["name"] != self.name:  # which neither names: a hash of private rows is in both
             raise ValueError(
-                f"{self.path} is of another training ({found['name']}), not of this one ({self.name}): "
+                f"{self.path} is of another training (other data, seed or settings): "
                 "type another path, or remove the file to begin again"
             )
         for part, stateful in keep.items():
