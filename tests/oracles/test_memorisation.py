@@ -1,0 +1,70 @@
+"""The memorisation audit on real models: table 1 of Malek et al. 2021, digit by digit, and what holds."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ostraka.audits import memorisation_lower_bound
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def paper(data_dir):
+    if not (data_dir / "alibi_confs").is_dir():
+        pytest.skip(f"the confidences of Malek et al. 2021 are not in {data_dir}")
+    sys.path.insert(0, str(REPOSITORY))
+    try:
+        module = importlib.import_module("benchmarks.reproduce_004_memorisation")
+    finally:
+        sys.path.remove(str(REPOSITORY))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OSTRAKA_DATA", str(data_dir))
+        yield module
+
+
+def test_every_printed_interval_is_computed(paper):
+    wrong = {}
+    for row in paper.TABLE_1:
+        low, high, _ = paper.authors_interval(*paper.saved(row.saved))
+        if (f"{low:.1f}", f"{high:.1f}") != tuple(f"{end:.1f}" for end in row.printed):
+            wrong[row.saved] = (low, high)
+    assert wrong == {}
+    assert len(paper.TABLE_1) == 13
+
+
+def test_bounds_that_hold_are_below_every_promise_and_a_third_of_it_for_alibi(paper):
+    for row in paper.TABLE_1:
+        for bound in paper.bounds(*paper.saved(row.saved), delta=row.delta).values():
+            assert bound.epsilon <= row.epsilon
+        if row.algorithm == "ALIBI" and row.epsilon > 2:
+            own = paper.bounds(*paper.saved(row.saved), delta=row.delta)["several cuts"]
+            assert own.epsilon > row.epsilon / 3
+
+
+def test_models_of_pate_were_not_seen_to_memorise(paper):
+    found = [
+        paper.bounds(*paper.saved(row.saved), delta=row.delta)["several cuts"].epsilon
+        for row in paper.TABLE_1
+        if row.algorithm == "PATE-FM"
+    ]
+    assert found == [0.0] * 6
+
+
+def test_canaries_of_the_authors_are_uniform_wrong_labels(paper):
+    planted, _ = paper.saved("cifar10_RR_H")
+    with np.load(paper.folder() / "alibi_confs" / "alibi_confs.npz") as arrays:
+        step = (arrays["cifar10_canary_labels"].astype(int) - arrays["cifar10_true_labels"]) % 10
+    assert (planted.positions.sum(), planted.labels.sum()) == (25165634, 4641)  # their check sums
+    assert sorted(set(step.tolist())) == list(range(1, 10))
+
+
+def test_a_shuffled_model_shows_nothing(paper):
+    """The same confidences on other rows: whatever was seen came from the training labels."""
+    planted, said = paper.saved("cifar10_RR_H")
+    shuffled = said[np.random.default_rng(0).permutation(len(said))]
+    assert memorisation_lower_bound(planted.scores(said), delta=0.0).epsilon > 3
+    assert memorisation_lower_bound(planted.scores(shuffled), delta=0.0).epsilon == 0.0
