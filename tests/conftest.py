@@ -3,10 +3,18 @@
 ``data_dir`` finds the shared data sets and skips when they are not there, so that a plain checkout passes.
 Property tests repeat the same examples each run.
 ``pytest --hypothesis-profile nightly`` searches afresh, and longer.
+
+No test may fail by chance or because the machine is busy. What a release or a deal draws from the operating
+system is either not asserted on, or only so that a correct draw fails with a chance below 1e-9, or drawn
+under ``same_draws``.
 """
 
 import contextlib
+import hashlib
 import os
+import socket
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -45,3 +53,41 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"the shared data sets are not at {folder}; set OSTRAKA_DATA to their folder")
     return folder
+
+
+@contextlib.contextmanager
+def _alike():
+    """Each place in the code that asks the operating system gets a stream of its own, the same each time."""
+    asked = Counter()
+
+    def drawn(size: int) -> bytes:
+        code = sys._getframe(1).f_code
+        place = f"{Path(code.co_filename).name}:{code.co_qualname}"
+        asked[place] += 1
+        return hashlib.shake_256(f"{place}/{asked[place]}".encode()).digest(size)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "urandom", drawn)
+        yield
+
+
+@pytest.fixture
+def same_draws():
+    """Noise, samples and deals without a key come out the same in every run of this test."""
+    with _alike():
+        yield
+
+
+@pytest.fixture(scope="session")
+def with_same_draws():
+    """The same for a part of a test or for a fixture of a wider scope: ``with with_same_draws(): …``."""
+    return _alike
+
+
+@pytest.fixture
+def free_port():
+    """A port of this machine that nobody else is given meanwhile: held, but not listened at."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]

@@ -22,6 +22,7 @@ class Service:
         self.votes, self.mechanism, self.consistent = votes, GNMax(sigma=sigma), consistent
         self.reply, self.budget, self.key = reply, budget, key
         self.trouble, self.seen, self.keys = [], [], []
+        self.rng = np.random.default_rng(votes)  # of each world its own, and the same in every run
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -56,7 +57,7 @@ class Service:
             return 402, {"ok": False}
         self.budget -= n
         self.seen += body["rows"]
-        rng = np.random.default_rng(7 if self.consistent else None)
+        rng = np.random.default_rng(7) if self.consistent else self.rng
         votes = Private(np.tile(self.votes, (1 if self.consistent else n, 1)), Adjacency.one_ballot())
         labels = np.broadcast_to(self.mechanism.release(votes, rng=rng), n).tolist()
         if self.reply == "results":
@@ -189,12 +190,9 @@ def test_requests_keep_their_distance(serve):
     asked.close()
 
 
-def test_a_deployment_that_is_gone_is_said_so(serve):
-    service = serve([5, 4])
-    service.close()
-    asked = Deployment(
-        service.url, [1], world="with", key=None, record=None, batch=1, rate=None, patience=0.2
-    )
+def test_a_deployment_that_is_gone_is_said_so(free_port):
+    url = f"http://127.0.0.1:{free_port}/v1/label"
+    asked = Deployment(url, [1], world="with", key=None, record=None, batch=1, rate=None, patience=0.2)
     with pytest.raises(ValueError, match=r"answered nothing for 0\.2 s"):
         asked.ask(1)
 

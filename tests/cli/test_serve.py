@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -142,11 +141,8 @@ def test_keys_are_made_rotated_granted_listed_and_revoked(run):
     assert "keys rotate dora" in err
 
 
-def test_from_learn_to_an_answer_and_back_to_the_ledger(run, tmp_path):
+def test_from_learn_to_an_answer_and_back_to_the_ledger(run, tmp_path, free_port):
     key = ostraka_("keys", "add", run, "erin", "--epsilon", 2)[1].strip()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     db = tmp_path / "answers.sqlite"
     command = [
         "serve",
@@ -158,7 +154,7 @@ def test_from_learn_to_an_answer_and_back_to_the_ledger(run, tmp_path):
         "--sigma",
         60,
         "--port",
-        port,
+        free_port,
         "--db",
         f"sqlite:///{db}",
     ]
@@ -167,13 +163,13 @@ def test_from_learn_to_an_answer_and_back_to_the_ledger(run, tmp_path):
         env={**os.environ, "OSTRAKA_PEPPER": PEPPER}, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        with Client(f"http://127.0.0.1:{port}", key) as client:
+        with Client(f"http://127.0.0.1:{free_port}", key, patience=300.0) as client:
             answer = client.label([0.0] * 64)
             assert answer.label in range(10)
             assert client.label([0.0] * 64).label == answer.label
     finally:
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
     assert process.returncode in {0, -signal.SIGTERM}
     assert "serving 50 teachers at http://127.0.0.1" in err
     assert key not in err

@@ -8,6 +8,8 @@ import pytest
 from ostraka.ledger import LedgerError
 from ostraka.ledger.group import Group
 
+PATIENCE = 120.0  # seconds, on a busy machine; nothing here takes one
+
 
 class Server:
     """Doubles numbers; waits at its gate first, and fails where it is told to."""
@@ -19,7 +21,7 @@ class Server:
 
     def __call__(self, asks):
         self.entered.release()
-        self.gate.wait(10)
+        self.gate.wait(PATIENCE)
         self.batches.append(list(asks))
         if self.error is not None:
             error, self.error = self.error, None
@@ -46,7 +48,7 @@ def start(group, asks, answers):
 
 def gathered(group, n):
     """Wait until so many wait."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE
     while len(group._waiting) < n and time.monotonic() < until:
         time.sleep(0.001)
     assert len(group._waiting) == n
@@ -68,7 +70,7 @@ def test_those_who_come_meanwhile_are_served_together_in_order(server):
         gathered(group, n)
     server.gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
     assert server.batches == [[0], [1, 2, 3, 4, 5]]
     assert answers == {n: 2 * n for n in range(6)}
 
@@ -85,7 +87,7 @@ def test_an_error_of_one_is_not_the_error_of_the_others(server):
     gathered(group, 2)
     server.gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
     assert (answers[0], answers[1], answers[wrong]) == (0, 2, wrong)
 
 
@@ -102,7 +104,7 @@ def test_an_error_of_all_reaches_all_and_the_next_are_served(server, error):
     server.error = error
     server.gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
     assert answers[0] is error  # the first batch is the one that fails
     assert (answers[1], answers[2]) == (2, 4)
     assert group.submit(5) == 10
@@ -126,7 +128,7 @@ def test_those_who_were_served_with_an_interrupted_one_hear_that_it_is_not_known
     group._serve = interrupt_the_second
     server.gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
     assert answers[0] == 0
     assert isinstance(answers[1], KeyboardInterrupt)
     assert isinstance(answers[2], LedgerError)
@@ -152,7 +154,7 @@ def test_who_is_interrupted_while_waiting_leaves_and_nobody_waits_for_it(server)
             group.submit(1)
     assert group._waiting == []
     server.gate.set()
-    first.join(10)
+    first.join(PATIENCE)
     assert group.submit(2) == 4
     assert server.batches == [[0], [2]]
 
@@ -190,7 +192,7 @@ def test_an_interrupt_just_after_the_lead_was_handed_over_hands_it_on(server):
     group._lead = interrupted_once
     server.gate.set()
     for thread in (first, second, third):
-        thread.join(10)
+        thread.join(PATIENCE)
     assert isinstance(answers[1], KeyboardInterrupt)
     assert answers[2] == 4
     assert group.submit(5) == 10

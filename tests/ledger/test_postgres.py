@@ -289,7 +289,7 @@ class TestARace:
     def test_a_control_that_does_not_lock_before_it_reads_does_not_grant_exactly_the_cap(self, where):
         with psycopg.connect(where, autocommit=True) as db:
             db.execute("CREATE TABLE spent (cost integer)")
-        together = threading.Barrier(8, timeout=5)
+        together = threading.Barrier(8, timeout=120)
 
         def charge(db, _):
             (spent,) = db.execute("SELECT coalesce(sum(cost), 0) FROM spent").fetchone()

@@ -123,7 +123,9 @@ def charge_for_ever(pipe):
         os.write(pipe, f"{seq}\\n".encode())
 
 rng = random.Random(0)
-for _ in range(10):
+rounds = n_acknowledged = 0
+while rounds < 10 or n_acknowledged <= 30:  # on a busy machine some rounds come to nothing
+    rounds += 1
     children = []
     for _ in range(3):
         reader, writer = os.pipe()
@@ -139,6 +141,7 @@ for _ in range(10):
         os.waitpid(child, 0)
         with open(reader) as lines:
             acknowledged += [int(line) for line in lines]
+    n_acknowledged += len(acknowledged)
     with Ledger(path) as ledger:
         print(json.dumps([acknowledged, [entry.seq for entry in ledger.entries()]]), flush=True)
 """
@@ -147,12 +150,13 @@ for _ in range(10):
         assert errors == ""
         rounds = [json.loads(line) for line in output.splitlines()]
         acknowledged = [seq for said, _ in rounds for seq in said]
-        assert len(rounds) == 10
+        assert len(rounds) >= 10
         assert len(set(acknowledged)) == len(acknowledged) > 30
         for n, (_, seqs) in enumerate(rounds, 1):
             assert seqs == list(range(1, len(seqs) + 1))
             assert {seq for said, _ in rounds[:n] for seq in said} <= set(seqs)
-        assert len(seqs) <= len(acknowledged) + 30  # each kill leaves at most one charge unacknowledged
+        # each kill leaves at most one charge unacknowledged
+        assert len(seqs) <= len(acknowledged) + 3 * len(rounds)
 
     def test_between_charge_and_answer_the_charge_stays_and_the_key_gets_its_answer(
         self, path, budget, start, gaussian, answers

@@ -167,8 +167,17 @@ class TestCassette:
 
     SCRIPT = """
 import sys
+import threading
+from types import SimpleNamespace
 sys.path[:0] = {path!r}
-from ostraka.voters import Endpoint, PromptEnsemble
+from ostraka.voters import Endpoint, PromptEnsemble, _asking
+
+class Told(threading.Event):
+    def set(self):
+        super().set()
+        print("stopping", flush=True)
+
+_asking.threading = SimpleNamespace(Event=Told, Lock=threading.Lock)
 PromptEnsemble(
     Endpoint({url!r}, concurrency=4), model="small", classes=[0, 1], words=("A", "B"), n_teachers=8,
     cassette={cassette!r},
@@ -180,7 +189,7 @@ print("finished")
     def test_an_interrupted_vote_goes_on_and_pays_for_nothing_twice(self, server, model, tmp_path, how):
         queries = [*QUERIES, *PUBLIC[:10]]
         gate = threading.Event()
-        server.intercept = lambda _handler, _body: len(server.seen) > 30 and not gate.wait(60)
+        server.intercept = lambda _handler, _body: len(server.seen) > 30 and not gate.wait(300)
         script = self.SCRIPT.format(
             path=sys.path,
             url=server.url,
@@ -193,9 +202,12 @@ print("finished")
         while len(server.seen) <= 30 and run.poll() is None:
             time.sleep(0.01)
         run.send_signal(how)
-        time.sleep(0.2)
+        if how is signal.SIGINT:
+            assert run.stdout.readline() == b"stopping\n"
+        else:
+            run.wait()
         gate.set()  # what is under way is answered after the signal
-        said = b"".join(run.communicate(timeout=30)).decode()
+        said = b"".join(run.communicate(timeout=120)).decode()
         before = len(server.seen)
         assert "finished" not in said
         assert run.returncode != 0

@@ -9,7 +9,7 @@ from ostraka.voters._keys import agreement_key, mask, new_secret
 from ostraka.voters._round import AGGREGATOR, Call, Round
 from ostraka.voters.parties import PartyEnsemble
 
-FALSE_ALARM = 1e-9  # chance that right masks fail one comparison
+FALSE_ALARM = 1e-12  # chance that right masks fail one comparison; keys are new in each run
 
 
 def masked(tap, parties: PartyEnsemble, rows) -> np.ndarray:

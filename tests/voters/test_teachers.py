@@ -190,8 +190,9 @@ def test_classes_a_shard_lacks_keep_their_columns():
 
 
 def failed(ensemble, private):
+    manifest = partition(150, n_teachers=5, key=KEY)
     with pytest.warns(UserWarning, match="of 5 teachers failed") as caught:
-        ballots = ensemble.fit(private, Y, classes=[0, 1, 2]).predictions(X[:4])
+        ballots = ensemble.fit(private, Y, classes=[0, 1, 2], manifest=manifest).predictions(X[:4])
     return ballots, [str(each.message) for each in caught]
 
 
