@@ -19,7 +19,8 @@ _ONE_OF = (
     "type one of --mechanism gnmax --sigma 40 --votes … --neighbour …, "
     "--with a.csv --without b.csv --claimed-epsilon 3 --delta 1e-5, "
     "--url https://… --neighbour-url https://… --question row.json, "
-    "--adversaries private.csv --label COLUMN --sigma 40, or --library"
+    "--adversaries private.csv --label COLUMN --sigma 40, "
+    "--canaries model.npz --claimed-epsilon 3, or --library"
 )
 
 EXIT = {"consistent": 0, "violated": 4, "inconclusive": 5}
@@ -34,7 +35,10 @@ _DELTA = typer.Option(
 _MECHANISM = typer.Option("--mechanism", help="gnmax, lnmax or threshold, sampled by this library.")
 _SIGMA = typer.Option("--sigma", help="Noise of gnmax and threshold, in votes.")
 _SCALE = typer.Option("--scale", help="Noise of lnmax, in votes.")
-_AT = typer.Option("--at", help="Where the threshold lies, in votes.")
+_AT = typer.Option(
+    "--at",
+    help="Where the threshold lies, in votes; with --canaries, the confidence below which none is guessed.",
+)
 _VOTES = typer.Option("--votes", help="Votes of each class, such as 14,12,10.")
 _NEIGHBOUR = typer.Option("--neighbour", help="The same with one ballot moved, such as 13,13,10.")
 _TRIALS = typer.Option("--trials", help="Answers to draw in each world, such as 1e6.")
@@ -42,6 +46,9 @@ _CONFIDENCE = typer.Option("--confidence", help="Probability that the lower boun
 _METHOD = typer.Option("--method", help="How the lower bound is found: k-cut, 2-cut, ...")
 _ADVERSARIES = typer.Option(
     "--adversaries", help="Rows to learn from: play every adversary against teachers."
+)
+_CANARIES = typer.Option(
+    "--canaries", help="What a model says of its canaries: an .npz file of probabilities, trained and decoys."
 )
 _LABEL = typer.Option("--label", help="The column to learn, with --adversaries.")
 _DROP = typer.Option("--drop", help="A column to leave out; may be repeated.")
@@ -92,6 +99,7 @@ def audit(
     batch: Annotated[int, _BATCH] = 100,
     rate: Annotated[float | None, _RATE] = None,
     adversaries: Annotated[Path | None, _ADVERSARIES] = None,
+    canaries: Annotated[Path | None, _CANARIES] = None,
     label: Annotated[str | None, _LABEL] = None,
     drop: Annotated[list[str] | None, _DROP] = None,
     teacher: Annotated[Teacher, _TEACHER] = Teacher.AUTO,
@@ -106,22 +114,20 @@ def audit(
 ) -> None:
     """Hold a promise against what is seen. Exit code 0: consistent, 4: violated, 5: inconclusive."""
     from ostraka.cli._audit_adversaries import audit_adversaries
+    from ostraka.cli._audit_canaries import audit_file
     from ostraka.cli._audit_local import audit_files, audit_votes, make_mechanism
     from ostraka.cli._audit_url import audit_urls
 
     remote = url is not None or neighbour_url is not None
     usual = 10_000 if remote else 1e6 if adversaries is None else 1e8
-    trials = usual if trials is None else trials
-    if not 1 <= trials <= 1e10 or trials != int(trials):
-        raise typer.BadParameter(f"--trials must be a whole number from 1 to 1e10, got {trials:g}")
-    if until is not None and not until > 0:
-        raise typer.BadParameter(f"--until must be above 0, got {until:g}")
+    n_trials = _whole(usual if trials is None else trials, until)
     files = (with_file, without_file)
     if [
         mechanism is not None or adversaries is not None,
         files != (None, None),
         library or planted,
         remote,
+        canaries is not None,
     ].count(True) != 1:
         raise typer.BadParameter(_ONE_OF)
     score: list[dict[str, Any]] | None = None
@@ -132,18 +138,20 @@ def audit(
     if library or planted:
         from ostraka.audits import audit_library, mutation_score
 
-        findings = audit_library(trials=int(trials))
+        findings = audit_library(trials=n_trials)
         if planted:
             score = [{"defect": each.defect, "caught_by": list(each.by)} for each in mutation_score()]
     elif remote:
         how = {"key_variable": key_variable, "record": record, "batch": batch, "rate": rate}
         urls = (url, neighbour_url)
-        findings = (audit_urls(urls, question, trials=int(trials), wanted=until or 1.0, **claim, **how),)
+        findings = (audit_urls(urls, question, trials=n_trials, wanted=until or 1.0, **claim, **how),)
+    elif canaries is not None:
+        findings = (audit_file(canaries, at=at, **claim),)
     elif adversaries is not None:
         made = make_mechanism(mechanism or "gnmax", sigma=sigma, scale=scale, at=at)
         how = {"n_teachers": teachers, "n_trainings": trainings, "n_questions": questions, "seed": seed}
         who = {"label": label, "drop": drop or [], "teacher": teacher, "mechanism": made}
-        trained = {"trials": int(trials), "confidence": confidence, "delta": delta}
+        trained = {"trials": n_trials, "confidence": confidence, "delta": delta}
         findings = audit_adversaries(adversaries, **who, **how, **trained)
     elif mechanism is None:
         findings = (audit_files(files, column, group=group, **claim),)
@@ -151,10 +159,18 @@ def audit(
         made = make_mechanism(mechanism, sigma=sigma, scale=scale, at=at)
         worlds = (votes, neighbour)
         how = {"confidence": confidence, "method": method, "until": until, "delta": delta}
-        findings = (audit_votes(made, worlds, trials=int(trials), **how),)
+        findings = (audit_votes(made, worlds, trials=n_trials, **how),)
     if figure is not None:
         _draw(findings, figure)
     _tell(findings, score, as_json=as_json)
+
+
+def _whole(trials: float, until: float | None) -> int:
+    if not 1 <= trials <= 1e10 or trials != int(trials):
+        raise typer.BadParameter(f"--trials must be a whole number from 1 to 1e10, got {trials:g}")
+    if until is not None and not until > 0:
+        raise typer.BadParameter(f"--until must be above 0, got {until:g}")
+    return int(trials)
 
 
 def _draw(findings: tuple[Finding, ...], file: Path) -> None:
@@ -198,7 +214,8 @@ def _print(findings: tuple[Finding, ...], score: list[dict[str, Any]] | None) ->
         console.print(f"{finding.verdict.upper()}  {finding.name}")
         console.print(table)
         console.print(f"{finding.sentence}")
-        console.print(f"{finding.trials:,} trials a world, {finding.method}. {finding.note}\n")
+        what = "canaries" if finding.method in {"one-run", "many-runs"} else "trials a world"
+        console.print(f"{finding.trials:,} {what}, {finding.method}. {finding.note}\n")
     if score is not None:
         caught = sum(bool(each["caught_by"]) for each in score)
         for each in score:

@@ -1,0 +1,115 @@
+"""ostraka audit --canaries: a file of probabilities, a verdict, and an exit code."""
+
+import json
+
+import numpy as np
+import pytest
+
+import ostraka.cli
+from ostraka.attacks import draw_canaries
+from ostraka.audits import memorisation_lower_bound
+
+
+def audited(capfd, *arguments) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        ostraka.cli.main(["audit", *map(str, arguments)])
+    return left.value.code, *capfd.readouterr()
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A file of what a model says that knows some labels by heart, mostly right ones; and the scores."""
+
+    def write(known: float = 0.5, *, n_decoys: int | None = None, n: int = 500, **changes):
+        rng = np.random.default_rng(2)
+        planted = draw_canaries(np.arange(n) % 10, n_classes=10, n=n, rng=rng, n_decoys=n_decoys)
+        learned = np.where(rng.random(n) < 0.95, planted.labels, planted.decoys[:, 0])
+        said = np.where((rng.random(n) < known)[:, None], np.eye(10)[learned], rng.dirichlet(np.ones(10), n))
+        arrays = {"probabilities": said, "trained": planted.labels, "decoys": planted.decoys, **changes}
+        np.savez(tmp_path / "model.npz", **{k: v for k, v in arrays.items() if v is not None})
+        return tmp_path / "model.npz", planted.scores(said)
+
+    return write
+
+
+@pytest.mark.parametrize(("claimed", "code", "verdict"), [(1, 4, "violated"), (6, 0, "consistent")])
+def test_a_claim_gets_its_verdict_in_words_and_as_json(capfd, model, claimed, code, verdict):
+    file, scores = model()
+    got, out, err = audited(capfd, "--canaries", file, "--claimed-epsilon", claimed)
+    assert (got, err) == (code, "")
+    assert f"{verdict.upper()}  labels of 500 canaries, each one of 9" in out
+    assert "500 canaries, one-run" in out
+    got, out, err = audited(capfd, "--canaries", file, "--claimed-epsilon", claimed, "--json")
+    record = json.loads(out)
+    assert (got, err, record["verdict"]) == (code, "", verdict)
+    want = memorisation_lower_bound(scores, delta=0.0).epsilon
+    assert record["findings"][0]["measures"][0]["lower"] == want > 1
+
+
+def test_delta_confidence_and_threshold_reach_the_bound(capfd, model):
+    file, scores = model(n_decoys=1)
+    options = ["--delta", "1e-4", "--confidence", "0.9", "--at", "0.99"]
+    _, out, _ = audited(capfd, "--canaries", file, "--claimed-epsilon", 3, *options, "--json")
+    want = memorisation_lower_bound(scores, delta=1e-4, confidence=0.9, at=0.99)
+    assert json.loads(out)["findings"][0]["measures"][0]["lower"] == want.epsilon
+
+
+def test_one_decoy_a_canary_may_be_a_plain_row(capfd, model):
+    file, scores = model(n_decoys=1)
+    flat, _ = model(n_decoys=1, decoys=np.load(file)["decoys"][:, 0])
+    _, out, _ = audited(capfd, "--canaries", flat, "--claimed-epsilon", 3, "--json")
+    want = memorisation_lower_bound(scores, delta=0.0).epsilon
+    assert json.loads(out)["findings"][0]["measures"][0]["lower"] == want
+
+
+def test_few_canaries_cannot_tell(capfd, model):
+    file, _ = model(n=20)
+    assert audited(capfd, "--canaries", file, "--claimed-epsilon", 8)[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"decoys": None}, "no array named decoys"),
+        ({"decoys": None, "trained": None}, "no array named trained and none named decoys"),
+        ({"probabilities": np.ones(500)}, "of shape (n_canaries, n_classes)"),
+        ({"probabilities": np.full((500, 10), 3.0)}, "logits need a softmax"),
+        ({"trained": np.zeros(500)}, "labels must be integers"),
+        ({"trained": np.array([{}] * 500)}, "numpy.savez"),
+    ],
+)
+def test_a_file_that_is_no_game_is_told_what_is_missing(capfd, model, changes, says):
+    file, _ = model(**changes)
+    code, out, err = audited(capfd, "--canaries", file, "--claimed-epsilon", 3)
+    assert (code, out) == (1, "")
+    assert says in " ".join(err.split())
+
+
+def test_something_else_than_an_npz_file_is_refused(capfd, tmp_path):
+    file = tmp_path / "model.npz"
+    for content in (b"", b"not a zip", b"PK\x03\x04 cut off"):
+        file.write_bytes(content)
+        code, _, err = audited(capfd, "--canaries", file, "--claimed-epsilon", 3)
+        assert code == 1
+        assert "numpy.savez" in err
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    code, _, err = audited(capfd, "--canaries", tmp_path / "one.npy", "--claimed-epsilon", 3)
+    assert (code, "numpy.savez" in err) == (1, True)
+    code, _, err = audited(capfd, "--canaries", tmp_path / "none.npz", "--claimed-epsilon", 3)
+    assert (code, "No such file" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "--claimed-epsilon"),
+        (["--claimed-epsilon", "3", "--delta", "1"], "delta must be"),
+        (["--claimed-epsilon", "3", "--at", "0"], "at must be"),
+        (["--claimed-epsilon", "3", "--library"], "type one of"),
+    ],
+)
+def test_wrong_usage_is_told(capfd, model, options, says):
+    file, _ = model()
+    code, out, err = audited(capfd, "--canaries", file, *options)
+    assert (code, out) == (2, "")
+    assert says in err
