@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["LabelStudent", "digest"]
 
 _DELTA = 1e-5  # of a budget in memory
+_ROOM = 1 + 1e-9  # for a price that the ledger rounds up
 
 
 class LabelStudent(ClassifierMixin, BaseEstimator):
@@ -93,7 +94,7 @@ class LabelStudent(ClassifierMixin, BaseEstimator):
         """A ledger for exactly one release; the same if this estimator is fitted again to the same data."""
         if getattr(self, "_session", ("",))[0] != content:
             pure = self.curve_.rdp[-1]
-            epsilon = pure if math.isfinite(pure) else self.curve_.epsilon(delta=_DELTA)
+            epsilon = _ROOM * (pure if math.isfinite(pure) else self.curve_.epsilon(delta=_DELTA))
             self._session = content, Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=_DELTA))
         return self._session[1]
 

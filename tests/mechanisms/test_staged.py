@@ -1,0 +1,210 @@
+"""Labels asked in stages: the law of every stage, the price of one, and what a crash in the middle may cost."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import binomtest, chisquare
+
+from ostraka import Adjacency, Budget, Ledger, Private, release
+from ostraka.curve import ORDERS
+from ostraka.mechanisms import PriorResponse, RandomizedResponse
+from ostraka.mechanisms.staged import NOT_YET, StagedResponse
+
+FALSE_ALARM = 1e-9
+EPSILON = 1.3
+ROOM = EPSILON * (1 + 1e-9)  # the ledger rounds a price up
+SHARP = [
+    [0.5, 0.45, 0.05],
+    [0.4, 0.01, 0.59],
+    [0.02, 0.51, 0.47],
+]  # after the first answer; two kept of three
+
+
+def private(labels):
+    return Private(labels, Adjacency.one_label())
+
+
+def by_first_answer(stage, answers):
+    """Advice that depends on what the first label answered."""
+    return np.tile(SHARP[answers[0]], (int((np.arange(len(answers)) > 0).sum()), 1))
+
+
+def one_then(n, advise=by_first_answer):
+    return StagedResponse(stage=[0] + [1] * (n - 1), n_classes=3, epsilon=EPSILON, advise=advise)
+
+
+def law(labels, sharp=SHARP):
+    """Chance of each pair of answers, from the definitions of both responses and nothing of ours."""
+    true = math.exp(EPSILON)
+    chances = {}
+    for first, second in itertools.product(range(3), repeat=2):
+        one = (true if first == labels[0] else 1) / (true + 2)
+        kept = sorted(np.argsort(sharp[first])[1:].tolist())
+        if second not in kept:
+            two = 0.0
+        elif labels[1] in kept:
+            two = (true if second == labels[1] else 1) / (true + 1)
+        else:
+            two = 0.5
+        chances[first, second] = one * two
+    return chances
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("labels", [(0, 0), (1, 2), (2, 1)])
+def test_stages_answer_by_their_own_laws_and_the_advice(labels):
+    mechanism, rng = one_then(2), np.random.default_rng(11)
+    expected = law(labels)
+    seen = dict.fromkeys(expected, 0)
+    for _ in range(6000):
+        seen[tuple(mechanism.release(private(labels), rng=rng).tolist())] += 1
+    possible = [pair for pair, chance in expected.items() if chance > 0]
+    assert sum(seen[pair] for pair in possible) == 6000
+    counts = [seen[pair] for pair in possible]
+    assert chisquare(counts, [6000 * expected[pair] for pair in possible]).pvalue > FALSE_ALARM
+    for wrong in (0.8, 1.25):  # power: first answers 20 % too seldom, or too often, right would be seen
+        right = sum(seen[pair] for pair in possible if pair[0] == labels[0])
+        chance = wrong * math.exp(EPSILON) / (math.exp(EPSILON) + 2)
+        assert binomtest(right, 6000, chance).pvalue < FALSE_ALARM
+
+
+@pytest.mark.parametrize("sharp", [SHARP, SHARP[:1] * 3])
+def test_the_whole_costs_one_epsilon_and_not_less(sharp):
+    """Over all pairs of neighbours and all answers, with advice that hangs on answers."""
+    curve = one_then(2).curve()
+    worst = dict.fromkeys(ORDERS, 0.0)
+    largest = 0.0
+    for labels in itertools.product(range(3), repeat=2):
+        for place, other in itertools.product(range(2), range(3)):
+            changed = list(labels)
+            changed[place] = other
+            p, q = law(labels, sharp), law(changed, sharp)
+            assert {pair for pair in p if p[pair] > 0} == {pair for pair in q if q[pair] > 0}
+            pairs = [(p[pair], q[pair]) for pair in p if p[pair] > 0]
+            largest = max(largest, *(math.log(one / two) for one, two in pairs))
+            for order in ORDERS[:-1]:
+                terms = [math.log(two) + order * math.log(one / two) for one, two in pairs]
+                worst[order] = max(worst[order], float(logsumexp(terms)) / (order - 1))
+    assert largest == pytest.approx(EPSILON, rel=1e-12) == curve.rdp[-1]
+    for order, bound in zip(ORDERS[:-1], curve.rdp[:-1], strict=True):
+        assert worst[order] <= bound * (1 + 1e-9)
+    if sharp[0] == sharp[1]:  # nothing is charged for nothing
+        assert worst[2.0] == pytest.approx(curve.rdp[ORDERS.index(2.0)], rel=1e-9)
+    assert curve.rdp == PriorResponse(prior=[SHARP[0]], epsilon=EPSILON).curve().rdp
+    assert one_then(2).delta(0.5) == PriorResponse(prior=[SHARP[0]], epsilon=EPSILON).delta(0.5)
+
+
+def test_one_stage_is_randomised_response():
+    labels = private(np.arange(50) % 3)
+    staged = StagedResponse(stage=np.zeros(50, dtype=int), n_classes=3, epsilon=0.7, advise=by_first_answer)
+    plain = RandomizedResponse(n_classes=3, epsilon=0.7)
+    one, two = (each.release(labels, rng=np.random.default_rng(5)) for each in (staged, plain))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_advice_sees_earlier_answers_only_and_cannot_change_them():
+    seen = []
+
+    def advise(stage, answers):
+        seen.append((stage, answers.copy()))
+        answers[:] = 0
+        return np.full((2, 3), 1 / 3)
+
+    mechanism = StagedResponse(stage=[1, 0, 2, 0, 1, 2], n_classes=3, epsilon=30.0, advise=advise)
+    answers = mechanism.release(private([2, 1, 2, 1, 2, 2]), rng=np.random.default_rng(0))
+    np.testing.assert_array_equal(answers, [2, 1, 2, 1, 2, 2])
+    assert [stage for stage, _ in seen] == [1, 2]
+    np.testing.assert_array_equal(seen[0][1], [NOT_YET, 1, NOT_YET, 1, NOT_YET, NOT_YET])
+    np.testing.assert_array_equal(seen[1][1], [2, 1, NOT_YET, 1, 2, NOT_YET])
+
+
+def test_all_noise_comes_from_rng():
+    labels = private(np.arange(40) % 3)
+    one, two, other = (one_then(40).release(labels, rng=np.random.default_rng(seed)) for seed in (7, 7, 8))
+    np.testing.assert_array_equal(one, two)
+    assert (one != other).any()
+
+
+def test_the_door_charges_all_stages_once():
+    mechanism = one_then(30)
+    with Ledger(":memory:", budget=Budget(epsilon=ROOM, delta=1e-6)) as ledger:
+        first = release(mechanism, private(np.arange(30) % 3), ledger=ledger, key="labels")
+        again = release(mechanism, private(np.arange(30) % 3), ledger=ledger, key="labels")
+        np.testing.assert_array_equal(first, again)
+        assert ledger.count() == 1
+        assert ledger.epsilon() <= ROOM
+        assert ledger.protects == "label"
+
+
+def test_a_crash_between_stages_costs_nothing_more_and_leaves_no_answer():
+    broken = True
+
+    def advise(stage, answers):
+        if broken:
+            raise KeyboardInterrupt
+        return by_first_answer(stage, answers)
+
+    mechanism, labels = one_then(30, advise), private(np.arange(30) % 3)
+    with Ledger(":memory:", budget=Budget(epsilon=ROOM, delta=1e-6)) as ledger:
+        with pytest.raises(KeyboardInterrupt):
+            release(mechanism, labels, ledger=ledger, key="labels")
+        assert ledger.count() == 1
+        assert ledger.answer(1) is None
+        broken = False
+        answers = release(mechanism, labels, ledger=ledger, key="labels")
+        assert ledger.count() == 1
+        np.testing.assert_array_equal(ledger.answer(1), answers)
+
+
+def test_it_is_known_by_what_is_public():
+    one, same = one_then(5), one_then(5)
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != one_then(6)
+    assert one != one_then(5, advise=print)
+    assert repr(one) == repr(one_then(5, advise=print))  # advice has no price, so the ledger ignores it
+    assert one != object()
+    assert "5 in 2 stages" in repr(one)
+    with pytest.raises(ValueError, match="read-only"):
+        one.stage[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"stage": [0.0, 1.0]}, "stage must be whole numbers"),
+        ({"stage": [0, -1]}, "stage must be whole numbers"),
+        ({"stage": [[0, 1]]}, r"got shape \(1, 2\)"),
+        ({"epsilon": 0.0}, "epsilon must be finite and > 0"),
+        ({"epsilon": 41.0}, "epsilon must be at most 40"),
+        ({"n_classes": 1}, "n_classes must be an integer >= 2"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(change, message):
+    right = {"stage": [0, 1], "n_classes": 3, "epsilon": 1.0, "advise": by_first_answer}
+    with pytest.raises(ValueError, match=message):
+        StagedResponse(**(right | change))
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [0, 1, 3], [0.5, 1.0, 2.0], [0, 1, -1]])
+def test_wrong_labels_are_refused_before_a_charge(labels):
+    with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-6)) as ledger:
+        with pytest.raises(ValueError, match="labels must be"):
+            release(one_then(3), private(labels), ledger=ledger)
+        assert ledger.count() == 0
+
+
+def test_advice_of_another_shape_or_without_probabilities_is_refused():
+    labels = private([0, 1, 2])
+    for advice, message in (([[0.5, 0.5]] * 2, r"shape \(2, 3\) in stage 1"), ([[2.0, 0, 0]] * 2, "prior")):
+        with pytest.raises(ValueError, match=message):
+            one_then(3, lambda *_: advice).release(labels, rng=np.random.default_rng(0))
+
+
+def test_no_labels_are_no_use():
+    empty = StagedResponse(stage=np.empty(0, dtype=int), n_classes=3, epsilon=1.0, advise=by_first_answer)
+    assert empty.uses(private(np.empty(0, dtype=int))) == 0
+    assert empty.release(private(np.empty(0, dtype=int)), rng=np.random.default_rng(0)).shape == (0,)
