@@ -158,7 +158,7 @@ class ImageAugment:
             raise ValueError(
                 f"rows must have {wide} features, for images of shape {self.shape}, got {tuple(rows.shape)}"
             )
-        if len(rows) and not (rows.min() >= self.span[0] and rows.max() <= self.span[1]):
+        if not (rows.min() >= self.span[0] and rows.max() <= self.span[1]):
             raise ValueError(f"rows must have values within span={self.span}: give the span of the pixels")
         return rows.reshape(len(rows), *self.shape)
 
@@ -280,13 +280,13 @@ class TableAugment:
 
     def weak(self, rows: torch.Tensor) -> torch.Tensor:
         """Each cell with noise of its own."""
-        spread = rows.std(dim=0, correction=0) if len(rows) else 0.0
+        spread = rows.std(dim=0, correction=0)
         return rows + self.jitter * spread * torch.randn_like(rows)
 
     def strong(self, rows: torch.Tensor) -> torch.Tensor:
         """As ``weak``, with some cells from other rows."""
         rows = self.weak(rows)
-        others = torch.randint(max(1, len(rows)), rows.shape, device=rows.device)
+        others = torch.randint(len(rows), rows.shape, device=rows.device)
         swap = torch.rand(rows.shape, device=rows.device) < self.swapped
         return torch.where(swap, rows.gather(0, others), rows)
 
