@@ -1,4 +1,4 @@
-"""Labels asked in stages: the law of every stage, the price of one, and what a crash in the middle may cost."""
+"""Labels asked in stages: the law of every stage, the price of one, and what a crash between them may cost."""
 
 import itertools
 import math
@@ -197,11 +197,13 @@ def test_wrong_labels_are_refused_before_a_charge(labels):
         assert ledger.count() == 0
 
 
-def test_advice_of_another_shape_or_without_probabilities_is_refused():
-    labels = private([0, 1, 2])
-    for advice, message in (([[0.5, 0.5]] * 2, r"shape \(2, 3\) in stage 1"), ([[2.0, 0, 0]] * 2, "prior")):
-        with pytest.raises(ValueError, match=message):
-            one_then(3, lambda *_: advice).release(labels, rng=np.random.default_rng(0))
+@pytest.mark.parametrize(
+    ("advice", "message"),
+    [([[0.5, 0.5]] * 2, r"shape \(2, 3\) in stage 1"), ([[2.0, 0, 0]] * 2, "prior must be")],
+)
+def test_advice_of_another_shape_or_without_probabilities_is_refused(advice, message):
+    with pytest.raises(ValueError, match=message):
+        one_then(3, lambda *_: advice).release(private([0, 1, 2]), rng=np.random.default_rng(0))
 
 
 def test_no_labels_are_no_use():
