@@ -71,6 +71,7 @@ def test_another_setting_is_refused():
         model(consistent="yes").fit(PRIVATE, LABELS, X_public=TWICE)
 
 
+@pytest.mark.usefixtures("same_draws")
 def test_the_record_says_what_repeats_would_reveal_to_the_owner_alone():
     fitted = model().fit(PRIVATE, LABELS, X_public=TWICE)
     panel = fitted.result_.owner["repeats"]

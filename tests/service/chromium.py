@@ -12,7 +12,7 @@ import signal
 import time
 from pathlib import Path
 
-PATIENCE = 30.0  # seconds
+PATIENCE = 120.0  # seconds, on a busy machine
 _ABOVE = 10  # the browser's own ends of the pipes must not be 3 or 4 already
 _CONTRASTS = """
 (() => {

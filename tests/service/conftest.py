@@ -18,9 +18,10 @@ from ostraka.service._deployment import Deployment, Settings
 from ostraka.service._keys import Keyring
 from ostraka.service._patience import Patient
 from ostraka.service.app import Application
-from ostraka.voters import SavedTeachers
+from ostraka.voters import SavedTeachers, partition
 
 PEPPER = b"p" * 32
+PATIENCE = 120.0  # seconds, on a busy machine
 COLUMNS = ("age", "hours", "weight")
 CLASSES = ["green", "red", "blue"]
 ONE = [1.0, 2.0, 3.0]
@@ -36,7 +37,9 @@ def ensemble(estimator=None, *, n_teachers: int = 40) -> TeacherEnsemble:
     X = rows(1_200, seed=0)
     y = np.array(CLASSES)[X.argmax(axis=1)]
     model = LogisticRegression() if estimator is None else estimator
-    return TeacherEnsemble(model, n_teachers=n_teachers, n_jobs=1, random_state=0).fit(X, y, classes=CLASSES)
+    manifest = partition(len(X), n_teachers=n_teachers, key=b"the same shards in every run")
+    blank = TeacherEnsemble(model, n_teachers=n_teachers, n_jobs=1, random_state=0)
+    return blank.fit(X, y, classes=CLASSES, manifest=manifest)
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +68,7 @@ class Service:
     def http(self, who: str | None = "alice", **headers: str) -> httpx.Client:
         """A client with somebody's key."""
         told = {"authorization": f"Bearer {self.keys[who]}"} if who else {}
-        return httpx.Client(base_url=self.url, headers={**told, **headers}, timeout=20)
+        return httpx.Client(base_url=self.url, headers={**told, **headers}, timeout=PATIENCE)
 
     def label(self, row=ONE, *, key: str, who: str = "alice") -> httpx.Response:
         """Ask about one row."""
@@ -114,15 +117,16 @@ def serving(service: Service):
         )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE
         while not server.started and time.monotonic() < until:
             time.sleep(0.005)
+        assert server.started, "the service did not start in time"
         service.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         try:
             yield service
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(PATIENCE)
 
 
 @pytest.fixture

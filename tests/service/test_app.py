@@ -12,7 +12,7 @@ import time
 import httpx
 import numpy as np
 import pytest
-from tests.service.conftest import CLASSES, ONE, PEPPER, deploy, rows, serving
+from tests.service.conftest import CLASSES, ONE, PATIENCE, PEPPER, deploy, rows, serving
 
 from ostraka.service._patience import Patient
 from ostraka.service._replies import WORDS
@@ -233,11 +233,11 @@ def test_a_batch_is_answered_whole_or_not_at_all(tmp_path, saved):
 
 
 def test_who_is_too_fast_waits_and_pays_nothing_for_it(tmp_path, saved):
-    with serving(deploy(tmp_path, saved, rate=0.5, burst=2)) as service:
+    with serving(deploy(tmp_path, saved, rate=0.001, burst=2)) as service:
         codes = [service.label(key=f"k{number}").status_code for number in range(4)]
         assert codes == [200, 200, 429, 429]
         late = service.label(key="k9")
-        assert 1 <= int(late.headers["retry-after"]) <= 2
+        assert 500 <= int(late.headers["retry-after"]) <= 1000
         assert service.label(key="k", who="bob").status_code == 200
         assert len(service.entries()) == 3
 
@@ -247,6 +247,11 @@ def test_more_than_can_wait_is_told_to_come_again(service, monkeypatch):
     reply = service.label(key="k")
     assert (reply.status_code, reply.json()["code"]) == (503, "busy")
     assert service.entries() == []
+
+
+def connected(service) -> socket.socket:
+    """A connection to the service, on which nothing was said yet."""
+    return socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=PATIENCE)
 
 
 HALF = (
@@ -267,27 +272,21 @@ HALF = (
     ids=["silence", "half a line", "half a body", "an endless path", "an endless header"],
 )
 def test_a_connection_that_is_slow_or_endless_is_closed(service, monkeypatch, sent):
-    monkeypatch.setattr(Patient, "seconds", 0.3)
-    with socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=10) as slow:
-        slow.sendall(sent.replace(b"KEY", service.keys["alice"].encode()))
-        with contextlib.suppress(ConnectionResetError):
+    with monkeypatch.context() as hurried:
+        hurried.setattr(Patient, "seconds", 0.3)
+        with connected(service) as slow, contextlib.suppress(ConnectionError):
+            slow.sendall(sent.replace(b"KEY", service.keys["alice"].encode()))
             assert slow.recv(100)[:12] in {b"", b"HTTP/1.1 400"}
     assert service.label(key="k").status_code == 200
 
 
-def talk(service, *parts: bytes, pause: float = 0.0) -> bytes:
+def talk(service, *parts: bytes) -> bytes:
     """Send the parts on one connection; all that comes back until the service closes it."""
     got = b""
     key = service.keys["alice"].encode()
-    with (
-        socket.create_connection(
-            ("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=10
-        ) as connection,
-        contextlib.suppress(ConnectionResetError, BrokenPipeError),
-    ):
+    with connected(service) as connection, contextlib.suppress(ConnectionResetError, BrokenPipeError):
         for part in parts:
             connection.sendall(part.replace(b"KEY", key))
-            time.sleep(pause)
         while found := connection.recv(65536):
             got += found
     return got
@@ -324,12 +323,14 @@ def test_a_request_that_is_ambiguous_or_endless_is_not_answered(service, parts):
     )
 
 
+HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
 def test_empty_lines_between_requests_do_not_keep_a_connection(service, monkeypatch):
-    monkeypatch.setattr(Patient, "seconds", 0.4)
-    address = ("127.0.0.1", int(service.url.rpartition(":")[2]))
-    with socket.create_connection(address, timeout=10) as connection:
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    with connected(service) as connection:
+        connection.sendall(HEALTH)
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        monkeypatch.setattr(Patient, "seconds", 0.4)
         closed = False
         for _ in range(100):
             time.sleep(0.1)
@@ -350,10 +351,16 @@ def test_bad_bodies_are_not_faster_than_good_ones(tmp_path, saved):
 
 def test_a_connection_that_was_answered_may_rest(service, monkeypatch):
     monkeypatch.setattr(Patient, "seconds", 0.2)
-    with service.http() as http:
-        assert http.get("/health").status_code == 200
-        time.sleep(0.5)
-        assert http.get("/health").status_code == 200
+    first, tries = b"", 50
+    while not first and (tries := tries - 1):  # on a busy machine the first request may come too late
+        with connected(service) as connection, contextlib.suppress(ConnectionError):
+            connection.sendall(HEALTH)
+            if first := connection.recv(65536):
+                time.sleep(0.5)
+                connection.sendall(HEALTH)
+                again = connection.recv(65536)
+    assert first.startswith(b"HTTP/1.1 200")
+    assert again.startswith(b"HTTP/1.1 200")
 
 
 # Failures, logs and metrics

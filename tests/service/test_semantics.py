@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.service.conftest import ONE, PEPPER, deploy, rows, serving
+from tests.service.conftest import ONE, PATIENCE, PEPPER, deploy, rows, serving
 
 import ostraka.service
 from ostraka import Budget, BudgetExceeded, Curve, GNMax, Ledger, LedgerError, LNMax, Threshold
@@ -36,7 +36,7 @@ class Held:
     def charge_each(self, asked, *, protects):
         outcome = self.ledger.charge_each(asked, protects=protects) if self.after else None
         self.reached.set()
-        self.go.wait(20)
+        self.go.wait(PATIENCE)
         if self.fails:
             raise self.fails
         return outcome or self.ledger.charge_each(asked, protects=protects)
@@ -60,10 +60,10 @@ def raw(service, name: str) -> socket.socket:
 
 def connected(port: int) -> socket.socket:
     """As soon as somebody listens."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE
     while True:
         try:
-            return socket.create_connection(("127.0.0.1", port), timeout=20)
+            return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
         except ConnectionRefusedError:
             if time.monotonic() > until:
                 raise
@@ -77,12 +77,12 @@ def connected(port: int) -> socket.socket:
 def test_nothing_leaves_before_its_charge_is_on_stable_storage(service, after):
     held = service.there.batcher._till = Held(service.there.ledger, after=after)
     with raw(service, "k") as connection:
-        assert held.reached.wait(20)
+        assert held.reached.wait(PATIENCE)
         connection.settimeout(0.3)
         with pytest.raises(TimeoutError):
             connection.recv(1)
         held.go.set()
-        connection.settimeout(20)
+        connection.settimeout(PATIENCE)
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
     assert len(service.entries()) == 1
 
@@ -136,7 +136,7 @@ def test_many_retries_at_once_pay_once(service):
 def test_who_leaves_before_the_answer_has_paid_and_gets_it_on_retry(service):
     held = service.there.batcher._till = Held(service.there.ledger)
     with raw(service, "k"):
-        assert held.reached.wait(20)
+        assert held.reached.wait(PATIENCE)
     held.go.set()
     reply = service.label(key="k")
     assert reply.status_code == 200
@@ -239,7 +239,7 @@ def test_a_cost_computed_from_the_data_stops_the_service_unanswered(tmp_path, sa
             each._replace(cost=price) for each in answer(features)
         ]
         with raw(service, "k") as connection:
-            assert stopped.wait(20)
+            assert stopped.wait(PATIENCE)
             connection.settimeout(0.2)
             with pytest.raises(TimeoutError):
                 connection.recv(1)
@@ -318,21 +318,18 @@ _server.run(Application(service.there), host="127.0.0.1", port=int(sys.argv[4]))
 """
 
 
-def test_an_unknown_outcome_stops_the_process_and_the_retry_gets_what_was_charged(tmp_path, saved):
+def test_an_unknown_outcome_stops_the_process_and_the_retry_gets_what_was_charged(tmp_path, saved, free_port):
     saved.save(tmp_path / "teachers")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     root = str(Path(__file__).resolve().parents[2])
-    arguments = [tmp_path, tmp_path / "teachers", root, port]
+    arguments = [tmp_path, tmp_path / "teachers", root, free_port]
     command = [sys.executable, "-c", SERVER, *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     key = process.stdout.readline().strip()
     received = b""
-    with connected(port) as connection, contextlib.suppress(ConnectionResetError):
+    with connected(free_port) as connection, contextlib.suppress(ConnectionResetError):
         connection.sendall(question(key, "k", ONE))
         received = connection.recv(65536)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE)
     assert received == b"", "nothing is answered"
     assert process.returncode == 1
     assert "stopping, start again" in err

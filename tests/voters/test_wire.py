@@ -216,10 +216,12 @@ def test_silence_ends_the_conversation(server, monkeypatch):
     head = b"POST /v1/join HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nfew"
     said, tries = b"", 50
     while not said and (tries := tries - 1):  # on a busy machine even the head may come too late
-        with socket.create_connection(("127.0.0.1", port(server)), timeout=PATIENCE) as stream:
-            with contextlib.suppress(ConnectionError):
-                stream.sendall(head)
-                said = stream.recv(4096)
+        with (
+            socket.create_connection(("127.0.0.1", port(server)), timeout=PATIENCE) as stream,
+            contextlib.suppress(ConnectionError),
+        ):
+            stream.sendall(head)
+            said = stream.recv(4096)
     assert said.startswith(b"HTTP/1.1 408")
 
 
