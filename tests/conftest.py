@@ -20,6 +20,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by torch when it is loaded; workers share the cores
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 # No deadlines: on shared cores the clock judges the neighbours, not the code.

@@ -39,13 +39,15 @@ def device(name: str) -> torch.device:
 
 @contextlib.contextmanager
 def threads(number: int | None) -> Iterator[int]:
-    """Compute with that many threads inside, and as before outside; None: every core of this process.
+    """Compute with that many threads inside, and as before outside.
 
-    More threads than cores make small networks many times slower.
+    None: as many as torch uses, which are the cores or ``OMP_NUM_THREADS``, but no more than this process
+    may run on: more threads than cores make small networks many times slower.
     """
-    wanted = len(os.sched_getaffinity(0)) if number is None and hasattr(os, "sched_getaffinity") else number
-    wanted = wanted or os.cpu_count() or 1
-    _check.integer(threads=wanted, least=1)
+    if number is not None:
+        _check.integer(n_threads=number, least=1)
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = min(torch.get_num_threads(), allowed) if number is None else number
     before = torch.get_num_threads()
     torch.set_num_threads(wanted)
     try:
