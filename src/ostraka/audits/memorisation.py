@@ -257,8 +257,8 @@ def _judged(bound: MemorisationBound, *, clearest: float, claimed: float) -> tup
             f"chance could be the reason, and only {sure} is certain. Plant more canaries."
         )
     return "consistent", (
-        f"Nothing contradicts an epsilon of {claimed:g}: {seen}, which takes an epsilon of {sure}. That is no "
-        f"proof: another attack may guess better."
+        f"Nothing contradicts an epsilon of {claimed:g}: {seen}, which takes an epsilon of {sure}. That "
+        f"is no proof: another attack may guess better."
     )
 
 
