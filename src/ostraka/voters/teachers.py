@@ -14,11 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 from ostraka.private import Adjacency, Private
 from ostraka.voters._ballots import Shard, count_votes, rehearse, train, vote
 from ostraka.voters._engines import spread
+from ostraka.voters._stacked import as_network, ballots, numbers, require_repeatable, taught
 from ostraka.voters._tables import CLASSES_FROM_Y, encoded, rows
 from ostraka.voters.shards import Manifest, partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from ostraka.voters._ballots import Ballot
 
 __all__ = ["TeacherEnsemble"]
 
@@ -28,9 +31,10 @@ class TeacherEnsemble(BaseEstimator):
 
     Parameters
     ----------
-    estimator : scikit-learn classifier
+    estimator : scikit-learn classifier, TorchClassifier or torch.nn.Module
         Public. Cloned for each teacher. A clone sees nothing but its shard, with the classes
-        present there numbered from 0.
+        present there numbered from 0. Torch networks train together, in stacks, as each would
+        alone (docs/torch-teachers.md), and know of the other classes only that they are not theirs.
     n_teachers : int, default 250
         Public.
     engine : str, default "joblib"
@@ -38,6 +42,7 @@ class TeacherEnsemble(BaseEstimator):
         (the cluster in use, else a local one), or any back end joblib knows.
     n_jobs : int, optional
         None: all cores of the machine or the cluster. Votes do not depend on it, nor on ``engine``.
+        Torch networks heed neither: they train here, on their own ``device`` and ``n_threads``.
     random_state : int, numpy.random.RandomState or None
         Seeds the teachers' training, never any noise: each teacher gets its own.
     progress : callable(stage: str, done: int, total: int), optional
@@ -115,13 +120,18 @@ class TeacherEnsemble(BaseEstimator):
             Wrong shapes, fewer units than teachers, a class not declared, missing values the
             estimator does not take, a manifest of other data.
         """
-        X = rows(X, self.estimator)
+        network = as_network(self.estimator)
+        X = rows(X, self.estimator if network is None else network)
+        X = X if network is None else numbers(X)
         y = np.asarray(y)
         if y.shape != (X.shape[0],):
             raise ValueError(f"y must have one label for each of {X.shape[0]} rows, got shape {y.shape}")
         self.notes_ = [] if classes is not None else [CLASSES_FROM_Y]
         self.classes_, codes = encoded(y, classes)
         self.n_features_in_ = X.shape[1]
+        if network is not None:
+            seeded = isinstance(self.random_state, int | np.integer)
+            require_repeatable(network, seeded=seeded, dealt=manifest is not None)
         self.manifest_ = self._deal(len(y) if groups is None else groups, len(y), manifest)
         self.unit_ = self.manifest_.unit
         self._tell("shards", 1, 1)
@@ -129,7 +139,11 @@ class TeacherEnsemble(BaseEstimator):
             Shard(_safe_indexing(X, rows), codes[rows], seed, number % len(self.classes_))
             for number, (rows, seed) in enumerate(zip(self.manifest_.rows(), self._seeds(), strict=True))
         ]
-        self.teachers_ = self._spread(partial(train, self.estimator), shards, "teachers")
+        if network is None:
+            self.teachers_ = self._spread(partial(train, self.estimator), shards, "teachers")
+        else:
+            told = partial(self._tell, "teachers")
+            self.teachers_ = taught(network, shards, n_classes=len(self.classes_), told=told)
         self._failed = np.array([teacher.failed for teacher in self.teachers_])
         self._warn()
         return self
@@ -153,17 +167,18 @@ class TeacherEnsemble(BaseEstimator):
             Other columns than in training, or missing values the estimator does not take.
         """
         check_is_fitted(self, "teachers_")
-        X = rows(X, self.estimator)
+        network = as_network(self.estimator)
+        X = rows(X, self.estimator if network is None else network)
         if X.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {X.shape[1]} features, but the teachers were trained on {self.n_features_in_}"
             )
-        ballots = self._spread(partial(vote, X, len(self.classes_)), self.teachers_, "votes")
-        failed = np.array([ballot.failed for ballot in ballots])
+        cast = self._cast(X if network is None else numbers(X), together=network is not None)
+        failed = np.array([ballot.failed for ballot in cast])
         if (failed > self._failed).any():
             self._failed |= failed
             self._warn()
-        return np.array([ballot.codes for ballot in ballots])
+        return np.array([ballot.codes for ballot in cast])
 
     def vote(self, X: Any) -> Private:
         """Every teacher votes once on every row.
@@ -199,11 +214,14 @@ class TeacherEnsemble(BaseEstimator):
         ValueError
             What the estimator raised; nothing in it is private.
         """
-        X = rows(X, self.estimator)
+        network = as_network(self.estimator)
+        teacher = self.estimator if network is None else network
+        X = rows(X, teacher)
+        X = X if network is None else numbers(X)
         n_rows = max(n_rows, 10 * n_classes)
         try:
             rehearse(
-                self.estimator,
+                teacher,
                 _safe_indexing(X, np.arange(n_rows) % X.shape[0]),
                 np.arange(n_rows) % n_classes,
             )
@@ -238,6 +256,12 @@ class TeacherEnsemble(BaseEstimator):
     def n_failed_(self) -> int:
         """Private. How many teachers could not be trained or asked."""
         return int(self._failed.sum())
+
+    def _cast(self, X: Any, *, together: bool) -> list[Ballot]:
+        if together:
+            told = partial(self._tell, "votes")
+            return ballots(self.teachers_, X, n_classes=len(self.classes_), told=told)
+        return self._spread(partial(vote, X, len(self.classes_)), self.teachers_, "votes")
 
     def _deal(self, units: Any, n_rows: int, manifest: Manifest | None) -> Manifest:
         if not isinstance(units, int) and len(units) != n_rows:

@@ -1,0 +1,274 @@
+"""Many networks of one shape as one: their weights lie side by side, and one call computes all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from torch import nn
+from torch.func import functional_call, vmap
+
+from ostraka._torch.devices import device, threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ostraka._torch.classifier import TorchClassifier
+
+__all__ = ["Plan", "Stack", "Weights", "halving", "plan", "short_of_memory", "weights_of"]
+
+Weights = dict[str, torch.Tensor]  # of one network: parameters and buffers by name
+
+_IN_CACHE = 40 * 2**20  # bytes of weights, gradients and moments in a stack: benchmarks/teachers.py
+_PER_WEIGHT = 16  # bytes: a weight, its gradient, and two moments, float32
+# Each weight is moved by its own gradient and history only: a stack trains as its networks would alone.
+_ELEMENTWISE = {
+    torch.optim.SGD,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.Adamax,
+    torch.optim.NAdam,
+    torch.optim.RAdam,
+    torch.optim.RMSprop,
+    torch.optim.Rprop,
+    torch.optim.Adagrad,
+    torch.optim.Adadelta,
+    torch.optim.ASGD,
+}
+_FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
+_GARBAGE = (math.nan, math.inf, -1e30)  # what must not get from one network into another
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan:
+    """How networks of one shape train and vote: together, or one after another. Nothing in it is private.
+
+    Attributes
+    ----------
+    network : TorchClassifier
+        The settings.
+    module : torch.nn.Module
+        One such network, whose own weights are never used.
+    together : bool
+        Whether a stack may hold more than one.
+    orders : dict of str to tuple of int
+        How the axes of each stacked parameter lie in memory: as its gradient comes.
+    size : int
+        Networks in a stack.
+    """
+
+    network: TorchClassifier
+    module: nn.Module
+    n_features: int
+    n_classes: int
+    together: bool
+    orders: dict[str, tuple[int, ...]]
+    size: int
+
+    def built(self, seeds: Sequence[int]) -> Stack:
+        """New networks, each with the weights of its own seed."""
+        made = (self.network.built(self.n_features, self.n_classes, seed=seed) for seed in seeds)
+        return self.stacked([weights_of(module) for module in made])
+
+    def stacked(self, networks: Sequence[Weights]) -> Stack:
+        """These networks, on the device of the plan."""
+        return Stack(self, networks).to(device(self.network.device))
+
+    def optimizer(self, parameters: Any) -> torch.optim.Optimizer:
+        """The network's optimizer, in one pass over the weights where torch has that."""
+        fused: Any = {"fused": True} if self.network.optimizer in _FUSED else {}
+        return self.network.optimizer(parameters, lr=self.network.learning_rate, **fused)
+
+
+class Stack(nn.Module):
+    """Networks side by side: their parameters and buffers, each with an axis for the networks first."""
+
+    def __init__(self, plan: Plan, networks: Sequence[Weights]) -> None:
+        super().__init__()
+        self.plan = plan
+        self.size = len(networks)
+        whole = {name: torch.stack([each[name].detach() for each in networks]) for name in networks[0]}
+        # permuted as their gradients come: otherwise every step would copy all gradients
+        self.learning = nn.ParameterList(
+            [nn.Parameter(whole[name].permute(order).contiguous()) for name, order in plan.orders.items()]
+        )
+        self.still = nn.ParameterList(  # buffers, and parameters that are not trained
+            [nn.Parameter(whole[name], requires_grad=False) for name in whole if name not in plan.orders]
+        )
+        self._still_names = [name for name in whole if name not in plan.orders]
+
+    def named(self) -> Weights:
+        """Every parameter and buffer as the module knows it, behind an axis for the networks."""
+        learning = {
+            name: leaf.permute(*np.argsort(order).tolist())
+            for leaf, (name, order) in zip(self.learning, self.plan.orders.items(), strict=True)
+        }
+        return learning | dict(zip(self._still_names, self.still, strict=True))
+
+    def tensors(self) -> list[torch.Tensor]:
+        """What training changes, as it lies in memory; the first axis is the networks'."""
+        return [*self.learning, *self.still]
+
+    def one(self, number: int) -> Weights:
+        """A copy of one network's weights."""
+        return {name: whole[number].detach().cpu().clone() for name, whole in self.named().items()}
+
+    def logits(self, rows: torch.Tensor, *, training: bool) -> torch.Tensor:
+        """Logits (n_networks, n_rows, n_classes) of each network's own rows, or of the same rows for all."""
+        module = self.plan.module
+        if module.training != training:
+            module.train(training)
+        if not self.plan.together:
+            alone = {name: whole[0] for name, whole in self.named().items()}
+            return _called(module, alone, rows if rows.dim() == 2 else rows[0])[None]
+        own = 0 if rows.dim() == 3 else None
+        return vmap(_called, in_dims=(None, 0, own), randomness="different")(module, self.named(), rows)
+
+
+def plan(network: TorchClassifier, *, n_features: int, n_classes: int) -> Plan:
+    """Look at a network on made-up rows: what is wrong with it shows here, and whether it can be stacked.
+
+    Raises
+    ------
+    ValueError
+        It cannot read such rows, returns no logits, or cannot be trained; the device is not there.
+    """
+    where = device(network.device)
+    module = network.built(n_features, n_classes, seed=0).to(where)
+    alone = Plan(
+        network=network,
+        module=module,
+        n_features=n_features,
+        n_classes=n_classes,
+        together=False,
+        orders={name: tuple(range(p.dim() + 1)) for name, p in module.named_parameters() if p.requires_grad},
+        size=1,
+    )
+    made_up = torch.Generator().manual_seed(0)
+    rows = torch.rand(3, network.batch_size, n_features, generator=made_up).to(where)
+    with _unseen(network.n_threads):
+        try:
+            look = clone(network)
+            look.classes_, look.module_ = np.arange(n_classes), module
+            look.require_logits(rows[0][:2])
+            optimizer = _stepped(alone, rows[:1])
+        except Exception as error:
+            raise ValueError(
+                f"{network!r} cannot teach; on made-up rows of {n_features} features it says: {error}"
+            ) from error
+        # whatever vmap cannot do is done one after another
+        with contextlib.suppress(Exception):
+            if type(optimizer) in _ELEMENTWISE:
+                return _together(alone, rows)
+    return alone
+
+
+def halving(work: Callable[[int], Any], size: int) -> Any:
+    """``work(size)``, with half the size as often as memory is short."""
+    while True:
+        try:
+            return work(size)
+        except RuntimeError as error:
+            if size == 1 or not short_of_memory(error):
+                raise
+        size = -(-size // 2)  # out here: while an exception is handled, its tensors live
+
+
+def short_of_memory(error: BaseException) -> bool:
+    """Whether torch says so: on the CPU it has no type for that."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _together(alone: Plan, rows: torch.Tensor) -> Plan:
+    """The plan for stacks; ``alone`` if a network in one differs from itself alone, or touches another."""
+    together = dataclasses.replace(alone, together=True)
+    seeds = range(len(rows))
+    clean = _probed(together.built(seeds), rows)
+    for number in seeds:
+        by_itself = _probed(alone.built([number]), rows[number : number + 1])
+        for part in ("logits", "gradients"):  # of no chance: in evaluation mode
+            for one, other in zip(by_itself[part], clean[part], strict=True):
+                if not torch.allclose(one[0], other[number], rtol=1e-2, atol=1e-4):
+                    return alone
+    for garbage in _GARBAGE:
+        stack, changed = together.built(seeds), rows.clone()
+        changed[1] = garbage
+        if not _same(clean, _probed(stack, changed)):
+            return alone
+        stack = together.built(seeds)
+        for whole in stack.tensors():
+            if whole.is_floating_point():
+                whole.data[1] = garbage
+        if not _same(clean, _probed(stack, rows)):
+            return alone
+    size = _size(alone, rows)
+    orders = {
+        name: (0, *sorted(range(1, found.dim()), key=lambda axis: -found.stride()[axis]))
+        for name, found in zip(alone.orders, clean["trained"], strict=False)
+    }
+    return dataclasses.replace(together, orders=orders, size=size) if size > 1 else alone
+
+
+def _probed(stack: Stack, rows: torch.Tensor) -> dict[str, list[torch.Tensor]]:
+    """What a stack makes of rows; the first axis of every tensor is the networks'."""
+    found: dict[str, list[torch.Tensor]] = {}
+    for logits, gradients, training in (("logits", "gradients", False), ("answers", "trained", True)):
+        torch.manual_seed(0)
+        out = stack.logits(rows, training=training)
+        leaves = list(stack.learning)
+        drawn = torch.autograd.grad(out.square().sum(), leaves, allow_unused=True, materialize_grads=True)
+        found |= {logits: [out.detach()], gradients: list(drawn)}
+    return found | {"still": [whole.detach() for whole in stack.still]}
+
+
+def _same(one: dict[str, list[torch.Tensor]], other: dict[str, list[torch.Tensor]]) -> bool:
+    """Whether the first and the third network are to the last bit what they were."""
+    return all(
+        torch.equal(a[number], b[number])
+        for part in one
+        for a, b in zip(one[part], other[part], strict=True)
+        for number in (0, 2)
+    )
+
+
+def _stepped(alone: Plan, rows: torch.Tensor) -> torch.optim.Optimizer:
+    """One step of training on made-up rows."""
+    stack = alone.built([0])
+    optimizer = alone.optimizer(stack.learning.parameters())
+    stack.logits(rows, training=True).sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return optimizer
+
+
+def _size(alone: Plan, rows: torch.Tensor) -> int:
+    """Networks in a stack: all of them on a GPU, else as many as stay in the cache."""
+    if rows.device.type != "cpu":
+        return sys.maxsize
+    weights = sum(p.numel() for p in alone.module.parameters())
+    return max(1, _IN_CACHE // (_PER_WEIGHT * max(weights, 1)))
+
+
+def _called(module: nn.Module, weights: Weights, rows: torch.Tensor) -> torch.Tensor:
+    out: torch.Tensor = functional_call(module, weights, (rows,))
+    return out
+
+
+def weights_of(module: nn.Module) -> Weights:
+    """Parameters and buffers, each once."""
+    return dict(module.named_parameters()) | dict(module.named_buffers())
+
+
+@contextlib.contextmanager
+def _unseen(n_threads: int | None) -> Iterator[None]:
+    """No warnings, and no random numbers of anybody else's."""
+    with warnings.catch_warnings(), torch.random.fork_rng(), threads(n_threads):
+        warnings.simplefilter("ignore")
+        yield
