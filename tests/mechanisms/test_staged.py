@@ -1,4 +1,4 @@
-"""Labels asked in stages: the law of every stage, the price of one, and what a crash between them may cost."""
+"""Labels asked in stages: the law of every stage, the price of one, and what a crash in between costs."""
 
 import itertools
 import math
