@@ -61,6 +61,7 @@ def options(command: object) -> set[str]:
 
 
 @every_page
+@pytest.mark.usefixtures("same_draws")
 def test_python_on_the_pages_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}

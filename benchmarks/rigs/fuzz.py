@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["find"]
 
-PATIENCE = 30.0  # seconds
+PATIENCE = 120.0  # seconds
 
 
 @dataclass(slots=True)
@@ -105,6 +105,7 @@ def storm(service: serving.Service, requests: int) -> Seen:
             max_examples=max(1, requests * weight // sum(weights)),
             deadline=None,
             database=None,
+            derandomize=requests < 10_000,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )

@@ -119,21 +119,25 @@ def judged(till: charging.Till, folder: Path, most: int, toll: Toll) -> list[str
 def run(till: charging.Till, kills: int, *, seed: int, processes: int, threads: int, hasty: bool) -> Toll:
     """Kill all processes of a ledger at a random moment, look, start new ones, until the budget is spent."""
     rng, toll, most = random.Random(seed), Toll(), charging.affordable(till.budget)
+    longer = 1.0  # than elsewhere, where the machine is so busy that kills come before any charge
     while toll.kills < kills and not (hasty and toll.wrong):
         with power.quick_folder() as folder:
             toll.ledgers += 1
             again: list[str] | None = []
+            before, marks = 0, folder / disk.MARK
             while again is not None and toll.kills < kills:
                 name = f"r{toll.kills}"
                 how = {"threads": threads, "hasty": hasty}
                 shares = [again[p::processes] for p in range(processes)]
                 children = [forked(till, folder, f"{name}-{p}", shares[p], **how) for p in range(processes)]
-                time.sleep(rng.uniform(0.005, 0.12))
+                time.sleep(longer * rng.uniform(0.005, 0.12))
                 for child in rng.sample(children, len(children)):
                     os.kill(child, signal.SIGKILL)
                 for child in children:
                     os.waitpid(child, 0)
                 toll.kills += processes
+                after = marks.stat().st_size if marks.exists() else 0
+                longer, before = 1.0 if after > before else min(2 * longer, 256.0), after
                 again = judged(till, folder, most, toll)
             toll.charges += len(power.written(till, folder)[1])
     return toll

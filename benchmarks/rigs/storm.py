@@ -141,7 +141,7 @@ def run(keys: int, *, kills: int, fresh: bool) -> dict[str, object]:
     rng = random.Random(5)
     with power.quick_folder() as folder, serving.running(folder) as service:
         storm = Storm(service)
-        with between(service.port, chance=0.04, seed=6) as (url, proxy):
+        with between(service.port, chance=0.08 if fresh else 0.04, seed=6) as (url, proxy):
             numbers = list(range(keys)) + rng.sample(range(keys), keys // 10)
             numbers.sort(key=lambda number: number + rng.random() * 8)  # the second caller is close behind
             stop = threading.Event()

@@ -141,7 +141,7 @@ def confident(
     >>> from ostraka import GNMax, Threshold, Ledger, Budget, Private, Adjacency
     >>> votes = Private([[95, 5], [52, 48]], Adjacency.one_ballot())
     >>> with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
-    ...     confident(votes, screen=Threshold(at=75, sigma=4.0), argmax=GNMax(sigma=10.0), ledger=ledger)
+    ...     confident(votes, screen=Threshold(at=75, sigma=3.0), argmax=GNMax(sigma=10.0), ledger=ledger)
     array([ 0, -1])
     """
     clear = release(screen, votes, ledger=ledger, rng=rng, key=_part(key, "screen"))

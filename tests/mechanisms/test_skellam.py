@@ -62,6 +62,7 @@ def test_thresholds_are_the_poisson_distribution_to_64_bits(mean):
 
 
 @pytest.mark.statistical
+@pytest.mark.usefixtures("same_draws")
 @pytest.mark.parametrize("variance", [0.3, 8.0, 200.0])
 def test_draws_are_skellam_and_neither_narrower_nor_wider(variance):
     draws = skellam.skellam(variance, (400, 500))

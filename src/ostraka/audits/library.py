@@ -90,8 +90,14 @@ def audit_library(system: System | None = None, *, trials: int = 1_000_000) -> t
 
     Examples
     --------
-    >>> {finding.verdict for finding in audit_library(trials=200_000)}
-    {'consistent'}
+    >>> for finding in audit_library(trials=1_000):  # a million for a verdict
+    ...     print(finding.name)
+    five classes: GNMax(sigma=2.0)
+    two classes: GNMax(sigma=2.0)
+    noise within a release
+    noise between releases
+    one row, one ballot
+    budget
     """
     system = System() if system is None else system
     return (
