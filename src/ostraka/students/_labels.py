@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
@@ -113,14 +114,17 @@ class LabelStudent(ClassifierMixin, BaseEstimator):
 
 def _coded(y: Any, classes: Any, *, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """The sorted classes, and the number of each private label among them. No message shows a label."""
-    if np.ndim(y) == 2 and np.shape(y)[1] != 1:
+    y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] != 1:
         raise ValueError(
-            f"y must hold the class of each row, got shape {np.shape(y)}: soft labels, votes and one-hot "
-            "rows are not what the price is for"
+            f"y must hold the class of each row, got shape {y.shape}: soft labels, votes and one-hot rows "
+            "are not what the price is for"
         )
     y = column_or_1d(y, warn=True, dtype=None)
     if len(y) != n_rows:
         raise ValueError(f"y must have one label for each of {n_rows} rows, got {len(y)}")
+    if y.dtype.kind == "f":
+        assert_all_finite(y, input_name="y")
     check_classification_targets(y)
     if classes is None:
         names, codes = np.unique(y, return_inverse=True)
