@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ostraka._torch.augment import Augmentation
 
-__all__ = ["FixMatch"]
+__all__ = ["FixMatch", "default_network"]
 
 _OF_IMAGES = ("convolutional", "wide-resnet")
 
@@ -90,7 +90,7 @@ class FixMatch(ClassifierMixin, BaseEstimator):
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
     >>> some = np.where(np.arange(150) % 10 == 0, y, ABSTAIN)
-    >>> network = TorchClassifier(epochs=100, batch_size=8, learning_rate=0.01, random_state=0)
+    >>> network = TorchClassifier(epochs=50, batch_size=8, learning_rate=0.01, n_threads=1, random_state=0)
     >>> bool(FixMatch(network).fit(X, some).score(X, y) > 0.9)
     True
     """
@@ -179,7 +179,7 @@ class FixMatch(ClassifierMixin, BaseEstimator):
 
     def _train(self, X: np.ndarray, codes: np.ndarray, others: np.ndarray) -> None:
         """Fit ``model_`` on labelled and other rows."""
-        model = _default() if self.network is None else clone(self.network)
+        model = default_network() if self.network is None else clone(self.network)
         where, seed = device(model.device), model.seed()
         module = model.built(X.shape[1], len(self.classes_), seed=seed).to(where)
         model.classes_, model.n_features_in_, model.module_ = self.classes_, X.shape[1], module
@@ -233,7 +233,8 @@ class FixMatch(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def _default() -> TorchClassifier:
+def default_network() -> TorchClassifier:
+    """What FixMatch trains if nothing is said."""
     return TorchClassifier(batch_size=64, schedule="cosine")
 
 
