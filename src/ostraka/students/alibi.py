@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import torch
 from torch import nn
 
 from ostraka import _check
 from ostraka._torch.devices import device
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse
+from ostraka.private import Private
 from ostraka.students._labels import LabelStudent, digest
 
 if TYPE_CHECKING:
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ALIBI"]
 
-_NAMED = ("laplace", "response")
+_NAMED = ("auto", "laplace", "response")
+_TRIED = 4096  # labels, to see which mechanism tells more
 _PRIORS = ("model", "uniform")
 
 
@@ -39,12 +42,12 @@ class ALIBI(LabelStudent):
         Module, optimiser, epochs, batch size, device and seed. None: a small perceptron.
     epsilon : float, nats, optional
         The price of all labels together; pure, delta is 0. Or give a ``mechanism`` of its own price.
-    mechanism : str or mechanism, default "laplace"
+    mechanism : str or mechanism, default "auto"
         ``"laplace"``: :class:`~ostraka.mechanisms.OneHotLaplace`, as in the paper. ``"response"``:
-        :class:`~ostraka.mechanisms.RandomizedResponse`, whose answers tell more where epsilon is above
-        about 2 with ten classes; it is then randomised response with the model as the prior, which is
-        the likelihood of the answers, maximised. Or one of the four mechanisms on labels, without
-        ``epsilon``.
+        :class:`~ostraka.mechanisms.RandomizedResponse`, and so randomised response with the model as
+        the prior. ``"auto"``: whichever tells more about a label, which ``epsilon`` and the number of
+        classes decide; with ten classes, Laplace up to an epsilon of about 1.5. Or one of the four
+        mechanisms on labels, without ``epsilon``.
     prior : str, default "model"
         Or ``"uniform"``: then targets stay as they are, and a large network learns the noise.
     temperature : float, default 1
@@ -105,7 +108,7 @@ class ALIBI(LabelStudent):
         network: TorchClassifier | None = None,
         *,
         epsilon: float | None = None,
-        mechanism: str | Response = "laplace",
+        mechanism: str | Response = "auto",
         prior: Any = "model",
         temperature: float = 1.0,
         ledger: Ledger | None = None,
@@ -153,9 +156,11 @@ class ALIBI(LabelStudent):
             if self.epsilon is None:
                 raise ValueError("epsilon must be given, or a mechanism that has a price of its own")
             _check.positive(epsilon=self.epsilon)
-            if self.mechanism == "response":
-                return RandomizedResponse(n_classes=n_classes, epsilon=self.epsilon)
-            return OneHotLaplace(n_classes=n_classes, scale=2 / self.epsilon)
+            made: dict[str, OneHotLaplace | RandomizedResponse] = {
+                "laplace": OneHotLaplace(n_classes=n_classes, scale=2 / self.epsilon),
+                "response": RandomizedResponse(n_classes=n_classes, epsilon=self.epsilon),
+            }
+            return made[self.mechanism] if self.mechanism in made else min(made.values(), key=_unknown)
         if self.epsilon is not None:
             raise ValueError(f"epsilon is the mechanism's own: leave it out, got {self.epsilon!r}")
         known = (
@@ -178,6 +183,15 @@ class ALIBI(LabelStudent):
         return lambda logits, rows: entropy(
             logits, posterior(told[rows], logits, temperature=self.temperature)
         )
+
+
+def _unknown(mechanism: OneHotLaplace | RandomizedResponse) -> float:
+    """What an answer leaves unknown of its label, in nats, where all classes are alike; nothing private."""
+    n_classes = mechanism.n_classes
+    labels = np.arange(_TRIED) % n_classes
+    answers = mechanism.release(Private(labels, mechanism.promise), rng=np.random.default_rng(0))
+    known = mechanism.posterior(answers, np.full(n_classes, 1 / n_classes))
+    return float(-np.log(known[np.arange(_TRIED), labels]).mean())
 
 
 def posterior(told: torch.Tensor, logits: torch.Tensor, *, temperature: float = 1.0) -> torch.Tensor:

@@ -62,7 +62,6 @@ class MultiStage(LabelStudent):
         Public. What was answered for each row, as an index into ``classes_``.
     stage_ : int64 array of shape (n_rows,)
         Public. In which stage each label was asked: decided by the rows and the key.
-    mechanism_ : StagedResponse
     curve_ : Curve
         What the answers cost, and so all that is public here.
     classes_ : array of shape (n_classes,)
@@ -150,10 +149,10 @@ class MultiStage(LabelStudent):
             raise ValueError(f"shares must be > 0 and sum to 1, got {self.shares!r}")
         self.stage_ = _dealt(shares, n_rows=len(X), seed=int(digest(X, self.key), 16))
         advice = _Advice(self._new_network, X, self.stage_, self.temperature)
-        self.mechanism_ = StagedResponse(
+        mechanism = StagedResponse(
             stage=self.stage_, n_classes=len(self.classes_), epsilon=self.epsilon, advise=advice
         )
-        self.answers_ = self._asked(self.mechanism_, X, codes)
+        self.answers_ = self._asked(mechanism, X, codes)
         answers = self._kept(advice) if self.filtered else self.answers_
         for stage in sorted(advice.diverged):
             warnings.warn(
