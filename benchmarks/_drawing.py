@@ -78,3 +78,18 @@ def _save(figure: Any, path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path)
     print(f"  drawn: {path}")
+
+
+def panels(path: Path, drawn: dict[str, dict[str, Any]]) -> None:
+    """Panels beside each other: curves by name over the same x, with labels of both axes."""
+    plt = _pyplot()
+    figure, row = plt.subplots(1, len(drawn), figsize=(5 * len(drawn), 3.5), squeeze=False)
+    for axes, (title, panel) in zip(row[0], drawn.items(), strict=True):
+        for name, y in panel["curves"].items():
+            axes.plot(panel["x"], y, marker="o", label=name)
+        axes.set_xscale(panel.get("scale", "log"))
+        axes.set_xlabel(panel["x label"])
+        axes.set_ylabel(panel["y label"])
+        axes.set_title(title)
+        axes.legend()
+    _save(figure, path)

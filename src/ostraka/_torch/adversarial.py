@@ -9,15 +9,39 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, softplus
-from torch.nn.utils.parametrizations import weight_norm
+from torch.nn.functional import cross_entropy, linear, softplus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Game", "NoisyPerceptron", "features", "generator", "mismatch", "passed", "unmasked"]
+__all__ = ["Game", "NoisyPerceptron", "Normed", "features", "generator", "mismatch", "passed", "unmasked"]
+
+_LEAST_SPREAD = 1e-3  # of what a dead unit says
 
 Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # real rows, answered rows, their classes
+
+
+class Normed(nn.Linear):
+    """A linear layer with the length of each unit's weights as a parameter of its own.
+
+    Salimans and Kingma 2016, arXiv:1602.07868, equation 2. Torch's own cannot be pickled.
+    """
+
+    def __init__(self, n_in: int, n_out: int) -> None:
+        super().__init__(n_in, n_out)
+        self.length = nn.Parameter(self.weight.detach().norm(dim=1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        share = self.length / self.weight.norm(dim=1)
+        return linear(x, self.weight * share[:, None], self.bias)
+
+    @torch.no_grad()
+    def centre(self, x: torch.Tensor) -> None:
+        """Scale and shift so that the outputs of these rows have mean 0 and variance 1 (section 3)."""
+        out = self(x)
+        spread = out.std(dim=0).clamp_min(_LEAST_SPREAD)
+        self.length /= spread
+        self.bias.copy_((self.bias - out.mean(dim=0)) / spread)
 
 
 class NoisyPerceptron(nn.Module):
@@ -34,8 +58,8 @@ class NoisyPerceptron(nn.Module):
 
     Notes
     -----
-    The first batch in training scales each layer so that its outputs have mean 0 and variance 1
-    (Salimans and Kingma 2016, arXiv:1602.07868, section 3): the noise between layers is measured by that.
+    The first batch in training scales each layer so that its outputs have mean 0 and variance 1: the
+    noise between layers is measured by that.
     """
 
     begun: torch.Tensor
@@ -51,9 +75,7 @@ class NoisyPerceptron(nn.Module):
     ) -> None:
         super().__init__()
         widths = [n_features, *hidden, n_classes]
-        self.layers = nn.ModuleList(
-            weight_norm(nn.Linear(before, after)) for before, after in itertools.pairwise(widths)
-        )
+        self.layers = nn.ModuleList(Normed(before, after) for before, after in itertools.pairwise(widths))
         self.noise, self.inner_noise = noise, inner_noise
         self.register_buffer("begun", torch.tensor(False))
 
@@ -63,7 +85,7 @@ class NoisyPerceptron(nn.Module):
             if self.training:
                 x = x + (self.inner_noise if number else self.noise) * torch.randn_like(x)
             if begin:
-                _centre(cast("nn.Linear", layer), x)
+                cast("Normed", layer).centre(x)
             x = layer(x)
             if number < len(self.layers) - 1:
                 x = torch.relu(x)
@@ -82,7 +104,7 @@ def generator(n_noise: int, n_features: int, *, hidden: Sequence[int], unit: boo
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):
         layers += [nn.Linear(before, after, bias=False), nn.BatchNorm1d(after), nn.Softplus()]
-    layers.append(weight_norm(nn.Linear(widths[-1], n_features)))
+    layers.append(Normed(widths[-1], n_features))
     return nn.Sequential(*layers, nn.Sigmoid() if unit else nn.Identity())
 
 
@@ -156,12 +178,3 @@ def _input_of(layer: nn.Module) -> Iterator[list[torch.Tensor]]:
         yield seen
     finally:
         handle.remove()
-
-
-@torch.no_grad()
-def _centre(layer: nn.Linear, x: torch.Tensor) -> None:
-    """Scale and shift a layer so that its outputs on these rows have mean 0 and variance 1."""
-    out = layer(x)
-    scale = out.std(dim=0).clamp_min(1e-3)
-    layer.weight = layer.weight / scale[:, None]
-    layer.bias.copy_((layer.bias - out.mean(dim=0)) / scale)

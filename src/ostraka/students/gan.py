@@ -22,6 +22,8 @@ from ostraka.students._answers import coded
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from sklearn.utils import Tags
+
 __all__ = ["FeatureMatchingGAN"]
 
 _RANGES = ("auto", "unit", "any")
@@ -217,6 +219,11 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         finally:
             network.module_ = average.module.eval()
             self.generator_.eval()
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True  # a few epochs of the few rows that its checks have
+        return tags
 
 
 def _default() -> TorchClassifier:
