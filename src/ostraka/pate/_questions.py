@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
     from ostraka.consistent import Consistent
     from ostraka.ledger import Ledger
-    from ostraka.pate.plan import Plan
+    from ostraka.pate.plan import LabelPlan, Plan
     from ostraka.private import Private
 
-__all__ = ["Questions", "require_affordable"]
+__all__ = ["Questions", "paid", "require_affordable"]
 
 _CANDIDATES = 10  # rows to choose from for each answer; more cost the teachers time and change little
 
@@ -95,15 +96,9 @@ class Questions:
         )
 
 
-def require_affordable(ledger: Ledger, plan: Plan, *, key: str) -> None:
+def require_affordable(ledger: Ledger, plan: Plan | LabelPlan, *, key: str) -> None:
     """Refuse before any training, unless the ledger can pay for all that this run has not paid yet."""
-    first = plan.mechanism if plan.screen is None else plan.screen
-    paid = sum(
-        entry.uses
-        for entry in ledger.entries()
-        if (entry.key or "").startswith(f"{key}/") and entry.mechanism == repr(first)
-    )
-    total = (ledger.spent() + plan.curve(max(0, plan.n_answers - paid))).epsilon(ledger.budget.delta)
+    total = (ledger.spent() + plan.left(paid(ledger, key=key))).epsilon(ledger.budget.delta)
     if total <= ledger.budget.epsilon:
         return
     left = ledger.left()
@@ -113,3 +108,12 @@ def require_affordable(ledger: Ledger, plan: Plan, *, key: str) -> None:
         asked=total - ledger.epsilon(),
         left=left,
     )
+
+
+def paid(ledger: Ledger, *, key: str) -> Counter[str]:
+    """Uses of each mechanism, by its repr, that a run has paid for."""
+    uses: Counter[str] = Counter()
+    for entry in ledger.entries():
+        if (entry.key or "").startswith(f"{key}/"):
+            uses[entry.mechanism] += entry.uses
+    return uses

@@ -11,17 +11,21 @@ from sklearn.base import clone
 from ostraka.accounting import exact_curve, exact_rdp
 from ostraka.attacks import leakage_panel
 from ostraka.door import ABSTAIN
+from ostraka.pate._questions import paid
 from ostraka.result import Result
 from ostraka.students import schedule
 from ostraka.voters import count_votes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ostraka.curve import Curve
     from ostraka.pate.classifier import PATEClassifier
-    from ostraka.pate.plan import Plan
+    from ostraka.pate.pate_fm import PATEFM
+    from ostraka.pate.plan import LabelPlan, Plan
     from ostraka.private import Private
 
-__all__ = ["of_run", "with_accuracies", "with_audit"]
+__all__ = ["of_labels", "of_run", "with_accuracies", "with_audit"]
 
 _NOISE = "ChaCha20 keyed by the operating system, drawn in float64"
 _KEYED = "ChaCha20 keyed by a secret and the question (HMAC-SHA256), drawn in float64"
@@ -30,6 +34,8 @@ _HELD_OUT = (
     "{} rows of the private table were held out as public questions: their features are not protected at all "
     "(their labels were not used for training)."
 )
+_FEATURES = "All features of all rows are public: they are not protected, and neither is that a row is there."
+_PARTITION = "The number of labels, and which shard each lies in, are treated as public."
 _NUMBERS = "The numbers of rows, units and features, and the partition, are treated as public."
 
 
@@ -60,16 +66,7 @@ def of_run(model: PATEClassifier) -> Result:
             "student": model.student_.name_,
             "manifest": manifest.sha256,
         },
-        upper={
-            "epsilon": spent.epsilon(plan.delta),
-            "delta": plan.delta,
-            "accountant": _ACCOUNTANT,
-            "curve": spent.to_dict(),
-            "noise": _KEYED if model.consistent else _NOISE,
-            "horizon": f"everything in the ledger: {len(ledger.entries())} charges, among them this run's",
-            "simulation": ledger.simulation,
-            "not_protected": notes,
-        },
+        upper=_upper(model, spent, noise=_KEYED if model.consistent else _NOISE, notes=notes),
         utility={"answered": answered, "abstained": len(model.asked_) - answered},
         series={"epsilon": [plan.curve(n + 1).epsilon(plan.delta) for n in range(plan.n_answers)]},
         owner={**_owner(plan, model.votes_), "n_failed": model.ensemble_.n_failed_},
@@ -77,7 +74,43 @@ def of_run(model: PATEClassifier) -> Result:
     )
 
 
-def with_accuracies(model: PATEClassifier, X: Any, y: np.ndarray, X_private: Any, y_private: Any) -> Result:
+def of_labels(model: PATEFM, *, key: str, seconds: dict[str, float]) -> Result:
+    """The record of a fit of PATE-FM; ``key`` names its charges, ``seconds`` say how long its parts took."""
+    plan, ledger = model.plan_, model.ledger_
+    spent = ledger.spent() + plan.left(paid(ledger, key=key))  # how much was left out depends on votes
+    notes = [_FEATURES, *model.ensemble_.notes_, _PARTITION]
+    answered = int((model.labels_ != ABSTAIN).sum())
+    return Result(
+        kind="learn",
+        settings={
+            "n_rows": len(model.labels_),
+            "n_units": len(model.labels_),
+            "unit": model.votes_.adjacency.unit,
+            "relation": model.votes_.adjacency.relation,
+            "n_teachers": plan.n_teachers,
+            "n_classes": len(model.classes_),
+            "n_public": len(model.labels_),
+            "n_answers": plan.n_answers,
+            "n_queries": plan.n_queries,
+            "mechanism": repr(plan.mechanism),
+            "screen": None if plan.screen is None else repr(plan.screen),
+            "epsilon": ledger.budget.epsilon,
+            "asks": "random",
+            "teacher": "FixMatch",
+            "student": "FixMatch",
+            "manifest": model.manifest_.sha256,
+        },
+        upper=_upper(model, spent, noise=_NOISE, notes=notes),
+        utility={"answered": answered, "abstained": len(model.asked_) - answered},
+        series={"epsilon": [plan.curve(n + 1).epsilon(plan.delta) for n in range(plan.n_queries)]},
+        owner={**_owner(plan, model.votes_), "n_failed": model.ensemble_.n_failed_, "seconds": seconds},
+        notes=tuple(notes),
+    )
+
+
+def with_accuracies(
+    model: PATEClassifier | PATEFM, X: Any, y: np.ndarray, X_private: Any, y_private: Any
+) -> Result:
     """The same record, with how good everything is on rows whose labels are known."""
     result = model.result_
     utility = {
@@ -128,6 +161,22 @@ def with_audit(model: PATEClassifier, *, trials: int | None, confidence: float) 
     return replace(result, lower=lower)
 
 
+def _upper(
+    model: PATEClassifier | PATEFM, spent: Curve, *, noise: str, notes: Sequence[str]
+) -> dict[str, Any]:
+    plan, ledger = model.plan_, model.ledger_
+    return {
+        "epsilon": spent.epsilon(plan.delta),
+        "delta": plan.delta,
+        "accountant": _ACCOUNTANT,
+        "curve": spent.to_dict(),
+        "noise": noise,
+        "horizon": f"everything in the ledger: {len(ledger.entries())} charges, among them this run's",
+        "simulation": ledger.simulation,
+        "not_protected": list(notes),
+    }
+
+
 def _unused(model: PATEClassifier) -> Curve:
     """Answers that were planned for and not given: how many depends on votes, so they count as spent."""
     missing = model.plan_.n_answers - int((model.labels_ != ABSTAIN).sum())
@@ -135,7 +184,7 @@ def _unused(model: PATEClassifier) -> Curve:
     return cost
 
 
-def _owner(plan: Plan, votes: Private) -> dict[str, Any]:
+def _owner(plan: Plan | LabelPlan, votes: Private) -> dict[str, Any]:
     """What these very votes cost, and how far the teachers agreed: for the owner only."""
     law = plan.mechanism if plan.screen is None else (plan.screen, plan.mechanism)
     counts = votes.open()

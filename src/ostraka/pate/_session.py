@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ostraka.pate._data import Data
-    from ostraka.pate.plan import Plan
+    from ostraka.pate.plan import LabelPlan, Plan
     from ostraka.voters import Manifest
 
 __all__ = ["Session", "begin", "content", "session"]
@@ -35,7 +35,9 @@ class Session:
     manifest: Manifest
 
 
-def begin(data: Data, plan: Plan, *, ledger: Any, manifest: Manifest | None, epsilon: float) -> Session:
+def begin(
+    data: Data, plan: Plan | LabelPlan, *, ledger: Any, manifest: Manifest | None, epsilon: float
+) -> Session:
     """A ledger to charge (in memory, if none is given) and a deal, both fit for this plan."""
     manifest = manifest or partition(data.units, n_teachers=plan.n_teachers)
     manifest.check(data.units)

@@ -13,14 +13,17 @@ from ostraka.ledger import BudgetExceeded
 from ostraka.mechanisms import GNMax
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ostraka.curve import Curve
     from ostraka.door import Mechanism
     from ostraka.mechanisms import Threshold
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["LabelPlan", "Plan", "make_label_plan", "make_plan"]
 
 _ENOUGH_ANSWERS = 100  # more answers with more noise each did not help on digits (10 classes) or a census (2)
 _ANSWERS_A_CLASS = 10
+_QUERIES_AN_ANSWER = 2  # with a screen
 _UNITS_A_TEACHER = 13
 _MOST_TEACHERS = 250
 _AUDIBLE = 4  # teachers must outnumber the noise this many times for an answer to be worth asking
@@ -58,10 +61,76 @@ class Plan:
         """Cost of so many questions (None: all), all of them answered."""
         return (self.n_answers if n_answers is None else n_answers) * _each(self.mechanism, self.screen)
 
+    def left(self, paid: Mapping[str, int]) -> Curve:
+        """Cost of what is still to be asked, when so many uses of each mechanism are paid for."""
+        first = self.mechanism if self.screen is None else self.screen
+        return self.curve(max(0, self.n_answers - paid.get(repr(first), 0)))
+
     @property
     def epsilon(self) -> float:
         """Epsilon at most, at ``delta``."""
         return self.curve().epsilon(self.delta)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelPlan:
+    """What a run of PATE-FM will do and cost at most, whatever the labels. All of it is public.
+
+    Attributes
+    ----------
+    n_teachers : int
+    n_answers : int
+        Labels for the student; asking stops there.
+    n_queries : int
+        Rows asked about at the most: those that the screen refuses are paid for, too.
+    mechanism : Mechanism
+    screen : Threshold or None
+    delta : float
+
+    Examples
+    --------
+    >>> from ostraka import Threshold
+    >>> screen = Threshold(at=12, sigma=10.0)
+    >>> plan = LabelPlan(
+    ...     n_teachers=20, n_answers=50, n_queries=80, mechanism=GNMax(sigma=5.0), screen=screen, delta=1e-5
+    ... )
+    >>> plan.epsilon == (80 * screen.curve() + 50 * GNMax(sigma=5.0).curve()).epsilon(delta=1e-5)
+    True
+    """
+
+    n_teachers: int
+    n_answers: int
+    n_queries: int
+    mechanism: Any
+    screen: Threshold | None
+    delta: float
+
+    def __post_init__(self) -> None:
+        _check.integer(n_teachers=self.n_teachers, n_answers=self.n_answers, least=1)
+        if self.n_queries < self.n_answers:
+            raise ValueError(
+                f"n_queries must be at least n_answers={self.n_answers}, got {self.n_queries}: "
+                "no row is answered that was not asked about"
+            )
+
+    def curve(self, n_queries: int | None = None) -> Curve:
+        """Cost of so many queries (None: all), as many of them answered as there may be answers."""
+        n_queries = self.n_queries if n_queries is None else n_queries
+        return self._cost(n_queries, min(n_queries, self.n_answers))
+
+    def left(self, paid: Mapping[str, int]) -> Curve:
+        """Cost of what is still to be asked, when so many uses of each mechanism are paid for."""
+        answers = self.n_answers - paid.get(repr(self.mechanism), 0)
+        return self._cost(self.n_queries - paid.get(repr(self.screen), 0), answers)
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon at most, at ``delta``."""
+        return self.curve().epsilon(self.delta)
+
+    def _cost(self, n_queries: int, n_answers: int) -> Curve:
+        cost: Curve = max(0, n_answers) * self.mechanism.curve()
+        return cost if self.screen is None else cost + max(0, n_queries) * self.screen.curve()
 
 
 def make_plan(
@@ -85,13 +154,7 @@ def make_plan(
     ValueError
         delta >= 1 / n_units, more answers than public rows, or a number out of range.
     """
-    _check.positive(epsilon=epsilon)
-    _check.delta(delta)
-    if delta >= 1 / n_units:
-        raise ValueError(
-            f"delta must be below 1 / {n_units} units, got {delta:g}: a mechanism that publishes one unit "
-            f"outright would pass; use delta={0.1 / n_units:.0e} or less"
-        )
+    _require_meaning(n_units=n_units, epsilon=epsilon, delta=delta)
     teachers = _teachers(n_teachers, n_units)
     if n_answers is not None:
         _check.integer(n_answers=n_answers, least=1)
@@ -118,6 +181,67 @@ def make_plan(
             )
         n_answers = paid
     return Plan(n_teachers=teachers, n_answers=n_answers, mechanism=mechanism, screen=screen, delta=delta)
+
+
+def make_label_plan(
+    *,
+    n_rows: int,
+    n_classes: int,
+    n_teachers: int,
+    mechanism: Mechanism | None,
+    screen: Threshold | None,
+    n_answers: int | None,
+    n_queries: int | None,
+    epsilon: float,
+    delta: float,
+) -> LabelPlan:
+    """The same for PATE-FM; noise that is not given is as little as pays for an answer to every query.
+
+    Raises
+    ------
+    BudgetExceeded
+        (epsilon, delta) does not pay for it.
+    ValueError
+        delta >= 1 / n_rows, more queries than rows or fewer than answers, or a number out of range.
+    """
+    _require_meaning(n_units=n_rows, epsilon=epsilon, delta=delta)
+    n_answers = min(n_rows, _ANSWERS_A_CLASS * n_classes) if n_answers is None else n_answers
+    _check.integer(n_answers=n_answers, n_teachers=n_teachers, least=1)
+    if n_queries is None:
+        n_queries = n_answers if screen is None else min(n_rows, _QUERIES_AN_ANSWER * n_answers)
+    _check.integer(n_queries=n_queries, least=1)
+    if n_queries > n_rows:
+        raise ValueError(f"n_queries={n_queries} must be at most the {n_rows} rows there are")
+    if mechanism is None:
+        mechanism = _quietest(n_queries, screen, n_teachers, epsilon, delta)
+    plan = LabelPlan(
+        n_teachers=n_teachers,
+        n_answers=n_answers,
+        n_queries=n_queries,
+        mechanism=mechanism,
+        screen=screen,
+        delta=delta,
+    )
+    if not plan.epsilon <= epsilon:
+        raise BudgetExceeded(
+            f"epsilon={epsilon:g} at delta={delta:g} does not pay for {n_queries} queries and {n_answers} × "
+            f"{mechanism!r}, which would cost {plan.epsilon:.4g}: use more noise, fewer of them, or a larger "
+            "epsilon",
+            asked=plan.epsilon,
+            left=epsilon,
+        )
+    return plan
+
+
+def _require_meaning(*, n_units: int, epsilon: float, delta: float) -> None:
+    """Raise unless (epsilon, delta) could protect one of so many units."""
+    _check.positive(epsilon=epsilon)
+    _check.delta(delta)
+    if delta >= 1 / n_units:
+        raise ValueError(
+            f"delta must be below 1 / {n_units} units, got {delta:g}: a mechanism that publishes one unit "
+            f"outright would pass; use delta={0.1 / n_units:.0e} or less"
+        )
 
 
 def _teachers(n_teachers: int | str, n_units: int) -> int:

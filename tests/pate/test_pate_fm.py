@@ -1,0 +1,263 @@
+"""PATE-FM: one label moves one ballot, asking stops where the plan says, and every answer is paid for."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+
+from ostraka import (  # noqa: E402  (needs torch)
+    ABSTAIN,
+    Budget,
+    BudgetExceeded,
+    GNMax,
+    Ledger,
+    Threshold,
+    TorchClassifier,
+)
+from ostraka.accounting import exact_curve  # noqa: E402
+from ostraka.pate import PATEFM, LabelPlan  # noqa: E402
+from ostraka.result import Result  # noqa: E402
+from ostraka.students import FixMatch  # noqa: E402
+from ostraka.voters import partition  # noqa: E402
+
+X, Y = make_blobs(n_samples=400, centers=3, n_features=4, cluster_std=1.5, random_state=3)
+X = (X / X.std(axis=0)).astype(np.float32)
+PRIVATE, NEW = slice(0, 300), slice(300, 400)
+MANIFEST = partition(300, n_teachers=8, key=b"sixteen bytes ok")
+NETWORK = TorchClassifier(epochs=10, batch_size=8, learning_rate=0.01, n_threads=1)
+QUICK = {
+    "estimator": FixMatch(NETWORK, threshold=0.8),
+    "n_teachers": 8,
+    "mechanism": GNMax(sigma=2.5),
+    "screen": Threshold(at=5.0, sigma=3.0),
+    "n_answers": 8,
+    "n_queries": 14,
+    "epsilon": 10.5,
+    "delta": 1e-4,
+    "classes": [0, 1, 2],
+    "manifest": MANIFEST,
+    "n_jobs": 1,
+    "random_state": 0,
+}
+
+
+def made(**choices) -> PATEFM:
+    return PATEFM(**{**QUICK, **choices})
+
+
+@pytest.fixture(scope="module")
+def model() -> PATEFM:
+    return made().fit(X[PRIVATE], Y[PRIVATE])
+
+
+def test_it_learns_and_says_what_it_spent(model):
+    result = model.evaluate(X[NEW], Y[NEW])
+    assert result.owner["utility"]["plurality"] > 0.9
+    assert result.owner["utility"]["one_teacher"] > 0.8
+    assert set(model.predict(X[NEW])) <= {0, 1, 2}
+    np.testing.assert_allclose(model.predict_proba(X[NEW]).sum(axis=1), 1)
+    planned = 14 * Threshold(at=5.0, sigma=3.0).curve() + 8 * GNMax(sigma=2.5).curve()
+    assert model.plan_.epsilon == planned.epsilon(delta=1e-4)
+    assert result.upper["epsilon"] == pytest.approx(model.plan_.epsilon, rel=1e-9)  # sums are rounded up
+    assert result.upper["epsilon"] <= 10.5
+    assert result.upper["curve"]["publishable"]
+    assert result.settings["unit"] == "label"
+    assert "features" in result.upper["not_protected"][0]
+    assert set(result.owner["seconds"]) == {"teachers", "student"}
+    assert Result.from_json(result.to_json()) == result
+
+
+def test_the_ledger_says_whose_labels_were_charged(model):
+    entries = model.ledger_.entries()
+    assert {entry.protects for entry in entries} == {"label"}
+    uses = {
+        name: sum(entry.uses for entry in entries if entry.mechanism.startswith(name))
+        for name in ("GN", "Th")
+    }
+    assert uses == {"GN": int((model.labels_ != ABSTAIN).sum()), "Th": len(model.asked_)}
+    assert not model.ledger_.simulation
+
+
+def test_the_owner_is_told_the_exact_price_of_these_votes(model):
+    law = (model.plan_.screen, model.plan_.mechanism)
+    exact = exact_curve(law, model.votes_.open())
+    assert not exact.publishable
+    assert model.result_.owner["epsilon_these_votes"] == exact.epsilon(delta=1e-4)
+    assert model.result_.public().owner == {}
+
+
+def test_a_label_moves_one_ballot_of_one_teacher_and_no_other():
+    choices = {
+        "screen": None,
+        "mechanism": GNMax(sigma=6.0),
+        "n_answers": 40,
+        "n_queries": 40,
+        "epsilon": 10.0,
+    }
+    before = made(**choices).fit(X[PRIVATE], Y[PRIVATE])
+    changed = Y[PRIVATE].copy()
+    mine = MANIFEST.rows()[3]
+    changed[mine[0]] = (changed[mine[0]] + 1) % 3
+    after = made(**choices).fit(X[PRIVATE], changed)
+    np.testing.assert_array_equal(before.asked_, after.asked_)
+    moved = np.abs(before.votes_.open() - after.votes_.open()).sum(axis=1)
+    assert set(moved) <= {0, 2}
+    one, other = (fitted.ensemble_.predictions(X[NEW]) for fitted in (before, after))
+    np.testing.assert_array_equal(np.delete(one, 3, axis=0), np.delete(other, 3, axis=0))
+    logits = [fitted.ensemble_.teachers_[3].model.logits(X[NEW]) for fitted in (before, after)]
+    assert (logits[0] != logits[1]).any()
+
+
+def test_a_teacher_gets_the_labels_of_its_shard_and_the_features_of_all(monkeypatch):
+    seen = []
+
+    def watched(self, rows, labels, *, classes=None):
+        seen.append((np.array(rows), np.array(labels), self.unlabelled))
+        return plain(self, rows, labels, classes=classes)
+
+    plain = FixMatch.fit
+    monkeypatch.setattr(FixMatch, "fit", watched)
+    fitted = made().fit(X[PRIVATE], Y[PRIVATE])
+    teachers, student = seen[2:10], seen[-1]  # after two rehearsals
+    assert len(seen) == 11
+    for shard, (rows, labels, unlabelled) in zip(MANIFEST.rows(), teachers, strict=True):
+        np.testing.assert_array_equal(rows, X[PRIVATE][shard])
+        np.testing.assert_array_equal(labels, Y[PRIVATE][shard])
+        np.testing.assert_array_equal(np.asarray(unlabelled), X[PRIVATE])
+        assert np.shares_memory(unlabelled, teachers[0][2])  # no copy a teacher
+    np.testing.assert_array_equal(student[0], X[PRIVATE])
+    np.testing.assert_array_equal(student[1], fitted.labels_)
+    for rehearsal in seen[:2]:  # made-up labels
+        np.testing.assert_array_equal(rehearsal[1], np.arange(len(rehearsal[1])) % 3)
+
+
+def test_asking_stops_at_the_answers_or_at_the_queries():
+    plenty = made(screen=Threshold(at=-1000.0, sigma=5.0)).fit(X[PRIVATE], Y[PRIVATE])
+    assert (plenty.labels_ != ABSTAIN).sum() == 8
+    assert len(plenty.asked_) == 8
+    # a count of at most 8 is 198 standard deviations away
+    with pytest.raises(ValueError, match="all 300 are unanswered"):
+        made(screen=Threshold(at=1000.0, sigma=5.0)).fit(X[PRIVATE], Y[PRIVATE])
+
+
+def test_rows_are_asked_about_once_each_at_random(model):
+    assert len(set(model.asked_.tolist())) == len(model.asked_)
+    assert set(np.flatnonzero(model.labels_ != ABSTAIN)) <= set(model.asked_.tolist())
+    assert model.asked_.tolist() != made(random_state=1).fit(X[PRIVATE], Y[PRIVATE]).asked_.tolist()
+
+
+def test_the_same_fit_under_the_same_ledger_pays_once(tmp_path):
+    where = tmp_path / "labels.ledger"
+    one = made(ledger=where).fit(X[PRIVATE], Y[PRIVATE])
+    spent = one.ledger_.epsilon()
+    again = made(ledger=where).fit(X[PRIVATE], Y[PRIVATE])
+    assert again.ledger_.epsilon() == spent
+    np.testing.assert_array_equal(one.labels_, again.labels_)
+    assert again.result_.upper["epsilon"] == one.result_.upper["epsilon"]
+    with pytest.raises(BudgetExceeded, match="nothing was trained or charged"):
+        made(ledger=where, random_state=1).fit(X[PRIVATE], Y[PRIVATE])
+    assert again.ledger_.epsilon() == spent
+
+
+def test_an_interrupted_fit_goes_on_within_a_budget_for_one(tmp_path):
+    def stop(stage, done, _total):
+        if stage == "answers" and done:
+            raise KeyboardInterrupt
+
+    where = tmp_path / "labels.ledger"
+    exact = made().plan(n_rows=300, n_classes=3).epsilon * (1 + 1e-9)
+    with pytest.raises(KeyboardInterrupt):
+        made(ledger=where, epsilon=exact, progress=stop, screen=QUICK["screen"]).fit(X[PRIVATE], Y[PRIVATE])
+    fitted = made(ledger=where, epsilon=exact).fit(X[PRIVATE], Y[PRIVATE])
+    assert fitted.ledger_.epsilon() <= exact
+    assert fitted.result_.upper["epsilon"] <= exact
+
+
+def test_what_is_pickled_is_public(model):
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X[NEW]), model.predict(X[NEW]))
+    assert not {"ensemble_", "ledger_", "manifest_", "votes_"} & set(vars(again))
+    assert again.result_.owner == {}
+
+
+def test_noise_that_is_not_given_is_as_little_as_the_budget_pays_for():
+    screen = Threshold(at=5.0, sigma=12.0)
+    choices = {"mechanism": None, "screen": screen, "n_answers": None, "n_queries": None, "epsilon": 9.0}
+    plan = made(**choices).plan(n_rows=300, n_classes=3)
+    assert (plan.n_teachers, plan.n_answers, plan.n_queries) == (8, 30, 60)
+    asked = LabelPlan(
+        n_teachers=8, n_answers=60, n_queries=60, mechanism=plan.mechanism, screen=plan.screen, delta=1e-4
+    )
+    assert 8.99 < asked.epsilon <= 9.0  # if every query is answered
+    given = PATEFM(mechanism=GNMax(sigma=30.0)).plan(n_rows=10_000, n_classes=3)
+    assert (given.n_teachers, given.n_answers, given.n_queries) == (20, 30, 30)
+
+
+def test_a_plan_charges_what_is_left():
+    screen, mechanism = Threshold(at=5.0, sigma=9.0), GNMax(sigma=7.0)
+    plan = LabelPlan(n_teachers=8, n_answers=5, n_queries=9, mechanism=mechanism, screen=screen, delta=1e-5)
+    assert plan.curve(3) == 3 * mechanism.curve() + 3 * screen.curve()
+    assert plan.left({}) == plan.curve() == 5 * mechanism.curve() + 9 * screen.curve()
+    assert plan.left({repr(screen): 6, repr(mechanism): 1}) == 4 * mechanism.curve() + 3 * screen.curve()
+    assert plan.left({repr(screen): 10, repr(mechanism): 5}).epsilon(delta=1e-5) == 0
+    alone = LabelPlan(n_teachers=8, n_answers=5, n_queries=5, mechanism=mechanism, screen=None, delta=1e-5)
+    assert alone.left({repr(mechanism): 2}) == 3 * mechanism.curve()
+
+
+@pytest.mark.parametrize(
+    ("choices", "says"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be finite and > 0"),
+        ({"epsilon": float("nan")}, "epsilon must be finite and > 0"),
+        ({"delta": 0.01}, "delta must be below 1 / 300"),
+        ({"n_answers": 0}, "n_answers must be an integer >= 1"),
+        ({"n_queries": 5}, "n_queries must be at least n_answers=8"),
+        ({"n_queries": 301}, "n_queries=301 must be at most the 300 rows"),
+        ({"manifest": None, "n_teachers": 0}, "n_teachers must be an integer >= 1"),
+        ({"manifest": None, "n_teachers": 301}, "301 teachers need at least 301 rows"),
+        ({"classes": [0, 1]}, "2 declared classes only"),
+        ({"estimator": FixMatch(NETWORK, threshold=2.0)}, "threshold must be > 0 and < 1"),
+        ({"student": FixMatch(NETWORK, ratio=0)}, "ratio must be an integer"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_anything_is_charged(choices, says):
+    with Ledger(":memory:", budget=Budget(epsilon=10.5, delta=choices.get("delta", 1e-4))) as ledger:
+        with pytest.raises(ValueError, match=says):
+            made(ledger=ledger, **choices).fit(X[PRIVATE], Y[PRIVATE])
+        assert not ledger.entries()
+
+
+def test_too_small_a_budget_is_refused_before_anything_is_trained():
+    told = []
+    with pytest.raises(BudgetExceeded, match="14 queries and 8 × GNMax"):
+        made(epsilon=1.0, progress=lambda *stage: told.append(stage)).fit(X[PRIVATE], Y[PRIVATE])
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (None, "requires y"),
+        (Y[:299], "one label for each of 300 rows"),
+        (np.eye(3)[Y[PRIVATE]], "1d array"),
+        (Y[PRIVATE] / 2, "continuous"),
+        (np.where(Y[PRIVATE] == 2, 7777, Y[PRIVATE]), "declared classes only"),
+    ],
+)
+def test_labels_that_cannot_be_used_are_refused_and_not_shown(labels, says):
+    with pytest.raises(ValueError, match=says) as refused:
+        made().fit(X[PRIVATE], labels)
+    assert "7777" not in str(refused.value)
+
+
+def test_only_fixmatch_trains():
+    with pytest.raises(TypeError, match="estimator must be a FixMatch, got TorchClassifier"):
+        made(estimator=NETWORK).fit(X[PRIVATE], Y[PRIVATE])
+
+
+def test_one_class_is_no_task():
+    with pytest.raises(ValueError, match="two classes or more"):
+        made(classes=None).fit(X[PRIVATE], np.zeros(300, dtype=int))
