@@ -64,6 +64,22 @@ def guesses(path: Path, records: list[dict[str, Any]]) -> None:
     _save(figure, path)
 
 
+def accuracies(path: Path, shown: dict[str, dict[float, np.ndarray]]) -> None:
+    """Mean and range of several runs, over epsilon."""
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(6, 3.5))
+    for name, cells in shown.items():
+        x, means = list(cells), [each.mean() for each in cells.values()]
+        below, above = (
+            [abs(edge(each) - each.mean()) for each in cells.values()] for edge in (np.min, np.max)
+        )
+        axes.errorbar(x, means, yerr=[below, above], marker="o", markersize=4, capsize=2, label=name)
+    axes.set_xlabel("ε")
+    axes.set_ylabel("test accuracy, %")
+    axes.legend()
+    _save(figure, path)
+
+
 def _pyplot() -> Any:
     import matplotlib as mpl
 
