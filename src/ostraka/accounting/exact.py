@@ -104,10 +104,12 @@ def exact_rdp(
     if not (order.size and order[0] > 1 and np.all(order[:-1] < order[1:])):
         raise ValueError("orders must be above 1 and increasing")
     out = np.empty((len(counts), order.size))
+    replace = relation == "replace-one"
 
     def work(rows: slice) -> None:
-        replace = relation == "replace-one"
-        _neighbours.costs(counts[rows], seen[rows], kind, scale, screen, at, sigma, replace, order, out[rows])
+        _neighbours.costs(
+            counts[rows], seen[rows], kind, scale, screen, at, sigma, order, out[rows], replace=replace
+        )
 
     outcome.in_chunks(work, len(counts))
     return out

@@ -24,7 +24,7 @@ def most_likely(answers: np.ndarray, total: float, mechanism: Ballot) -> np.ndar
     Without a screen the likelihood is log-concave in the votes (noise with a log-concave density,
     Prékopa 1973), so what is found is the only maximum.
     """
-    from ostraka.attacks._steps import best_step  # noqa: PLC0415  (compiled code, loaded when needed)
+    from ostraka.attacks._steps import best_steps  # noqa: PLC0415  (compiled code, loaded when needed)
 
     n_classes = len(answers) - isinstance(mechanism, tuple)
     seen = answers[:n_classes] + 1.0
@@ -33,7 +33,7 @@ def most_likely(answers: np.ndarray, total: float, mechanism: Ballot) -> np.ndar
     damping = 0.0
     for _ in range(_MOST_STEPS):
         ridge = (damping + 1e-12) * np.trace(curvature) / n_classes + _FLAT
-        step = best_step(votes, slope, curvature + ridge * np.eye(n_classes))
+        [step] = best_steps(votes, slope[None], curvature + ridge * np.eye(n_classes))
         promised = float(slope @ step)
         if promised < _ENOUGH:
             if damping == 0 or promised < _ENOUGH * 1e-3:

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
-__all__ = ["best_step", "total_step"]
+from ostraka.mechanisms._compiled import kernel
+
+__all__ = ["best_steps"]
 
 
-@nb.njit(cache=True, nogil=True)
-def best_step(votes: np.ndarray, slope: np.ndarray, curvature: np.ndarray) -> np.ndarray:
-    """The d that maximises slope d - d' curvature d / 2 with votes + d >= 0 and sum d = 0: active sets."""
+@kernel()
+def best_steps(votes: np.ndarray, slopes: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+    """For each slope the d that maximises slope d - d' curvature d / 2 with votes + d >= 0 and sum d = 0.
+
+    By active sets. Shapes (n_classes,), (n_slopes, n_classes), (n_classes, n_classes); as ``slopes``.
+    """
+    steps = np.empty(slopes.shape)
+    for row in range(slopes.shape[0]):
+        _best_step(votes, slopes[row], curvature, steps[row])
+    return steps
+
+
+@kernel()
+def _best_step(votes: np.ndarray, slope: np.ndarray, curvature: np.ndarray, step: np.ndarray) -> None:
     n = votes.size
-    step = np.zeros(n)
-    fixed = np.zeros(n, np.bool_)
+    fixed = np.zeros(n, np.int64)
     for _ in range(3 * n):
         level = _solve(votes, slope, curvature, fixed, step)
         below = False
         for k in range(n):
-            if not fixed[k] and votes[k] + step[k] < -1e-12:
-                fixed[k] = below = True
+            if fixed[k] == 0 and votes[k] + step[k] < -1e-12:
+                fixed[k], below = 1, True
         if below:
             continue
         worst, strongest = -1, 1e-9
         for k in range(n):
-            if fixed[k]:
+            if fixed[k] == 1:
                 pull = slope[k] - level
                 for j in range(n):
                     pull -= curvature[k, j] * step[j]
@@ -32,39 +43,29 @@ def best_step(votes: np.ndarray, slope: np.ndarray, curvature: np.ndarray) -> np
                     worst, strongest = k, pull
         if worst < 0:
             break
-        fixed[worst] = False
-    return step
+        fixed[worst] = 0
 
 
-@nb.njit(cache=True, nogil=True)
-def total_step(votes: np.ndarray, slopes: np.ndarray, curvature: np.ndarray) -> float:
-    """Mean over slopes, shape (n_draws, n_classes), of the votes moved: half the step's absolute sum."""
-    moved = 0.0
-    for row in range(slopes.shape[0]):
-        for change in best_step(votes, slopes[row], curvature):
-            moved += abs(change)
-    return float(moved / slopes.shape[0] / 2)
-
-
-@nb.njit(cache=True, nogil=True)
+@kernel()
 def _solve(
     votes: np.ndarray, slope: np.ndarray, curvature: np.ndarray, fixed: np.ndarray, step: np.ndarray
 ) -> float:
     """The best step if ``fixed`` counts go to 0; writes it, and returns the price of one more vote."""
     free, m = np.empty(votes.size, np.int64), 0
     for k in range(votes.size):
-        if not fixed[k]:
+        if fixed[k] == 0:
             free[m] = k
             m += 1
-    system, right = np.zeros((m + 1, m + 1)), np.zeros(m + 1)
+    system, right = np.empty((m + 1, m + 1)), np.empty(m + 1)
+    system[m, m] = right[m] = 0.0
     for k in range(votes.size):
-        if fixed[k]:
+        if fixed[k] == 1:
             step[k] = -votes[k]
             right[m] += votes[k]
     for a in range(m):
         right[a] = slope[free[a]]
         for k in range(votes.size):
-            if fixed[k]:
+            if fixed[k] == 1:
                 right[a] -= curvature[free[a], k] * step[k]
         for b in range(m):
             system[a, b] = curvature[free[a], free[b]]
@@ -75,7 +76,7 @@ def _solve(
     return float(right[m])
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel(error_model="python")  # a division by zero must not go unseen
 def _eliminate(system: np.ndarray, right: np.ndarray) -> None:
     """Solve in place, the largest pivot first; by hand, as LAPACK's solver takes five seconds to compile."""
     n = right.size

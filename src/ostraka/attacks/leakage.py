@@ -194,7 +194,8 @@ def _error(votes: np.ndarray, known: np.ndarray, normal: np.ndarray) -> float:
     for share in _LEADER:
         guess, firm = _first_guess(votes, share)
         precision, pull = known + np.diag(firm), firm * (guess - votes)
-        wrong.append(_steps.total_step(votes, pull + looks, precision))
+        moved = np.abs(_steps.best_steps(votes, pull + looks, precision)).sum(axis=1)
+        wrong.append(float(moved.mean() / 2))
         wrong.append(float(np.abs(guess - votes).sum() / 2))  # answers may be left aside
     return min(wrong)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numba as nb
 import numpy as np
 
+from ostraka.mechanisms._compiled import kernel
 from ostraka.mechanisms._noise import GAUSSIAN, score
 
 __all__ = ["grid", "sort_down"]
@@ -16,7 +16,7 @@ _CUT = 34.0
 _LEGENDRE_X, _LEGENDRE_W = np.polynomial.legendre.leggauss(12)
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def sort_down(values):
     """Sort in place, highest first; returns where each came from. Short arrays: by insertion."""
     n = values.size
@@ -30,19 +30,23 @@ def sort_down(values):
     return origin
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def grid(kind, y, w, shift):
     """Nodes and log weights for classes ``y`` below the top (in noise scales, ascending), ``w`` of each.
 
     Nodes are measured from the top count. The rule stays accurate when any count moves by ``shift``.
     """
-    if kind == GAUSSIAN:
-        return _gaussian_grid(y, w, shift)
-    return _laplace_grid(y, w, shift)
+    if kind != GAUSSIAN:
+        return _laplace_grid(y, w, shift)
+    nodes, step = _gaussian_grid(kind, y, w, shift)
+    log_weights = np.empty(nodes.size)
+    for t in range(nodes.size):
+        log_weights[t] = math.log(step)
+    return nodes, log_weights
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")
-def _mode(y, w, k, start):
+@kernel()
+def _mode(kind, y, w, k, start):
     """Peak of class k's integrand -(x + y_k)^2/2 + sum log Phi, and the curvature there: guarded Newton."""
     low, high = -0.5 * y[k] - 1e-9, 40.0
     x = min(max(start, low), high)
@@ -52,7 +56,7 @@ def _mode(y, w, k, start):
         for m in range(y.size):
             copies = w[m] - 1.0 if m == k else w[m]
             if copies > 0.0:
-                r = score(GAUSSIAN, x + y[m])
+                r = score(kind, x + y[m])
                 slope += copies * r
                 curvature += copies * max(0.0, r * (x + y[m] + r))
         low, high = (x, high) if slope > 0 else (low, x)
@@ -65,17 +69,20 @@ def _mode(y, w, k, start):
     return x, curvature
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")
-def _gaussian_grid(y, w, shift):
-    """The trapezoid rule: exponentially accurate on entire integrands that die like a Gaussian.
+@kernel()
+def _gaussian_grid(kind, y, w, shift):
+    """The trapezoid rule, and its step: exponentially accurate on entire integrands that die like a Gaussian.
 
     Every integrand is log-concave with curvature at least 1, and curvature falls to the right, so
     the lowest class has the narrowest peak: its width sets the step. Peaks move left as counts fall.
     """
     lowest = y.size - 1
-    x, curvature = _mode(y, w, lowest, 0.0)
+    x, curvature = _mode(kind, y, w, lowest, 0.0)
     # many classes near the top make the peak lopsided, and the rule converges more slowly
-    finer = 1.0 + 0.22 * math.log(max(1.0, w.sum() / 8.0))
+    classes = 0.0
+    for m in range(y.size):
+        classes += w[m]
+    finer = 1.0 + 0.22 * math.log(max(1.0, classes / 8.0))
     step = min(0.42, 0.60 / (finer * math.sqrt(curvature)))
     reach = math.sqrt(2 * _CUT) + shift
     left_reach = 6.0 + shift
@@ -86,32 +93,24 @@ def _gaussian_grid(y, w, shift):
         nodes = np.empty(n)
         for t in range(n):
             nodes[t] = left + step * t
-        return nodes, _constant(n, math.log(step))
+        return nodes, step
     most = int(y.size * (2 * reach / step + 3))
     nodes = np.empty(most)
     n = 0
     edge = 1 << 60
     x = 0.0
     for k in range(y.size):
-        x, curvature = _mode(y, w, k, x)
+        x, curvature = _mode(kind, y, w, k, x)
         first = math.floor((x - reach) / step)
         last = min(edge - 1, math.ceil((x + reach) / step))
         for j in range(last, first - 1, -1):
             nodes[n] = j * step
             n += 1
         edge = min(edge, first)
-    return nodes[:n], _constant(n, math.log(step))
+    return nodes[:n], step
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")
-def _constant(n, value):
-    out = np.empty(n)
-    for t in range(n):
-        out[t] = value
-    return out
-
-
-@nb.njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def _laplace_grid(y, w, shift):
     """Gauss-Legendre on panels between the kinks (at every count, and where a moved count would be).
 
@@ -137,7 +136,7 @@ def _laplace_grid(y, w, shift):
     return nodes, weights
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def _panels(kinks, y, w, ends):
     """How many panels; writes where each starts and ends if ``ends`` has room."""
     total = 0.0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-import numba as nb
 import numpy as np
 import scipy.special
+
+from ostraka.mechanisms._compiled import kernel
 
 __all__ = ["GAUSSIAN", "LAPLACE", "log_cdf", "log_pdf", "score"]
 
@@ -41,7 +42,7 @@ def _taylor_of_log_ndtr() -> np.ndarray:
 _TABLE = _taylor_of_log_ndtr()
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def _log_ndtr(z):
     if z > _HIGH:
         return -0.5 * math.erfc(z * _HALF_SQRT_2)  # log(1 - x) = -x, for x below 1e-18
@@ -60,7 +61,7 @@ def _log_ndtr(z):
     )
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def log_cdf(kind, z):
     if kind == GAUSSIAN:
         return _log_ndtr(z)
@@ -69,14 +70,14 @@ def log_cdf(kind, z):
     return math.log1p(-0.5 * math.exp(-z))
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def log_pdf(kind, z):
     if kind == GAUSSIAN:
         return -0.5 * z * z - _HALF_LOG_2PI
     return -abs(z) - math.log(2.0)
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def score(kind, z):
     """Density over distribution function."""
     return math.exp(log_pdf(kind, z) - log_cdf(kind, z))

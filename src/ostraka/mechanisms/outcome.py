@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import numba as nb
 import numpy as np
 
+from ostraka.mechanisms._compiled import kernel
 from ostraka.mechanisms._grid import grid, sort_down
 from ostraka.mechanisms._noise import GAUSSIAN, LAPLACE, log_cdf, log_pdf, score
 
@@ -49,7 +49,8 @@ def log_outcomes(counts: np.ndarray, *, kind: int, scale: float) -> np.ndarray:
     array([[0.5, 0.5]])
     """
     out = np.empty(counts.shape)
-    in_chunks(lambda rows: _log_outcomes(counts[rows], kind, scale, out[rows]), len(counts))
+    flat = np.empty((0, 0, 0))  # no room for slopes
+    in_chunks(lambda rows: _outcomes(counts[rows], kind, scale, out[rows], flat), len(counts))
     return out
 
 
@@ -64,7 +65,7 @@ def log_outcomes_gradient(counts: np.ndarray, *, kind: int, scale: float) -> tup
     """
     out = np.empty(counts.shape)
     slope = np.empty((*counts.shape, counts.shape[1]))
-    in_chunks(lambda rows: _gradient(counts[rows], kind, scale, out[rows], slope[rows]), len(counts))
+    in_chunks(lambda rows: _outcomes(counts[rows], kind, scale, out[rows], slope[rows]), len(counts))
     return out, slope
 
 
@@ -79,16 +80,18 @@ def in_chunks(work: Callable[[slice], Any], n: int) -> None:
         list(pool.map(work, [slice(a, b) for a, b in pairwise(edges)]))
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")
-def levels(counts, scale, merge):
+@kernel()
+def levels(counts, scores, scale):
     """Counts, highest first, as distances below the top; how many of each; each class's place.
 
-    ``merge``: classes with equal counts share a level.
+    Classes with equal counts share a level, unless ``scores``, which a screen looks at, are others.
     """
     n = counts.size
     down = np.empty(n)
+    merge = True
     for k in range(n):
         down[k] = counts[k]
+        merge = merge and scores[k] == counts[k]
     origin = sort_down(down)
     y, w, place = np.empty(n), np.empty(n), np.empty(n, np.int64)
     u = -1
@@ -102,12 +105,14 @@ def levels(counts, scale, merge):
     return y[: u + 1], w[: u + 1], place
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def tilt(kind, y, w, nodes, log_weights):
     """Log probability that one class of each level wins, and its law over the nodes (rows sum to 1)."""
     n_levels, n = y.size, nodes.size
     logs = np.empty((n_levels, n))
-    total = np.zeros(n)
+    total = np.empty(n)
+    for j in range(n):
+        total[j] = 0.0
     for m in range(n_levels):
         for j in range(n):
             logs[m, j] = log_cdf(kind, nodes[j] + y[m])
@@ -129,36 +134,35 @@ def tilt(kind, y, w, nodes, log_weights):
     return log_q, logs
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")
-def _log_outcomes(counts, kind, scale, out):
+@kernel()
+def _outcomes(counts, kind, scale, out, slope):
+    """Log probabilities and, if ``slope`` has room, what one more vote for any class does to them."""
     for q in range(counts.shape[0]):
-        y, w, place = levels(counts[q], scale, True)
-        nodes, log_weights = grid(kind, y, w, 0.0)
-        log_q, _ = tilt(kind, y, w, nodes, log_weights)
-        for k in range(place.size):
-            out[q, k] = min(0.0, log_q[place[k]])
-
-
-@nb.njit(cache=True, nogil=True, error_model="numpy")
-def _gradient(counts, kind, scale, out, slope):
-    for q in range(counts.shape[0]):
-        y, w, place = levels(counts[q], scale, True)
+        y, w, place = levels(counts[q], counts[q], scale)
         nodes, log_weights = grid(kind, y, w, 0.0)
         log_q, law = tilt(kind, y, w, nodes, log_weights)
-        r = np.empty((y.size, nodes.size))
-        for m in range(y.size):
-            for j in range(nodes.size):
-                r[m, j] = score(kind, nodes[j] + y[m])
-        pull = np.zeros((y.size, y.size))  # expected score of each level, where a class of each level wins
-        for k in range(y.size):
-            for i in range(y.size):
-                for j in range(nodes.size):
-                    pull[k, i] += law[k, j] * r[i, j]
         for k in range(place.size):
             out[q, k] = min(0.0, log_q[place[k]])
-            others = 0.0
-            for i in range(place.size):
-                if i != k:
-                    slope[q, k, i] = -pull[place[k], place[i]] / scale
-                    others += slope[q, k, i]
-            slope[q, k, k] = -others
+        if q < slope.shape[0]:
+            _slope(kind, y, nodes, law, place, scale, slope[q])
+
+
+@kernel()
+def _slope(kind, y, nodes, law, place, scale, slope):
+    r = np.empty((y.size, nodes.size))
+    for m in range(y.size):
+        for j in range(nodes.size):
+            r[m, j] = score(kind, nodes[j] + y[m])
+    pull = np.empty((y.size, y.size))  # expected score of each level, where a class of each level wins
+    for k in range(y.size):
+        for i in range(y.size):
+            pull[k, i] = 0.0
+            for j in range(nodes.size):
+                pull[k, i] += law[k, j] * r[i, j]
+    for k in range(place.size):
+        others = 0.0
+        for i in range(place.size):
+            if i != k:
+                slope[k, i] = -pull[place[k], place[i]] / scale
+                others += slope[k, i]
+        slope[k, k] = -others
