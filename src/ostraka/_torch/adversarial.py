@@ -40,7 +40,7 @@ class Normed(nn.Linear):
         """Scale and shift so that the outputs of these rows have mean 0 and variance 1 (section 3)."""
         out = self(x)
         spread = out.std(dim=0).clamp_min(_LEAST_SPREAD)
-        self.length /= spread
+        self.length.div_(spread)
         self.bias.copy_((self.bias - out.mean(dim=0)) / spread)
 
 

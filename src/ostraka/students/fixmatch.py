@@ -95,6 +95,8 @@ class FixMatch(ClassifierMixin, BaseEstimator):
     True
     """
 
+    learns_from_unanswered = True  # so that Distilled hands it every row
+
     def __init__(
         self,
         network: TorchClassifier | None = None,
