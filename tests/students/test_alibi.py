@@ -101,6 +101,27 @@ def test_at_temperature_1_it_maximises_the_likelihood_of_the_answers():
     np.testing.assert_allclose(one.grad, two.grad, rtol=1e-12)
 
 
+def test_training_is_algorithm_3_written_out():
+    """Every step of a fit: targets from the density of the answers, eq. 2, and that step's prediction."""
+    model = ALIBI(network(epochs=3, learning_rate=0.01), epsilon=2.5, mechanism="laplace").fit(X, Y)
+    density = np.stack(
+        [-np.abs(model.answers_ - np.eye(10)[c]).sum(axis=1) * 2.5 / 2 for c in range(10)], axis=1
+    )
+    density = torch.as_tensor(density, dtype=torch.float32)
+
+    def step(logits, rows):
+        with torch.no_grad():
+            prior = torch.softmax(logits, dim=1)
+            target = torch.exp(density[rows]) * prior
+            target = target / target.sum(dim=1, keepdim=True)
+        return -(target * torch.log_softmax(logits, dim=1)).sum(dim=1).mean()
+
+    written = network(epochs=3, learning_rate=0.01)
+    written.classes_, written.n_features_in_ = np.arange(10), 64
+    written.minimise(X.astype(np.float32), step, name="Algorithm 3")
+    np.testing.assert_allclose(model.predict_proba(X), written.predict_proba(X), atol=1e-4)
+
+
 def test_with_a_uniform_prior_targets_stay():
     told, rows = torch.tensor([[0.0, 1.0], [3.0, 0.0]]), torch.tensor([1])
     logits = torch.tensor([[5.0, -5.0]], requires_grad=True)
@@ -129,7 +150,7 @@ def test_without_noise_it_is_ordinary_training(mechanism):
     ],
 )
 def test_the_mechanism_that_tells_more_is_taken(epsilon, n_classes, kind):
-    """docs/label-privacy.md has what both leave unknown. Of two classes no answer tells more than a response."""
+    """docs/label-privacy.md has what both leave unknown. Of two classes, a response always tells more."""
     model = ALIBI(network(epochs=1), epsilon=epsilon).fit(X[:200], Y[:200] % n_classes)
     assert isinstance(model.mechanism_, kind)
     assert model.curve_.rdp[-1] == epsilon
