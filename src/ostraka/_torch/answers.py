@@ -69,7 +69,7 @@ def answers(
     """
     where = device(plan.network.device)
     size = min(plan.size, len(networks)) if plan.together else 1
-    rows, found = torch.as_tensor(X), []
+    rows, found = torch.tensor(X), []  # a copy: the array may be read-only
     with threads(plan.network.n_threads), torch.inference_mode():
         for start in range(0, len(networks), size):
             some = networks[start : start + size]

@@ -120,11 +120,11 @@ def train(
     name = f"seed {seed}, {epochs} epochs of {steps} steps, {fingerprint}"
     file = None if checkpoint is None else _Checkpoint(Path(checkpoint), name)
     losses = [] if file is None else file.restore(keep)
-    good, saved = _copied(keep), time.monotonic()
+    good, spare, saved = _copied(keep), None, time.monotonic()
     try:
         for epoch in range(len(losses), epochs):
-            losses.append(course.epoch(epoch))
-            good = _copied(keep)
+            loss = course.epoch(epoch)
+            good, spare, losses = _copied(keep, spare), good, [*losses, loss]
             told(epoch + 1, epochs)
             if file is not None and time.monotonic() - saved > _BETWEEN_SAVES:
                 file.save(good, losses)
@@ -188,8 +188,20 @@ class _Course:
         return value
 
 
-def _copied(keep: Mapping[str, Stateful]) -> dict[str, dict[str, Any]]:
-    return {name: copy.deepcopy(stateful.state_dict()) for name, stateful in keep.items()}
+def _copied(keep: Mapping[str, Stateful], spare: Any = None) -> dict[str, dict[str, Any]]:
+    copied: dict[str, dict[str, Any]] = _over({name: each.state_dict() for name, each in keep.items()}, spare)
+    return copied
+
+
+def _over(now: Any, before: Any) -> Any:
+    """A copy, in memory that is there where it fits: fresh memory costs more than the copying."""
+    if isinstance(now, torch.Tensor):
+        fits = isinstance(before, torch.Tensor) and (before.shape, before.dtype) == (now.shape, now.dtype)
+        return before.copy_(now.detach()) if fits else now.detach().clone()
+    if isinstance(now, dict):
+        old = before if isinstance(before, dict) else {}
+        return {name: _over(part, old.get(name)) for name, part in now.items()}
+    return copy.deepcopy(now)
 
 
 @dataclass(frozen=True, slots=True)

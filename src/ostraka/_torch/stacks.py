@@ -27,8 +27,9 @@ __all__ = ["Plan", "Stack", "Weights", "halving", "plan", "short_of_memory", "we
 
 Weights = dict[str, torch.Tensor]  # of one network: parameters and buffers by name
 
-_IN_CACHE = 40 * 2**20  # bytes of weights, gradients and moments in a stack: benchmarks/teachers.py
+_IN_CACHE = 20 * 2**20  # bytes that a stack works on: measured by benchmarks/teachers.py
 _PER_WEIGHT = 16  # bytes: a weight, its gradient, and two moments, float32
+_PER_ACTIVATION = 8  # bytes: itself, and its gradient
 # Each weight is moved by its own gradient and history only: a stack trains as its networks would alone.
 _ELEMENTWISE = {
     torch.optim.SGD,
@@ -44,6 +45,22 @@ _ELEMENTWISE = {
     torch.optim.ASGD,
 }
 _FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
+_BY_ROW = {  # layers without weights that treat every row by itself
+    nn.AdaptiveAvgPool2d,
+    nn.AvgPool2d,
+    nn.Dropout,
+    nn.ELU,
+    nn.Flatten,
+    nn.GELU,
+    nn.Identity,
+    nn.LeakyReLU,
+    nn.MaxPool2d,
+    nn.ReLU,
+    nn.SiLU,
+    nn.Sigmoid,
+    nn.Tanh,
+    nn.Unflatten,
+}
 _GARBAGE = (math.nan, math.inf, -1e30)  # what must not get from one network into another
 
 
@@ -103,15 +120,13 @@ class Stack(nn.Module):
         self.still = nn.ParameterList(  # buffers, and parameters that are not trained
             [nn.Parameter(whole[name], requires_grad=False) for name in whole if name not in plan.orders]
         )
-        self._still_names = [name for name in whole if name not in plan.orders]
+        self._names = [*plan.orders, *(name for name in whole if name not in plan.orders)]
+        self._back = [np.argsort(order).tolist() for order in plan.orders.values()]
 
     def named(self) -> Weights:
         """Every parameter and buffer as the module knows it, behind an axis for the networks."""
-        learning = {
-            name: leaf.permute(*np.argsort(order).tolist())
-            for leaf, (name, order) in zip(self.learning, self.plan.orders.items(), strict=True)
-        }
-        return learning | dict(zip(self._still_names, self.still, strict=True))
+        learning = [leaf.permute(back) for leaf, back in zip(self.learning, self._back, strict=True)]
+        return dict(zip(self._names, [*learning, *self.still], strict=True))
 
     def tensors(self) -> list[torch.Tensor]:
         """What training changes, as it lies in memory; the first axis is the networks'."""
@@ -126,11 +141,10 @@ class Stack(nn.Module):
         module = self.plan.module
         if module.training != training:
             module.train(training)
-        if not self.plan.together:
-            alone = {name: whole[0] for name, whole in self.named().items()}
-            return _called(module, alone, rows if rows.dim() == 2 else rows[0])[None]
-        own = 0 if rows.dim() == 3 else None
-        return vmap(_called, in_dims=(None, 0, own), randomness="different")(module, self.named(), rows)
+        if self.plan.together:
+            return _through(module, self.named(), "", rows.expand(self.size, *rows.shape[-2:]))
+        alone = {name: whole[0] for name, whole in self.named().items()}
+        return _called(module, alone, rows if rows.dim() == 2 else rows[0])[None]
 
 
 def plan(network: TorchClassifier, *, n_features: int, n_classes: int) -> Plan:
@@ -252,8 +266,42 @@ def _size(alone: Plan, rows: torch.Tensor) -> int:
     """Networks in a stack: all of them on a GPU, else as many as stay in the cache."""
     if rows.device.type != "cpu":
         return sys.maxsize
-    weights = sum(p.numel() for p in alone.module.parameters())
-    return max(1, _IN_CACHE // (_PER_WEIGHT * max(weights, 1)))
+    weights = sum(parameter.numel() for parameter in alone.module.parameters())
+    return max(
+        1, _IN_CACHE // (_PER_WEIGHT * weights + _PER_ACTIVATION * _activations(alone.module, rows[0]))
+    )
+
+
+def _activations(module: nn.Module, rows: torch.Tensor) -> int:
+    """Numbers that the layers of one network pass on, for one batch."""
+    numbers: list[int] = []
+
+    def count(_layer: nn.Module, _rows: Any, out: Any) -> None:
+        numbers.append(out.numel() if isinstance(out, torch.Tensor) else 0)
+
+    hooks = [layer.register_forward_hook(count) for layer in module.modules() if not list(layer.children())]
+    with torch.no_grad():
+        module(rows)
+    for hook in hooks:
+        hook.remove()
+    return sum(numbers)
+
+
+def _through(module: nn.Module, weights: Weights, prefix: str, rows: torch.Tensor) -> torch.Tensor:
+    """Rows (n_networks, n_rows, …) through a module: plain layers by hand, all else by vmap, at more cost."""
+    kind = type(module)
+    if kind is nn.Sequential:
+        for name, layer in module.named_children():
+            rows = _through(layer, weights, f"{prefix}{name}.", rows)
+        return rows
+    if kind is nn.Linear and rows.dim() == 3:
+        factor, bias = weights[f"{prefix}weight"].transpose(1, 2), weights.get(f"{prefix}bias")
+        return torch.bmm(rows, factor) if bias is None else torch.baddbmm(bias[:, None], rows, factor)
+    if kind in _BY_ROW:
+        answer: torch.Tensor = module(rows.flatten(0, 1)).unflatten(0, rows.shape[:2])
+        return answer
+    own = {name.removeprefix(prefix): whole for name, whole in weights.items() if name.startswith(prefix)}
+    return vmap(_called, in_dims=(None, 0, 0), randomness="different")(module, own, rows)
 
 
 def _called(module: nn.Module, weights: Weights, rows: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ import numpy as np
 from ostraka import _check
 from ostraka.mechanisms import GNMax, LNMax, Threshold
 from ostraka.voters._ballots import Teacher
+from ostraka.voters._stacked import as_network
 from ostraka.voters.teachers import TeacherEnsemble
 
 if TYPE_CHECKING:
@@ -126,7 +127,15 @@ class SavedTeachers:
         ------
         FileExistsError
             There is such a folder already.
+        ValueError
+            The teachers are torch networks.
         """
+        if as_network(self.ensemble.estimator) is not None:
+            raise ValueError(
+                "teachers that are torch networks cannot be saved here. Give the network checkpoint=FOLDER, "
+                "the ensemble an integer random_state, and fit a manifest: fitting again then reads the "
+                "weights and trains nothing"
+            )
         folder = Path(folder)
         if folder.exists():
             raise FileExistsError(f"{folder} exists: teachers that were saved are not overwritten")

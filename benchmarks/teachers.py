@@ -1,0 +1,144 @@
+"""Teachers: 250 networks trained together, against one after another with the same number of threads.
+
+Each has 240 rows of MNIST, batches of 16, and Adam. One after another is done twice: by our own
+``TorchClassifier``, and by the shortest loop that torch allows. All train from the same shards in one
+run, ours before and after the others, so that the machine's mood cancels. Times are of whole fits.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from benchmarks._mnist import mnist
+from sklearn.base import clone
+from torch import nn
+
+from ostraka import TeacherEnsemble, TorchClassifier
+from ostraka._torch import networks, stacks
+from ostraka._torch.devices import threads
+from ostraka.voters import count_votes, partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TEACHERS, BATCH, RATE = 250, 16, 2e-3
+KEY = b"no secret: figures are to come again"
+AS_ONE = 2**40  # bytes: all teachers in one stack
+
+
+def small_convolutional(n_features: int, n_classes: int) -> nn.Module:
+    """Two convolutions, of 4 and 8 channels."""
+    return networks.convolutional(n_features, n_classes, width=4)
+
+
+def shortest(module: nn.Module, X: np.ndarray, y: np.ndarray, *, epochs: int, fused: bool) -> nn.Module:
+    """The loop of torch's own tutorial, less all that is not needed."""
+    rows, labels = torch.as_tensor(X), torch.as_tensor(y)
+    optimizer = torch.optim.Adam(module.parameters(), lr=RATE, fused=fused)
+    for _ in range(epochs):
+        for batch in torch.randperm(len(y)).split(BATCH):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(module(rows[batch]), labels[batch]).backward()
+            optimizer.step()
+    return module
+
+
+class Case:
+    """One kind of network, and the shards it learns from."""
+
+    def __init__(self, network: TorchClassifier) -> None:
+        self.private, self.public, _ = mnist()
+        self.dealt = partition(len(self.private.y), n_teachers=TEACHERS, key=KEY)
+        self.network = network
+
+    def together(self) -> tuple[float, np.ndarray]:
+        """Seconds for all teachers, and their ballots on the public rows."""
+        ensemble = TeacherEnsemble(self.network, n_teachers=TEACHERS, random_state=1)
+        start = time.perf_counter()
+        ensemble.fit(self.private.X, self.private.y, classes=range(10), manifest=self.dealt)
+        return time.perf_counter() - start, ensemble.predictions(self.public.X)
+
+    def one_by_one(
+        self, train: Callable[[np.ndarray, np.ndarray, int], nn.Module], *, teachers: int
+    ) -> tuple[float, np.ndarray]:
+        """The same for as many teachers as asked, with the seconds that all would take."""
+        spent, ballots = 0.0, []
+        with threads(self.network.n_threads):
+            for number, rows in enumerate(self.dealt.rows()[:teachers]):
+                X, y = self.private.X[rows], self.private.y[rows]
+                start = time.perf_counter()
+                module = train(X, y, number)
+                spent += time.perf_counter() - start
+                with torch.no_grad():
+                    ballots.append(module(torch.as_tensor(self.public.X)).argmax(dim=1).numpy())
+        return spent * TEACHERS / teachers, np.array(ballots)
+
+    def said(self, ballots: np.ndarray) -> str:
+        """How good teachers are."""
+        right = (ballots == self.public.y).mean()
+        plurality = count_votes(ballots, n_classes=10).argmax(axis=1)
+        return (
+            f"mean teacher {right:.4f}, plurality of {len(ballots)} {(plurality == self.public.y).mean():.4f}"
+        )
+
+
+def compare(network: TorchClassifier, *, teachers: int) -> None:
+    """Print seconds, ratios and accuracies."""
+    case = Case(network)
+    case.network.built(784, 10, seed=0)
+
+    def ours_alone(X: np.ndarray, y: np.ndarray, number: int) -> nn.Module:
+        module: nn.Module = clone(network).set_params(random_state=number).fit(X, y).module_
+        return module
+
+    def plainest(X: np.ndarray, y: np.ndarray, number: int, *, fused: bool = False) -> nn.Module:
+        return shortest(network.built(784, 10, seed=number), X, y, epochs=network.epochs, fused=fused)
+
+    found = stacks.plan(network, n_features=784, n_classes=10)
+    first, ballots = case.together()
+    others = {
+        "TorchClassifier, one after another": ours_alone,
+        "shortest loop, one after another": plainest,
+        "shortest loop, Adam fused": lambda X, y, number: plainest(X, y, number, fused=True),
+    }
+    rivals = {name: case.one_by_one(train, teachers=teachers) for name, train in others.items()}
+    again, _ = case.together()
+    ours = (first + again) / 2
+    name = f"together, in stacks of {found.size}"
+    print(f"  {name:36} {first:6.1f} s, {again:6.1f} s  {case.said(ballots)}")
+    for name, (seconds, cast) in rivals.items():
+        print(f"  {name:36} {seconds:6.1f} s  {seconds / ours:5.1f} times as long  {case.said(cast)}")
+
+
+def sizes(network: TorchClassifier) -> None:
+    """Seconds by how many teachers are in a stack."""
+    case, before = Case(network), stacks._IN_CACHE  # noqa: SLF001
+    try:
+        for size in (1, 5, 10, 25, 50, TEACHERS):
+            stacks._IN_CACHE = 815_000 * size  # noqa: SLF001  (a 784-64-10 network with its batch)
+            found = stacks.plan(network, n_features=784, n_classes=10).size
+            print(f"  {size:4} in a stack (found: {found}): {case.together()[0]:6.1f} s", flush=True)
+    finally:
+        stacks._IN_CACHE = before  # noqa: SLF001
+
+
+def main() -> None:
+    """MLPs on one thread and on all cores, small convolutional networks, and sizes of stacks."""
+    torch.manual_seed(0)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    settings = {"batch_size": BATCH, "learning_rate": RATE, "device": "cpu"}
+    for n_threads in sorted({1, cores}):
+        print(f"784-64-10, 10 epochs, threads: {n_threads}", flush=True)
+        compare(TorchClassifier(epochs=10, n_threads=n_threads, **settings), teachers=TEACHERS)
+    print(f"convolutional, 4 and 8 channels, 2 epochs, threads: {cores}", flush=True)
+    compare(TorchClassifier(small_convolutional, epochs=2, n_threads=cores, **settings), teachers=50)
+    print("784-64-10, 3 epochs, one thread, by the size of stacks", flush=True)
+    sizes(TorchClassifier(epochs=3, n_threads=1, **settings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,344 @@
+"""Stacks: networks side by side are what they are alone, and none touches another."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from ostraka import TorchClassifier
+from ostraka._torch import stacks
+from ostraka._torch.answers import Trained, answers
+from ostraka._torch.lessons import Lesson, Material, _split
+from ostraka._torch.lockstep import Unstackable, taught
+from ostraka._torch.stacks import halving, plan
+
+X, Y = load_digits(n_class=4, return_X_y=True)
+X = np.float32(X / 16)
+
+
+class Residual(nn.Module):
+    """No sequence of layers: vmap has to do it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(64, 64), nn.Linear(64, 4)
+
+    def forward(self, x):
+        return self.outer(x + torch.tanh(self.inner(x)))
+
+
+class Branching(nn.Sequential):
+    """What it does depends on its rows, which vmap cannot do."""
+
+    def forward(self, x):
+        return super().forward(x if x.sum() > 0 else x + 1)
+
+
+class Looking(nn.Module):
+    """Reads rows as places in a table: a strange row raises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.outer = nn.Embedding(2, 3), nn.Linear(64 * 3, 4)
+
+    def forward(self, x):
+        return self.outer(self.table((x > 0.5).long() + (x > 1e20).long()).flatten(1))
+
+
+def layers(*between: nn.Module) -> nn.Module:
+    # no bias: before a normalisation its gradient is but rounding, which Adam makes as large as any
+    return nn.Sequential(nn.Linear(64, 16, bias=False), *between, nn.Linear(16, 4))
+
+
+MODULES = {
+    "perceptron": "perceptron",
+    "convolutional": "convolutional",
+    "normalised": layers(nn.BatchNorm1d(16), nn.ReLU()),
+    "dropping": layers(nn.ReLU(), nn.Dropout(0.3)),
+    "residual": Residual(),
+    "branching": Branching(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 4)),
+    "looking": Looking(),
+}
+
+
+def network(module="perceptron", **options) -> TorchClassifier:
+    settings = {
+        "epochs": 2,
+        "batch_size": 16,
+        "learning_rate": 0.01,
+        "n_threads": 1,
+        "device": "cpu",
+    } | options
+    return TorchClassifier(module, **settings)
+
+
+def planned(module="perceptron", **options) -> stacks.Plan:
+    return plan(network(module, **options), n_features=64, n_classes=4)
+
+
+def lesson(number: int, n_rows: int = 40) -> Lesson:
+    rows = slice(40 * number, 40 * number + n_rows)
+    return Lesson(rows=X[rows], codes=Y[rows], seed=number)
+
+
+def lessons(*sizes: int) -> list[Lesson]:
+    return [lesson(number, n_rows) for number, n_rows in enumerate(sizes)]
+
+
+def same(one: dict, other: dict) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def near(one: dict, other: dict) -> bool:
+    return all(torch.allclose(one[name], other[name], rtol=1e-3, atol=1e-5) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("name", "together"),
+    [(name, name not in {"branching", "looking"}) for name in MODULES],
+)
+def test_what_can_be_stacked_is_found_out_on_made_up_rows(name, together):
+    assert planned(MODULES[name]).together == together
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "dropping"])
+def test_a_stack_trains_as_its_networks_would_alone(name):
+    found = planned(MODULES[name])
+    own = lessons(40, 40, 40)
+    whole, failed, _ = taught(found, own) if found.together else _one_by_one(found, own)
+    assert not failed.any()
+    for each, weights in zip(own, whole, strict=True):
+        alone = network(MODULES[name])
+        alone.seed = lambda seed=each.seed: seed
+        alone.fit(each.rows, each.codes)
+        assert near(weights, stacks.weights_of(alone.module_))
+
+
+def _one_by_one(found, own):
+    parts = [taught(found, [each]) for each in own]
+    return [part[0][0] for part in parts], np.array([part[1][0] for part in parts]), []
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("perceptron", {"schedule": "cosine"}),
+        ("perceptron", {"patience": 1, "epochs": 5}),
+        ("normalised", {"patience": 1, "epochs": 5}),
+        ("normalised", {}),
+        ("dropping", {}),
+        ("residual", {"schedule": "cosine"}),
+        ("convolutional", {}),
+    ],
+    ids=str,
+)
+def test_whatever_one_lesson_is_the_others_learn_the_same_to_the_last_bit(name, options):
+    found = planned(MODULES[name], **options)
+    before = taught(found, lessons(40, 40, 33, 7))[0]
+    for other in (
+        lesson(9),
+        lesson(1, 100),
+        lesson(1, 5),
+        Lesson(rows=X[:1], codes=Y[:1], seed=1),
+        Lesson(rows=np.full((40, 64), np.nan, dtype=np.float32), codes=Y[:40], seed=1),
+        Lesson(rows=np.full((40, 64), 1e38, dtype=np.float32), codes=Y[:40], seed=1),
+    ):
+        after = taught(found, [lesson(0), other, lesson(2, 33), lesson(3, 7)])[0]
+        assert all(same(before[number], after[number]) for number in (0, 2, 3))
+        assert not same(before[1], after[1])
+
+
+def test_a_generator_shared_by_all_would_be_noticed(monkeypatch):
+    # the defect that the test above is there for: masks that go on where the longest epoch ended
+    from ostraka._torch import lockstep
+
+    monkeypatch.setattr(lockstep, "_seed_all", lambda seed: None)
+    found = planned(MODULES["dropping"], epochs=3)
+    one, two = (taught(found, lessons(40, size))[0] for size in (40, 100))
+    assert not same(one[0], two[0])
+
+
+def test_a_stack_that_leaks_is_not_used(monkeypatch):
+    through = stacks._through
+
+    def leaking(module, weights, prefix, rows):
+        return through(module, weights, prefix, rows) + 1e-6 * rows.mean()
+
+    assert planned().together
+    monkeypatch.setattr(stacks, "_through", leaking)
+    assert not planned().together
+
+
+def test_a_stack_that_computes_something_else_is_not_used(monkeypatch):
+    through = stacks._through
+    monkeypatch.setattr(stacks, "_through", lambda *given: 1.1 * through(*given))
+    assert not planned().together
+
+
+@pytest.mark.parametrize(
+    "optimizer", [torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.NAdam]
+)
+def test_optimizers_that_move_each_weight_by_itself_are_stacked(optimizer):
+    found = planned(optimizer=optimizer, learning_rate=1e-3)
+    assert found.together
+    together, _, _ = taught(found, lessons(40, 40))
+    for number, weights in enumerate(together):
+        assert near(weights, taught(found, [lesson(number)])[0][0])
+
+
+class Clipped(torch.optim.SGD):
+    """Looks at all gradients at once."""
+
+
+def test_other_optimizers_train_one_network_at_a_time():
+    assert not planned(optimizer=Clipped).together
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"optimizer": torch.optim.LBFGS}, "cannot teach; .*closure"),
+        ({"module": nn.Linear(5, 4)}, "cannot teach; on made-up rows of 64 features"),
+        ({"module": nn.Linear(64, 3)}, "one for each class"),
+        ({"module": nn.Sequential(nn.Linear(64, 4), nn.Softmax(dim=1))}, "ends in a softmax"),
+        ({"module": layers(nn.BatchNorm1d(16)), "batch_size": 1}, "more than 1 value"),
+        ({"device": "cuda:9"}, "device 'cuda:9' is not there"),
+        ({"patience": 0}, "patience must be an integer >= 1"),
+    ],
+    ids=str,
+)
+def test_what_cannot_work_is_refused_before_anything_is_trained(options, match):
+    with pytest.raises(ValueError, match=match):
+        planned(**options)
+
+
+def test_on_the_cpu_stacks_fit_the_cache_and_on_a_gpu_all_go_at_once(monkeypatch):
+    assert plan(network(), n_features=784, n_classes=10).size == 25  # 784-64-10: 50,890 weights
+    assert planned().size > 200
+    assert planned("convolutional").size < planned().size
+    monkeypatch.setattr(stacks, "_IN_CACHE", 1)
+    assert planned().size == 1
+    assert stacks._size(planned(), torch.empty(1, device="meta")) == sys.maxsize
+
+
+def test_rows_of_a_short_lesson_come_again_at_no_weight_and_none_is_lost():
+    material = Material(
+        lessons(40, 5, 33), n_classes=4, batch_size=16, hold_out=False, where=torch.device("cpu")
+    )
+    assert material.steps.tolist() == [2, 1, 2]
+    assert material.shares.sum(dim=1).tolist() == pytest.approx([1, 1, 1])
+    batches = material.batches(0, 4, epochs=2)
+    assert set(batches[:, 0].flatten().tolist()) <= set(range(40))
+    assert batches[:2, 0].flatten().unique().numel() == 32  # an epoch: no row twice
+    short = batches[:2, 1][:, material.shares[1] > 0]
+    assert sorted(short[0].tolist()) == sorted(short[1].tolist()) == [40, 41, 42, 43, 44]
+    everything = material.batches(0, 40, epochs=20)[:, 2]
+    assert sorted(everything.unique().tolist()) == list(range(45, 78))
+
+
+def test_what_is_held_out_is_not_learned_from():
+    material = Material(
+        lessons(40, 4, 100), n_classes=4, batch_size=16, hold_out=True, where=torch.device("cpu")
+    )
+    held = [
+        torch.cat([numbers[each][shares[each] > 0] for numbers, shares in material.held]) for each in range(3)
+    ]
+    assert [len(rows) for rows in held] == [8, 0, 20]
+    assert material.none_held.tolist() == [False, True, False]
+    learned = material.batches(0, 100, epochs=100)
+    assert all(not set(held[each].tolist()) & set(learned[:, each].unique().tolist()) for each in range(3))
+    assert sum(shares.sum(dim=1) for _, shares in material.held).tolist() == pytest.approx([1, 0, 1])
+
+
+def held_out_loss(each: Lesson, weights: dict) -> float:
+    module = network().built(64, 4, seed=0)
+    module.load_state_dict(weights)
+    _, held = _split(each, hold_out=True)
+    with torch.no_grad():
+        logits = module(torch.as_tensor(each.rows[held]))
+    return float(nn.functional.cross_entropy(logits, torch.as_tensor(each.codes[held])))
+
+
+def test_a_network_keeps_its_best_weights_and_stops_when_it_has_waited():
+    # labels by chance: what is learned soon makes others' labels worse
+    noise = np.random.default_rng(3).integers(4, size=len(Y))
+    own = [Lesson(rows=each.rows, codes=noise[: len(each.codes)], seed=each.seed) for each in lessons(40, 60)]
+    options = {"learning_rate": 0.02, "patience": 3}
+    whole, failed, losses = taught(planned(epochs=60, **options), own)
+    assert not failed.any()
+    assert losses[-1] == 0.0, "somebody went on to the end"
+    for epochs in (1, 2, 4, 8, 16):
+        until, _, _ = taught(planned(epochs=epochs, **options | {"patience": 100}), own)
+        for each, best, other in zip(own, whole, until, strict=True):
+            assert held_out_loss(each, best) <= held_out_loss(each, other) + 1e-6
+
+
+def test_the_classifier_itself_has_the_same_patience():
+    whole, _, _ = taught(planned(epochs=30, patience=2), lessons(40, 60))
+    for number, size in enumerate((40, 60)):
+        alone = network(epochs=30, patience=2)
+        alone.seed = lambda number=number: number
+        alone.fit(lesson(number, size).rows, lesson(number, size).codes)
+        assert near(whole[number], stacks.weights_of(alone.module_))
+        assert len(alone.losses_) == 30
+    with pytest.raises(ValueError, match="patience must be None here"):
+        alone.minimise(X, lambda logits, rows: logits.sum(), name="")
+
+
+def test_memory_that_is_short_halves_the_work():
+    tried = []
+
+    def work(size):
+        tried.append(size)
+        if size > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return size
+
+    assert halving(work, 10) == 3
+    assert tried == [10, 5, 3]
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        halving(lambda size: torch.empty(2**58), 2)
+    with pytest.raises(RuntimeError, match="something else"):
+        halving(lambda size: _raise(RuntimeError("something else")), 2)
+
+
+def _raise(error):
+    raise error
+
+
+def test_answers_do_not_depend_on_how_much_is_asked_at_once(monkeypatch):
+    found = planned()
+    own = lessons(40, 40, 40, 40, 40)
+    trained = [
+        Trained(plan=found, weights=weights, present=np.unique(each.codes))
+        for weights, each in zip(taught(found, own)[0], own, strict=True)
+    ]
+    whole = answers(found, [*trained, None], X)
+    assert whole.shape == (6, len(X))
+    assert (whole[5] == -1).all()
+    np.testing.assert_array_equal(whole[2], trained[2].present[trained[2].predict(X)])
+    real = stacks.Stack.logits
+
+    def short(self, rows, *, training):
+        if rows.shape[-2] > 50:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(self, rows, training=training)
+
+    monkeypatch.setattr(stacks.Stack, "logits", short)
+    np.testing.assert_array_equal(answers(found, [*trained, None], X), whole)
+
+
+def test_a_module_that_raises_in_a_stack_says_nothing_of_whose_rows_it_was(monkeypatch):
+    found = planned()
+
+    def raising(*_):
+        raise RuntimeError("the private value 123.456")
+
+    monkeypatch.setattr(stacks, "_through", raising)
+    with pytest.raises(Unstackable) as caught:
+        taught(found, lessons(40, 40))
+    assert str(caught.value) == ""
+    assert caught.value.__suppress_context__

@@ -1,0 +1,345 @@
+"""Teachers that are torch networks: trained together, as private from each other as if alone."""
+
+import pickle
+import stat
+import traceback
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from torch import nn
+
+from ostraka import GNMax, TeacherEnsemble, TorchClassifier
+from ostraka._torch import lockstep, loop, stacks
+from ostraka.consistent import grid_of
+from ostraka.voters import SavedTeachers, partition
+
+X, Y = load_digits(n_class=4, return_X_y=True)
+X, NEW = np.float32(X[:600] / 16), np.float32(X[600:] / 16)
+Y, TRUTH = Y[:600], Y[600:]
+N = 12  # teachers, of fifty rows
+DEALT = partition(600, n_teachers=N, key=b"a key of thirty-two bytes, or so")
+SECRET = 123.456
+
+
+class Fussy(nn.Module):
+    """Raises over large rows, and says what they hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(64, 4)
+
+    def forward(self, x):
+        if not x.requires_grad and bool((x > 100).any()):
+            raise RuntimeError(f"the private value {float(x.max())} is too large")
+        return self.inner(x)
+
+
+def network(module="perceptron", **options) -> TorchClassifier:
+    settings = {
+        "epochs": 6,
+        "batch_size": 16,
+        "learning_rate": 0.01,
+        "n_threads": 1,
+        "device": "cpu",
+    } | options
+    return TorchClassifier(module, **settings)
+
+
+def ensemble(teacher=None, **options) -> TeacherEnsemble:
+    return TeacherEnsemble(teacher or network(), **{"n_teachers": N, "random_state": 5} | options)
+
+
+def fitted(teacher=None, rows=X, labels=Y, **options) -> TeacherEnsemble:
+    return ensemble(teacher, **options).fit(rows, labels, classes=range(4), manifest=DEALT)
+
+
+@pytest.fixture(scope="module")
+def plain() -> TeacherEnsemble:
+    return fitted()
+
+
+def test_teachers_trained_together_say_what_they_say_trained_alone(plain):
+    ballots = plain.predictions(NEW)
+    for teacher, rows, mine in zip(plain.teachers_, DEALT.rows(), ballots, strict=True):
+        alone = clone(network()).set_params(random_state=int(teacher.seed.generate_state(1)[0] >> 1))
+        alone.fit(X[rows], Y[rows])
+        assert len(alone.classes_) == 4
+        assert (alone.predict(NEW) == mine).mean() > 0.99  # the same but for rounding
+        for name, weights in alone.module_.state_dict().items():
+            torch.testing.assert_close(weights, teacher.model.weights[name], rtol=1e-3, atol=1e-5)
+
+
+def test_they_are_good_teachers(plain):
+    assert (plain.predictions(NEW) == TRUTH).mean() > 0.85
+    assert (plain.vote(NEW).open().argmax(axis=1) == TRUTH).mean() > 0.86
+
+
+def test_a_plain_module_is_a_teacher_with_the_usual_settings():
+    module = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 4))
+    before = module[0].weight.clone()
+    votes = fitted(module).vote(NEW)
+    assert votes.shape == (len(NEW), 4)
+    assert (votes.open().argmax(axis=1) == TRUTH).mean() > 0.65  # of twenty steps
+    assert torch.equal(module[0].weight, before), "the module itself is not trained"
+
+
+@pytest.mark.parametrize(
+    "teacher",
+    [
+        network(),
+        network(patience=1),
+        network(
+            nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 4)),
+            epochs=2,
+        ),
+        network(epochs=2, augment=lambda rows: rows + torch.randn_like(rows) * np.random.random()),  # noqa: NPY002
+        network(Fussy(), epochs=2),
+    ],
+    ids=["plain", "patient", "normalised and dropping", "augmented", "fussy"],
+)
+@pytest.mark.parametrize("becomes", [0.3, 3e38])
+def test_whatever_one_shard_becomes_no_other_ballot_moves(teacher, becomes):
+    mine = DEALT.rows()[4]
+    rows, labels = X.copy(), Y.copy()
+    rows[mine], labels[mine] = becomes, 3 - labels[mine]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # how many failed
+        before, after = fitted(teacher), fitted(teacher, rows, labels)
+    others = np.arange(N) != 4
+    one, two = before.predictions(NEW), after.predictions(NEW)
+    np.testing.assert_array_equal(one[others], two[others])
+    assert (one[4] != two[4]).any()
+    for number in np.flatnonzero(others):
+        weights, same = before.teachers_[number].model.weights, after.teachers_[number].model.weights
+        assert all(torch.equal(weights[name], same[name]) for name in weights)
+
+
+def test_a_person_who_brings_more_rows_moves_one_ballot_only():
+    people = np.arange(600) // 3
+    dealt = partition(people, n_teachers=N, key=b"a key of thirty-two bytes, or so")
+    sizes = [len(rows) for rows in dealt.rows()]
+    assert len(set(sizes)) > 1, "shards of different sizes"
+    mine = dealt.rows()[2]
+    changed = X.copy()
+    changed[mine] = 1 - changed[mine]
+    one, two = (
+        ensemble().fit(rows, Y, people, classes=range(4), manifest=dealt).predictions(NEW)
+        for rows in (X, changed)
+    )
+    assert np.flatnonzero((one != two).any(axis=1)).tolist() == [2]
+
+
+def test_a_teacher_whose_numbers_overflow_votes_by_its_number_and_is_counted(capsys):
+    rows = X.copy()
+    rows[DEALT.rows()[7]] = 3e38
+    with pytest.warns(UserWarning, match=f"1 of {N} teachers failed") as caught:
+        ballots = (done := fitted(rows=rows)).predictions(NEW)
+    assert done.n_failed_ == 1
+    assert (ballots[7] == 7 % 4).all()
+    assert not any("e+38" in str(each.message) for each in caught)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_module_that_raises_costs_one_ballot_and_says_nothing(capsys):
+    rows = X.copy()
+    rows[DEALT.rows()[7]] = SECRET
+    with pytest.warns(UserWarning, match=f"1 of {N} teachers failed") as caught:
+        ballots = fitted(network(Fussy()), rows).predictions(NEW)
+    assert (ballots[7] == 7 % 4).all()
+    assert not any("123" in str(each.message) for each in caught)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_module_that_raises_in_spite_of_all_is_trained_alone(monkeypatch, plain):
+    through = stacks._through
+
+    def raising(module, weights, prefix, rows):
+        if len(rows) == N:
+            raise RuntimeError("the private value 123.456")
+        return through(module, weights, prefix, rows)
+
+    monkeypatch.setattr(stacks, "_through", raising)
+    done = fitted()
+    monkeypatch.undo()
+    assert done.n_failed_ == 0
+    assert (done.predictions(NEW) == plain.predictions(NEW)).mean() > 0.99
+
+
+def test_a_query_that_overflows_costs_its_own_row_only(plain):
+    strange = NEW.copy()
+    strange[3] = 3e38
+    done = fitted()
+    with pytest.warns(UserWarning, match=f"{N} of {N} teachers failed"):
+        ballots = done.predictions(strange)
+    assert ballots[:, 3].tolist() == [number % 4 for number in range(N)]
+    np.testing.assert_array_equal(np.delete(ballots, 3, axis=1), np.delete(plain.predictions(NEW), 3, axis=1))
+
+
+def test_a_teacher_never_votes_for_a_class_its_shard_lacks():
+    y = Y.copy()
+    first, second = DEALT.rows()[:2]
+    y[first] = np.where(y[first] == 3, 2, y[first])
+    y[second] = 1
+    done = fitted(labels=y)
+    ballots = done.predictions(np.concatenate([NEW, -5 * NEW]))
+    assert set(ballots[0].tolist()) == {0, 1, 2}
+    assert set(ballots[1].tolist()) == {1}
+    assert set(ballots[2].tolist()) == {0, 1, 2, 3}
+    assert done.n_failed_ == 0, "a shard of one class is no failure"
+
+
+def test_ballots_do_not_depend_on_the_size_of_stacks(monkeypatch, plain):
+    for bytes_in_cache, size in [(1, 1), (500_000, 5)]:
+        monkeypatch.setattr(stacks, "_IN_CACHE", bytes_in_cache)
+        assert stacks.plan(network(), n_features=64, n_classes=4).size == size
+        done = fitted()
+        assert (done.predictions(NEW) == plain.predictions(NEW)).mean() > 0.99
+        for one, two in zip(done.teachers_, plain.teachers_, strict=True):
+            for name, weights in one.model.weights.items():
+                torch.testing.assert_close(weights, two.model.weights[name], rtol=1e-3, atol=1e-5)
+
+
+def test_stacks_that_memory_does_not_hold_are_halved(monkeypatch, plain):
+    sizes, real = [], lockstep.taught
+
+    def short(plan, lessons, **options):
+        sizes.append(len(lessons))
+        if len(lessons) > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(plan, lessons, **options)
+
+    monkeypatch.setattr(lockstep, "taught", short)
+    done = fitted()
+    assert sizes == [12, 6, 3, 3, 3, 3]
+    assert (done.predictions(NEW) == plain.predictions(NEW)).mean() > 0.99
+
+
+def test_finished_stacks_are_not_trained_again(tmp_path, monkeypatch, plain):
+    folder = tmp_path / "kept"
+    first = fitted(network(checkpoint=folder))
+    files = list(folder.iterdir())
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o600] * len(files)
+    monkeypatch.setattr(loop._Course, "epoch", lambda *_: pytest.fail("this was trained before"))
+    again = fitted(network(checkpoint=folder))
+    np.testing.assert_array_equal(again.predictions(NEW), first.predictions(NEW))
+    np.testing.assert_array_equal(again.predictions(NEW), plain.predictions(NEW))
+
+
+@pytest.mark.parametrize("stop", [2, 7])
+def test_an_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch, plain, stop):
+    monkeypatch.setattr(stacks, "_IN_CACHE", 600_000)  # two stacks of six teachers and six epochs
+
+    def interrupt(stage, done, _total):
+        if stage == "teachers" and done == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fitted(network(checkpoint=tmp_path), progress=interrupt)
+    epochs, real = [], loop._Course.epoch
+    monkeypatch.setattr(loop._Course, "epoch", lambda self, epoch: epochs.append(epoch) or real(self, epoch))
+    done = fitted(network(checkpoint=tmp_path))
+    assert epochs == {2: [2, 3, 4, 5, 0, 1, 2, 3, 4, 5], 7: [1, 2, 3, 4, 5]}[stop]
+    monkeypatch.setattr(loop._Course, "epoch", real)
+    whole = fitted()
+    np.testing.assert_array_equal(done.predictions(NEW), whole.predictions(NEW))
+
+
+def test_a_checkpoint_of_other_rows_is_refused_and_shows_nothing_of_either(tmp_path):
+    fitted(network(checkpoint=tmp_path, epochs=1))
+    changed = X.copy()
+    changed[0] += 1
+    with pytest.raises(ValueError, match="of another training") as caught:
+        fitted(network(checkpoint=tmp_path, epochs=1), changed)
+    said = "".join(traceback.format_exception(caught.value)).split("ValueError: ")[1]
+    name = torch.load(next(tmp_path.iterdir()), weights_only=True)["name"]
+    assert name.split(", ")[-1] not in said
+
+
+@pytest.mark.parametrize("options", [{"random_state": None}, {"random_state": np.random.RandomState(1)}])
+def test_a_checkpoint_that_nothing_could_go_on_from_is_refused(tmp_path, options):
+    with pytest.raises(ValueError, match="checkpoint needs an integer random_state and a manifest"):
+        fitted(network(checkpoint=tmp_path), **options)
+    with pytest.raises(ValueError, match="checkpoint needs an integer random_state and a manifest"):
+        ensemble(network(checkpoint=tmp_path)).fit(X, Y)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_grows_epoch_by_epoch_to_all_teachers(monkeypatch):
+    monkeypatch.setattr(stacks, "_IN_CACHE", 600_000)
+    told = []
+    fitted(progress=lambda *said: told.append(said)).vote(NEW)
+    for stage, least in (("teachers", 10), ("votes", 2)):
+        done = [done for name, done, total in told if name == stage and total == N]
+        assert done == sorted(done)
+        assert (done[-1], len(set(done)) >= least) == (N, True)
+
+
+def test_tables_and_sparse_matrices_teach_like_arrays(plain):
+    want = plain.predictions(NEW)
+    for kind in (pd.DataFrame, scipy.sparse.csc_matrix, lambda rows: rows.astype(np.float64)):
+        np.testing.assert_array_equal(fitted(rows=kind(X)).predictions(kind(NEW)), want)
+
+
+def test_rows_that_are_no_numbers_are_refused_unquoted():
+    table = pd.DataFrame(X).astype(object)
+    table.iloc[5, 5] = "Alice"
+    with pytest.raises(ValueError, match="X must hold numbers only") as caught:
+        fitted(rows=table)
+    assert "Alice" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("teacher", "match"),
+    [
+        (nn.Linear(5, 4), "cannot teach"),
+        (network(nn.Linear(64, 9)), "one for each class"),
+        (network("perceptron", device="cuda:9"), "is not there"),
+        (network("transformer"), "module must be one of"),
+    ],
+)
+def test_a_network_that_cannot_teach_is_refused_before_anything_is_trained(teacher, match):
+    with pytest.raises(ValueError, match=match):
+        fitted(teacher)
+    with pytest.raises(ValueError, match="cannot teach"):
+        ensemble(teacher).rehearse(X[:50], n_classes=4, n_rows=50)
+
+
+def test_a_rehearsal_of_a_sound_network_is_silent():
+    ensemble(nn.Linear(64, 4)).rehearse(X[:50], n_classes=4, n_rows=50)
+
+
+def test_the_global_generators_come_back_as_they_were():
+    before = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+    fitted().vote(NEW)
+    assert (np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before  # noqa: NPY002
+
+
+def test_teachers_of_torch_are_not_saved_but_told_how_to_keep(tmp_path, plain):
+    saved = SavedTeachers(
+        ensemble=plain,
+        mechanism=GNMax(sigma=3.0),
+        columns=tuple(map(str, range(64))),
+        numeric=(True,) * 64,
+        grid=grid_of(X),
+    )
+    with pytest.raises(ValueError, match="checkpoint=FOLDER"):
+        saved.save(tmp_path / "teachers")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_ensemble_survives_pickling_and_prints_nothing_it_learned(plain):
+    again = pickle.loads(pickle.dumps(plain))
+    np.testing.assert_array_equal(again.predictions(NEW), plain.predictions(NEW))
+    assert repr(plain) == repr(ensemble())
+    assert "tensor" not in repr(plain.teachers_[0].model)
+
+
+def test_one_teacher_by_itself_predicts_what_it_votes(plain):
+    np.testing.assert_array_equal(plain.teachers_[3].codes(NEW), plain.predictions(NEW)[3])
