@@ -13,6 +13,8 @@ from ostraka.mechanisms import PriorResponse, RandomizedResponse
 from ostraka.mechanisms.staged import NOT_YET
 from ostraka.students import MultiStage, multistage
 
+pytestmark = pytest.mark.usefixtures("same_draws")  # what is learned from noisy labels is a matter of luck
+
 DIGITS = load_digits()
 X, Y = DIGITS.data / 16, DIGITS.target
 QUICK = {"epochs": 2, "n_threads": 1, "random_state": 0}
