@@ -22,3 +22,7 @@ def __getattr__(name: str) -> Any:
     if name == "PATEFM":
         return importlib.import_module("ostraka.pate.pate_fm").PATEFM
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
