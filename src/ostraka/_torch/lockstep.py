@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -120,17 +120,22 @@ class _Course(nn.Module):
         end = begin + int(self.material.steps.max())
         if self._going.any():
             for step, numbers in enumerate(self.material.batches(begin, end, epochs=self.network.epochs)):
-                _seed_all(self.seed + begin + step)
+                self._seed(begin + step)
                 yield numbers
 
     def loss(self, numbers: torch.Tensor) -> torch.Tensor:
         """The sum of everybody's loss; who diverges counts nothing there, and is broken."""
-        losses = self._losses(numbers, self.material.shares, training=True)
-        fine = losses.detach() < _DIVERGED  # NaN is not
+        logits = self._logits(numbers, training=True)
+        if logits is None:
+            return torch.zeros((), requires_grad=True)
+        total, fine = _Total.apply(  # type: ignore[no-untyped-call]
+            logits, *self._asked(numbers), self.material.shares
+        )
         self.broken |= self._going & ~fine
         if self.network.scheduled() is not None:
             self._before = [whole.detach().clone() for whole in self.stack.learning]
-        return torch.where(fine, losses, 0.0).sum()
+        whole: torch.Tensor = total
+        return whole
 
     def after_step(self) -> None:
         """Everybody's own share of the learning rate; and who is at the end of an epoch may stop."""
@@ -141,8 +146,10 @@ class _Course(nn.Module):
             for whole, before in zip(self.stack.learning, self._before, strict=True):
                 whole.data = before.lerp(whole.data, _beside(shares.to(whole.device), whole))
         self.taken += 1
+        if not len(self.kept):
+            return
         ends = (int(self.taken) % self.material.steps == 0) & self._going.cpu().numpy()
-        if len(self.kept) and ends.any():
+        if ends.any():
             self._keep(self._better(ends))
             self._look()
 
@@ -154,23 +161,23 @@ class _Course(nn.Module):
         finite = [all(bool(whole.isfinite().all()) for whole in each.values()) for each in networks]
         return networks, self.broken.cpu().numpy() | ~np.array(finite)
 
-    def _losses(self, numbers: torch.Tensor, shares: torch.Tensor, *, training: bool) -> torch.Tensor:
-        """Cross-entropy of each network, over the classes that it knows of."""
+    def _logits(self, numbers: torch.Tensor, *, training: bool) -> torch.Tensor | None:
+        """What everybody says of a batch; None if a single network raises, which then is broken."""
         try:
-            logits = self.stack.logits(self._rows(numbers, augmented=training), training=training)
+            return self.stack.logits(self._rows(numbers, augmented=training), training=training)
         except Exception as error:
             # its text may be private, and it must cost one ballot only
             if short_of_memory(error):
                 raise
-            if len(numbers) > 1:
+            if len(self.broken) > 1:
                 raise Unstackable from None
             self.broken.fill_(True)
             self.stopped.fill_(True)
-            return torch.zeros(1, requires_grad=True)
-        logits = logits.masked_fill(self.material.absent[:, None, :], -torch.inf)
-        targets = self.material.targets[numbers.flatten()]
-        found = nn.functional.cross_entropy(logits.flatten(0, 1), targets, reduction="none")
-        return (found.view(numbers.shape) * shares).sum(dim=1)
+            return None
+
+    def _asked(self, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The right classes of a batch, and those that everybody does not know of."""
+        return self.material.targets[numbers], self.material.absent[:, None, :]
 
     def _rows(self, numbers: torch.Tensor, *, augmented: bool) -> torch.Tensor:
         """The rows of a batch, always in the same memory: fresh pages would cost more than the copy."""
@@ -182,8 +189,12 @@ class _Course(nn.Module):
         for seed, own in zip(self.material.seeds, rows, strict=True):  # never two lessons in one call
             _seed_all(seed + int(self.taken))
             changed.append(self.network.augment(own))
-        _seed_all(self.seed + int(self.taken))
+        self._seed(int(self.taken))
         return torch.stack(changed)
+
+    def _seed(self, step: int) -> None:
+        """What the module draws: in a stack from torch only, or it would not have been stacked."""
+        (_seed_torch if self.plan.together else _seed_all)(self.seed + step)
 
     def _better(self, ends: np.ndarray) -> np.ndarray:
         """Who has never been better than now, at the end of an epoch; who has waited too long stops."""
@@ -192,7 +203,10 @@ class _Course(nn.Module):
         held = np.zeros(len(ends))
         with torch.no_grad():
             for numbers, shares in self.material.held:
-                held += self._losses(numbers, shares, training=False).cpu().numpy()
+                logits = self._logits(numbers, training=False)
+                if logits is not None:
+                    _, losses = _cross_entropy(logits, *self._asked(numbers), shares)
+                    held += losses.cpu().numpy()
         better: np.ndarray = ends & ((held < self.best.numpy()) | self.material.none_held)
         self.best.copy_(torch.as_tensor(np.where(better, held, self.best.numpy())))
         self.waited.copy_(torch.as_tensor(np.where(better, 0, self.waited.numpy() + ends)))
@@ -209,6 +223,37 @@ class _Course(nn.Module):
         """See who goes on: also after a checkpoint has been read."""
         going = (int(self.taken) < self.length) & ~self.stopped.numpy()
         self._going = torch.as_tensor(going, device=self._going.device)
+
+
+class _Total(torch.autograd.Function):
+    """The sum of all networks' losses and who is fine, as one operation where autograd would see ten."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: torch.Tensor, targets: torch.Tensor, absent: torch.Tensor, shares: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        logs, losses = _cross_entropy(logits, targets, absent, shares)
+        slopes = logs.exp_()
+        slopes.scatter_add_(
+            2, targets[:, :, None], slopes.new_full((1, 1, 1), -1.0).expand(*targets.shape, 1)
+        )
+        ctx.save_for_backward(slopes.mul_(shares[:, :, None]))
+        fine = losses < _DIVERGED  # NaN is not
+        ctx.mark_non_differentiable(fine)
+        return torch.where(fine, losses, 0.0).sum(), fine
+
+    @staticmethod
+    def backward(ctx: Any, of_total: torch.Tensor, _: Any) -> tuple[torch.Tensor, None, None, None]:
+        (slopes,) = ctx.saved_tensors
+        return slopes * of_total, None, None, None
+
+
+def _cross_entropy(
+    logits: torch.Tensor, targets: torch.Tensor, absent: torch.Tensor, shares: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities over the classes that each network knows of, and each network's loss."""
+    logs = torch.log_softmax(logits.masked_fill(absent, -torch.inf), dim=2)
+    return logs, -(logs.gather(2, targets[:, :, None])[:, :, 0] * shares).sum(dim=1)
 
 
 def _beside(one_each: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
@@ -229,12 +274,17 @@ def _fingerprint(plan: Plan, lessons: Sequence[Lesson]) -> str:
 
 
 def _seed_all(seed: int) -> None:
-    """A module or an augmentation may draw from any global generator: unseeded, one would move the next."""
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes three hundred times as long
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed(seed)
+    """Modules and augmentations may draw from any global generator: unseeded, one would move the next."""
+    _seed_torch(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     random.seed(seed)
+
+
+def _seed_torch(seed: int) -> None:
+    """As torch.manual_seed does, in a three hundredth of the time."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed(seed)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import random
 import sys
 import warnings
 from dataclasses import dataclass
@@ -45,22 +46,18 @@ _ELEMENTWISE = {
     torch.optim.ASGD,
 }
 _FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
-_BY_ROW = {  # layers without weights that treat every row by itself
-    nn.AdaptiveAvgPool2d,
-    nn.AvgPool2d,
+_BY_NUMBER = {  # layers without weights that treat every number by itself
     nn.Dropout,
     nn.ELU,
-    nn.Flatten,
     nn.GELU,
     nn.Identity,
     nn.LeakyReLU,
-    nn.MaxPool2d,
     nn.ReLU,
     nn.SiLU,
     nn.Sigmoid,
     nn.Tanh,
-    nn.Unflatten,
 }
+_BY_ROW = {nn.AdaptiveAvgPool2d, nn.AvgPool2d, nn.Flatten, nn.MaxPool2d, nn.Unflatten}  # or every row
 _GARBAGE = (math.nan, math.inf, -1e30)  # what must not get from one network into another
 
 
@@ -204,31 +201,45 @@ def short_of_memory(error: BaseException) -> bool:
 def _together(alone: Plan, rows: torch.Tensor) -> Plan:
     """The plan for stacks; ``alone`` if a network in one differs from itself alone, or touches another."""
     together = dataclasses.replace(alone, together=True)
-    seeds = range(len(rows))
-    clean = _probed(together.built(seeds), rows)
-    for number in seeds:
-        by_itself = _probed(alone.built([number]), rows[number : number + 1])
-        for part in ("logits", "gradients"):  # of no chance: in evaluation mode
-            for one, other in zip(by_itself[part], clean[part], strict=True):
-                if not torch.allclose(one[0], other[number], rtol=1e-2, atol=1e-4):
-                    return alone
-    for garbage in _GARBAGE:
-        stack, changed = together.built(seeds), rows.clone()
-        changed[1] = garbage
-        if not _same(clean, _probed(stack, changed)):
-            return alone
-        stack = together.built(seeds)
-        for whole in stack.tensors():
-            if whole.is_floating_point():
-                whole.data[1] = garbage
-        if not _same(clean, _probed(stack, rows)):
-            return alone
+    before = _drawn()
+    clean = _probed(together.built(range(3)), rows)
+    if _drawn() != before:  # from generators that are not torch's: in no order that a stack could keep
+        return alone
     size = _size(alone, rows)
+    if size == 1 or not (_as_alone(alone, clean, rows) and _apart(together, clean, rows)):
+        return alone
     orders = {
         name: (0, *sorted(range(1, found.dim()), key=lambda axis: -found.stride()[axis]))
         for name, found in zip(alone.orders, clean["trained"], strict=False)
     }
-    return dataclasses.replace(together, orders=orders, size=size) if size > 1 else alone
+    return dataclasses.replace(together, orders=orders, size=size)
+
+
+def _as_alone(alone: Plan, clean: dict[str, list[torch.Tensor]], rows: torch.Tensor) -> bool:
+    """Whether each network in a stack is what it is by itself, but for rounding."""
+    for number in range(3):
+        by_itself = _probed(alone.built([number]), rows[number : number + 1])
+        for part in ("logits", "gradients"):  # of no chance: in evaluation mode
+            for one, other in zip(by_itself[part], clean[part], strict=True):
+                if not torch.allclose(one[0], other[number], rtol=1e-2, atol=1e-4):
+                    return False
+    return True
+
+
+def _apart(together: Plan, clean: dict[str, list[torch.Tensor]], rows: torch.Tensor) -> bool:
+    """Whether the rows and the weights of the second network are nothing to the first and the third."""
+    for garbage in _GARBAGE:
+        changed = rows.clone()
+        changed[1] = garbage
+        stack = together.built(range(3))
+        for whole in stack.tensors():
+            if whole.is_floating_point():
+                whole.data[1] = garbage
+        if not _same(clean, _probed(together.built(range(3)), changed)):
+            return False
+        if not _same(clean, _probed(stack, rows)):
+            return False
+    return True
 
 
 def _probed(stack: Stack, rows: torch.Tensor) -> dict[str, list[torch.Tensor]]:
@@ -241,6 +252,12 @@ def _probed(stack: Stack, rows: torch.Tensor) -> dict[str, list[torch.Tensor]]:
         drawn = torch.autograd.grad(out.square().sum(), leaves, allow_unused=True, materialize_grads=True)
         found |= {logits: [out.detach()], gradients: list(drawn)}
     return found | {"still": [whole.detach() for whole in stack.still]}
+
+
+def _drawn() -> tuple[Any, ...]:
+    """How far Python's and numpy's global generators are."""
+    _, words, place, *_ = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), np.asarray(words).tobytes(), place
 
 
 def _same(one: dict[str, list[torch.Tensor]], other: dict[str, list[torch.Tensor]]) -> bool:
@@ -297,9 +314,10 @@ def _through(module: nn.Module, weights: Weights, prefix: str, rows: torch.Tenso
     if kind is nn.Linear and rows.dim() == 3:
         factor, bias = weights[f"{prefix}weight"].transpose(1, 2), weights.get(f"{prefix}bias")
         return torch.bmm(rows, factor) if bias is None else torch.baddbmm(bias[:, None], rows, factor)
-    if kind in _BY_ROW:
-        answer: torch.Tensor = module(rows.flatten(0, 1)).unflatten(0, rows.shape[:2])
-        return answer
+    if kind in _BY_NUMBER | _BY_ROW:
+        merged = rows.flatten(0, 1) if kind in _BY_ROW else rows
+        answer: torch.Tensor = module(merged)
+        return answer.reshape(*rows.shape[:2], *answer.shape[1:]) if kind in _BY_ROW else answer
     own = {name.removeprefix(prefix): whole for name, whole in weights.items() if name.startswith(prefix)}
     return vmap(_called, in_dims=(None, 0, 0), randomness="different")(module, own, rows)
 
