@@ -58,7 +58,7 @@ class ALIBI(LabelStudent):
         this estimator then asks nothing again. An estimator with a ledger does not pickle.
     key : str, default "labels"
         Public name of the release in the ledger. The same key again, in any process, gets the same
-        answers and pays nothing.
+        answers and pays nothing: it stands for the same labels in the same order.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class ALIBI(LabelStudent):
         *,
         epsilon: float | None = None,
         mechanism: str | Response = "auto",
-        prior: Any = "model",
+        prior: str = "model",
         temperature: float = 1.0,
         ledger: Ledger | None = None,
         key: str = "labels",

@@ -54,7 +54,7 @@ class MultiStage(LabelStudent):
         this estimator then asks nothing again. An estimator with a ledger does not pickle.
     key : str, default "labels"
         Public name of the release in the ledger. The same key again, in any process, gets the same
-        answers and pays nothing.
+        answers and pays nothing: it stands for the same labels in the same order.
 
     Attributes
     ----------
@@ -148,6 +148,8 @@ class MultiStage(LabelStudent):
         if shares.ndim != 1 or not ((shares > 0).all() and abs(shares.sum() - 1) < _SUMS_TO_ONE):
             raise ValueError(f"shares must be > 0 and sum to 1, got {self.shares!r}")
         self.stage_ = _dealt(shares, n_rows=len(X), seed=int(digest(X, self.key), 16))
+        if not np.bincount(self.stage_, minlength=len(shares)).all():
+            raise ValueError(f"shares {self.shares!r} leave a stage without any of n_samples={len(X)} rows")
         advice = _Advice(self._new_network, X, self.stage_, self.temperature)
         mechanism = StagedResponse(
             stage=self.stage_, n_classes=len(self.classes_), epsilon=self.epsilon, advise=advice
