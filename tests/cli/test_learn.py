@@ -135,7 +135,7 @@ def test_people_are_protected_and_the_label_says_so(finished):
     assert record["settings"]["columns"] == ["age", "smokes"]
     assert record["upper"]["epsilon"] <= 3
     assert record["upper"]["delta"] == 1e-5
-    assert record["utility"]["student"] > 0.6
+    assert record["utility"]["student"] > 0.7
     assert "one person, of 300" in err
     label = json.loads((run / "privacy-label.json").read_text())
     assert label["unit"] == "person"
@@ -183,7 +183,7 @@ def test_released_labels_name_their_public_rows(finished):
     truth = rows(200, seed=1)["ill"]
     assert len(set(released["row"])) == len(released["label"]) == 20
     right = sum(truth[row] == label for row, label in zip(released["row"], released["label"], strict=True))
-    assert right >= 14
+    assert right >= 16
 
 
 def test_a_finished_run_is_not_overwritten(finished):
