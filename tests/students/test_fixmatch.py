@@ -77,7 +77,7 @@ def test_the_loss_is_that_of_equations_3_and_4(threshold, weight):
     assert float(got.detach()) == pytest.approx(supervised + weight * learned.sum() / 27, rel=1e-12)
 
 
-def test_no_gradient_flows_through_the_guesses():
+def test_the_gradient_is_that_of_guesses_taken_for_labels():
     linear = torch.nn.Linear(2, 2, bias=False)
     with torch.no_grad():
         linear.weight.copy_(torch.tensor([[4.0, 0.0], [0.0, 4.0]]))
@@ -270,6 +270,16 @@ def test_settings_that_cannot_work_are_refused_before_training(choices, says):
     with pytest.raises(ValueError, match=says):
         FixMatch(**choices).fit(X, ANSWERS, classes=range(3))
     assert untrained == []
+
+
+def test_one_row_outside_the_range_of_the_others_is_found_before_the_first_step():
+    Remembering.seen.clear()
+    rows = np.linspace(0, 1, 4000, dtype=np.float32).reshape(1000, 4)
+    rows[777, 1] = 255
+    student = FixMatch(network(optimizer=Remembering), augment=ImageAugment(shape=(1, 2, 2)), unlabelled=rows)
+    with pytest.raises(ValueError, match="span of the pixels"):
+        student.fit(rows[:30], np.arange(30) % 2)
+    assert not Remembering.seen
 
 
 @pytest.mark.parametrize(
