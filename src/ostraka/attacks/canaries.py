@@ -196,9 +196,7 @@ def draw_canaries(
     if n_decoys > n_classes - 2:
         raise ValueError(f"n_decoys must be at most {n_classes - 2}, n_classes - 2, got {n_decoys!r}")
     positions = rng.choice(true.size, size=n, replace=False)
-    steps = rng.permuted(
-        np.tile(np.arange(1, n_classes), (n, 1)), axis=1
-    )  # from the true class to a wrong one
+    steps = rng.permuted(np.tile(np.arange(1, n_classes), (n, 1)), axis=1)  # from the true class on
     wrong = (true[positions, None] + steps) % n_classes
     return Canaries(
         positions=positions, labels=wrong[:, 0], decoys=wrong[:, 1 : n_decoys + 1], n_classes=int(n_classes)
