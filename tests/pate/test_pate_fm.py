@@ -165,6 +165,16 @@ def test_the_same_fit_under_the_same_ledger_pays_once(tmp_path):
     assert again.ledger_.epsilon() == spent
 
 
+def test_the_same_fit_in_one_process_is_one_experiment():
+    quick = {"manifest": None, "n_teachers": 4, "screen": None, "n_answers": 6, "n_queries": 6}
+    one = made(**quick).fit(X[PRIVATE], Y[PRIVATE])
+    again = made(**quick).fit(X[PRIVATE], Y[PRIVATE])
+    assert again.ledger_ is one.ledger_
+    assert len(one.ledger_.entries()) == len({entry.key for entry in one.ledger_.entries()})
+    np.testing.assert_array_equal(one.labels_, again.labels_)
+    np.testing.assert_array_equal(one.predict_proba(X[NEW]), again.predict_proba(X[NEW]))
+
+
 def test_an_interrupted_fit_goes_on_within_a_budget_for_one(tmp_path):
     def stop(stage, done, _total):
         if stage == "answers" and done:

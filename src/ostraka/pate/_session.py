@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from ostraka.ledger import Budget, Ledger
 from ostraka.voters import partition
 
@@ -21,10 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ostraka.pate._data import Data
+    from ostraka.pate.classifier import PATEClassifier
+    from ostraka.pate.pate_fm import PATEFM
     from ostraka.pate.plan import LabelPlan, Plan
     from ostraka.voters import Manifest
 
-__all__ = ["Session", "begin", "content", "session"]
+__all__ = ["Session", "begin", "content", "name_of", "session"]
+
+_NO_MATTER = ("engine", "n_jobs", "progress")
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, repr=False)
@@ -62,6 +68,14 @@ def session(name: str | None, begin: Callable[[], Session]) -> Session:
     keyed = hashlib.blake2b(name.encode(), key=_KEY).digest()
     found = _OPEN.get(keyed)
     return found if found is not None else _OPEN.setdefault(keyed, begin())
+
+
+def name_of(model: PATEClassifier | PATEFM, data: Data) -> str | None:
+    """What makes another fit the same one; None if nothing does."""
+    if model.ledger is not None or model.manifest is not None or not isinstance(model.random_state, int):
+        return None
+    settings = {name: value for name, value in model.get_params(deep=False).items() if name not in _NO_MATTER}
+    return content(settings, *(None if part is None else np.asarray(part) for part in data))
 
 
 def content(*parts: Any) -> str:

@@ -18,7 +18,7 @@ from ostraka.pate._consistent import same_questions
 from ostraka.pate._data import Data, Seeds, split
 from ostraka.pate._questions import Questions, require_affordable
 from ostraka.pate._record import of_run, with_accuracies, with_audit
-from ostraka.pate._session import Session, begin, content, session
+from ostraka.pate._session import Session, begin, content, name_of, session
 from ostraka.pate.plan import Plan, make_plan
 from ostraka.students import Distilled
 from ostraka.voters import Manifest, TeacherEnsemble
@@ -38,7 +38,6 @@ __all__ = ["PATEClassifier"]
 
 _ASKS = ("least-confident", "random")
 _STAYS = ("_public", "_session", "ensemble_", "ledger_", "manifest_", "votes_")
-_NO_MATTER = ("engine", "n_jobs", "progress")
 
 
 def _can_say_how_sure(model: PATEClassifier) -> bool:
@@ -235,7 +234,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
         classes = data.classes(self.classes)
         plan = self.plan(n_units=data.n_units, n_classes=len(classes), n_public=data.public.shape[0])
         here = session(
-            self._name(data),
+            name_of(self, data),
             lambda: begin(data, plan, ledger=self.ledger, manifest=self.manifest, epsilon=self.epsilon),
         )
         self._session, self.manifest_ = here, here.manifest
@@ -398,15 +397,6 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"student {self.student!r} cannot learn; on public rows with made-up labels it says: {error}"
             ) from error
-
-    def _name(self, data: Data) -> str | None:
-        """What makes another fit the same one; None if nothing does."""
-        if self.ledger is not None or self.manifest is not None or not isinstance(self.random_state, int):
-            return None
-        settings = {
-            name: value for name, value in self.get_params(deep=False).items() if name not in _NO_MATTER
-        }
-        return content(settings, *(None if part is None else np.asarray(part) for part in data))
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self.progress is not None:

@@ -14,7 +14,7 @@ from ostraka.door import ABSTAIN, confident, release
 from ostraka.pate._data import Data, Seeds
 from ostraka.pate._questions import require_affordable
 from ostraka.pate._record import of_labels, with_accuracies
-from ostraka.pate._session import begin, content
+from ostraka.pate._session import begin, content, name_of, session
 from ostraka.pate.plan import make_label_plan
 from ostraka.students.fixmatch import FixMatch, default_network
 from ostraka.voters import TeacherEnsemble
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PATEFM"]
 
-_STAYS = ("ensemble_", "ledger_", "manifest_", "votes_")
+_STAYS = ("_session", "ensemble_", "ledger_", "manifest_", "votes_")
 
 
 class PATEFM(ClassifierMixin, BaseEstimator):
@@ -94,6 +94,11 @@ class PATEFM(ClassifierMixin, BaseEstimator):
         The plan does not fit; nothing was trained, charged or answered.
     ValueError
         Rows, labels or settings that cannot be used; no message shows a label.
+
+    Notes
+    -----
+    With an integer ``random_state`` and neither ``ledger`` nor ``manifest``, the same fit in one
+    process, while the first estimator lives, gets the same answers and costs nothing more.
 
     Guarantees
     ----------
@@ -192,7 +197,11 @@ class PATEFM(ClassifierMixin, BaseEstimator):
         seeds, data = Seeds.of(self.random_state), Data(X, y, None, X, None)
         self.classes_ = data.classes(self.classes)
         plan = self.plan(n_rows=len(y), n_classes=len(self.classes_))
-        here = begin(data, plan, ledger=self.ledger, manifest=self.manifest, epsilon=self.epsilon)
+        here = session(
+            name_of(self, data),
+            lambda: begin(data, plan, ledger=self.ledger, manifest=self.manifest, epsilon=self.epsilon),
+        )
+        self._session = here
         teachers = self._teachers(X, plan, seeds.teachers)
         key = content(here.manifest.sha256, repr(plan), seeds, teachers.estimator)
         require_affordable(here.ledger, plan, key=key)
