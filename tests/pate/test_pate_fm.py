@@ -84,6 +84,12 @@ def test_the_ledger_says_whose_labels_were_charged(model):
     assert not model.ledger_.simulation
 
 
+def test_an_audit_puts_a_lower_bound_beside_the_upper(model):
+    result = model.audit(trials=2000, confidence=1 - 1e-9)  # wrong with that chance
+    assert 0 < result.lower["epsilon"] < result.upper["epsilon"]
+    assert result.lower["verdict"] == "consistent"
+
+
 def test_the_owner_is_told_the_exact_price_of_these_votes(model):
     law = (model.plan_.screen, model.plan_.mechanism)
     exact = exact_curve(law, model.votes_.open())

@@ -133,7 +133,7 @@ def with_accuracies(
     return replace(result, utility={**result.utility, **utility}, series=series, owner=owner)
 
 
-def with_audit(model: PATEClassifier, *, trials: int | None, confidence: float) -> Result:
+def with_audit(model: PATEClassifier | PATEFM, *, trials: int | None, confidence: float) -> Result:
     """The same record, with what an adversary of the whole run was seen to learn at least."""
     from ostraka.audits import audit_run  # noqa: PLC0415  (half the time of importing the estimator)
 

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from ostraka.door import ABSTAIN, confident, release
 from ostraka.pate._data import Data, Seeds
 from ostraka.pate._questions import require_affordable
-from ostraka.pate._record import of_labels, with_accuracies
+from ostraka.pate._record import of_labels, with_accuracies, with_audit
 from ostraka.pate._session import begin, content, name_of, session
 from ostraka.pate.plan import make_label_plan
 from ostraka.students.fixmatch import FixMatch, default_network
@@ -246,6 +246,23 @@ class PATEFM(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "student_")
         self.result_ = with_accuracies(self, np.asarray(X), np.asarray(y), None, None)
+        return self.result_
+
+    def audit(self, *, trials: int | None = None, confidence: float = 0.95) -> Result:
+        """Play the strongest adversary against the ballots, for a lower bound; kept in ``result_``.
+
+        As :meth:`PATEClassifier.audit`, on the first ``n_answers`` queries, which are asked in any
+        case. Nothing private is read. What the student itself gives away is found with
+        :func:`ostraka.attacks.draw_canaries`.
+
+        Parameters
+        ----------
+        trials : int, optional
+            Runs to simulate in each world. None: what takes a second or two.
+        confidence : float in (0, 1)
+        """
+        check_is_fitted(self, "student_")
+        self.result_ = with_audit(self, trials=trials, confidence=confidence)
         return self.result_
 
     def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
