@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from ostraka import TorchClassifier
-from ostraka._torch import stacks
+from ostraka._torch import lockstep, slopes, stacks
 from ostraka._torch.answers import Trained, answers
 from ostraka._torch.lessons import Lesson, Material, _split
 from ostraka._torch.lockstep import Unstackable, taught
@@ -162,12 +162,42 @@ def test_whatever_one_lesson_is_the_others_learn_the_same_to_the_last_bit(name, 
 
 def test_a_generator_shared_by_all_would_be_noticed(monkeypatch):
     # the defect that the test above is there for: masks that go on where the longest epoch ended
-    from ostraka._torch import lockstep
-
-    monkeypatch.setattr(lockstep, "_seed_torch", lambda seed: None)
+    monkeypatch.setattr(lockstep, "reseed", lambda seed: None)
     found = planned(MODULES["dropping"], epochs=3)
     one, two = (taught(found, lessons(40, size))[0] for size in (40, 100))
     assert not same(one[0], two[0])
+
+
+def test_a_plain_perceptron_is_differentiated_by_hand():
+    assert planned().plain
+    assert not planned(MODULES["dropping"]).plain
+    rows, own = torch.as_tensor(X[:48]).view(3, 16, 64), torch.as_tensor(Y[:48]).view(3, 16)
+    absent = torch.tensor([[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]], dtype=torch.bool)
+    shares = torch.rand(3, 16, generator=torch.Generator().manual_seed(1))
+    wanted = slopes.Wanted(targets=own.clamp(max=2), absent=absent[:, None], shares=shares)
+    stack = planned(nn.Sequential(nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, 4)))
+    stack = stack.built([1, 2, 3])
+    losses = slopes.descend(stack, rows, wanted)
+    by_hand = [leaf.grad.clone() for leaf in stack.learning]
+    logits = stack.logits(rows, training=True).masked_fill(absent[:, None], -torch.inf)
+    by_torch = nn.functional.cross_entropy(logits.flatten(0, 1), wanted.targets.flatten(), reduction="none")
+    by_torch = (by_torch.view(3, 16) * shares).sum(dim=1)
+    torch.testing.assert_close(losses, by_torch.detach())
+    for found, other in zip(by_hand, torch.autograd.grad(by_torch.sum(), list(stack.learning)), strict=True):
+        torch.testing.assert_close(found, other)
+
+
+@pytest.mark.parametrize("defect", [1.1, -1.0])
+def test_wrong_gradients_by_hand_are_not_used(monkeypatch, defect):
+    real = slopes.Perceptron.descend
+
+    def spoilt(self, rows, wanted):
+        losses = real(self, rows, wanted)
+        self._layers[0][0].grad *= defect
+        return losses
+
+    monkeypatch.setattr(slopes.Perceptron, "descend", spoilt)
+    assert not planned().together
 
 
 def test_a_stack_that_leaks_is_not_used(monkeypatch):
@@ -346,7 +376,7 @@ def test_a_module_that_raises_in_a_stack_says_nothing_of_whose_rows_it_was(monke
     def raising(*_):
         raise RuntimeError("the private value 123.456")
 
-    monkeypatch.setattr(stacks, "_through", raising)
+    monkeypatch.setattr(lockstep, "descend", raising)
     with pytest.raises(Unstackable) as caught:
         taught(found, lessons(40, 40))
     assert str(caught.value) == ""

@@ -157,17 +157,19 @@ def test_a_module_that_raises_costs_one_ballot_and_says_nothing(capsys):
 
 
 def test_a_module_that_raises_in_spite_of_all_is_trained_alone(monkeypatch, plain):
-    through = stacks._through
+    descend, sizes = lockstep.descend, []
 
-    def raising(module, weights, prefix, rows):
+    def raising(stack, rows, wanted):
+        sizes.append(len(rows))
         if len(rows) == N:
             raise RuntimeError("the private value 123.456")
-        return through(module, weights, prefix, rows)
+        return descend(stack, rows, wanted)
 
-    monkeypatch.setattr(stacks, "_through", raising)
+    monkeypatch.setattr(lockstep, "descend", raising)
     done = fitted()
-    monkeypatch.undo()
     assert done.n_failed_ == 0
+    assert sizes[0] == N
+    assert set(sizes[1:]) == {1}
     assert (done.predictions(NEW) == plain.predictions(NEW)).mean() > 0.99
 
 

@@ -73,7 +73,7 @@ def answers(
     with threads(plan.network.n_threads), torch.inference_mode():
         for start in range(0, len(networks), size):
             some = networks[start : start + size]
-            blank = {name: torch.zeros_like(whole) for name, whole in weights_of(plan.module).items()}
+            blank = {name: whole.cpu() for name, whole in weights_of(plan.module).items()}
             stack = plan.stacked([blank if each is None else each.weights for each in some])
             known = torch.zeros(len(some), plan.n_classes, dtype=torch.bool)
             for mine, each in zip(known, some, strict=True):

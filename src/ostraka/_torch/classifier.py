@@ -17,7 +17,7 @@ from torch import nn
 
 from ostraka import _check
 from ostraka._torch import networks
-from ostraka._torch.devices import device, threads
+from ostraka._torch.devices import device, reseed, threads
 from ostraka._torch.loop import TrainingDiverged, Turn, cosine, train
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         """A new network with weights drawn from ``seed``."""
         self._check()
         with torch.random.fork_rng():
-            torch.manual_seed(seed)
+            reseed(seed)
             if isinstance(self.module, nn.Module):
                 return _redrawn(copy.deepcopy(self.module))
             make = _NAMED[self.module] if isinstance(self.module, str) else self.module

