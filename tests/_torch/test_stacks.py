@@ -113,14 +113,28 @@ def test_what_can_be_stacked_is_found_out_on_made_up_rows(name, together):
     assert planned(MODULES[name]).together == together
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name not in {"dropping", "gambling"}])
-def test_a_stack_trains_as_its_networks_would_alone(name):
-    found = planned(MODULES[name])
-    own = lessons(40, 40, 40)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("perceptron", {}),
+        ("perceptron", {"schedule": "cosine", "epochs": 3}),
+        ("convolutional", {}),
+        ("normalised", {}),
+        ("residual", {"schedule": "cosine"}),
+        ("branching", {}),
+        ("looking", {}),
+    ],
+    ids=str,
+)
+def test_a_stack_trains_as_its_networks_would_alone(name, options):
+    found = planned(MODULES[name], **options)
+    own = lessons(40, 100, 33)
+    if name != "normalised":  # shorter than a batch, with every class
+        own.append(Lesson(rows=X[:7], codes=np.arange(7) % 4, seed=3))
     whole, failed, _ = taught(found, own) if found.together else _one_by_one(found, own)
     assert not failed.any()
     for each, weights in zip(own, whole, strict=True):
-        alone = network(MODULES[name])
+        alone = network(MODULES[name], **options)
         alone.seed = lambda seed=each.seed: seed
         alone.fit(each.rows, each.codes)
         assert near(weights, stacks.weights_of(alone.module_))
@@ -293,7 +307,7 @@ def test_what_is_held_out_is_not_learned_from():
 
 
 def held_out_loss(each: Lesson, weights: dict) -> float:
-    module = network().built(64, 4, seed=0)
+    module = network().built(n_features=64, n_classes=4, seed=0)
     module.load_state_dict(weights)
     _, held = _split(each, hold_out=True)
     with torch.no_grad():
