@@ -27,7 +27,7 @@ bench: $(READY)  ## speed, accuracy and reproductions; ratios are measured in on
 	$(BIN)/python -m benchmarks
 
 reproduce: $(READY)  ## the papers' tables and figures beside ours; needs the shared data sets, takes hours
-	$(BIN)/python -m benchmarks reproduce_accounting reproduce_000 reproduce_002
+	$(BIN)/python -m benchmarks reproduce_accounting reproduce_000 reproduce_002 reproduce_001 reproduce_004 reproduce_004_memorisation
 
 soak: $(READY)  ## crashes, power cuts, races and floods against ledger and service, at length
 	$(BIN)/python -m benchmarks soak

@@ -102,7 +102,9 @@ def compare(network: TorchClassifier, *, teachers: int) -> None:
         return module
 
     def plainest(X: np.ndarray, y: np.ndarray, number: int, *, fused: bool = False) -> nn.Module:
-        return shortest(network.built(n_features=784, n_classes=10, seed=number), X, y, epochs=network.epochs, fused=fused)
+        return shortest(
+            network.built(n_features=784, n_classes=10, seed=number), X, y, epochs=network.epochs, fused=fused
+        )
 
     found = stacks.plan(network, n_features=784, n_classes=10)
     first, ballots = case.together()

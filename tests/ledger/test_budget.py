@@ -1,9 +1,12 @@
+import contextlib
 import math
 import pickle
 
 import pytest
 
-from ostraka.ledger import Budget, BudgetExceeded, LedgerError, OstrakaError
+from ostraka import Adjacency, Private, release
+from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError, OstrakaError
+from ostraka.mechanisms import RandomizedResponse
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, math.inf, "2", True, None])
@@ -36,3 +39,15 @@ def test_errors_keep_what_they_carry_on_the_way_from_another_process():
     assert (str(refusal), refusal.asked, refusal.left) == ("no", 0.5, 0.1)
     damage = pickle.loads(pickle.dumps(LedgerError("bad", seq=7)))
     assert (str(damage), damage.seq) == ("bad", 7)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.3, 1.3, 2.7, 3.3333, 7.1, 40.0])
+def test_a_price_of_exactly_epsilon_fits_and_hardly_more_does_not(epsilon):
+    pure = RandomizedResponse(n_classes=10, epsilon=epsilon)
+    more = RandomizedResponse(n_classes=10, epsilon=min(40.0, epsilon * (1 + 1e-13)))
+    labels = Private([1, 2, 3], Adjacency.one_label())
+    for asked, fits in ((pure, True), (more, more == pure)):
+        with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5)) as ledger:
+            with contextlib.nullcontext() if fits else pytest.raises(BudgetExceeded):
+                release(asked, labels, ledger=ledger)
+            assert ledger.count() == fits

@@ -102,7 +102,7 @@ def test_more_classes_agree_with_every_neighbour_in_multi_precision(
     with mp.workdps(17):
 
         def law(move):
-            return [mp.log(p) for p in oracle_law(list(np.add(counts, move)), kind, scale)]
+            return [mp.log(p) for p in oracle_law(np.add(counts, move).tolist(), kind, scale)]
 
         assert_exact(got, worst(law, counts, SOME_ORDERS, relation))
 
@@ -113,7 +113,7 @@ def test_a_nearly_unanimous_vote_costs_3_5e_12_to_many_digits(oracle_law):
     with mp.workdps(22):
 
         def law(move):
-            return [mp.log(p) for p in oracle_law(list(np.add(counts, move)), "gaussian", 20)]
+            return [mp.log(p) for p in oracle_law(np.add(counts, move).tolist(), "gaussian", 20)]
 
         moves = ([-1, 1], [-1, 0, 1], [1, -1], [0, -1, 1])  # all others are these with the zeros renamed
         here, there = law(np.zeros(10)), [law(np.pad(move, (0, 10 - len(move)))) for move in moves]

@@ -163,7 +163,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         if self.patience is not None:
             raise ValueError("patience must be None here: only fit knows what to hold out")
         where, seed = device(self.device), self.seed()
-        self.module_ = self.built(X.shape[1], len(self.classes_), seed=seed).to(where)
+        self.module_ = self.built(n_features=X.shape[1], n_classes=len(self.classes_), seed=seed).to(where)
         rows = torch.as_tensor(X, device=where)
         self.require_logits(rows[:2])
         turn = Turn(
@@ -210,7 +210,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
             ]
         return torch.cat(parts).numpy()
 
-    def built(self, n_features: int, n_classes: int, *, seed: int) -> nn.Module:
+    def built(self, *, n_features: int, n_classes: int, seed: int) -> nn.Module:
         """A new network with weights drawn from ``seed``."""
         self._check()
         with torch.random.fork_rng():

@@ -192,12 +192,19 @@ class _Course(nn.Module):
         rows = self._space.view(*numbers.shape, -1)
         if self.network.augment is None or not augmented:
             return rows
-        changed = []
-        for seed, own in zip(self.material.seeds, rows, strict=True):  # never two lessons in one call
-            _seed_all(seed + int(self.taken))
-            changed.append(self.network.augment(own))
+        changed = [self._augmented(number, own) for number, own in enumerate(rows)]
         self._seed(int(self.taken))
         return torch.stack(changed)
+
+    def _augmented(self, number: int, own: torch.Tensor) -> torch.Tensor:
+        """One network's rows, never two lessons in one call; if that raises, one ballot is lost."""
+        _seed_all(self.material.seeds[number] + int(self.taken))
+        with contextlib.suppress(Exception):  # its text may be private
+            changed: torch.Tensor = self.network.augment(own)
+            if changed.shape == own.shape:
+                return changed.to(own)
+        self.broken[number] = True
+        return own
 
     def _seed(self, step: int) -> None:
         """What the module draws: in a stack from torch only, or it would not have been stacked."""

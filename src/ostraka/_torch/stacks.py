@@ -93,7 +93,10 @@ class Plan:
 
     def built(self, seeds: Sequence[int]) -> Stack:
         """New networks, each with the weights of its own seed."""
-        made = (self.network.built(self.n_features, self.n_classes, seed=seed) for seed in seeds)
+        made = (
+            self.network.built(n_features=self.n_features, n_classes=self.n_classes, seed=seed)
+            for seed in seeds
+        )
         return self.stacked([weights_of(module) for module in made]).ready()
 
     def stacked(self, networks: Sequence[Weights]) -> Stack:
@@ -167,7 +170,7 @@ def plan(network: TorchClassifier, *, n_features: int, n_classes: int) -> Plan:
         It cannot read such rows, returns no logits, or cannot be trained; the device is not there.
     """
     where = device(network.device)
-    module = network.built(n_features, n_classes, seed=0).to(where)
+    module = network.built(n_features=n_features, n_classes=n_classes, seed=0).to(where)
     alone = Plan(
         network=network,
         module=module,
@@ -309,6 +312,12 @@ def _stepped(alone: Plan, rows: torch.Tensor) -> torch.optim.Optimizer:
     """One step of training on made-up rows."""
     stack = alone.built([0])
     optimizer = alone.optimizer(stack.learning.parameters())
+    if alone.network.augment is not None:
+        rows = alone.network.augment(rows[0])[None]
+        if rows.shape[1:] != (alone.network.batch_size, alone.n_features):
+            raise ValueError(
+                f"augment must return as many rows as it gets, got shape {tuple(rows.shape[1:])}"
+            )
     stack.logits(rows, training=True).sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     return optimizer

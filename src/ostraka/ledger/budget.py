@@ -22,8 +22,17 @@ from ostraka.ledger.filter import RenyiFilter
 if TYPE_CHECKING:
     from ostraka.curve import Curve
 
-__all__ = ["DAMAGED", "Budget", "BudgetExceeded", "KeyConflict", "LedgerError", "OstrakaError"]
+__all__ = [
+    "DAMAGED",
+    "UNITS_PER_NAT",
+    "Budget",
+    "BudgetExceeded",
+    "KeyConflict",
+    "LedgerError",
+    "OstrakaError",
+]
 
+UNITS_PER_NAT = 2.0**50
 DAMAGED = (
     "is damaged, so what was charged is not known: keep the file, count its whole budget as spent, "
     "and answer no more from this data"
@@ -115,4 +124,5 @@ class Budget:
         """
         if self.adaptive:
             return RenyiFilter(epsilon=self.epsilon, delta=self.delta).fits(total)
-        return total.epsilon(self.delta) <= self.epsilon
+        # totals are counted upwards, in whole units: a price of exactly epsilon fits (by < 1e-15 nats)
+        return total.epsilon(self.delta) <= math.ceil(self.epsilon * UNITS_PER_NAT) / UNITS_PER_NAT

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ostraka.curve import Curve
+from ostraka.ledger.budget import UNITS_PER_NAT
 
 __all__ = [
     "CHARGE",
@@ -35,7 +36,7 @@ __all__ = [
 
 CHARGE, GRANT = "charge", "grant"
 INFINITE = 2**62
-_UNITS_PER_NAT, _UNITS_PER_SLACK = 2.0**50, 2.0**62
+_UNITS_PER_SLACK = 2.0**62
 # of an entry, as Row names them: to make millions of Rows only to verify them takes too long
 Fields = tuple[
     int, str, str, str | None, int | None, int, str, int, float,
@@ -237,6 +238,6 @@ def to_curve(cost: bytes, unit: str, orders: bytes) -> Curve:
 
 
 def _units(size: int) -> np.ndarray:
-    units = np.full(size, _UNITS_PER_NAT)
+    units = np.full(size, UNITS_PER_NAT)
     units[-1] = _UNITS_PER_SLACK
     return units

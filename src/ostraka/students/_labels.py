@@ -67,7 +67,7 @@ class LabelStudent(ClassifierMixin, BaseEstimator):
                 "again, and nothing would count both. Type ledger=Ledger(path, budget=…)"
             )
         where = device(network.device)
-        network.module_ = network.built(X.shape[1], len(self.classes_), seed=0).to(where)
+        network.module_ = network.built(n_features=X.shape[1], n_classes=len(self.classes_), seed=0).to(where)
         network.require_logits(torch.as_tensor(X[:2], device=where))
         return X, codes
 

@@ -183,7 +183,7 @@ class FixMatch(ClassifierMixin, BaseEstimator):
         """Fit ``model_`` on labelled and other rows."""
         model = default_network() if self.network is None else clone(self.network)
         where, seed = device(model.device), model.seed()
-        module = model.built(X.shape[1], len(self.classes_), seed=seed).to(where)
+        module = model.built(n_features=X.shape[1], n_classes=len(self.classes_), seed=seed).to(where)
         model.classes_, model.n_features_in_, model.module_ = self.classes_, X.shape[1], module
         model.require_logits(torch.as_tensor(X[:2], device=where))
         match = _Match(

@@ -183,7 +183,9 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         """Train both networks against each other, and keep the moving average of the one."""
         data, network = (rows, answered, classes), self.network_
         where, seed = rows.device, network.seed()
-        network.module_ = module = network.built(rows.shape[1], len(self._seen), seed=seed).to(where)
+        network.module_ = module = network.built(
+            n_features=rows.shape[1], n_classes=len(self._seen), seed=seed
+        ).to(where)
         network.require_logits(rows[:2])
         with torch.random.fork_rng():
             torch.manual_seed(seed)
