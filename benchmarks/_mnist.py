@@ -11,7 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ostraka import TeacherEnsemble, TorchClassifier
+from ostraka.voters import partition
 
+_DEAL = b"to be repeated: no secret"
 N_PUBLIC = 9_000  # test images that the student may see; it is scored on the last thousand
 
 
@@ -53,6 +55,7 @@ def ensemble(n_teachers: int, *, seed: int = 0) -> TeacherEnsemble:
         learning_rate=2e-3,
         n_threads=1,
     )
+    dealt = partition(len(private.y), n_teachers=n_teachers, key=_DEAL)
     return TeacherEnsemble(network, n_teachers=n_teachers, random_state=seed).fit(
-        private.X, private.y, classes=range(10)
+        private.X, private.y, classes=range(10), manifest=dealt
     )

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler  # noqa: E402
 from torch import nn  # noqa: E402
 
 from ostraka import ABSTAIN, PATEClassifier, TorchClassifier  # noqa: E402
-from ostraka.students import Distilled  # noqa: E402
+from ostraka.students import Distilled, FixMatch  # noqa: E402
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])
@@ -23,6 +23,7 @@ STUDENTS = {
     "by name": TorchClassifier(**QUICK),
     "module": TorchClassifier(nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)), **QUICK),
     "callable": TorchClassifier(nn.Linear, **QUICK),
+    "FixMatch": FixMatch(TorchClassifier(**{**QUICK, "epochs": 100})),
     "in a pipeline": make_pipeline(StandardScaler(), TorchClassifier(**QUICK)),
 }
 every_student = pytest.mark.parametrize("kind", STUDENTS.values(), ids=STUDENTS)
@@ -56,14 +57,14 @@ def test_the_students_seed_reaches_the_network(kind):
     assert not np.array_equal(one, three)
 
 
-@every_student
+@pytest.mark.parametrize("kind", [STUDENTS["by name"], STUDENTS["FixMatch"]], ids=["by name", "FixMatch"])
 def test_a_network_is_the_student_of_private_teachers_and_says_what_it_is_unsure_of(kind, same_draws):
     model = PATEClassifier(
-        n_teachers=15, epsilon=60.0, delta=1e-3, n_answers=30, student=kind, random_state=0
+        n_teachers=10, epsilon=60.0, delta=1e-3, n_answers=20, student=kind, random_state=0
     ).fit(X, NAMES[Y], X_public=X)
     assert model.student_.name_ == type(kind).__name__
     assert model.score(X, NAMES[Y]) > 0.7
-    assert len(model.asked_) == 30
+    assert len(model.asked_) == 20
 
 
 def test_a_network_that_does_not_fit_is_found_before_anything_is_paid():

@@ -42,7 +42,7 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
     ----------
     network : TorchClassifier, optional
         Module, optimizer, epochs, batch size, device, checkpoint and progress of the training. The
-        features are what goes into its module's last linear layer. None: 150 epochs of Adam on
+        features are what goes into its module's last linear layer. None: 100 epochs of Adam on
         weight-normalised layers of 500, 250 and 250 units with noise before each.
     generator : sequence of int, default (250, 250)
         Widths of the generator's hidden layers.
@@ -231,7 +231,7 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
 def _default() -> TorchClassifier:
     return TorchClassifier(
         adversarial.NoisyPerceptron,
-        epochs=150,
+        epochs=100,
         batch_size=100,
         learning_rate=3e-3,
         optimizer=partial(torch.optim.Adam, betas=(_MOMENTUM, 0.999)),
