@@ -112,6 +112,7 @@ def test_a_label_moves_one_ballot_of_one_teacher_and_no_other():
     changed[mine[0]] = (changed[mine[0]] + 1) % 3
     after = made(**choices).fit(X[PRIVATE], changed)
     np.testing.assert_array_equal(before.asked_, after.asked_)
+    assert len(set(before.asked_.tolist())) == 40  # drawn without repeats
     moved = np.abs(before.votes_.open() - after.votes_.open()).sum(axis=1)
     assert set(moved) <= {0, 2}
     one, other = (fitted.ensemble_.predictions(X[NEW]) for fitted in (before, after))
