@@ -156,6 +156,31 @@ def test_a_module_that_raises_costs_one_ballot_and_says_nothing(capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def fussy(rows):
+    if float(rows.max()) > 100:
+        raise RuntimeError(f"the private value {float(rows.max())} is too large")
+    return rows + 0.1 * torch.randn_like(rows)
+
+
+def test_an_augmentation_that_raises_costs_one_ballot_and_says_nothing(capsys):
+    rows = X.copy()
+    rows[DEALT.rows()[7]] = SECRET
+    before = fitted(network(augment=fussy, epochs=2)).predictions(NEW)
+    with pytest.warns(UserWarning, match=f"1 of {N} teachers failed") as caught:
+        ballots = fitted(network(augment=fussy, epochs=2), rows).predictions(NEW)
+    assert (ballots[7] == 7 % 4).all()
+    np.testing.assert_array_equal(np.delete(ballots, 7, axis=0), np.delete(before, 7, axis=0))
+    assert not any("123" in str(each.message) for each in caught)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_augmentation_that_never_works_is_refused():
+    with pytest.raises(ValueError, match=r"cannot teach; .*augment must return as many rows"):
+        fitted(network(augment=lambda rows: rows[:3]))
+    with pytest.raises(ValueError, match=r"cannot teach; .*by zero"):
+        fitted(network(augment=lambda rows: rows / (1 // 0)))
+
+
 def test_a_module_that_raises_in_spite_of_all_is_trained_alone(monkeypatch, plain):
     descend, sizes = lockstep.descend, []
 
@@ -319,7 +344,7 @@ def test_a_rehearsal_of_a_sound_network_is_silent():
 
 def test_the_global_generators_come_back_as_they_were():
     before = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
-    fitted().vote(NEW)
+    fitted(network(augment=lambda rows: rows * np.random.random())).vote(NEW)  # noqa: NPY002
     assert (np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before  # noqa: NPY002
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from ostraka import _check
@@ -13,7 +15,7 @@ from ostraka import _check
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["device", "reseed", "threads"]
+__all__ = ["device", "own_chance", "reseed", "threads"]
 
 
 def device(name: str) -> torch.device:
@@ -42,6 +44,18 @@ def reseed(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(seed)
+
+
+@contextlib.contextmanager
+def own_chance() -> Iterator[None]:
+    """Every global generator comes back as it was: what is drawn inside stays inside."""
+    before = np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        np.random.set_state(before[0])  # noqa: NPY002
+        random.setstate(before[1])
 
 
 @contextlib.contextmanager

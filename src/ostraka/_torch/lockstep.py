@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import random
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
 from torch import nn
 
 from ostraka._torch.classifier import digest
-from ostraka._torch.devices import device, reseed, threads
+from ostraka._torch.devices import device, own_chance, reseed, threads
 from ostraka._torch.lessons import Material
 from ostraka._torch.loop import Turn, train
 from ostraka._torch.slopes import Wanted, descend
@@ -61,7 +61,7 @@ def taught(
     Unstackable
         The module raised.
     """
-    with threads(plan.network.n_threads), _own_chance():
+    with threads(plan.network.n_threads), own_chance():
         course = _Course(plan, lessons)
         losses = train(
             [Turn(optimizer=plan.optimizer(course.stack.learning.parameters()), loss=course.loss)],
@@ -199,8 +199,9 @@ class _Course(nn.Module):
     def _augmented(self, number: int, own: torch.Tensor) -> torch.Tensor:
         """One network's rows, never two lessons in one call; if that raises, one ballot is lost."""
         _seed_all(self.material.seeds[number] + int(self.taken))
+        augment = cast("Callable[[torch.Tensor], torch.Tensor]", self.network.augment)
         with contextlib.suppress(Exception):  # its text may be private
-            changed: torch.Tensor = self.network.augment(own)
+            changed = augment(own)
             if changed.shape == own.shape:
                 return changed.to(own)
         self.broken[number] = True
@@ -258,14 +259,3 @@ def _seed_all(seed: int) -> None:
     reseed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     random.seed(seed)
-
-
-@contextlib.contextmanager
-def _own_chance() -> Iterator[None]:
-    """The global generators come back as they were; torch's, in the loop."""
-    before = np.random.get_state(), random.getstate()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        np.random.set_state(before[0])  # noqa: NPY002
-        random.setstate(before[1])

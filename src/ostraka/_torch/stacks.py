@@ -17,7 +17,7 @@ from sklearn.base import clone
 from torch import nn
 from torch.func import functional_call, vmap
 
-from ostraka._torch.devices import device, reseed, threads
+from ostraka._torch.devices import device, own_chance, reseed, threads
 from ostraka._torch.slopes import Perceptron, Wanted, descend, is_plain
 
 if TYPE_CHECKING:
@@ -379,6 +379,6 @@ def weights_of(module: nn.Module) -> Weights:
 @contextlib.contextmanager
 def _unseen(n_threads: int | None) -> Iterator[None]:
     """No warnings, and no random numbers of anybody else's."""
-    with warnings.catch_warnings(), torch.random.fork_rng(), threads(n_threads):
+    with warnings.catch_warnings(), own_chance(), threads(n_threads):
         warnings.simplefilter("ignore")
         yield
