@@ -23,7 +23,7 @@ lint: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/mypy
 
-bench: $(READY)  ## speed, accuracy and reproductions; ratios are measured in one run
+bench: $(READY)  ## speed and accuracy; ratios are measured in one run
 	$(BIN)/python -m benchmarks
 
 reproduce: $(READY)  ## the papers' tables and figures beside ours; needs the shared data sets, takes hours

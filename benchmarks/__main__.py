@@ -1,5 +1,7 @@
 """Run the benchmarks of this folder, all or the named ones: ``python -m benchmarks [NAME ...]``.
 
+All are those that do not repeat a paper: ``reproduce_*`` take hours, and run when named.
+
 ``python -m benchmarks soak [NAME ...]`` runs the rigs of tests/durability for hours.
 
 A benchmark is a module whose docstring says what it measures and whose ``main()`` prints figures. Speed is
@@ -52,7 +54,7 @@ def main(asked: list[str]) -> int:
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC · {cpu()} · {os.cpu_count()} cores · {load()}")
     print(f"Python {platform.python_version()} · {platform.platform()}")
     failed = []
-    for name in asked or names():
+    for name in asked or [name for name in names() if not name.startswith("reproduce")]:
         module = importlib.import_module(f"benchmarks.{name}")
         print(f"\n## {name}: {(module.__doc__ or '').strip().splitlines()[0]}\n{load()}", flush=True)
         start = time.perf_counter()

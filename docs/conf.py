@@ -17,6 +17,7 @@ napoleon_use_ivar = True
 napoleon_custom_sections = ["Guarantees"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+suppress_warnings = ["ref.python"]  # two records have a field of one name: either is a good link
 # scikit-learn adds these to every estimator, with links into its own manual
 autodoc_default_options = {"exclude-members": "set_fit_request, set_predict_request, set_score_request"}
 

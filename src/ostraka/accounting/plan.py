@@ -62,8 +62,9 @@ class Proposal:
     n_teachers, n_questions : int
     mechanism : GNMax
     screen : Threshold or None
-    epsilon, delta : float
-        Epsilon at most, at ``delta``, if every question is answered. A proof, not a forecast.
+    epsilon : float
+        At most, at ``delta``, if every question is answered. A proof, not a forecast.
+    delta : float
     answered : Estimate
         Share of the questions that pass the screen.
     answers : Estimate
