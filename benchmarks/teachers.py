@@ -19,7 +19,7 @@ from sklearn.base import clone
 from torch import nn
 
 from ostraka import TeacherEnsemble, TorchClassifier
-from ostraka._torch import networks, stacks
+from ostraka._torch import networks, planning
 from ostraka._torch.devices import threads
 from ostraka.voters import count_votes, partition
 
@@ -106,7 +106,7 @@ def compare(network: TorchClassifier, *, teachers: int) -> None:
             network.built(n_features=784, n_classes=10, seed=number), X, y, epochs=network.epochs, fused=fused
         )
 
-    found = stacks.plan(network, n_features=784, n_classes=10)
+    found = planning.plan(network, n_features=784, n_classes=10)
     first, ballots = case.together()
     others = {
         "TorchClassifier, one after another": ours_alone,
@@ -127,17 +127,17 @@ def compare(network: TorchClassifier, *, teachers: int) -> None:
 
 def sizes(network: TorchClassifier) -> None:
     """Seconds by how many teachers are in a stack."""
-    case, before = Case(network), stacks._IN_CACHE  # noqa: SLF001
+    case, before = Case(network), planning._IN_CACHE  # noqa: SLF001
     try:
         for size in (1, 5, 10, 25, 50, TEACHERS):
-            stacks._IN_CACHE = 815_000 * size  # noqa: SLF001  (a 784-64-10 network with its batch)
-            found = stacks.plan(network, n_features=784, n_classes=10).size
+            planning._IN_CACHE = 815_000 * size  # noqa: SLF001  (a 784-64-10 network with its batch)
+            found = planning.plan(network, n_features=784, n_classes=10).size
             print(
                 f"  {size:4} in a stack (found: {found}): {case.together()[0][1]:6.1f} s of threads",
                 flush=True,
             )
     finally:
-        stacks._IN_CACHE = before  # noqa: SLF001
+        planning._IN_CACHE = before  # noqa: SLF001
 
 
 def main() -> None:

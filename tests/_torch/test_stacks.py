@@ -9,11 +9,12 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from ostraka import TorchClassifier
-from ostraka._torch import lockstep, slopes, stacks
+from ostraka._torch import lockstep, planning, slopes, stacks
 from ostraka._torch.answers import Trained, answers
 from ostraka._torch.lessons import Lesson, Material, _split
 from ostraka._torch.lockstep import Unstackable, taught
-from ostraka._torch.stacks import halving, plan
+from ostraka._torch.planning import plan
+from ostraka._torch.stacks import halving
 
 X, Y = load_digits(n_class=4, return_X_y=True)
 X = np.float32(X / 16)
@@ -272,9 +273,9 @@ def test_on_the_cpu_stacks_fit_the_cache_and_on_a_gpu_all_go_at_once(monkeypatch
     assert plan(network(), n_features=784, n_classes=10).size == 25  # 784-64-10: 50,890 weights
     assert planned().size > 200
     assert planned("convolutional").size < planned().size
-    monkeypatch.setattr(stacks, "_IN_CACHE", 1)
+    monkeypatch.setattr(planning, "_IN_CACHE", 1)
     assert planned().size == 1
-    assert stacks._size(planned(), torch.empty(1, device="meta")) == sys.maxsize
+    assert planning._size(planned(), torch.empty(1, device="meta")) == sys.maxsize
 
 
 def test_rows_of_a_short_lesson_come_again_at_no_weight_and_none_is_lost():

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from ostraka import GNMax, TeacherEnsemble, TorchClassifier
-from ostraka._torch import lockstep, loop, stacks
+from ostraka._torch import lockstep, loop, planning
 from ostraka.consistent import grid_of
 from ostraka.voters import SavedTeachers, partition
 
@@ -223,8 +223,8 @@ def test_a_teacher_never_votes_for_a_class_its_shard_lacks():
 
 def test_ballots_do_not_depend_on_the_size_of_stacks(monkeypatch, plain):
     for bytes_in_cache, size in [(1, 1), (500_000, 5)]:
-        monkeypatch.setattr(stacks, "_IN_CACHE", bytes_in_cache)
-        assert stacks.plan(network(), n_features=64, n_classes=4).size == size
+        monkeypatch.setattr(planning, "_IN_CACHE", bytes_in_cache)
+        assert planning.plan(network(), n_features=64, n_classes=4).size == size
         done = fitted()
         assert (done.predictions(NEW) == plain.predictions(NEW)).mean() > 0.99
         for one, two in zip(done.teachers_, plain.teachers_, strict=True):
@@ -261,7 +261,7 @@ def test_finished_stacks_are_not_trained_again(tmp_path, monkeypatch, plain):
 
 @pytest.mark.parametrize("stop", [2, 7])
 def test_an_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch, plain, stop):
-    monkeypatch.setattr(stacks, "_IN_CACHE", 600_000)  # two stacks of six teachers and six epochs
+    monkeypatch.setattr(planning, "_IN_CACHE", 600_000)  # two stacks of six teachers and six epochs
 
     def interrupt(stage, done, _total):
         if stage == "teachers" and done == stop:
@@ -299,7 +299,7 @@ def test_a_checkpoint_that_nothing_could_go_on_from_is_refused(tmp_path, options
 
 
 def test_progress_grows_epoch_by_epoch_to_all_teachers(monkeypatch):
-    monkeypatch.setattr(stacks, "_IN_CACHE", 600_000)
+    monkeypatch.setattr(planning, "_IN_CACHE", 600_000)
     told = []
     fitted(progress=lambda *said: told.append(said)).vote(NEW)
     for stage, least in (("teachers", 10), ("votes", 2)):

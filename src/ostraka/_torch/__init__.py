@@ -1,7 +1,9 @@
 """What needs torch: the only training loop, networks, and a classifier made of one.
 
 ``loop`` trains, ``devices`` says where and with how many threads, ``networks`` are the small nets
-that stand for a name, ``classifier`` is a network as a scikit-learn classifier.
+that stand for a name, ``classifier`` is a network as a scikit-learn classifier. Teachers train together:
+``planning`` looks whether they can, ``stacks`` are many networks as one, ``lessons`` their rows, ``slopes``
+their gradients, ``lockstep`` their training, ``answers`` what they vote.
 """
 
 from ostraka import _check

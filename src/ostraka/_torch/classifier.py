@@ -238,10 +238,10 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
 
     def _stopping_early(self, X: np.ndarray, codes: np.ndarray) -> Self:
         """As a stack of one."""
-        from ostraka._torch import lessons, lockstep, stacks  # noqa: PLC0415  (they build on this module)
+        from ostraka._torch import lessons, lockstep, planning  # noqa: PLC0415  (they build on this module)
 
         seed = self.seed()
-        plan = stacks.plan(self, n_features=X.shape[1], n_classes=len(self.classes_))
+        plan = planning.plan(self, n_features=X.shape[1], n_classes=len(self.classes_))
         [weights], [failed], self.losses_ = lockstep.taught(
             dataclasses.replace(plan, together=False, size=1),
             [lessons.Lesson(rows=X, codes=codes, seed=seed)],

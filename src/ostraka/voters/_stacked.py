@@ -59,7 +59,8 @@ def taught(
     network: TorchClassifier, shards: Sequence[Shard], *, n_classes: int, told: Callable[[int, int], object]
 ) -> list[Teacher]:
     """Train a network on each shard, a stack of them at a time."""
-    from ostraka._torch.stacks import halving, plan  # noqa: PLC0415
+    from ostraka._torch.planning import plan  # noqa: PLC0415
+    from ostraka._torch.stacks import halving  # noqa: PLC0415
 
     found = plan(network, n_features=shards[0].X.shape[1], n_classes=n_classes)
     teachers: list[Teacher] = []
