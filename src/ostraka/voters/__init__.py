@@ -1,9 +1,9 @@
 """Voters: whoever holds private rows, as secret ballots.
 
-``teachers`` train on ``shards`` (with ``_ballots``, ``_engines``, ``_saved``, ``_stacked``). ``neighbours`` vote by their
-labels (``_nearest``, ``_sampled``, ``_exact``). ``parties`` keep their rows at home (``_charter``, ``_keys``,
-``_party``, ``_round``, ``_wire``). ``prompts`` show rows to a language model (``_asking``, ``_cassette``,
-``_endpoint``, ``_sheet``, ``_wording``).
+``teachers`` train on ``shards`` (with ``_ballots``, ``_engines``, ``_saved``, ``_stacked``). ``neighbours``
+vote by their labels (``_nearest``, ``_sampled``, ``_exact``). ``parties`` keep their rows at home
+(``_charter``, ``_keys``, ``_party``, ``_round``, ``_wire``). ``prompts`` show rows to a language model
+(``_asking``, ``_cassette``, ``_endpoint``, ``_sheet``, ``_wording``).
 """
 
 from ostraka.voters._ballots import count_votes
