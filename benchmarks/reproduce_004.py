@@ -41,7 +41,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "LP-2ST": partial(MultiStage, shares=(0.6, 0.4)),
     "plain response": partial(MultiStage, shares=(1.0,)),
 }
-# Epochs: by one seed that is not counted, the best of 5, 10 and 20 at epsilon 1, 10 and 20 at 2, 20 and 40 at 4
+# Epochs: by a seed that is not counted, the best of 5, 10 and 20 at epsilon 1, 10 and 20 at 2, 20 and 40 at 4
 SHORT = {
     "ALIBI, Laplace": {1.0: 10, 4.0: 20, 5.0: 20},
     "ALIBI, response": {1.0: 5},
