@@ -33,7 +33,7 @@ DELTA = 1e-5
 EPSILONS = (1.0, 2.0, 4.0)  # ALIBI's, pure
 MECHANISM, SCREEN = GNMax(sigma=10.0), Threshold(at=20.0, sigma=30.0, noise="every")
 N_ANSWERS, N_QUERIES = 50, 80
-AUGMENT = ImageAugment(shape=(1, 14, 14), strength=0.6)
+AUGMENT = ImageAugment(shape=(1, 14, 14), strength=0.5)
 
 
 def small(_n_features: int, n_classes: int) -> Any:
@@ -43,8 +43,10 @@ def small(_n_features: int, n_classes: int) -> Any:
     return nn.Sequential(
         nn.Unflatten(1, AUGMENT.shape),
         nn.Conv2d(1, 16, 5, stride=2, padding=2),
+        nn.BatchNorm2d(16),
         nn.ReLU(),
         nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        nn.BatchNorm2d(32),
         nn.ReLU(),
         nn.Flatten(),
         nn.Linear(32 * 16, n_classes),
@@ -54,9 +56,9 @@ def small(_n_features: int, n_classes: int) -> Any:
 def matching(epochs: int) -> FixMatch:
     """Teachers and student: the same network, the student for longer."""
     network = TorchClassifier(
-        small, epochs=epochs, batch_size=8, learning_rate=8e-3, schedule="cosine", n_threads=1
+        small, epochs=epochs, batch_size=16, learning_rate=1e-2, schedule="cosine", n_threads=1
     )
-    return FixMatch(network, augment=AUGMENT, threshold=0.7)
+    return FixMatch(network, augment=AUGMENT, threshold=0.8)
 
 
 def plain(seed: int) -> TorchClassifier:
@@ -86,7 +88,7 @@ def halved(rows: np.ndarray) -> np.ndarray:
 def pate_fm(n_teachers: int, seed: int) -> PATEFM:
     return PATEFM(
         matching(6),
-        student=matching(20),
+        student=matching(30),
         n_teachers=n_teachers,
         mechanism=MECHANISM,
         screen=SCREEN,
