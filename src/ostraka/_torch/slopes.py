@@ -75,7 +75,7 @@ def descend(stack: Stack, rows: torch.Tensor, wanted: Wanted) -> torch.Tensor:
 
 def is_plain(module: nn.Module) -> bool:
     """Whether a module is linear layers with ReLU between, all of them trained."""
-    layers = list(module.children()) if type(module) is nn.Sequential else []
+    layers = list(module) if type(module) is nn.Sequential else []
     linear, between = layers[::2], layers[1::2]
     return (
         len(layers) % 2 == 1

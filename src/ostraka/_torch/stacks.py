@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import torch
@@ -156,8 +156,8 @@ def _through(module: nn.Module, weights: Weights, prefix: str, rows: torch.Tenso
     """Rows (n_networks, n_rows, …) through a module: plain layers by hand, all else by vmap, at more cost."""
     kind = type(module)
     if kind is nn.Sequential:
-        for name, layer in module.named_children():
-            rows = _through(layer, weights, f"{prefix}{name}.", rows)
+        for name, layer in module._modules.items():  # noqa: SLF001  (named_children leaves out what comes again)
+            rows = _through(cast("nn.Module", layer), weights, f"{prefix}{name}.", rows)
         return rows
     if kind is nn.Linear and rows.dim() == 3:
         factor, bias = weights[f"{prefix}weight"].transpose(1, 2), weights.get(f"{prefix}bias")
