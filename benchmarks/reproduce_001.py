@@ -1,9 +1,8 @@
-"""PATE as Papernot et al. 2017 (arXiv:1610.05755) report it: figures 2 and 3, appendices B and C.
+"""PATE as Papernot et al. 2017 (arXiv:1610.05755) report it: figures 2 to 4, appendices B and C.
 
-``python -m benchmarks.reproduce_001 [2] [3] [B] [C] [--out FOLDER]`` prints the tables, and writes each as
-JSON and as a figure where a folder is given. Figure 4 is a table: ``python -m benchmarks.students``.
-Accuracies of noisy labels are exact, not sampled. What differs from the
-paper: docs/student-reproduction.md.
+``python -m benchmarks.reproduce_001 [2] [3] [4] [B] [C] [--out FOLDER]`` prints the tables, and writes each
+as JSON and as a figure where a folder is given. The students of figure 4: ``python -m benchmarks.students``.
+Accuracies of noisy labels are exact, not sampled. docs/student-reproduction.md says what differs.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import argparse
 import csv
 import gzip
 import json
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,9 @@ DELTA, N_CLASSES = 1e-5, 10
 GAMMAS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # the paper's inverse scale of the Laplace noise
 NOISY, SIZES = (10, 100, 250), (5, 10, 25, 50, 100, 250)
 DISTILLED, TEMPERATURES = (100, 250, 500, 1000, 2500, 5000, 9000), (1.0, 5.0)
-FIRST, MORE, ROUNDS, SEEDS = 200, 100, 4, 3
+ASKED = (100, 500, 1000)
+FIRST, MORE, ROUNDS, SEEDS = 200, 100, 3, 2
+LONG = 1500  # steps of a student that learns once
 SURE, POSSIBLE = 0.9, 0.1  # scores of the binary experts
 FORESTS, TREES, N_ASKED, SCALE = 250, 100, 500, 20.0
 DIABETES = (
@@ -95,7 +97,26 @@ def figures_2_and_3(sizes: tuple[int, ...]) -> dict[str, Any]:
     return records
 
 
-def student(seed: int, *, steps: int = 1500, n_rows: int) -> TorchClassifier:
+def prices(counts: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+    """Figure 4's epsilon by the paper's mechanism and accountant, and the exact price of the same answers."""
+    mechanism, records = LNMax(scale=SCALE), {}
+    for n in ASKED:
+        rows = np.random.default_rng(0).permutation(len(y))[:n]
+        law = np.exp(mechanism.log_outcomes(counts[rows]))
+        promised = (n * mechanism.curve()).epsilon(DELTA)  # infinite once float64 alone uses up delta
+        records[str(n)] = record = {
+            "answers right": float(law[np.arange(n), y[rows]].mean()),
+            "epsilon, whatever the votes": promised if math.isfinite(promised) else None,
+            "epsilon of 2017": moments2017_curve(mechanism, counts[rows]).epsilon(DELTA),
+            "epsilon, exact": exact_curve(mechanism, counts[rows]).epsilon(DELTA),
+        }
+        print(
+            f"{n} answers: " + ", ".join(f"{name} {value:.3f}" for name, value in record.items()), flush=True
+        )
+    return records
+
+
+def student(seed: int, *, n_rows: int, steps: int = 600) -> TorchClassifier:
     """Learns from answered rows only, as in appendix B; so many steps whatever their number."""
     size = min(64, n_rows)
     return TorchClassifier(
@@ -112,7 +133,7 @@ def taught_softly(X: np.ndarray, targets: np.ndarray, *, temperature: float, see
     """Distillation (Hinton et al. 2015, arXiv:1503.02531): cross entropy with soft labels, both softened."""
     import torch
 
-    network, soft = student(seed, n_rows=len(X)), torch.as_tensor(targets, dtype=torch.float32)
+    network, soft = student(seed, n_rows=len(X), steps=LONG), torch.as_tensor(targets, dtype=torch.float32)
     network.classes_, network.n_features_in_ = np.arange(N_CLASSES), X.shape[1]
 
     def loss(logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -122,31 +143,30 @@ def taught_softly(X: np.ndarray, targets: np.ndarray, *, temperature: float, see
     return network.minimise(X, loss, name="soft labels")
 
 
-def soft_votes(teachers: TeacherEnsemble, X: np.ndarray, *, temperature: float) -> np.ndarray:
-    """The mean of all teachers' probabilities."""
+def soft_votes(teachers: TeacherEnsemble, X: np.ndarray) -> dict[float, np.ndarray]:
+    """The mean of all teachers' probabilities, at each temperature."""
     from scipy.special import softmax
 
-    total = np.zeros((len(X), N_CLASSES))
+    total = {temperature: np.zeros((len(X), N_CLASSES)) for temperature in TEMPERATURES}
     for teacher in teachers.teachers_:
         weights = {name: np.asarray(tensor) for name, tensor in teacher.model.weights.items()}
         hidden = np.maximum(X @ weights["0.weight"].T + weights["0.bias"], 0)
         logits = hidden @ weights["2.weight"].T + weights["2.bias"]
-        total[:, teacher.model.present] += softmax(logits / temperature, axis=1)
-    return total / len(teachers.teachers_)
+        for temperature, sums in total.items():
+            sums[:, teacher.model.present] += softmax(logits / temperature, axis=1)
+    return {temperature: sums / len(teachers.teachers_) for temperature, sums in total.items()}
 
 
 def distillation(teachers: TeacherEnsemble, counts: np.ndarray) -> dict[str, Any]:
     """B.1: a student of the plurality beside students of whole probability vectors. Without noise."""
     _, public, new = mnist()
     labels = counts.argmax(axis=1)
-    soft = {
-        temperature: soft_votes(teachers, public.X, temperature=temperature) for temperature in TEMPERATURES
-    }
+    soft = soft_votes(teachers, public.X)
     order = np.random.default_rng(0).permutation(len(labels))
     found: dict[str, list[float]] = {name: [] for name in ("labels", *(f"T = {t:g}" for t in TEMPERATURES))}
     for n in DISTILLED:
         rows = np.sort(order[:n])
-        plain = student(0, n_rows=n).fit(public.X[rows], labels[rows])
+        plain = student(0, n_rows=n, steps=LONG).fit(public.X[rows], labels[rows])
         found["labels"].append(float(plain.score(new.X, new.y)))
         for temperature, targets in soft.items():
             network = taught_softly(public.X[rows], targets[rows], temperature=temperature, seed=0)
@@ -180,7 +200,7 @@ class Asking:
         """Rows whose own expert is unsure, those first that the most experts think possible."""
         known, labels = self.X[self.rows], self.labels[self.rows]
         experts = [
-            student(self.seed, steps=500, n_rows=len(known)).fit(known, labels == k) for k in range(N_CLASSES)
+            student(self.seed, n_rows=len(known), steps=200).fit(known, labels == k) for k in range(N_CLASSES)
         ]
         said = np.stack([each.predict_proba(self.X[self.others])[:, 1] for each in experts], axis=1)
         possible = (said > POSSIBLE).sum(axis=1)
@@ -310,15 +330,18 @@ def forests(name: str, table: tuple[np.ndarray, np.ndarray, int, int]) -> dict[s
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=["2", "3", "B", "C"])
+    parser.add_argument("parts", nargs="*", default=["2", "3", "4", "B", "C"])
     parser.add_argument("--out", type=Path)
     given = parser.parse_args([] if arguments is None else arguments)
     records: dict[str, Any] = {}
     if {"2", "3"} & set(given.parts):
         records["figures 2 and 3"] = figures_2_and_3(SIZES if "3" in given.parts else NOISY)
-    if "B" in given.parts:
+    if {"4", "B"} & set(given.parts):
         teachers = ensemble(FORESTS)
         counts = teachers.vote(mnist()[1].X).open()
+    if "4" in given.parts:
+        records["figure 4"] = prices(counts, mnist()[1].y)
+    if "B" in given.parts:
         records["B.1"] = distillation(teachers, counts)
         records["B.2"] = active(counts)
     if "C" in given.parts:
