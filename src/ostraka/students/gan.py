@@ -86,8 +86,9 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
     >>> some = np.where(np.arange(150) % 10 == 0, y, ABSTAIN)
-    >>> student = FeatureMatchingGAN(TorchClassifier(epochs=100, batch_size=50), random_state=0)
-    >>> bool(student.fit(X, some, classes=["setosa", "versicolor", "virginica"]).score(X, y) > 0.8)
+    >>> network = TorchClassifier(epochs=40, batch_size=50, learning_rate=0.01)
+    >>> student = FeatureMatchingGAN(network, generator=(16,), random_state=0)
+    >>> bool(student.fit(X, some).score(X, y) > 0.8)
     True
     """
 
