@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["counts", "delta", "finite", "integer", "nonnegative", "one_of", "positive", "require"]
+__all__ = ["counts", "delta", "finite", "integer", "nats", "nonnegative", "one_of", "positive", "require"]
 
 
 def positive(**named: float) -> None:
@@ -93,3 +93,13 @@ def _kind(values: object) -> str:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def nats(epsilon: float, *, digits: int = 4) -> str:
+    """An epsilon for a message: a number, or why there is none."""
+    if math.isfinite(epsilon):
+        return f"{epsilon:.{digits}g}"
+    return (
+        "more than can be claimed (too little noise, or so many answers that the distance of "
+        "floating-point noise from real noise outweighs delta: docs/floating-point.md)"
+    )

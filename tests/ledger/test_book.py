@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ostraka
-from ostraka import Adjacency, Curve, Private
+from ostraka import Adjacency, Curve, GNMax, Private, release
 from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 
 ASK = {"protects": "row", "simulation": False}
@@ -314,3 +314,12 @@ class TestTheObject:
             ledger.charge(gaussian(40.0), uses=1, **ASK)
         with pytest.raises(LedgerError, match="is closed"):
             ledger.spent()
+
+
+def test_a_refusal_says_why_no_epsilon_can_be_claimed():
+    votes = Private([[50, 50]] * 400, Adjacency.one_ballot())
+    with Ledger(":memory:", budget=Budget(epsilon=5.0, delta=1e-9)) as ledger:
+        with pytest.raises(BudgetExceeded, match=r"more than can be claimed .*floating-point\.md") as refused:
+            release(GNMax(sigma=2.0), votes, ledger=ledger)
+        assert refused.value.asked == math.inf
+        assert ledger.count() == 0

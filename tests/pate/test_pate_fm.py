@@ -1,9 +1,11 @@
 """PATE-FM: one label moves one ballot, asking stops where the plan says, and every answer is paid for."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import make_blobs
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
@@ -159,17 +161,18 @@ def test_rows_are_asked_about_once_each_at_random(model):
     assert model.asked_.tolist() != made(random_state=1).fit(X[PRIVATE], Y[PRIVATE]).asked_.tolist()
 
 
-def test_the_same_fit_under_the_same_ledger_pays_once(tmp_path):
+def test_the_same_fit_under_the_same_ledger_pays_once_on_however_many_cores(tmp_path):
     where = tmp_path / "labels.ledger"
-    one = made(ledger=where, epsilon=9.0).fit(X[PRIVATE], Y[PRIVATE])
+    fit_by = partial(made, estimator=FixMatch(clone(NETWORK).set_params(n_threads=None), threshold=0.8))
+    one = fit_by(ledger=where, epsilon=9.0).fit(X[PRIVATE], Y[PRIVATE])
     spent = one.ledger_.epsilon()
-    again = made(ledger=where, epsilon=9.0).fit(X[PRIVATE], Y[PRIVATE])
+    again = fit_by(ledger=where, epsilon=9.0, n_jobs=2).fit(X[PRIVATE], Y[PRIVATE])
     assert again.ledger_.epsilon() == spent
     np.testing.assert_array_equal(one.labels_, again.labels_)
     assert again.result_.upper["epsilon"] == one.result_.upper["epsilon"]
     # fourteen screens, one answer and the plan once more are 9.5
     with pytest.raises(BudgetExceeded, match="nothing was trained or charged"):
-        made(ledger=where, epsilon=9.0, random_state=1).fit(X[PRIVATE], Y[PRIVATE])
+        fit_by(ledger=where, epsilon=9.0, random_state=1).fit(X[PRIVATE], Y[PRIVATE])
     assert again.ledger_.epsilon() == spent
 
 

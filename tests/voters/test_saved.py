@@ -70,7 +70,7 @@ def test_teachers_vote_after_a_round_trip_as_before(tmp_path, estimator):
 def test_failed_and_one_class_teachers_keep_their_ballots(tmp_path):
     one = saved()
     teachers = one.ensemble.teachers_
-    teachers[3] = teachers[3]._replace(model=None)
+    teachers[3] = teachers[3]._replace(model=None, present=np.array([0, 1]))
     teachers[4] = teachers[4]._replace(model=None, present=np.array([1]))
     one.save(tmp_path / "teachers")
     after = SavedTeachers.load(tmp_path / "teachers").ensemble

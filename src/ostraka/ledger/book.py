@@ -358,7 +358,8 @@ class Ledger(Opened):
             budget += ", less what the choice of questions by answers takes"
         return BudgetExceeded(
             f"{self.path} has epsilon {left:.6g} of {budget}, and {uses} uses of {mechanism} "
-            f"would add {asked:.6g}; nothing was charged: ask fewer questions, or use more noise",
+            f"would add {_check.nats(asked, digits=6)}; nothing was charged: ask fewer questions, or "
+            "use more noise",
             asked=asked,
             left=left,
         )

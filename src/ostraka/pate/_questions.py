@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils import _safe_indexing
 
+from ostraka import _check
 from ostraka.door import ABSTAIN, confident, consistently, release
 from ostraka.ledger import BudgetExceeded
 from ostraka.students import Distilled, least_sure, schedule, typical
@@ -104,7 +105,7 @@ def require_affordable(ledger: Ledger, plan: Plan | LabelPlan, *, key: str) -> N
     left = ledger.left()
     raise BudgetExceeded(
         f"{ledger!r} has epsilon {left:.4g} left, but {plan.n_answers} × {plan.mechanism!r} would make "
-        f"it {total:.4g}: ask fewer questions, or with more noise; nothing was trained or charged",
+        f"it {_check.nats(total)}: ask fewer questions, or with more noise; nothing was trained or charged",
         asked=total - ledger.epsilon(),
         left=left,
     )

@@ -175,7 +175,7 @@ def make_plan(
             asked = ((n_answers or 1) * each).epsilon(delta)
             raise BudgetExceeded(
                 f"epsilon={epsilon:g} at delta={delta:g} does not pay for {n_answers or 1} × {mechanism!r}, "
-                f"which would cost {asked:.4g}: use {fewer}more noise, or a larger epsilon",
+                f"which would cost {_check.nats(asked)}: use {fewer}more noise, or a larger epsilon",
                 asked=asked,
                 left=epsilon,
             )
@@ -225,8 +225,8 @@ def make_label_plan(
     if not plan.epsilon <= epsilon:
         raise BudgetExceeded(
             f"epsilon={epsilon:g} at delta={delta:g} does not pay for {n_queries} queries and {n_answers} × "
-            f"{mechanism!r}, which would cost {plan.epsilon:.4g}: use more noise, fewer of them, or a larger "
-            "epsilon",
+            f"{mechanism!r}, which would cost {_check.nats(plan.epsilon)}: use more noise, fewer of them, "
+            "or a larger epsilon",
             asked=plan.epsilon,
             left=epsilon,
         )
