@@ -44,11 +44,11 @@ def mnist() -> tuple[Images, Images, Images]:
     return Images(rows, y), Images(test[public], y_test[public]), Images(test[new], y_test[new])
 
 
-def ensemble(n_teachers: int, *, seed: int = 0) -> TeacherEnsemble:
-    """Teachers of one hidden layer: larger batches and fewer epochs where each has many rows."""
+def ensemble(n_teachers: int, *, seed: int = 0, network: TorchClassifier | None = None) -> TeacherEnsemble:
+    """Teachers of one hidden layer, if no other: larger batches and fewer epochs where each has many rows."""
     private, _, _ = mnist()
     many = len(private.y) // n_teachers
-    network = TorchClassifier(
+    network = network or TorchClassifier(
         "perceptron",
         epochs=max(4, min(20, 60_000 // many)),
         batch_size=16 if many < 1_000 else 64,
