@@ -4,6 +4,7 @@
 that stand for a name, ``classifier`` is a network as a scikit-learn classifier. Teachers train together:
 ``planning`` looks whether they can, ``stacks`` are many networks as one, ``lessons`` their rows, ``slopes``
 their gradients, ``lockstep`` their training, ``answers`` what they vote.
+``augment`` is what FixMatch makes of rows, ``adversarial`` the game of a GAN.
 """
 
 from ostraka import _check

@@ -59,7 +59,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
     device : str, default "auto"
         The GPU if there is one.
     n_threads : int, optional
-        None: the cores of this process.
+        None: as many as torch uses, the cores or ``OMP_NUM_THREADS``.
     patience : int, optional
         Stop after so many epochs in which a held-out fifth of the rows was not classified better
         (by cross-entropy), and take the weights of the best. None: learn from all rows, to the end.
@@ -309,9 +309,9 @@ def _batches(
         yield order[step * batch_size : (step + 1) * batch_size]
 
 
-def digest(*arrays: np.ndarray) -> str:
-    """A short hash of what is trained on, for the fingerprint of a checkpoint."""
+def digest(*parts: np.ndarray | str) -> str:
+    """A short hash of what arrays and texts hold, such as what is trained on."""
     whole = hashlib.sha256()
-    for array in arrays:
-        whole.update(np.ascontiguousarray(array).tobytes())
+    for part in parts:
+        whole.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes())
     return whole.hexdigest()[:16]

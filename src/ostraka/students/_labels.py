@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from ostraka._torch.classifier import TorchClassifier
+from ostraka._torch.classifier import TorchClassifier, digest
 from ostraka._torch.devices import device
 from ostraka.door import release
 from ostraka.ledger import Budget, Ledger
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from ostraka.curve import Curve
     from ostraka.door import Mechanism
 
-__all__ = ["LabelStudent", "digest"]
+__all__ = ["LabelStudent"]
 
 _DELTA = 1e-5  # of a budget in memory
 _ROOM = 1 + 1e-9  # for a price that the ledger rounds up
@@ -137,11 +136,3 @@ def _coded(y: Any, classes: Any, *, n_rows: int) -> tuple[np.ndarray, np.ndarray
             f"y must hold none but the {len(names)} classes that were named: some of {len(y)} are not"
         )
     return names, codes
-
-
-def digest(*parts: np.ndarray | str) -> str:
-    """Short name of what arrays and texts hold."""
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes())
-    return whole.hexdigest()[:16]

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from ostraka import _check
+from ostraka._torch.classifier import digest
 from ostraka._torch.devices import device
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse
 from ostraka.private import Private
-from ostraka.students._labels import LabelStudent, digest
+from ostraka.students._labels import LabelStudent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

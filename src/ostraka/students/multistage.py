@@ -12,11 +12,12 @@ from scipy.special import softmax
 from torch import nn
 
 from ostraka import _check
+from ostraka._torch.classifier import digest
 from ostraka._torch.devices import device
 from ostraka._torch.loop import TrainingDiverged
 from ostraka.mechanisms import PriorResponse
 from ostraka.mechanisms.staged import NOT_YET, StagedResponse
-from ostraka.students._labels import LabelStudent, digest
+from ostraka.students._labels import LabelStudent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
