@@ -37,7 +37,7 @@ ROOMS = {
     "joblib": {"voters"},
     "matplotlib": {"plots"},
     "narwhals": set(),
-    "numba": {"mechanisms", "accounting", "attacks", "audits"},
+    "numba": {"_torch", "mechanisms", "accounting", "attacks", "audits"},
     "pandas": set(),
     "psycopg": set(),
     "pyarrow": set(),

@@ -1,5 +1,6 @@
 """Stacks: networks side by side are what they are alone, and none touches another."""
 
+import itertools
 import sys
 
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from ostraka import TorchClassifier
-from ostraka._torch import lockstep, planning, slopes, stacks
+from ostraka._torch import lockstep, perceptrons, planning, stacks
 from ostraka._torch.answers import Trained, answers
 from ostraka._torch.lessons import Lesson, _split
 from ostraka._torch.lockstep import Unstackable, taught
@@ -121,6 +122,8 @@ def test_what_can_be_stacked_is_found_out_on_made_up_rows(name, together):
     [
         ("perceptron", {}),
         ("perceptron", {"schedule": "cosine", "epochs": 3}),
+        ("perceptron", {"optimizer": torch.optim.AdamW}),
+        ("perceptron", {"optimizer": torch.optim.SGD, "schedule": "cosine"}),
         ("convolutional", {}),
         ("normalised", {}),
         ("residual", {"schedule": "cosine"}),
@@ -154,6 +157,7 @@ def _one_by_one(found, own):
     [
         ("perceptron", {"schedule": "cosine"}),
         ("perceptron", {"patience": 1, "epochs": 5}),
+        ("perceptron", {"optimizer": torch.optim.SGD}),
         ("normalised", {"patience": 1, "epochs": 5}),
         ("normalised", {}),
         ("dropping", {}),
@@ -184,19 +188,6 @@ def test_a_generator_shared_by_all_would_be_noticed(monkeypatch):
     found = planned(MODULES["dropping"], epochs=3)
     one, two = (taught(found, lessons(40, size))[0] for size in (40, 100))
     assert not same(one[0], two[0])
-
-
-@pytest.mark.parametrize("defect", [1.1, -1.0])
-def test_wrong_gradients_by_hand_are_not_used(monkeypatch, defect):
-    real = slopes.Perceptron.descend
-
-    def spoilt(self, rows, wanted):
-        losses = real(self, rows, wanted)
-        self._layers[0][0].grad *= defect
-        return losses
-
-    monkeypatch.setattr(slopes.Perceptron, "descend", spoilt)
-    assert not planned().together
 
 
 def test_every_step_has_chance_of_its_own(monkeypatch):
@@ -292,15 +283,18 @@ def test_a_network_keeps_its_best_weights_and_stops_when_it_has_waited():
             assert held_out_loss(each, best) <= held_out_loss(each, other) + 1e-6
 
 
+@pytest.mark.parametrize("name", ["perceptron", "dropping"])
 @pytest.mark.parametrize("patience", [1, 3])
 def test_a_network_that_never_gets_better_takes_its_first_epoch_and_waits_as_long_as_said(
-    monkeypatch, patience
+    monkeypatch, name, patience
 ):
     own = lessons(40, 40)
-    first = taught(planned(epochs=1, patience=patience), own)[0]
+    first = taught(planned(MODULES[name], epochs=1, patience=patience), own)[0]
     worse = lambda course, *_: torch.full((2,), float(course.taken))  # noqa: E731
     monkeypatch.setattr(lockstep._Course, "_held_out", worse)
-    whole, _, losses = taught(planned(epochs=20, patience=patience), own)
+    held_out = itertools.count().__next__
+    monkeypatch.setattr(perceptrons.compiled, "held_out", lambda *_: float(held_out()))
+    whole, _, losses = taught(planned(MODULES[name], epochs=20, patience=patience), own)
     assert [loss > 0 for loss in losses] == [True] * (1 + patience) + [False] * (19 - patience)
     assert all(same(one, other) for one, other in zip(whole, first, strict=True))
 
@@ -337,7 +331,8 @@ def test_a_loss_that_is_not_finite_once_is_a_failure_of_its_network_only(monkeyp
         return losses
 
     monkeypatch.setattr(lockstep, "descend", descend)
-    assert taught(planned(), lessons(40, 40, 40))[1].tolist() == [False, True, False]
+    found = planned(MODULES["dropping"])
+    assert taught(found, lessons(40, 40, 40))[1].tolist() == [False, True, False]
 
 
 def test_weights_lie_as_their_gradients_come():
@@ -387,7 +382,7 @@ def test_answers_do_not_depend_on_how_much_is_asked_at_once(monkeypatch):
 
 
 def test_a_module_that_raises_in_a_stack_says_nothing_of_whose_rows_it_was(monkeypatch):
-    found = planned()
+    found = planned(MODULES["dropping"])
 
     def raising(*_):
         raise RuntimeError("the private value 123.456")

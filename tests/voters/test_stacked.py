@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from ostraka import GNMax, TeacherEnsemble, TorchClassifier
-from ostraka._torch import lockstep, loop, planning
+from ostraka._torch import lockstep, loop, perceptrons, planning
 from ostraka.consistent import grid_of
 from ostraka.voters import SavedTeachers, partition
 
@@ -181,7 +181,9 @@ def test_an_augmentation_that_never_works_is_refused():
         fitted(network(augment=lambda rows: rows / (1 // 0)))
 
 
-def test_a_module_that_raises_in_spite_of_all_is_trained_alone(monkeypatch, plain):
+def test_a_module_that_raises_in_spite_of_all_is_trained_alone(monkeypatch):
+    stacked = network(optimizer=torch.optim.SGD)
+    plain = fitted(stacked)
     descend, sizes = lockstep.descend, []
 
     def raising(stack, rows, wanted):
@@ -191,7 +193,7 @@ def test_a_module_that_raises_in_spite_of_all_is_trained_alone(monkeypatch, plai
         return descend(stack, rows, wanted)
 
     monkeypatch.setattr(lockstep, "descend", raising)
-    done = fitted()
+    done = fitted(stacked)
     assert done.n_failed_ == 0
     assert sizes[0] == N
     assert set(sizes[1:]) == {1}
@@ -259,22 +261,33 @@ def test_finished_stacks_are_not_trained_again(tmp_path, monkeypatch, plain):
     np.testing.assert_array_equal(again.predictions(NEW), plain.predictions(NEW))
 
 
-@pytest.mark.parametrize("stop", [2, 7])
-def test_an_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch, plain, stop):
+@pytest.mark.parametrize(
+    ("optimizer", "stop", "missing"),
+    [
+        (torch.optim.SGD, 2, [2, 3, 4, 5, 0, 1, 2, 3, 4, 5]),
+        (torch.optim.SGD, 7, [1, 2, 3, 4, 5]),
+        (torch.optim.Adam, 2, [1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]),
+        (torch.optim.Adam, 9, [2, 3, 4, 5]),
+    ],
+)
+def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
+    tmp_path, monkeypatch, optimizer, stop, missing
+):
     monkeypatch.setattr(planning, "_IN_CACHE", 600_000)  # two stacks of six teachers and six epochs
+    monkeypatch.setattr(perceptrons, "_VISIT", 1)  # as if an epoch took long
 
     def interrupt(stage, done, _total):
         if stage == "teachers" and done == stop:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fitted(network(checkpoint=tmp_path), progress=interrupt)
+        fitted(network(optimizer=optimizer, checkpoint=tmp_path), progress=interrupt)
     epochs, real = [], loop._Course.epoch
     monkeypatch.setattr(loop._Course, "epoch", lambda self, epoch: epochs.append(epoch) or real(self, epoch))
-    done = fitted(network(checkpoint=tmp_path))
-    assert epochs == {2: [2, 3, 4, 5, 0, 1, 2, 3, 4, 5], 7: [1, 2, 3, 4, 5]}[stop]
-    monkeypatch.setattr(loop._Course, "epoch", real)
-    whole = fitted()
+    done = fitted(network(optimizer=optimizer, checkpoint=tmp_path))
+    assert epochs == missing
+    monkeypatch.undo()
+    whole = fitted(network(optimizer=optimizer))
     np.testing.assert_array_equal(done.predictions(NEW), whole.predictions(NEW))
 
 

@@ -41,8 +41,10 @@ class Material:
     shares : float tensor, shape (n_networks, batch_size)
         What a batch's rows weigh: where a lesson is shorter than a batch, its rows come again and
         weigh nothing.
+    held_rows : list of integer arrays
+        What was held out of each lesson.
     held : list of (row numbers, shares)
-        What was held out, in the same shape as batches.
+        The same, in the shape of batches.
     none_held : bool array, shape (n_networks,)
     """
 
@@ -57,7 +59,7 @@ class Material:
     ) -> None:
         first = np.cumsum([0, *(len(lesson.codes) for lesson in lessons)])[:-1]
         parts = [_split(lesson, hold_out=hold_out) for lesson in lessons]
-        held = [start + rest for start, (_, rest) in zip(first, parts, strict=True)]
+        held = self.held_rows = [start + rest for start, (_, rest) in zip(first, parts, strict=True)]
         self.seeds, self._size = [lesson.seed for lesson in lessons], batch_size
         self._learned = [start + learned for start, (learned, _) in zip(first, parts, strict=True)]
         self.steps = np.array([n_steps(len(learned), batch_size) for learned in self._learned])
@@ -78,21 +80,21 @@ class Material:
         gives it alone. A network that is through with all of them gets its first row, and learns
         nothing that counts.
         """
-        size = self._size
-        whole = np.empty((end - begin, len(self.seeds), size), dtype=np.int64)
-        for number, (learned, steps, seed) in enumerate(
-            zip(self._learned, self.steps, self.seeds, strict=True)
-        ):
+        whole = np.empty((end - begin, len(self.seeds), self._size), dtype=np.int64)
+        for number, (learned, steps) in enumerate(zip(self._learned, self.steps, strict=True)):
             whole[:, number] = learned[0]
             for epoch in range(begin // steps, min(epochs, -(-end // steps))):
-                chance = torch.Generator().manual_seed(epoch_seed(seed, epoch))
-                order = torch.randperm(len(learned), generator=chance).numpy()
-                mine = np.resize(learned[order], (steps, size))
                 here, there = max(begin, epoch * steps), min(end, (epoch + 1) * steps)
-                whole[here - begin : there - begin, number] = mine[
-                    here - epoch * steps : there - epoch * steps
-                ]
+                mine = self.order(number, epoch)[here - epoch * steps : there - epoch * steps]
+                whole[here - begin : there - begin, number] = mine
         return torch.as_tensor(whole, device=self.rows.device)
+
+    def order(self, number: int, epoch: int) -> np.ndarray:
+        """Row numbers of one network's epoch: int64 (n_steps, batch_size)."""
+        learned = self._learned[number]
+        chance = torch.Generator().manual_seed(epoch_seed(self.seeds[number], epoch))
+        order = torch.randperm(len(learned), generator=chance).numpy()
+        return np.resize(learned[order], (self.steps[number], self._size))
 
     def _held(
         self, held: list[np.ndarray], start: int, where: torch.device

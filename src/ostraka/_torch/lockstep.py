@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ostraka._torch import perceptrons
 from ostraka._torch.classifier import digest
 from ostraka._torch.devices import device, own_chance, reseed, threads
 from ostraka._torch.lessons import Material
@@ -61,6 +62,9 @@ def taught(
     Unstackable
         The module raised.
     """
+    fingerprint = "" if checkpoint is None else _fingerprint(plan, lessons)
+    if plan.compiled:
+        return perceptrons.taught(plan, lessons, checkpoint=checkpoint, fingerprint=fingerprint, told=told)
     with threads(plan.network.n_threads), own_chance():
         course = _Course(plan, lessons)
         losses = train(
@@ -72,7 +76,7 @@ def taught(
             state={"course": course},
             after_step=course.after_step,
             checkpoint=checkpoint,
-            fingerprint="" if checkpoint is None else _fingerprint(plan, lessons),
+            fingerprint=fingerprint,
             told=told,
         )
         return *course.results(), losses
@@ -249,7 +253,8 @@ def _fingerprint(plan: Plan, lessons: Sequence[Lesson]) -> str:
         for name, value in plan.network.get_params().items()
         if name not in _NO_MATTER
     }
-    told = f"{settings}, {plan.module}, {plan.together}, {plan.orders}, {[each.seed for each in lessons]}"
+    how = (plan.together, plan.compiled, plan.orders)
+    told = f"{settings}, {plan.module}, {how}, {[each.seed for each in lessons]}"
     data = [part for lesson in lessons for part in (lesson.rows, lesson.codes)]
     return digest(told, *data)
 

@@ -43,11 +43,17 @@ class Stateful(Protocol):
 class Turn:
     """One optimizer's part of a step: what it makes smaller, of a batch.
 
-    A loss that needs no gradient has left those of the parameters where the optimizer looks for them.
+    A loss that needs no gradient has left those of the parameters where the optimizer looks for them;
+    without an optimizer it has made the whole step.
     """
 
-    optimizer: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer | None
     loss: Callable[[Any], torch.Tensor]
+
+    @property
+    def groups(self) -> list[dict[str, Any]]:
+        """The optimizer's parameter groups."""
+        return [] if self.optimizer is None else self.optimizer.param_groups
 
 
 def cosine(progress: float) -> float:
@@ -119,9 +125,13 @@ def train(
         seed=seed,
         schedule=schedule,
         after_step=after_step,
-        rates=[[group["lr"] for group in turn.optimizer.param_groups] for turn in turns],
+        rates=[[group["lr"] for group in turn.groups] for turn in turns],
     )
-    keep = dict(state) | {f"optimizer {number}": turn.optimizer for number, turn in enumerate(turns)}
+    keep = dict(state) | {
+        f"optimizer {number}": turn.optimizer
+        for number, turn in enumerate(turns)
+        if turn.optimizer is not None
+    }
     name = f"seed {seed}, {epochs} epochs of {steps} steps, {fingerprint}"
     file = None if checkpoint is None else _Checkpoint(Path(checkpoint), name)
     losses = [] if file is None else file.restore(keep)
@@ -175,11 +185,12 @@ class _Course:
         if self.schedule is not None:
             share = self.schedule(progress)
             for turn, rates in zip(self.turns, self.rates, strict=True):
-                for group, rate in zip(turn.optimizer.param_groups, rates, strict=True):
+                for group, rate in zip(turn.groups, rates, strict=True):
                     group["lr"] = rate * share
 
     def _step(self, turn: Turn, batch: Any, epoch: int, step: int) -> float:
-        turn.optimizer.zero_grad(set_to_none=True)
+        if turn.optimizer is not None:
+            turn.optimizer.zero_grad(set_to_none=True)
         loss = turn.loss(batch)
         value = float(loss.detach())
         if not math.isfinite(value):
@@ -190,7 +201,8 @@ class _Course:
             )
         if loss.requires_grad:  # else its gradients are there already
             loss.backward()  # type: ignore[no-untyped-call]
-        turn.optimizer.step()
+        if turn.optimizer is not None:
+            turn.optimizer.step()
         return value
 
 

@@ -16,7 +16,8 @@ from sklearn.base import clone
 from torch import nn
 
 from ostraka._torch.devices import device, own_chance, reseed, threads
-from ostraka._torch.slopes import Wanted, descend, is_plain
+from ostraka._torch.perceptrons import compilable
+from ostraka._torch.slopes import Wanted, descend
 from ostraka._torch.stacks import Plan, Stack
 
 if TYPE_CHECKING:
@@ -80,38 +81,33 @@ def plan(network: TorchClassifier, *, n_features: int, n_classes: int) -> Plan:
         # whatever vmap cannot do is done one after another
         with contextlib.suppress(Exception):
             if type(optimizer) in _ELEMENTWISE:
-                return _together(alone, rows)
+                found = _together(alone, rows)
+                return dataclasses.replace(found, compiled=compilable(network, module))
     return alone
 
 
 def _together(alone: Plan, rows: torch.Tensor) -> Plan:
     """The plan for stacks; ``alone`` if a network in one differs from itself alone, or touches another."""
-    plain = is_plain(alone.module)
-    together = dataclasses.replace(alone, together=True, plain=plain)
-    if plain:
-        orders = {name: (0, 2, 1) if len(order) == 3 else order for name, order in alone.orders.items()}
-        together = dataclasses.replace(together, orders=orders)
+    together = dataclasses.replace(alone, together=True)
     before = _drawn()
     clean = _probed(together.built(range(3)), rows)
     if _drawn() != before:  # from generators that are not torch's: in no order that a stack could keep
         return alone
     size = _size(alone, rows)
-    if size == 1 or not (_as_alone(alone, clean, rows, plain=plain) and _apart(together, clean, rows)):
+    if size == 1 or not (_as_alone(alone, clean, rows) and _apart(together, clean, rows)):
         return alone
-    if not plain:
-        orders = {
-            name: (0, *sorted(range(1, found.dim()), key=lambda axis: -found.stride()[axis]))
-            for name, found in zip(alone.orders, clean["gradients"], strict=True)
-        }
+    orders = {
+        name: (0, *sorted(range(1, found.dim()), key=lambda axis: -found.stride()[axis]))
+        for name, found in zip(alone.orders, clean["gradients"], strict=True)
+    }
     return dataclasses.replace(together, orders=orders, size=size)
 
 
-def _as_alone(alone: Plan, clean: dict[str, list[torch.Tensor]], rows: torch.Tensor, *, plain: bool) -> bool:
+def _as_alone(alone: Plan, clean: dict[str, list[torch.Tensor]], rows: torch.Tensor) -> bool:
     """Whether each network in a stack is what it is by itself, but for rounding."""
     for number in range(3):
         by_itself = _probed(alone.built([number]), rows[number : number + 1])
-        # what is drawn in training is drawn for a whole stack; by hand nothing is
-        for part in ("logits", "gradients", "trained") if plain else ("logits", "gradients"):
+        for part in ("logits", "gradients"):  # what is drawn in training is drawn for a whole stack
             for one, other in zip(by_itself[part], clean[part], strict=True):
                 if not torch.allclose(one[0], other[number], rtol=1e-2, atol=1e-4):
                     return False

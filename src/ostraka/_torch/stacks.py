@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from ostraka._torch.devices import device
-from ostraka._torch.slopes import Perceptron
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,8 +52,8 @@ class Plan:
         How the axes of each stacked parameter lie in memory: as its gradient comes.
     size : int
         Networks in a stack.
-    plain : bool
-        Whether gradients are taken by hand.
+    compiled : bool
+        Whether each trains by itself in compiled code.
     """
 
     network: TorchClassifier
@@ -64,7 +63,7 @@ class Plan:
     together: bool
     orders: dict[str, tuple[int, ...]]
     size: int
-    plain: bool = False
+    compiled: bool = False
 
     def built(self, seeds: Sequence[int]) -> Stack:
         """New networks, each with the weights of its own seed."""
@@ -72,7 +71,7 @@ class Plan:
             self.network.built(n_features=self.n_features, n_classes=self.n_classes, seed=seed)
             for seed in seeds
         )
-        return self.stacked([weights_of(module) for module in made]).ready()
+        return self.stacked([weights_of(module) for module in made])
 
     def stacked(self, networks: Sequence[Weights]) -> Stack:
         """These networks, on the device of the plan."""
@@ -101,13 +100,6 @@ class Stack(nn.Module):
         )
         self._names = [*plan.orders, *(name for name in whole if name not in plan.orders)]
         self._back = [np.argsort(order).tolist() for order in plan.orders.values()]
-        self.by_hand: Perceptron | None = None
-
-    def ready(self) -> Self:
-        """Before training, and on its device: memory for what is done by hand."""
-        if self.plan.plain:
-            self.by_hand = Perceptron(list(self.learning[::2]), list(self.learning[1::2]))
-        return self
 
     def named(self) -> Weights:
         """Every parameter and buffer as the module knows it, behind an axis for the networks."""

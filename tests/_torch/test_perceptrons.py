@@ -1,0 +1,189 @@
+"""Perceptrons in compiled code: what torch computes, each by itself, however many at a time."""
+
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from ostraka import TorchClassifier
+from ostraka._torch import compiled, perceptrons
+from ostraka._torch.lessons import Lesson
+from ostraka._torch.lockstep import taught
+from ostraka._torch.perceptrons import compilable
+from ostraka._torch.planning import plan
+
+X, Y = load_digits(n_class=4, return_X_y=True)
+X = np.float32(X / 16)
+SIZE = 16
+DEEP = [64, 9, 7, 4]
+
+
+def layers(widths=DEEP) -> nn.Sequential:
+    parts = [part for pair in pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(*parts[:-1])
+
+
+def vector(parts) -> torch.Tensor:
+    return torch.cat([part.detach().t().flatten() for part in parts])
+
+
+def state(module, *, decay=0.0) -> compiled.Perceptron:
+    weights = vector(module.parameters()).numpy()
+    widths = [part.in_features for part in module if isinstance(part, nn.Linear)] + [4]
+    moments = np.zeros((2, len(weights)), dtype=np.float32)
+    return compiled.Perceptron(np.array(widths), weights, moments, (0.9, 0.999, 1e-8, decay))
+
+
+def given(absent=(), shares=None) -> compiled.Rows:
+    shares = np.full(SIZE, 1 / SIZE, dtype=np.float32) if shares is None else shares
+    codes = Y if not absent else np.where(np.isin(Y, absent), 0, Y)
+    return compiled.Rows(X, codes, shares, np.isin(np.arange(4), absent))
+
+
+def batches(n: int) -> np.ndarray:
+    return np.random.default_rng(1).permutation(len(X))[: n * SIZE].reshape(n, SIZE)
+
+
+def losses(module, rows: compiled.Rows, numbers: np.ndarray) -> torch.Tensor:
+    logits = module(torch.as_tensor(rows.rows[numbers])).masked_fill(torch.as_tensor(rows.absent), -torch.inf)
+    return nn.functional.cross_entropy(logits, torch.as_tensor(rows.codes[numbers]), reduction="none")
+
+
+@pytest.mark.parametrize("widths", [[64, 4], [64, 16, 4], DEEP], ids=str)
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.AdamW])
+@pytest.mark.parametrize("absent", [(), (1, 3)])
+def test_steps_are_those_of_torch(widths, optimizer, absent):
+    torch.manual_seed(3)
+    module = layers(widths)
+    shares = np.float32(np.random.default_rng(2).dirichlet(np.ones(SIZE)))
+    rows, rates = given(absent, shares), np.linspace(0.02, 0.001, 20)
+    network = state(module, decay=optimizer(module.parameters()).defaults["weight_decay"])
+    module.double()  # the oracle rounds a billion times less
+    by_torch, numbers, want = optimizer(module.parameters()), batches(20), []
+    wide = rows._replace(rows=rows.rows.astype(np.float64))
+    for rate, batch in zip(rates, numbers, strict=True):
+        by_torch.param_groups[0]["lr"] = rate
+        by_torch.zero_grad()
+        loss = (losses(module, wide, batch) * torch.as_tensor(shares)).sum()
+        loss.backward()
+        by_torch.step()
+        want.append(float(loss.detach()))
+    got = [
+        compiled.learn(rows, network, numbers[part].reshape(-1, 4, SIZE), rates[part].reshape(-1, 4), done)
+        for done, part in ((0, slice(8)), (8, slice(8, 20)))
+    ]
+    np.testing.assert_allclose(np.concatenate(got), np.reshape(want, (5, 4)).mean(axis=1), rtol=1e-4)
+    np.testing.assert_allclose(network.weights, vector(module.parameters()).numpy(), rtol=1e-3, atol=2e-5)
+
+
+def test_steps_that_are_a_little_wrong_are_told_from_those_of_torch():
+    network = state(layers())
+    other = network._replace(weights=network.weights.copy(), moments=network.moments.copy())
+    compiled.learn(given(), network, batches(20)[None], np.full((1, 20), 0.01), 0)
+    compiled.learn(
+        given(), other, batches(20)[None], np.full((1, 20), 0.01), 1
+    )  # a step too many in the corrections
+    assert not np.allclose(network.weights, other.weights, rtol=1e-3, atol=2e-5)
+
+
+def test_what_is_held_out_is_judged_as_torch_does():
+    module = layers()
+    numbers = np.arange(5, 42)
+    want = float(losses(module, given((2,)), numbers).mean().detach())
+    assert compiled.held_out(given((2,)), state(module), numbers) == pytest.approx(want, rel=1e-5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
+@pytest.mark.parametrize("widths", [[64, 4], DEEP], ids=str)
+def test_a_loss_that_is_not_finite_is_infinite(value, widths):
+    rows = given()._replace(rows=np.full_like(X, value))
+    assert (
+        compiled.learn(
+            rows, state(layers(widths)), batches(4).reshape(2, 2, SIZE), np.full((2, 2), 0.01), 0
+        ).tolist()
+        == [np.inf] * 2
+    )
+
+
+def lesson(number: int, n_rows: int = 40) -> Lesson:
+    rows = slice(40 * number, 40 * number + n_rows)
+    return Lesson(rows=X[rows], codes=Y[rows], seed=number)
+
+
+def found(**options):
+    settings = {"epochs": 4, "batch_size": SIZE, "learning_rate": 0.01, "device": "cpu"} | options
+    return plan(TorchClassifier(layers(), **settings), n_features=64, n_classes=4)
+
+
+@pytest.mark.parametrize("options", [{}, {"patience": 1, "epochs": 8}], ids=str)
+def test_threads_and_visits_change_nothing_to_the_last_bit(monkeypatch, options):
+    own = [lesson(number, 30 + 7 * number) for number in range(6)]
+    want, _, losses = taught(found(n_threads=1, **options), own)
+    for n_threads, visit in ((2, 2**26), (3, 1), (1, 2_000)):
+        monkeypatch.setattr(perceptrons, "_VISIT", visit)
+        got, failed, others = taught(found(n_threads=n_threads, **options), own)
+        assert not failed.any()
+        assert others == losses
+        for one, other in zip(got, want, strict=True):
+            assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_whoever_stops_the_training_does_not_wait_for_those_who_have_not_begun(monkeypatch):
+    real, begun = compiled.learn, []
+
+    def slow(*arguments):
+        begun.append(1)
+        time.sleep(0.02)
+        return real(*arguments)
+
+    def stop(_done, _total):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compiled, "learn", slow)
+    with pytest.raises(KeyboardInterrupt):
+        taught(found(n_threads=1, epochs=1), [lesson(number) for number in range(9)], told=stop)
+    assert len(begun) <= 3
+
+
+def hooked(name: str) -> nn.Sequential:
+    module = layers()
+    getattr(module[0], name)(lambda *_: None)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "fits"),
+    [
+        (nn.Sequential(nn.Linear(3, 2)), True),
+        (layers(), True),
+        (nn.Linear(3, 2), False),
+        (nn.Sequential(nn.Linear(3, 3, bias=False), nn.ReLU(), nn.Linear(3, 2)), False),
+        (nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2)), False),
+        (nn.Sequential(nn.Linear(3, 3), nn.ReLU()), False),
+        (nn.Sequential(*[nn.Linear(3, 3), nn.ReLU()] * 2, nn.Linear(3, 2)), False),  # one layer, twice
+        (nn.Sequential(nn.Linear(3, 3).requires_grad_(False), nn.ReLU(), nn.Linear(3, 2)), False),
+        (layers().double(), False),
+        (nn.utils.parametrizations.weight_norm(layers()[0]), False),
+        (nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2))), False),
+        (hooked("register_forward_hook"), False),
+        (hooked("register_forward_pre_hook"), False),
+        (hooked("register_full_backward_hook"), False),
+        (hooked("register_full_backward_pre_hook"), False),
+    ],
+    ids=str,
+)
+def test_only_trained_linear_layers_with_relu_between_are_compiled(module, fits):
+    assert compilable(TorchClassifier(module, device="cpu"), module) == fits
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"optimizer": torch.optim.SGD}, {"optimizer": torch.optim.NAdam}, {"augment": torch.abs}],
+    ids=str,
+)
+def test_other_settings_are_not_compiled(options):
+    assert not compilable(TorchClassifier(layers(), device="cpu", **options), layers())
