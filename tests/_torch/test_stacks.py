@@ -255,8 +255,9 @@ def test_on_the_cpu_stacks_fit_the_cache_and_on_a_gpu_all_go_at_once(monkeypatch
     assert plan(network(), n_features=784, n_classes=10).size == 25  # 784-64-10: 50,890 weights
     assert planned().size > 200
     assert planned("convolutional").size < planned().size
+    assert planned().compiled
     monkeypatch.setattr(planning, "_IN_CACHE", 1)
-    assert planned().size == 1
+    assert (planned().size, planned().compiled) == (1, False)
     assert planning._size(planned(), torch.empty(1, device="meta")) == sys.maxsize
 
 

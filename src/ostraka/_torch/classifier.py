@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import hashlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -243,7 +242,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         seed = self.seed()
         plan = planning.plan(self, n_features=X.shape[1], n_classes=len(self.classes_))
         [weights], [failed], self.losses_ = lockstep.taught(
-            dataclasses.replace(plan, together=False, size=1),
+            plan.alone(),
             [lessons.Lesson(rows=X, codes=codes, seed=seed)],
             checkpoint=self.checkpoint,
             told=self.told,

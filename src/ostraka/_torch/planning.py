@@ -82,7 +82,7 @@ def plan(network: TorchClassifier, *, n_features: int, n_classes: int) -> Plan:
         with contextlib.suppress(Exception):
             if type(optimizer) in _ELEMENTWISE:
                 found = _together(alone, rows)
-                return dataclasses.replace(found, compiled=compilable(network, module))
+                return dataclasses.replace(found, compiled=found.together and compilable(network, module))
     return alone
 
 

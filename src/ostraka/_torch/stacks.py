@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -64,6 +64,10 @@ class Plan:
     orders: dict[str, tuple[int, ...]]
     size: int
     compiled: bool = False
+
+    def alone(self) -> Plan:
+        """The plan for one network at a time, with all threads for it."""
+        return replace(self, together=False, compiled=False, size=1)
 
     def built(self, seeds: Sequence[int]) -> Stack:
         """New networks, each with the weights of its own seed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import warnings
 from pathlib import Path
@@ -117,11 +116,10 @@ def _of_stack(
             plan, lessons, checkpoint=_file(plan.network.checkpoint, begin, len(shards)), told=told
         )
     except lockstep.Unstackable:
-        alone = dataclasses.replace(plan, together=False, size=1)
         return [
             teacher
             for number, shard in enumerate(shards)
-            for teacher in _of_stack(alone, [shard], begin + number, lambda _done, _total: None)
+            for teacher in _of_stack(plan.alone(), [shard], begin + number, lambda _done, _total: None)
         ]
     teachers = []
     for shard, weights, broken in zip(shards, networks, failed, strict=True):
