@@ -132,6 +132,21 @@ def test_threads_and_visits_change_nothing_to_the_last_bit(monkeypatch, options)
             assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_a_network_that_diverged_has_failed_though_its_weights_are_finite(monkeypatch):
+    real = compiled.learn
+
+    def diverging(rows, *others):
+        losses = real(rows, *others)
+        return losses if rows.absent.any() else np.full_like(losses, np.inf)
+
+    monkeypatch.setattr(compiled, "learn", diverging)
+    own = [lesson(0), Lesson(rows=X[:40], codes=Y[:40] % 2, seed=1), lesson(2)]
+    networks, failed, losses = taught(found(), own)
+    assert failed.tolist() == [True, False, True]
+    assert all(bool(part.isfinite().all()) for each in networks for part in each.values())
+    assert all(0 < loss < 3 for loss in losses)
+
+
 def test_whoever_stops_the_training_does_not_wait_for_those_who_have_not_begun(monkeypatch):
     real, begun = compiled.learn, []
 
