@@ -36,6 +36,7 @@ SEEDS, PAIRS = 3, 8
 EPSILONS = {
     "fashion": (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0),
     "cifar": (3.0, 4.0, 6.0, 8.0),
+    "pairs": (6.0, 8.0),
     "canaries": (2.0, 4.0, 8.0),
 }
 N_COMPONENTS = 100  # of the images, which are public

@@ -3,7 +3,8 @@
 ``loop`` trains, ``devices`` says where and with how many threads, ``networks`` are the small nets
 that stand for a name, ``classifier`` is a network as a scikit-learn classifier. Teachers train together:
 ``planning`` looks whether they can, ``stacks`` are many networks as one, ``lessons`` their rows, ``slopes``
-their gradients, ``lockstep`` their training, ``answers`` what they vote.
+their gradients, ``lockstep`` their training, ``perceptrons`` and ``compiled`` that of the plainest on a CPU,
+``answers`` what they vote.
 ``augment`` is what FixMatch makes of rows, ``adversarial`` the game of a GAN.
 """
 

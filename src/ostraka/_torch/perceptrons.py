@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compilable", "taught"]
 
-_VISIT = (
-    2**26
-)  # weights times steps before the next network's turn: coming back costs a reading of its memory
+_VISIT = 2**26  # weights times steps until the next network's turn: coming back costs reading its memory
 _ADAM = (torch.optim.Adam, torch.optim.AdamW)
 
 
@@ -79,11 +77,8 @@ def taught(
             fingerprint=fingerprint,
         )
     networks, failed = zip(*[learner.result() for learner in learners], strict=True)
-    return (
-        list(networks),
-        np.array(failed),
-        torch.stack([learner.losses for learner in learners]).sum(dim=0).tolist(),
-    )
+    losses = torch.stack([learner.losses for learner in learners]).sum(dim=0)
+    return list(networks), np.array(failed), losses.tolist()
 
 
 def _visit(
