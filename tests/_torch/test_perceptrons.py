@@ -9,7 +9,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from ostraka import TorchClassifier
+from ostraka import TeacherEnsemble, TorchClassifier
 from ostraka._torch import compiled, perceptrons
 from ostraka._torch.lessons import Lesson
 from ostraka._torch.lockstep import taught
@@ -139,9 +139,10 @@ def test_a_network_that_diverged_has_failed_though_its_weights_are_finite(monkey
         losses = real(rows, *others)
         return losses if rows.absent.any() else np.full_like(losses, np.inf)
 
+    planned = found()
     monkeypatch.setattr(compiled, "learn", diverging)
     own = [lesson(0), Lesson(rows=X[:40], codes=Y[:40] % 2, seed=1), lesson(2)]
-    networks, failed, losses = taught(found(), own)
+    networks, failed, losses = taught(planned, own)
     assert failed.tolist() == [True, False, True]
     assert all(bool(part.isfinite().all()) for each in networks for part in each.values())
     assert all(0 < loss < 3 for loss in losses)
@@ -158,10 +159,63 @@ def test_whoever_stops_the_training_does_not_wait_for_those_who_have_not_begun(m
     def stop(_done, _total):
         raise KeyboardInterrupt
 
+    planned = found(n_threads=1, epochs=1)
     monkeypatch.setattr(compiled, "learn", slow)
     with pytest.raises(KeyboardInterrupt):
-        taught(found(n_threads=1, epochs=1), [lesson(number) for number in range(9)], told=stop)
+        taught(planned, [lesson(number) for number in range(9)], told=stop)
     assert len(begun) <= 3
+
+
+@pytest.mark.parametrize("defect", [1.1, -1.0])
+def test_compiled_code_that_learns_something_else_is_not_used(monkeypatch, defect):
+    real = compiled.learn
+    assert found().compiled
+
+    def spoilt(rows, network, *others):
+        losses = real(rows, network, *others)
+        network.weights[:] *= defect
+        return defect * losses
+
+    monkeypatch.setattr(compiled, "learn", spoilt)
+    assert found().together
+    assert not found().compiled
+
+
+def test_memory_that_is_short_for_one_halves_the_group(monkeypatch):
+    real, groups = perceptrons.taught, []
+
+    def short(plan, lessons, **options):
+        groups.append(len(lessons))
+        if len(lessons) > 3:
+            raise MemoryError("Unable to allocate")
+        return real(plan, lessons, **options)
+
+    monkeypatch.setattr(perceptrons, "taught", short)
+    network = TorchClassifier(layers(), epochs=1, batch_size=SIZE, device="cpu")
+    done = TeacherEnsemble(network, n_teachers=9).fit(X[:360], Y[:360], classes=range(4))
+    assert len(done.teachers_) == 9
+    assert groups[-5:] == [9, 5, 3, 3, 3]
+
+
+def test_what_is_held_out_is_judged_a_batch_at_a_time():
+    module, numbers = layers(), np.arange(100)
+    whole = compiled.held_out(given(shares=np.ones(100, dtype=np.float32)), state(module), numbers)
+    assert compiled.held_out(given(), state(module), numbers) == pytest.approx(whole, rel=1e-6)
+
+
+def buffered() -> nn.Sequential:
+    module = layers()
+    module.register_buffer("mean", torch.ones(5))
+    return module
+
+
+def turned_round() -> nn.Sequential:
+    """Its first layer has the bias before the weight."""
+    module = layers()
+    weight = module[0].weight
+    del module[0].weight
+    module[0].weight = weight
+    return module
 
 
 def hooked(name: str) -> nn.Sequential:
@@ -184,6 +238,8 @@ def hooked(name: str) -> nn.Sequential:
         (layers().double(), False),
         (nn.utils.parametrizations.weight_norm(layers()[0]), False),
         (nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2))), False),
+        (buffered(), False),
+        (turned_round(), False),
         (hooked("register_forward_hook"), False),
         (hooked("register_forward_pre_hook"), False),
         (hooked("register_full_backward_hook"), False),

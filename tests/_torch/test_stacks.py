@@ -252,7 +252,10 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(options, match):
 
 
 def test_on_the_cpu_stacks_fit_the_cache_and_on_a_gpu_all_go_at_once(monkeypatch):
-    assert plan(network(), n_features=784, n_classes=10).size == 25  # 784-64-10: 50,890 weights
+    stacked = plan(network(optimizer=torch.optim.SGD), n_features=784, n_classes=10)
+    assert (stacked.size, stacked.compiled) == (25, False)  # 784-64-10: 50,890 weights
+    compiled = plan(network(), n_features=784, n_classes=10)
+    assert (compiled.size, compiled.compiled) == (64, True)
     assert planned().size > 200
     assert planned("convolutional").size < planned().size
     assert planned().compiled

@@ -224,6 +224,7 @@ def test_a_teacher_never_votes_for_a_class_its_shard_lacks():
 
 
 def test_ballots_do_not_depend_on_the_size_of_stacks(monkeypatch, plain):
+    monkeypatch.setattr(planning, "_AT_LEAST", 1)
     for bytes_in_cache, size in [(1, 1), (500_000, 5)]:
         monkeypatch.setattr(planning, "_IN_CACHE", bytes_in_cache)
         assert planning.plan(network(), n_features=64, n_classes=4).size == size
@@ -245,7 +246,7 @@ def test_stacks_that_memory_does_not_hold_are_halved(monkeypatch, plain):
 
     monkeypatch.setattr(lockstep, "taught", short)
     done = fitted()
-    assert sizes == [12, 6, 3, 3, 3, 3]
+    assert sizes[-6:] == [12, 6, 3, 3, 3, 3]
     assert (done.predictions(NEW) == plain.predictions(NEW)).mean() > 0.99
 
 
@@ -255,6 +256,8 @@ def test_finished_stacks_are_not_trained_again(tmp_path, monkeypatch, plain):
     files = list(folder.iterdir())
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o600] * len(files)
+    found = first.teachers_[0].model.plan
+    monkeypatch.setattr(planning, "plan", lambda *_, **__: found)
     monkeypatch.setattr(loop._Course, "epoch", lambda *_: pytest.fail("this was trained before"))
     again = fitted(network(checkpoint=folder))
     np.testing.assert_array_equal(again.predictions(NEW), first.predictions(NEW))
@@ -273,6 +276,7 @@ def test_finished_stacks_are_not_trained_again(tmp_path, monkeypatch, plain):
 def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
     tmp_path, monkeypatch, optimizer, stop, missing
 ):
+    monkeypatch.setattr(planning, "_AT_LEAST", 1)
     monkeypatch.setattr(planning, "_IN_CACHE", 600_000)  # two stacks of six teachers and six epochs
     monkeypatch.setattr(perceptrons, "_VISIT", 1)  # as if an epoch took long
 
@@ -282,6 +286,8 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
 
     with pytest.raises(KeyboardInterrupt):
         fitted(network(optimizer=optimizer, checkpoint=tmp_path), progress=interrupt)
+    found = planning.plan(network(optimizer=optimizer, checkpoint=tmp_path), n_features=64, n_classes=4)
+    monkeypatch.setattr(planning, "plan", lambda *_, **__: found)  # which tries epochs of its own
     epochs, real = [], loop._Course.epoch
     monkeypatch.setattr(loop._Course, "epoch", lambda self, epoch: epochs.append(epoch) or real(self, epoch))
     done = fitted(network(optimizer=optimizer, checkpoint=tmp_path))
@@ -312,6 +318,7 @@ def test_a_checkpoint_that_nothing_could_go_on_from_is_refused(tmp_path, options
 
 
 def test_progress_grows_epoch_by_epoch_to_all_teachers(monkeypatch):
+    monkeypatch.setattr(planning, "_AT_LEAST", 1)
     monkeypatch.setattr(planning, "_IN_CACHE", 600_000)
     told = []
     fitted(progress=lambda *said: told.append(said)).vote(NEW)

@@ -99,11 +99,17 @@ def learn(given: Rows, network: Perceptron, batches: np.ndarray, rates: np.ndarr
 @_kernel()
 def held_out(given: Rows, network: Perceptron, numbers: np.ndarray) -> float:
     """Mean cross-entropy of the rows of these numbers, int64."""
-    passed = np.empty(numbers.size * network.widths.sum(), dtype=np.float32)
-    _gather(given.rows, numbers, passed)
-    _forward(network.widths, network.weights, passed, numbers.size)
-    shares = np.full(numbers.size, 1 / numbers.size, dtype=np.float32)
-    return _turned(given, shares, numbers, passed)
+    size = min(given.shares.size, numbers.size)
+    passed = np.empty(size * network.widths.sum(), dtype=np.float32)
+    shares = np.full(size, 1 / numbers.size, dtype=np.float32)
+    loss = 0.0
+    for start in range(0, numbers.size, size):
+        some = numbers[start : start + size]
+        part = passed[: some.size * network.widths.sum()]
+        _gather(given.rows, some, part)
+        _forward(network.widths, network.weights, part, some.size)
+        loss += _turned(given, shares, some, part)
+    return loss
 
 
 @_kernel()

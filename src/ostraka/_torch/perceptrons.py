@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compilable", "taught"]
 
-_VISIT = 2**26  # weights times steps until the next network's turn: coming back costs reading its memory
+_VISIT = 2**30  # weights times rows until the next network's turn: coming back costs reading its memory
+_LEAST = 1024  # a row costs at least what it costs with so many weights
 _ADAM = (torch.optim.Adam, torch.optim.AdamW)
 
 
@@ -65,8 +66,9 @@ def taught(
         ThreadPoolExecutor(n_threads) as pool,
     ):
         learners = [_Learner(plan, material, number) for number in range(len(lessons))]
-        at_a_visit = max(1, _VISIT // (learners[0].weights.numel() * int(material.steps.max())))
-        train(
+        rows = int(material.steps.max()) * network.batch_size
+        at_a_visit = max(1, _VISIT // (max(learners[0].weights.numel(), _LEAST) * rows))
+        train(  # to it, visits to all are one step of one epoch: it keeps checkpoints of the learners
             [Turn(optimizer=None, loss=lambda n_epochs: _visit(learners, n_epochs, pool, told))],
             lambda _generator: [at_a_visit],
             steps=1,
@@ -95,6 +97,7 @@ def _visit(
     finally:
         for visit in visits:
             visit.cancel()
+        wait(visits)  # whoever stops this may put weights back
     return torch.zeros(())
 
 
@@ -126,7 +129,7 @@ class _Learner(nn.Module):
         for name, buffer in {
             "weights": weights,
             "moments": torch.zeros(2, len(weights)),
-            "kept": weights if plan.network.patience is None else weights.clone(),
+            "kept": None if plan.network.patience is None else weights.clone(),
             "losses": torch.zeros(plan.network.epochs, dtype=torch.float64),
             "best": torch.tensor(torch.inf, dtype=torch.float64),
             "waited": torch.tensor(0),
@@ -149,12 +152,13 @@ class _Learner(nn.Module):
 
     def result(self) -> tuple[Weights, bool]:
         """Its weights as its module has them, and whether it failed."""
-        parts = torch.split(self.kept, [math.prod(shape) for shape in self.shapes.values()])
+        last = self.weights if self.network.patience is None else self.kept
+        parts = torch.split(last, [math.prod(shape) for shape in self.shapes.values()])
         named = {
             name: part.reshape(shape[::-1]).t().clone(memory_format=torch.contiguous_format)
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
-        return named, bool(self.broken) or not all(bool(edge.isfinite()) for edge in self.kept.aminmax())
+        return named, bool(self.broken) or not all(bool(edge.isfinite()) for edge in last.aminmax())
 
     def _learn(self, epochs: range) -> None:
         steps = int(self.material.steps[self.number])
@@ -165,10 +169,9 @@ class _Learner(nn.Module):
             whole = self.network.epochs * steps
             rates *= np.reshape([schedule((begin + step) / whole) for step in range(rates.size)], rates.shape)
         losses = compiled.learn(self._given(), self._perceptron(), order, rates, begin)
-        if np.isinf(losses).any():
-            self.broken.fill_(True)
-        else:
-            self.losses[epochs[0] : epochs[-1] + 1] = torch.as_tensor(losses)
+        diverged = np.isinf(losses)
+        self.losses.numpy()[epochs.start : epochs.stop] = np.where(diverged, 0.0, losses)
+        self.broken.fill_(bool(diverged.any()))
 
     def _judge(self) -> None:
         """Keep what has never been better; without rows to judge by, that is the last."""
@@ -177,7 +180,7 @@ class _Learner(nn.Module):
         better = loss < float(self.best) or loss == -np.inf
         if better:
             self.best.fill_(loss)
-            self.kept.copy_(self.weights)
+            np.copyto(self.kept.numpy(), self.weights.numpy())  # torch would start threads of its own
         self.waited.fill_(0 if better else int(self.waited) + 1)
 
     def _given(self) -> compiled.Rows:
@@ -207,9 +210,16 @@ def _is_perceptron(module: nn.Module) -> bool:
         and all(type(layer) is nn.Linear and layer.bias is not None for layer in linear)
         and all(type(layer) is nn.ReLU for layer in between)
         and len(set(module.parameters())) == 2 * len(linear)
+        and list(weights_of(module)) == _names(module)
         and all(each.requires_grad and each.dtype is torch.float32 for each in module.parameters())
         and not any(_hooked(part) for part in module.modules())
     )
+
+
+def _names(module: nn.Module) -> list[str]:
+    """Names of the weights and biases of linear layers, as they lie in a perceptron's vector."""
+    linear = [name for name, layer in module.named_children() if type(layer) is nn.Linear]
+    return [f"{name}.{part}" for name in linear for part in ("weight", "bias")]
 
 
 def _hooked(module: nn.Module) -> bool:

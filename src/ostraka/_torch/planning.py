@@ -15,7 +15,9 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
+from ostraka._torch import lockstep
 from ostraka._torch.devices import device, own_chance, reseed, threads
+from ostraka._torch.lessons import Lesson
 from ostraka._torch.perceptrons import compilable
 from ostraka._torch.slopes import Wanted, descend
 from ostraka._torch.stacks import Plan, Stack
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["plan"]
 
 _IN_CACHE = 20 * 2**20  # bytes that a stack works on: measured by benchmarks/teachers.py
+_AT_LEAST = 64  # compiled networks in a group: they share no cache, and threads should not run out of them
 _PER_WEIGHT = 16  # bytes: a weight, its gradient, and two moments, float32
 _PER_ACTIVATION = 8  # bytes: itself, and its gradient
 # Each weight is moved by its own gradient and history only: a stack trains as its networks would alone.
@@ -81,8 +84,7 @@ def plan(network: TorchClassifier, *, n_features: int, n_classes: int) -> Plan:
         # whatever vmap cannot do is done one after another
         with contextlib.suppress(Exception):
             if type(optimizer) in _ELEMENTWISE:
-                found = _together(alone, rows)
-                return dataclasses.replace(found, compiled=found.together and compilable(network, module))
+                return _compiled(_together(alone, rows), rows)
     return alone
 
 
@@ -101,6 +103,22 @@ def _together(alone: Plan, rows: torch.Tensor) -> Plan:
         for name, found in zip(alone.orders, clean["gradients"], strict=True)
     }
     return dataclasses.replace(together, orders=orders, size=size)
+
+
+def _compiled(found: Plan, rows: torch.Tensor) -> Plan:
+    """The plan for compiled code, if that is for such networks, and learns as a stack does."""
+    if not (found.together and compilable(found.network, found.module)):
+        return found
+    compiled = dataclasses.replace(found, compiled=True, size=max(found.size, _AT_LEAST))
+    short = clone(found.network).set_params(epochs=3, patience=None, checkpoint=None, progress=None)
+    lessons = [
+        Lesson(rows=own.numpy(), codes=np.arange(len(own)) % found.n_classes, seed=number)
+        for number, own in enumerate(rows)
+    ]
+    one, other = (
+        lockstep.taught(dataclasses.replace(plan, network=short), lessons)[2] for plan in (found, compiled)
+    )
+    return compiled if np.allclose(one, other, rtol=1e-2) else found
 
 
 def _as_alone(alone: Plan, clean: dict[str, list[torch.Tensor]], rows: torch.Tensor) -> bool:

@@ -137,7 +137,7 @@ def halving(work: Callable[[int], Any], size: int) -> Any:
     while True:
         try:
             return work(size)
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             if size == 1 or not short_of_memory(error):
                 raise
         size = -(-size // 2)  # out here: while an exception is handled, its tensors live
@@ -145,7 +145,7 @@ def halving(work: Callable[[int], Any], size: int) -> Any:
 
 def short_of_memory(error: BaseException) -> bool:
     """Whether torch says so: on the CPU it has no type for that."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def _through(module: nn.Module, weights: Weights, prefix: str, rows: torch.Tensor) -> torch.Tensor:
