@@ -254,7 +254,7 @@ def test_only_trained_linear_layers_with_relu_between_are_compiled(module, fits)
 @pytest.mark.parametrize(
     "options",
     [{"optimizer": torch.optim.SGD}, {"optimizer": torch.optim.NAdam}, {"augment": torch.abs}],
-    ids=str,
+    ids=["SGD", "NAdam", "augmented"],
 )
 def test_other_settings_are_not_compiled(options):
     assert not compilable(TorchClassifier(layers(), device="cpu", **options), layers())
