@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import os
 import random
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -23,6 +24,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by torch when it is loaded; workers share the cores
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as in a shell's background: what tests interrupt would be deaf
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
