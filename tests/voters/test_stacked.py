@@ -358,8 +358,9 @@ def test_a_network_that_cannot_teach_is_refused_before_anything_is_trained(teach
         ensemble(teacher).rehearse(X[:50], n_classes=4, n_rows=50)
 
 
-def test_a_rehearsal_of_a_sound_network_is_silent():
+def test_a_rehearsal_of_a_sound_network_is_silent(capsys):
     ensemble(nn.Linear(64, 4)).rehearse(X[:50], n_classes=4, n_rows=50)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_the_global_generators_come_back_as_they_were():

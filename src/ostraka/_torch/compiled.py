@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
-__all__ = ["Perceptron", "Rows", "held_out", "learn"]
+__all__ = ["DIVERGED", "Perceptron", "Rows", "held_out", "learn"]
 
 _FREE = {"reassoc", "contract", "arcp", "nsz"}  # sums may be reordered, NaN and infinity stay exact
-_DIVERGED = 1e30
+DIVERGED = 1e30  # a loss from here on: the sum over a stack stays finite
 _kernel = functools.partial(
     nb.njit, cache=True, nogil=True, fastmath=_FREE, error_model="numpy", no_cfunc_wrapper=True
 )
@@ -86,7 +86,7 @@ def learn(given: Rows, network: Perceptron, batches: np.ndarray, rates: np.ndarr
             _gather(given.rows, numbers, passed)
             _forward(widths, weights, passed, size)
             loss = _turned(given, given.shares, numbers, passed)
-            if not loss < _DIVERGED:
+            if not loss < DIVERGED:
                 return losses
             total += loss
             _backward(network, passed, spare, slopes, size)

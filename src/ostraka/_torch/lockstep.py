@@ -13,6 +13,7 @@ from torch import nn
 
 from ostraka._torch import perceptrons
 from ostraka._torch.classifier import digest
+from ostraka._torch.compiled import DIVERGED
 from ostraka._torch.devices import device, own_chance, reseed, threads
 from ostraka._torch.lessons import Material
 from ostraka._torch.loop import Turn, train
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Unstackable", "taught"]
 
-_DIVERGED = 1e30  # a loss from here on: the sum over a stack stays finite
 _NO_MATTER = {"checkpoint", "device", "n_threads", "progress", "random_state"}  # to what is learned
 
 
@@ -132,7 +132,7 @@ class _Course(nn.Module):
     def loss(self, numbers: torch.Tensor) -> torch.Tensor:
         """The sum of everybody's loss, gradients taken; who diverges counts nothing there, and is broken."""
         losses = self._tried(partial(self._descend, numbers))
-        fine = losses < _DIVERGED  # NaN is not
+        fine = losses < DIVERGED  # NaN is not
         self.broken.logical_or_(self._going & ~fine)  # in place: a module looks hard at what it is given
         if self.network.scheduled() is not None:
             self._before = [whole.detach().clone() for whole in self.stack.learning]
