@@ -24,13 +24,13 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)  ## speed and accuracy; ratios are measured in one run
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m bench
 
 reproduce: $(READY)  ## the papers' tables and figures beside ours; needs the shared data sets, takes hours
-	$(BIN)/python -m benchmarks reproduce_accounting reproduce_000 reproduce_002 reproduce_001 reproduce_004 reproduce_004_memorisation
+	for name in accounting wang2022 chadha2024 papernot2017 malek2021 malek2021_memorisation; do $(BIN)/python -m reproduce $$name || exit 1; done
 
 soak: $(READY)  ## crashes, power cuts, races and floods against ledger and service, at length
-	$(BIN)/python -m benchmarks soak
+	$(BIN)/python -m rigs
 
 check: $(READY)  ## known vulnerabilities of the pins, and a CycloneDX bill of materials in sbom.json
 	test -x $(VENV)-check/bin/pip-audit || $(PYTHON) -m venv $(VENV)-check

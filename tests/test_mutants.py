@@ -1,6 +1,6 @@
 """The planted defects stay plantable, and a sample of them is planted and noticed in every run of the suite.
 
-The whole list takes minutes: ``python -m benchmarks.mutants``, whose outcome is docs/mutants.md.
+The whole list takes minutes: ``python -m mutants``, whose outcome is docs/mutants.md.
 """
 
 import ast
@@ -8,7 +8,6 @@ import functools
 import importlib
 import importlib.util
 import inspect
-import sys
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -43,11 +42,7 @@ SAMPLE = {
 
 @pytest.fixture(scope="module")
 def mutants():
-    sys.path.insert(0, str(REPOSITORY))
-    try:
-        return {mutant.name: mutant for mutant in importlib.import_module("benchmarks.mutants").MUTANTS}
-    finally:
-        sys.path.remove(str(REPOSITORY))
+    return {mutant.name: mutant for mutant in importlib.import_module("mutants.__main__").MUTANTS}
 
 
 def functions(module):

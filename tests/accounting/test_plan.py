@@ -157,7 +157,7 @@ def test_a_target_finds_the_smallest_of_the_budgets_that_reaches_it():
 
 def test_the_forecast_is_near_what_real_teachers_and_students_reached(data_dir):
     # 250 forests of a census table, recorded: logistic regressions on 100 to 800 of their noisy answers at
-    # epsilon 2 reach 0.79 to 0.80 (benchmarks/reproduce_accounting.py), and the forecast is near
+    # epsilon 2 reach 0.79 to 0.80 (reproduce/accounting.py), and the forecast is near
     votes = np.load(data_dir / "pate_votes" / "adult_rf_250_teachers.npz")
     right = (votes["votes"] == votes["income"]).mean(axis=0)
     real = Difficulty(

@@ -219,4 +219,4 @@ def test_whole_histogram_takes_a_tenth_of_a_second():
 
         rounds = [(seconds(yardstick), seconds(work)) for _ in range(9)]
         yard, spent = np.min(rounds, axis=0)
-        assert spent < 2 * most * max(1.0, yard / 7e-4), method  # benchmarks/recovery.py measures
+        assert spent < 2 * most * max(1.0, yard / 7e-4), method  # bench/recovery.py measures

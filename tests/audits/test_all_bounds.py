@@ -1,4 +1,4 @@
-"""Every lower bound against every upper bound in random settings; ``benchmarks.audit`` takes a thousand."""
+"""Every lower bound against every upper bound in random settings; ``bench.audit`` takes a thousand."""
 
 import numpy as np
 import pytest

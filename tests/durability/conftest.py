@@ -1,15 +1,8 @@
-"""The rigs live beside the benchmarks, where they also run for hours: ``python -m benchmarks soak``."""
-
-import sys
-from pathlib import Path
+"""The rigs live at the top of the repository, where they also run for hours: ``python -m rigs``."""
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-if str(REPOSITORY) not in sys.path:
-    sys.path.append(str(REPOSITORY))
-
-from benchmarks.rigs import disk  # noqa: E402  (only now can it be found)
+from rigs import disk
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """Power cuts, failing disks and kills: what was acknowledged is charged, and nothing is charged twice."""
 
 import pytest
-from benchmarks.rigs import charging, faults, kills, power
+
+from rigs import charging, faults, kills, power
 
 TILLS = charging.ON_DISK
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from benchmarks.rigs import disk
+
+from rigs import disk
 
 SCRIPT = """
 import os, sys
@@ -116,7 +117,7 @@ def test_what_a_failed_sync_had_is_never_on_the_disk_but_still_seen():
 
 ARMED = """
 import ctypes, errno, os, sys
-from benchmarks.rigs import disk
+from rigs import disk
 handle = os.open(sys.argv[1] + "/f", os.O_RDWR | os.O_CREAT)
 disk.arm("w", 2, errno.ENOSPC)
 disk.arm("s", 1, errno.EIO)

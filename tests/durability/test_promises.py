@@ -1,7 +1,8 @@
 """Races, random walks, tampering and length: what a ledger promises while nothing crashes."""
 
 import pytest
-from benchmarks.rigs import big, charging, disk, model, races, tampering
+
+from rigs import big, charging, disk, model, races, tampering
 
 
 @pytest.mark.parametrize("till", charging.TILLS)

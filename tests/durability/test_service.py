@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("httpx", reason="the service's client needs httpx: pip install 'ostraka[service]'")
 pytest.importorskip("uvloop", reason="the service needs uvloop: pip install 'ostraka[service]'")
 
-from benchmarks.rigs import disk, fuzz, storm
+from rigs import disk, fuzz, storm
 
 
 def test_whoever_retries_pays_once_and_is_told_the_same():

@@ -27,7 +27,7 @@ NULL = np.exp(GNMax(sigma=2.0).log_outcomes([[14, 12, 10, 8, 6]]))[0]
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_worlds_leak_in_at_most_five_per_cent_of_a_thousand_runs(method, record_property):
     rng = np.random.default_rng(METHODS.index(method))
-    runs = 100 if method == "k-cut-sison-glaz" else RUNS  # slow; all thousand in benchmarks/audit.py
+    runs = 100 if method == "k-cut-sison-glaz" else RUNS  # slow; all thousand in bench/audit.py
     claims = sum(
         renyi_lower_bound(
             *rng.multinomial(20_000, NULL, size=2), orders=(2.0, 32.0), method=method, rng=rng

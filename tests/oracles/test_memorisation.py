@@ -1,7 +1,6 @@
 """The memorisation audit on real models: table 1 of Malek et al. 2021, digit by digit, and what holds."""
 
 import importlib
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def paper(data_dir):
     if not (data_dir / "alibi_confs").is_dir():
         pytest.skip(f"the confidences of Malek et al. 2021 are not in {data_dir}")
-    sys.path.insert(0, str(REPOSITORY))
-    try:
-        module = importlib.import_module("benchmarks.reproduce_004_memorisation")
-    finally:
-        sys.path.remove(str(REPOSITORY))
+    module = importlib.import_module("reproduce.malek2021_memorisation")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OSTRAKA_DATA", str(data_dir))
         yield module

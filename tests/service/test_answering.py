@@ -7,12 +7,12 @@ import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from tests.service.conftest import CLASSES, ensemble, rows
 
 from ostraka import ABSTAIN, GNMax, LNMax, Private, TeacherEnsemble, Threshold
 from ostraka.consistent import Consistent, grid_of
 from ostraka.service._answering import Answerer, Both, Reserved
 from ostraka.voters import SavedTeachers
+from tests.service.conftest import CLASSES, ensemble, rows
 
 X = rows(30, seed=7)
 

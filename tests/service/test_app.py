@@ -12,11 +12,11 @@ import time
 import httpx
 import numpy as np
 import pytest
-from tests.service.conftest import CLASSES, ONE, PATIENCE, PEPPER, deploy, rows, serving
 
 from ostraka.service._patience import Patient
 from ostraka.service._replies import WORDS
 from ostraka.service.app import ROUTES
+from tests.service.conftest import CLASSES, ONE, PATIENCE, PEPPER, deploy, rows, serving
 
 ROLES = {"alice": "client", "olga": "owner"}
 BODIES = {("POST", "/v1/label"): {"json": {"row": ONE}, "headers": {"idempotency-key": "matrix"}}}

@@ -3,10 +3,10 @@
 import httpx
 import numpy as np
 import pytest
-from tests.service.conftest import ONE, deploy, rows, serving
 
 from ostraka import BudgetExceeded
 from ostraka.service import Answer, Client, ServiceError
+from tests.service.conftest import ONE, deploy, rows, serving
 
 PAID = {"label": "red", "abstained": False, "receipt": {"seq": 7, "head": "5e" * 32}}
 

@@ -7,10 +7,10 @@ import threading
 import time
 
 import pytest
-from tests.service.conftest import PATIENCE, PEPPER, deploy, serving
 
 from ostraka import LedgerError
 from ostraka.service._keys import CLIENT, OWNER, Holder, Keyring, pepper
+from tests.service.conftest import PATIENCE, PEPPER, deploy, serving
 
 
 @pytest.fixture

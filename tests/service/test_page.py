@@ -7,6 +7,12 @@ from decimal import Decimal
 from html.parser import HTMLParser
 
 import pytest
+
+from ostraka import GNMax
+from ostraka.attacks import leakage_meter
+from ostraka.service import _page
+from ostraka.service._overview import CostView, Overview
+from ostraka.service._page import render
 from tests.service.examples import (
     HEAD,
     LABEL,
@@ -16,12 +22,6 @@ from tests.service.examples import (
     overview,
     spent,
 )
-
-from ostraka import GNMax
-from ostraka.attacks import leakage_meter
-from ostraka.service import _page
-from ostraka.service._overview import CostView, Overview
-from ostraka.service._page import render
 
 DRAWING = re.compile(r'class="line" d="M0 300([^"]*)"')
 

@@ -6,11 +6,11 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from tests.service.chromium import Chromium
-from tests.service.examples import PAGES
 
 from ostraka.service._page import render
 from ostraka.service._replies import Reply
+from tests.service.chromium import Chromium
+from tests.service.examples import PAGES
 
 
 @pytest.fixture(scope="module")

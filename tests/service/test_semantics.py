@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.service.conftest import ONE, PATIENCE, PEPPER, deploy, rows, serving
 
 import ostraka.service
 from ostraka import Budget, BudgetExceeded, Curve, GNMax, Ledger, LedgerError, LNMax, Threshold
 from ostraka.service._answering import Answerer
 from ostraka.voters import SavedTeachers
+from tests.service.conftest import ONE, PATIENCE, PEPPER, deploy, rows, serving
 
 SOURCES = sorted(Path(ostraka.service.__file__).parent.glob("*.py"))
 

@@ -1,11 +1,10 @@
 """Shared by tests of voters.
 
-A small real classifier behind an OpenAI-compatible server on this machine: benchmarks/_language.py.
+A small real classifier behind an OpenAI-compatible server on this machine: bench/_language.py.
 Small parties, and a wire between them that keeps and changes messages.
 """
 
 import importlib
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,11 +20,7 @@ PUBLIC = [frame.format(word) for frame in ("a {} film", "this was {}") for word 
 
 @pytest.fixture(scope="session")
 def language():
-    sys.path.insert(0, str(REPOSITORY))
-    try:
-        return importlib.import_module("benchmarks._language")
-    finally:
-        sys.path.remove(str(REPOSITORY))
+    return importlib.import_module("bench._language")
 
 
 @pytest.fixture(scope="session")

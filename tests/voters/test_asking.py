@@ -10,6 +10,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
+
+from ostraka.voters import EndpointError, Template
 from tests.voters.reviews import (
     CANARY,
     LABELS,
@@ -22,8 +24,6 @@ from tests.voters.reviews import (
     fitted,
     quick,
 )
-
-from ostraka.voters import EndpointError, Template
 
 
 class TestOutage:

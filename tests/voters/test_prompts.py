@@ -9,6 +9,9 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.base import clone
+
+from ostraka import ABSTAIN, Budget, GNMax, Ledger, Private, release
+from ostraka.voters import Endpoint, PromptEnsemble, Template, partition, prompts
 from tests.voters.reviews import (
     CANARY,
     GOOD,
@@ -24,9 +27,6 @@ from tests.voters.reviews import (
     fitted,
     quick,
 )
-
-from ostraka import ABSTAIN, Budget, GNMax, Ledger, Private, release
-from ostraka.voters import Endpoint, PromptEnsemble, Template, partition, prompts
 
 
 class TestTeachers:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plan"]
 
-_IN_CACHE = 20 * 2**20  # bytes that a stack works on: measured by benchmarks/teachers.py
+_IN_CACHE = 20 * 2**20  # bytes that a stack works on: measured by bench/teachers.py
 _AT_LEAST = 64  # compiled networks in a group: they share no cache, and threads should not run out of them
 _PER_WEIGHT = 16  # bytes: a weight, its gradient, and two moments, float32
 _PER_ACTIVATION = 8  # bytes: itself, and its gradient

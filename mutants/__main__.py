@@ -1,0 +1,129 @@
+"""Planted defects of the core: how many the tests notice, each by the one test named for it.
+
+``python -m mutants`` plants every one in a copy of the sources and runs its test there;
+``--write docs/mutants.md`` keeps the outcome, ``--only WORD`` takes the defects with that word in
+their name or file. Under ``python -m bench`` those without compiled code run, which is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mutants import _exact, _plain
+
+if TYPE_CHECKING:
+    from mutants._mutant import Mutant
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+MUTANTS: list[Mutant] = [*_plain.MUTANTS, *_exact.MUTANTS]
+PASSED, FAILED = 0, 1  # what pytest's exit status must be one of: anything else is no verdict
+
+PAGE = """# Planted defects
+
+A test that cannot fail proves nothing. So defects are planted in a copy of the sources, one at a time: most
+are mistakes found in published privacy code. Each must be noticed by the one test that is named for it.
+`python -m mutants --write docs/mutants.md` makes this page.
+
+**Noticed: {killed} of {total}.**
+
+| defect | planted in | noticed by |
+|---|---|---|
+{rows}
+"""
+
+
+class Workshop:
+    """A copy of the sources to plant defects in, with a cache of its own for compiled kernels."""
+
+    def __init__(self, folder: Path) -> None:
+        self._source = folder / "src"
+        self._caches = folder / "caches"
+        unwanted = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / "src", self._source, ignore=unwanted)
+
+    def passes(self, tests: list[str], *, fresh: bool) -> bool:
+        """Whether the tests pass on the copy; ``fresh``: with kernels compiled anew."""
+        cache = self._caches / ("fresh" if fresh else "kept")
+        if fresh:
+            shutil.rmtree(cache, ignore_errors=True)
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+        environment = os.environ | {
+            "PYTHONPATH": str(self._source),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "NUMBA_CACHE_DIR": str(cache),
+        }
+        done = subprocess.run(
+            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode not in (PASSED, FAILED):
+            raise RuntimeError(f"pytest gave no verdict on {tests}:\n{done.stdout}{done.stderr}")
+        return done.returncode == PASSED
+
+    def kills(self, mutant: Mutant) -> bool:
+        """Plant it, run its test, remove it."""
+        path = self._source / "ostraka" / mutant.file
+        sound, times = path.read_text(encoding="utf-8"), path.stat()
+        if sound.count(mutant.before) != 1:
+            raise RuntimeError(f"{mutant.name}: its text occurs {sound.count(mutant.before)} times")
+        path.write_text(sound.replace(mutant.before, mutant.after), encoding="utf-8")
+        try:
+            return not self.passes([f"tests/{mutant.killer}"], fresh=mutant.compiled)
+        finally:
+            path.write_text(sound, encoding="utf-8")
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def run(mutants: list[Mutant]) -> list[bool]:
+    """Which are killed; first all their tests must pass on sound sources."""
+    with tempfile.TemporaryDirectory() as folder:
+        workshop = Workshop(Path(folder))
+        killers = sorted({f"tests/{mutant.killer}" for mutant in mutants})
+        if not workshop.passes(killers, fresh=False):
+            raise RuntimeError("the tests fail on sound sources: first mend that")
+        killed = []
+        for mutant in mutants:
+            start = time.perf_counter()
+            killed.append(workshop.kills(mutant))
+            verdict = "noticed" if killed[-1] else "SURVIVED"
+            print(f"{verdict}: {mutant.name} ({time.perf_counter() - start:.0f} s)", flush=True)
+    print(f"noticed: {sum(killed)} of {len(killed)}")
+    return killed
+
+
+def page(mutants: list[Mutant], killed: list[bool]) -> str:
+    """The outcome as a page of the documentation."""
+    rows = [
+        f"| {mutant.name} | `{mutant.file}` | {f'`{mutant.killer}`' if dead else '**nobody**'} |"
+        for mutant, dead in zip(mutants, killed, strict=True)
+    ]
+    return PAGE.format(killed=sum(killed), total=len(killed), rows="\n".join(rows))
+
+
+def main() -> None:
+    """The quick ones."""
+    run([mutant for mutant in MUTANTS if not mutant.compiled])
+
+
+def command(arguments: list[str]) -> int:
+    """Exit status 1 if any survived."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--write", type=Path, help="keep the outcome as a page")
+    parser.add_argument("--only", default="", help="a word in the name or the file")
+    given = parser.parse_args(arguments)
+    mutants = [mutant for mutant in MUTANTS if given.only in f"{mutant.name} {mutant.file}"]
+    killed = run(mutants)
+    if given.write:
+        given.write.write_text(page(mutants, killed), encoding="utf-8")
+    return 0 if all(killed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(command(sys.argv[1:]))

@@ -1,0 +1,275 @@
+"""A process that charges: what the rigs record, disturb and kill.
+
+``python -m bench.rigs.charging FOLDER …`` writes a line "seq key answer" to the file ``acknowledged``
+for every charge that was acknowledged, in one write, after the ledger said so and before anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import errno
+import hashlib
+import os
+import re
+import secrets
+import sqlite3
+import sys
+import threading
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from ostraka import Budget, BudgetExceeded, GNMax, Ledger, LedgerError
+from ostraka.ledger import Asked, store
+from rigs import disk
+
+__all__ = [
+    "TILLS",
+    "Paid",
+    "Till",
+    "acknowledge",
+    "acknowledged",
+    "affordable",
+    "checkpoint_every",
+    "open_marks",
+    "refusal",
+]
+
+MECHANISM = GNMax(sigma=400.0)
+NAME, CLIENT, SECRET = "ledger.sqlite", "alice", b"the owner's secret, 32 bytes long"
+ADDRESS = "OSTRAKA_POSTGRES"  # where the rigs' own server is
+BUDGET = Budget(epsilon=2.0, delta=1e-6)
+
+
+class Paid(NamedTuple):
+    """What a caller is told."""
+
+    seq: int
+    answer: int
+
+
+class Till(Protocol):
+    """A way of opening and charging a ledger. ``open`` begins one where there is none."""
+
+    budget: Budget
+    processes: int  # how many may charge at once
+    needs_postgres: bool
+
+    def open(self, folder: Path) -> Ledger: ...
+
+    def pay(self, ledger: Ledger, key: str) -> Paid: ...
+
+    def rows(self, folder: Path) -> list[tuple[int, str | None, bytes, int | None]]: ...
+
+
+SELECT = "SELECT seq, key, digest, answer FROM entry ORDER BY seq"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Several processes on one file, one charge a transaction: ``Ledger.charge``."""
+
+    budget: Budget = BUDGET
+    processes: int = 2
+    needs_postgres: bool = False
+
+    def open(self, folder: Path) -> Ledger:
+        return Ledger(folder / NAME, budget=self.budget)
+
+    def pay(self, ledger: Ledger, key: str) -> Paid:
+        return Paid(ledger.charge(MECHANISM, uses=1, protects="row", simulation=False, key=key), 0)
+
+    def rows(self, folder: Path) -> list[tuple[int, str | None, bytes, int | None]]:
+        with closing(sqlite3.connect(folder / NAME)) as db:
+            return db.execute(SELECT).fetchall()
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """One process, whose threads commit together, with answers and an anchor: as a service charges."""
+
+    budget: Budget = BUDGET
+    processes: int = 1
+    needs_postgres: bool = False
+
+    def open(self, folder: Path) -> Ledger:
+        where, anchor = folder / NAME, folder / "anchor"
+        return granted(Ledger(where, budget=self.budget, secret=SECRET, anchor=anchor, owner=True))
+
+    def pay(self, ledger: Ledger, key: str) -> Paid:
+        drawn = secrets.randbelow(10)  # a second attempt draws anew, and must be told what the first one drew
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        asked = Asked(account=CLIENT, key=key, digest=digest, cost=MECHANISM, reserve=MECHANISM, answer=drawn)
+        (got,) = ledger.charge_each([asked])
+        if isinstance(got, Exception):
+            raise got
+        return Paid(got.seq, got.answer)
+
+    def rows(self, folder: Path) -> list[tuple[int, str | None, bytes, int | None]]:
+        return Shared().rows(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Several processes on one PostgreSQL server, a schema for each folder."""
+
+    budget: Budget = BUDGET
+    processes: int = 4
+    needs_postgres: bool = True
+
+    def open(self, folder: Path) -> Ledger:
+        address, schema = os.environ[ADDRESS], folder.name.replace("-", "_")
+        with closing(self._connection()) as db:
+            db.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        where = f"{address}&options=-csearch_path%3D{schema}"
+        return granted(Ledger(where, budget=self.budget, secret=SECRET))
+
+    def pay(self, ledger: Ledger, key: str) -> Paid:
+        return Owned().pay(ledger, key)
+
+    def rows(self, folder: Path) -> list[tuple[int, str | None, bytes, int | None]]:
+        with closing(self._connection()) as db:
+            table = f"{folder.name.replace('-', '_')}.ostraka_entry"
+            rows = db.execute(SELECT.replace("entry", table)).fetchall()
+            return [(seq, key, bytes(digest), answer) for seq, key, digest, answer in rows]
+
+    def _connection(self) -> Any:
+        import psycopg
+
+        return psycopg.connect(os.environ[ADDRESS], autocommit=True)
+
+
+def granted(ledger: Ledger) -> Ledger:
+    """The ledger, with a client who may spend all of it."""
+    try:
+        if not ledger.accounts():
+            ledger.grant(CLIENT, budget_epsilon=1000.0)
+    except BaseException:
+        ledger.close()
+        raise
+    return ledger
+
+
+TILLS: dict[str, Till] = {"shared": Shared(), "owned": Owned(), "postgres": Database()}
+ON_DISK = tuple(name for name, till in TILLS.items() if not till.needs_postgres)
+
+
+@cache
+def affordable(budget: Budget) -> int:
+    """How many charges a budget pays for, by the curve's own arithmetic."""
+    curve = MECHANISM.curve()
+    return bisect.bisect(range(1, 2**20), budget.epsilon, key=lambda n: (n * curve).epsilon(budget.delta))
+
+
+class Careless(sqlite3.Connection):
+    """The control: commits do not wait for the disk."""
+
+    def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
+        if sql.startswith("BEGIN"):
+            super().execute("PRAGMA synchronous = NORMAL")
+        if sql == "PRAGMA synchronous":  # the ledger reads its setting back, and would refuse
+            super().execute("PRAGMA synchronous = FULL")
+        return super().execute(sql, *parameters)  # type: ignore[arg-type]
+
+
+def careless() -> None:
+    """From now on this process syncs as ``synchronous=NORMAL`` does: at checkpoints only."""
+    connect = sqlite3.connect
+    sqlite3.connect = lambda *given, **named: connect(*given, **named, factory=Careless)  # type: ignore[assignment]
+
+
+def checkpoint_every(commits: int) -> None:
+    """Move the log into the file so often that a short run sees it many times."""
+    if not hasattr(store, "CHECKPOINT_EVERY"):
+        raise AttributeError("the ledger's checkpoint interval has another name by now")
+    store.CHECKPOINT_EVERY = commits
+
+
+def open_marks(folder: Path) -> int:
+    return os.open(folder / disk.MARK, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+def acknowledge(marks: int, key: str, paid: Paid) -> None:
+    """Tell the outside, in one write, what was paid."""
+    os.write(marks, f"{paid.seq} {key} {paid.answer}\n".encode())
+
+
+def acknowledged(marks: bytes) -> dict[str, Paid]:
+    """What was told of each key, the last time."""
+    lines = [line.split() for line in marks.decode().splitlines()]
+    return {key: Paid(int(seq), int(answer)) for seq, key, answer in lines}
+
+
+def behind_the_triggers(folder: Path, *changes: tuple[str, tuple[object, ...]] | str) -> bool:
+    """Change rows that the ledger itself never changes; whether SQLite let it happen."""
+    with closing(sqlite3.connect(folder / NAME, isolation_level=None)) as db:
+        triggers = db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            db.execute(f"DROP TRIGGER {name}")
+        try:
+            for change in changes:
+                db.execute(*([change] if isinstance(change, str) else change))
+        except sqlite3.IntegrityError:
+            return False
+        for _, sql in triggers:
+            db.execute(sql)
+    return True
+
+
+def refusal(error: LedgerError) -> str:
+    """What a ledger that does not open says, without folders and numbers, so that the like can be counted."""
+    return "refused: " + re.sub(r"\d+", "N", re.sub(r"/\S*/", "", str(error)))[:90]
+
+
+def charge_all(till: Till, ledger: Ledger, keys: list[str], marks: int) -> None:
+    for key in keys:
+        try:
+            paid = till.pay(ledger, key)
+        except BudgetExceeded:
+            continue
+        except LedgerError:  # whether it was charged is not known: this process answers no more
+            return
+        acknowledge(marks, key, paid)
+
+
+def main(given: list[str]) -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("folder", type=Path)
+    options.add_argument("--till", choices=sorted(TILLS), default="shared")
+    options.add_argument("--charges", type=int, default=100)
+    options.add_argument("--threads", type=int, default=4)
+    options.add_argument("--checkpoint", type=int, default=20)
+    options.add_argument("--name", default="k")
+    options.add_argument("--crash", action="store_true", help="end without closing the ledger")
+    options.add_argument("--fail-sync", type=int, help="the disk fails at this sync, and forgets what it had")
+    options.add_argument("--careless", action="store_true", help="synchronous=NORMAL")
+    chosen = options.parse_args(given)
+    if chosen.careless:
+        careless()
+    checkpoint_every(chosen.checkpoint)
+    till, marks = TILLS[chosen.till], open_marks(chosen.folder)
+    ledger = till.open(chosen.folder)
+    if chosen.fail_sync:
+        disk.arm("s", chosen.fail_sync, errno.EIO)
+    threads = [
+        threading.Thread(
+            target=charge_all,
+            args=(till, ledger, [f"{chosen.name}-{t}-{n}" for n in range(chosen.charges)], marks),
+        )
+        for t in range(chosen.threads)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print("{}", flush=True)
+    if chosen.crash:
+        os._exit(0)
+    ledger.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,180 @@
+"""Disks that fail: an error at every single write, sync and change of names of a charging run.
+
+The run is cut into sessions; each begins where the one before ended, every other one after a crash. For
+every call of a session the session is run again with that call failing (a failing write has written half;
+a failing sync has written nothing). Then the ledger is opened on a healthy disk. The control takes a
+failed commit for a good one, and must answer uncharged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import itertools
+import json
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ostraka import LedgerError
+from rigs import charging, disk, power
+from rigs.finding import Finding, apart
+
+__all__ = ["find"]
+
+ERRORS = {"w": (errno.EIO, errno.ENOSPC), "s": (errno.EIO,), "n": (errno.EIO, errno.ENOSPC)}
+NAMES = {"w": "writes", "s": "syncs", "n": "names"}
+
+
+class Deaf(sqlite3.Connection):
+    """The control: a commit that failed is taken for a good one."""
+
+    def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
+        try:
+            return super().execute(sql, *parameters)  # type: ignore[arg-type]
+        except sqlite3.Error:
+            if sql != "COMMIT":
+                raise
+            return super().execute("ROLLBACK" if self.in_transaction else "SELECT 0")
+
+
+def restore(base: Path, folder: Path) -> None:
+    for old in folder.iterdir():
+        old.unlink()
+    for kept in base.iterdir():
+        shutil.copy(kept, folder)
+
+
+@dataclass(slots=True)
+class Rig:
+    """Sessions of one ledger, each in a fork of this process, so that nothing is imported again."""
+
+    till: charging.Till
+    folder: Path  # whose calls fail
+    base: Path  # the files with which the session begins
+    size: int
+    tried: Counter[str] = field(default_factory=Counter)
+    wrong: Counter[str] = field(default_factory=Counter)
+
+    def run(self, charges: int) -> dict[str, object]:
+        """Every fault of every session."""
+        for first in range(0, charges, self.size):
+            restore(self.base, self.folder)
+            calls = self.forked(first)
+            if len(charging.acknowledged((self.folder / disk.MARK).read_bytes())) != self.size:
+                raise AssertionError("the undisturbed session did not charge everything")
+            with tempfile.TemporaryDirectory(dir=self.base.parent) as after:
+                restore(self.folder, Path(after))
+                for kind, count in calls.items():
+                    for k, error in itertools.product(range(1, count + 1), ERRORS[kind]):
+                        self.disturb(first, (kind, k, error))
+                restore(Path(after), self.base)
+            (self.base / disk.MARK).unlink()
+            (self.base / f"{charging.NAME}-shm").unlink(missing_ok=True)
+        return {"charges": charges, "tried": self.tried, "wrong": self.wrong}
+
+    def disturb(self, first: int, fail: tuple[str, int, int]) -> None:
+        restore(self.base, self.folder)
+        self.forked(first, fail)
+        self.tried[NAMES[fail[0]]] += 1
+        if found := self.judged(first):
+            self.wrong[found] += 1
+
+    def forked(self, first: int, fail: tuple[str, int, int] | None = None) -> dict[str, int]:
+        """Run a session; how many calls of each kind it made."""
+        told, tell = os.pipe()
+        marks = charging.open_marks(self.folder)
+        child = os.fork()
+        if child == 0:
+            before = {kind: disk.calls(kind) for kind in ERRORS}
+            if fail:
+                disk.arm(*fail)
+            self.session(first, marks)
+            made = {kind: disk.calls(kind) - before[kind] for kind in ERRORS}
+            os.write(tell, json.dumps(made).encode())
+            os._exit(0)
+        os.close(tell)
+        os.close(marks)
+        with os.fdopen(told, "rb") as answer:
+            calls = answer.read()
+        os.waitpid(child, 0)
+        return dict(json.loads(calls)) if calls else {}
+
+    def session(self, first: int, marks: int) -> None:
+        """Open, ask for every charge whatever happens, and close or crash."""
+        try:
+            ledger = self.till.open(self.folder)
+            for n in range(first, first + self.size):
+                with contextlib.suppress(LedgerError):
+                    charging.acknowledge(marks, f"k{n}", self.till.pay(ledger, f"k{n}"))
+            if (first // self.size) % 2 == 0:
+                ledger.close()
+        except LedgerError:
+            pass
+        except BaseException as error:  # noqa: BLE001  (whatever it is, it is a finding)
+            charging.acknowledge(marks, type(error).__name__, charging.Paid(-1, 0))
+
+    def judged(self, first: int) -> str | None:
+        """What is wrong after a session with a fault; None if nothing is."""
+        done = charging.acknowledged((self.folder / disk.MARK).read_bytes())
+        if strange := [key for key, paid in done.items() if paid.seq < 0]:
+            return f"raised {strange[0]}"
+        try:
+            heads, keys = power.written(self.till, self.folder)
+        except LedgerError as error:
+            return charging.refusal(error)
+        if any(keys.get(key) != paid for key, paid in done.items()):
+            return "answered, but not charged"
+        fresh = {key: paid.seq for key, paid in keys.items() if int(key[1:]) >= first}
+        if any(seq < max(heads.values()) and key not in done for key, seq in fresh.items()):
+            return "charged on after a commit of unknown outcome"
+        if not set(fresh) <= {f"k{n}" for n in range(first, first + self.size)}:
+            return "charges that nobody asked for"
+        return None
+
+
+def find(till: str, *, charges: int, session: int = 20) -> Finding:
+    """Faults under the ledger, and under the control."""
+
+    def faults(*given: object) -> dict:  # type: ignore[type-arg]
+        with power.quick_folder() as folder:
+            return apart("faults", folder, "--till", till, *given, environment=disk.preload(folder))
+
+    found = faults("--charges", charges, "--session", session)
+    control = faults("--charges", session, "--session", session, "--deaf")
+    tried, uncharged = found["tried"], control["wrong"].get("answered, but not charged", 0)
+    of = sum(control["tried"].values())
+    return Finding(
+        tried=f"{charges:,} charges; " + ", ".join(f"{n:,} failing {kind}" for kind, n in tried.items()),
+        wrong=Counter(found["wrong"]),
+        control=f"deaf to failed commits: uncharged answers in {uncharged:,} of {of:,}",
+        blind=not uncharged,
+    )
+
+
+def main(given: list[str]) -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("folder", type=Path)
+    options.add_argument("--till", choices=sorted(charging.TILLS), default="shared")
+    options.add_argument("--charges", type=int, default=1000)
+    options.add_argument("--session", type=int, default=20)
+    options.add_argument("--deaf", action="store_true", help="the control")
+    chosen = options.parse_args(given)
+    if chosen.deaf:
+        connect = sqlite3.connect
+        sqlite3.connect = lambda *a, **b: connect(*a, **b, factory=Deaf)  # type: ignore[assignment]
+    charging.checkpoint_every(7)
+    charging.MECHANISM.curve()
+    with tempfile.TemporaryDirectory(dir=chosen.folder.parent) as base:
+        rig = Rig(charging.TILLS[chosen.till], chosen.folder, Path(base), chosen.session)
+        print(json.dumps(rig.run(chosen.charges)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

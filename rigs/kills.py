@@ -1,0 +1,187 @@
+"""Kill -9 at a random moment: processes charge with several threads until they are gone, again and again.
+
+What was acknowledged must be charged, under its number; what was not is asked again, and must cost once. A
+fresh ledger begins when the budget of the old one is spent: the total is compared with what it can pay for.
+The control answers before it charges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ostraka import Budget, BudgetExceeded, LedgerError
+from rigs import charging, disk, postgres, power
+from rigs.finding import Finding, apart
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["find"]
+
+ASKED = "asked"
+BUDGET = Budget(epsilon=0.25, delta=1e-6)  # spent after some tens of kills
+
+
+@dataclass(slots=True)
+class Toll:
+    """What the kills showed."""
+
+    kills: int = 0
+    charges: int = 0
+    ledgers: int = 0
+    spent: int = 0  # ledgers whose budget was used up
+    unanswered: int = 0  # charges on record whose process died before it could say so
+    wrong: Counter[str] = field(default_factory=Counter)
+
+
+def serve(
+    till: charging.Till, folder: Path, name: str, again: list[str], *, threads: int, hasty: bool
+) -> None:
+    """Charge until killed: first what others left unanswered, then new keys."""
+    marks = charging.open_marks(folder)
+    asked = os.open(folder / ASKED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    ledger = till.open(folder)
+
+    def work(thread: int) -> None:
+        keys = again[thread::threads]
+        for n in range(10_000):
+            key = keys[n] if n < len(keys) else f"{name}-{thread}-{n}"
+            os.write(asked, f"{key}\n".encode())
+            try:
+                if hasty:
+                    charging.acknowledge(marks, key, charging.Paid(0, 0))
+                paid = till.pay(ledger, key)
+            except (BudgetExceeded, LedgerError):
+                return
+            charging.acknowledge(marks, key, paid)
+
+    several = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
+    for thread in several:
+        thread.start()
+    for thread in several:
+        thread.join()
+    signal.pause()
+
+
+def forked(till: charging.Till, folder: Path, name: str, again: list[str], **how: int) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            serve(till, folder, name, again, **how)
+        finally:
+            os._exit(1)
+    return child
+
+
+def judged(till: charging.Till, folder: Path, most: int, toll: Toll) -> list[str] | None:
+    """What is still unanswered; None when the budget is spent, or something is wrong with the ledger."""
+    marks, asked = (
+        folder / disk.MARK,
+        (folder / ASKED).read_text().split() if (folder / ASKED).exists() else [],
+    )
+    told = marks.read_text().splitlines() if marks.exists() else []
+    done = charging.acknowledged("\n".join(told).encode())
+    try:
+        _, keys = power.written(till, folder)
+    except LedgerError as error:
+        toll.wrong[charging.refusal(error)] += 1
+        return None
+    wrong = {
+        "acknowledged, but not charged": any(key not in keys for key in done),
+        "one key, two answers": len(done) < len({line for line in told if line[0] != "0"}),
+        "on record otherwise than acknowledged": any(
+            keys.get(key, paid) != paid for key, paid in done.items() if paid.seq
+        ),
+        "charged, but not asked": not set(keys) <= set(asked),
+        "overspent": len(keys) > most,
+    }
+    if found := [what for what, so in wrong.items() if so]:
+        toll.wrong.update(found)
+        return None
+    toll.unanswered += len(set(keys) - set(done))
+    if len(keys) == most:
+        toll.spent += 1
+        return None
+    return sorted(set(asked) - set(done))
+
+
+def run(till: charging.Till, kills: int, *, seed: int, processes: int, threads: int, hasty: bool) -> Toll:
+    """Kill all processes of a ledger at a random moment, look, start new ones, until the budget is spent."""
+    rng, toll, most = random.Random(seed), Toll(), charging.affordable(till.budget)
+    longer = 1.0  # than elsewhere, where the machine is so busy that kills come before any charge
+    while toll.kills < kills and not (hasty and toll.wrong):
+        with power.quick_folder() as folder:
+            toll.ledgers += 1
+            again: list[str] | None = []
+            before, marks = 0, folder / disk.MARK
+            while again is not None and toll.kills < kills:
+                name = f"r{toll.kills}"
+                how = {"threads": threads, "hasty": hasty}
+                shares = [again[p::processes] for p in range(processes)]
+                children = [forked(till, folder, f"{name}-{p}", shares[p], **how) for p in range(processes)]
+                time.sleep(longer * rng.uniform(0.005, 0.12))
+                for child in rng.sample(children, len(children)):
+                    os.kill(child, signal.SIGKILL)
+                for child in children:
+                    os.waitpid(child, 0)
+                toll.kills += processes
+                after = marks.stat().st_size if marks.exists() else 0
+                longer, before = 1.0 if after > before else min(2 * longer, 256.0), after
+                again = judged(till, folder, most, toll)
+            toll.charges += len(power.written(till, folder)[1])
+    return toll
+
+
+def find(till: str, *, kills: int) -> Finding:
+    """Kills under the ledger, and under the control."""
+    postgres.require(charging.TILLS[till])
+    found = apart("kills", "--till", till, "--kills", kills)
+    control = apart("kills", "--till", till, "--kills", 200, "--hasty")
+    hasty = "acknowledged, but not charged" in control["wrong"]
+    return Finding(
+        tried=f"{found['kills']:,} kills, {found['charges']:,} charges, "
+        f"{found['unanswered']:,} without an answer; {found['spent']} of {found['ledgers']} budgets used up",
+        wrong=Counter(found["wrong"]),
+        control=f"answering before charging is noticed at kill {control['kills']}",
+        blind=not (hasty and found["charges"]),
+    )
+
+
+def main(given: list[str]) -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--till", choices=sorted(charging.TILLS), default="shared")
+    options.add_argument("--kills", type=int, default=1000)
+    options.add_argument("--threads", type=int, default=4)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--hasty", action="store_true", help="the control")
+    chosen = options.parse_args(given)
+    till = replace(charging.TILLS[chosen.till], budget=BUDGET)
+    charging.checkpoint_every(25)
+    processes = till.processes
+    with postgres.ready(till):
+        toll = run(
+            till,
+            chosen.kills,
+            seed=chosen.seed,
+            processes=processes,
+            threads=chosen.threads,
+            hasty=chosen.hasty,
+        )
+    plain = {
+        name: getattr(toll, name) for name in ("kills", "charges", "ledgers", "spent", "unanswered", "wrong")
+    }
+    print(json.dumps(plain))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,75 @@
+"""A PostgreSQL server of one's own, for as long as it is needed, from the programs that are installed."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rigs import charging
+from rigs.disk import UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ready", "require", "server"]
+
+SETTINGS = "-c listen_addresses= -c max_connections=120 -c shared_buffers=32MB"
+
+
+def _program(name: str) -> str:
+    places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    found = shutil.which(name, path=os.pathsep.join([*map(str, places), os.environ.get("PATH", "")]))
+    if found is None:
+        raise UnavailableError(f"PostgreSQL's {name} is not installed (apt-get install postgresql)")
+    return found
+
+
+def require(till: charging.Till) -> None:
+    """Raise if the till needs a server, and there is none."""
+    if till.needs_postgres:
+        _program("initdb")
+        _program("pg_ctl")
+
+
+@contextmanager
+def ready(till: charging.Till) -> Iterator[None]:
+    """Run the server if the till needs one."""
+    if not till.needs_postgres:
+        yield
+        return
+    with server() as address:
+        os.environ[charging.ADDRESS] = address
+        yield
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """A running server; its address. Everything is gone afterwards."""
+    create, control = _program("initdb"), _program("pg_ctl")
+    folder = Path(tempfile.mkdtemp(prefix="ostraka-pg-"))
+    someone: dict[str, str | int] = {}
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+        names = {entry.pw_name for entry in pwd.getpwall()}
+        someone = {"user": "postgres" if "postgres" in names else "nobody"}
+        shutil.chown(folder, someone["user"])
+    data = folder / "data"
+
+    def call(*command: str) -> None:
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder, **someone)  # type: ignore[call-overload]
+
+    try:
+        call(create, "-D", str(data), "-U", "rigs", "-A", "trust", "-E", "UTF8", "--locale=C")
+        log, options = folder / "log", f"{SETTINGS} -k {folder}"
+        call(control, "-D", str(data), "-w", "-l", str(log), "-o", options, "start")
+        try:
+            yield f"postgresql://rigs@/postgres?host={folder}"
+        finally:
+            call(control, "-D", str(data), "-w", "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,141 @@
+"""A service to torment: a real process on a port of this machine, with a ledger and linear teachers."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from ostraka import Budget, GNMax, Ledger, TeacherEnsemble
+from ostraka.consistent import grid_of
+from ostraka.service import _server
+from ostraka.service._deployment import Deployment, Settings, secret_of
+from ostraka.service._keys import CLIENT, OWNER, Keyring
+from ostraka.service.app import Application
+from ostraka.voters import SavedTeachers
+from rigs.finding import REPOSITORY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["COLUMNS", "Service", "running"]
+
+PEPPER = b"p" * 32
+COLUMNS = ("age", "hours", "weight")
+BUDGET = Budget(epsilon=50.0, delta=1e-6)
+
+
+def prepare(folder: Path, *, sigma: float) -> dict[str, str]:
+    """Save teachers and keys; the keys by name."""
+    X = np.random.default_rng(0).normal(size=(600, len(COLUMNS))) * 3
+    y = np.array(["green", "red", "blue"])[X.argmax(axis=1)]
+    ensemble = TeacherEnsemble(LogisticRegression(), n_teachers=20, n_jobs=1, random_state=0)
+    numeric = (True,) * len(COLUMNS)
+    taught = ensemble.fit(X, y, classes=["green", "red", "blue"])
+    SavedTeachers(
+        ensemble=taught, mechanism=GNMax(sigma=sigma), columns=COLUMNS, numeric=numeric, grid=grid_of(X)
+    ).save(folder / "teachers")
+    (folder / "service").mkdir(mode=0o700)
+    ring = Keyring(folder / "service" / "keys.json", PEPPER)
+    clients = {name: ring.add(name, role=CLIENT, epsilon=40.0) for name in ("alice", "bob")}
+    return clients | {"olga": ring.add("olga", role=OWNER)}
+
+
+def serve(folder: Path, port: int) -> None:
+    """Serve until killed."""
+    there = Deployment.open(
+        saved=SavedTeachers.load(folder / "teachers"),
+        folder=folder / "service",
+        db=f"sqlite:///{folder / 'service' / 'ledger.sqlite'}",
+        budget=BUDGET,
+        settings=Settings(rate=1e9, burst=10**9),
+        environment={},
+        pepper=PEPPER,
+    )
+    _server.run(Application(there), host="127.0.0.1", port=port)
+
+
+@dataclass(slots=True)
+class Service:
+    """The process, and how to reach it."""
+
+    folder: Path
+    keys: dict[str, str]
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "rigs.serving", str(self.folder), str(self.port)]
+        setting = os.environ | {"OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(command, cwd=REPOSITORY, env=setting, stderr=subprocess.DEVNULL)
+        until = time.monotonic() + 300
+        while time.monotonic() < until and self.process.poll() is None:
+            try:
+                with urllib.request.urlopen(self.url + "/health", timeout=5):
+                    return
+            except (urllib.error.URLError, ConnectionError, TimeoutError):
+                time.sleep(0.05)
+        raise TimeoutError("the service did not start")
+
+    def kill(self) -> None:
+        """As a power switch would, but for the disk."""
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+    @contextmanager
+    def ledger(self) -> Iterator[Ledger]:
+        """The ledger that the service owns, to look at."""
+        secret = secret_of("ledger", self.folder / "service", {})
+        with Ledger(self.folder / "service" / "ledger.sqlite", secret=secret, read_only=True) as ledger:
+            yield ledger
+
+    def charged(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Entry and answer of every question that was paid for, by client and key."""
+        with self.ledger() as ledger:
+            found: dict[tuple[str, str], tuple[int, int]] = {}
+            for entry in ledger.entries():
+                if (
+                    entry.account not in self.keys
+                    or entry.answer is None
+                    or entry.mechanism.startswith("Reserved")
+                ):
+                    continue
+                if (entry.account, entry.key) in found:
+                    raise AssertionError(f"{entry.key} was charged twice")
+                found[entry.account, entry.key] = (entry.seq, entry.answer)
+            return found
+
+
+@contextmanager
+def running(folder: Path, *, sigma: float = 4_000.0) -> Iterator[Service]:
+    """A service in ``folder``, killed at the end."""
+    keys = prepare(folder, sigma=sigma)
+    with socket.socket() as held:  # for as long as it runs: nobody else is given the port between two starts
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        service = Service(folder, keys, held.getsockname()[1])
+        try:
+            service.start()
+            yield service
+        finally:
+            service.kill()
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]), int(sys.argv[2]))
