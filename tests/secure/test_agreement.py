@@ -1,4 +1,4 @@
-"""The charter: one way to write it, and nothing in it that would weaken a round."""
+"""The agreement: one way to write it, and nothing in it that would weaken a round."""
 
 import json
 import stat
@@ -9,30 +9,32 @@ import pytest
 
 from ostraka import GNMax
 from ostraka.mechanisms import SkellamMax
-from ostraka.voters.parties import Charter, Identity
+from ostraka.voters.parties import Agreement, Identity
 
 KEYS = [Identity.fresh().public_key for _ in range(6)]
 
 
-def charter(**changes) -> Charter:
+def agreement(**changes) -> Agreement:
     members = dict(zip(("ann", "bob", "eve", "joe"), KEYS, strict=False))
     fields = {"members": members, "aggregator": KEYS[4], "classes": [0, 1, 2], "n_features": 4, "sigma": 2.0}
-    return Charter(**{**fields, **changes})
+    return Agreement(**{**fields, **changes})
 
 
 def test_it_comes_back_from_its_json():
-    one = charter(noise="parties", colluding=1, quorum=3, max_rows=7)
-    again = Charter.from_json(one.to_json())
+    one = agreement(noise="parties", colluding=1, quorum=3, max_rows=7)
+    again = Agreement.from_json(one.to_json())
     assert again == one
     assert hash(again) == hash(one)
     assert again.mechanism == SkellamMax(sigma=2.0)
-    assert charter().mechanism == GNMax(sigma=2.0)
+    assert agreement().mechanism == GNMax(sigma=2.0)
 
 
 def test_the_order_of_members_and_the_types_of_numbers_make_no_difference():
-    turned = dict(reversed(charter().members.items()))
-    other = charter(members=turned, classes=np.array([2, 0, 1]), sigma=np.float32(2), n_features=np.int64(4))
-    assert other.sha256 == charter(quorum=4).sha256 == charter().sha256
+    turned = dict(reversed(agreement().members.items()))
+    other = agreement(
+        members=turned, classes=np.array([2, 0, 1]), sigma=np.float32(2), n_features=np.int64(4)
+    )
+    assert other.sha256 == agreement(quorum=4).sha256 == agreement().sha256
 
 
 @pytest.mark.parametrize(
@@ -50,10 +52,11 @@ def test_the_order_of_members_and_the_types_of_numbers_make_no_difference():
     ],
 )
 def test_every_field_is_in_the_fingerprint(change):
-    assert charter(**change).sha256 not in {charter().sha256, charter(noise="parties").sha256} or change == {
-        "noise": "parties"
-    }
-    assert charter(**change).sha256 != charter().sha256
+    assert agreement(**change).sha256 not in {
+        agreement().sha256,
+        agreement(noise="parties").sha256,
+    } or change == {"noise": "parties"}
+    assert agreement(**change).sha256 != agreement().sha256
 
 
 @pytest.mark.parametrize(
@@ -88,37 +91,37 @@ def test_every_field_is_in_the_fingerprint(change):
 )
 def test_what_would_not_hold_is_refused(change, why):
     with pytest.raises(ValueError, match=why):
-        charter(**change)
+        agreement(**change)
 
 
 @pytest.mark.parametrize(
     "change",
     [
         lambda fields: [],
-        lambda fields: fields | {"ostraka_charter": 2},
+        lambda fields: fields | {"ostraka_agreement": 2},
         lambda fields: fields | {"more": 1},
         lambda fields: {name: value for name, value in fields.items() if name != "sigma"},
         lambda fields: fields | {"members": 7},
         lambda fields: fields | {"sigma": None},
     ],
 )
-def test_other_files_are_no_charters(change):
-    text = json.dumps(change(json.loads(charter().to_json())))
-    with pytest.raises(ValueError, match=r"charter|sigma"):
-        Charter.from_json(text)
+def test_other_files_are_no_agreements(change):
+    text = json.dumps(change(json.loads(agreement().to_json())))
+    with pytest.raises(ValueError, match=r"agreement|sigma"):
+        Agreement.from_json(text)
 
 
 def test_each_share_of_noise_is_sized_for_the_fewest_honest_parties():
-    assert charter().share == 0
-    assert charter(noise="parties").share == 4 / 4
-    assert charter(noise="parties", quorum=3).share == 4 / 3
-    assert charter(noise="parties", quorum=3, colluding=2).share == 4  # each alone adds it all
+    assert agreement().share == 0
+    assert agreement(noise="parties").share == 4 / 4
+    assert agreement(noise="parties", quorum=3).share == 4 / 3
+    assert agreement(noise="parties", quorum=3, colluding=2).share == 4  # each alone adds it all
 
 
 def test_it_cannot_be_changed():
     with pytest.raises(FrozenInstanceError):
-        charter().sigma = 1.0
-    assert replace(charter(), sigma=3.0).sigma == 3.0
+        agreement().sigma = 1.0
+    assert replace(agreement(), sigma=3.0).sigma == 3.0
 
 
 def test_an_identity_is_kept_in_a_file_for_its_owner_only(tmp_path):

@@ -1,7 +1,9 @@
 """Keys: a signature holds for one key, one purpose and one body; streams are as their recipe says."""
 
+import ast
 import hashlib
 import hmac
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,31 +11,32 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from ostraka.voters import _keys
+import ostraka
+from ostraka.secure import keys, masks
 
 PURPOSES = ["call", "reply", "request", "votes"]
 
 
 @pytest.mark.parametrize("purpose", PURPOSES)
 def test_a_signature_holds_for_its_purpose_only(purpose):
-    secret = _keys.new_secret()
-    sealed = _keys.seal(secret, purpose, b"body")
-    assert _keys.unseal(_keys.signing_key(secret), purpose, sealed) == b"body"
+    secret = keys.new_secret()
+    sealed = keys.seal(secret, purpose, b"body")
+    assert keys.unseal(keys.signing_key(secret), purpose, sealed) == b"body"
     for other in {*PURPOSES, ""} - {purpose}:
         with pytest.raises(ValueError, match="signature"):
-            _keys.unseal(_keys.signing_key(secret), other, sealed)
+            keys.unseal(keys.signing_key(secret), other, sealed)
 
 
 def test_what_the_key_signed_elsewhere_is_no_message():
-    secret = _keys.new_secret()
+    secret = keys.new_secret()
     bare = Ed25519PrivateKey.from_private_bytes(secret).sign(b"body") + b"body"
     with pytest.raises(ValueError, match="signature of the call"):
-        _keys.unseal(_keys.signing_key(secret), "call", bare)
+        keys.unseal(keys.signing_key(secret), "call", bare)
 
 
 def test_masks_follow_their_recipe():
     """X25519, HKDF-SHA256 as RFC 5869 writes it, AES-256-CTR from zero: written out once more."""
-    one, two = _keys.new_secret(), _keys.new_secret()
+    one, two = keys.new_secret(), keys.new_secret()
     transcript = hashlib.sha256(b"round").digest()
     shared = X25519PrivateKey.from_private_bytes(one).exchange(
         X25519PrivateKey.from_private_bytes(two).public_key()
@@ -42,5 +45,30 @@ def test_masks_follow_their_recipe():
     key = hmac.digest(hmac.digest(transcript, shared, "sha256"), info + b"\1", "sha256")
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(40))
     for secret, peer, pair in ((one, two, ("ann", "bob")), (two, one, ("bob", "ann"))):
-        got = _keys.mask(secret, _keys.agreement_key(peer), transcript=transcript, pair=pair, size=10)
+        got = masks.pair_mask(secret, keys.exchange_key(peer), transcript=transcript, pair=pair, size=10)
         np.testing.assert_array_equal(got, np.frombuffer(stream, dtype="<u4"))
+
+
+def test_one_function_makes_masks():
+    """Every stream cipher of the library is in secure/masks.py, and every mask is made by that function."""
+    root = Path(ostraka.__file__).parent
+    words = ("Cipher(", "modes.CTR", "algorithms.AES", "ChaCha20(")
+    found = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        if any(word in path.read_text(encoding="utf-8") for word in words)
+    }
+    assert found == {"secure/masks.py"}
+    tree = ast.parse((root / "secure" / "masks.py").read_text(encoding="utf-8"))
+    makers = [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and any(word in ast.unparse(node) for word in words)
+    ]
+    assert makers == ["mask"]
+
+
+@pytest.mark.parametrize("size", [0, 4, 16, 31, 33])
+def test_a_short_key_masks_nothing(size):
+    with pytest.raises(ValueError, match="32 bytes"):
+        masks.mask(bytes(size), size=4)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from ostraka.voters import _round
-from ostraka.voters._keys import agreement_key, mask, new_secret
-from ostraka.voters._round import AGGREGATOR, Call, Round
+from ostraka.secure import rounds
+from ostraka.secure.keys import exchange_key, new_secret
+from ostraka.secure.masks import pair_mask
+from ostraka.secure.rounds import AGGREGATOR, Call, Round
 from ostraka.voters.parties import PartyEnsemble
 
 FALSE_ALARM = 1e-12  # chance that right masks fail one comparison; keys are new in each run
@@ -32,27 +33,27 @@ def looks_uniform(words: np.ndarray) -> bool:
 def test_masks_of_all_participants_cancel_exactly():
     secrets = {name: new_secret() for name in ("a", "b", "c", "d")}
     round_, aggregator = some_round(secrets)
-    total = sum(_round.total_mask(secret, name, round_, n_classes=3) for name, secret in secrets.items())
+    total = sum(rounds.total_mask(secret, name, round_, n_classes=3) for name, secret in secrets.items())
     for name in secrets:
         total = total - known_to_aggregator(aggregator, name, round_)
     assert not total.any()
 
 
-def some_round(secrets, *, n_rows=2, charter="0" * 64):
+def some_round(secrets, *, n_rows=2, agreement="0" * 64):
     aggregator = new_secret()
     call = Call(
-        charter=charter,
+        agreement=agreement,
         id=new_secret().hex(),
-        key=agreement_key(aggregator),
+        key=exchange_key(aggregator),
         n_rows=n_rows,
         participants=tuple(secrets),
         question="0" * 64,
     )
-    return Round(call, {name: agreement_key(secret) for name, secret in secrets.items()}), aggregator
+    return Round(call, {name: exchange_key(secret) for name, secret in secrets.items()}), aggregator
 
 
 def known_to_aggregator(aggregator, name, round_):
-    stream = mask(
+    stream = pair_mask(
         aggregator,
         round_.keys[name],
         transcript=round_.transcript,
@@ -78,10 +79,10 @@ def test_all_but_two_parties_with_the_aggregator_see_only_the_sum_of_the_two():
     round_, aggregator = some_round(secrets, n_rows=20_000)
     left = {}
     for name in ("a", "b"):
-        left[name] = _round.total_mask(secrets[name], name, round_, n_classes=3)
+        left[name] = rounds.total_mask(secrets[name], name, round_, n_classes=3)
         left[name] = left[name] - known_to_aggregator(aggregator, name, round_)
         for other in ("c", "d"):  # colluding: each tells the stream shared with this party
-            known = mask(
+            known = pair_mask(
                 secrets[other],
                 round_.keys[name],
                 transcript=round_.transcript,
@@ -94,20 +95,20 @@ def test_all_but_two_parties_with_the_aggregator_see_only_the_sum_of_the_two():
     assert not (left["a"] + left["b"]).any()
 
 
-@pytest.mark.parametrize("field", ["id", "question", "charter", "n_rows", "participants", "keys"])
+@pytest.mark.parametrize("field", ["id", "question", "agreement", "n_rows", "participants", "keys"])
 def test_masks_are_new_ones_whenever_anything_of_a_round_changes(field):
     secrets = {name: new_secret() for name in ("a", "b", "c")}
     round_, _ = some_round(secrets)
     call, keys = round_.call, dict(round_.keys)
     values = {name: getattr(call, name) for name in call.__slots__}
     if field == "keys":
-        keys["c"] = agreement_key(new_secret())
+        keys["c"] = exchange_key(new_secret())
     else:
         values[field] = {"n_rows": 3, "participants": ("a", "b")}.get(field, "f" * 64)
     other = Round(Call(**values), keys)
     assert other.transcript != round_.transcript
     streams = [
-        mask(secrets["a"], keys["b"], transcript=one.transcript, pair=("a", "b"), size=64)
+        pair_mask(secrets["a"], keys["b"], transcript=one.transcript, pair=("a", "b"), size=64)
         for one in (round_, other)
     ]
     assert (streams[0] != streams[1]).mean() > 0.9
@@ -117,13 +118,15 @@ def test_a_key_that_is_another_one_spelled_differently_does_not_make_masks_cance
     # X25519 ignores the highest bit: who replies with somebody's key like this shares no secret, but
     # b's masks with a and with c would be one stream, once added and once taken away
     secrets = {name: new_secret() for name in ("a", "b", "c")}
-    keys = {name: agreement_key(secret) for name, secret in secrets.items()}
+    keys = {name: exchange_key(secret) for name, secret in secrets.items()}
     keys["c"] = keys["a"][:-2] + f"{int(keys['a'][-2:], 16) ^ 0x80:02x}"
     streams = [
-        mask(secrets["b"], keys[peer], transcript=bytes(32), pair=("b", peer), size=64) for peer in ("a", "c")
+        pair_mask(secrets["b"], keys[peer], transcript=bytes(32), pair=("b", peer), size=64)
+        for peer in ("a", "c")
     ]
     assert (streams[0] != streams[1]).mean() > 0.9
     known = [
-        mask(secrets["b"], keys[peer], transcript=bytes(32), pair=("b", "a"), size=64) for peer in ("a", "c")
+        pair_mask(secrets["b"], keys[peer], transcript=bytes(32), pair=("b", "a"), size=64)
+        for peer in ("a", "c")
     ]
     np.testing.assert_array_equal(*known)  # it is the names that keep them apart

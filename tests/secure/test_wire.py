@@ -15,9 +15,9 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 from ostraka import Budget, Ledger, count_votes, release
-from ostraka.voters import _wire
-from ostraka.voters._round import most_bytes
-from ostraka.voters.parties import Charter, Identity, Party, PartyEnsemble, PartyError, PartyServer
+from ostraka.secure import wire
+from ostraka.secure.rounds import most_bytes
+from ostraka.voters.parties import Agreement, Identity, Party, PartyEnsemble, PartyError, PartyServer
 
 NAMES = ("east", "north", "west")
 PATIENCE = 120  # seconds for a process to start on a busy machine
@@ -27,13 +27,13 @@ PARTY = textwrap.dedent(
     from pathlib import Path
     import numpy as np
     from sklearn.naive_bayes import GaussianNB
-    from ostraka.voters.parties import Charter, Identity, Party, PartyServer
+    from ostraka.voters.parties import Agreement, Identity, Party, PartyServer
 
     folder, name = Path(sys.argv[1]), sys.argv[2]
     data = np.load(folder / f"{name}.npz")
-    charter = Charter.from_json((folder / "charter.json").read_text())
+    agreement = Agreement.from_json((folder / "agreement.json").read_text())
     identity = Identity.kept_at(folder / name)
-    party = Party(GaussianNB(), data["X"], data["y"], charter=charter, identity=identity)
+    party = Party(GaussianNB(), data["X"], data["y"], agreement=agreement, identity=identity)
     with PartyServer(party) as server:
         print(server.url, flush=True)
         sys.stdin.read()  # until whoever started this closes the pipe, or ends
@@ -49,9 +49,9 @@ def blobs(seed: int, n_rows: int = 60) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """Three processes, each with its own file of rows and its own key; addresses, charter, aggregator."""
+    """Three processes, each with its own file of rows and its own key; addresses, agreement, aggregator."""
     folder, aggregator = tmp_path_factory.mktemp("parties"), Identity.fresh()
-    charter = Charter(
+    agreement = Agreement(
         members={name: Identity.kept_at(folder / name).public_key for name in NAMES},
         aggregator=aggregator.public_key,
         classes=[0, 1, 2],
@@ -59,7 +59,7 @@ def running(tmp_path_factory):
         sigma=1.0,
         max_rows=64,
     )
-    (folder / "charter.json").write_text(charter.to_json())
+    (folder / "agreement.json").write_text(agreement.to_json())
     for seed, name in enumerate(NAMES):
         rows, labels = blobs(seed)
         np.savez(folder / f"{name}.npz", X=rows, y=labels)
@@ -74,7 +74,7 @@ def running(tmp_path_factory):
         for name in NAMES
     }
     try:
-        yield {name: said(process) for name, process in processes.items()}, charter, aggregator, processes
+        yield {name: said(process) for name, process in processes.items()}, agreement, aggregator, processes
     finally:
         for process in processes.values():
             process.kill()
@@ -94,38 +94,38 @@ def expected(rows: np.ndarray) -> np.ndarray:
 
 
 def test_processes_count_what_their_models_would_vote(running):
-    urls, charter, aggregator, _ = running
-    parties = PartyEnsemble(urls, charter=charter, identity=aggregator, timeout=PATIENCE)
+    urls, agreement, aggregator, _ = running
+    parties = PartyEnsemble(urls, agreement=agreement, identity=aggregator, timeout=PATIENCE)
     rows = blobs(99, 150)[0]
     votes = parties.vote(rows)  # three rounds
     np.testing.assert_array_equal(votes.open(), expected(rows))
     with Ledger(":memory:", budget=Budget(epsilon=500.0, delta=1e-5)) as ledger:
-        assert release(charter.mechanism, votes[:3], ledger=ledger).shape == (3,)
+        assert release(agreement.mechanism, votes[:3], ledger=ledger).shape == (3,)
 
 
 def test_a_party_at_another_ones_address_is_noticed(running):
-    urls, charter, aggregator, _ = running
+    urls, agreement, aggregator, _ = running
     swapped = {**urls, "east": urls["west"], "west": urls["east"]}
-    parties = PartyEnsemble(swapped, charter=charter, identity=aggregator, timeout=PATIENCE)
+    parties = PartyEnsemble(swapped, agreement=agreement, identity=aggregator, timeout=PATIENCE)
     with pytest.raises(PartyError, match="east: the signature of the reply") as caught:
         parties.vote(np.zeros((1, 4)))
     assert caught.value.code == "wrong_identity"
 
 
-def test_parties_under_another_charter_refuse(running):
-    urls, charter, aggregator, _ = running
-    other = Charter.from_json(charter.to_json().replace('"sigma":1.0', '"sigma":0.1'))
-    parties = PartyEnsemble(urls, charter=other, identity=aggregator, timeout=PATIENCE)
-    with pytest.raises(PartyError, match="another charter") as caught:
+def test_parties_under_another_agreement_refuse(running):
+    urls, agreement, aggregator, _ = running
+    other = Agreement.from_json(agreement.to_json().replace('"sigma":1.0', '"sigma":0.1'))
+    parties = PartyEnsemble(urls, agreement=other, identity=aggregator, timeout=PATIENCE)
+    with pytest.raises(PartyError, match="another agreement") as caught:
         parties.vote(np.zeros((1, 4)))
     assert caught.value.parties == NAMES
 
 
 def test_a_process_that_ended_is_named(running):  # the last test that uses them
-    urls, charter, aggregator, processes = running
+    urls, agreement, aggregator, processes = running
     processes["north"].kill()
     processes["north"].wait()
-    parties = PartyEnsemble(urls, charter=charter, identity=aggregator, timeout=PATIENCE)
+    parties = PartyEnsemble(urls, agreement=agreement, identity=aggregator, timeout=PATIENCE)
     with pytest.raises(PartyError, match="north does not answer") as caught:
         parties.vote(np.zeros((1, 4)))
     assert caught.value.parties == ("north",)
@@ -139,7 +139,7 @@ def test_a_process_that_ended_is_named(running):  # the last test that uses them
 def server():
     identity, aggregator = Identity.fresh(), Identity.fresh()
     members = {name: Identity.fresh().public_key for name in ("ann", "bob")}
-    charter = Charter(
+    agreement = Agreement(
         members={**members, "eve": identity.public_key},
         aggregator=aggregator.public_key,
         classes=[0, 1, 2],
@@ -147,7 +147,7 @@ def server():
         sigma=1.0,
         max_rows=8,
     )
-    with PartyServer(Party(GaussianNB(), *blobs(0), charter=charter, identity=identity)) as server:
+    with PartyServer(Party(GaussianNB(), *blobs(0), agreement=agreement, identity=identity)) as server:
         yield server
 
 
@@ -190,7 +190,7 @@ def test_there_are_two_things_to_ask(server, verb, path, status):
 
 
 def test_a_long_body_is_refused_unread(server):
-    most = most_bytes(server._server.RequestHandlerClass.party.charter)
+    most = most_bytes(server._server.RequestHandlerClass.party.agreement)
     for length in (most + 1, 10**11, 10**40):
         head = f"POST /v1/vote HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
         assert raw(server, head.encode()).startswith(b"HTTP/1.1 413")
@@ -229,7 +229,7 @@ def test_more_clients_than_places_are_turned_away(server):
     taken = 0
     while server._server._places.acquire(blocking=False):
         taken += 1
-    assert taken == _wire._MOST_CLIENTS
+    assert taken == wire._MOST_CLIENTS
     with pytest.raises((http.client.HTTPException, OSError)):
         sent(server, "POST", "/v1/join", b"")
     for _ in range(taken):
@@ -251,7 +251,7 @@ def test_what_goes_wrong_inside_stays_inside(server, caplog):
 # a party that misbehaves, as the aggregator sees it
 
 
-class Impostor(_wire._Handler):
+class Impostor(wire._Handler):
     """Answers everything with one body."""
 
     party, most = None, 10**6
@@ -281,11 +281,11 @@ class Impostor(_wire._Handler):
 def test_whatever_an_impostor_says_is_contained(status, body, why):
     handler = type("Handler", (Impostor,), {"status": status, "body": body})
     server = PartyServer.__new__(PartyServer)
-    server._server, server._serving = _wire._Server(("127.0.0.1", 0), handler), threading.Event()
+    server._server, server._serving = wire._Server(("127.0.0.1", 0), handler), threading.Event()
     real = PartyEnsemble.in_process(GaussianNB(), [blobs(k) for k in range(3)], classes=[0, 1, 2], sigma=1.0)
     with server:
         parties = PartyEnsemble(
-            {**real.parties, "party-3": server.url}, charter=real.charter, identity=real._identity
+            {**real.parties, "party-3": server.url}, agreement=real.agreement, identity=real._identity
         )
         with pytest.raises(PartyError, match=why) as caught:
             parties.vote(np.zeros((1, 4)))
@@ -295,7 +295,7 @@ def test_whatever_an_impostor_says_is_contained(status, body, why):
 @pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:80", "http://", "http://x/?a=b", "http://x:999999"])
 def test_addresses_of_another_form_are_refused(url):
     with pytest.raises(ValueError, match=r"address of west|[Pp]ort"):
-        _wire.Remote("west", url, timeout=1.0)
+        wire.Remote("west", url, timeout=1.0)
 
 
 def test_a_server_can_be_closed_from_elsewhere_or_without_having_served(server):
@@ -314,4 +314,4 @@ def test_a_server_can_be_closed_from_elsewhere_or_without_having_served(server):
 
 
 def test_a_path_before_the_verbs_is_kept():
-    assert _wire.Remote("west", "https://hospital.example/ostraka/", timeout=1.0)._path == "/ostraka"
+    assert wire.Remote("west", "https://hospital.example/ostraka/", timeout=1.0)._path == "/ostraka"

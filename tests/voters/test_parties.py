@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from ostraka import Budget, GNMax, Ledger, count_votes, release
 from ostraka.mechanisms import SkellamMax
-from ostraka.voters.parties import Charter, Identity, Party, PartyEnsemble, PartyError
+from ostraka.voters.parties import Agreement, Identity, Party, PartyEnsemble, PartyError
 
 X, Y = load_iris(return_X_y=True)
 
@@ -39,7 +39,7 @@ def test_sums_are_those_of_the_models_trained_by_hand():
 
 def test_many_rows_take_several_rounds_and_are_told():
     identities = [Identity.fresh() for _ in range(4)]
-    charter = Charter(
+    agreement = Agreement(
         members={f"p{k}": one.public_key for k, one in enumerate(identities[:3])},
         aggregator=identities[3].public_key,
         classes=["no", "yes"],
@@ -48,12 +48,12 @@ def test_many_rows_take_several_rounds_and_are_told():
         max_rows=4,
     )
     members = {
-        f"p{k}": Party(GaussianNB(), [[0.0], [1.0]], ["no", "yes"], charter=charter, identity=one)
+        f"p{k}": Party(GaussianNB(), [[0.0], [1.0]], ["no", "yes"], agreement=agreement, identity=one)
         for k, one in enumerate(identities[:3])
     }
     told = []
     parties = PartyEnsemble(
-        members, charter=charter, identity=identities[3], progress=lambda *step: told.append(step)
+        members, agreement=agreement, identity=identities[3], progress=lambda *step: told.append(step)
     )
     rows = np.arange(10.0)[:, None]
     expected = GaussianNB().fit([[0.0], [1.0]], [0, 1]).predict(rows)
@@ -66,10 +66,10 @@ def test_votes_can_be_released_like_those_of_teachers_but_protect_a_party(ensemb
     parties = ensemble(9, votes=[1] * 9, sigma=1.0)
     votes = parties.vote([[0.0, 0.0]])
     with Ledger(":memory:", budget=Budget(epsilon=100.0, delta=1e-5)) as ledger:
-        assert release(parties.charter.mechanism, votes, ledger=ledger) == [1]
+        assert release(parties.agreement.mechanism, votes, ledger=ledger) == [1]
         assert ledger.protects == "party"
     assert votes.adjacency.unit == "party"
-    assert parties.charter.mechanism == GNMax(sigma=1.0)
+    assert parties.agreement.mechanism == GNMax(sigma=1.0)
 
 
 # a party that misbehaves
@@ -152,13 +152,13 @@ def test_a_mistake_in_the_code_is_no_party_error(ensemble, tap):
     tap(parties, sent={"join": lambda _: 1 / 0})
     with pytest.raises(ZeroDivisionError):
         parties.vote([[0.0, 0.0]])
-    assert repr(parties).startswith("PartyEnsemble(3 parties, charter='")
+    assert repr(parties).startswith("PartyEnsemble(3 parties, agreement='")
 
 
 # dropping out
 
 
-def test_a_missing_party_fails_the_round_and_can_be_left_out_if_the_charter_says_so(ensemble, tap):
+def test_a_missing_party_fails_the_round_and_can_be_left_out_if_the_agreement_says_so(ensemble, tap):
     parties = ensemble(5, n_classes=5, quorum=4)
 
     def gone(_):
@@ -200,10 +200,12 @@ def test_questions_of_another_form_are_not_asked(ensemble, rows, why):
         ensemble().vote(rows)
 
 
-def test_parties_must_be_those_of_the_charter(ensemble):
+def test_parties_must_be_those_of_the_agreement(ensemble):
     parties = ensemble()
-    with pytest.raises(ValueError, match="those of the charter"):
-        PartyEnsemble({"party-1": "http://127.0.0.1:1"}, charter=parties.charter, identity=parties._identity)
+    with pytest.raises(ValueError, match="those of the agreement"):
+        PartyEnsemble(
+            {"party-1": "http://127.0.0.1:1"}, agreement=parties.agreement, identity=parties._identity
+        )
 
 
 def test_errors_travel_between_processes():
@@ -216,7 +218,7 @@ def test_noisy_votes_are_taken_by_their_own_mechanism_only(ensemble):
     parties = ensemble(4, noise="parties", sigma=2.0)
     votes = parties.vote(np.zeros((5, 2)))
     exact = ensemble(4, sigma=2.0).vote(np.zeros((5, 2)))
-    assert parties.charter.mechanism == SkellamMax(sigma=2.0)
+    assert parties.agreement.mechanism == SkellamMax(sigma=2.0)
     with Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5)) as ledger:
         for mechanism, private in (
             (GNMax(sigma=2.0), votes),
@@ -226,7 +228,7 @@ def test_noisy_votes_are_taken_by_their_own_mechanism_only(ensemble):
             with pytest.raises(ValueError, match="hides"):
                 release(mechanism, private, ledger=ledger)
         assert ledger.entries() == ()
-        assert release(parties.charter.mechanism, votes, ledger=ledger).shape == (5,)
+        assert release(parties.agreement.mechanism, votes, ledger=ledger).shape == (5,)
         assert ledger.protects == "party"
 
 

@@ -13,10 +13,11 @@ from sklearn.datasets import load_iris
 from sklearn.naive_bayes import GaussianNB
 
 from ostraka import Budget, Ledger
-from ostraka.voters import _party, _round
-from ostraka.voters._keys import agreement_key, new_secret
-from ostraka.voters._round import Call
-from ostraka.voters.parties import Charter, Identity, Party, PartyEnsemble, PartyError
+from ostraka.secure import rounds
+from ostraka.secure.keys import exchange_key, new_secret
+from ostraka.secure.rounds import Call
+from ostraka.voters import _party
+from ostraka.voters.parties import Agreement, Identity, Party, PartyEnsemble, PartyError
 
 X, Y = load_iris(return_X_y=True)
 SECRET = 123.456
@@ -24,13 +25,13 @@ SECRET = 123.456
 
 def party_of(estimator, rows, labels, **options) -> Party:
     identity = Identity.fresh()
-    return Party(estimator, rows, labels, charter=charter_with(identity), identity=identity, **options)
+    return Party(estimator, rows, labels, agreement=agreement_with(identity), identity=identity, **options)
 
 
-def charter_with(identity, **options) -> Charter:
+def agreement_with(identity, **options) -> Agreement:
     members = {name: Identity.fresh().public_key for name in ("north", "south")}
     settings = {"classes": [0, 1, 2], "n_features": 4, "sigma": 1.0, **options}
-    return Charter(
+    return Agreement(
         members={**members, "west": identity.public_key}, aggregator=Identity.fresh().public_key, **settings
     )
 
@@ -38,9 +39,9 @@ def charter_with(identity, **options) -> Charter:
 def test_a_stranger_cannot_ask(ensemble, tap):
     stranger = Identity.fresh()
     parties = ensemble()
-    charter = parties.charter
+    agreement = parties.agreement
     with pytest.raises(ValueError, match="another aggregator"):
-        PartyEnsemble(parties.parties, charter=charter, identity=stranger)
+        PartyEnsemble(parties.parties, agreement=agreement, identity=stranger)
     wire = tap(parties)
     parties.vote([[0.0, 0.0]])
     for verb, purpose in (("join", "call"), ("vote", "request")):
@@ -89,15 +90,15 @@ def test_a_party_refuses_a_key_of_its_own_that_it_did_not_give(ensemble, tap):
     wire = tap(parties)
     parties.vote([[0.0, 0.0]])
     fields = json.loads(wire.log["join request"][64:]) | {"id": "b" * 64}
-    call = Call.read(json.dumps(fields).encode(), parties.charter)
+    call = Call.read(json.dumps(fields).encode(), parties.agreement)
     party.join(parties._identity.seal("call", call.body()))
     replies = {
         name: parties.parties[name]._identity.seal(
-            "reply", _round.reply(call, name, agreement_key(new_secret()))
+            "reply", rounds.reply(call, name, exchange_key(new_secret()))
         )
-        for name in parties.charter.members
+        for name in parties.agreement.members
     }
-    request = parties._identity.seal("request", _round.pack(call, replies, np.zeros((1, 2))))
+    request = parties._identity.seal("request", rounds.pack(call, replies, np.zeros((1, 2))))
     with pytest.raises(PartyError, match="its own key"):
         party.vote(request)
 
@@ -108,11 +109,11 @@ def test_old_open_rounds_give_way_to_new_ones(ensemble, monkeypatch):
     monkeypatch.setattr(_party, "_OPEN_ROUNDS", 2)
     for _ in range(130):
         call = Call(
-            charter=parties.charter.sha256,
+            agreement=parties.agreement.sha256,
             id=new_secret().hex(),
-            key=agreement_key(new_secret()),
+            key=exchange_key(new_secret()),
             n_rows=1,
-            participants=tuple(parties.charter.members),
+            participants=tuple(parties.agreement.members),
             question="0" * 64,
         )
         party.join(parties._identity.seal("call", call.body()))
@@ -123,7 +124,7 @@ def test_old_open_rounds_give_way_to_new_ones(ensemble, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"charter": "0" * 64}, "another charter"),
+        ({"agreement": "0" * 64}, "another agreement"),
         ({"n_rows": 0}, "n_rows"),
         ({"n_rows": 10**9}, "n_rows"),
         ({"n_rows": True}, "n_rows"),
@@ -230,10 +231,10 @@ def test_a_party_refuses_what_is_not_finite_though_the_aggregator_signed_it(ense
     wire = tap(parties)
     parties.vote([[np.nan, 0.0]])
     monkeypatch.undo()
-    call = Call.read(wire.log["join request"][64:], parties.charter)
+    call = Call.read(wire.log["join request"][64:], parties.agreement)
     data = np.array([[np.nan, 0.0]]).tobytes()
     with pytest.raises(ValueError, match="must be finite"):
-        _round.rows_of(data, call, parties.charter)
+        rounds.rows_of(data, call, parties.agreement)
 
 
 class Fails(ClassifierMixin, BaseEstimator):
@@ -275,7 +276,7 @@ def test_the_owner_is_warned_of_a_model_that_cannot_be_trained():
         (np.where(X.max() == X, np.nan, X), Y),
     ],
 )
-def test_data_that_do_not_fit_the_charter_are_refused_without_quoting_them(rows, labels):
+def test_data_that_do_not_fit_the_agreement_are_refused_without_quoting_them(rows, labels):
     with pytest.raises(ValueError, match=r"must|declared") as caught:
         party_of(GaussianNB(), rows, labels)
     text = "".join(traceback.format_exception_only(caught.value))
@@ -291,14 +292,14 @@ def test_a_party_shows_and_sends_nothing_of_itself():
 
 
 def test_a_party_must_be_a_member():
-    with pytest.raises(ValueError, match="none of the charter's members"):
-        Party(GaussianNB(), X, Y, charter=charter_with(Identity.fresh()), identity=Identity.fresh())
+    with pytest.raises(ValueError, match="none of the agreement's members"):
+        Party(GaussianNB(), X, Y, agreement=agreement_with(Identity.fresh()), identity=Identity.fresh())
 
 
 def test_a_party_pays_before_it_answers_and_stops_at_its_own_budget(ensemble):
     parties = ensemble(sigma=2.0)
     party = parties.parties["party-2"]
-    price = 1.001 * (6 * parties.charter.mechanism.curve()).epsilon(delta=1e-5)
+    price = 1.001 * (6 * parties.agreement.mechanism.curve()).epsilon(delta=1e-5)
     with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5)) as ledger:
         party._ledger = ledger
         for _ in range(2):
@@ -312,7 +313,7 @@ def test_a_party_pays_before_it_answers_and_stops_at_its_own_budget(ensemble):
 def test_a_party_whose_budget_is_used_up_between_call_and_request_sends_nothing(ensemble, tap):
     parties = ensemble(sigma=2.0)
     party = parties.parties["party-2"]
-    price = 1.001 * parties.charter.mechanism.curve().epsilon(delta=1e-5)
+    price = 1.001 * parties.agreement.mechanism.curve().epsilon(delta=1e-5)
     with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5)) as ledger:
         party._ledger = ledger
         tap(parties, "party-2", sent={"vote": lambda s: (spend(ledger, parties), s)[1]})
@@ -324,7 +325,7 @@ def test_a_party_whose_budget_is_used_up_between_call_and_request_sends_nothing(
 
 
 def spend(ledger, parties):
-    ledger.charge(parties.charter.mechanism, uses=1, protects="party", simulation=False)
+    ledger.charge(parties.agreement.mechanism, uses=1, protects="party", simulation=False)
 
 
 JSON = st.recursive(
@@ -345,15 +346,15 @@ def test_whatever_the_aggregator_signs_is_answered_or_refused(lasting, field, va
     parties = lasting
     party, seal = parties.parties["party-1"], parties._identity.seal
     call = {
-        "charter": parties.charter.sha256,
+        "agreement": parties.agreement.sha256,
         "id": new_secret().hex(),
-        "key": agreement_key(new_secret()),
+        "key": exchange_key(new_secret()),
         "n_rows": 1,
-        "participants": list(parties.charter.members),
+        "participants": list(parties.agreement.members),
         "question": "0" * 64,
     }
     sent = json.dumps(call | {field: value} if field in call else call).encode()
-    request = {"call": Call.read(json.dumps(call).encode(), parties.charter).digest, "replies": {}}
+    request = {"call": Call.read(json.dumps(call).encode(), parties.agreement).digest, "replies": {}}
     try:
         party.join(seal("call", sent))
         party.vote(seal("request", json.dumps(request | {field: value}).encode() + b"\n"))

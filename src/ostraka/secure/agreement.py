@@ -1,10 +1,9 @@
-"""What parties agree on beforehand: who they are, what is asked of them, and who adds which noise."""
+"""What fixed parties agree on before any round: members, classes, and who adds how much noise."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,13 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from ostraka import _check
 from ostraka.mechanisms import GNMax
 from ostraka.mechanisms.skellam import SkellamMax, largest_draw
-from ostraka.voters._keys import KEY_BYTES, new_secret, seal, signing_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-__all__ = ["Charter", "Identity", "canonical"]
+__all__ = ["Agreement", "canonical"]
 
 _VERSION = 1
 _LEAST_PARTIES = 3  # of two, each would know the other's votes from the sum
@@ -27,67 +24,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DRAWS = 2**23  # thresholds behind the noise of one row: each is 2^-64 off, all together FLOAT_SLACK
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Identity:
-    """The secret that a party, or the aggregator, signs with. It never travels.
-
-    Parameters
-    ----------
-    secret : bytes, 32
-        An Ed25519 secret from the operating system. :meth:`kept_at` makes and keeps one.
-
-    Raises
-    ------
-    ValueError
-        Not 32 bytes.
-
-    Examples
-    --------
-    >>> Identity.fresh().public_key != Identity.fresh().public_key
-    True
-    """
-
-    secret: bytes
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.secret, bytes) or len(self.secret) != KEY_BYTES:
-            raise ValueError(f"secret must be {KEY_BYTES} bytes from the operating system")
-
-    @classmethod
-    def fresh(cls) -> Identity:
-        """A new one, forgotten with the process."""
-        return cls(new_secret())
-
-    @classmethod
-    def kept_at(cls, path: str | os.PathLike[str] | Path) -> Identity:
-        """The identity of a file that only its owner may read; one is made if there is none."""
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            pass
-        else:
-            with os.fdopen(handle, "wb") as file:
-                file.write(new_secret())
-                file.flush()
-                os.fsync(file.fileno())
-        with open(path, "rb") as file:  # noqa: PTH123  (any path-like)
-            return cls(file.read())
-
-    @property
-    def public_key(self) -> str:
-        """Hexadecimal; what the others write into the charter."""
-        return signing_key(self.secret)
-
-    def seal(self, purpose: str, body: bytes) -> bytes:
-        """The body behind a signature that holds for this purpose only."""
-        return seal(self.secret, purpose, body)
-
-    def __repr__(self) -> str:
-        return f"Identity(public_key={self.public_key!r})"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Charter:
+class Agreement:
     """The public agreement of fixed parties. Everybody holds the same one: compare :attr:`sha256`.
 
     Parameters
@@ -122,10 +60,10 @@ class Charter:
     --------
     >>> keys = {name: Identity.fresh().public_key for name in ("north", "south", "west")}
     >>> me = Identity.fresh()
-    >>> charter = Charter(members=keys, aggregator=me.public_key, classes=[0, 1], n_features=4, sigma=1.0)
-    >>> Charter.from_json(charter.to_json()).sha256 == charter.sha256
+    >>> agreement = Agreement(members=keys, aggregator=me.public_key, classes=[0, 1], n_features=4, sigma=1.0)
+    >>> Agreement.from_json(agreement.to_json()).sha256 == agreement.sha256
     True
-    >>> charter.mechanism
+    >>> agreement.mechanism
     GNMax(sigma=1.0)
     """
 
@@ -209,20 +147,20 @@ class Charter:
     def to_json(self) -> str:
         """Everything, in one canonical form."""
         fields = {name: getattr(self, name) for name in self.__slots__}
-        return canonical({"ostraka_charter": _VERSION, **fields})
+        return canonical({"ostraka_agreement": _VERSION, **fields})
 
     @classmethod
-    def from_json(cls, text: str) -> Charter:
-        """A charter as :meth:`to_json` wrote it; ValueError for anything else."""
+    def from_json(cls, text: str) -> Agreement:
+        """An agreement as :meth:`to_json` wrote it; ValueError for anything else."""
         fields = json.loads(text)
-        if not isinstance(fields, dict) or fields.pop("ostraka_charter", None) != _VERSION:
-            raise ValueError(f"not a charter of version {_VERSION}")
+        if not isinstance(fields, dict) or fields.pop("ostraka_agreement", None) != _VERSION:
+            raise ValueError(f"not an agreement of version {_VERSION}")
         if set(fields) != set(cls.__slots__):
-            raise ValueError(f"a charter has the fields {', '.join(cls.__slots__)}, and no others")
+            raise ValueError(f"an agreement has the fields {', '.join(cls.__slots__)}, and no others")
         try:
             return cls(**fields)
         except TypeError:
-            raise ValueError("a field of the charter is of the wrong kind") from None
+            raise ValueError("a field of the agreement is of the wrong kind") from None
 
 
 def canonical(value: Any) -> str:

@@ -1,22 +1,26 @@
-"""Keys: who signed a message, and streams that two know. All of the parties' cryptography is here."""
+"""Identities, signatures that hold for one purpose, and key exchange (Ed25519, X25519, HKDF)."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 __all__ = [
     "KEY_BYTES",
     "SIGNATURE_BYTES",
-    "agreement_key",
-    "mask",
+    "Identity",
+    "exchange_key",
+    "exchange_secret",
     "new_secret",
     "seal",
+    "shared_key",
     "signing_key",
     "unseal",
 ]
@@ -24,6 +28,65 @@ __all__ = [
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 _PROTOCOL = b"ostraka/parties/1"
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Identity:
+    """The secret that a party, or the aggregator, signs with. It never travels.
+
+    Parameters
+    ----------
+    secret : bytes, 32
+        An Ed25519 secret from the operating system. :meth:`kept_at` makes and keeps one.
+
+    Raises
+    ------
+    ValueError
+        Not 32 bytes.
+
+    Examples
+    --------
+    >>> Identity.fresh().public_key != Identity.fresh().public_key
+    True
+    """
+
+    secret: bytes
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.secret, bytes) or len(self.secret) != KEY_BYTES:
+            raise ValueError(f"secret must be {KEY_BYTES} bytes from the operating system")
+
+    @classmethod
+    def fresh(cls) -> Identity:
+        """A new one, forgotten with the process."""
+        return cls(new_secret())
+
+    @classmethod
+    def kept_at(cls, path: str | os.PathLike[str] | Path) -> Identity:
+        """The identity of a file that only its owner may read; one is made if there is none."""
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        else:
+            with os.fdopen(handle, "wb") as file:
+                file.write(new_secret())
+                file.flush()
+                os.fsync(file.fileno())
+        with open(path, "rb") as file:  # noqa: PTH123  (any path-like)
+            return cls(file.read())
+
+    @property
+    def public_key(self) -> str:
+        """Hexadecimal; what the others write into the agreement."""
+        return signing_key(self.secret)
+
+    def seal(self, purpose: str, body: bytes) -> bytes:
+        """The body behind a signature that holds for this purpose only."""
+        return seal(self.secret, purpose, body)
+
+    def __repr__(self) -> str:
+        return f"Identity(public_key={self.public_key!r})"
 
 
 def new_secret() -> bytes:
@@ -36,11 +99,9 @@ def signing_key(secret: bytes) -> str:
     return _signer(secret).public_key().public_bytes_raw().hex()
 
 
-def agreement_key(secret: bytes) -> str:
+def exchange_key(secret: bytes) -> str:
     """The public X25519 key of a secret, hexadecimal."""
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey  # noqa: PLC0415
-
-    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw().hex()
+    return exchange_secret(secret).public_key().public_bytes_raw().hex()
 
 
 def seal(secret: bytes, purpose: str, body: bytes) -> bytes:
@@ -63,28 +124,35 @@ def unseal(public_key: str, purpose: str, sealed: bytes) -> bytes:
     return body
 
 
-def mask(secret: bytes, peer_key: str, *, transcript: bytes, pair: tuple[str, str], size: int) -> np.ndarray:
-    """The uint32 stream that the holders of both secrets know, for this transcript and pair only.
+def shared_key(
+    secret: bytes | X25519PrivateKey,
+    peer_key: str,
+    *,
+    transcript: bytes,
+    pair: tuple[str, str],
+    purpose: str = "mask",
+) -> bytes:
+    """The 256-bit key that the holders of both secrets share, for one transcript, pair and purpose.
 
-    X25519, then HKDF-SHA256 salted with the transcript, then AES-256 in counter mode. The key is
-    used for this one stream, so the counter may start from zero. The names keep streams apart that
-    a dishonest party made share a secret: one key has two spellings.
+    X25519, then HKDF-SHA256 salted with the transcript. The names are part of the derivation because one
+    X25519 key has two spellings: a dishonest party could otherwise make two pairs share one key.
     """
-    from cryptography.hazmat.primitives.asymmetric.x25519 import (  # noqa: PLC0415
-        X25519PrivateKey,
-        X25519PublicKey,
-    )
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey  # noqa: PLC0415
     from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
 
-    # a point of low order makes the library raise ValueError: no secret would be shared
+    # the library raises ValueError for a point of low order, with which no secret would be shared
     peer = X25519PublicKey.from_public_bytes(bytes.fromhex(peer_key))
-    shared = X25519PrivateKey.from_private_bytes(secret).exchange(peer)
-    info = b"\0".join([_PROTOCOL, b"mask", *(name.encode() for name in sorted(pair))])
-    key = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=transcript, info=info).derive(shared)
-    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(4 * size))
-    return np.frombuffer(stream, dtype="<u4")
+    own = exchange_secret(secret) if isinstance(secret, bytes) else secret
+    info = b"\0".join([_PROTOCOL, purpose.encode(), *(name.encode() for name in sorted(pair))])
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=transcript, info=info).derive(own.exchange(peer))
+
+
+def exchange_secret(secret: bytes) -> X25519PrivateKey:
+    """The same secret in the form that computes many shared keys quickly."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey  # noqa: PLC0415
+
+    return X25519PrivateKey.from_private_bytes(secret)
 
 
 def _signer(secret: bytes) -> Ed25519PrivateKey:

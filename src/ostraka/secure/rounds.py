@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka import _check
-from ostraka.voters._charter import canonical
-from ostraka.voters._keys import SIGNATURE_BYTES, mask, unseal
+from ostraka.secure.agreement import canonical
+from ostraka.secure.keys import SIGNATURE_BYTES, unseal
+from ostraka.secure.masks import pair_mask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ostraka.voters._charter import Charter
+    from ostraka.secure.agreement import Agreement
 
 __all__ = [
     "AGGREGATOR",
@@ -30,6 +31,7 @@ __all__ = [
     "question",
     "reply",
     "rows_of",
+    "strict_object",
     "total_mask",
     "unpack",
     "votes_of",
@@ -46,7 +48,7 @@ class Call:
     ``key`` is its own for this round; masks shared with it hide the sum from whoever listens.
     """
 
-    charter: str
+    agreement: str
     id: str
     key: str
     n_rows: int
@@ -63,26 +65,26 @@ class Call:
         return hashlib.sha256(self.body()).hexdigest()
 
     @classmethod
-    def read(cls, body: bytes, charter: Charter) -> Call:
-        """A call under this charter; ValueError for anything else."""
-        found = _object(body, set(cls.__slots__))
+    def read(cls, body: bytes, agreement: Agreement) -> Call:
+        """A call under this agreement; ValueError for anything else."""
+        found = strict_object(body, set(cls.__slots__))
         names = found["participants"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("participants must be a list of names")
         call = cls(**{**found, "participants": tuple(names)})
-        for name in ("charter", "id", "key", "question"):
+        for name in ("agreement", "id", "key", "question"):
             value = getattr(call, name)
             if not isinstance(value, str) or not _HEX.fullmatch(value):
                 raise ValueError(f"{name} must be 64 hexadecimal digits")
-        if call.charter != charter.sha256:
-            raise ValueError("the call is for another charter")
+        if call.agreement != agreement.sha256:
+            raise ValueError("the call is for another agreement")
         _check.integer(n_rows=call.n_rows, least=1)
-        if call.n_rows > charter.max_rows:
-            raise ValueError(f"n_rows must be at most {charter.max_rows}, got {call.n_rows}")
-        if list(names) != sorted(set(names)) or not set(names) <= set(charter.members):
-            raise ValueError("participants must be members of the charter, each once and in order")
-        if len(names) < charter.least:
-            raise ValueError(f"a round needs {charter.least} participants, got {len(names)}")
+        if call.n_rows > agreement.max_rows:
+            raise ValueError(f"n_rows must be at most {agreement.max_rows}, got {call.n_rows}")
+        if list(names) != sorted(set(names)) or not set(names) <= set(agreement.members):
+            raise ValueError("participants must be members of the agreement, each once and in order")
+        if len(names) < agreement.least:
+            raise ValueError(f"a round needs {agreement.least} participants, got {len(names)}")
         return call
 
 
@@ -99,15 +101,15 @@ class Round:
         return hashlib.sha256(canonical([self.call.digest, dict(self.keys)]).encode()).digest()
 
     @classmethod
-    def gather(cls, call: Call, replies: Mapping[str, bytes], charter: Charter) -> Round:
+    def gather(cls, call: Call, replies: Mapping[str, bytes], agreement: Agreement) -> Round:
         """The round of these signed replies, one a participant; ValueError names who replied amiss."""
         if sorted(replies) != list(call.participants):
             raise ValueError("a round needs one reply from each of its participants")
         keys, digest = {}, call.digest
         for name in call.participants:
             try:
-                reply = _object(
-                    unseal(charter.members[name], "reply", replies[name]), {"call", "key", "name"}
+                reply = strict_object(
+                    unseal(agreement.members[name], "reply", replies[name]), {"call", "key", "name"}
                 )
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
@@ -135,7 +137,7 @@ def pack(call: Call, replies: Mapping[str, bytes], rows: np.ndarray) -> bytes:
 def unpack(body: bytes) -> tuple[str, dict[str, bytes], bytes]:
     """The digest of the call, the replies, and the rows' bytes; ValueError for anything else."""
     head, _, rows = body.partition(b"\n")
-    found = _object(head, {"call", "replies"})
+    found = strict_object(head, {"call", "replies"})
     if not isinstance(found["call"], str) or not isinstance(found["replies"], dict):
         raise ValueError("the request must name its call and hold its replies")  # noqa: TRY004  (bad data)
     try:
@@ -150,9 +152,9 @@ def question(rows: np.ndarray) -> str:
     return hashlib.sha256(repr(rows.shape).encode() + rows.tobytes()).hexdigest()
 
 
-def rows_of(data: bytes, call: Call, charter: Charter) -> np.ndarray:
+def rows_of(data: bytes, call: Call, agreement: Agreement) -> np.ndarray:
     """The rows asked in this call, checked; ValueError for any others."""
-    shape = (call.n_rows, charter.n_features)
+    shape = (call.n_rows, agreement.n_features)
     if len(data) != 8 * shape[0] * shape[1]:
         raise ValueError(f"the rows must be float64 numbers of shape {shape}")
     rows = np.frombuffer(data, dtype="<f8").reshape(shape)
@@ -174,26 +176,30 @@ def total_mask(secret: bytes, name: str, round_: Round, *, n_classes: int) -> np
     total = np.zeros(size, dtype=np.uint32)
     for peer, key in [*round_.keys.items(), (AGGREGATOR, call.key)]:
         if peer != name:
-            stream = mask(secret, key, transcript=transcript, pair=(name, peer), size=size)
+            stream = pair_mask(secret, key, transcript=transcript, pair=(name, peer), size=size)
             total += stream if peer == AGGREGATOR or name < peer else -stream
     return total.reshape(call.n_rows, n_classes)
 
 
-def votes_of(sealed: bytes, transcript: bytes, name: str, charter: Charter, *, n_rows: int) -> np.ndarray:
+def votes_of(sealed: bytes, transcript: bytes, name: str, agreement: Agreement, *, n_rows: int) -> np.ndarray:
     """One party's masked votes, uint32 of shape (n_rows, n_classes); ValueError for another round's."""
-    body = unseal(charter.members[name], "votes", sealed)
-    shape = (n_rows, len(charter.classes))
+    body = unseal(agreement.members[name], "votes", sealed)
+    shape = (n_rows, len(agreement.classes))
     if body[:32] != transcript or len(body) != 32 + 4 * shape[0] * shape[1]:
         raise ValueError("the votes are for another round")
     return np.frombuffer(body[32:], dtype="<u4").reshape(shape)
 
 
-def most_bytes(charter: Charter) -> int:
-    """No request under this charter is longer."""
-    return 4096 + (512 + SIGNATURE_BYTES) * len(charter.members) + 8 * charter.max_rows * charter.n_features
+def most_bytes(agreement: Agreement) -> int:
+    """No request under this agreement is longer."""
+    return (
+        4096
+        + (512 + SIGNATURE_BYTES) * len(agreement.members)
+        + 8 * agreement.max_rows * agreement.n_features
+    )
 
 
-def _object(body: bytes, names: set[str]) -> dict[str, Any]:
+def strict_object(body: bytes, names: set[str]) -> dict[str, Any]:
     """A JSON object with exactly these fields."""
     try:
         found = json.loads(body)

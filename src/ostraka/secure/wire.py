@@ -1,4 +1,4 @@
-"""HTTP between the aggregator and parties in processes of their own: two small requests, nothing more."""
+"""Messages between processes over HTTP: a server with limits, and the other end of it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import json
 import logging
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import urlsplit
 
-from ostraka.voters._party import PartyError
-from ostraka.voters._round import most_bytes
+from ostraka.secure.errors import PartyError
 
 if TYPE_CHECKING:
-    from ostraka.voters._party import Code, Party
+    from collections.abc import Callable, Mapping
+
+    from ostraka.secure.errors import Code
 
 __all__ = ["PartyServer", "Remote"]
 
-_PATIENCE = 30.0  # seconds a client may stay silent
+_SILENCE = 30.0  # seconds a client may stay silent
 _MOST_CLIENTS = 32
 _MOST_ERROR = 2048  # bytes of an error that are read
 _STATUS: dict[Code, int] = {
@@ -32,6 +33,25 @@ _STATUS: dict[Code, int] = {
 _LOG = logging.getLogger(__name__)
 
 
+class Answering(Protocol):
+    """What a server needs to know about the party behind it."""
+
+    @property
+    def name(self) -> str:
+        """For logs and refusals; public."""
+        ...
+
+    @property
+    def answers(self) -> Mapping[str, Callable[[bytes], bytes]]:
+        """Each address and what answers there; it raises PartyError to refuse."""
+        ...
+
+    @property
+    def most_bytes(self) -> int:
+        """No valid message is longer."""
+        ...
+
+
 class PartyServer:
     """Serve one party over HTTP: on this machine only, unless told otherwise.
 
@@ -40,7 +60,7 @@ class PartyServer:
     Parameters
     ----------
     party : Party
-        What it answers with.
+        Whose methods answer the messages.
     port : int, default 0
         0: any free one; :attr:`url` says which.
     host : str, default "127.0.0.1"
@@ -54,9 +74,9 @@ class PartyServer:
 
     Guarantees
     ----------
-    A request longer than the charter allows is refused unread, silent clients are dropped after
-    30 seconds, at most 32 are served at once. Errors hold nothing private; whatever unexpected
-    happens is reported as ``internal`` and nothing else, and its kind is logged here.
+    A request longer than the agreement allows is refused unread, silent clients are dropped after
+    30 seconds, at most 32 are served at once. Errors hold nothing private. An unexpected failure is
+    reported as ``internal``; its type is written to the log of this process.
 
     Examples
     --------
@@ -69,8 +89,8 @@ class PartyServer:
     True
     """
 
-    def __init__(self, party: Party, *, port: int = 0, host: str = "127.0.0.1") -> None:
-        handler = type("Handler", (_Handler,), {"party": party, "most": most_bytes(party.charter)})
+    def __init__(self, party: Answering, *, port: int = 0, host: str = "127.0.0.1") -> None:
+        handler = type("Handler", (_Handler,), {"party": party, "most": party.most_bytes})
         self._server = _Server((host, port), handler)
         self._serving = threading.Event()
 
@@ -129,26 +149,26 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    party: Party
+    party: Answering
     most: int
-    timeout = _PATIENCE
+    timeout = _SILENCE
     protocol_version = "HTTP/1.1"
     server_version = "ostraka"
     sys_version = ""
 
     def do_POST(self) -> None:
-        """Answer one message: ``/v1/join`` or ``/v1/vote``."""
+        """Answer one message."""
         self.close_connection = True
-        answer = {"/v1/join": self.party.join, "/v1/vote": self.party.vote}.get(self.path)
+        answers = self.party.answers
         length = self.headers.get("Content-Length", "")
-        if answer is None:
-            self._fail(404, "refused", "there is /v1/join and /v1/vote")
+        if self.path not in answers:
+            self._fail(404, "refused", f"there is {' and '.join(answers)}")
         elif not length.isascii() or not length.isdigit() or "Transfer-Encoding" in self.headers:
             self._fail(411, "refused", "the message must state its length")
         elif len(length) > 12 or int(length) > self.most:
             self._fail(413, "refused", f"the message must have at most {self.most} bytes")
         else:
-            self._answer(answer, int(length))
+            self._answer(answers[self.path], int(length))
 
     def _answer(self, answer: Any, length: int) -> None:
         try:

@@ -5,51 +5,33 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ostraka.ledger import BudgetExceeded, Ledger, LedgerError
 from ostraka.mechanisms.skellam import skellam
-from ostraka.voters import _round
+from ostraka.secure import rounds
+from ostraka.secure.errors import PartyError
+from ostraka.secure.keys import exchange_key, new_secret, unseal
+from ostraka.secure.rounds import Call, Round
 from ostraka.voters._ballots import Shard, Teacher, count_votes, train, vote
-from ostraka.voters._keys import agreement_key, new_secret, unseal
-from ostraka.voters._round import Call, Round
 from ostraka.voters._tables import encoded, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ostraka.voters._charter import Charter, Identity
+    from ostraka.secure.agreement import Agreement
+    from ostraka.secure.errors import Code
+    from ostraka.secure.keys import Identity
 
-__all__ = ["Code", "Party", "PartyError"]
+__all__ = ["Party"]
 
-Code = Literal["budget_exceeded", "disagreement", "internal", "refused", "unreachable", "wrong_identity"]
 Checked = TypeVar("Checked")
 
 _OPEN_ROUNDS = 64  # the oldest is given up for a new one
 _USED_UP = "what it may answer is used up"
 _ASK_ALONE = threading.Lock()  # estimators may use global generators and warning filters
-
-
-class PartyError(RuntimeError):
-    """A round came to nothing, and whom to ask why. Nothing in it is private.
-
-    Attributes
-    ----------
-    code : str
-        ``"unreachable"``, ``"wrong_identity"`` (signed by somebody else), ``"refused"``,
-        ``"budget_exceeded"``, ``"disagreement"`` (masks do not cancel) or ``"internal"``.
-    parties : tuple of str
-        Names of the parties that failed; none where it cannot be told who did.
-    """
-
-    def __init__(self, message: str, *, code: Code, parties: tuple[str, ...] = ()) -> None:
-        super().__init__(message)
-        self.code, self.parties = code, parties
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _error, (str(self), self.code, self.parties)
 
 
 class Party:
@@ -62,13 +44,13 @@ class Party:
     X : array of shape (n_rows, n_features)
         Private. Finite numbers.
     y : array of shape (n_rows,)
-        Private. Classes of the charter.
-    charter : Charter
+        Private. Classes of the agreement.
+    agreement : Agreement
         What all parties agreed on. It has this identity's key among its members.
     identity : Identity
         What this party signs with.
     ledger : Ledger, optional
-        This party's own: it pays the charter's price before each answer, and refuses beyond its
+        This party's own: it pays the agreement's price before each answer, and refuses beyond its
         budget. None: it answers any number of rounds.
     random_state : int, optional
         Seeds the training, never noise or masks.
@@ -76,7 +58,7 @@ class Party:
     Raises
     ------
     ValueError
-        The identity is not a member, wrong shapes, a class that is not in the charter.
+        The identity is not a member, wrong shapes, a class that is not in the agreement.
 
     Guarantees
     ----------
@@ -87,7 +69,7 @@ class Party:
     never hides two votes, not even after a restart; a second request in a round is refused.
 
     A model that cannot be trained or asked votes for a class fixed by the party's place in the
-    charter. What went wrong is told to nobody.
+    agreement. What went wrong is told to nobody.
 
     Not protected: how long an answer takes; the questions, which every participant sees.
     Source: Bonawitz et al. 2017, doi:10.1145/3133956.3133982 (masks, without recovery of dropped
@@ -95,13 +77,13 @@ class Party:
 
     Examples
     --------
-    >>> from ostraka.voters.parties import Charter, Identity
+    >>> from ostraka.voters.parties import Agreement, Identity
     >>> from sklearn.naive_bayes import GaussianNB
     >>> us = {name: Identity.fresh() for name in ("north", "south", "west")}
-    >>> charter = Charter(
+    >>> agreement = Agreement(
     ...     members={name: one.public_key for name, one in us.items()},
     ...     aggregator=Identity.fresh().public_key, classes=[0, 1], n_features=1, sigma=1.0)
-    >>> Party(GaussianNB(), [[0.0], [1.0]], [0, 1], charter=charter, identity=us["west"])
+    >>> Party(GaussianNB(), [[0.0], [1.0]], [0, 1], agreement=agreement, identity=us["west"])
     Party(name='west')
     """
 
@@ -111,16 +93,16 @@ class Party:
         X: Any,
         y: Any,
         *,
-        charter: Charter,
+        agreement: Agreement,
         identity: Identity,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
-        places = {key: (place, name) for place, (name, key) in enumerate(charter.members.items())}
+        places = {key: (place, name) for place, (name, key) in enumerate(agreement.members.items())}
         if identity.public_key not in places:
-            raise ValueError("this identity is none of the charter's members")
+            raise ValueError("this identity is none of the agreement's members")
         place, self.name = places[identity.public_key]
-        self.charter = charter
+        self.agreement = agreement
         self._identity, self._ledger = identity, ledger
         self._open: OrderedDict[str, tuple[Call, bytes]] = OrderedDict()
         self._known: OrderedDict[str, None] = OrderedDict()
@@ -135,15 +117,25 @@ class Party:
                 stacklevel=2,
             )
 
+    @property
+    def answers(self) -> dict[str, Callable[[bytes], bytes]]:
+        """What the server passes messages to, by address."""
+        return {"/v1/join": self.join, "/v1/vote": self.vote}
+
+    @property
+    def most_bytes(self) -> int:
+        """No valid message to this party is longer."""
+        return rounds.most_bytes(self.agreement)
+
     def join(self, sealed: bytes) -> bytes:
         """Take part in a round: a fresh key for it, signed.
 
         Raises
         ------
         PartyError
-            The call is not the aggregator's, not under this charter, or beyond the budget.
+            The call is not the aggregator's, not under this agreement, or beyond the budget.
         """
-        call = self._checked(lambda: Call.read(self._from_aggregator("call", sealed), self.charter))
+        call = self._checked(lambda: Call.read(self._from_aggregator("call", sealed), self.agreement))
         if self.name not in call.participants:
             raise self._refusal("it is not among the participants of the call")
         self._budgeted(lambda ledger: self._afford(ledger, call.n_rows))
@@ -157,7 +149,7 @@ class Party:
                 self._open.popitem(last=False)
             while len(self._known) > 64 * _OPEN_ROUNDS:  # its secret is long gone: masks would be new ones
                 self._known.popitem(last=False)
-        return self._identity.seal("reply", _round.reply(call, self.name, agreement_key(secret)))
+        return self._identity.seal("reply", rounds.reply(call, self.name, exchange_key(secret)))
 
     def vote(self, sealed: bytes) -> bytes:
         """Vote once in a round, whatever happens: the masked votes, signed.
@@ -169,38 +161,38 @@ class Party:
             rows are not those of the call, or the budget is used up.
         """
         body = self._from_aggregator("request", sealed)
-        digest, replies, data = self._checked(lambda: _round.unpack(body))
+        digest, replies, data = self._checked(lambda: rounds.unpack(body))
         with self._lock:
             found = self._open.pop(digest, None)
         if found is None:
             raise self._refusal("this round is not open: it was answered, given up, or never joined")
         call, secret = found
-        round_ = self._checked(lambda: Round.gather(call, replies, self.charter))
-        if round_.keys[self.name] != agreement_key(secret):
+        round_ = self._checked(lambda: Round.gather(call, replies, self.agreement))
+        if round_.keys[self.name] != exchange_key(secret):
             raise self._refusal("its own key in the request is not the one it gave")
-        rows = self._checked(lambda: _round.rows_of(data, call, self.charter))
+        rows = self._checked(lambda: rounds.rows_of(data, call, self.agreement))
         self._budgeted(lambda ledger: self._pay(ledger, call.n_rows))
         masked = self._masked(rows, round_, secret)
         return self._identity.seal("votes", round_.transcript + masked.astype("<u4").tobytes())
 
     def _masked(self, rows: np.ndarray, round_: Round, secret: bytes) -> np.ndarray:
-        n_classes = len(self.charter.classes)
+        n_classes = len(self.agreement.classes)
         with _ASK_ALONE:
             ballot = vote(rows, n_classes, [self._teacher])[0]
         votes = count_votes(ballot.codes[None], n_classes=n_classes)
-        if self.charter.noise == "parties":
-            votes = votes + skellam(self.charter.share, votes.shape)
-        masks = self._checked(lambda: _round.total_mask(secret, self.name, round_, n_classes=n_classes))
+        if self.agreement.noise == "parties":
+            votes = votes + skellam(self.agreement.share, votes.shape)
+        masks = self._checked(lambda: rounds.total_mask(secret, self.name, round_, n_classes=n_classes))
         return np.asarray(votes.astype(np.uint32) + masks)
 
     def _afford(self, ledger: Ledger, n_rows: int) -> None:
         """Refuse early, before the others pay for a round that comes to nothing."""
-        if not ledger.affords(self.charter.mechanism, uses=n_rows):
+        if not ledger.affords(self.agreement.mechanism, uses=n_rows):
             raise self._refusal(_USED_UP, code="budget_exceeded")
 
     def _pay(self, ledger: Ledger, n_rows: int) -> None:
         """Durably, before anything leaves."""
-        ledger.charge(self.charter.mechanism, uses=n_rows, protects="party", simulation=False)
+        ledger.charge(self.agreement.mechanism, uses=n_rows, protects="party", simulation=False)
 
     def _budgeted(self, work: Callable[[Ledger], None]) -> None:
         """What a ledger refuses, in words that do not show its file."""
@@ -214,7 +206,7 @@ class Party:
 
     def _from_aggregator(self, purpose: str, sealed: bytes) -> bytes:
         try:
-            return unseal(self.charter.aggregator, purpose, sealed)
+            return unseal(self.agreement.aggregator, purpose, sealed)
         except ValueError as error:
             raise self._refusal(str(error), code="wrong_identity") from None
 
@@ -230,20 +222,16 @@ class Party:
 
     def _shard(self, estimator: Any, X: Any, y: np.ndarray, place: int, random_state: int | None) -> Shard:
         X = rows(np.asarray(X), estimator)
-        if X.shape != (len(X), self.charter.n_features):
-            raise ValueError(f"X must have shape (n_rows, {self.charter.n_features}), got {X.shape}")
+        if X.shape != (len(X), self.agreement.n_features):
+            raise ValueError(f"X must have shape (n_rows, {self.agreement.n_features}), got {X.shape}")
         if y.shape != (len(X),):
             raise ValueError(f"y must have one label for each of {len(X)} rows, got shape {y.shape}")
-        codes = encoded(y, self.charter.classes)[1]
+        codes = encoded(y, self.agreement.classes)[1]
         seed = np.random.SeedSequence(random_state, spawn_key=(place,))
-        return Shard(X.astype(np.float64), codes, seed, place % len(self.charter.classes))
+        return Shard(X.astype(np.float64), codes, seed, place % len(self.agreement.classes))
 
     def __repr__(self) -> str:
         return f"Party(name={self.name!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(f"{self!r} does not travel: its rows and keys stay in its own process")
-
-
-def _error(message: str, code: Code, parties: tuple[str, ...]) -> PartyError:
-    return PartyError(message, code=code, parties=parties)

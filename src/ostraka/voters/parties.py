@@ -26,17 +26,19 @@ import numpy as np
 from ostraka import _check
 from ostraka.mechanisms.skellam import largest_draw
 from ostraka.private import Private
-from ostraka.voters import _round
-from ostraka.voters._charter import Charter, Identity
-from ostraka.voters._keys import SIGNATURE_BYTES, agreement_key, mask, new_secret
-from ostraka.voters._party import Party, PartyError
-from ostraka.voters._round import AGGREGATOR, Call, Round
-from ostraka.voters._wire import PartyServer, Remote
+from ostraka.secure import rounds
+from ostraka.secure.agreement import Agreement
+from ostraka.secure.errors import PartyError
+from ostraka.secure.keys import SIGNATURE_BYTES, Identity, exchange_key, new_secret
+from ostraka.secure.masks import pair_mask
+from ostraka.secure.rounds import AGGREGATOR, Call, Round
+from ostraka.secure.wire import PartyServer, Remote
+from ostraka.voters._party import Party
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["Charter", "Identity", "Party", "PartyEnsemble", "PartyError", "PartyServer"]
+__all__ = ["Agreement", "Identity", "Party", "PartyEnsemble", "PartyError", "PartyServer"]
 
 Checked = TypeVar("Checked")
 
@@ -50,12 +52,12 @@ class PartyEnsemble:
     Parameters
     ----------
     parties : mapping of str to Party or str
-        For each member of the charter its address (``"http://127.0.0.1:8750"``), or the party
+        For each member of the agreement its address (``"http://127.0.0.1:8750"``), or the party
         itself for experiments in one process.
-    charter : Charter
+    agreement : Agreement
         What all parties agreed on.
     identity : Identity
-        The aggregator's, which the charter names.
+        The aggregator's, which the agreement names.
     timeout : float > 0, seconds, default 60
         How long a party may stay silent.
     progress : callable(stage: str, done: int, total: int), optional
@@ -69,7 +71,7 @@ class PartyEnsemble:
     Raises
     ------
     ValueError
-        Parties that are not the charter's, an identity that is not its aggregator's.
+        Parties that are not the agreement's, an identity that is not its aggregator's.
 
     Guarantees
     ----------
@@ -91,7 +93,7 @@ class PartyEnsemble:
     >>> votes
     Private(shape=(2, 2), unit='party')
     >>> with Ledger(":memory:", budget=Budget(epsilon=20.0, delta=1e-5)) as ledger:
-    ...     release(parties.charter.mechanism, votes, ledger=ledger).shape
+    ...     release(parties.agreement.mechanism, votes, ledger=ledger).shape
     (2,)
     """
 
@@ -99,20 +101,20 @@ class PartyEnsemble:
         self,
         parties: Mapping[str, Party | str],
         *,
-        charter: Charter,
+        agreement: Agreement,
         identity: Identity,
         timeout: float = 60.0,
         progress: Callable[[str, int, int], object] | None = None,
     ) -> None:
         _check.positive(timeout=timeout)
-        if identity.public_key != charter.aggregator:
-            raise ValueError("the charter names another aggregator than this identity")
-        if set(parties) != set(charter.members):
-            raise ValueError(f"parties must be those of the charter: {', '.join(charter.members)}")
+        if identity.public_key != agreement.aggregator:
+            raise ValueError("the agreement names another aggregator than this identity")
+        if set(parties) != set(agreement.members):
+            raise ValueError(f"parties must be those of the agreement: {', '.join(agreement.members)}")
         self.parties = dict(parties)
-        self.charter = charter
+        self.agreement = agreement
         self.progress = progress
-        self.classes_ = np.array(charter.classes)
+        self.classes_ = np.array(agreement.classes)
         self._identity = identity
         self._links = {
             name: Remote(name, party, timeout=timeout) if isinstance(party, str) else _Local(party)
@@ -141,14 +143,14 @@ class PartyEnsemble:
         data : sequence of (X, y)
             Private. What each party holds; they are named ``party-1``, ``party-2``, ….
         classes, sigma, noise, colluding, quorum, max_rows
-            As in :class:`Charter`.
+            As in :class:`Agreement`.
         random_state : int, optional
             Seeds the training, never noise or masks.
         """
         names = [f"party-{number}" for number in range(1, len(data) + 1)]
         identities = {name: Identity.fresh() for name in names}
         aggregator = Identity.fresh()
-        charter = Charter(
+        agreement = Agreement(
             members={name: one.public_key for name, one in identities.items()},
             aggregator=aggregator.public_key,
             classes=tuple(classes),
@@ -161,11 +163,11 @@ class PartyEnsemble:
         )
         parties = {
             name: Party(
-                estimator, X, y, charter=charter, identity=identities[name], random_state=random_state
+                estimator, X, y, agreement=agreement, identity=identities[name], random_state=random_state
             )
             for name, (X, y) in zip(names, data, strict=True)
         }
-        return cls(parties, charter=charter, identity=aggregator)
+        return cls(parties, agreement=agreement, identity=aggregator)
 
     def vote(self, X: Any, *, without: Iterable[str] = ()) -> Private:
         """Every party votes once on every row, in rounds of at most ``max_rows``.
@@ -175,12 +177,12 @@ class PartyEnsemble:
         X : array of shape (n_queries, n_features)
             Public. Finite numbers; every party sees them.
         without : iterable of str
-            Parties to leave out, if the charter's quorum allows. Public.
+            Parties to leave out, if the agreement's quorum allows. Public.
 
         Returns
         -------
         Private of shape (n_queries, n_classes), in votes
-            One ballot a party, ready for ``release(charter.mechanism, …)``. With
+            One ballot a party, ready for ``release(agreement.mechanism, …)``. With
             ``noise="parties"`` the noise is in them already, and only that mechanism takes them.
 
         Raises
@@ -192,27 +194,27 @@ class PartyEnsemble:
             of earlier rounds are lost. Its ``parties`` can be passed as ``without``.
         """
         rows = np.ascontiguousarray(X, dtype="<f8")
-        if rows.ndim != 2 or not len(rows) or rows.shape[1] != self.charter.n_features:
-            raise ValueError(f"X must have shape (n_queries, {self.charter.n_features}), got {rows.shape}")
+        if rows.ndim != 2 or not len(rows) or rows.shape[1] != self.agreement.n_features:
+            raise ValueError(f"X must have shape (n_queries, {self.agreement.n_features}), got {rows.shape}")
         if not np.isfinite(rows).all():
             raise ValueError(f"X of shape {rows.shape} must be finite")
         names = self._participants(without)
         counts = []
-        for start in range(0, len(rows), self.charter.max_rows):
-            counts.append(self._round(rows[start : start + self.charter.max_rows], names))
+        for start in range(0, len(rows), self.agreement.max_rows):
+            counts.append(self._round(rows[start : start + self.agreement.max_rows], names))
             if self.progress is not None:
-                self.progress("votes", min(start + self.charter.max_rows, len(rows)), len(rows))
-        mechanism = self.charter.mechanism
+                self.progress("votes", min(start + self.agreement.max_rows, len(rows)), len(rows))
+        mechanism = self.agreement.mechanism
         return Private(np.concatenate(counts), mechanism.promise).with_adjacency(unit="party")
 
     def _participants(self, without: Iterable[str]) -> tuple[str, ...]:
         left_out = {without} if isinstance(without, str) else set(without)
-        if unknown := left_out - set(self.charter.members):
-            raise ValueError(f"without names parties the charter does not: {', '.join(sorted(unknown))}")
-        names = tuple(name for name in self.charter.members if name not in left_out)
-        if len(names) < self.charter.least:
+        if unknown := left_out - set(self.agreement.members):
+            raise ValueError(f"without names parties the agreement does not: {', '.join(sorted(unknown))}")
+        names = tuple(name for name in self.agreement.members if name not in left_out)
+        if len(names) < self.agreement.least:
             raise ValueError(
-                f"a round needs {self.charter.least} parties (the quorum), but {len(names)} are left"
+                f"a round needs {self.agreement.least} parties (the quorum), but {len(names)} are left"
             )
         return names
 
@@ -220,30 +222,30 @@ class PartyEnsemble:
         """One round: invite, gather keys, ask, add up, take away the masks shared with the parties."""
         secret = new_secret()
         call = Call(
-            charter=self.charter.sha256,
+            agreement=self.agreement.sha256,
             id=new_secret().hex(),
-            key=agreement_key(secret),
+            key=exchange_key(secret),
             n_rows=len(rows),
             participants=names,
-            question=_round.question(rows),
+            question=rounds.question(rows),
         )
         invitation = self._identity.seal("call", call.body())
         replies = self._all(names, lambda name: self._links[name].join(invitation, _MOST_REPLY))
-        round_ = self._agreed(lambda: Round.gather(call, replies, self.charter))
-        request = self._identity.seal("request", _round.pack(call, replies, rows))
-        size, transcript = len(rows) * len(self.charter.classes), round_.transcript
+        round_ = self._agreed(lambda: Round.gather(call, replies, self.agreement))
+        request = self._identity.seal("request", rounds.pack(call, replies, rows))
+        size, transcript = len(rows) * len(self.agreement.classes), round_.transcript
         most = SIGNATURE_BYTES + 32 + 4 * size
         sealed = self._all(names, lambda name: self._links[name].vote(request, most))
         total = np.zeros(size, dtype=np.uint32)
         for name in names:
             total += self._opened(sealed[name], transcript, name, len(rows)).ravel()
             pair = (AGGREGATOR, name)
-            total -= mask(secret, round_.keys[name], transcript=transcript, pair=pair, size=size)
+            total -= pair_mask(secret, round_.keys[name], transcript=transcript, pair=pair, size=size)
         return self._plausible(total.astype(np.int32).astype(np.int64).reshape(len(rows), -1), len(names))
 
     def _opened(self, sealed: bytes, transcript: bytes, name: str, n_rows: int) -> np.ndarray:
         return self._agreed(
-            lambda: _round.votes_of(sealed, transcript, name, self.charter, n_rows=n_rows), name
+            lambda: rounds.votes_of(sealed, transcript, name, self.agreement, n_rows=n_rows), name
         )
 
     def _agreed(self, work: Callable[[], Checked], name: str | None = None) -> Checked:
@@ -252,7 +254,7 @@ class PartyEnsemble:
             return work()
         except ValueError as error:
             text = str(error) if name is None else f"{name}: {error}"
-            party = {text.partition(":")[0]} & set(self.charter.members)
+            party = {text.partition(":")[0]} & set(self.agreement.members)
             raise PartyError(text, code="wrong_identity", parties=tuple(party)) from None
 
     def _all(self, names: tuple[str, ...], ask: Callable[[str], bytes]) -> dict[str, bytes]:
@@ -270,8 +272,8 @@ class PartyEnsemble:
 
     def _plausible(self, counts: np.ndarray, n_parties: int) -> np.ndarray:
         """The counts, if they can be sums of one vote a row: masks left over would look random."""
-        if self.charter.noise == "parties":
-            right = np.abs(counts).max() <= n_parties * (1 + largest_draw(self.charter.share))
+        if self.agreement.noise == "parties":
+            right = np.abs(counts).max() <= n_parties * (1 + largest_draw(self.agreement.share))
         else:
             right = counts.min() >= 0 and (counts.sum(axis=1) == n_parties).all()
         if not right:
@@ -282,7 +284,7 @@ class PartyEnsemble:
         return counts
 
     def __repr__(self) -> str:
-        return f"PartyEnsemble({len(self.parties)} parties, charter={self.charter.sha256[:16]!r})"
+        return f"PartyEnsemble({len(self.parties)} parties, agreement={self.agreement.sha256[:16]!r})"
 
 
 class _Local:
