@@ -1,12 +1,13 @@
 # Two commands matter: `make demo` and `make test`. Both set everything up first.
 PYTHON ?= python3
-VENV := .venv
+# another PYTHON gets an environment of its own: .venv-python3.13
+VENV := .venv$(if $(filter-out python3,$(notdir $(PYTHON))),-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
 SHOWN := $(VENV)/.shown
 READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint bench reproduce soak check docs lock clean
+.PHONY: demo test quick lint bench reproduce soak check docs lock clean
 
 demo: $(SHOWN)  ## learn scikit-learn's digits privately; writes demo-run/
 	rm -rf demo-run
@@ -17,6 +18,12 @@ test: $(READY)  ## style, types, tests and doctests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+
+quick: $(READY)  ## style, types and the fast tests, within a minute
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 -q -m "not slow and not statistical and not cluster" tests/contracts tests/mechanisms tests/test_*.py
 
 lint: $(READY)
 	$(BIN)/ruff format .
@@ -56,4 +63,4 @@ $(READY): $(SHOWN)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-check demo-run docs/_build sbom.json
+	rm -rf .venv .venv-* demo-run docs/_build sbom.json

@@ -17,7 +17,7 @@ from ostraka.cli import app
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
-PAGES = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 PLAIN_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
