@@ -14,7 +14,7 @@ ROOT = Path(ostraka.__file__).parent
 
 # Bottom to top. A floor is a tuple of groups: inside a group modules may use each other, across groups never.
 FLOORS = (
-    (("_check", "_numeric", "_torch", "consistent", "curve", "private", "result", "scores"),),
+    (("_check", "_files", "_numeric", "_torch", "consistent", "curve", "private", "result", "scores"),),
     (("ledger", "mechanisms"),),
     (("door",),),
     (("accounting",),),

@@ -365,7 +365,7 @@ def test_a_damaged_manifest_stops_the_run(folder, monkeypatch):
         (("--answers", "201"), 2, "at most the"),
         (("--epsilon", "0.001"), 3, "use a larger epsilon"),
         (("--epsilon", "0.1", "--sigma", "5"), 3, "or a larger epsilon"),
-        (("--teachers", "301"), 1, "301 teachers need at least 301 people, but there are 300"),
+        (("--teachers", "301"), 2, "301 teachers need at least 301 units, but there are 300"),
         (
             ("--label", "income"),
             1,

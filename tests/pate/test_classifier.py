@@ -21,7 +21,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ostraka import ABSTAIN, Budget, BudgetExceeded, GNMax, Ledger, LedgerError, PATEClassifier, Threshold
 from ostraka.accounting import exact_curve
-from ostraka.pate import _questions
+from ostraka.mechanisms import Weighted
+from ostraka.pate import _questions, _record
 from ostraka.result import Result
 from ostraka.students import Distilled, schedule
 from ostraka.voters import partition
@@ -123,7 +124,8 @@ def test_a_copy_takes_the_student_and_leaves_everything_private_behind(model):
     np.testing.assert_array_equal(copy.predict(X[NEW]), model.predict(X[NEW]))
     assert copy.result_ == model.result_.public()
     kept = vars(copy)
-    assert not {"ensemble_", "ledger_", "votes_", "manifest_", "_session", "_public"} & set(kept)
+    assert not {"ensemble_", "ledger_", "votes_", "manifest_", "_session"} & set(kept)
+    assert kept["_run"].owned is None
     assert "one_teacher" not in copy.evaluate(X[NEW], Y[NEW]).owner
 
 
@@ -268,6 +270,37 @@ def test_a_refusal_comes_before_any_training():
         fitted(estimator=Trains(), epsilon=1e-3)
 
 
+def test_a_mechanism_that_cannot_be_recorded_is_refused_before_any_charge(monkeypatch):
+    def fails(*_, **__):
+        raise TypeError("no law of outcomes")
+
+    with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-5)) as ledger:
+        monkeypatch.setattr(_record, "exact_curve", fails)
+        with pytest.raises(ValueError, match=r"cannot be accounted for, so nothing was charged.*no law"):
+            fitted(ledger=ledger)
+        assert ledger.entries() == ()
+
+
+def test_a_weighted_mechanism_is_recorded_or_refused_before_any_charge():
+    mechanism = Weighted(mechanism=GNMax(sigma=30.0), weight=1.0)
+    with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+        try:
+            model = fitted(mechanism=mechanism, epsilon=9.0, ledger=ledger)
+        except ValueError:
+            assert ledger.entries() == ()
+        else:
+            assert model.result_.upper["epsilon"] <= 9.0
+
+
+def test_a_partition_is_written_to_a_file_that_its_owner_alone_reads_and_is_used_again(tmp_path):
+    path = tmp_path / "manifest.json"
+    one = fitted(manifest=path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert fitted(manifest=str(path)).manifest_.sha256 == one.manifest_.sha256
+    with pytest.raises(ValueError, match="it is of other data"):
+        PATEClassifier(**QUICK, manifest=path).fit(X[PRIVATE][:-1], Y[PRIVATE][:-1], X[PUBLIC])
+
+
 def test_a_ledger_with_another_delta_is_refused_and_its_own_is_the_default():
     with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-6)) as ledger:
         assert fitted(ledger=ledger).plan_.delta == 1e-6
@@ -361,7 +394,7 @@ def test_tables_with_text_go_through_pipelines():
         ({"estimator": DecisionTreeClassifier(max_depth=-1)}, "cannot teach; .*max_depth"),
         ({"student": "gan"}, "student 'gan' cannot learn; .*estimator must be"),
         ({"student": LogisticRegression(C=-1)}, "cannot learn; .*C"),
-        ({"n_teachers": 501}, "501 teachers need at least 501 rows, but there are 500"),
+        ({"n_teachers": 501}, "501 teachers need at least 501 units, but there are 500"),
         ({"delta": 0.01}, "delta must be below 1 / 500 units"),
         ({"epsilon": -2.0}, "epsilon must be"),
         ({"n_answers": 201}, "at most the 200 public rows"),

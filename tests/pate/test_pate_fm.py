@@ -241,7 +241,7 @@ def test_a_plan_charges_what_is_left():
         ({"n_queries": 5}, "n_queries must be at least n_answers=8"),
         ({"n_queries": 301}, "n_queries=301 must be at most the 300 rows"),
         ({"manifest": None, "n_teachers": 0}, "n_teachers must be an integer >= 1"),
-        ({"manifest": None, "n_teachers": 301}, "301 teachers need at least 301 rows"),
+        ({"manifest": None, "n_teachers": 301}, "301 teachers need at least 301 units"),
         ({"classes": [0, 1]}, "2 declared classes only"),
         ({"estimator": FixMatch(NETWORK, threshold=2.0)}, "threshold must be > 0 and < 1"),
         ({"student": FixMatch(NETWORK, ratio=0)}, "ratio must be an integer"),

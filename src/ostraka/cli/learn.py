@@ -204,19 +204,12 @@ def _learn(task: Task, model: PATEClassifier, plan: Plan, out: Path, begun: dict
     """Fit and write. Whatever happens in between, the same command goes on from here."""
     from ostraka import Budget, Ledger
     from ostraka.cli import _folder, _progress
-    from ostraka.voters import Manifest, partition
 
-    known = out / _folder.MANIFEST
-    units = len(task.y_private) if task.groups is None else task.groups
-    dealt = None if known.exists() else partition(units, n_teachers=plan.n_teachers)
     if _folder.open_run(out, begun):
         typer.echo(f"going on with {out}: what was paid for is used again", err=True)
-    if dealt is not None:
-        _folder.write(known, dealt.to_json())
-    manifest = Manifest.from_json(known.read_text())
     budget = Budget(epsilon=model.epsilon, delta=plan.delta)
     with Ledger(out / _folder.LEDGER, budget=budget) as ledger, _progress.Stages(_STAGES) as stages:
-        model.set_params(ledger=ledger, manifest=manifest, progress=stages)
+        model.set_params(ledger=ledger, manifest=out / _folder.MANIFEST, progress=stages)
         model.fit(task.X_private, task.y_private, task.X_public, task.groups)
         model.audit()
         stages("audit", 1, 1)

@@ -1,6 +1,6 @@
-"""The whole pipeline as one scikit-learn estimator, and the plan it follows.
+"""Estimators that run the whole pipeline, and the plans they follow.
 
-That of public features and private labels needs torch, and is loaded when it is used.
+:class:`PATEFM` needs torch, so it is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["PATEFM", "LabelPlan", "PATEClassifier", "Plan"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load what needs torch when it is first used."""
+    """Import PATEFM, which needs torch, when it is first used."""
     if name == "PATEFM":
         return importlib.import_module("ostraka.pate.pate_fm").PATEFM
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

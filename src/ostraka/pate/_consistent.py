@@ -1,4 +1,4 @@
-"""One answer a question, in a fit: where the secret lies, and what counts as the same row."""
+"""The ``consistent`` setting of a fit: its secret, and which rows count as the same question."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ostraka.consistent import Consistent, grid_of
 
 __all__ = ["same_questions"]
 
-_SECRET = os.urandom(32)  # for ledgers in memory, which do not outlive the process either
+_SECRET = os.urandom(32)  # for ledgers in memory, which end with the process
 
 
 def same_questions(consistent: Any, public: Any, *, path: str, teachers: str) -> Consistent | None:

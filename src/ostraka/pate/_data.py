@@ -1,4 +1,4 @@
-"""Data: what stays private, what is public, and the seeds that training may use."""
+"""The private and the public rows of a fit, and the seeds of its training."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import _safe_indexing
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
 
 from ostraka.voters.shards import numbered
 
-__all__ = ["Data", "Seeds", "split"]
+__all__ = ["Data", "Seeds", "labels_of", "split"]
 
 
 class Data(NamedTuple):
@@ -22,22 +24,22 @@ class Data(NamedTuple):
     held_out: np.ndarray | None
 
     def classes(self, declared: Any) -> np.ndarray:
-        """Every class there may be: as declared, else the private labels' own."""
+        """The classes declared, else those of the private labels."""
         return np.unique(self.y if declared is None else np.asarray(declared))
 
     @property
     def n_units(self) -> int:
-        """How many units there are to deal."""
+        """Number of units to deal to teachers."""
         return len(numbered(self.units)[1])
 
     @property
     def units(self) -> Any:
-        """As :func:`ostraka.voters.partition` takes them."""
+        """Units in the form that :func:`ostraka.voters.partition` takes."""
         return len(self.y) if self.groups is None else self.groups
 
 
 class Seeds(NamedTuple):
-    """One seed for each thing that training draws; none of them ever reaches a mechanism."""
+    """One seed for each part of the training; no mechanism uses any of them."""
 
     holdout: int
     teachers: int
@@ -46,7 +48,7 @@ class Seeds(NamedTuple):
 
     @classmethod
     def of(cls, random_state: int | np.random.RandomState | None) -> Seeds:
-        """From what scikit-learn calls a random state."""
+        """Seeds drawn from scikit-learn's ``random_state``."""
         drawn = (
             random_state.randint(2**31 - 1)
             if isinstance(random_state, np.random.RandomState)
@@ -56,7 +58,7 @@ class Seeds(NamedTuple):
 
 
 def split(X: Any, y: np.ndarray, groups: Any, *, X_public: Any, holdout: float, seed: int) -> Data:
-    """Take the public rows as given, or hold out those of a share of the units."""
+    """Take the public rows given, or hold out the rows of a share of the units."""
     if groups is not None:
         groups = np.asarray(groups)
         if groups.shape != (len(y),):
@@ -82,3 +84,16 @@ def split(X: Any, y: np.ndarray, groups: Any, *, X_public: Any, holdout: float, 
         _safe_indexing(X, np.flatnonzero(held)),
         np.flatnonzero(held),
     )
+
+
+def labels_of(y: Any, *, n_rows: int, name: str, declared: Any = None) -> np.ndarray:
+    """The private labels, checked: one for each row, and two classes or more unless classes are declared."""
+    if y is None:
+        raise ValueError(f"{name} requires y to be passed, but the target y is None")
+    y = column_or_1d(y, warn=True, dtype=None)
+    if len(y) != n_rows:
+        raise ValueError(f"y must have one label for each of {n_rows} rows, got {len(y)}")
+    check_classification_targets(y)
+    if declared is None and len(np.unique(y)) < 2:
+        raise ValueError("y must hold two classes or more, but holds one class only: is it the right column?")
+    return np.asarray(y)

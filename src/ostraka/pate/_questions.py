@@ -1,4 +1,4 @@
-"""Questions: which rows to ask about, what was answered, and that every answer is paid for once."""
+"""Questions: which public rows to ask about, and their answers, each of which is charged once."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ if TYPE_CHECKING:
     from ostraka.ledger import Ledger
     from ostraka.pate.plan import LabelPlan, Plan
     from ostraka.private import Private
+    from ostraka.voters import TeacherEnsemble
 
-__all__ = ["Questions", "paid", "require_affordable"]
+__all__ = ["Questions", "answered", "paid", "require_affordable"]
 
 _CANDIDATES = 10  # rows to choose from for each answer; more cost the teachers time and change little
 
 
 @dataclass(slots=True, kw_only=True)
 class Questions:
-    """The state of asking. After an interruption, asking again under the same key goes on from the ledger."""
+    """The questions of one fit. After an interruption, the same key finds the answers in the ledger."""
 
     public: Any
     plan: Plan
+    teachers: TeacherEnsemble
     ledger: Ledger
     key: str
     student: Distilled
@@ -46,14 +48,14 @@ class Questions:
     asked: np.ndarray = field(init=False)
     votes: Private = field(init=False)
 
-    def ask(self, vote: Callable[[Any], Private]) -> None:
-        """Have candidates voted on, and ask about as many as planned."""
+    def ask(self) -> None:
+        """Let the teachers vote on candidate rows, and ask about as many of these as planned."""
         n_public, n_answers = self.public.shape[0], self.plan.n_answers
         chance = self.asks == "random"
         order = np.random.default_rng(self.seed).permutation(n_public)
         pool = np.sort(order[: n_answers if chance else min(n_public, _CANDIDATES * n_answers)])
         rows = _safe_indexing(self.public, pool)
-        votes = vote(rows)
+        votes = self.teachers.vote(rows)
         answers = np.full(len(pool), ABSTAIN)
         asked = np.empty(0, dtype=np.int64)
         waiting = np.searchsorted(pool, order[: len(pool)])  # in random order
@@ -68,7 +70,7 @@ class Questions:
         self.asked, self.votes = pool[asked], votes[asked]
 
     def _next(self, rows: Any, answers: np.ndarray, waiting: np.ndarray, size: int) -> np.ndarray:
-        """Typical rows first, then those the student is least sure of; where neither can be said, any."""
+        """Typical rows first, then those with the least certain predictions, else rows at random."""
         if len(waiting) == len(answers) and not hasattr(rows, "iloc"):
             return np.asarray(typical(rows, n=size, random_state=self.seed))
         if (answers == ABSTAIN).all():
@@ -90,15 +92,18 @@ class Questions:
                 key=f"{self.key}/answers",
             )
         key = f"{self.key}/answers/{step}/{hashlib.sha256(rows.astype('<i8').tobytes()).hexdigest()[:16]}"
-        if self.plan.screen is None:
-            return release(self.plan.mechanism, votes, ledger=self.ledger, key=key)
-        return confident(
-            votes, screen=self.plan.screen, argmax=self.plan.mechanism, ledger=self.ledger, key=key
-        )
+        return answered(self.plan, votes, ledger=self.ledger, key=key)
+
+
+def answered(plan: Plan | LabelPlan, votes: Private, *, ledger: Ledger, key: str) -> np.ndarray:
+    """Charge and answer a batch of questions."""
+    if plan.screen is None:
+        return release(plan.mechanism, votes, ledger=ledger, key=key)
+    return confident(votes, screen=plan.screen, argmax=plan.mechanism, ledger=ledger, key=key)
 
 
 def require_affordable(ledger: Ledger, plan: Plan | LabelPlan, *, key: str) -> None:
-    """Refuse before any training, unless the ledger can pay for all that this run has not paid yet."""
+    """Raise unless the ledger can pay for all that this run has not paid yet; called before any training."""
     total = (ledger.spent() + plan.left(paid(ledger, key=key))).epsilon(ledger.budget.delta)
     if total <= ledger.budget.epsilon:
         return
@@ -112,7 +117,7 @@ def require_affordable(ledger: Ledger, plan: Plan | LabelPlan, *, key: str) -> N
 
 
 def paid(ledger: Ledger, *, key: str) -> Counter[str]:
-    """Uses of each mechanism, by its repr, that a run has paid for."""
+    """Number of uses of each mechanism, by its repr, that the charges under this key paid for."""
     uses: Counter[str] = Counter()
     for entry in ledger.entries():
         if (entry.key or "").startswith(f"{key}/"):

@@ -1,4 +1,4 @@
-"""Sessions: a fit that is repeated is the same experiment, with the same answers, for the price of one.
+"""Sessions: the ledger and the partition of a fit, shared by repetitions of the same fit.
 
 Two fits of the same rows under two ledgers in memory would spend twice and report once. So while
 an estimator that has made a fit lives, the same fit in the same process gets its partition and
@@ -11,45 +11,61 @@ import hashlib
 import os
 import pickle
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from ostraka import _files
 from ostraka.ledger import Budget, Ledger
-from ostraka.voters import partition
+from ostraka.voters import Manifest, partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ostraka.pate._data import Data
     from ostraka.pate.classifier import PATEClassifier
     from ostraka.pate.pate_fm import PATEFM
     from ostraka.pate.plan import LabelPlan, Plan
-    from ostraka.voters import Manifest
 
-__all__ = ["Session", "begin", "content", "name_of", "session"]
+__all__ = ["Session", "begin", "content"]
 
 _NO_MATTER = ("engine", "n_jobs", "progress")
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, repr=False)
 class Session:
-    """Where a fit is charged, and who trains on what."""
+    """The ledger that a fit charges, and the partition of its rows."""
 
     ledger: Ledger
     manifest: Manifest
 
 
-def begin(
-    data: Data, plan: Plan | LabelPlan, *, ledger: Any, manifest: Manifest | None, epsilon: float
-) -> Session:
-    """A ledger to charge (in memory, if none is given) and a deal, both fit for this plan."""
-    manifest = manifest or partition(data.units, n_teachers=plan.n_teachers)
-    manifest.check(data.units)
+_OPEN: WeakValueDictionary[bytes, Session] = WeakValueDictionary()
+_KEY = os.urandom(32)  # so that the names of open sessions tell nothing about the rows
+
+
+def begin(model: PATEClassifier | PATEFM, data: Data, plan: Plan | LabelPlan) -> Session:
+    """The session of the same fit if one is open, else a new one: a ledger, and the units dealt to teachers.
+
+    Raises
+    ------
+    ValueError
+        The ledger has another delta, or the manifest belongs to other data.
+    """
+    name = _name(model, data)
+    if name is None:
+        return _new(model, data, plan)
+    keyed = hashlib.blake2b(name.encode(), key=_KEY).digest()
+    found = _OPEN.get(keyed)
+    return found if found is not None else _OPEN.setdefault(keyed, _new(model, data, plan))
+
+
+def _new(model: PATEClassifier | PATEFM, data: Data, plan: Plan | LabelPlan) -> Session:
+    manifest = _dealt(model.manifest, data.units, n_teachers=plan.n_teachers)
+    ledger = model.ledger
     if not isinstance(ledger, Ledger):
         where = ":memory:" if ledger is None else ledger
-        return Session(Ledger(where, budget=Budget(epsilon=epsilon, delta=plan.delta)), manifest)
+        return Session(Ledger(where, budget=Budget(epsilon=model.epsilon, delta=plan.delta)), manifest)
     if ledger.budget.delta != plan.delta:
         raise ValueError(
             f"delta must be the ledger's, {ledger.budget.delta:g}, got {plan.delta:g}: leave it out"
@@ -57,21 +73,25 @@ def begin(
     return Session(ledger, manifest)
 
 
-_OPEN: WeakValueDictionary[bytes, Session] = WeakValueDictionary()
-_KEY = os.urandom(32)  # the names of open sessions tell nothing about the rows
+def _dealt(manifest: Any, units: Any, *, n_teachers: int) -> Manifest:
+    """The manifest given or read, else a new one. No other place of this package or the CLI deals."""
+    if isinstance(manifest, Manifest):
+        manifest.check(units)
+        return manifest
+    if manifest is None:
+        return partition(units, n_teachers=n_teachers)
+    path = Path(manifest)
+    if path.exists():
+        known = Manifest.from_json(path.read_text(encoding="utf-8"))
+        known.check(units)
+        return known
+    dealt = partition(units, n_teachers=n_teachers)
+    _files.write(path, dealt.to_json(), private=True)
+    return dealt
 
 
-def session(name: str | None, begin: Callable[[], Session]) -> Session:
-    """The open session of that content, or a new one; None is a content of its own."""
-    if name is None:
-        return begin()
-    keyed = hashlib.blake2b(name.encode(), key=_KEY).digest()
-    found = _OPEN.get(keyed)
-    return found if found is not None else _OPEN.setdefault(keyed, begin())
-
-
-def name_of(model: PATEClassifier | PATEFM, data: Data) -> str | None:
-    """What makes another fit the same one; None if nothing does."""
+def _name(model: PATEClassifier | PATEFM, data: Data) -> str | None:
+    """A hash that is equal for equal fits; None where a fit is never the same as another."""
     if model.ledger is not None or model.manifest is not None or not isinstance(model.random_state, int):
         return None
     settings = {name: value for name, value in model.get_params(deep=False).items() if name not in _NO_MATTER}
@@ -81,8 +101,8 @@ def name_of(model: PATEClassifier | PATEFM, data: Data) -> str | None:
 def content(*parts: Any) -> str:
     """A hash of settings and data: equal content, equal hash, in every process.
 
-    What cannot be pickled (a class defined inside a function) is equal to nothing, itself included:
-    its answers are paid for each time.
+    Settings that cannot be pickled (a class defined inside a function) get a random hash each time, so
+    their answers are paid for each time.
     """
     import joblib  # noqa: PLC0415  (its own room is the voters')
 

@@ -1,27 +1,23 @@
-"""PATEClassifier: shards, teachers, secret ballots, paid answers and a student, as one estimator."""
+"""PATEClassifier: teachers on disjoint shards, noisy answers and a student, as one scikit-learn estimator."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.neighbors import KNeighborsClassifier
-from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils import _safe_indexing, get_tags
+from sklearn.base import ClassifierMixin
+from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ostraka.ledger import Ledger
-from ostraka.pate._consistent import same_questions
-from ostraka.pate._data import Data, Seeds, split
-from ostraka.pate._questions import Questions, require_affordable
-from ostraka.pate._record import of_run, with_accuracies, with_audit
-from ostraka.pate._session import Session, begin, content, name_of, session
+from ostraka.pate._data import Seeds, labels_of, split
+from ostraka.pate._fitted import Fitted
+from ostraka.pate._learning import learn
+from ostraka.pate._record import with_accuracies
+from ostraka.pate._session import begin
 from ostraka.pate.plan import Plan, make_plan
-from ostraka.students import Distilled
-from ostraka.voters import Manifest, TeacherEnsemble
+from ostraka.voters import Manifest
 
 if TYPE_CHECKING:
     import os
@@ -37,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["PATEClassifier"]
 
 _ASKS = ("least-confident", "random")
-_STAYS = ("_public", "_session", "ensemble_", "ledger_", "manifest_", "votes_")
 
 
 def _can_say_how_sure(model: PATEClassifier) -> bool:
@@ -45,7 +40,7 @@ def _can_say_how_sure(model: PATEClassifier) -> bool:
     return student is None or isinstance(student, str) or hasattr(student, "predict_proba")
 
 
-class PATEClassifier(ClassifierMixin, BaseEstimator):
+class PATEClassifier(ClassifierMixin, Fitted):
     """A classifier learned from private rows by secret ballot.
 
     Teachers are trained on disjoint shards of the private rows and vote on public ones; a
@@ -84,8 +79,9 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
         Without ``X_public``: the share of units whose rows are given up as public questions.
     ledger : Ledger, str or path, optional
         Where to charge. None: in memory. A path: that file, with budget (epsilon, delta) if new.
-    manifest : Manifest, optional
-        A deal made before, to go on with.
+    manifest : Manifest, str or path, optional
+        The partition of the rows, of an earlier fit. A path: read from that file, or made and written
+        there, readable by its owner only.
     engine, n_jobs, progress
         As in :class:`~ostraka.TeacherEnsemble`; the stages are ``"shards"``, ``"teachers"``,
         ``"votes"``, ``"answers"`` and ``"student"``.
@@ -150,7 +146,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
         classes: Any = None,
         holdout: float = 0.2,
         ledger: Ledger | str | os.PathLike[str] | None = None,
-        manifest: Manifest | None = None,
+        manifest: Manifest | str | os.PathLike[str] | None = None,
         engine: str = "joblib",
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -192,7 +188,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
             n_units=n_units,
             n_classes=n_classes,
             n_public=n_public,
-            n_teachers=self.n_teachers if self.manifest is None else self.manifest.n_teachers,
+            n_teachers=self.manifest.n_teachers if isinstance(self.manifest, Manifest) else self.n_teachers,
             mechanism=self.mechanism,
             screen=self.screen,
             n_answers=self.n_answers,
@@ -227,31 +223,15 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
         """
         if self.asks not in _ASKS:
             raise ValueError(f"asks must be one of {', '.join(_ASKS)}, got {self.asks!r}")
-        X, y = self._validated(X, y)
+        X = self._queries(X, reset=True)
+        y = labels_of(y, n_rows=X.shape[0], name="PATEClassifier")
         X_public = None if X_public is None else self._queries(X_public)
         seeds = Seeds.of(self.random_state)
         data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
-        classes = data.classes(self.classes)
-        plan = self.plan(n_units=data.n_units, n_classes=len(classes), n_public=data.public.shape[0])
-        here = session(
-            name_of(self, data),
-            lambda: begin(data, plan, ledger=self.ledger, manifest=self.manifest, epsilon=self.epsilon),
-        )
-        self._session, self.manifest_ = here, here.manifest
-        teachers = self._teachers(data, plan, seeds.teachers)
-        questions = self._questions(data, plan, seeds, here, teachers)
-        require_affordable(here.ledger, plan, key=questions.key)
-        self._rehearse(teachers, data, len(classes))
-        teachers.fit(data.X, data.y, data.groups, classes=self.classes, manifest=here.manifest)
-        questions.ask(teachers.vote)
-        self._tell("student", 0, 1)
-        student = self._student(seeds.student).fit(data.public, questions.labels, classes=classes)
-        self._tell("student", 1, 1)
-        self.classes_, self.student_, self.plan_, self.held_out_ = classes, student, plan, data.held_out
-        self.labels_, self.asked_, self.votes_ = questions.labels, questions.asked, questions.votes
-        self.ensemble_, self.ledger_, self._public = teachers, here.ledger, data.public
-        self.result_ = of_run(self)
-        return self
+        n_classes, n_public = len(data.classes(self.classes)), data.public.shape[0]
+        plan = self.plan(n_units=data.n_units, n_classes=n_classes, n_public=n_public)
+        self._session = begin(self, data, plan)
+        return self._finish(learn(self, data, plan, seeds, self._session))
 
     def predict(self, X: Any) -> np.ndarray:
         """The student's class of each row."""
@@ -282,29 +262,14 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
             estimator still has its teachers: the plurality, the mean teacher, the non-private model.
         """
         check_is_fitted(self, "student_")
-        X, y = self._queries(X), np.asarray(y)
-        self.result_ = with_accuracies(self, X, y, X_private, y_private)
-        return self.result_
-
-    def audit(self, *, trials: int | None = None, confidence: float = 0.95) -> Result:
-        """Play the strongest adversary against the whole run, for a lower bound; kept in ``result_``.
-
-        Nothing private is read: :func:`ostraka.audits.audit_run` with this fit's mechanism, number of
-        answers and teachers.
-
-        Parameters
-        ----------
-        trials : int, optional
-            Runs to simulate in each world. None: what takes a second or two.
-        confidence : float in (0, 1)
-
-        Returns
-        -------
-        Result
-            ``lower`` has epsilon at the run's delta, and where it comes from.
-        """
-        check_is_fitted(self, "student_")
-        self.result_ = with_audit(self, trials=trials, confidence=confidence)
+        self.result_ = with_accuracies(
+            self._run,
+            self.result_,
+            self._queries(X),
+            np.asarray(y),
+            X_private=X_private,
+            y_private=y_private,
+        )
         return self.result_
 
     def __sklearn_tags__(self) -> Tags:
@@ -317,87 +282,9 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):
         )
         return tags
 
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = dict(super().__getstate__())
-        for name in _STAYS:
-            state.pop(name, None)
-        if "result_" in state:
-            state["result_"] = state["result_"].public()
-        return state
-
-    def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-        if y is None:
-            raise ValueError("PATEClassifier requires y to be passed, but the target y is None")
-        X = self._queries(X, reset=True)
-        y = column_or_1d(y, warn=True, dtype=None)
-        if len(y) != X.shape[0]:
-            raise ValueError(f"y must have one label for each of {X.shape[0]} rows, got {len(y)}")
-        check_classification_targets(y)
-        if len(np.unique(y)) < 2:
-            raise ValueError(
-                "y must hold two classes or more, but holds one class only: is it the right column?"
-            )
-        return X, y
-
     def _queries(self, X: Any, *, reset: bool = False) -> Any:
         """A data frame as it came, anything else as numbers."""
         frame = hasattr(X, "iloc")
         finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
         validated = validate_data(self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite)
         return X if frame else validated
-
-    def _teachers(self, data: Data, plan: Plan, seed: int) -> TeacherEnsemble:
-        estimator = self.estimator
-        if estimator is None:
-            wide = data.X.shape[1] >= len(data.y) // plan.n_teachers
-            estimator = KNeighborsClassifier(1) if wide else DecisionTreeClassifier(min_samples_leaf=3)
-        return TeacherEnsemble(
-            estimator,
-            n_teachers=plan.n_teachers,
-            engine=self.engine,
-            n_jobs=self.n_jobs,
-            random_state=seed,
-            progress=self.progress,
-        )
-
-    def _questions(
-        self, data: Data, plan: Plan, seeds: Seeds, here: Session, teachers: TeacherEnsemble
-    ) -> Questions:
-        """What will be asked; its key is the same for the same questions to the same teachers."""
-        told = (here.manifest.sha256, repr(plan), seeds, self.asks, self.student, teachers.estimator)
-        key = content(*told, np.asarray(data.public))
-        return Questions(
-            public=data.public,
-            plan=plan,
-            ledger=here.ledger,
-            key=key,
-            student=self._student(seeds.student, asking=True),
-            n_classes=len(data.classes(self.classes)),
-            asks=self.asks,
-            seed=seeds.asking,
-            tell=self._tell,
-            consistent=same_questions(self.consistent, data.public, path=here.ledger.path, teachers=key),
-        )
-
-    def _student(self, seed: int, *, asking: bool = False) -> Distilled:
-        """What learns in the end; while asking, "auto" is not worth its time."""
-        if isinstance(self.student, Distilled):
-            student: Distilled = clone(self.student)
-            return student
-        kind = "auto" if self.student is None else self.student
-        return Distilled("spreading" if asking and kind == "auto" else kind, random_state=seed)
-
-    def _rehearse(self, teachers: TeacherEnsemble, data: Data, n_classes: int) -> None:
-        """Let wrong settings show on public rows with made-up labels, before anything is paid for."""
-        teachers.rehearse(data.public, n_classes=n_classes, n_rows=len(data.y) // teachers.n_teachers)
-        few = _safe_indexing(data.public, np.arange(min(data.public.shape[0], 10 * n_classes)))
-        try:
-            self._student(0, asking=True).fit(few, np.arange(few.shape[0]) % n_classes)
-        except Exception as error:
-            raise ValueError(
-                f"student {self.student!r} cannot learn; on public rows with made-up labels it says: {error}"
-            ) from error
-
-    def _tell(self, stage: str, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress(stage, done, total)

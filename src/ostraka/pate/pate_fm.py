@@ -6,18 +6,19 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.base import ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ostraka.door import ABSTAIN, confident, release
-from ostraka.pate._data import Data, Seeds
-from ostraka.pate._questions import require_affordable
-from ostraka.pate._record import of_labels, with_accuracies, with_audit
-from ostraka.pate._session import begin, content, name_of, session
+from ostraka.door import ABSTAIN
+from ostraka.pate._data import Data, Seeds, labels_of
+from ostraka.pate._fitted import Fitted
+from ostraka.pate._questions import answered, paid, require_affordable
+from ostraka.pate._record import OS_NOISE, try_record, with_accuracies
+from ostraka.pate._run import Owned, Run
+from ostraka.pate._session import Session, begin, content
 from ostraka.pate.plan import make_label_plan
 from ostraka.students.fixmatch import FixMatch, default_network
-from ostraka.voters import TeacherEnsemble
+from ostraka.voters import Manifest, TeacherEnsemble
 
 if TYPE_CHECKING:
     import os
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
     from ostraka.pate.plan import LabelPlan
     from ostraka.private import Private
     from ostraka.result import Result
-    from ostraka.voters import Manifest
 
 __all__ = ["PATEFM"]
 
-_STAYS = ("_session", "ensemble_", "ledger_", "manifest_", "votes_")
+_FEATURES = "All features of all rows are public: they are not protected, and neither is that a row is there."
+_PARTITION = "The number of labels, and which shard each lies in, are treated as public."
 
 
-class PATEFM(ClassifierMixin, BaseEstimator):
+class PATEFM(ClassifierMixin, Fitted):
     """A classifier from rows with public features and private labels, by the ballots of FixMatch teachers.
 
     Each teacher trains on the labels of its own shard and the features of all rows. They vote on
@@ -135,7 +136,7 @@ class PATEFM(ClassifierMixin, BaseEstimator):
         delta: float = 1e-5,
         classes: Any = None,
         ledger: Ledger | str | os.PathLike[str] | None = None,
-        manifest: Manifest | None = None,
+        manifest: Manifest | str | os.PathLike[str] | None = None,
         engine: str = "joblib",
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -171,7 +172,7 @@ class PATEFM(ClassifierMixin, BaseEstimator):
         return make_label_plan(
             n_rows=n_rows,
             n_classes=n_classes,
-            n_teachers=self.n_teachers if self.manifest is None else self.manifest.n_teachers,
+            n_teachers=self.manifest.n_teachers if isinstance(self.manifest, Manifest) else self.n_teachers,
             mechanism=self.mechanism,
             screen=self.screen,
             n_answers=self.n_answers,
@@ -195,30 +196,48 @@ class PATEFM(ClassifierMixin, BaseEstimator):
         """
         X, y = self._validated(X, y)
         seeds, data = Seeds.of(self.random_state), Data(X, y, None, X, None)
-        self.classes_ = data.classes(self.classes)
-        plan = self.plan(n_rows=len(y), n_classes=len(self.classes_))
-        here = session(
-            name_of(self, data),
-            lambda: begin(data, plan, ledger=self.ledger, manifest=self.manifest, epsilon=self.epsilon),
-        )
-        self._session = here
+        classes = data.classes(self.classes)
+        plan = self.plan(n_rows=len(y), n_classes=len(classes))
+        self._session = here = begin(self, data, plan)
         teachers = self._teachers(X, plan, seeds.teachers)
         key = content(here.manifest.sha256, repr(plan), seeds, _as_asked(teachers.estimator))
         require_affordable(here.ledger, plan, key=key)
-        self._rehearse(X, plan)
+        self._dry_run(X, plan, len(classes))
         start = time.monotonic()
         teachers.fit(X, y, classes=self.classes, manifest=here.manifest)
         taught = time.monotonic()
-        self.plan_, self.ledger_, self.manifest_, self.ensemble_ = plan, here.ledger, here.manifest, teachers
-        self._ask(X, key=key, seed=seeds.asking)
+        asked, answers, votes = self._ask(X, plan, here, teachers, key=key, seed=seeds.asking)
+        labels = np.full(len(X), ABSTAIN)
+        labels[asked] = answers
         self._tell("student", 0, 1)
         began = time.monotonic()
-        self.student_ = self._student(seeds.student).fit(X, self.labels_, classes=self.classes_)
+        student = self._student(seeds.student).fit(X, labels, classes=classes)
         self._tell("student", 1, 1)
-        self.result_ = of_labels(
-            self, key=key, seconds={"teachers": taught - start, "student": time.monotonic() - began}
+        return self._finish(
+            Run(
+                plan=plan,
+                classes=classes,
+                student=student,
+                student_name="FixMatch",
+                teacher="FixMatch",
+                asks="random",
+                labels=labels,
+                asked=asked,
+                held_out=None,
+                # how many questions were left out depends on the votes, so all of them count as asked
+                spent=here.ledger.spent() + plan.left(paid(here.ledger, key=key)),
+                noise=OS_NOISE,
+                notes=(_FEATURES, *teachers.notes_, _PARTITION),
+                owned=Owned(
+                    ensemble=teachers,
+                    ledger=here.ledger,
+                    manifest=here.manifest,
+                    votes=votes,
+                    public=None,
+                    seconds={"teachers": taught - start, "student": time.monotonic() - began},
+                ),
+            )
         )
-        return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The student's class of each row."""
@@ -228,7 +247,7 @@ class PATEFM(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """How sure the student is of each class, shape (n_rows, n_classes)."""
         check_is_fitted(self, "student_")
-        return self.student_.predict_proba(X)
+        return np.asarray(self.student_.predict_proba(X))
 
     def evaluate(self, X: Any, y: Any) -> Result:
         """Measure on rows whose labels may be known; also kept in ``result_``.
@@ -245,42 +264,15 @@ class PATEFM(ClassifierMixin, BaseEstimator):
             plurality and of the mean teacher, as long as this estimator still has its teachers.
         """
         check_is_fitted(self, "student_")
-        self.result_ = with_accuracies(self, np.asarray(X), np.asarray(y), None, None)
-        return self.result_
-
-    def audit(self, *, trials: int | None = None, confidence: float = 0.95) -> Result:
-        """Play the strongest adversary against the ballots, for a lower bound; kept in ``result_``.
-
-        As :meth:`PATEClassifier.audit`, on the first ``n_answers`` queries, which are asked in any
-        case. Nothing private is read. What the student itself gives away is found with
-        :func:`ostraka.attacks.draw_canaries`.
-
-        Parameters
-        ----------
-        trials : int, optional
-            Runs to simulate in each world. None: what takes a second or two.
-        confidence : float in (0, 1)
-        """
-        check_is_fitted(self, "student_")
-        self.result_ = with_audit(self, trials=trials, confidence=confidence)
+        self.result_ = with_accuracies(self._run, self.result_, np.asarray(X), np.asarray(y))
         return self.result_
 
     def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        if y is None:
-            raise ValueError("PATEFM requires y to be passed, but the target y is None")
         for name in ("estimator", "student"):
             if not isinstance(getattr(self, name), FixMatch | None):
                 raise TypeError(f"{name} must be a FixMatch, got {type(getattr(self, name)).__name__}")
         X = validate_data(self, X, dtype=np.float32)
-        y = column_or_1d(y, warn=True, dtype=None)
-        if len(y) != len(X):
-            raise ValueError(f"y must have one label for each of {len(X)} rows, got {len(y)}")
-        check_classification_targets(y)
-        if self.classes is None and len(np.unique(y)) < 2:
-            raise ValueError(
-                "y must hold two classes or more, but holds one class only: is it the right column?"
-            )
-        return X, y
+        return X, labels_of(y, n_rows=len(X), name="PATEFM", declared=self.classes)
 
     def _teachers(self, X: np.ndarray, plan: LabelPlan, seed: int) -> TeacherEnsemble:
         """FixMatch on each shard's labels and all features, which they share."""
@@ -303,54 +295,36 @@ class PATEFM(ClassifierMixin, BaseEstimator):
         student.set_params(network=network.set_params(random_state=seed), unlabelled=None)
         return student
 
-    def _rehearse(self, X: np.ndarray, plan: LabelPlan) -> None:
-        """Let wrong settings show on a few rows with made-up labels, before anything is trained."""
-        few = X[np.arange(min(len(X), 10 * len(self.classes_)))]
-        made_up = np.arange(len(few)) % len(self.classes_)
+    def _dry_run(self, X: np.ndarray, plan: LabelPlan, n_classes: int) -> None:
+        """Try training, accounting and recording on made-up labels and votes, before any charge."""
+        try_record(plan, n_classes=n_classes)
+        few = X[np.arange(min(len(X), 10 * n_classes))]
+        made_up = np.arange(len(few)) % n_classes
         for teacher in (self._teachers(X, plan, 0).estimator, self._student(0)):
             short = clone(teacher.network).set_params(epochs=1, checkpoint=None, progress=None)
             clone(teacher).set_params(network=short, unlabelled=few).fit(few, made_up)
 
-    def _ask(self, X: np.ndarray, *, key: str, seed: int) -> None:
-        """Algorithm 2: rows at random, until there are enough answers or queries."""
-        plan = self.plan_
+    def _ask(
+        self, X: np.ndarray, plan: LabelPlan, here: Session, teachers: TeacherEnsemble, *, key: str, seed: int
+    ) -> tuple[np.ndarray, np.ndarray, Private]:
+        """Algorithm 2: ask about rows at random until there are enough answers, or no queries are left."""
         order = np.random.default_rng(seed).permutation(len(X))[: plan.n_queries]
-        votes = self.ensemble_.vote(X[order]).with_adjacency(unit="label")
+        votes = teachers.vote(X[order]).with_adjacency(unit="label")
         answers = np.full(len(order), ABSTAIN)
         done, missing = 0, plan.n_answers
         while missing and done < len(order):
             # asking about as many as are missing cannot give too many: the same law as one at a time
             batch = slice(done, min(done + missing, len(order)))
-            answers[batch] = self._answered(votes[batch], f"{key}/answers/{done}")
+            answers[batch] = answered(plan, votes[batch], ledger=here.ledger, key=f"{key}/answers/{done}")
             done, missing = batch.stop, plan.n_answers - int((answers != ABSTAIN).sum())
             self._tell("answers", plan.n_answers - missing, plan.n_answers)
-        self.labels_ = np.full(len(X), ABSTAIN)
-        self.labels_[order] = answers
-        self.asked_, self.votes_ = order[:done], votes[:done]
-
-    def _answered(self, votes: Private, key: str) -> np.ndarray:
-        plan, ledger = self.plan_, self.ledger_
-        if plan.screen is None:
-            return release(plan.mechanism, votes, ledger=ledger, key=key)
-        return confident(votes, screen=plan.screen, argmax=plan.mechanism, ledger=ledger, key=key)
-
-    def _tell(self, stage: str, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress(stage, done, total)
+        return order[:done], answers[:done], votes[:done]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True  # noise has no seed
         tags.classifier_tags.poor_score = True  # so few rows as scikit-learn's checks have drown in it
         return tags
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = dict(super().__getstate__())
-        for name in _STAYS:
-            state.pop(name, None)
-        if "result_" in state:
-            state["result_"] = state["result_"].public()
-        return state
 
 
 class _Shared(np.ndarray):

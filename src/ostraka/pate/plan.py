@@ -206,7 +206,8 @@ def make_label_plan(
     """
     _require_meaning(n_units=n_rows, epsilon=epsilon, delta=delta)
     n_answers = min(n_rows, _ANSWERS_A_CLASS * n_classes) if n_answers is None else n_answers
-    _check.integer(n_answers=n_answers, n_teachers=n_teachers, least=1)
+    _check.integer(n_answers=n_answers, least=1)
+    n_teachers = _teachers(n_teachers, n_rows)
     if n_queries is None:
         n_queries = n_answers if screen is None else min(n_rows, _QUERIES_AN_ANSWER * n_answers)
     _check.integer(n_queries=n_queries, least=1)
@@ -247,6 +248,11 @@ def _require_meaning(*, n_units: int, epsilon: float, delta: float) -> None:
 def _teachers(n_teachers: int | str, n_units: int) -> int:
     if n_teachers != "auto":
         _check.integer(n_teachers=n_teachers, least=1)  # type: ignore[arg-type]
+        if int(n_teachers) > n_units:
+            raise ValueError(
+                f"{n_teachers} teachers need at least {n_teachers} units, but there are {n_units}: "
+                f"use n_teachers={n_units} or fewer"
+            )
         return int(n_teachers)
     return min(n_units, _MOST_TEACHERS, max(5, round(n_units / _UNITS_A_TEACHER)))
 

@@ -1,0 +1,67 @@
+"""What the estimators of this package do after a fit: keep the run, measure, audit, pickle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from ostraka.pate._record import record, with_audit
+from ostraka.pate._run import PRIVATE_ATTRIBUTES, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.result import Result
+
+__all__ = ["Fitted"]
+
+
+class Fitted(BaseEstimator):
+    """The part that both estimators share. ``_run`` holds the run, ``_session`` keeps its ledger open."""
+
+    progress: Callable[[str, int, int], object] | None
+    result_: Result
+    _run: Run
+
+    def audit(self, *, trials: int | None = None, confidence: float = 0.95) -> Result:
+        """Simulate the strongest adversary against the run, for a lower bound; kept in ``result_``.
+
+        Nothing private is read: :func:`ostraka.audits.audit_run` with this fit's mechanism, teachers
+        and number of answers (for :class:`~ostraka.pate.PATEFM`, the first ``n_answers`` queries).
+
+        Parameters
+        ----------
+        trials : int, optional
+            Runs to simulate in each world. None: what takes a second or two.
+        confidence : float in (0, 1)
+
+        Returns
+        -------
+        Result
+            ``lower`` has epsilon at the run's delta, and where it comes from.
+        """
+        check_is_fitted(self, "student_")
+        self.result_ = with_audit(self._run, self.result_, trials=trials, confidence=confidence)
+        return self.result_
+
+    def _finish(self, run: Run) -> Self:
+        """Set the fitted attributes and make the record."""
+        for name, value in run.attributes().items():
+            setattr(self, name, value)
+        self._run, self.result_ = run, record(run)
+        return self
+
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(stage, done, total)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything public: teachers, votes, ledger and manifest are left out."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        for name in (*PRIVATE_ATTRIBUTES, "_session"):
+            state.pop(name, None)
+        if "_run" in state:
+            state["_run"], state["result_"] = state["_run"].public(), state["result_"].public()
+        return state
