@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ostraka import GNMax, Private
+from ostraka import Budget, GNMax, Ledger, Private, release
 from ostraka.curve import ORDERS
-from ostraka.mechanisms import SkellamMax, skellam
+from ostraka.mechanisms import SkellamMax, SkellamSum, skellam
 
 FALSE_ALARM = 1e-9  # chance that a right sampler fails one comparison
 mpmath.mp.dps = 50
@@ -97,3 +97,105 @@ def test_release_adds_nothing_and_breaks_ties_by_its_generator():
 def test_noise_of_another_kind_is_refused(sigma):
     with pytest.raises(ValueError, match="sigma must"):
         SkellamMax(sigma=sigma)
+
+
+# sums of vectors
+
+
+def moves(l1: float, l2: float, largest: int) -> list[tuple[int, ...]]:
+    """Every multiset of positive cell changes within both norms: signs and places make no difference."""
+    if largest == 0:
+        return [()]
+    found = []
+    for times in range(int(min(l1 / largest, l2**2 / largest**2 + 1e-9)) + 1):
+        left = math.sqrt(max(0.0, l2**2 - times * largest**2))
+        found += [(largest,) * times + rest for rest in moves(l1 - times * largest, left, largest - 1)]
+    return found
+
+
+def exact_shift(variance: float, shift: int, order: float) -> mpmath.mpf:
+    """Divergence of one cell moved by ``shift``, from Bessel functions alone."""
+    reach = int(2 * shift * order + 60 * variance**0.5) + 40
+    log_density = [mpmath.log(mpmath.besseli(k, variance)) - variance for k in range(reach + shift + 1)]
+    total = mpmath.fsum(
+        mpmath.exp(order * log_density[abs(k)] + (1 - order) * log_density[abs(k - shift)])
+        for k in range(-reach, reach + 1)
+    )
+    return mpmath.log(total) / (order - 1)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "l1", "l2"), [(1.0, 3, 3), (0.6, 6, 3), (2.0, 2, 2**0.5), (3.0, 5, 6**0.5), (1.5, 8, 4.2)]
+)
+def test_the_price_of_sums_covers_every_move_within_both_norms_and_is_tight(sigma, l1, l2):
+    curve = SkellamSum(sigma=sigma, l1=l1, l2=l2).curve()
+    largest = int(min(l1, l2))
+    with mpmath.workdps(25):
+        for place in (0, 9, 20):
+            single = [exact_shift(sigma**2, shift, ORDERS[place]) for shift in range(1, largest + 1)]
+            costs = [sum(single[k - 1] for k in move) for move in moves(l1, l2, largest)]
+            assert max(costs) <= curve.rdp[place]
+            assert max(costs) >= 0.72 * curve.rdp[place]  # the rest: fractions of coordinates
+
+
+def test_a_price_for_one_norm_alone_would_not_cover_the_other():
+    # the wrong reading: l1 moves of one, or one move of l2
+    one, wide = SkellamSum(sigma=2.0, l1=6, l2=6), SkellamSum(sigma=2.0, l1=6, l2=6**0.5)
+    assert one.curve().rdp[20] > 2 * wide.curve().rdp[20]
+
+
+def test_large_steps_and_small_noise_are_summed_where_the_mass_lies():
+    with mpmath.workdps(25):
+        for variance, shift, order in ((1.0, 9, 3), (0.5, 5, 9), (30.0, 12, 20), (4.0, 20, 2)):
+            place = ORDERS.index(order)
+            excess = mpmath.mpf(skellam._shift_rdp(variance, shift)[place]) - exact_shift(
+                variance, shift, order
+            )
+            assert 0 < excess < 1e-7
+
+
+def test_sums_that_carry_noise_pass_unchanged_and_others_are_refused():
+    mechanism = SkellamSum(sigma=5.0, l1=2, l2=2**0.5)
+    with Ledger(":memory:", budget=Budget(epsilon=10.0, delta=1e-6)) as ledger:
+        answer = release(mechanism, Private(np.arange(4), mechanism.promise), ledger=ledger)
+        assert answer.tolist() == [0, 1, 2, 3]
+        assert len(ledger.entries()) == 1
+        others = [
+            SkellamSum(sigma=5.0, l1=2, l2=2**0.5, adds=True),
+            SkellamSum(sigma=4.0, l1=2, l2=2**0.5),
+            SkellamSum(sigma=5.0, l1=20, l2=20**0.5),
+        ]
+        for other in others:
+            with pytest.raises(ValueError, match="hides"):
+                release(mechanism, Private(np.arange(4), other.promise), ledger=ledger)
+        with pytest.raises(ValueError, match="whole numbers"):
+            mechanism.release(Private(np.ones(4), mechanism.promise), rng=np.random.default_rng(0))
+
+
+@pytest.mark.statistical
+def test_noise_added_at_release_comes_from_the_generator_and_has_the_stated_width():
+    mechanism = SkellamSum(sigma=4.0, l1=2, l2=2**0.5, adds=True)
+    private = Private(np.zeros(200_000, dtype=np.int64), mechanism.promise)
+    one, two, other = (mechanism.release(private, rng=np.random.default_rng(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, two)
+    assert (one != other).any()
+    assert fits(one, 16.0)
+    assert not fits(one, 15.2)
+
+
+def test_low_bits_decide_where_high_bits_tie(monkeypatch):
+    high, low = skellam._poisson(2.0)
+    fine = np.array([low[3] - 1, low[3], low[3], low[3] - 1], dtype=np.uint64)
+    words = iter([np.repeat(high[3], 4), fine])
+    monkeypatch.setattr(skellam, "_words", lambda size, rng: next(words))
+    # draws are counts of thresholds not above the number: 3 just below the fourth, 4 from it on
+    assert skellam.skellam(4.0, (2,)).tolist() == [3 - 4, 4 - 3]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"sigma": 0.0}, {"sigma": 1001.0}, {"l1": 0.5}, {"l2": math.nan}, {"l1": 65, "l2": 65}, {"adds": 1}],
+)
+def test_sums_of_another_kind_are_refused(change):
+    with pytest.raises(ValueError, match="must be"):
+        SkellamSum(**{"sigma": 1.0, "l1": 2.0, "l2": 1.5, **change})

@@ -4,7 +4,7 @@ from ostraka.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from ostraka.mechanisms.argmax import GNMax, LNMax
 from ostraka.mechanisms.response import PriorResponse, RandomizedResponse
 from ostraka.mechanisms.screen import Threshold
-from ostraka.mechanisms.skellam import SkellamMax
+from ostraka.mechanisms.skellam import SkellamMax, SkellamSum
 from ostraka.mechanisms.subsampled import Subsampled
 from ostraka.mechanisms.weighted import Weighted
 
@@ -16,6 +16,7 @@ __all__ = [
     "PriorResponse",
     "RandomizedResponse",
     "SkellamMax",
+    "SkellamSum",
     "Subsampled",
     "Threshold",
     "Weighted",

@@ -1,4 +1,4 @@
-"""Noise that parties add together: Skellam, whole numbers whose sums are Skellam again."""
+"""Skellam noise: whole numbers that parties, clients or keepers can add in shares."""
 
 from __future__ import annotations
 
@@ -21,9 +21,20 @@ from ostraka.private import Adjacency
 if TYPE_CHECKING:
     from ostraka.private import Private
 
-__all__ = ["MOST_SIGMA", "SkellamMax", "largest_draw", "skellam", "skellam_rdp"]
+__all__ = [
+    "MOST_SIGMA",
+    "SkellamMax",
+    "SkellamSum",
+    "largest_draw",
+    "skellam",
+    "skellam_rdp",
+    "vector_adjacency",
+    "vector_rdp",
+]
 
 MOST_SIGMA = 10_000.0  # in votes; keeps tables and sums short
+MOST_SUM_SIGMA = 1_000.0  # its tables are made in a second
+MOST_STEP = 64  # the largest move of one cell whose divergence is summed
 _ROUNDING = 1e-10  # nats: far more than the sums below err by (tests compare with 50 digits)
 
 
@@ -81,28 +92,144 @@ class SkellamMax:
         return np.asarray((noisy + rng.random(noisy.shape) / 2).argmax(axis=1), dtype=np.int64)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkellamSum:
+    """A sum of clients' vectors of whole numbers, with Skellam noise on every cell.
+
+    Parameters
+    ----------
+    sigma : float > 0, at most 1,000
+        Standard deviation of the noise on each cell, in the unit of the cells. Public.
+    l1, l2 : float >= 1
+        How far two encodings of one client can lie apart, in these norms. Public. The smaller must be
+        below 65.
+    adds : bool, default False
+        False: the sums carry the noise already, because clients or keepers added it. True: the sums are
+        exact, and :meth:`release` adds the noise.
+
+    Raises
+    ------
+    ValueError
+        A parameter out of range; when asked, sums that are not whole numbers.
+
+    Guarantees
+    ----------
+    ``curve()`` bounds the Rényi divergence of the noisy sums for every whole-number change of one
+    client's vector within both norms, in both directions, also towards whoever sees all noisy cells.
+    :attr:`promise` names the norms and the noise: sums with other noise, or with none, are refused.
+    Source: Agarwal, Kairouz and Liu 2021, arXiv:2110.04995 (the mechanism); the worst case is a linear
+    program over the exact divergences of single cells (docs/collect.md).
+
+    Examples
+    --------
+    >>> tree = SkellamSum(sigma=36.0, l1=20.0, l2=20**0.5)
+    >>> round(tree.curve().epsilon(delta=1e-6), 3)
+    0.545
+    """
+
+    sigma: float
+    l1: float
+    l2: float
+    adds: bool = False
+
+    def __post_init__(self) -> None:
+        _check.positive(sigma=self.sigma, l1=self.l1, l2=self.l2)
+        if self.sigma > MOST_SUM_SIGMA:
+            raise ValueError(f"sigma must be at most {MOST_SUM_SIGMA:,.0f}, got {self.sigma!r}")
+        if min(self.l1, self.l2) < 1 or min(self.l1, self.l2) > MOST_STEP:
+            raise ValueError(f"l1 and l2 must be 1 or more, one of them at most {MOST_STEP}")
+        if not isinstance(self.adds, bool):
+            raise ValueError(f"adds must be True or False, got {self.adds!r}")  # noqa: TRY004  (house style)
+
+    @property
+    def promise(self) -> Adjacency:
+        """One client's vector within both norms, in sums that carry exactly this noise (or none)."""
+        return vector_adjacency(self.l1, self.l2, sigma=0.0 if self.adds else self.sigma)
+
+    def curve(self) -> Curve:
+        """Cost of one release of all cells."""
+        return Curve(ORDERS, vector_rdp(self.sigma**2, self.l1, self.l2), "vector", slack=FLOAT_SLACK)
+
+    def uses(self, private: Private) -> int:  # noqa: ARG002  (part of the protocol)
+        """One use for the whole array: the norms bound all of it."""
+        return 1
+
+    def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
+        """The noisy sums, int64 of the shape of ``private``."""
+        sums = private.open()
+        if not np.issubdtype(sums.dtype, np.integer):
+            raise ValueError(f"sums must be whole numbers, got {sums.dtype}")
+        noise = skellam(self.sigma**2, sums.shape, rng=rng) if self.adds else 0
+        return np.asarray(sums + noise, dtype=np.int64)
+
+
+def vector_adjacency(l1: float, l2: float, *, sigma: float) -> Adjacency:
+    """What one client can do to sums of vectors that carry Skellam noise of this standard deviation."""
+    return Adjacency(unit="client", moves=f"vector, l1={l1!r}, l2={l2!r}, Skellam noise of sigma={sigma!r}")
+
+
 @lru_cache(maxsize=32)
 def skellam_rdp(variance: float) -> tuple[float, ...]:
     """Rényi divergence, rounded up, when one ballot moves two counts with this noise; nats for each order."""
-    reach = math.ceil(2 * ORDERS[-2] + 40 * math.sqrt(variance)) + 50
+    return tuple(up(2 * value) for value in _shift_rdp(variance, 1))
+
+
+@lru_cache(maxsize=32)
+def vector_rdp(variance: float, l1: float, l2: float) -> tuple[float, ...]:
+    """The largest Rényi divergence, rounded up, of any whole-number move within both norms.
+
+    The divergences of the coordinates add. With n(k) coordinates moved by k, the worst case is a linear
+    program: maximise the sum of n(k) D(k) where the n(k) k add to at most l1 and the n(k) k^2 to at most
+    l2^2. Fractions n(k) only raise the maximum. Two values of k suffice, since there are two constraints.
+    """
+    steps = range(1, math.floor(min(l1, l2)) + 1)
+    single = np.array([_shift_rdp(variance, step) for step in steps])
+    area = l2 * l2 * (1 + 1e-12)
+    worst = np.zeros(len(ORDERS))
+    for i, one in enumerate(steps):
+        worst = np.maximum(worst, min(l1 / one, area / one**2) * single[i])
+        for j, two in enumerate(steps[:i]):
+            fine = (l1 * one - area) / (two * (one - two))  # coordinates that move by the smaller step
+            coarse = (area - l1 * two) / (one * (one - two))
+            if fine > 0 and coarse > 0:
+                worst = np.maximum(worst, fine * single[j] + coarse * single[i])
+    return tuple(up(value, ulps=64) for value in worst.tolist())
+
+
+@lru_cache(maxsize=256)
+def _shift_rdp(variance: float, shift: int) -> tuple[float, ...]:
+    """Rényi divergence of Skellam noise moved by ``shift``, for each order, rounded up by 1e-10 nats."""
+    reach = math.ceil(2 * shift * ORDERS[-2] + 40 * math.sqrt(variance)) + 50
     half = _log_density(variance, reach)
     at = np.concatenate([half[:0:-1], half])  # whole numbers from -reach to reach
-    here, moved = at[1:], at[:-1]  # the density is even: both directions are this one
+    here, moved = at[shift:], at[:-shift]  # the density is even: both directions are this one
+    stride = max(1, math.floor(math.sqrt(variance) / 2))
+    coarse_here, coarse_moved = here[::stride], moved[::stride]
     rdp = []
     for order in ORDERS:
-        terms = order * here + (1 - order) * moved if math.isfinite(order) else np.zeros(1)
+        if not math.isfinite(order):  # Skellam ratios are unbounded: there is no pure differential privacy
+            rdp.append(math.inf)
+            continue
+        coarse = order * coarse_here + (1 - order) * coarse_moved
+        near = np.flatnonzero(coarse > coarse.max() - 80)
+        first, last = max(0, (near[0] - 1) * stride), (near[-1] + 1) * stride + 1
+        terms = order * here[first:last] + (1 - order) * moved[first:last]
         total = float(logsumexp(terms))
-        # the order's mass must lie well inside; for pure DP it never does: Skellam ratios are unbounded
-        inside = math.isfinite(order) and max(terms[0], terms[-1]) < total - 60
-        rdp.append(up(2 * (max(total, 0.0) / (order - 1) + _ROUNDING)) if inside else math.inf)
+        inside = max(terms[0], terms[-1]) < total - 60  # the mass of this order lies well inside the sum
+        rdp.append(up(max(total, 0.0) / (order - 1) + _ROUNDING) if inside else math.inf)
     return tuple(rdp)
 
 
-def skellam(variance: float, shape: tuple[int, ...]) -> np.ndarray:
-    """Draws from the operating system's generator, int64; each is off by 2^-63 times the table's length."""
+def skellam(variance: float, shape: tuple[int, ...], *, rng: np.random.Generator | None = None) -> np.ndarray:
+    """Draws, int64, from ``rng`` or from the operating system; the law is exact to 2^-100 in each draw."""
     size = math.prod(shape)
-    up_and_down = np.frombuffer(os.urandom(16 * size), dtype=np.uint64)
-    draws = np.searchsorted(_thresholds(variance / 2), up_and_down, side="right")
+    words = _words(2 * size, rng)
+    high, low = _poisson(variance / 2)
+    draws = np.searchsorted(high, words, side="right")
+    ties = np.flatnonzero(np.searchsorted(high, words, side="left") != draws)
+    for place, finer in zip(ties.tolist(), _words(len(ties), rng).tolist(), strict=True):
+        first = int(np.searchsorted(high, words[place], side="left"))
+        draws[place] = first + sum(one <= finer for one in low[first : draws[place]])
     return np.asarray((draws[:size] - draws[size:]).reshape(shape), dtype=np.int64)
 
 
@@ -111,21 +238,33 @@ def largest_draw(variance: float) -> int:
     return len(_thresholds(variance / 2))
 
 
-@lru_cache(maxsize=32)
+def _words(size: int, rng: np.random.Generator | None) -> np.ndarray:
+    if rng is None:
+        return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
+    return rng.integers(0, 2**64, size=size, dtype=np.uint64)
+
+
 def _thresholds(mean: float) -> np.ndarray:
     """Poisson probabilities of at most 0, 1, 2, …, in steps of 2^-64, rounded down."""
+    return _poisson(mean)[0]
+
+
+@lru_cache(maxsize=32)
+def _poisson(mean: float) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Poisson probabilities of at most 0, 1, 2, … in steps of 2^-128: the high and the low 64 bits."""
     found = []
     with localcontext() as context:
-        context.prec = 50
-        rate, scale = Decimal(mean), Decimal(2**64)
+        context.prec = 70
+        rate, scale = Decimal(mean), Decimal(2**128)
         chance = (-rate).exp()
         below, number = chance, 0
         while not (number > mean and chance * scale < Decimal("1e-6")):
-            found.append(min(int(below * scale), 2**64 - 1))
+            found.append(min(int(below * scale), 2**128 - 1))
             number += 1
             chance *= rate / number
             below += chance
-    return np.array(found, dtype=np.uint64)
+    low = tuple(value % 2**64 for value in found)
+    return np.array([value >> 64 for value in found], dtype=np.uint64), low
 
 
 def _log_density(variance: float, reach: int) -> np.ndarray:
