@@ -111,6 +111,19 @@ def test_the_table_shows_both_bounds_and_the_scope():
     assert table["Questions abstained"] == "12"
 
 
+def test_bounds_of_different_meaning_never_share_a_heading():
+    # of 1,000,000 rows, the bound for these votes was below what an attack on the worst votes finds
+    result = example(
+        upper={"epsilon": 1.0, "delta": 1e-7},
+        lower={"epsilon": 0.6},
+        owner={"epsilon_these_votes": 0.489},
+    )
+    headings = {row.name: row.heading for row in summary_table(result) if row.name.startswith("Epsilon")}
+    assert len(headings) == len(set(headings.values())) == 3
+    assert "worst votes" in headings["Epsilon, lower bound"]
+    assert "votes of this run" in headings["Epsilon for these votes, at most"]
+
+
 def test_an_accuracy_that_is_not_known_says_so():
     assert rows(example(utility={"student": None}))["Student accuracy"] == "not known"
 

@@ -21,6 +21,11 @@ _UTILITY = {
     "one_teacher": "Accuracy of one teacher",
     "majority": "Majority-class accuracy",
 }
+_GOOD = "How good the model is"
+_UPPER = "Proved, for any data: it leaks at most"
+_LOWER = "Attacked, on the worst votes there can be: it leaks at least"
+_THESE = "For the votes of this run, not for publication: it leaks at most"
+_SCOPE = "What is protected"
 _SIMULATION = "simulation, no privacy"
 _RELATIONS = {
     "replace-one": "replace-one: the data of one {unit} is replaced by any other data, or by nothing",
@@ -55,12 +60,16 @@ class Row:
     ----------
     name, value : str
         Ready to print; upper bounds are rounded up, lower bounds down.
+    heading : str
+        What the line stands under. A bound that holds for any votes, one that was found by an attack,
+        and one for the votes at hand never share a heading.
     owner_only : bool
         Computed from the private data themselves: not to be passed on.
     """
 
     name: str
     value: str
+    heading: str
     owner_only: bool = False
 
 
@@ -143,9 +152,9 @@ def summary_table(result: Result) -> tuple[Row, ...]:
     ...     print(row.name, "|", row.value, "|", row.owner_only)
     Student accuracy | 90.0 % | False
     Epsilon, publishable, at most | 2.001 | False
-    Epsilon for these votes, at most | 1.5 | True
     Delta | 1e-05 (1 in 100,000) | False
     Epsilon, lower bound | not audited yet | False
+    Epsilon for these votes, at most | 1.5 | True
     """
     return (*_accuracies(result), *_bounds(result), *_scope(result))
 
@@ -237,7 +246,7 @@ def _side_by_side(part: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
 def _accuracies(result: Result) -> list[Row]:
     known = {**result.utility, **result.owner.get("utility", {})}
     return [
-        Row(name=text, value=_percent(known[name]), owner_only=name not in result.utility)
+        Row(name=text, value=_percent(known[name]), heading=_GOOD, owner_only=name not in result.utility)
         for name, text in _UTILITY.items()
         if name in known
     ]
@@ -246,30 +255,31 @@ def _accuracies(result: Result) -> list[Row]:
 def _bounds(result: Result) -> list[Row]:
     upper = result.upper
     note = f" ({_SIMULATION})" if upper.get("simulation") else ""
-    rows = [Row(name="Epsilon, publishable, at most", value=at_most(_number(upper.get("epsilon"))) + note)]
+    publishable = at_most(_number(upper.get("epsilon"))) + note
+    rows = [
+        Row(name="Epsilon, publishable, at most", value=publishable, heading=_UPPER),
+        Row(name="Delta", value=_delta(upper.get("delta")), heading=_UPPER),
+        Row(name="Epsilon, lower bound", value=_lower(result), heading=_LOWER),
+    ]
     if "epsilon_these_votes" in result.owner:
         these = at_most(_number(result.owner["epsilon_these_votes"])) + note
-        rows.append(Row(name="Epsilon for these votes, at most", value=these, owner_only=True))
-    return [
-        *rows,
-        Row(name="Delta", value=_delta(upper.get("delta"))),
-        Row(name="Epsilon, lower bound", value=_lower(result)),
-    ]
+        rows.append(
+            Row(name="Epsilon for these votes, at most", value=these, heading=_THESE, owner_only=True)
+        )
+    return rows
 
 
 def _scope(result: Result) -> list[Row]:
     settings, utility = result.settings, result.utility
-    rows = []
+    lines = []
     if "unit" in settings:
-        rows.append(Row(name="Protected unit", value=f"one {settings['unit']}"))
+        lines.append(("Protected unit", f"one {settings['unit']}"))
     if "relation" in settings:
-        rows.append(Row(name="Neighbouring relation", value=_relation(result)))
-    rows += [
-        Row(name=f"Questions {name}", value=f"{utility[name]:,}")
-        for name in ("answered", "abstained")
-        if name in utility
+        lines.append(("Neighbouring relation", _relation(result)))
+    lines += [
+        (f"Questions {name}", f"{utility[name]:,}") for name in ("answered", "abstained") if name in utility
     ]
-    return rows
+    return [Row(name=name, value=value, heading=_SCOPE) for name, value in lines]
 
 
 def _claim(result: Result) -> str:

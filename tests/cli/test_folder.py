@@ -13,35 +13,35 @@ PLAN = {"epsilon": 2.0, "label": "ill"}
 
 def test_a_new_folder_is_made_and_gone_on_with(tmp_path):
     run = tmp_path / "deep" / "run"
-    assert _folder.open_run(run, PLAN) is False
-    assert _folder.open_run(run, PLAN) is True
+    assert _folder.open_run(run, PLAN, tables={}) is False
+    assert _folder.open_run(run, PLAN, tables={}) is True
 
 
 def test_an_empty_folder_may_be_used(tmp_path):
-    assert _folder.open_run(tmp_path, PLAN) is False
+    assert _folder.open_run(tmp_path, PLAN, tables={}) is False
 
 
 def test_other_settings_are_refused_by_name(tmp_path):
-    _folder.open_run(tmp_path, PLAN)
+    _folder.open_run(tmp_path, PLAN, tables={})
     with pytest.raises(
         typer.BadParameter, match="with other epsilon, person: type the command that began it"
     ):
-        _folder.open_run(tmp_path, {**PLAN, "epsilon": 3.0, "person": "who"})
+        _folder.open_run(tmp_path, {**PLAN, "epsilon": 3.0, "person": "who"}, tables={})
 
 
 def test_a_finished_run_is_not_overwritten(tmp_path):
-    _folder.open_run(tmp_path, PLAN)
+    _folder.open_run(tmp_path, PLAN, tables={})
     _folder.write(tmp_path / _folder.RESULT, Result(kind="learn").to_json())
     with pytest.raises(typer.BadParameter, match="type --out with another folder"):
-        _folder.open_run(tmp_path, PLAN)
+        _folder.open_run(tmp_path, PLAN, tables={})
 
 
 def test_somebody_elses_folder_is_left_alone(tmp_path):
     (tmp_path / "thesis.doc").write_text("x")
     with pytest.raises(typer.BadParameter, match="not empty and not a run"):
-        _folder.open_run(tmp_path, PLAN)
+        _folder.open_run(tmp_path, PLAN, tables={})
     with pytest.raises(typer.BadParameter, match="not empty and not a run"):
-        _folder.open_run(tmp_path / "thesis.doc", PLAN)
+        _folder.open_run(tmp_path / "thesis.doc", PLAN, tables={})
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
 
 
@@ -62,17 +62,20 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     assert target.read_text() == "new"
 
 
-def test_fingerprints_tell_files_apart(tmp_path):
-    (tmp_path / "a").write_text("a")
-    (tmp_path / "b").write_text("b")
-    assert _folder.fingerprint(tmp_path / "a") != _folder.fingerprint(tmp_path / "b")
-    assert _folder.fingerprint(None) is None
+def test_other_tables_are_refused_by_name(tmp_path):
+    (tmp_path / "a").write_text("one")
+    (tmp_path / "b").write_text("two")
+    run = tmp_path / "run"
+    _folder.open_run(run, PLAN, tables={"private": tmp_path / "a", "public": None})
+    assert _folder.open_run(run, PLAN, tables={"private": tmp_path / "a", "public": None})
+    with pytest.raises(typer.BadParameter, match="with other private: type"):
+        _folder.open_run(run, PLAN, tables={"private": tmp_path / "b", "public": None})
 
 
 def test_a_record_that_is_not_there_yet_is_said_to_be(tmp_path):
     with pytest.raises(ValueError, match="type the folder of a finished run"):
         _folder.load(tmp_path)
-    _folder.open_run(tmp_path, PLAN)
+    _folder.open_run(tmp_path, PLAN, tables={})
     with pytest.raises(ValueError, match="type the command that began it"):
         _folder.load(tmp_path)
 

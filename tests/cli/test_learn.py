@@ -2,6 +2,8 @@
 
 import ast
 import contextlib
+import hashlib
+import hmac
 import io
 import json
 import signal
@@ -27,7 +29,7 @@ from ostraka.voters import SavedTeachers
 CANARY = "canary7391"
 FILES = {
     *("student.skops", "result.json", "privacy-label.json", "labels.parquet"),
-    *("ledger.sqlite", "report.html", "manifest.json", "plan.json"),
+    *("ledger.sqlite", "ledger.sqlite.secret", "report.html", "manifest.json", "plan.json"),
 }
 COMMON = ("--label", "ill", "--teachers", "40", "--epsilon", "3", "--answers", "20")
 
@@ -112,6 +114,8 @@ def test_digits_need_no_arguments_and_leave_a_whole_folder(tmp_path, monkeypatch
     ):
         assert line in out
     assert "[owner only]" in out
+    lower, these = out.index("it leaks at least"), out.index("For the votes of this run")
+    assert lower < out.index("Epsilon, lower bound") < these < out.index("Epsilon for these votes")
     assert "multiply the odds" in out
     assert err.index("Plan") < err.index("teachers trained: 100") < err.index("questions answered: 100")
     record = json.loads((tmp_path / "run" / "result.json").read_text())
@@ -156,6 +160,21 @@ def test_no_file_holds_a_private_cell(finished):
     assert {path.name for path in run.iterdir()} == FILES
     for name in FILES:
         assert CANARY.encode() not in (run / name).read_bytes()
+
+
+def test_files_for_the_owner_can_be_read_by_the_owner_alone(finished):
+    run, _, _ = finished
+    private = {path.name for path in run.iterdir() if path.stat().st_mode & 0o077 == 0}
+    assert private == FILES - {"student.skops", "labels.parquet", "privacy-label.json"}
+
+
+def test_a_guess_of_the_private_table_cannot_be_checked_against_the_plan(finished):
+    run, _, _ = finished
+    content = (run.parent / "private.csv").read_bytes()
+    plan = (run / "plan.json").read_text()
+    assert not any(hashlib.new(name, content).hexdigest() in plan for name in ("sha256", "sha1", "blake2b"))
+    keyed = hmac.digest((run / "ledger.sqlite.secret").read_bytes(), content, "sha256").hex()
+    assert json.loads(plan)["private"] == keyed
 
 
 def test_the_student_predicts_table_rows(finished):

@@ -6,8 +6,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
-from ostraka import Budget, Ledger, PATEClassifier
+from ostraka import Budget, GNMax, Ledger, PATEClassifier
 from ostraka.consistent import Consistent
+from ostraka.voters import partition
 
 X, Y = load_digits(return_X_y=True)
 PRIVATE, LABELS = X[500:], Y[500:]
@@ -78,3 +79,32 @@ def test_the_record_says_what_repeats_would_reveal_to_the_owner_alone():
     assert panel["repeats"][0] == 1
     assert (np.diff(panel["share_wrong"]) <= 0).all()
     assert "repeats" not in fitted.result_.public().owner
+
+
+def test_other_private_labels_are_other_questions_with_other_noise():
+    # sigma drowns the teachers: labels are noise, and shared noise would give the same ones
+    settings = {
+        "mechanism": GNMax(sigma=1e5),
+        "manifest": partition(len(LABELS), n_teachers=40),
+        "n_answers": 50,
+    }
+    cells = Consistent(secret=bytes(range(32)), grid=1.0, teachers="digits")
+    with Ledger(":memory:", budget=Budget(epsilon=8.0, delta=1e-4)) as ledger:
+        chosen = {**settings, "ledger": ledger, "consistent": cells, "classes": range(10)}
+        one = model(**chosen).fit(PRIVATE, LABELS, X_public=X[:50])
+        same = model(**chosen).fit(PRIVATE, LABELS, X_public=X[:50])
+        assert uses(ledger) == 50
+        other = model(**chosen).fit(PRIVATE, 9 - LABELS, X_public=X[:50])
+        assert uses(ledger) == 100
+    np.testing.assert_array_equal(one.labels_, same.labels_)
+    assert (one.labels_ == other.labels_).mean() < 0.6  # 0.1 expected of 50: chance below 1e-18
+
+
+def test_keys_in_a_ledger_do_not_let_a_guess_of_the_private_rows_be_checked(tmp_path):
+    deal = partition(len(LABELS), n_teachers=40)
+    keys = set()
+    for name in ("one", "two"):
+        with Ledger(tmp_path / name, budget=Budget(epsilon=8.0, delta=1e-4)) as ledger:
+            model(ledger=ledger, manifest=deal).fit(PRIVATE, LABELS, X_public=X[:60])
+            keys |= {entry.key.partition("/")[0] for entry in ledger.entries()}
+    assert len(keys) == 2, "each ledger's secret gives another key for the same data"

@@ -1,12 +1,15 @@
-"""A run's folder: begun, interrupted, gone on with, finished. Each file is written whole or not at all."""
+"""The folder of a run: its file names, and how a run is begun, continued and read."""
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from ostraka import _files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,10 +26,10 @@ __all__ = [
     "PLAN",
     "REPORT",
     "RESULT",
+    "SECRET",
     "SERVICE",
     "STUDENT",
     "TEACHERS",
-    "fingerprint",
     "load",
     "open_run",
     "write",
@@ -37,10 +40,12 @@ PLAN, MANIFEST, LEDGER = "plan.json", "manifest.json", "ledger.sqlite"
 STUDENT, LABELS, LABEL = "student.skops", "labels.parquet", "privacy-label.json"
 TEACHERS, SERVICE = "teachers", "service"  # folders for the owner alone
 RESULT, REPORT, PUBLIC_REPORT = "result.json", "report.html", "report-public.html"
+SECRET = f"{LEDGER}.secret"  # the estimator's name for it, too
+OWNERS = {PLAN, MANIFEST, RESULT, REPORT}  # written for the owner of the data alone
 
 
-def open_run(folder: Path, plan: dict[str, Any]) -> bool:
-    """Make a folder for a plan, or go on with the same plan there; whether it was begun before.
+def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | None]) -> bool:
+    """Make a folder for a plan and its tables, or check that it holds the same ones, and say whether it did.
 
     Raises
     ------
@@ -54,12 +59,12 @@ def open_run(folder: Path, plan: dict[str, Any]) -> bool:
             f"to learn again, or 'ostraka report {folder}' to make its pages again"
         )
     if (folder / PLAN).exists():
-        _same(folder, json.loads((folder / PLAN).read_text()), plan)
+        _same(folder, json.loads((folder / PLAN).read_text()), plan | _fingerprints(folder, tables))
         return True
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise typer.BadParameter(f"{folder} is not empty and not a run: type --out with another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    write(folder / PLAN, json.dumps(plan, indent=2))
+    write(folder / PLAN, json.dumps(plan | _fingerprints(folder, tables), indent=2))
     return False
 
 
@@ -73,22 +78,26 @@ def _same(folder: Path, before: dict[str, Any], plan: dict[str, Any]) -> None:
         )
 
 
-def fingerprint(path: Path | None) -> str | None:
-    """SHA-256 of a file, so that a run goes on with the data it began with."""
-    if path is None:
-        return None
+def _fingerprints(folder: Path, tables: dict[str, Path | None]) -> dict[str, str | None]:
+    """HMAC of each table under the folder's secret, so that a run goes on with the data it began with.
+
+    A digest without a key would let anyone who guesses the private table check the guess.
+    """
+    secret = _files.create(folder / SECRET, os.urandom(32))
+    return {name: None if path is None else _hmac(path, secret) for name, path in tables.items()}
+
+
+def _hmac(path: Path, secret: bytes) -> str:
+    digest = hmac.new(secret, digestmod="sha256")
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def write(path: Path, content: str | bytes | Callable[[Path], object]) -> None:
-    """Write a file beside its place and then put it there, so that a half-written one is never seen."""
-    beside = path.with_name(f".{path.name}.new")
-    if callable(content):
-        content(beside)
-    else:
-        beside.write_bytes(content.encode() if isinstance(content, str) else content)
-    beside.replace(path)
+    """Write a file whole. Those for the owner alone can be read by the owner alone."""
+    _files.write(path, content, private=path.name in OWNERS)
 
 
 def load(folder: Path) -> Result:

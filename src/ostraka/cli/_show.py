@@ -1,7 +1,8 @@
-"""What a run shows: the plan before, one table after."""
+"""What ``ostraka learn`` prints: the plan before, the results under headings after."""
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sys
 import textwrap
@@ -22,7 +23,7 @@ _NARROWEST = 20
 
 
 def show_plan(task: Task, plan: Plan, *, teacher: str, out: Path) -> None:
-    """What will be done and cost at most, on stderr."""
+    """Print what will be done and its cost at most, on stderr."""
     from ostraka.report import at_most
 
     unit = "row" if task.groups is None else "person"
@@ -41,30 +42,30 @@ def show_plan(task: Task, plan: Plan, *, teacher: str, out: Path) -> None:
     if task.classes is None:
         rows.append(("note", "the list of classes is taken from the private labels and counts as public"))
     rows += [("not protected", text) for text in task.not_protected]
-    _print("Plan", rows, on_stderr=True)
+    margin = 2 + max(len(name) for name, _ in rows)
+    wrapped("Plan", on_stderr=True)
+    for name, value in rows:
+        wrapped(f"{name:<{margin}}{value}", indent=margin, on_stderr=True)
 
 
 def show_result(result: Result) -> None:
-    """The summary on stdout, owner-only lines marked, and what epsilon means."""
+    """Print the summary on stdout, with owner-only lines marked, and what epsilon means."""
     from ostraka.report import privacy_label, summary_table
 
     table = summary_table(result)
-    rows = [(row.name, row.value + ("   [owner only]" if row.owner_only else "")) for row in table]
-    _print("Result", rows)
+    margin = 2 + max(len(row.name) for row in table)
+    for heading, rows in itertools.groupby(table, key=lambda row: row.heading):
+        wrapped(f"\n{heading}")
+        for row in rows:
+            mark = "   [owner only]" if row.owner_only else ""
+            wrapped(f"  {row.name:<{margin}}{row.value}{mark}", indent=margin + 2)
     wrapped("\n" + privacy_label(result)["claim"])
     if any(row.owner_only for row in table):
         wrapped("\nLines marked [owner only] come from the private data without noise: do not pass them on.")
 
 
-def _print(title: str, rows: list[tuple[str, str]], *, on_stderr: bool = False) -> None:
-    margin = 2 + max(len(name) for name, _ in rows)
-    wrapped(title, on_stderr=on_stderr)
-    for name, value in rows:
-        wrapped(f"{name:<{margin}}{value}", indent=margin, on_stderr=on_stderr)
-
-
 def wrapped(text: str, *, indent: int = 0, on_stderr: bool = False) -> None:
-    """A line, folded where a terminal ends; in a pipe or a file it stays one line."""
+    """Print a line, folded to the width of a terminal; in a pipe or a file it stays one line."""
     stream = sys.stderr if on_stderr else sys.stdout
     if stream.isatty():
         width = max(shutil.get_terminal_size().columns, _NARROWEST)

@@ -30,7 +30,8 @@ class _Defaults(NamedTuple):
 
 _TABLES = _Defaults(2.0, None, "auto", Teacher.LOGISTIC, Student.LOGISTIC)
 _DIGITS = _Defaults(3.5, 1e-4, 100, Teacher.NEIGHBOUR, Student.SPREADING)  # 1,150 rows are few
-_NOT_SETTINGS = ("out", "as_json", "owner")
+_FORMAT = 2  # of plan.json: 1 had digests of the tables without a key
+_NOT_SETTINGS = ("private", "public", "out", "as_json", "owner")
 _HANDED_OVER = (
     "\nwritten to {0}: student.skops, labels.parquet, ledger.sqlite and privacy-label.json may be passed on; "
     "result.json, report.html, manifest.json and teachers/ are for the owner of the data. "
@@ -129,7 +130,7 @@ def learn(
 ) -> None:
     """Learn from private rows by secret ballot; write a model, its price and a report to a folder."""
     from ostraka import GNMax, PATEClassifier, Threshold
-    from ostraka.cli import _data, _folder, _show
+    from ostraka.cli import _data, _show
 
     defaults = _DIGITS if private is None else _TABLES
     if auto and any(choice is not None for choice in (teachers, answers, sigma, screen)):
@@ -172,9 +173,8 @@ def learn(
         plan = model.plan(n_units=task.n_units, n_classes=task.n_classes, n_public=len(task.X_public))
     _show.show_plan(task, plan, teacher=type(model.estimator).__name__, out=out)
     begun = {name: value for name, value in context.params.items() if name not in _NOT_SETTINGS}
-    begun["version"] = ostraka.__version__
-    begun |= {"private": _folder.fingerprint(private), "public": _folder.fingerprint(public)}
-    result = _learn(task, model, plan, out, begun)
+    begun |= {"version": ostraka.__version__, "format": _FORMAT}
+    result = _learn(task, model, plan, out, begun, tables={"private": private, "public": public})
     if as_json:
         typer.echo((result if owner else result.public()).to_json())
     else:
@@ -200,12 +200,20 @@ def _choose(model: PATEClassifier, task: Task) -> None:
     )
 
 
-def _learn(task: Task, model: PATEClassifier, plan: Plan, out: Path, begun: dict[str, Any]) -> Result:
-    """Fit and write. Whatever happens in between, the same command goes on from here."""
+def _learn(
+    task: Task,
+    model: PATEClassifier,
+    plan: Plan,
+    out: Path,
+    begun: dict[str, Any],
+    *,
+    tables: dict[str, Path | None],
+) -> Result:
+    """Fit and write. After an interruption, the same command goes on from here."""
     from ostraka import Budget, Ledger
     from ostraka.cli import _folder, _progress
 
-    if _folder.open_run(out, begun):
+    if _folder.open_run(out, begun, tables=tables):
         typer.echo(f"going on with {out}: what was paid for is used again", err=True)
     budget = Budget(epsilon=model.epsilon, delta=plan.delta)
     with Ledger(out / _folder.LEDGER, budget=budget) as ledger, _progress.Stages(_STAGES) as stages:

@@ -1,4 +1,4 @@
-"""``ostraka plan``: what to ask with how much noise, before anything private is read."""
+"""``ostraka plan``: how many questions to ask and with how much noise, from public numbers."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ _TESTED = 0.5  # share of the proxy that is not trained on
 _ASSUMED = (
     "nothing is known about how hard the task is: the ranges span easy to hard tasks. "
     "Type --proxy FILE --label COLUMN with similar public rows to narrow them"
+)
+_OTHER_PLAN = (
+    "This plan is what 'ostraka learn --auto' uses, too. Without --auto or the options above, learn asks 100 "
+    "questions or ten a class, whichever is more, with no screen and the least noise that pays for them."
 )
 _MEASURED = "ranges are over resamplings of models trained on {0}; the private rows may be harder or easier"
 
@@ -133,6 +137,7 @@ def _print(proposal: Proposal, basis: str, *, rows: int) -> None:
     console.print(table)
     typer.echo(f"\nepsilon is proved; shares are forecasts, with their range. Note: {basis}.")
     typer.echo(f"\nostraka learn FILE --label COLUMN --public FILE {_options(proposal)}")
+    typer.echo(f"\n{_OTHER_PLAN}")
 
 
 def _share(estimate: Any) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +11,8 @@ from ostraka.consistent import Consistent, grid_of
 
 __all__ = ["same_questions"]
 
-_SECRET = os.urandom(32)  # for ledgers in memory, which end with the process
 
-
-def same_questions(consistent: Any, public: Any, *, path: str, teachers: str) -> Consistent | None:
+def same_questions(consistent: Any, public: Any, *, secret: bytes, teachers: str) -> Consistent | None:
     """How repeats are told in this fit; None where every row is a question of its own.
 
     Raises
@@ -33,6 +29,4 @@ def same_questions(consistent: Any, public: Any, *, path: str, teachers: str) ->
     if not (hasattr(public, "columns") or isinstance(public, np.ndarray)):
         raise ValueError("consistent=True needs public rows as an array or data frame")
     grid = grid_of(public)
-    if path == ":memory:":
-        return Consistent(secret=_SECRET, grid=grid, teachers=teachers)
-    return Consistent.kept_at(Path(f"{path}.secret"), grid=grid, teachers=teachers)
+    return Consistent(secret=secret, grid=grid, teachers=teachers)

@@ -15,12 +15,12 @@ from ostraka.pate._consistent import same_questions
 from ostraka.pate._questions import Questions, require_affordable
 from ostraka.pate._record import OS_NOISE, SECRET_NOISE, try_record
 from ostraka.pate._run import Owned, Run
-from ostraka.pate._session import Session, content
 from ostraka.students import Distilled
 from ostraka.voters import TeacherEnsemble
 
 if TYPE_CHECKING:
     from ostraka.pate._data import Data, Seeds
+    from ostraka.pate._session import Session
     from ostraka.pate.classifier import PATEClassifier
     from ostraka.pate.plan import Plan
 
@@ -74,9 +74,8 @@ def _teachers(model: PATEClassifier, data: Data, plan: Plan, seed: int) -> Teach
 def _questions(
     model: PATEClassifier, data: Data, plan: Plan, seeds: Seeds, *, here: Session, teachers: TeacherEnsemble
 ) -> Questions:
-    """The questions to ask; their key is the same for the same questions to the same teachers."""
-    settings = (here.manifest.sha256, repr(plan), seeds, model.asks, model.student, teachers.estimator)
-    key = content(*settings, np.asarray(data.public))
+    """The questions to ask; the same questions to the same teachers have the same key."""
+    key = here.key(data, repr(plan), seeds, model.asks, model.student, teachers.estimator)
     return Questions(
         public=data.public,
         plan=plan,
@@ -88,7 +87,7 @@ def _questions(
         asks=model.asks,
         seed=seeds.asking,
         tell=model._tell,  # noqa: SLF001  (same package)
-        consistent=same_questions(model.consistent, data.public, path=here.ledger.path, teachers=key),
+        consistent=same_questions(model.consistent, data.public, secret=here.secret, teachers=key),
     )
 
 

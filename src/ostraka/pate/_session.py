@@ -8,6 +8,7 @@ its ledger, finds every answer there, and pays nothing.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import pickle
 from dataclasses import dataclass
@@ -30,14 +31,24 @@ if TYPE_CHECKING:
 __all__ = ["Session", "begin", "content"]
 
 _NO_MATTER = ("engine", "n_jobs", "progress")
+_PROCESS_SECRET = os.urandom(32)  # for ledgers in memory, which end with the process
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, repr=False)
 class Session:
-    """The ledger that a fit charges, and the partition of its rows."""
+    """The ledger that a fit charges, the partition of its rows, and the secret beside the ledger."""
 
     ledger: Ledger
     manifest: Manifest
+    secret: bytes
+
+    def key(self, data: Data, *settings: Any) -> str:
+        """A name for these questions to these teachers. Other private rows or labels get another one.
+
+        Keys stand in the ledger, so the digest of private data is keyed by the secret.
+        """
+        described = content(*settings, self.manifest.sha256, *map(_array, data))
+        return hmac.digest(self.secret, f"ostraka/fit/1\0{described}".encode(), "sha256").hex()[:40]
 
 
 _OPEN: WeakValueDictionary[bytes, Session] = WeakValueDictionary()
@@ -65,12 +76,19 @@ def _new(model: PATEClassifier | PATEFM, data: Data, plan: Plan | LabelPlan) -> 
     ledger = model.ledger
     if not isinstance(ledger, Ledger):
         where = ":memory:" if ledger is None else ledger
-        return Session(Ledger(where, budget=Budget(epsilon=model.epsilon, delta=plan.delta)), manifest)
+        ledger = Ledger(where, budget=Budget(epsilon=model.epsilon, delta=plan.delta))
     if ledger.budget.delta != plan.delta:
         raise ValueError(
             f"delta must be the ledger's, {ledger.budget.delta:g}, got {plan.delta:g}: leave it out"
         )
-    return Session(ledger, manifest)
+    return Session(ledger, manifest, _secret(ledger.path))
+
+
+def _secret(path: str) -> bytes:
+    """The secret in the file beside a ledger, made if there is none; of this process for other ledgers."""
+    if path == ":memory:" or "://" in path:
+        return _PROCESS_SECRET
+    return _files.create(f"{path}.secret", os.urandom(32))
 
 
 def _dealt(manifest: Any, units: Any, *, n_teachers: int) -> Manifest:
@@ -95,7 +113,11 @@ def _name(model: PATEClassifier | PATEFM, data: Data) -> str | None:
     if model.ledger is not None or model.manifest is not None or not isinstance(model.random_state, int):
         return None
     settings = {name: value for name, value in model.get_params(deep=False).items() if name not in _NO_MATTER}
-    return content(settings, *(None if part is None else np.asarray(part) for part in data))
+    return content(settings, *map(_array, data))
+
+
+def _array(part: Any) -> np.ndarray | None:
+    return None if part is None else np.asarray(part)
 
 
 def content(*parts: Any) -> str:

@@ -15,7 +15,7 @@ from ostraka.pate._fitted import Fitted
 from ostraka.pate._questions import answered, paid, require_affordable
 from ostraka.pate._record import OS_NOISE, try_record, with_accuracies
 from ostraka.pate._run import Owned, Run
-from ostraka.pate._session import Session, begin, content
+from ostraka.pate._session import Session, begin
 from ostraka.pate.plan import make_label_plan
 from ostraka.students.fixmatch import FixMatch, default_network
 from ostraka.voters import Manifest, TeacherEnsemble
@@ -200,7 +200,7 @@ class PATEFM(ClassifierMixin, Fitted):
         plan = self.plan(n_rows=len(y), n_classes=len(classes))
         self._session = here = begin(self, data, plan)
         teachers = self._teachers(X, plan, seeds.teachers)
-        key = content(here.manifest.sha256, repr(plan), seeds, _as_asked(teachers.estimator))
+        key = here.key(data, repr(plan), seeds, _as_asked(teachers.estimator))
         require_affordable(here.ledger, plan, key=key)
         self._dry_run(X, plan, len(classes))
         start = time.monotonic()
