@@ -19,14 +19,15 @@ import numpy as np
 from bench._data import folder
 from ostraka import GNMax
 from ostraka.accounting import exact_curve, papernot2018_curve
-from ostraka.audits import Crafted, NeighbourWorlds, TeacherWorlds, Worlds, craft, measure_leak
-from ostraka.audits.crafters import mean_leak
+from ostraka.audits import NeighbourWorlds, TeacherWorlds
+from ostraka.audits.adversarial_queries import AdversarialQueries, Worlds, adversarial_queries, mean_leak
+from ostraka.audits.adversaries import measure_leak
 from ostraka.curve import Curve
 from ostraka.mechanisms import Subsampled
 from reproduce._random_features import RandomFeatures
 
 if TYPE_CHECKING:
-    from ostraka.audits import Leak
+    from ostraka.audits.adversaries import Leak
 
 DELTA, TRIALS = 1e-6, 10**8
 DRAWS = {True: 10_000, False: 3_000}  # pairs of votes of the repeated question, of each natural one
@@ -73,21 +74,23 @@ def promised(mechanism: GNMax, votes: np.ndarray, price: Curve, n_answers: int) 
     }
 
 
-def row(system: Worlds, crafted: Crafted, mechanism: GNMax, price: Curve, *, data_dependent: bool) -> dict:
+def row(
+    system: Worlds, adversarial: AdversarialQueries, mechanism: GNMax, price: Curve, *, data_dependent: bool
+) -> dict:
     """One bar of the figures, and what goes with it."""
     rng = np.random.default_rng(2)
-    models = system.models(crafted.queries, crafted.rows, crafted.labels)
+    models = system.models(adversarial.queries, adversarial.rows, adversarial.labels)
     sampled = not any(len(model.parties) for model in models)
-    trials = TRIALS if sampled else DRAWS[crafted.repeated]
-    leak = measure_leak(system, crafted, mechanism, trials=trials, orders=ORDERS, rng=rng)
-    votes = system.expected(crafted.queries)[list(leak.queries)]
+    trials = TRIALS if sampled else DRAWS[adversarial.repeated]
+    leak = measure_leak(system, adversarial, mechanism, trials=trials, orders=ORDERS, rng=rng)
+    votes = system.expected(adversarial.queries)[list(leak.queries)]
     upper = promised(mechanism, votes, price, leak.n_answers)
     if not data_dependent:
         upper = {"promise": upper["promise"]}
     record: dict[str, Any] = {
         "method": leak.bound.method,
         "trials": trials,
-        "query": leak.queries[0] if crafted.repeated else None,
+        "query": leak.queries[0] if adversarial.repeated else None,
         "answers": leak.n_answers,
         # over all questions, at order 2, between the answers to the mean votes: rough, and the same for all
         "average": float(np.mean([mean_leak(model, mechanism) for model in models])) * leak.n_answers,
@@ -154,13 +157,15 @@ def teachers(n_trainings: int, wanted: tuple[str, ...], sets: tuple[str, ...]) -
             for name, system in systems.items():
                 rng, start = np.random.default_rng(1), time.perf_counter()
                 if adversary == "Pois-NatQ":
-                    poison = poison or craft(
+                    poison = poison or adversarial_queries(
                         adversary, scout, queries, labels, mechanism=mechanism, n_candidates=10, rng=rng
                     )
-                    crafted = poison
+                    adversarial = poison
                 else:
-                    crafted = craft(adversary, system, queries, labels, mechanism=mechanism, rng=rng)
-                record = row(system, crafted, mechanism, price, data_dependent=True)
+                    adversarial = adversarial_queries(
+                        adversary, system, queries, labels, mechanism=mechanism, rng=rng
+                    )
+                record = row(system, adversarial, mechanism, price, data_dependent=True)
                 records[f"{data} {name} {adversary}"] = record
                 show(f"{name} {adversary} ({time.perf_counter() - start:.0f} s)", record)
     return records
@@ -181,12 +186,12 @@ def neighbours(sets: tuple[str, ...]) -> dict[str, Any]:
         price = Subsampled(mechanism=mechanism, sampling_rate=0.2).curve()
         rng = np.random.default_rng(1)
         plots = {
-            name: craft(name, system, queries, labels, mechanism=mechanism, rng=rng)
+            name: adversarial_queries(name, system, queries, labels, mechanism=mechanism, rng=rng)
             for name in ADVERSARIES[:2]
         }
         some = X[rng.choice(len(X), size=500, replace=False)]
         for where, pool, rounds in (("test", queries, 1), ("train", some, 1), ("blends", some, 3)):
-            plots[f"Pois-NatQ, {where}"] = craft(
+            plots[f"Pois-NatQ, {where}"] = adversarial_queries(
                 "Pois-NatQ",
                 system,
                 queries,
@@ -197,9 +202,9 @@ def neighbours(sets: tuple[str, ...]) -> dict[str, Any]:
                 n_rounds=rounds,
                 rng=rng,
             )
-        for name, crafted in plots.items():
+        for name, adversarial in plots.items():
             records[f"{data} Private-kNN {name}"] = record = row(
-                system, crafted, mechanism, price, data_dependent=False
+                system, adversarial, mechanism, price, data_dependent=False
             )
             show(f"Private-kNN {name}", record)
     return records

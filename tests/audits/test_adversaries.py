@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 
 from ostraka import Curve, GNMax, LNMax
-from ostraka.audits import (
-    NeighbourWorlds,
-    TeacherWorlds,
-    audit_adversary,
-    craft,
-    measure_leak,
-)
+from ostraka.audits import NeighbourWorlds, TeacherWorlds, audit_adversary
+from ostraka.audits.adversarial_queries import adversarial_queries
+from ostraka.audits.adversaries import measure_leak
 from ostraka.mechanisms import Subsampled
 
 MECHANISM = GNMax(sigma=4.0)
@@ -50,12 +46,16 @@ KNN = NeighbourWorlds(X, Y, n_classes=2, n_neighbours=20, sampling_rate=0.5)
 
 def leak(system, adversary, mechanism=MECHANISM, **settings):
     rng = np.random.default_rng(1)
-    crafted = craft(adversary, system, QUERIES, LABELS, mechanism=mechanism, n_candidates=4, rng=rng)
-    return measure_leak(system, crafted, mechanism, rng=rng, **settings)
+    adversarial = adversarial_queries(
+        adversary, system, QUERIES, LABELS, mechanism=mechanism, n_candidates=4, rng=rng
+    )
+    return measure_leak(system, adversarial, mechanism, rng=rng, **settings)
 
 
-def test_crafters_do_what_the_paper_says():
-    make = {a: craft(a, KNN, QUERIES, LABELS, mechanism=MECHANISM, rng=rng) for a in ADVERSARIES}
+def test_adversaries_do_what_the_paper_says():
+    make = {
+        a: adversarial_queries(a, KNN, QUERIES, LABELS, mechanism=MECHANISM, rng=rng) for a in ADVERSARIES
+    }
     votes = KNN.expected(QUERIES)
     assert (make["Nat-AdvQ"].rows == QUERIES).all()
     assert (make["Nat-AdvQ"].labels == LABELS).all()
@@ -68,7 +68,7 @@ def test_crafters_do_what_the_paper_says():
 def test_searching_longer_never_finds_a_worse_row():
     def best(n_rounds):
         rng = np.random.default_rng(3)
-        made = craft(
+        made = adversarial_queries(
             "Pois-NatQ", KNN, QUERIES, LABELS, mechanism=MECHANISM, n_candidates=6, n_rounds=n_rounds, rng=rng
         )
         return measure_leak(KNN, made, MECHANISM, orders=(2.0,), rng=rng).exact[0]
@@ -153,16 +153,16 @@ def test_too_few_trials_are_inconclusive():
 def test_many_classes_are_taken_together_before_the_trials():
     rows = np.arange(200.0)[:, None]
     many = NeighbourWorlds(rows, np.arange(200) % 20, n_classes=20, n_neighbours=30, sampling_rate=0.5)
-    made = craft("Pois-AdvQ", many, rows[:3] + 0.1, np.arange(3), mechanism=MECHANISM, rng=rng)
+    made = adversarial_queries("Pois-AdvQ", many, rows[:3] + 0.1, np.arange(3), mechanism=MECHANISM, rng=rng)
     found = measure_leak(many, made, MECHANISM, orders=(2.0,), rng=rng)
     assert 0.1 * found.exact[0] < found.bound.rdp[0] <= found.exact[0]
 
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="adversary must"):
-        craft("Nat-NatQ", KNN, QUERIES, LABELS, mechanism=MECHANISM, rng=rng)
+        adversarial_queries("Nat-NatQ", KNN, QUERIES, LABELS, mechanism=MECHANISM, rng=rng)
     with pytest.raises(ValueError, match="one for each of 12 queries"):
-        craft("Nat-AdvQ", KNN, QUERIES, LABELS[:3], mechanism=MECHANISM, rng=rng)
+        adversarial_queries("Nat-AdvQ", KNN, QUERIES, LABELS[:3], mechanism=MECHANISM, rng=rng)
     with pytest.raises(ValueError, match="orders must be among"):
         audit_adversary(
             "Nat-AdvQ", KNN, MECHANISM, QUERIES, LABELS, price=Curve((3.0, math.inf), (1.0, 2.0)), rng=rng

@@ -7,18 +7,10 @@ import pytest
 from scipy.stats import binomtest
 
 from ostraka import GNMax
-from ostraka.audits import hold_out, renyi_lower_bound
+from ostraka.audits import epsilon_lower_bound, hold_out, renyi_lower_bound
 
 ORDERS = (2.0, 8.0, 32.0)
-METHODS = [
-    "2-cut",
-    "2-cut-anytime",
-    "k-cut",
-    "k-cut-goodman",
-    "k-cut-sison-glaz",
-    "2-cut-bootstrap",
-    "k-cut-bootstrap",
-]
+METHODS = ["2-cut", "2-cut-anytime", "k-cut"]
 PAIR = np.exp(GNMax(sigma=2.0).log_outcomes([[14, 12, 10, 8, 6], [13, 13, 10, 8, 6]]))
 
 
@@ -33,7 +25,7 @@ def ideal(n):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_below_the_truth_and_near_it(method):
-    found = renyi_lower_bound(*ideal(10**7), orders=ORDERS, method=method, rng=np.random.default_rng(3))
+    found = renyi_lower_bound(*ideal(10**7), orders=ORDERS, method=method)
     for got, want in ((found.forward, exact(*PAIR)), (found.reverse, exact(*PAIR[::-1]))):
         assert (np.array(got) <= want).all()
     part = np.array(found.rdp) / np.maximum(exact(*PAIR), exact(*PAIR[::-1]))
@@ -44,9 +36,7 @@ def test_more_trials_certify_more_and_equal_worlds_nothing():
     few, many = (renyi_lower_bound(*ideal(n), orders=ORDERS) for n in (10**4, 10**6))
     assert np.all(np.array(few.rdp) < many.rdp)
     for method in METHODS:
-        none = renyi_lower_bound(
-            [500, 300, 200], [500, 300, 200], orders=ORDERS, method=method, rng=np.random.default_rng(1)
-        )
+        none = renyi_lower_bound([500, 300, 200], [500, 300, 200], orders=ORDERS, method=method)
         assert none.rdp == (0.0,) * 3
 
 
@@ -104,6 +94,16 @@ def test_a_pilot_chooses_and_the_rest_proves(n_outcomes):
     assert found.trials == (180_000, 180_000)
 
 
+def test_a_pilot_chooses_by_the_interval_that_the_bound_uses():
+    """True epsilon 0.748; chosen by one standard error, 3 % of these runs certified nothing at all."""
+    rng, found = np.random.default_rng(1), []
+    for _ in range(100):
+        pilot, rest = hold_out(*(rng.multinomial(100_000, law) for law in PAIR), rng=rng)
+        found.append(epsilon_lower_bound(*rest, delta=0.0, pilot=pilot).epsilon)
+    assert np.mean(found) > 0.725
+    assert min(found) > 0.6
+
+
 def test_a_pilot_that_saw_nothing_proves_nothing_false():
     # the pilot names a wrong set: the bound is small, not wrong
     wrong = renyi_lower_bound(
@@ -156,7 +156,7 @@ def test_looking_again_is_free_for_the_anytime_bound():
         ([1, 2], [1, 2], {"orders": (float("nan"),)}, "above 1"),
         ([1, 2], [1, 2], {"confidence": 1.0}, "confidence"),
         ([1, 2], [1, 2], {"method": "3-cut"}, "method must be one of"),
-        ([1, 2], [1, 2], {"method": "k-cut-bootstrap"}, "rng"),
+        ([1, 2], [1, 2], {"method": "k-cut-bootstrap"}, "method must be one of"),
         ([1, 2], [1, 2], {"pilot": ([1, 2, 3], [1, 2, 3])}, "same 2 outcomes"),
     ],
 )

@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 from statsmodels.stats.proportion import proportion_confint
 
-from ostraka.audits import attack_epsilon, epsilon_lower_bound
+from ostraka.audits import delta_lower_bound, epsilon_lower_bound, hold_out, renyi_lower_bound
+from ostraka.scores import Scores
 
 DELTA = 1e-5
 
 
-def test_the_attack_form_is_equation_one_with_its_logarithm():
+def test_a_fixed_attack_has_equation_one_with_its_logarithm():
     # FN and FP rates with their upper ends, one side each at half the error
     fp = proportion_confint(5, 100, alpha=0.05, method="beta")[1]
     fn = proportion_confint(10, 100, alpha=0.05, method="beta")[1]
     want = max(math.log((1 - DELTA - fn) / fp), math.log((1 - DELTA - fp) / fn))
-    got = attack_epsilon(true_positives=90, false_positives=5, n_members=100, n_others=100, delta=DELTA)
+    got = epsilon_lower_bound([90, 10], [5, 95], delta=DELTA, pilot=([2, 0], [0, 2]))
     assert got.epsilon == pytest.approx(want, rel=1e-6)
     assert got.epsilon <= want
 
@@ -69,9 +70,6 @@ def test_randomized_response_is_found_from_below():
 
 def test_scores_are_cut_where_the_pilot_says():
     rng = np.random.default_rng(9)
-    from ostraka.audits import hold_out
-    from ostraka.scores import Scores
-
     scores = Scores.of(members=rng.normal(2, 1, 4000), others=rng.normal(0, 1, 4000))
     pilot, rest = hold_out(scores.members, scores.others, rng=rng)
     found = epsilon_lower_bound(*rest, delta=DELTA, pilot=pilot, ordered=True)
@@ -88,9 +86,45 @@ def test_what_makes_no_sense_is_refused(settings, words):
         epsilon_lower_bound([9, 1], [1, 9], **settings)
 
 
-def test_an_attack_cannot_hit_more_often_than_it_tried():
-    with pytest.raises(ValueError, match="true_positives must be at most"):
-        attack_epsilon(true_positives=11, false_positives=1, n_members=10, n_others=10, delta=DELTA)
+def hockey_stick(p, q, epsilon):
+    """Delta of two laws at an epsilon, in closed form, the larger direction."""
+    return max(np.maximum(0, a - math.exp(epsilon) * b).sum() for a, b in ((p, q), (q, p)))
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.2])
+def test_delta_is_below_the_hockey_stick_divergence_and_near_it(epsilon):
+    p, q = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.2, 0.3, 0.2, 0.3])
+    counts = [np.round(1e8 * law).astype(int) for law in (p, q)]
+    found = delta_lower_bound(*counts, epsilon=epsilon)
+    assert 0.99 * hockey_stick(p, q, epsilon) < found.delta <= hockey_stick(p, q, epsilon)
+    assert found.estimate == pytest.approx(hockey_stick(p, q, epsilon))
+    assert found.epsilon == epsilon
+
+
+def test_delta_and_epsilon_bounds_are_inverse_to_each_other():
+    counts = [900, 100], [100, 900]
+    delta = delta_lower_bound(*counts, epsilon=1.0).delta
+    assert epsilon_lower_bound(*counts, delta=delta).epsilon == pytest.approx(1.0, abs=1e-9)
+    group = delta_lower_bound(*counts, epsilon=0.4, group=2).delta
+    assert epsilon_lower_bound(*counts, delta=group, group=2).epsilon == pytest.approx(0.4, abs=1e-9)
+
+
+def test_delta_is_nothing_where_epsilon_explains_all():
+    assert delta_lower_bound([900, 100], [100, 900], epsilon=3.0).delta == 0.0
+    assert delta_lower_bound([900, 100], [100, 900], epsilon=1e3).delta == 0.0
+    assert delta_lower_bound([500, 500], [500, 500], epsilon=0.0).delta == 0.0
+    with pytest.raises(ValueError, match="epsilon"):
+        delta_lower_bound([900, 100], [100, 900], epsilon=-0.1)
+
+
+def test_scores_are_the_counts_they_hold():
+    scores = Scores(values=[0.0, 1.0, 2.0], members=[100, 200, 700], others=[600, 300, 100])
+    counts = scores.members, scores.others
+    want = epsilon_lower_bound(*counts, delta=DELTA, ordered=True)
+    assert epsilon_lower_bound(scores, delta=DELTA) == want
+    assert renyi_lower_bound(scores, orders=(2.0,)) == renyi_lower_bound(*counts, orders=(2.0,), ordered=True)
+    with pytest.raises(ValueError, match="outcomes_q must not be given"):
+        epsilon_lower_bound(scores, counts[1], delta=DELTA)
 
 
 def test_a_record_is_plain():

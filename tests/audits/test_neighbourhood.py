@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ostraka import GNMax
-from ostraka.audits import NeighbourWorlds, paired_lower_bound
+from ostraka.audits import NeighbourWorlds, votes_lower_bound
 
 RATE, K = 0.3, 5
 rng = np.random.default_rng(0)
@@ -64,7 +64,7 @@ def test_a_near_target_is_seen_and_a_far_one_is_not():
     mechanism = GNMax(sigma=1.0)
     for target, seen in ((QUERY, True), (QUERY + 100, False)):
         worlds = system().pairs(QUERY, target, label=LABEL, n_draws=5000, rng=np.random.default_rng(5))
-        assert (paired_lower_bound(mechanism, *worlds, orders=(2.0,)).rdp[0] > 0) is seen
+        assert (votes_lower_bound(mechanism, *worlds, paired=True, orders=(2.0,)).rdp[0] > 0) is seen
 
 
 def test_the_nearest_target_votes_whenever_it_takes_part():

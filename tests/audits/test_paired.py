@@ -4,13 +4,17 @@ import numpy as np
 import pytest
 
 from ostraka import Adjacency, GNMax, Private
-from ostraka.audits import paired_lower_bound, whitebox_lower_bound
+from ostraka.audits import votes_lower_bound
 from ostraka.audits.intervals import empirical_bernstein
 from ostraka.audits.paired import bound_pairs
 
 ORDERS = (1.5, 2.0, 8.0, 32.0, np.inf)
 SIGMA = 8.0
 MECHANISM = GNMax(sigma=SIGMA)
+
+
+def paired_lower_bound(mechanism, *worlds, **settings):
+    return votes_lower_bound(mechanism, *worlds, paired=True, **settings)
 
 
 def votes(array):
@@ -64,7 +68,7 @@ def test_it_is_below_the_truth_as_often_as_it_says():
 def test_a_few_thousand_pairs_see_what_separate_draws_do_not():
     worlds = [votes(world) for world in draws(np.random.default_rng(2), 4000, 0.5)]
     paired = paired_lower_bound(MECHANISM, *worlds, orders=ORDERS)
-    separate = whitebox_lower_bound(MECHANISM, *worlds, orders=ORDERS)
+    separate = votes_lower_bound(MECHANISM, *worlds, orders=ORDERS)
     exact = np.maximum(*truth(0.5))
     assert (np.array(paired.rdp[:-1]) > 0.5 * exact[:-1]).all()
     assert max(separate.rdp) == 0

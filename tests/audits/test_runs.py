@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import binom
 
 from ostraka import GNMax, LNMax, Threshold
-from ostraka.audits import audit_run, dearest_votes
+from ostraka.audits import audit_run
+from ostraka.audits.runs import worst_case_votes
 
 RUN = {"n_answers": 40, "n_teachers": 60, "n_classes": 3, "delta": 1e-4, "trials": 4_000}
 
@@ -44,7 +45,7 @@ def exact_epsilon(p, q, n, delta):
 def test_of_two_classes_it_certifies_most_of_the_exact_epsilon_and_never_more():
     # two classes: each answer is a coin, so a run is a binomial law and epsilon at delta is known exactly
     mechanism = GNMax(sigma=8.0)
-    worlds = dearest_votes(mechanism, n_teachers=60, n_classes=2)
+    worlds = worst_case_votes(mechanism, n_teachers=60, n_classes=2)
     p, q = (math.exp(mechanism.log_outcomes(world[None])[0, 0]) for world in worlds)
     exact = max(exact_epsilon(p, q, 40, 1e-2), exact_epsilon(1 - q, 1 - p, 40, 1e-2))
     above = 0
@@ -69,15 +70,15 @@ def test_half_the_noise_is_a_broken_promise():
     assert sound.verdict == "consistent"
 
 
-def test_the_dearest_votes_are_a_tie_and_one_ballot_apart():
-    votes, moved = dearest_votes(GNMax(sigma=8.0), n_teachers=60, n_classes=4)
+def test_the_worst_case_votes_are_a_tie_and_one_ballot_apart():
+    votes, moved = worst_case_votes(GNMax(sigma=8.0), n_teachers=60, n_classes=4)
     assert votes.tolist() == [30, 30, 0, 0]
     assert (moved - votes).tolist() == [-1, 1, 0, 0]
 
 
 def test_behind_a_screen_they_are_where_both_tell():
-    alone, _ = dearest_votes(GNMax(sigma=50.0), n_teachers=100, n_classes=2)
-    screened, _ = dearest_votes(
+    alone, _ = worst_case_votes(GNMax(sigma=50.0), n_teachers=100, n_classes=2)
+    screened, _ = worst_case_votes(
         GNMax(sigma=50.0), n_teachers=100, n_classes=2, screen=Threshold(at=80, sigma=5.0)
     )
     assert alone[0] == 50

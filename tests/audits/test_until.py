@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ostraka import GNMax
-from ostraka.audits import audit_until, sample_outcomes
+from ostraka.audits import audit_until
+from ostraka.audits.claims import sample_outcomes
 
 
 def coin(rate, seed, supply=10**9):

@@ -76,7 +76,7 @@ def test_the_library_is_audited_and_the_defects_counted(capfd, monkeypatch):
     assert code == 5, "an audit that misses a defect proves nothing"
     assert "CONSISTENT  budget" in out
     assert "MISSED  no defect at all" in out
-    assert "mutation score: 1 of 2 planted defects caught" in out
+    assert "mutation score: 1 of 2 planted defects detected" in out
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which sets of outcomes a 2-cut looks at, and which of them a pilot recommends."""
+"""The sets of outcomes that a 2-cut tries, and the choice among them by a pilot sample."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["MOST_OUTCOMES", "Sets", "subsets"]
+__all__ = ["MOST_OUTCOMES", "Sets", "every_set", "subsets"]
 
 MOST_OUTCOMES = 12  # up to here every subset of outcomes is tried
 _MOST_THRESHOLDS = 1000
@@ -63,15 +63,25 @@ class Sets:
         return tuple(sorted(chosen.tolist()))
 
     def best(
-        self, pilot: tuple[np.ndarray, np.ndarray], value: Callable[[np.ndarray, np.ndarray], np.ndarray]
+        self,
+        pilot: tuple[np.ndarray, np.ndarray],
+        value: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        interval: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]],
     ) -> Sets:
-        """Of each row of ``value(p, q)``, the best set if every rate were one standard error less clear."""
-        p, q = (self.sums(counts) / counts.sum() for counts in pilot)
-        a, b = (_error(rate, counts.sum()) for rate, counts in ((p, pilot[0]), (q, pilot[1])))
-        table = value(np.maximum(0, p - a), np.minimum(1, q + b))
+        """For each row of ``value(p, q)``, the set with the largest bound on the pilot's own counts.
+
+        ``interval`` is the one which the bound will use. A pilot that is too small for any bound chooses the
+        set whose rates differ most, in standard errors.
+        """
+        p, q = (self.sums(counts) for counts in pilot)
+        sizes = [int(counts.sum()) for counts in pilot]
+        table = value(interval(p, sizes[0])[0], interval(q, sizes[1])[1])
         clear = table.max(axis=-1) > 0
-        chosen = np.unique(table.argmax(axis=-1)[clear] if clear.any() else [((p - q) / (a + b)).argmax()])
-        return self._take(chosen)
+        if clear.any():
+            return self._take(np.unique(table.argmax(axis=-1)[clear]))
+        gap = p / sizes[0] - q / sizes[1]
+        spread = _standard_error(p, sizes[0]) + _standard_error(q, sizes[1])
+        return self._take(np.array([(gap / spread).argmax()]))
 
     def _take(self, chosen: np.ndarray) -> Sets:
         n = self.rank.size if self.masks is None else self.masks.shape[1]
@@ -81,12 +91,22 @@ class Sets:
         return Sets(self.rank, self.ends, masks)
 
 
+def every_set(n_outcomes: int) -> Sets:
+    """All sets of a few outcomes, or a sentence that says what to do with many."""
+    if n_outcomes > MOST_OUTCOMES:
+        raise ValueError(
+            f"{n_outcomes} outcomes have too many subsets to try them all (at most {MOST_OUTCOMES}): "
+            "pilot, rest = hold_out(p, q, rng=rng), then renyi_lower_bound(*rest, pilot=pilot)"
+        )
+    return Sets.every(n_outcomes)
+
+
 def subsets(n_outcomes: int) -> np.ndarray:
     """Every set of outcomes but the empty and the full one, as one boolean row each."""
     bits = np.arange(1, 2**n_outcomes - 1)[:, None] >> np.arange(n_outcomes)
     return np.asarray((bits & 1).astype(bool))
 
 
-def _error(rate: np.ndarray, trials: int) -> np.ndarray:
-    smooth = (rate * trials + 0.5) / (trials + 1)
+def _standard_error(counts: np.ndarray, trials: int) -> np.ndarray:
+    smooth = (counts + 0.5) / (trials + 1)
     return np.asarray(np.sqrt(smooth * (1 - smooth) / trials))

@@ -1,4 +1,4 @@
-"""Adversaries against private prediction: what their answers leak at least, held against the promise."""
+"""Audits of private prediction by adversaries who choose the target and the questions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ import numpy as np
 from ostraka import _check
 from ostraka.audits._divergence import of_laws
 from ostraka.audits._sets import MOST_OUTCOMES
-from ostraka.audits.bounds import RenyiBound, compose
+from ostraka.audits.adversarial_queries import (
+    AdversarialQueries,
+    Adversary,
+    Worlds,
+    adversarial_queries,
+    mean_leak,
+)
+from ostraka.audits.bounds import RenyiBound
 from ostraka.audits.claims import AUDIT_ORDERS
-from ostraka.audits.crafters import Adversary, Crafted, Worlds, craft, mean_leak
 from ostraka.audits.cuts import check_confidence, check_orders, renyi_lower_bound
 from ostraka.audits.finding import Finding, Measure, Verdict
 from ostraka.curve import Curve
 from ostraka.mechanisms import GNMax
 
 if TYPE_CHECKING:
+    from ostraka.audits.claims import Ballot
     from ostraka.audits.models import VoteModel
-    from ostraka.audits.paired import PricedMap
 
 __all__ = ["Leak", "audit_adversary", "measure_leak"]
 
@@ -34,7 +40,7 @@ _NATURAL = "Adds up the questions as if the teachers were trained anew for each.
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Leak:
-    """What an adversary's answers leak.
+    """How much an adversary's answers leak.
 
     Attributes
     ----------
@@ -58,8 +64,8 @@ class Leak:
 
 def measure_leak(
     system: Worlds,
-    crafted: Crafted,
-    mechanism: PricedMap,
+    adversarial: AdversarialQueries,
+    mechanism: Ballot,
     *,
     n_answers: int | None = None,
     trials: int = 10**8,
@@ -67,12 +73,12 @@ def measure_leak(
     confidence: float = 0.95,
     rng: np.random.Generator,
 ) -> Leak:
-    """What the answers leak at least, by sampling the modelled system.
+    """Measure how much the answers leak, by sampling the modelled system.
 
     Parameters
     ----------
-    system, crafted, mechanism
-        As for :func:`craft`.
+    system, adversarial, mechanism
+        As for :func:`adversarial_queries`.
     n_answers : int, optional
         How often the worst query is asked; None: as many times as there are queries.
     trials : int
@@ -99,16 +105,17 @@ def measure_leak(
     >>> X, mechanism = np.arange(20.0)[:, None], GNMax(sigma=2.0)
     >>> system = NeighbourWorlds(X, np.arange(20) % 2, n_classes=2, n_neighbours=4, sampling_rate=0.5)
     >>> rng = np.random.default_rng(0)
-    >>> crafted = craft("Pois-AdvQ", system, X[:3] + 0.1, np.arange(3) % 2, mechanism=mechanism, rng=rng)
-    >>> leak = measure_leak(system, crafted, mechanism, n_answers=1, orders=(2.0,), rng=rng)
+    >>> adversarial = adversarial_queries("Pois-AdvQ", system, X[:3] + 0.1, np.arange(3) % 2,
+    ...                                   mechanism=mechanism, rng=rng)
+    >>> leak = measure_leak(system, adversarial, mechanism, n_answers=1, orders=(2.0,), rng=rng)
     >>> bool(0.9 * leak.exact[0] < leak.bound.rdp[0] < leak.exact[0])
     True
     """
     check_confidence(confidence)
     _check.integer(trials=trials, least=10)
-    models = system.models(crafted.queries, crafted.rows, crafted.labels)
+    models = system.models(adversarial.queries, adversarial.rows, adversarial.labels)
     order = check_orders(orders)
-    if crafted.repeated:
+    if adversarial.repeated:
         place = _worst(models, mechanism, rng)
         chosen, times = [place], len(models) if n_answers is None else n_answers
         _check.integer(n_answers=times, least=1)
@@ -118,7 +125,7 @@ def measure_leak(
     bounds, skipped, exact = [], [], np.zeros(order.size)
     known = isinstance(mechanism, GNMax) and not any(len(models[j].parties) for j in chosen)
     for j in chosen:
-        if not crafted.repeated and np.abs(models[j].present - models[j].absent).sum() < _NOTHING:
+        if not adversarial.repeated and np.abs(models[j].present - models[j].absent).sum() < _NOTHING:
             skipped.append(_nothing(orders, each))
         elif known:
             p, q = models[j].outcome_laws(mechanism)
@@ -129,7 +136,7 @@ def measure_leak(
             draws = min(trials, _PAIRS)
             found = models[j].lower_bound(mechanism, n_draws=draws, orders=orders, confidence=each, rng=rng)
             bounds.append(found)
-    bound = _times(compose([*bounds, *skipped]) if len(chosen) > 1 else bounds[0], times)
+    bound = _times(RenyiBound.compose([*bounds, *skipped]) if len(chosen) > 1 else bounds[0], times)
     return Leak(
         bound=bound,
         exact=exact * times if known else None,
@@ -142,7 +149,7 @@ def measure_leak(
 def audit_adversary(
     adversary: Adversary,
     system: Worlds,
-    mechanism: PricedMap,
+    mechanism: Ballot,
     queries: np.ndarray,
     labels: np.ndarray,
     *,
@@ -155,18 +162,18 @@ def audit_adversary(
     confidence: float = 0.95,
     rng: np.random.Generator,
 ) -> Finding:
-    """One adversary against one system: what is promised, what is so in the model, what was seen.
+    """Compare what one adversary sees of one system with what was promised.
 
     Parameters
     ----------
     adversary, system, queries, labels
-        As for :func:`craft`.
-    mechanism : GNMax, LNMax or Threshold
-        What answers from the votes.
+        As for :func:`adversarial_queries`.
+    mechanism : ballot mechanism, such as GNMax, LNMax or Threshold
+        Answers from the votes.
     name : str
         Of the system, for the finding.
     price : Curve, optional
-        What was promised for one answer; None: ``mechanism.curve()``. Give it where rows are sub-sampled.
+        The promise for one answer; None: ``mechanism.curve()``. Give it where rows are sub-sampled.
     delta : float, optional
         Also show each number converted to an epsilon at this delta, as an illustration.
     n_answers, trials, orders, confidence, rng
@@ -192,10 +199,10 @@ def audit_adversary(
     ...                 rng=np.random.default_rng(0)).verdict
     'consistent'
     """
-    crafted = craft(adversary, system, queries, labels, mechanism=mechanism, rng=rng)
+    adversarial = adversarial_queries(adversary, system, queries, labels, mechanism=mechanism, rng=rng)
     leak = measure_leak(
         system,
-        crafted,
+        adversarial,
         mechanism,
         n_answers=n_answers,
         trials=trials,
@@ -208,7 +215,7 @@ def audit_adversary(
     exact = [None] * len(orders) if leak.exact is None else leak.exact.tolist()
     rows = zip(orders, promised.tolist(), exact, leak.bound.rdp, strict=True)
     measures = [Measure(what=f"order {o:g}", upper=high, exact=mid, lower=low) for o, high, mid, low in rows]
-    verdict, sentence = _judged(measures, leak, crafted.repeated)
+    verdict, sentence = _judged(measures, leak, adversarial.repeated)
     if delta is not None:
         measures.append(_illustration(price, leak, delta=delta))
     return Finding(
@@ -219,7 +226,7 @@ def audit_adversary(
         confidence=confidence,
         trials=leak.trials,
         method=leak.bound.method,
-        note=f"{leak.bound.note} {_MODELLED} {_REPEATED if crafted.repeated else _NATURAL}",
+        note=f"{leak.bound.note} {_MODELLED} {_REPEATED if adversarial.repeated else _NATURAL}",
     )
 
 
@@ -256,7 +263,7 @@ def _illustration(price: Curve, leak: Leak, *, delta: float) -> Measure:
 
 
 def _few(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Laws of twelve outcomes at most: the rarest are taken together, before any trial."""
+    """Laws of twelve outcomes at most. The rarest outcomes are merged before any trial."""
     if p.size <= MOST_OUTCOMES:
         return p, q
     rank = np.argsort(-(p + q))
@@ -265,20 +272,20 @@ def _few(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _nothing(orders: tuple[float, ...], confidence: float) -> RenyiBound:
-    """The bound that needs no trial."""
+    """A bound of 0 from no trials."""
     return renyi_lower_bound([1, 1], [1, 1], orders=orders, confidence=confidence)
 
 
 def _times(bound: RenyiBound, times: int) -> RenyiBound:
-    """The same answer asked again, independently in each world."""
+    """The bound for ``times`` independent answers to the same question."""
     rdp, forward, reverse = (
         tuple(times * value for value in values) for values in (bound.rdp, bound.forward, bound.reverse)
     )
     return replace(bound, rdp=rdp, forward=forward, reverse=reverse)
 
 
-def _worst(models: list[VoteModel], mechanism: PricedMap, rng: np.random.Generator) -> int:
-    """Which query's model leaks most: by the votes' means, and of the best few by their laws."""
+def _worst(models: list[VoteModel], mechanism: Ballot, rng: np.random.Generator) -> int:
+    """The query which leaks most in the model: a shortlist by mean votes, then compared by exact laws."""
     rough = [mean_leak(model, mechanism) for model in models]
     best = np.argsort(rough)[::-1][:_WORST]
     leaks = []

@@ -1,4 +1,4 @@
-"""Audits of a claim: of a mechanism against its price and its outcome map, of answers against an epsilon."""
+"""Audits of a mechanism against its price and outcome map, and of answers against a claimed epsilon."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ostraka.audits.epsilon import epsilon_lower_bound
 from ostraka.audits.finding import Finding, Measure, Verdict
 from ostraka.door import Mechanism, os_keyed
 from ostraka.private import Adjacency, Private
+from ostraka.scores import Scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,11 +44,11 @@ class Ballot(Mechanism, Protocol):
 def sample_outcomes(
     mechanism: Ballot, votes: Any, *, trials: int, rng: np.random.Generator | None = None
 ) -> np.ndarray:
-    """Let the mechanism answer the same votes many times, and count its answers.
+    """Count the answers of a mechanism which answers the same votes many times.
 
     Parameters
     ----------
-    mechanism : GNMax, LNMax or Threshold
+    mechanism : ballot mechanism, such as GNMax, LNMax or Threshold
         Its own ``release`` is called, a few thousand votes at a time.
     votes : array of shape (n_classes,), in votes
         An audit's own, so not private.
@@ -94,7 +95,7 @@ def sample_outcomes(
 
 
 def outcome_counts(answers: np.ndarray, *, n_outcomes: int) -> np.ndarray:
-    """How often each outcome came; of a screen, first "passes" and then "stops", as in its outcome map."""
+    """How often each outcome came. A screen has the outcomes "passes" and "stops", in this order."""
     places = ~answers if answers.dtype == bool else answers
     return np.bincount(places.astype(np.int64), minlength=n_outcomes)
 
@@ -111,11 +112,11 @@ def audit_mechanism(
     sample: Callable[[Any], np.ndarray] | None = None,
     rng: np.random.Generator | None = None,
 ) -> Finding:
-    """Sample a mechanism in two neighbouring worlds, and hold it to its price and to its outcome map.
+    """Sample a mechanism in two neighbouring worlds, and compare it with its price and its outcome map.
 
     Parameters
     ----------
-    mechanism : GNMax, LNMax or Threshold
+    mechanism : ballot mechanism, such as GNMax, LNMax or Threshold
     votes, neighbour : arrays of shape (n_classes,), in votes
         An audit's own. One ballot moved, added or removed.
     trials : int
@@ -127,7 +128,7 @@ def audit_mechanism(
     sample : callable, votes -> int64 array of shape (n_outcomes,), optional
         How to get ``trials`` answers, for example through the door; None: :func:`sample_outcomes`.
     rng : numpy.random.Generator, optional
-        For :func:`sample_outcomes`, and for a bootstrap.
+        For :func:`sample_outcomes`.
 
     Returns
     -------
@@ -163,7 +164,7 @@ def audit_mechanism(
     draw = sample or (lambda world: sample_outcomes(mechanism, world, trials=trials, rng=rng))
     counts = [draw(world) for world in (votes, neighbour)]
     laws = [np.exp(_log_law(mechanism, world)) for world in (votes, neighbour)]
-    bound = renyi_lower_bound(*counts, orders=orders, confidence=confidence, method=method, rng=rng)
+    bound = renyi_lower_bound(*counts, orders=orders, confidence=confidence, method=method)
     # what float64 noise may differ from real noise by is far below what any number of trials can see
     order = np.array(orders)
     exact = np.maximum(of_laws(laws[0], laws[1], order), of_laws(laws[1], laws[0], order))
@@ -209,8 +210,8 @@ def _judged(
 
 
 def audit_answers(
-    with_target: Any,
-    without_target: Any,
+    outcomes_p: Any,
+    outcomes_q: Any = None,
     *,
     claimed_epsilon: float,
     delta: float,
@@ -218,12 +219,13 @@ def audit_answers(
     group: int = 1,
     rng: np.random.Generator | None = None,
 ) -> Finding:
-    """Hold answers of a black box, seen with and without a target, to the epsilon that was claimed.
+    """Compare answers of a black box, from two worlds, with a claimed epsilon.
 
     Parameters
     ----------
-    with_target, without_target : integer arrays, shape (n_outcomes,)
-        How often each outcome was seen in independent trials of each world.
+    outcomes_p, outcomes_q : integer arrays, shape (n_outcomes,)
+        How often each outcome was seen in independent trials of each world. Or one
+        :class:`ostraka.scores.Scores` in place of both.
     claimed_epsilon, delta : float
         The claim.
     confidence, group
@@ -251,11 +253,11 @@ def audit_answers(
     """
     _check.nonnegative(claimed_epsilon=claimed_epsilon)
     _check.delta(delta)
-    counts, pilot = tallies(with_target, without_target), None
+    counts, pilot = tallies(outcomes_p, outcomes_q), None
     if counts[0].size > 12:
         pilot, counts = hold_out(*counts, rng=os_keyed() if rng is None else rng)
     bounded = partial(epsilon_lower_bound, delta=delta, confidence=confidence, group=group)
-    bound = bounded(*counts, pilot=pilot)
+    bound = bounded(*counts, pilot=pilot, ordered=isinstance(outcomes_p, Scores))
     sizes = [int(count.sum()) for count in counts]
     clearest = bounded([sizes[0], 0], [0, sizes[1]]).epsilon
     verdict, sentence = judged_answers(bound.epsilon, bound.estimate, clearest, claimed_epsilon, confidence)
@@ -275,7 +277,7 @@ def audit_answers(
 def judged_answers(
     lower: float, estimate: float, clearest: float, claimed: float, confidence: float
 ) -> tuple[Verdict, str]:
-    """What a lower bound, an estimate and the clearest possible result say about a claim."""
+    """Verdict and sentence from a lower bound, an estimate, and the bound of the clearest possible counts."""
     if lower > claimed:
         return "violated", (
             f"The claim is false: these answers leak an epsilon of at least {lower:.4g} "

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from ostraka import _check
-from ostraka.audits import _bootstrap, intervals
+from ostraka.audits import intervals
 from ostraka.audits._divergence import Found, between_boxes, of_coins
-from ostraka.audits._sets import MOST_OUTCOMES, Sets
+from ostraka.audits._sets import MOST_OUTCOMES, Sets, every_set
 from ostraka.audits.bounds import RenyiBound
 from ostraka.curve import ORDERS
+from ostraka.scores import Scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "ANYTIME_NOTE",
     "Method",
     "check_confidence",
     "check_orders",
@@ -26,68 +29,51 @@ __all__ = [
     "tallies",
 ]
 
-Method = Literal[
-    "2-cut",
-    "2-cut-anytime",
-    "k-cut",
-    "k-cut-goodman",
-    "k-cut-sison-glaz",
-    "2-cut-bootstrap",
-    "k-cut-bootstrap",
-]
+Method = Literal["2-cut", "2-cut-anytime", "k-cut"]
 
-_BOOTSTRAP = (
-    "An estimate, not a guarantee: right for many trials, at one order at a time, for worlds that differ. "
-    "It says 0 unless an exact test sees a difference, since the bootstrap itself finds one everywhere."
-)
+ANYTIME_NOTE = "Valid at every number of trials at once: sampling may stop as soon as it suffices."
 _NOTES: dict[str, str] = {
     "2-cut": "Valid for any number of trials, any outcomes and all orders at once (Clopper-Pearson).",
-    "2-cut-anytime": "Valid at every number of trials at once: sampling may stop as soon as it suffices.",
+    "2-cut-anytime": ANYTIME_NOTE,
     "k-cut": "Valid for any number of trials and all orders at once (Clopper-Pearson on every outcome).",
-    "k-cut-goodman": "Valid for many trials only (Goodman's simultaneous intervals are asymptotic).",
-    "k-cut-sison-glaz": "Valid for many trials only (Sison-Glaz simultaneous intervals are asymptotic).",
-    "2-cut-bootstrap": _BOOTSTRAP,
-    "k-cut-bootstrap": _BOOTSTRAP,
 }
 
 
 def renyi_lower_bound(
     outcomes_p: Any,
-    outcomes_q: Any,
+    outcomes_q: Any = None,
     *,
     orders: tuple[float, ...] = ORDERS,
     confidence: float = 0.95,
     method: Method = "2-cut",
     pilot: tuple[Any, Any] | None = None,
     ordered: bool = False,
-    rng: np.random.Generator | None = None,
 ) -> RenyiBound:
     """Lower bound on the Rényi divergence between two worlds, from how often each outcome was seen.
 
     Parameters
     ----------
     outcomes_p, outcomes_q : integer arrays, shape (n_outcomes,)
-        How often each outcome was seen in independent trials of each world.
+        How often each outcome was seen in independent trials of each world. Or one
+        :class:`ostraka.scores.Scores` in place of both: its members are world P.
     orders : tuple of float > 1
         The last may be infinity.
     confidence : float in (0, 1)
-    method : str
+    method : {"2-cut", "2-cut-anytime", "k-cut"}
         ``"2-cut"``: the divergence between one set of outcomes and the rest. ``"2-cut-anytime"``:
-        the same, valid however often one looks. ``"k-cut"``: between all outcomes; with Goodman's or
-        Sison and Glaz's intervals. ``"2-cut-bootstrap"``, ``"k-cut-bootstrap"``: resampled.
+        the same, valid however often one looks. ``"k-cut"``: the divergence between all outcomes.
     pilot : pair of integer arrays, optional
         Counts from *other* trials, which only choose the sets of a 2-cut: see :func:`hold_out`.
         None: every set is tried and the error shared among them, up to 12 outcomes. For few outcomes
         and many trials both certify about as much; for many outcomes a pilot certifies more.
     ordered : bool
-        Outcomes are ordered, as scores are: only sets of neighbours at either end are tried.
-    rng : numpy.random.Generator, optional
-        For the bootstrap only, which needs one.
+        Outcomes are ordered, as scores are: only sets of neighbours at either end are tried. Scores
+        are always ordered.
 
     Returns
     -------
     RenyiBound
-        At least 0, never above the truth but for 1 - ``confidence``, both directions.
+        At least 0. Both directions, and all orders, are below the truth with probability ``confidence``.
 
     Raises
     ------
@@ -96,9 +82,9 @@ def renyi_lower_bound(
 
     Guarantees
     ----------
-    ``note`` of the result says when it is valid. With p_low and q_high the one-sided ends for a set,
-    D(p ‖ q) >= D(p_low ‖ q_high) where p_low > q_high, since the divergence of two coins grows as
-    they part. Chadha et al. use the other two ends for the rest of the outcomes, which is lower.
+    Every method is valid for any number of trials and any laws. With p_low and q_high the one-sided ends
+    for a set, D(p ‖ q) >= D(p_low ‖ q_high) where p_low > q_high, since the divergence of two coins grows
+    as they part. Chadha et al. use the other two ends for the rest of the outcomes, which is lower.
     Source: Chadha et al. 2024, arXiv:2402.09403, section 4.2 and appendix B.
 
     Examples
@@ -108,13 +94,12 @@ def renyi_lower_bound(
     ([0.138, 0.475], ((0, 2), (0, 2)))
     """
     counts, order = tallies(outcomes_p, outcomes_q), check_orders(orders)
+    ordered = ordered or isinstance(outcomes_p, Scores)
     check_confidence(confidence)
     _check.one_of(method=method, allowed=get_args(Method))
     error = 1 - confidence
-    if method.endswith("bootstrap"):
-        found = _bootstrapped(counts, order, method, error, pilot, ordered=ordered, rng=rng)
-    elif method.startswith("k-cut"):
-        found = _all_outcomes(counts, order, method, error)
+    if method == "k-cut":
+        found = _all_outcomes(counts, order, error)
     else:
         found = _two_cut(counts, order, method, error, pilot, ordered=ordered)
     return RenyiBound(
@@ -131,17 +116,18 @@ def renyi_lower_bound(
 
 
 def hold_out(
-    outcomes_p: Any, outcomes_q: Any, *, part: float = 0.1, rng: np.random.Generator
+    outcomes_p: Any, outcomes_q: Any = None, *, part: float = 0.1, rng: np.random.Generator
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Split counts at random into a pilot, which chooses, and the rest, which proves.
+    """Split counts at random into a pilot, which chooses a set of outcomes, and the rest, which tests it.
 
     Parameters
     ----------
     outcomes_p, outcomes_q : integer arrays, shape (n_outcomes,)
+        Or one :class:`ostraka.scores.Scores` in place of both.
     part : float in (0, 1)
         Share of the trials that goes to the pilot.
     rng : numpy.random.Generator
-        Which trials they are. It must not have been chosen after looking at the result.
+        Decides which trials they are. It must not have been chosen after looking at the result.
 
     Returns
     -------
@@ -164,8 +150,12 @@ def hold_out(
     return (pilot[0], pilot[1]), (counts[0] - pilot[0], counts[1] - pilot[1])
 
 
-def tallies(outcomes_p: Any, outcomes_q: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Checked counts of two worlds, int64."""
+def tallies(outcomes_p: Any, outcomes_q: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """Checked counts of two worlds, int64; members and others of Scores."""
+    if isinstance(outcomes_p, Scores):
+        if outcomes_q is not None:
+            raise ValueError("outcomes_q must not be given beside Scores, which hold both worlds")
+        outcomes_p, outcomes_q = outcomes_p.members, outcomes_p.others
     worlds = [np.asarray(outcomes_p), np.asarray(outcomes_q)]
     for name, array in zip(("outcomes_p", "outcomes_q"), worlds, strict=True):
         whole = array.dtype.kind in "iu" or (array.dtype.kind == "f" and (array == np.floor(array)).all())
@@ -195,10 +185,10 @@ def cut_rates(
 
     ``value(p, q)`` is what the bound will be: a pilot chooses the best set for each of its rows.
     """
+    interval = intervals.confidence_sequence if method.endswith("anytime") else intervals.clopper_pearson
     sets = _sets(counts[0].size, pilot, ordered=ordered)
     if pilot is not None:
-        sets = sets.best(tallies(*pilot), value)
-    interval = intervals.confidence_sequence if method.endswith("anytime") else intervals.clopper_pearson
+        sets = sets.best(tallies(*pilot), value, partial(interval, error=error / 2))
     each = error / (2 * len(sets))
     low = interval(sets.sums(counts[0]), int(counts[0].sum()), error=each)[0]
     high = interval(sets.sums(counts[1]), int(counts[1].sum()), error=each)[1]
@@ -214,15 +204,9 @@ def _sets(n_outcomes: int, pilot: tuple[Any, Any] | None, *, ordered: bool) -> S
             ratio = (p + 0.5) / (p.sum() + 0.5 * p.size) * (q.sum() + 0.5 * q.size) / (q + 0.5)
             order = np.arange(n_outcomes) if ordered else np.argsort(-ratio, kind="stable")
             return Sets.thresholds(order, p / p.sum() + q / q.sum())
-        return Sets.every(n_outcomes)
     if ordered:
         return Sets.thresholds(np.arange(n_outcomes))
-    if n_outcomes > MOST_OUTCOMES:
-        raise ValueError(
-            f"{n_outcomes} outcomes have too many subsets to try them all (at most {MOST_OUTCOMES}): "
-            "pilot, rest = hold_out(p, q, rng=rng), then renyi_lower_bound(*rest, pilot=pilot)"
-        )
-    return Sets.every(n_outcomes)
+    return every_set(n_outcomes)
 
 
 def _two_cut(
@@ -249,39 +233,15 @@ def _two_cut(
     return Found(forward.max(axis=1), reverse.max(axis=1), cuts)
 
 
-def _all_outcomes(
-    counts: tuple[np.ndarray, np.ndarray], orders: np.ndarray, method: str, error: float
-) -> Found:
-    if method == "k-cut":
-        each = error / (4 * counts[0].size)
-        boxes = [intervals.clopper_pearson(c, int(c.sum()), error=each) for c in counts]
-    else:
-        interval = intervals.goodman if method == "k-cut-goodman" else intervals.sison_glaz
-        boxes = [interval(c, error=error / 2) for c in counts]
-    (low_p, high_p), (low_q, high_q) = boxes
+def _all_outcomes(counts: tuple[np.ndarray, np.ndarray], orders: np.ndarray, error: float) -> Found:
+    each = error / (4 * counts[0].size)
+    (low_p, high_p), (low_q, high_q) = (
+        intervals.clopper_pearson(c, int(c.sum()), error=each) for c in counts
+    )
     return Found.of(
         between_boxes(low_p, high_p, low_q, high_q, orders),
         between_boxes(low_q, high_q, low_p, high_p, orders),
     )
-
-
-def _bootstrapped(
-    counts: tuple[np.ndarray, np.ndarray],
-    orders: np.ndarray,
-    method: str,
-    error: float,
-    pilot: tuple[Any, Any] | None,
-    *,
-    ordered: bool,
-    rng: np.random.Generator | None,
-) -> Found:
-    if rng is None:
-        raise ValueError(f"method {method!r} must be given an rng to resample with")
-    gate = _two_cut(counts, np.array([2.0]), "2-cut", error, pilot, ordered=ordered)
-    if not gate.forward[0] > 0:
-        return Found.of(np.zeros(orders.size), np.zeros(orders.size))
-    sets = _sets(counts[0].size, pilot, ordered=ordered) if method.startswith("2") else None
-    return _bootstrap.resampled(counts, orders, sets=sets, error=error, rng=rng)
 
 
 def check_orders(orders: tuple[float, ...]) -> np.ndarray:

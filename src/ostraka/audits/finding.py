@@ -1,4 +1,4 @@
-"""Finding: an upper and a lower bound for the same thing, and what they say together."""
+"""Finding: an upper and a lower bound for the same quantity, and the verdict that follows."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ostraka.result import Result
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Finding", "Measure", "Verdict", "audit_record"]
+__all__ = ["Finding", "Measure", "Verdict"]
 
 Verdict = Literal["consistent", "violated", "inconclusive"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One number of a promise: what was promised, what is exactly so, what was seen.
+    """One quantity of a promise: its promised upper bound, its exact value, and its lower bound.
 
     Attributes
     ----------
     what : str
         Such as ``"order 2"`` or ``"epsilon at delta 1e-05"``.
     upper : float, nats
-        Promised to leak at most.
+        The promise.
     exact : float or None, nats
-        What these two worlds leak by the outcome map; None for a black box.
+        The same of these two worlds by the outcome map; None for a black box.
     lower : float, nats
-        Seen to leak at least, at the finding's confidence.
+        The lower bound from what was seen, at the finding's confidence.
     """
 
     what: str
@@ -40,12 +40,12 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one audit found.
+    """Result of one audit.
 
     Attributes
     ----------
     name : str
-        What was audited.
+        The system that was audited.
     verdict : {"consistent", "violated", "inconclusive"}
     sentence : str
         The same in plain words.
@@ -88,20 +88,20 @@ class Finding:
             "note": self.note,
         }
 
+    @staticmethod
+    def result(findings: Sequence[Finding]) -> Result:
+        """Findings as a record, from which :mod:`ostraka.plots` draws.
 
-def audit_record(findings: Sequence[Finding]) -> Result:
-    """Findings as a record, from which :mod:`ostraka.plots` draws.
+        They are for the owner only: lower bounds of trained models were not released by any mechanism.
 
-    They are the owner's: what an audit saw of trained models is nothing that a mechanism released.
-
-    Examples
-    --------
-    >>> from ostraka.audits import audit_answers
-    >>> finding = audit_answers([990, 10], [20, 980], claimed_epsilon=3.0, delta=1e-5)
-    >>> audit_record([finding]).kind
-    'audit'
-    """
-    return Result(kind="audit", owner={"audit": [finding.to_dict() for finding in findings]})
+        Examples
+        --------
+        >>> from ostraka.audits import audit_answers
+        >>> finding = audit_answers([990, 10], [20, 980], claimed_epsilon=3.0, delta=1e-5)
+        >>> Finding.result([finding]).kind
+        'audit'
+        """
+        return Result(kind="audit", owner={"audit": [finding.to_dict() for finding in findings]})
 
 
 def _plain(value: float | None) -> float | str | None:

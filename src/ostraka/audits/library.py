@@ -1,4 +1,4 @@
-"""The audit of everything an answer passes through: noise, price, shards, teachers, door and ledger."""
+"""The audit of this library: its noise, price, shards, teachers, door and ledger."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class System:
 
 
 class _Free:
-    """Instead of a ledger, where an audit asks its own votes more often than any budget allows."""
+    """A ledger without a budget, for an audit which asks its own votes very often."""
 
     def charge(self, *_: object, **__: object) -> int:
         """Charge nothing: these votes are nobody's."""
@@ -212,7 +212,7 @@ def _budget(system: System, *, trials: int, cap: int = 400) -> Finding:
 
 
 def _held_to(name: str, curve: Curve, tallies: list[Any], *, what: str, runs: int = 1) -> Finding:
-    """Counts of two worlds against a price, at the order where they contradict it most."""
+    """The finding from counts of two worlds and a price, at the order with the largest excess."""
     confidence = 1 - (1 - _CONFIDENCE) / runs
     bound = renyi_lower_bound(*tallies, orders=curve.orders, confidence=confidence)
     pairs = [

@@ -1,4 +1,4 @@
-"""Votes as a model of the training phase has them, in the worlds with and without a target."""
+"""Models of the votes on one query, in the worlds with and without a target."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 
 from ostraka import _check
 from ostraka.audits._mixture import gaussian_argmax_law
-from ostraka.audits.paired import PricedMap, bound_pairs
+from ostraka.audits.paired import bound_pairs
 from ostraka.curve import ORDERS
 from ostraka.mechanisms import GNMax
 from ostraka.private import Adjacency, Private
 
 if TYPE_CHECKING:
     from ostraka.audits.bounds import RenyiBound
+    from ostraka.audits.claims import Ballot
 
 __all__ = ["VoteModel"]
 
@@ -114,7 +115,7 @@ class VoteModel:
             parties=np.empty((0, base.size)),
         )
 
-    def outcome_laws(self, mechanism: PricedMap) -> tuple[np.ndarray, np.ndarray]:
+    def outcome_laws(self, mechanism: Ballot) -> tuple[np.ndarray, np.ndarray]:
         """Probability of each answer with and without the target, all randomness integrated out.
 
         Raises
@@ -148,16 +149,16 @@ class VoteModel:
 
     def lower_bound(
         self,
-        mechanism: PricedMap,
+        mechanism: Ballot,
         *,
         n_draws: int = 10_000,
         orders: tuple[float, ...] = ORDERS,
         confidence: float = 0.95,
         rng: np.random.Generator,
     ) -> RenyiBound:
-        """What one answer leaks at least, from draws of the shared part; the target's is integrated out.
+        """Lower bound for one answer from draws of the shared part; the target's part is integrated out.
 
-        The guarantee is that of :func:`paired_lower_bound`, and holds for the model.
+        The guarantee is that of pairs in :func:`votes_lower_bound`, and holds for the model.
         """
         if np.array_equal(self.present, self.absent):
             n_draws = min(n_draws, 10)  # nothing to see

@@ -1,23 +1,21 @@
-"""The audit with the outcome map where the worlds share their randomness: tangents of the divergence."""
+"""Lower bounds from pairs of votes that share all randomness but the target: tangents of the divergence."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ostraka.audits.bounds import RenyiBound
 from ostraka.audits.cuts import check_confidence, check_orders
 from ostraka.audits.intervals import empirical_bernstein
-from ostraka.audits.whitebox import Mapped
-from ostraka.curve import ORDERS
 
 if TYPE_CHECKING:
-    from ostraka.curve import Curve
+    from ostraka.audits.claims import Ballot
     from ostraka.private import Private
 
-__all__ = ["PricedMap", "bound_pairs", "paired_lower_bound"]
+__all__ = ["bound_pairs", "paired_bound"]
 
 _PILOT = 0.2  # share of the pairs that only choose where the divergence is touched
 _ROUNDING = 1e-14
@@ -27,63 +25,15 @@ _NOTE = (
 )
 
 
-class PricedMap(Mapped, Protocol):
-    """A mechanism with a price and an outcome map."""
-
-    def curve(self) -> Curve:
-        """Cost of one answer."""
-        ...
-
-
-def paired_lower_bound(
-    mechanism: PricedMap,
+def paired_bound(
+    mechanism: Ballot,
     votes_p: Private,
     votes_q: Private,
     *,
-    orders: tuple[float, ...] = ORDERS,
-    confidence: float = 0.95,
+    orders: tuple[float, ...],
+    confidence: float,
 ) -> RenyiBound:
-    """Lower bound on what one answer leaks where each draw of the votes is made in both worlds at once.
-
-    The shards, seeds and samples of a pair are the same, and only the target differs. Then one ballot
-    at most differs, so that a few dozen real trainings tell what takes millions of separate ones.
-
-    Parameters
-    ----------
-    mechanism : GNMax, LNMax or Threshold
-        Public.
-    votes_p, votes_q : Private of shape (n_draws, n_classes), in votes
-        Row i of both comes from one draw of all randomness but the target's presence. The pairs are
-        independent of one another: :func:`retrained_votes`, or the voters themselves.
-    orders : tuple of float > 1
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    RenyiBound
-        ``trials`` counts pairs.
-
-    Raises
-    ------
-    ValueError
-        Fewer than ten pairs, other shapes, a pair that differs in more than one ballot.
-
-    Guarantees
-    ----------
-    ``F(p, q) = sum p^order q^(1 - order)`` is jointly convex and homogeneous, so it lies above its tangent
-    plane at any point, and F of the mean laws lies above the mean of that plane over pairs. A fifth of
-    the pairs choose the point. Source: docs/auditing.md; Maurer and Pontil 2009, arXiv:0907.3740,
-    Theorem 4.
-
-    Examples
-    --------
-    >>> from ostraka import Adjacency, GNMax, Private
-    >>> without = np.random.default_rng(0).multinomial(19, [0.6, 0.4], size=200) + [1, 0]
-    >>> votes_p, votes_q = (Private(v, Adjacency.one_ballot()) for v in (without + [-1, 1], without))
-    >>> bound = paired_lower_bound(GNMax(sigma=4.0), votes_p, votes_q, orders=(2.0,))
-    >>> bound.rdp[0] > 0.015
-    True
-    """
+    """Lower bound from draws of votes, each made in both worlds; see :func:`votes_lower_bound`."""
     worlds = [np.asarray(votes.open()) for votes in (votes_p, votes_q)]
     if worlds[0].shape != worlds[1].shape or worlds[0].ndim != 2 or len(worlds[0]) < 10:
         raise ValueError(

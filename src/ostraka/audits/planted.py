@@ -1,8 +1,7 @@
-"""Planted defects: broken builds, most of them seen in published code, that an audit must catch."""
+"""Planted defects: broken builds, most of them seen in published code, which an audit must detect."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,26 +22,11 @@ if TYPE_CHECKING:
     from ostraka.audits.claims import Ballot
     from ostraka.voters import Manifest
 
-__all__ = ["DEFECTS", "SOUND", "Caught", "mutation_score"]
+__all__ = ["DEFECTS", "SOUND", "mutation_score"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caught:
-    """One planted defect, and the findings that call it violated.
-
-    Attributes
-    ----------
-    defect : str
-    by : tuple of str
-        Names of the findings; empty where the defect was missed.
-    """
-
-    defect: str
-    by: tuple[str, ...]
-
-
-def mutation_score(*, trials: int = 200_000, only: Sequence[str] | None = None) -> tuple[Caught, ...]:
-    """Audit a broken build for each planted defect: what an audit is worth.
+def mutation_score(*, trials: int = 200_000, only: Sequence[str] | None = None) -> dict[str, tuple[str, ...]]:
+    """Audit one broken build for each planted defect, and list the findings which detect it.
 
     Parameters
     ----------
@@ -53,30 +37,25 @@ def mutation_score(*, trials: int = 200_000, only: Sequence[str] | None = None) 
 
     Returns
     -------
-    tuple of Caught
-        One for each defect.
+    dict of str to tuple of str
+        For each defect the names of the findings that call it violated; empty where it was missed.
 
     Examples
     --------
     >>> mutation_score(trials=2_000, only=["fixed seed"])
-    (Caught(defect='fixed seed', by=('noise between releases',)),)
+    {'fixed seed': ('noise between releases',)}
     """
-    return tuple(
-        Caught(
-            defect=name,
-            by=tuple(
-                finding.name
-                for finding in audit_library(system, trials=trials)
-                if finding.verdict == "violated"
-            ),
+    return {
+        name: tuple(
+            finding.name for finding in audit_library(system, trials=trials) if finding.verdict == "violated"
         )
         for name, system in DEFECTS.items()
         if only is None or name in only
-    )
+    }
 
 
 class _Altered:
-    """A sound mechanism with one part replaced; the rest, and its outcome map, as promised."""
+    """A sound mechanism with its noise or its price replaced. Its outcome map stays as promised."""
 
     def __init__(
         self,
@@ -133,17 +112,17 @@ def _slightly_less(rng: np.random.Generator, sigma: float, shape: tuple[int, ...
 
 
 def _sensitivity_one(sigma: float) -> Curve:
-    """One ballot taken for one count: it changes two."""
+    """The price for sensitivity 1. A ballot changes two counts, so the sensitivity is the root of 2."""
     return Curve.gaussian(sensitivity=1.0, sigma=sigma, unit="ballot")
 
 
 def _half_price(sigma: float) -> Curve:
-    """A factor of two lost: the price of twice the variance."""
+    """The price of twice the variance."""
     return GNMax(sigma=sigma * 2**0.5).curve()
 
 
 def _fixed_seed(mechanism: Ballot, private: Private, *, ledger: Any) -> np.ndarray:
-    """The door with a generator that starts anew for each release."""
+    """A release whose generator starts from the same seed every time."""
     return release(mechanism, private, ledger=ledger, rng=np.random.default_rng(31))
 
 
@@ -171,7 +150,7 @@ class _Stale:
 
 
 class _OneUse(_Altered):
-    """All of a release for the price of one answer."""
+    """A mechanism that is charged once for a release of many answers."""
 
     def uses(self, private: Private) -> int:  # noqa: ARG002
         return 1
@@ -235,7 +214,7 @@ def _one_teacher_twice(teachers: list[Any]) -> list[Any]:
     return [teachers[0], teachers[0], *teachers[2:]]
 
 
-# A build without a defect, in the same few lines: what is caught below is the defect and not the stand-in.
+# A build without a defect, in the same few lines: findings below detect the defect and not the stand-in.
 SOUND = System(mechanism=_Altered, teachers=_Teachers)
 
 DEFECTS: dict[str, System] = {

@@ -1,4 +1,4 @@
-"""The audit of a plan: how well an adversary tells two worlds apart by all of its answers together."""
+"""The audit of a whole run: how well all answers together tell two worlds apart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ostraka.audits.claims import Ballot
     from ostraka.mechanisms import Threshold
 
-__all__ = ["audit_run", "dearest_votes"]
+__all__ = ["audit_run", "worst_case_votes"]
 
 _DRAWS = 1e7  # noisy counts a world: half a second
 _MOST_TRIALS, _LEAST_TRIALS = 20_000, 1_000
@@ -41,7 +41,7 @@ def audit_run(
     """Play the strongest adversary the promise allows for against a whole run, many times over.
 
     She knows every ballot but one teacher's, and whether that teacher voted this or that in all of
-    the questions; the votes are those where a ballot tells most (:func:`dearest_votes`). In each
+    the questions; the votes are those where a ballot tells most (:func:`worst_case_votes`). In each
     trial the mechanism itself answers all questions, and she adds up the log likelihood ratios.
 
     Parameters
@@ -88,7 +88,7 @@ def audit_run(
     if trials is None:
         trials = int(min(_MOST_TRIALS, max(_LEAST_TRIALS, _DRAWS / (n_answers * n_classes))))
     _check.integer(trials=trials, least=100)
-    worlds = dearest_votes(mechanism, screen=screen, n_teachers=n_teachers, n_classes=n_classes)
+    worlds = worst_case_votes(mechanism, screen=screen, n_teachers=n_teachers, n_classes=n_classes)
     laws = [_log_law(mechanism, screen, world[None])[0] for world in worlds]
     ratio = laws[0] - laws[1]
     rng = os_keyed() if rng is None else rng
@@ -112,7 +112,7 @@ def audit_run(
     )
 
 
-def dearest_votes(
+def worst_case_votes(
     mechanism: Ballot, *, n_teachers: int, n_classes: int, screen: Threshold | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Votes of two classes, and the same with one ballot moved, that an answer tells apart best.
@@ -133,7 +133,7 @@ def dearest_votes(
     Examples
     --------
     >>> from ostraka import GNMax
-    >>> [votes.tolist() for votes in dearest_votes(GNMax(sigma=10.0), n_teachers=9, n_classes=3)]
+    >>> [votes.tolist() for votes in worst_case_votes(GNMax(sigma=10.0), n_teachers=9, n_classes=3)]
     [[5.0, 4.0, 0.0], [4.0, 5.0, 0.0]]
     """
     _check.integer(n_teachers=n_teachers, least=1)

@@ -1,4 +1,4 @@
-"""The training phase under audit: teachers trained again and again, with and without a target."""
+"""Repeated training of teachers, with and without a target, for an audit of the training phase."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def retrained_votes(
     target: tuple[Any, Any],
     n_trainings: int,
 ) -> tuple[Private, Private]:
-    """Train a voter for real, again and again, in the worlds with and without a target: no model at all.
+    """Train a voter repeatedly in the worlds with and without a target, and collect its votes on one query.
 
     Parameters
     ----------
@@ -219,8 +219,8 @@ def retrained_votes(
     Returns
     -------
     pair of Private, each of shape (n_trainings, n_classes), in votes
-        With the target and without, for :func:`paired_lower_bound`; where the voter cannot keep the rest
-        the same, for :func:`whitebox_lower_bound`.
+        With the target and without, for :func:`votes_lower_bound` with ``paired=True``, or without it where
+        the voter cannot keep the rest the same.
 
     Raises
     ------

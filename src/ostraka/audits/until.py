@@ -1,4 +1,4 @@
-"""Audits that ask only as long as they need: bounds that may be looked at after every answer."""
+"""Sequential audits: ask in batches, and stop when the verdict is clear."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _SAME = 100  # answers a world after which noise would have shown
 
 
 def audit_until(
-    ask_with: Ask,
-    ask_without: Ask,
+    ask_p: Ask,
+    ask_q: Ask,
     *,
     promise: Curve | float,
     delta: float | None = None,
@@ -37,15 +37,15 @@ def audit_until(
     pilot: tuple[Any, Any] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Finding:
-    """Ask two worlds in batches, each as large as all before it, until the verdict is clear.
+    """Ask two worlds in batches until the verdict is clear. Each batch is as large as all before it.
 
     Parameters
     ----------
-    ask_with, ask_without : callable, n -> int64 array of shape (n_outcomes,)
+    ask_p, ask_q : callable, n -> int64 array of shape (n_outcomes,)
         How often each outcome came in ``n`` further independent answers of each world. Fewer answers than
         were asked for, such as none, mean that there are no more.
     promise : Curve, or float
-        What was promised for one answer: Rényi bounds of a mechanism, or an epsilon.
+        The promise for one answer: Rényi bounds of a mechanism, or an epsilon.
     delta : float, optional
         Of an epsilon.
     wanted : float > 0
@@ -95,7 +95,7 @@ def audit_until(
     asked = 0
     while True:
         size = min(max(first, asked), max_trials - asked)
-        batch = [np.asarray(ask(size)) for ask in (ask_with, ask_without)]
+        batch = [np.asarray(ask(size)) for ask in (ask_p, ask_q)]
         counts = [so_far + new for so_far, new in zip(counts, batch, strict=True)]
         asked += size
         if progress is not None:
@@ -175,7 +175,7 @@ def _of_curve(
 
 
 def _constant(counts: list[Any]) -> Finding | None:
-    """Inconclusive, if one world always gave the same answer and so did the other."""
+    """An inconclusive finding if each world always gave the same answer, else None."""
     if any((tally > 0).sum() > 1 for tally in counts):
         return None
     return Finding(

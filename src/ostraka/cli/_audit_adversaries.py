@@ -40,7 +40,7 @@ def audit_adversaries(
     import numpy as np
 
     from ostraka.audits import Retraining, TeacherWorlds, audit_adversary
-    from ostraka.audits.crafters import Adversary
+    from ostraka.audits.adversarial_queries import Adversary
 
     if label is None:
         raise typer.BadParameter("--adversaries FILE also needs --label COLUMN")

@@ -101,7 +101,7 @@ def audit_votes(
     from ostraka.audits import audit_mechanism
     from ostraka.audits.cuts import Method
 
-    allowed = [each for each in get_args(Method) if not each.endswith("bootstrap")]
+    allowed = get_args(Method)
     if method not in allowed:
         raise typer.BadParameter(f"--method must be one of {', '.join(allowed)}, got {method!r}")
     if votes[0] is None or votes[1] is None:
@@ -121,7 +121,8 @@ def _until(
     mechanism: Any, worlds: list[list[float]], exact: Finding, *, trials: int, until: float, confidence: float
 ) -> Finding:
     """Ask until a share of the promise is seen to leak; ``exact`` has what leaks exactly."""
-    from ostraka.audits import audit_until, sample_outcomes
+    from ostraka.audits import audit_until
+    from ostraka.audits.claims import sample_outcomes
 
     with Stages({"answers": "answers in each world"}) as tell:
         found = audit_until(
@@ -145,8 +146,8 @@ def _drawn(sample: Any, mechanism: Any, world: list[float], n: int) -> np.ndarra
 
 def _illustrated(mechanism: Any, found: Finding, delta: float) -> Finding:
     """One more line: what each column converts to, as if it were an upper bound."""
-    from ostraka.audits import Measure
     from ostraka.audits.claims import AUDIT_ORDERS
+    from ostraka.audits.finding import Measure
     from ostraka.curve import Curve
 
     def converted(values: list[float]) -> float:

@@ -70,7 +70,7 @@ _KEY = typer.Option("--key-variable", help="Environment variable that holds the 
 _RECORD = typer.Option("--record", help="CSV file that keeps every answer; the same command goes on from it.")
 _BATCH = typer.Option("--batch", help="Rows in a request.")
 _RATE = typer.Option("--rate", help="Requests a second at most, to each deployment.")
-_PLANTED = typer.Option("--planted", help="Audit broken builds, too, and count how many are caught.")
+_PLANTED = typer.Option("--planted", help="Audit broken builds, too, and count how many are detected.")
 
 
 def audit(
@@ -140,7 +140,7 @@ def audit(
 
         findings = audit_library(trials=n_trials)
         if planted:
-            score = [{"defect": each.defect, "caught_by": list(each.by)} for each in mutation_score()]
+            score = [{"defect": name, "detected_by": list(by)} for name, by in mutation_score().items()]
     elif remote:
         how = {"key_variable": key_variable, "record": record, "batch": batch, "rate": rate}
         urls = (url, neighbour_url)
@@ -175,9 +175,9 @@ def _whole(trials: float, until: float | None) -> int:
 
 def _draw(findings: tuple[Finding, ...], file: Path) -> None:
     from ostraka import plots
-    from ostraka.audits import audit_record
+    from ostraka.audits import Finding
 
-    drawn = plots.figures(audit_record(findings))
+    drawn = plots.figures(Finding.result(findings))
     if not drawn:
         raise ValueError("there is nothing to draw: a figure needs two orders, or two audits of one kind")
     file.write_text(drawn[0].svg, encoding="utf-8")
@@ -197,7 +197,7 @@ def _worst(findings: tuple[Finding, ...], score: list[dict[str, Any]] | None) ->
     verdicts = {finding.verdict for finding in findings}
     if "violated" in verdicts:
         return "violated"
-    missed = score is not None and not all(each["caught_by"] for each in score)
+    missed = score is not None and not all(each["detected_by"] for each in score)
     return "inconclusive" if "inconclusive" in verdicts or missed else "consistent"
 
 
@@ -217,10 +217,10 @@ def _print(findings: tuple[Finding, ...], score: list[dict[str, Any]] | None) ->
         what = "canaries" if finding.method in {"one-run", "many-runs"} else "trials a world"
         console.print(f"{finding.trials:,} {what}, {finding.method}. {finding.note}\n")
     if score is not None:
-        caught = sum(bool(each["caught_by"]) for each in score)
+        detected = sum(bool(each["detected_by"]) for each in score)
         for each in score:
-            console.print(f"{'caught' if each['caught_by'] else 'MISSED'}  {each['defect']}")
-        console.print(f"mutation score: {caught} of {len(score)} planted defects caught")
+            console.print(f"{'detected' if each['detected_by'] else 'MISSED'}  {each['defect']}")
+        console.print(f"mutation score: {detected} of {len(score)} planted defects detected")
 
 
 def _rounded(value: float, direction: str) -> str:

@@ -1,4 +1,4 @@
-"""Crafters: what an adversary adds to the data, and what it asks."""
+"""Adversarial queries: the rows an adversary adds to the data, and the questions it asks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ostraka import _check
 from ostraka.audits._divergence import of_laws
 
 if TYPE_CHECKING:
+    from ostraka.audits.claims import Ballot
     from ostraka.audits.models import VoteModel
-    from ostraka.audits.paired import PricedMap
 
-__all__ = ["Adversary", "Crafted", "Worlds", "craft", "mean_leak"]
+__all__ = ["AdversarialQueries", "Adversary", "Worlds", "adversarial_queries", "mean_leak"]
 
 Adversary = Literal["Nat-AdvQ", "Pois-AdvQ", "Pois-NatQ"]
 
@@ -32,8 +32,8 @@ class Worlds(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Crafted:
-    """What an adversary adds, and what it asks.
+class AdversarialQueries:
+    """The rows an adversary adds to the data, and the questions it asks.
 
     Attributes
     ----------
@@ -50,19 +50,19 @@ class Crafted:
     repeated: bool
 
 
-def craft(
+def adversarial_queries(
     adversary: Adversary,
     system: Worlds,
     queries: np.ndarray,
     labels: np.ndarray,
     *,
-    mechanism: PricedMap,
+    mechanism: Ballot,
     pool: np.ndarray | None = None,
     n_candidates: int = 20,
     n_rounds: int = 2,
     rng: np.random.Generator,
-) -> Crafted:
-    """Choose the target, and the questions.
+) -> AdversarialQueries:
+    """Choose the target rows and the questions of an adversary.
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ def craft(
     queries : array of shape (n_queries, n_features)
     labels : integer array of shape (n_queries,)
         Class indices.
-    mechanism : GNMax, LNMax or Threshold
-        By its outcome map the candidates of Pois-NatQ are compared.
+    mechanism : ballot mechanism, such as GNMax, LNMax or Threshold
+        The candidates of Pois-NatQ are compared by its outcome map.
     pool : array of shape (n_rows, n_features), optional
         Where Pois-NatQ looks for its row; None: the queries.
     n_candidates, n_rounds : int
@@ -84,7 +84,7 @@ def craft(
 
     Returns
     -------
-    Crafted
+    AdversarialQueries
 
     Raises
     ------
@@ -102,7 +102,7 @@ def craft(
     >>> from ostraka.audits import NeighbourWorlds
     >>> X = np.arange(20.0)[:, None]
     >>> system = NeighbourWorlds(X, np.arange(20) % 2, n_classes=2, n_neighbours=4, sampling_rate=0.5)
-    >>> craft("Pois-AdvQ", system, X[:3] + 0.1, np.arange(3) % 2, mechanism=GNMax(sigma=2.0),
+    >>> adversarial_queries("Pois-AdvQ", system, X[:3] + 0.1, np.arange(3) % 2, mechanism=GNMax(sigma=2.0),
     ...       rng=np.random.default_rng(0)).labels
     array([1, 1, 1])
     """
@@ -111,17 +111,19 @@ def craft(
     if labels.shape != (len(queries),):
         raise ValueError(f"labels must be one for each of {len(queries)} queries, got shape {labels.shape}")
     if adversary == "Nat-AdvQ":
-        return Crafted(queries=queries, rows=queries, labels=labels, repeated=True)
+        return AdversarialQueries(queries=queries, rows=queries, labels=labels, repeated=True)
     if adversary == "Pois-AdvQ":
-        return Crafted(queries=queries, rows=queries, labels=_second(system.expected(queries)), repeated=True)
+        return AdversarialQueries(
+            queries=queries, rows=queries, labels=_second(system.expected(queries)), repeated=True
+        )
     row, label = _search(
         system, queries, pool, mechanism, n_candidates=n_candidates, n_rounds=n_rounds, rng=rng
     )
     return _natural(queries, row, label)
 
 
-def mean_leak(model: VoteModel, mechanism: PricedMap) -> float:
-    """Divergence of order 2 between the answers to the mean votes of both worlds: rough, and quick."""
+def mean_leak(model: VoteModel, mechanism: Ballot) -> float:
+    """Divergence of order 2 between the answers to the mean votes of both worlds: a quick approximation."""
     shared = model.n * model.law + model.fixed + model.parties.sum(axis=0)
     laws = np.exp(mechanism.log_outcomes([shared + w @ model.moves for w in (model.present, model.absent)]))
     return float(of_laws(laws[0], laws[1], np.array([2.0]))[0])
@@ -131,13 +133,13 @@ def _search(
     system: Worlds,
     queries: np.ndarray,
     pool: np.ndarray | None,
-    mechanism: PricedMap,
+    mechanism: Ballot,
     *,
     n_candidates: int,
     n_rounds: int,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, int]:
-    """The mislabelled row that moves most: rows of the pool, then blends of the best few."""
+    """The mislabelled row with the largest mean leak: first rows of the pool, then blends of the best few."""
     _check.integer(n_candidates=n_candidates, n_rounds=n_rounds, least=1)
     rows = queries if pool is None else np.asarray(pool)
     rows = rows[rng.choice(len(rows), size=min(n_candidates, len(rows)), replace=False)]
@@ -145,8 +147,8 @@ def _search(
     tried: list[tuple[float, np.ndarray, int]] = []
     for _ in range(n_rounds):
         for row, label in zip(rows, labels, strict=True):
-            plot = _natural(queries, row, int(label))
-            models = system.models(plot.queries, plot.rows, plot.labels)
+            asked = _natural(queries, row, int(label))
+            models = system.models(asked.queries, asked.rows, asked.labels)
             tried.append((sum(mean_leak(model, mechanism) for model in models), row, int(label)))
         tried.sort(key=lambda each: -each[0])
         best = tried[:4]
@@ -160,9 +162,9 @@ def _search(
     return tried[0][1], tried[0][2]
 
 
-def _natural(queries: np.ndarray, row: np.ndarray, label: int) -> Crafted:
+def _natural(queries: np.ndarray, row: np.ndarray, label: int) -> AdversarialQueries:
     n = len(queries)
-    return Crafted(
+    return AdversarialQueries(
         queries=queries, rows=np.broadcast_to(row, (n, *row.shape)), labels=np.full(n, label), repeated=False
     )
 
