@@ -16,18 +16,28 @@ __all__ = [
     "KEY_BYTES",
     "SIGNATURE_BYTES",
     "Identity",
+    "derived",
     "exchange_key",
     "exchange_secret",
     "new_secret",
     "seal",
     "shared_key",
     "signing_key",
+    "strict_key",
     "unseal",
 ]
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 _PROTOCOL = b"ostraka/parties/1"
+_FIELD = 2**255 - 19
+_LOW_ORDER = {  # u-coordinates of order 1, 2, 4 and 8, on the curve and its twist: RFC 7748, Sec. 7
+    0,
+    1,
+    325606250916557431795983626356110631294008115727848805560023387167927233504,
+    39382357235489614581723060781553021112529911719440698176882885853963445705823,
+    _FIELD - 1,
+}
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -146,6 +156,21 @@ def shared_key(
     own = exchange_secret(secret) if isinstance(secret, bytes) else secret
     info = b"\0".join([_PROTOCOL, purpose.encode(), *(name.encode() for name in sorted(pair))])
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=transcript, info=info).derive(own.exchange(peer))
+
+
+def derived(secret: bytes, purpose: str) -> bytes:
+    """Another 256-bit secret, which tells nothing about this one: HKDF-SHA256."""
+    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
+
+    info = b"\0".join([_PROTOCOL, b"derived", purpose.encode()])
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
+
+
+def strict_key(key: bytes) -> bool:
+    """Whether 32 bytes are an X25519 key in its one spelling (reduced) and not of low order."""
+    number = int.from_bytes(key, "little")
+    return len(key) == KEY_BYTES and number < _FIELD and number not in _LOW_ORDER
 
 
 def exchange_secret(secret: bytes) -> X25519PrivateKey:

@@ -211,13 +211,14 @@ class Remote:
 
     def join(self, sealed: bytes, most: int) -> bytes:
         """What :meth:`Party.join` returns."""
-        return self._post("join", sealed, most)
+        return self.ask("join", sealed, most)
 
     def vote(self, sealed: bytes, most: int) -> bytes:
         """What :meth:`Party.vote` returns."""
-        return self._post("vote", sealed, most)
+        return self.ask("vote", sealed, most)
 
-    def _post(self, verb: str, body: bytes, most: int) -> bytes:
+    def ask(self, verb: str, body: bytes, most: int) -> bytes:
+        """The reply to a message, of at most ``most`` bytes; PartyError names the party otherwise."""
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=self._timeout)
         try:

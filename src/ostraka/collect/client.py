@@ -1,0 +1,101 @@
+"""A client: it encodes one value, hides it behind masks, and answers each round once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostraka.collect._reports import Report, known_round, masks_for, refused
+from ostraka.collect._store import chosen_once, made
+from ostraka.secure.keys import exchange_key, exchange_secret, new_secret
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from ostraka.collect.task import Task
+
+__all__ = ["Client"]
+
+
+class Client:
+    """One client in one round of a task.
+
+    Parameters
+    ----------
+    task : Task
+        What the client agreed to. Compare its ``sha256`` over a channel that the tally does not control.
+    round : int, default 0
+        Below ``task.rounds``.
+    folder : path, optional
+        Where it is written that this client has answered, before the message leaves. None: only this
+        object remembers.
+    certificate : bytes, optional
+        The enrolment's signature under :attr:`key`, where the task asks for one.
+
+    Raises
+    ------
+    ValueError
+        A round that the task does not have.
+    PartyError
+        A second answer in one round.
+
+    Guarantees
+    ----------
+    The value is encoded and clipped here. With ``trust="keepers"`` the only message is the encoded vector
+    plus one mask for each keeper, modulo 2^32: uniform to whoever lacks the secret of one keeper. Keys
+    are 256 bits from the operating system, for one round, and are forgotten with this object.
+
+    Examples
+    --------
+    >>> from ostraka.collect import Keeper, Task, Tree
+    >>> from ostraka.voters import Identity
+    >>> task = Task(Tree(0, 16), sigma=9.0, tally=Identity.fresh().public_key,
+    ...             keepers=[Keeper.key(Identity.fresh()) for _ in range(2)])
+    >>> len(Client(task).report(11))
+    112
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        round: int = 0,  # noqa: A002  (the field's word)
+        folder: str | PathLike[str] | None = None,
+        certificate: bytes = b"",
+    ) -> None:
+        self.task, self.round = task, known_round(task, round)
+        self.certificate = certificate
+        self._folder = made(folder)
+        self._secret: bytes | None = new_secret()
+        self.key = exchange_key(self._secret)
+
+    def report(self, value: Any) -> bytes:
+        """The one message of a client that trusts keepers."""
+        if self.task.trust != "keepers":
+            raise ValueError("this task trusts clients, not keepers: use join, share, mask and unmask")
+        vector = self.task.encoding.encode(value)
+        secret = exchange_secret(self._used())
+        transcript = self.task.transcript("report", round=self.round)
+        total = np.array(vector, dtype=np.uint32)
+        for keeper in self.task.keepers:
+            total += masks_for(self.task, secret, keeper, self.key, keeper[64:], transcript=transcript)
+        body = total.astype("<u4").tobytes()
+        return Report(bytes.fromhex(self.key), self.certificate, body).write(self.task, self.round)
+
+    def _used(self) -> bytes:
+        """The secret, once, after it is written down that it was used."""
+        secret, self._secret = self._secret, None
+        if secret is not None and self._folder is not None:
+            path = self._folder / f"client-{self.task.sha256[:16]}-{self.round}.answered"
+            if chosen_once(path, self.key.encode()) != self.key.encode():
+                secret = None
+        if secret is None:
+            raise refused("the client", "it has answered this round: a value is reported once")
+        return secret
+
+    def __repr__(self) -> str:
+        return f"Client(task={self.task.sha256[:16]!r}, round={self.round})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(f"{self!r} does not travel: its secrets stay in its own process")

@@ -1,0 +1,394 @@
+"""Encodings: how one client's value becomes a vector of whole numbers whose sum answers a question."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from ostraka import _check
+
+__all__ = ["Encoding", "Grid", "Histogram", "Pairs", "Tree", "added", "read", "written"]
+
+MOST_CELLS = 2**22  # 16 MiB a report
+_FURTHEST = 2.0**53
+
+
+@runtime_checkable
+class Encoding(Protocol):
+    """What a task needs to know about an encoding. All of it is public."""
+
+    @property
+    def cells(self) -> int:
+        """Length of the vector."""
+        ...
+
+    @property
+    def l1(self) -> float:
+        """How far two encodings can lie apart, in L1."""
+        ...
+
+    @property
+    def l2(self) -> float:
+        """How far two encodings can lie apart, in L2."""
+        ...
+
+    @property
+    def largest(self) -> int:
+        """No cell of one encoding is larger, in absolute value."""
+        ...
+
+    def encode(self, value: Any) -> np.ndarray:
+        """The vector of one value, uint32 of shape (cells,); negative numbers modulo 2^32."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Counts in cells of equal width: one client, one number, one cell.
+
+    Parameters
+    ----------
+    low, high : float
+        The range. Numbers outside are moved to its nearest end, in the client. Public.
+    cells : int >= 2
+        How many cells the range is cut into. Public.
+
+    Raises
+    ------
+    ValueError
+        ``low`` not below ``high``, too many cells; when encoding, what is not one finite number.
+
+    Examples
+    --------
+    >>> Histogram(0, 10, cells=5).encode(4.5).tolist()
+    [0, 0, 1, 0, 0]
+    """
+
+    low: float
+    high: float
+    cells: int
+
+    def __post_init__(self) -> None:
+        _ordered(self.low, self.high)
+        _check.integer(cells=self.cells, least=2)
+        _few(self.cells)
+
+    @property
+    def l1(self) -> float:
+        """Another number moves two cells by one."""
+        return 2.0
+
+    @property
+    def l2(self) -> float:
+        """Another number moves two cells by one."""
+        return math.sqrt(2)
+
+    @property
+    def largest(self) -> int:
+        """One."""
+        return 1
+
+    def encode(self, value: float) -> np.ndarray:
+        """One cell is 1."""
+        return _vector(self.cells, [_place(value, self.low, self.high, self.cells)])
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Counts of whole numbers at every level of a tree: for quantiles and counts of ranges.
+
+    Parameters
+    ----------
+    low, high : int
+        Numbers ``low`` to ``high - 1``; others are moved to the nearest of these, in the client. Public.
+    fanout : int >= 2, default 16
+        Children of a node. Public.
+
+    Raises
+    ------
+    ValueError
+        ``low`` not below ``high``, too many cells; when encoding, what is not one finite number.
+
+    Examples
+    --------
+    >>> tree = Tree(0, 8, fanout=2)
+    >>> tree.sizes
+    (2, 4, 8)
+    >>> tree.encode(5).nonzero()[0].tolist()
+    [1, 4, 11]
+    """
+
+    low: int
+    high: int
+    fanout: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer):
+                raise ValueError(f"{name} must be a whole number, got {value!r}")  # noqa: TRY004  (house style)
+        _ordered(self.low, self.high)
+        _check.integer(fanout=self.fanout, least=2)
+        if self.high - self.low < 2:
+            raise ValueError(f"high must be at least low + 2, got {self.high - self.low} numbers")
+        _few(2 * (self.high - self.low))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Nodes at each level, from the top, which has two or more, to the single numbers."""
+        sizes = [int(self.high - self.low)]
+        while (above := -(-sizes[0] // self.fanout)) > 1:
+            sizes.insert(0, above)
+        return tuple(sizes)
+
+    @property
+    def cells(self) -> int:
+        """Nodes of all levels."""
+        return sum(self.sizes)
+
+    @property
+    def l1(self) -> float:
+        """Another number moves two nodes of each level by one."""
+        return 2.0 * len(self.sizes)
+
+    @property
+    def l2(self) -> float:
+        """Another number moves two nodes of each level by one."""
+        return math.sqrt(2 * len(self.sizes))
+
+    @property
+    def largest(self) -> int:
+        """One."""
+        return 1
+
+    def encode(self, value: float) -> np.ndarray:
+        """One node of each level is 1."""
+        leaf = _place(value, self.low, self.high, int(self.high - self.low))
+        places, start = [], 0
+        for level, size in enumerate(self.sizes):
+            places.append(start + leaf // self.fanout ** (len(self.sizes) - 1 - level))
+            start += size
+        return _vector(self.cells, places)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Counts on a map: which cells a client was in, each counted once.
+
+    Parameters
+    ----------
+    x, y : (low, high)
+        The ranges. Points outside are moved to the border, in the client. Public.
+    shape : (int, int)
+        Cells along x and along y. Public.
+    at_most : int >= 1, default 1
+        Cells that one client can count in. Of more, the first are kept. Public.
+
+    Raises
+    ------
+    ValueError
+        A range that is empty, too many cells; when encoding, what are no points of two finite numbers.
+
+    Examples
+    --------
+    >>> grid = Grid(x=(0, 2), y=(0, 2), shape=(2, 2), at_most=2)
+    >>> grid.encode([(0.5, 0.5), (0.6, 0.5), (1.5, 0.5)]).tolist()
+    [1, 0, 1, 0]
+    """
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    shape: tuple[int, int]
+    at_most: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("x", "y", "shape"):
+            pair = getattr(self, name)
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise ValueError(f"{name} must be two numbers")
+            object.__setattr__(self, name, tuple(pair))
+        _ordered(*self.x)
+        _ordered(*self.y)
+        _check.integer(columns=self.shape[0], rows=self.shape[1], at_most=self.at_most, least=1)
+        _few(self.cells)
+
+    @property
+    def cells(self) -> int:
+        """Columns times rows; cell ``(i, j)`` is number ``i * shape[1] + j``."""
+        return int(self.shape[0] * self.shape[1])
+
+    @property
+    def l1(self) -> float:
+        """Each of two clients counts in ``at_most`` cells."""
+        return 2.0 * self.at_most
+
+    @property
+    def l2(self) -> float:
+        """Each of two clients counts in ``at_most`` cells, once in each."""
+        return math.sqrt(2 * self.at_most)
+
+    @property
+    def largest(self) -> int:
+        """One."""
+        return 1
+
+    def encode(self, value: Any) -> np.ndarray:
+        """One point, or several: the first ``at_most`` different cells are 1."""
+        try:
+            points = np.asarray(value)
+        except ValueError:  # ragged, and the message may quote it
+            points = np.empty((0, 0))
+        if points.shape == (0,):
+            return _vector(self.cells, [])
+        points = points[None] if points.ndim == 1 else points
+        if points.ndim != 2 or points.shape[1] != 2 or points.dtype.kind not in "iuf":
+            raise ValueError("the value must be one point (x, y) or a list of points")
+        places = [
+            _place(x, *self.x, self.shape[0]) * self.shape[1] + _place(y, *self.y, self.shape[1])
+            for x, y in points.tolist()
+        ]
+        return _vector(self.cells, list(dict.fromkeys(places))[: self.at_most])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Counts of items and of pairs of items that one client has together.
+
+    Parameters
+    ----------
+    items : int >= 2
+        Items are numbered 0 to ``items - 1``. Public.
+    at_most : int >= 1
+        Items of one client that count. Of more, the first are kept. Public.
+
+    Raises
+    ------
+    ValueError
+        A parameter out of range; when encoding, what are no items.
+
+    Examples
+    --------
+    >>> pairs = Pairs(items=3, at_most=2)
+    >>> pairs.encode([2, 0]).tolist()  # 0, 0 with 1, 0 with 2, 1, 1 with 2, 2
+    [1, 0, 1, 0, 0, 1]
+    """
+
+    items: int
+    at_most: int
+
+    def __post_init__(self) -> None:
+        _check.integer(items=self.items, least=2)
+        _check.integer(at_most=self.at_most, least=1)
+        _few(self.cells)
+
+    @property
+    def cells(self) -> int:
+        """One for each item and one for each pair."""
+        return self.items * (self.items + 1) // 2
+
+    @property
+    def l1(self) -> float:
+        """Each of two clients has ``at_most`` items, and all their pairs."""
+        return float(self.at_most * (self.at_most + 1))
+
+    @property
+    def l2(self) -> float:
+        """As :attr:`l1`: every cell is moved by one at most."""
+        return math.sqrt(self.l1)
+
+    @property
+    def largest(self) -> int:
+        """One."""
+        return 1
+
+    def place(self, one: Any, other: Any) -> Any:
+        """The cell of a pair of items, or of an item with itself; arrays are taken, too."""
+        low, high = np.minimum(one, other), np.maximum(one, other)
+        return low * self.items - low * (low - 1) // 2 + high - low
+
+    def encode(self, value: Any) -> np.ndarray:
+        """The cells of the first ``at_most`` different items and of their pairs are 1."""
+        kept = _items(value, self.items)[: self.at_most]
+        rows, columns = np.triu_indices(len(kept))
+        chosen = np.array(kept, dtype=np.int64)
+        return _vector(self.cells, self.place(chosen[rows], chosen[columns]))
+
+
+def written(encoding: Encoding) -> dict[str, Any]:
+    """The encoding as a plain object for canonical JSON."""
+    values = {field.name: getattr(encoding, field.name) for field in fields(encoding)}  # type: ignore[arg-type]
+    plain = {
+        name: list(value) if isinstance(value, tuple) else value.item() if hasattr(value, "item") else value
+        for name, value in values.items()
+    }
+    return {"kind": type(encoding).__name__, **plain}
+
+
+def read(found: Any) -> Encoding:
+    """The encoding that :func:`written` wrote; ValueError for anything else."""
+    from ostraka.collect.sketches import CountMin, CountSketch  # noqa: PLC0415  (which builds on this module)
+
+    kinds: dict[str, Any] = {
+        kind.__name__: kind for kind in (Histogram, Tree, Grid, Pairs, CountMin, CountSketch)
+    }
+    if not isinstance(found, dict) or not isinstance(found.get("kind"), str) or found["kind"] not in kinds:
+        raise ValueError(f"the kind of an encoding must be one of {', '.join(kinds)}")
+    kind = kinds[found["kind"]]
+    values = {name: value for name, value in found.items() if name != "kind"}
+    if set(values) != {field.name for field in fields(kind)}:
+        raise ValueError(f"a {found['kind']} has the fields {', '.join(f.name for f in fields(kind))}")
+    try:
+        encoding: Encoding = kind(**values)
+    except TypeError:
+        raise ValueError(f"a field of the {found['kind']} is of the wrong kind") from None
+    return encoding
+
+
+def added(cells: int, places: Any, signs: Any = 1) -> np.ndarray:
+    """A vector of zeros to which ``signs`` are added at ``places``, modulo 2^32."""
+    vector = np.zeros(cells, dtype=np.int64)
+    np.add.at(vector, np.asarray(places, dtype=np.int64), signs)
+    return vector.astype(np.uint32)
+
+
+def _vector(cells: int, places: Any) -> np.ndarray:
+    vector = np.zeros(cells, dtype=np.uint32)
+    vector[np.asarray(places, dtype=np.int64)] = 1
+    return vector
+
+
+def _items(value: Any, n_items: int) -> list[int]:
+    """Different item numbers in the order given. No item is quoted: they are private."""
+    try:
+        given = np.asarray(list(value))
+    except TypeError:
+        given = np.empty((0, 0))
+    if given.ndim != 1 or (given.size and not np.issubdtype(given.dtype, np.integer)):
+        raise ValueError("the value must be a list of item numbers")
+    if given.size and (given.min() < 0 or given.max() >= n_items):
+        raise ValueError(f"item numbers must be 0 to {n_items - 1}")
+    return list(dict.fromkeys(given.tolist()))
+
+
+def _place(value: Any, low: float, high: float, cells: int) -> int:
+    """Which of the cells a number falls into, after clipping. The number is not quoted: it is private."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ValueError("the value must be a number")  # noqa: TRY004  (house style)
+    if isinstance(value, float | np.floating) and math.isnan(value):
+        raise ValueError("the value must not be NaN")
+    clipped = float(min(max(value, low), high))
+    return min(int((clipped - low) * cells / (high - low)), cells - 1)
+
+
+def _ordered(low: float, high: float) -> None:
+    _check.finite(low=low, high=high)
+    if not low < high or max(abs(low), abs(high)) > _FURTHEST:
+        raise ValueError(f"low must be below high, both within 2^53, got {low!r} and {high!r}")
+
+
+def _few(cells: int) -> None:
+    if cells > MOST_CELLS:
+        raise ValueError(f"an encoding must have at most {MOST_CELLS:,} cells, got {cells:,}")

@@ -1,0 +1,132 @@
+"""A keeper: it shares a mask with every client and tells the tally only the sum of them, once a round."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostraka.collect._reports import Closing, masks_for, refused
+from ostraka.collect._store import AnswerStore
+from ostraka.mechanisms.skellam import skellam
+from ostraka.secure.errors import PartyError
+from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, derived, exchange_key, exchange_secret, unseal
+from ostraka.secure.masks import pair_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
+    from ostraka.collect.task import Task
+    from ostraka.secure.keys import Identity
+
+__all__ = ["Keeper"]
+
+
+class Keeper:
+    """One keeper of a task. The sums stay hidden as long as one of the keepers is honest.
+
+    Parameters
+    ----------
+    task : Task
+        It names this keeper's key.
+    identity : Identity
+        This keeper's. Use a new one for each task, and destroy it after the last round: whoever gets the
+        secrets of all keepers can read recorded reports.
+    folder : path, optional
+        Where the answer to each round is written before it leaves, so that a restarted keeper does not
+        answer a second set of clients. None: only this process remembers.
+
+    Raises
+    ------
+    ValueError
+        The task does not name this keeper, or has no keepers.
+
+    Guarantees
+    ----------
+    For each round it answers for one set of clients, durably chosen. It answers the same request again
+    with the same bytes. It refuses fewer than ``task.least`` clients, repeated keys and keys of low order
+    before it computes any mask. Its answer is masked for the tally, and carries its share of the noise.
+
+    Examples
+    --------
+    >>> from ostraka.collect import Keeper, Task, Tree
+    >>> from ostraka.voters import Identity
+    >>> keepers = [Identity.fresh() for _ in range(2)]
+    >>> task = Task(Tree(0, 16), sigma=9.0, tally=Identity.fresh().public_key,
+    ...             keepers=[Keeper.key(one) for one in keepers])
+    >>> Keeper(task, keepers[0]).name == Keeper.key(keepers[0])[:16]
+    True
+    """
+
+    def __init__(self, task: Task, identity: Identity, *, folder: str | PathLike[str] | None = None) -> None:
+        self._own = self.key(identity)
+        if self._own not in task.keepers:
+            raise ValueError("the task does not name this keeper: its key must be among task.keepers")
+        self.task = task
+        self._identity = identity
+        self._secret = exchange_secret(derived(identity.secret, "keeper"))
+        self._store = AnswerStore(folder, f"keeper-{task.sha256[:16]}-{self.name}")
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def key(identity: Identity) -> str:
+        """What the task names: the keys to verify signatures with and to share masks with, hexadecimal."""
+        return identity.public_key + exchange_key(derived(identity.secret, "keeper"))
+
+    @property
+    def name(self) -> str:
+        """The first digits of its key."""
+        return self._own[:16]
+
+    @property
+    def answers(self) -> dict[str, Callable[[bytes], bytes]]:
+        """What a server passes messages to."""
+        return {"/v1/close": self.answer}
+
+    @property
+    def most_bytes(self) -> int:
+        """No valid request is longer."""
+        each = KEY_BYTES + (SIGNATURE_BYTES if self.task.enrolment else 0)
+        return SIGNATURE_BYTES + 512 + each * self.task.limit
+
+    def answer(self, sealed: bytes) -> bytes:
+        """The signed sum of the masks of the clients that the tally names, with noise.
+
+        Raises
+        ------
+        PartyError
+            The request is not the tally's, not for this task, has too few clients or bad keys, or this
+            round was answered for other clients.
+        """
+        try:
+            body = unseal(self.task.tally, "close", sealed)
+        except ValueError as error:
+            raise PartyError(f"keeper {self.name} refuses: {error}", code="wrong_identity") from None
+        try:
+            closing = Closing.read(body, self.task)
+            request = hashlib.sha256(body).digest()
+            with self._lock:
+                return self._store.once(closing.round_, request, lambda: self._answer(closing, request))
+        except ValueError as error:
+            raise refused(f"keeper {self.name}", str(error)) from None
+
+    def _answer(self, closing: Closing, request: bytes) -> bytes:
+        task, transcript = self.task, self.task.transcript("report", round=closing.round_)
+        total = np.zeros(task.encoding.cells, dtype=np.uint32)
+        for key in closing.keys:
+            client = key.hex()
+            total += masks_for(task, self._secret, self._own, client, client, transcript=transcript)
+        if task.noise == "keepers":
+            total -= skellam(task.share(0), total.shape).astype(np.uint32)
+        pair = ("the tally", self._own)
+        total += pair_mask(self._secret, closing.key, transcript=request, pair=pair, size=len(total))
+        return self._identity.seal("sum", request + total.astype("<u4").tobytes())
+
+    def __repr__(self) -> str:
+        return f"Keeper(name={self.name!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(f"{self!r} does not travel: its secrets stay in its own process")

@@ -1,0 +1,230 @@
+"""Sketches: counts of many items in few cells, with hash functions drawn from a public key."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from ostraka import _check
+from ostraka.collect.encodings import MOST_CELLS, _items, added
+
+__all__ = ["CountMin", "CountSketch"]
+
+PRIME = 2**31 - 1  # products of two residues fit into 63 bits
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountMin:
+    """Count-Min sketch: every count comes out too high, by little, and never too low before noise.
+
+    Parameters
+    ----------
+    width, depth : int
+        Cells of a row, and rows. Public.
+    key : str
+        64 hexadecimal digits from which the hash functions are drawn. Public, and chosen by chance, so
+        that nobody can choose items that collide.
+    at_most : int >= 1, default 1
+        Items of one client that count. Of more, the first are kept. Public.
+
+    Raises
+    ------
+    ValueError
+        A parameter out of range; when encoding, what are no items.
+
+    Guarantees
+    ----------
+    Each row adds one at ``((a x + b) mod p) mod width``, with p = 2^31 - 1 and items x below p. With
+    ``width = ceil(e / error)`` and ``depth = ceil(ln(T / failure))``, all of T counts are too high by at
+    most ``error`` times the number of items counted, but for a probability of ``failure``.
+    Source: Cormode and Muthukrishnan 2005, doi:10.1016/j.jalgor.2003.12.001.
+
+    Examples
+    --------
+    >>> sketch = CountMin(width=272, depth=18, key="00" * 32)
+    >>> sums = sum(sketch.encode([item]).astype(int) for item in (7, 7, 9))
+    >>> sketch.estimate(sums, [7, 9, 11]).tolist()
+    [2.0, 1.0, 0.0]
+    """
+
+    width: int
+    depth: int
+    key: str
+    at_most: int = 1
+
+    def __post_init__(self) -> None:
+        _check_sketch(self.width, self.depth, self.key, self.at_most)
+
+    @classmethod
+    def sized(cls, *, error: float, failure: float, items: int, key: str, at_most: int = 1) -> Self:
+        """The sketch of Definition 7 in Melis 2018: for ``items`` counts, this relative error and failure."""
+        _check.positive(error=error, failure=failure)
+        return cls(
+            width=math.ceil(math.e / error),
+            depth=math.ceil(math.log(items / failure)),
+            key=key,
+            at_most=at_most,
+        )
+
+    @property
+    def cells(self) -> int:
+        """Width times depth."""
+        return self.width * self.depth
+
+    @property
+    def l1(self) -> float:
+        """Each of two clients adds ``at_most`` ones to each row."""
+        return 2.0 * self.at_most * self.depth
+
+    @property
+    def l2(self) -> float:
+        """Each of two clients may have all its items in one cell of each row."""
+        return self.at_most * math.sqrt(2 * self.depth)
+
+    @property
+    def largest(self) -> int:
+        """All items of a client may fall into one cell."""
+        return self.at_most
+
+    def encode(self, value: Any) -> np.ndarray:
+        """One is added in each row for each of the first ``at_most`` different items."""
+        kept = _items(value, PRIME)[: self.at_most]
+        return added(self.cells, self.places(kept).ravel())
+
+    def places(self, items: Any) -> np.ndarray:
+        """The cell of each item in each row, shape (depth, n_items)."""
+        return np.asarray(_columns(self.key, "place", self.depth, items, self.width) + _starts(self))
+
+    def estimate(self, sums: Any, items: Any) -> np.ndarray:
+        """The smallest cell of each item: float64 of shape (n_items,)."""
+        counts = _checked_sums(sums, self.cells)
+        return np.asarray(counts[self.places(items)].min(axis=0))
+
+    def merge(self, sums: Any, others: Any, *, encoding: CountMin) -> np.ndarray:
+        """The sums of two disjoint groups of clients together; ValueError unless their sketches are equal."""
+        return _merged(self, sums, others, encoding)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountSketch:
+    """Count sketch: counts come out right on average, because collisions have random signs.
+
+    Parameters
+    ----------
+    width, depth, key, at_most
+        As in :class:`CountMin`.
+
+    Raises
+    ------
+    ValueError
+        A parameter out of range; when encoding, what are no items.
+
+    Guarantees
+    ----------
+    The estimate is the median over rows, each of which is unbiased. Two items of opposite sign may share
+    a cell, and so another item can move a cell by two: ``l2`` says so.
+    Source: Charikar, Chen and Farach-Colton 2002, doi:10.1007/3-540-45465-9_59.
+
+    Examples
+    --------
+    >>> sketch = CountSketch(width=64, depth=5, key="00" * 32)
+    >>> sums = sum(sketch.encode([item]).astype(np.int32) for item in (7, 7, 9))
+    >>> sketch.estimate(sums, [7, 9]).tolist()
+    [2.0, 1.0]
+    """
+
+    width: int
+    depth: int
+    key: str
+    at_most: int = 1
+
+    def __post_init__(self) -> None:
+        _check_sketch(self.width, self.depth, self.key, self.at_most)
+
+    @property
+    def cells(self) -> int:
+        """Width times depth."""
+        return self.width * self.depth
+
+    @property
+    def l1(self) -> float:
+        """Each of two clients adds or takes away ``at_most`` ones in each row."""
+        return 2.0 * self.at_most * self.depth
+
+    @property
+    def l2(self) -> float:
+        """In each row, one cell may move from ``at_most`` to ``-at_most``."""
+        return 2 * self.at_most * math.sqrt(self.depth)
+
+    @property
+    def largest(self) -> int:
+        """All items of a client may fall into one cell."""
+        return self.at_most
+
+    def encode(self, value: Any) -> np.ndarray:
+        """A sign is added in each row for each of the first ``at_most`` different items."""
+        kept = _items(value, PRIME)[: self.at_most]
+        return added(self.cells, self.places(kept).ravel(), self.signs(kept).ravel())
+
+    def places(self, items: Any) -> np.ndarray:
+        """The cell of each item in each row, shape (depth, n_items)."""
+        return np.asarray(_columns(self.key, "place", self.depth, items, self.width) + _starts(self))
+
+    def signs(self, items: Any) -> np.ndarray:
+        """The sign of each item in each row, shape (depth, n_items)."""
+        return np.asarray(2 * _columns(self.key, "sign", self.depth, items, 2) - 1)
+
+    def estimate(self, sums: Any, items: Any) -> np.ndarray:
+        """The median over rows of each item's cell with its sign: float64 of shape (n_items,)."""
+        counts = _checked_sums(sums, self.cells)
+        return np.asarray(np.median(counts[self.places(items)] * self.signs(items), axis=0))
+
+    def merge(self, sums: Any, others: Any, *, encoding: CountSketch) -> np.ndarray:
+        """The sums of two disjoint groups of clients together; ValueError unless their sketches are equal."""
+        return _merged(self, sums, others, encoding)
+
+
+def coefficients(key: str, purpose: str, row: int) -> tuple[int, int]:
+    """A from 1 to p - 1 and b from 0 to p - 1 of a row's hash function, from SHA-256 of key, use and row."""
+    digest = hashlib.sha256(f"ostraka/sketch/1/{purpose}/{row}/".encode() + bytes.fromhex(key)).digest()
+    return 1 + int.from_bytes(digest[:16]) % (PRIME - 1), int.from_bytes(digest[16:]) % PRIME
+
+
+def _columns(key: str, purpose: str, depth: int, items: Any, width: int) -> np.ndarray:
+    x = np.asarray(items, dtype=np.int64).reshape(-1)
+    if x.size and (x.min() < 0 or x.max() >= PRIME):
+        raise ValueError(f"item numbers must be 0 to {PRIME - 1}")
+    rows = [coefficients(key, purpose, row) for row in range(depth)]
+    return np.array([(a * x + b) % PRIME % width for a, b in rows], dtype=np.int64).reshape(depth, -1)
+
+
+def _starts(sketch: CountMin | CountSketch) -> np.ndarray:
+    return sketch.width * np.arange(sketch.depth)[:, None]
+
+
+def _check_sketch(width: int, depth: int, key: str, at_most: int) -> None:
+    _check.integer(width=width, least=2)
+    _check.integer(depth=depth, at_most=at_most, least=1)
+    if width * depth > MOST_CELLS:
+        raise ValueError(f"width times depth must be at most {MOST_CELLS:,}, got {width * depth:,}")
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
+        raise ValueError("key must be 64 lower-case hexadecimal digits")
+
+
+def _checked_sums(sums: Any, cells: int) -> np.ndarray:
+    counts = np.asarray(sums, dtype=np.float64)
+    if counts.shape != (cells,):
+        raise ValueError(f"sums must have shape ({cells},), got {counts.shape}")
+    return counts
+
+
+def _merged(own: Any, sums: Any, others: Any, encoding: Any) -> np.ndarray:
+    if own != encoding:
+        raise ValueError("sketches merge only if they have the same kind, shape and key")
+    return np.asarray(_checked_sums(sums, own.cells) + _checked_sums(others, own.cells))

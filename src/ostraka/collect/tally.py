@@ -1,0 +1,264 @@
+"""The tally: it keeps masked reports, closes a round once, and learns the noisy sum of it."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostraka.collect._reports import Closing, Report, known_round, most_report_bytes, refused
+from ostraka.collect._store import ReportLog, chosen_once, made
+from ostraka.private import Private
+from ostraka.secure.errors import PartyError
+from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, exchange_key, new_secret, unseal
+from ostraka.secure.masks import pair_mask
+from ostraka.secure.wire import Remote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from os import PathLike
+    from pathlib import Path
+
+    from ostraka.collect.keeper import Keeper
+    from ostraka.collect.task import Task
+    from ostraka.secure.keys import Identity
+
+__all__ = ["Tally"]
+
+_RECEIPT = 16
+
+
+class Tally:
+    """The tally of one round of a task that trusts keepers.
+
+    Parameters
+    ----------
+    task : Task
+        It names this tally's key.
+    identity : Identity
+        This tally's.
+    keepers : sequence of Keeper or str
+        Those of the task, in its order: addresses such as ``"http://127.0.0.1:8751"``, or the keepers
+        themselves in one process.
+    round : int, default 0
+        Below ``task.rounds``.
+    folder : path, optional
+        Where reports and the set of survivors are kept. None: only this process remembers.
+    timeout : float > 0, seconds, default 600
+        How long a keeper may take.
+
+    Raises
+    ------
+    ValueError
+        The task does not name this identity, or other keepers.
+
+    Guarantees
+    ----------
+    A report is durable before it is acknowledged. The set of survivors is durable before any keeper is
+    asked, and there is one for each round: a tally that was restarted asks for the same set again.
+    Reports that come later are refused and stay masked. With noise from keepers this process never
+    holds exact sums.
+
+    Examples
+    --------
+    >>> from ostraka import Budget, Ledger, release
+    >>> from ostraka.collect import Client, Keeper, Task, Tree
+    >>> from ostraka.voters import Identity
+    >>> me, two = Identity.fresh(), [Identity.fresh() for _ in range(2)]
+    >>> task = Task(Tree(0, 16), sigma=9.0, tally=me.public_key, keepers=[Keeper.key(one) for one in two])
+    >>> tally = Tally(task, me, keepers=[Keeper(task, one) for one in two])
+    >>> for value in (3, 5, 5, 11):
+    ...     _ = tally.receive(Client(task).report(value))
+    >>> sums = tally.close()
+    >>> sums
+    Private(shape=(16,), unit='client')
+    >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-6)) as ledger:
+    ...     release(task.mechanism, sums, ledger=ledger).shape
+    (16,)
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        identity: Identity,
+        *,
+        keepers: Sequence[Keeper | str] = (),
+        round: int = 0,  # noqa: A002  (the field's word)
+        folder: str | PathLike[str] | None = None,
+        timeout: float = 600.0,
+    ) -> None:
+        if identity.public_key != task.tally:
+            raise ValueError("the task names another tally than this identity")
+        if len(keepers) != len(task.keepers):
+            raise ValueError(f"keepers must be the {len(task.keepers)} of the task, got {len(keepers)}")
+        self.task, self.round = task, known_round(task, round)
+        self._identity, self._folder = identity, made(folder)
+        self._keepers = {
+            key: _link(key, keeper, timeout) for key, keeper in zip(task.keepers, keepers, strict=True)
+        }
+        self._lock = threading.Lock()
+        self._seen: dict[bytes, tuple[bytes, bytes]] = {}  # key: digest of the report, certificate
+        self._total = np.zeros(task.encoding.cells, dtype=np.uint32)
+        self._closing: tuple[Closing, bytes] | None = None
+        self._log: ReportLog | None = None
+        if self._folder is not None:
+            self._recover(self._folder)
+
+    @property
+    def name(self) -> str:
+        """For logs and refusals."""
+        return "the tally"
+
+    @property
+    def n_clients(self) -> int:
+        """Different clients whose reports were received."""
+        return len(self._seen)
+
+    @property
+    def answers(self) -> dict[str, Callable[[bytes], bytes]]:
+        """What a server passes messages to."""
+        return {"/v1/report": self.receive}
+
+    @property
+    def most_bytes(self) -> int:
+        """No valid message is longer."""
+        return most_report_bytes(self.task)
+
+    def receive(self, message: bytes) -> bytes:
+        """Keep a report and acknowledge it; the same report again is acknowledged and not counted twice.
+
+        Raises
+        ------
+        PartyError
+            The report is malformed, for another task or round, under a key that another report has, too
+            late or one too many. Nothing was counted.
+        """
+        try:
+            report = Report.read(message, self.task, self.round)
+        except ValueError as error:
+            raise refused(self.name, str(error)) from None
+        digest = hashlib.sha256(message).digest()
+        with self._lock:
+            known = self._seen.get(report.key)
+            if known is not None and known[0] != digest:
+                raise refused(self.name, "another report has this key", report.key.hex())
+            if known is None:
+                if self._closing is not None:
+                    raise refused(self.name, "the round is closed", report.key.hex())
+                if len(self._seen) >= self.task.limit:
+                    raise refused(self.name, "the round is full", report.key.hex())
+                if self._log is not None:
+                    self._log.append(message)
+                self._count(report, digest)
+        return digest[:_RECEIPT]
+
+    def close(self) -> Private:
+        """Fix the set of survivors, ask the keepers, and return the sum. If one failed, call it again.
+
+        Returns
+        -------
+        Private of shape (cells,), unit "client"
+            Noise of keepers is in it already, and only ``task.mechanism`` takes it.
+
+        Raises
+        ------
+        PartyError
+            Too few clients, a keeper that is out of reach or refuses (``parties`` names it), or a sum that
+            cannot be one.
+        """
+        with self._lock:
+            if self._closing is None:
+                self._closing = self._closed()
+        closing, secret = self._closing
+        request = self._identity.seal("close", closing.write(self.task))
+        digest = closing.digest(self.task)
+        total = self._total.copy()
+        for key, sealed in self._asked(request).items():
+            total -= self._opened(key, sealed, digest, secret)
+        return self._plausible(total.view(np.int32).astype(np.int64))
+
+    def _closed(self) -> tuple[Closing, bytes]:
+        if len(self._seen) < self.task.least:
+            raise refused(self.name, f"a round needs {self.task.least} clients, got {len(self._seen)}")
+        keys = sorted(self._seen)
+        secret, signatures = new_secret(), b"".join(self._seen[key][1] for key in keys)
+        closing = Closing(self.round, exchange_key(secret), b"".join(keys), signatures)
+        if self._folder is not None:
+            content = secret + closing.write(self.task)
+            if chosen_once(self._path(self._folder, "closed"), content) != content:
+                raise refused(self.name, "another process has closed this round")
+        return closing, secret
+
+    def _asked(self, request: bytes) -> dict[str, bytes]:
+        """Every keeper's answer; one error that names all who failed."""
+        most = 2 * SIGNATURE_BYTES + KEY_BYTES + 4 * self.task.encoding.cells
+        with ThreadPoolExecutor(len(self._keepers)) as pool:
+            asked = {key: pool.submit(ask, request, most) for key, ask in self._keepers.items()}
+        failed = {key: error for key, one in asked.items() if (error := one.exception()) is not None}
+        for error in failed.values():
+            if not isinstance(error, PartyError):
+                raise error
+        if failed:
+            text = "; ".join(f"keeper {key[:16]}: {error}" for key, error in failed.items())
+            raise PartyError(text, code="unreachable", parties=tuple(key[:16] for key in failed))
+        return {key: one.result() for key, one in asked.items()}
+
+    def _opened(self, key: str, sealed: bytes, digest: bytes, secret: bytes) -> np.ndarray:
+        """The masks that a keeper takes away, less the mask it shares with this tally."""
+        size = self.task.encoding.cells
+        try:
+            body = unseal(key[:64], "sum", sealed)
+            if len(body) != KEY_BYTES + 4 * size or body[:KEY_BYTES] != digest:
+                raise ValueError("the answer is to another request")  # noqa: TRY301
+        except ValueError as error:
+            text = f"keeper {key[:16]}: {error}"
+            raise PartyError(text, code="wrong_identity", parties=(key[:16],)) from None
+        own = pair_mask(secret, key[64:], transcript=digest, pair=(self.name, key), size=size)
+        return np.asarray(np.frombuffer(body[KEY_BYTES:], dtype="<u4") - own)
+
+    def _plausible(self, sums: np.ndarray) -> Private:
+        """The sums, if they can be: masks that were left over would make them random."""
+        task, n = self.task, self.n_clients
+        if np.abs(sums).max() > n * task.encoding.largest + task.noise_room(n):
+            raise PartyError(
+                "the sum is not one of valid reports; it cannot be told which report or keeper is wrong",
+                code="disagreement",
+            )
+        return Private(sums, task.mechanism.promise)
+
+    def _count(self, report: Report, digest: bytes) -> None:
+        self._seen[report.key] = digest, report.certificate
+        self._total += report.vector
+
+    def _path(self, folder: Path, kind: str) -> Path:
+        return folder / f"tally-{self.task.sha256[:16]}-{self.round}.{kind}"
+
+    def _recover(self, folder: Path) -> None:
+        self._log = ReportLog(self._path(folder, "reports"), length=most_report_bytes(self.task))
+        for record in self._log.records():
+            report = Report.read(record, self.task, self.round)
+            if report.key not in self._seen:
+                self._count(report, hashlib.sha256(record).digest())
+        closed = self._path(folder, "closed")
+        if closed.exists():
+            content = closed.read_bytes()
+            closing = Closing.read(content[KEY_BYTES:], self.task)
+            if closing.keys != sorted(self._seen):
+                raise ValueError(f"{closed} does not name the clients whose reports are beside it")
+            self._closing = closing, content[:KEY_BYTES]
+
+    def __repr__(self) -> str:
+        return f"Tally(task={self.task.sha256[:16]!r}, round={self.round}, n_clients={self.n_clients})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(f"{self!r} does not travel: its secrets stay in its own process")
+
+
+def _link(key: str, keeper: Keeper | str, timeout: float) -> Callable[[bytes, int], bytes]:
+    if isinstance(keeper, str):
+        remote = Remote(f"keeper {key[:16]}", keeper, timeout=timeout)
+        return lambda request, most: remote.ask("close", request, most)
+    return lambda request, _: keeper.answer(request)

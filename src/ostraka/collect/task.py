@@ -1,0 +1,249 @@
+"""The task: everything public about a collection, in one canonical form that every message is bound to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+import numpy as np
+
+from ostraka import _check
+from ostraka.collect.encodings import Encoding, read, written
+from ostraka.mechanisms.skellam import SkellamSum
+from ostraka.secure.agreement import canonical
+
+__all__ = ["Task"]
+
+_VERSION = 1
+_KEY = re.compile(r"[0-9a-f]{64}")
+_KEEPER = re.compile(r"[0-9a-f]{128}")
+_LEAST = 3  # of two, each would know the other's vector from the sum
+_MOST_KEEPERS = 100
+_MOST_CLIENTS = 100_000_000
+_MOST_MASKING_CLIENTS = 1_000_000
+_ROOM = 2**31  # sums are read as signed 32-bit numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is collected, how much noise is added by whom, and who takes part. All of it is public.
+
+    Parameters
+    ----------
+    encoding : Histogram, Tree, Grid, Pairs, CountMin or CountSketch
+        How a client's value becomes a vector.
+    sigma : float > 0
+        Standard deviation of the noise on each cell of the sum.
+    tally : str
+        Public key of the tally, which adds up.
+    keepers : sequence of str, default empty
+        Public keys of the keepers (``Keeper.key``), two or more with ``trust="keepers"``.
+    trust : {"keepers", "clients"}, optional
+        ``"keepers"``: one message a client; hidden from everybody but all keepers together.
+        ``"clients"``: four exchanges; hidden from the tally and from ``colluding`` of the clients.
+        None: keepers if there are any.
+    noise : {"keepers", "clients", "tally"}, optional
+        Who adds the noise. None: those who are trusted. ``"tally"``: the tally sees exact sums and is
+        trusted to show them to nobody but :func:`ostraka.release`.
+    least : int >= 3, default 3
+        A round with fewer clients is refused by everybody.
+    most : int, optional
+        A round takes no more clients. None: 1,000,000 with keepers; with clients 10,000, or fewer if so
+        many could hold ``least`` that collude.
+    rounds : int >= 1, default 1
+        How many rounds there are; a client reports at most once in each.
+    honest : int >= 1, default 1
+        With ``noise="keepers"``: this many keepers together add noise of ``sigma``.
+    colluding, missing : float in [0, 1), default 0.1
+        With ``trust="clients"``: the share of clients that may tell the tally all they know, and the
+        share that may vanish. They size the shares of noise and the graph of neighbours.
+    lying : bool, default False
+        With ``trust="clients"``: the tally may break the protocol, not only look at what it sees. Clients
+        then sign the set of survivors, and ``enrolment`` is needed.
+    enrolment : str, optional
+        Public key that signs the key of every client. None: whoever reaches the tally is a client.
+
+    Raises
+    ------
+    ValueError
+        A field out of range, keys given twice, sums that would not fit into 32 bits.
+
+    Examples
+    --------
+    >>> from ostraka.collect import Tree
+    >>> from ostraka.voters import Identity
+    >>> task = Task(Tree(0, 1024), sigma=24.0, tally=Identity.fresh().public_key, least=100)
+    >>> Task.from_json(task.to_json()).sha256 == task.sha256
+    True
+    >>> task.trust, task.noise, task.encoding.cells
+    ('clients', 'clients', 1092)
+    """
+
+    encoding: Encoding
+    sigma: float = field(kw_only=True)
+    tally: str = field(kw_only=True)
+    keepers: tuple[str, ...] = field(default=(), kw_only=True)
+    trust: Literal["keepers", "clients"] | None = field(default=None, kw_only=True)
+    noise: Literal["keepers", "clients", "tally"] | None = field(default=None, kw_only=True)
+    least: int = field(default=_LEAST, kw_only=True)
+    most: int | None = field(default=None, kw_only=True)
+    rounds: int = field(default=1, kw_only=True)
+    honest: int = field(default=1, kw_only=True)
+    colluding: float = field(default=0.1, kw_only=True)
+    missing: float = field(default=0.1, kw_only=True)
+    lying: bool = field(default=False, kw_only=True)
+    enrolment: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.encoding, Encoding):
+            raise ValueError(f"encoding must be an encoding of ostraka.collect, got {self.encoding!r}")  # noqa: TRY004
+        if not isinstance(self.keepers, tuple | list):
+            raise ValueError("keepers must be a sequence of keys")  # noqa: TRY004  (bad data of a file)
+        trust = self.trust or ("keepers" if self.keepers else "clients")
+        self._set(keepers=tuple(self.keepers), trust=trust, noise=self.noise or trust)
+        self._check_trust()
+        self._check_numbers()
+        self._check_keys()
+        self._set(sigma=float(self.sigma), colluding=float(self.colluding), missing=float(self.missing))
+        for name in ("least", "most", "rounds", "honest"):
+            self._set(**{name: int(getattr(self, name))})
+        _ = self.mechanism  # raises if the noise cannot be priced
+        if self.limit * self.encoding.largest + self.noise_room(self.limit) >= _ROOM:
+            raise ValueError("most clients' sums, with the noise, must stay below 2^31: take a smaller most")
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _check_numbers(self) -> None:
+        _check.positive(sigma=self.sigma)
+        for name in ("colluding", "missing"):
+            _check.nonnegative(**{name: getattr(self, name)})
+            if not getattr(self, name) < 1:
+                raise ValueError(f"{name} must be below 1, got {getattr(self, name)!r}")
+        if (
+            isinstance(self.least, bool)
+            or not isinstance(self.least, int | np.integer)
+            or self.least < _LEAST
+        ):
+            raise ValueError(f"least must be a whole number >= {_LEAST}, got {self.least!r}")
+        if self.most is None:
+            self._set(most=self._usual_most())
+        _check.integer(most=self.limit, rounds=self.rounds, honest=self.honest, least=1)
+        ceiling = _MOST_CLIENTS if self.trust == "keepers" else _MOST_MASKING_CLIENTS
+        if not self.least <= self.limit <= ceiling:
+            raise ValueError(f"most must be from least to {ceiling:,}, got {self.most!r}")
+        if self.trust == "clients" and self.least <= self.n_colluding(self.limit):
+            raise ValueError(
+                f"least must be above {self.n_colluding(self.limit)}: so many of {self.limit} may collude"
+            )
+        if not isinstance(self.lying, bool):
+            raise ValueError("lying must be True or False")  # noqa: TRY004  (bad data of a file)
+
+    def _check_keys(self) -> None:
+        keys = [self.tally] if self.enrolment is None else [self.tally, self.enrolment]
+        if not all(isinstance(key, str) and _KEY.fullmatch(key) for key in keys):
+            raise ValueError("tally and enrolment must be keys of 64 lower-case hexadecimal digits")
+        if not all(isinstance(key, str) and _KEEPER.fullmatch(key) for key in self.keepers):
+            raise ValueError("keepers must be keys of 128 lower-case hexadecimal digits: Keeper.key")
+        keys += [part for key in self.keepers for part in (key[:64], key[64:])]
+        if len(set(keys)) < len(keys):
+            raise ValueError("the tally, the enrolment and every keeper must have keys of their own")
+
+    def _check_trust(self) -> None:
+        _check.one_of(trust=str(self.trust), allowed=("keepers", "clients"))
+        _check.one_of(noise=str(self.noise), allowed=(str(self.trust), "tally"))
+        if self.trust == "keepers" and not 2 <= len(self.keepers) <= _MOST_KEEPERS:
+            raise ValueError(f"trust in keepers needs 2 to {_MOST_KEEPERS} of them, got {len(self.keepers)}")
+        if self.trust == "clients" and self.keepers:
+            raise ValueError("with trust in clients there are no keepers")
+        if self.honest > max(1, len(self.keepers)):
+            raise ValueError(f"honest must be at most the number of keepers, got {self.honest}")
+        if self.lying and (self.trust != "clients" or self.enrolment is None):
+            raise ValueError(
+                "lying=True needs trust='clients' and an enrolment key that signs the clients' keys"
+            )
+
+    def _usual_most(self) -> int:
+        if self.trust == "keepers":
+            return 1_000_000
+        free = math.floor((self.least - 1) / self.colluding) if self.colluding else 10_000
+        return max(self.least, min(10_000, free))
+
+    @property
+    def limit(self) -> int:
+        """``most`` as a number."""
+        return self.least if self.most is None else self.most
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    @property
+    def mechanism(self) -> SkellamSum:
+        """What the sums are released with."""
+        encoding = self.encoding
+        return SkellamSum(sigma=self.sigma, l1=encoding.l1, l2=encoding.l2, adds=self.noise == "tally")
+
+    def n_colluding(self, n_clients: int) -> int:
+        """How many of so many clients may collude."""
+        return math.ceil(self.colluding * n_clients - 1e-9)
+
+    def share(self, n_clients: int) -> float:
+        """Variance that each keeper, or each of ``n_clients`` clients, adds to a cell.
+
+        Shares are sized for the fewest who may be honest: ``honest`` keepers, or ``least`` clients less
+        those who collude.
+        """
+        if self.noise == "tally":
+            return 0.0
+        if self.noise == "keepers":
+            return self.sigma**2 / self.honest
+        return self.sigma**2 / (self.least - self.n_colluding(n_clients))
+
+    def variance(self, *, n_survivors: int, n_clients: int | None = None) -> float:
+        """Variance of the noise that is really in each cell, if all do as they should."""
+        if self.noise == "tally":
+            return self.sigma**2
+        if self.noise == "keepers":
+            return len(self.keepers) * self.share(0)
+        return n_survivors * self.share(n_clients or n_survivors)
+
+    def noise_room(self, n_clients: int) -> int:
+        """No cell can be moved further by the noise of all who add it."""
+        n_shares = len(self.keepers) if self.noise == "keepers" else n_clients
+        share = self.share(n_clients)
+        return 0 if share == 0 else math.ceil(n_shares * (share / 2 + 40 * math.sqrt(share) + 100))
+
+    def transcript(self, purpose: str, *, round: int) -> bytes:  # noqa: A002  (the field's word)
+        """What messages of one kind in one round are bound to: 32 bytes."""
+        return hashlib.sha256(canonical([self.sha256, round, purpose]).encode()).digest()
+
+    @property
+    def sha256(self) -> str:
+        """Fingerprint: to be compared over another channel. Every message is bound to it."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """Everything, in one canonical form."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return canonical({**values, "encoding": written(self.encoding), "ostraka_task": _VERSION})
+
+    @classmethod
+    def from_json(cls, text: str) -> Task:
+        """A task as :meth:`to_json` wrote it; ValueError for anything else."""
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict) or found.pop("ostraka_task", None) != _VERSION:
+            raise ValueError(f"not a task of version {_VERSION}")
+        if set(found) != {one.name for one in fields(cls)}:
+            raise ValueError(f"a task has the fields {', '.join(one.name for one in fields(cls))}")
+        try:
+            return cls(**{**found, "encoding": read(found["encoding"])})
+        except TypeError:
+            raise ValueError("a field of the task is of the wrong kind") from None

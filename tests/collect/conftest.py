@@ -1,0 +1,49 @@
+"""Shared by tests of collect: a round with keepers in one process."""
+
+import numpy as np
+import pytest
+
+from ostraka.collect import Client, Keeper, Tally, Task, Tree
+from ostraka.secure.keys import Identity
+
+
+class KeptRound:
+    """One task with keepers, its tally and its identities."""
+
+    def __init__(self, encoding=None, *, n_keepers=2, folder=None, **options):
+        self.me = Identity.fresh()
+        self.identities = [Identity.fresh() for _ in range(n_keepers)]
+        keys = [Keeper.key(one) for one in self.identities]
+        settings = {"sigma": 4.0, "noise": "tally", **options}
+        self.task = Task(
+            encoding or Tree(0, 20, fanout=5), tally=self.me.public_key, keepers=keys, **settings
+        )
+        self.folder = folder
+        self.restart()
+
+    def restart(self):
+        """New processes with the same folders."""
+        self.keepers = [
+            Keeper(self.task, one, folder=self.folder and self.folder / f"keeper{place}")
+            for place, one in enumerate(self.identities)
+        ]
+        self.tally = Tally(
+            self.task, self.me, keepers=self.keepers, folder=self.folder and self.folder / "tally"
+        )
+
+    def send(self, *values):
+        """Each value from a client of its own; their messages."""
+        messages = [Client(self.task).report(value) for value in values]
+        for message in messages:
+            self.tally.receive(message)
+        return messages
+
+    def plain(self, values):
+        """What numpy says the sum is."""
+        rows = [self.task.encoding.encode(value).astype(np.int32) for value in values]
+        return np.sum(rows, axis=0, dtype=np.int64)
+
+
+@pytest.fixture
+def kept():
+    return KeptRound

@@ -1,0 +1,206 @@
+"""Encodings: what one client's vector is, how far two lie apart, and what is refused without quoting it."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Tree, encodings, sketches
+
+KEY = "5a" * 32
+SMALL = [
+    (Histogram(-1.0, 2.0, cells=4), [-9, -1, 0, 0.5, 1.99, 2, 1e300, math.inf]),
+    (Tree(0, 9, fanout=2), [*range(9), -5, 3.7, 100]),
+    (Tree(-3, 14, fanout=4), range(-3, 14)),
+    (Tree(0, 40), [0, 1, 17, 39]),
+    (
+        Grid(x=(0, 1), y=(0, 2), shape=(2, 3), at_most=2),
+        [(0.1, 0.1), [(0.9, 0.1), (0.1, 1.9), (0.5, 1.0)], []],
+    ),
+    (Pairs(items=4, at_most=2), [*itertools.permutations(range(4), 3), [], [2]]),
+    (CountMin(width=3, depth=4, key=KEY), [[k] for k in range(12)]),
+    (CountMin(width=2, depth=3, key=KEY, at_most=2), [[j, k] for j in range(6) for k in range(6)]),
+    (CountSketch(width=3, depth=4, key=KEY), [[k] for k in range(12)]),
+    (CountSketch(width=2, depth=3, key=KEY, at_most=2), [[j, k] for j in range(6) for k in range(6)]),
+]
+every_encoding = pytest.mark.parametrize(("encoding", "values"), SMALL, ids=lambda value: str(value)[:40])
+
+
+def signed(vector: np.ndarray) -> np.ndarray:
+    return vector.astype(np.int32).astype(np.int64)
+
+
+@every_encoding
+def test_two_encodings_lie_within_the_stated_norms_and_some_reach_them(encoding, values):
+    vectors = [signed(encoding.encode(value)) for value in values] + [
+        np.zeros(encoding.cells, dtype=np.int64)
+    ]
+    apart = [one - two for one, two in itertools.combinations(vectors, 2)]
+    l1 = max(np.abs(move).sum() for move in apart)
+    l2 = max(math.sqrt((move**2).sum()) for move in apart)
+    assert l1 <= encoding.l1
+    assert l2 <= encoding.l2 * (1 + 1e-12)
+    assert max(np.abs(vector).max() for vector in vectors) <= encoding.largest
+    assert l1 >= 0.6 * encoding.l1
+    assert l2 >= 0.6 * encoding.l2
+
+
+@every_encoding
+def test_an_encoding_comes_back_from_its_json_and_is_a_value(encoding, values):
+    again = encodings.read(encodings.written(encoding))
+    assert again == encoding
+    assert hash(again) == hash(encoding)
+    for value in list(values)[:3]:
+        vector = encoding.encode(value)
+        assert vector.dtype == np.uint32
+        assert vector.shape == (encoding.cells,)
+        np.testing.assert_array_equal(again.encode(value), vector)
+
+
+@given(st.floats(allow_nan=False) | st.integers())
+def test_numbers_out_of_range_are_clipped_and_every_number_has_one_cell(value):
+    for encoding in (Histogram(-3, 5, cells=7), Tree(-3, 5)):
+        vector = encoding.encode(value)
+        assert vector.sum() in (1, len(getattr(encoding, "sizes", [0])))
+    place = int(np.argmax(Histogram(-3, 5, cells=7).encode(value)))
+    inside = min(max(value, -3), 5)
+    assert place == min(6, math.floor((inside + 3) * 7 / 8))
+
+
+def test_a_tree_counts_a_number_once_at_every_level():
+    tree = Tree(0, 1000, fanout=16)
+    assert tree.sizes == (4, 63, 1000)
+    for leaf in (0, 15, 16, 255, 256, 999):
+        places = np.flatnonzero(tree.encode(leaf)).tolist()
+        assert places == [leaf // 256, 4 + leaf // 16, 67 + leaf]
+
+
+def test_pairs_have_one_cell_each():
+    pairs = Pairs(items=7, at_most=3)
+    places = {int(pairs.place(a, b)) for a in range(7) for b in range(a, 7)}
+    assert places == set(range(pairs.cells))
+    assert pairs.place(5, 2) == pairs.place(2, 5)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "value"),
+    [
+        (Histogram(0, 1, cells=2), math.nan),
+        (Histogram(0, 1, cells=2), np.float64("nan")),
+        (Histogram(0, 1, cells=2), "0.77123"),
+        (Histogram(0, 1, cells=2), None),
+        (Histogram(0, 1, cells=2), True),
+        (Tree(0, 10), [3]),
+        (Grid(x=(0, 1), y=(0, 1), shape=(2, 2)), (0.77123, math.nan)),
+        (Grid(x=(0, 1), y=(0, 1), shape=(2, 2)), 0.77123),
+        (Grid(x=(0, 1), y=(0, 1), shape=(2, 2)), "0.77123"),
+        (Grid(x=(0, 1), y=(0, 1), shape=(2, 2)), [(1, 2, 3)]),
+        (Pairs(items=5, at_most=2), [77123]),
+        (Pairs(items=5, at_most=2), [-1]),
+        (Pairs(items=5, at_most=2), [0.77123]),
+        (Pairs(items=5, at_most=2), 3),
+        (CountMin(width=3, depth=2, key=KEY), [2**31 - 1]),
+        (CountSketch(width=3, depth=2, key=KEY), ["77123"]),
+    ],
+)
+def test_other_values_are_refused_and_not_quoted(encoding, value):
+    with pytest.raises(ValueError, match="must") as caught:
+        encoding.encode(value)
+    assert "77123" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Histogram(1, 1, cells=4),
+        lambda: Histogram(0, math.inf, cells=4),
+        lambda: Histogram(0, 1, cells=1),
+        lambda: Histogram(0, 1, cells=2**22 + 1),
+        lambda: Tree(0, 1),
+        lambda: Tree(0.0, 8),
+        lambda: Tree(0, 8, fanout=1),
+        lambda: Tree(0, 2**22),
+        lambda: Grid(x=(0, 1), y=(0, 1), shape=(0, 3)),
+        lambda: Grid(x=(0, 1, 2), y=(0, 1), shape=(3, 3)),
+        lambda: Grid(x=(0, 1), y=(0, 1), shape=(3, 3), at_most=0),
+        lambda: Pairs(items=1, at_most=1),
+        lambda: CountMin(width=1, depth=2, key=KEY),
+        lambda: CountMin(width=3, depth=2, key=KEY.upper()),
+        lambda: CountSketch(width=3, depth=0, key=KEY),
+    ],
+)
+def test_encodings_out_of_range_are_refused(make):
+    with pytest.raises(ValueError, match="must"):
+        make()
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        [],
+        {},
+        {"kind": "Forest"},
+        {"kind": ["Tree"]},
+        {"kind": "Tree", "low": 0},
+        {"kind": "Tree", "low": 0, "high": 8, "fanout": 2, "more": 1},
+        {"kind": "Tree", "low": 0, "high": "8", "fanout": 2},
+        {"kind": "Grid", "x": 7, "y": [0, 1], "shape": [2, 2], "at_most": 1},
+    ],
+)
+def test_other_json_is_no_encoding(found):
+    with pytest.raises(ValueError, match=r"must|has the fields|wrong kind"):
+        encodings.read(found)
+
+
+# sketches
+
+
+def test_hash_functions_are_those_of_the_key_written_out_once_more():
+    sketch = CountMin(width=100, depth=5, key=KEY)
+    for row in range(5):
+        a, b = sketches.coefficients(KEY, "place", row)
+        for x in (0, 1, 2**31 - 2):
+            assert sketch.places([x])[row, 0] == 100 * row + (a * x + b) % (2**31 - 1) % 100
+    assert CountMin(width=100, depth=5, key="00" * 32).places([5]).tolist() != sketch.places([5]).tolist()
+
+
+@given(st.lists(st.integers(0, 2**31 - 2), max_size=60))
+def test_count_min_is_never_too_low_and_merging_is_counting_together(items):
+    sketch = CountMin(width=16, depth=3, key=KEY)
+    halves = [
+        sum((signed(sketch.encode([x])) for x in half), np.zeros(48)) for half in (items[::2], items[1::2])
+    ]
+    both = sketch.merge(*halves, encoding=CountMin(width=16, depth=3, key=KEY))
+    distinct = sorted(set(items))
+    counts = np.array([items.count(x) for x in distinct])
+    assert (sketch.estimate(both, distinct) >= counts).all()
+    assert both.sum() == 3 * len(items)
+    with pytest.raises(ValueError, match="same kind, shape and key"):
+        sketch.merge(*halves, encoding=CountMin(width=16, depth=3, key="00" * 32))
+
+
+def test_count_min_is_as_close_as_its_definition_says():
+    rng = np.random.default_rng(5)
+    items = rng.zipf(1.3, 20_000) % 5_000
+    sketch = CountMin.sized(error=0.01, failure=0.01, items=5_000, key=KEY)
+    assert (sketch.width, sketch.depth) == (272, 14)
+    distinct, counts = np.unique(items, return_counts=True)
+    sums = np.zeros(sketch.cells)
+    np.add.at(sums, sketch.places(distinct), np.broadcast_to(counts, (sketch.depth, len(distinct))))
+    excess = sketch.estimate(sums, distinct) - counts
+    assert (excess >= 0).all()
+    assert excess.max() <= 0.01 * len(items)
+
+
+def test_a_count_sketch_is_right_on_average_over_keys():
+    errors = []
+    for number in range(60):
+        sketch = CountSketch(width=8, depth=5, key=f"{number:064x}")
+        sums = sum(signed(sketch.encode([x])) for x in [3] * 40 + list(range(10, 70)))
+        errors.append(sketch.estimate(sums, [3])[0] - 40)
+    assert abs(np.mean(errors)) < 1.5
+    assert np.std(errors) > 0.5

@@ -1,0 +1,154 @@
+"""The task: one way to write it, and nothing in it that would weaken a round."""
+
+import json
+import math
+
+import pytest
+
+from ostraka.collect import Grid, Histogram, Keeper, Pairs, Task, Tree
+from ostraka.mechanisms import SkellamSum
+from ostraka.secure.keys import Identity
+
+TALLY, OFFICE = Identity.fresh().public_key, Identity.fresh().public_key
+KEEPERS = [Keeper.key(Identity.fresh()) for _ in range(3)]
+
+
+def task(encoding=None, **changes) -> Task:
+    fields = {"sigma": 24.0, "tally": TALLY, "keepers": KEEPERS, "least": 10}
+    return Task(encoding or Tree(0, 64), **{**fields, **changes})
+
+
+def by_clients(**changes) -> Task:
+    return task(**{"keepers": (), "most": 40, **changes})
+
+
+def test_it_comes_back_from_its_json():
+    for one in (
+        task(),
+        by_clients(lying=True, enrolment=OFFICE),
+        task(Grid(x=(0, 1), y=(0, 1), shape=(4, 4))),
+    ):
+        again = Task.from_json(one.to_json())
+        assert again == one
+        assert (again.sha256, hash(again)) == (one.sha256, hash(one))
+        assert again.mechanism == SkellamSum(sigma=24.0, l1=one.encoding.l1, l2=one.encoding.l2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"encoding": Tree(0, 65)},
+        {"encoding": Tree(0, 64, fanout=2)},
+        {"encoding": Histogram(0, 64, cells=64)},
+        {"sigma": 24.5},
+        {"tally": OFFICE},
+        {"keepers": KEEPERS[:2]},
+        {"keepers": KEEPERS[::-1]},
+        {"noise": "tally"},
+        {"least": 11},
+        {"most": 5000},
+        {"rounds": 2},
+        {"honest": 2},
+        {"colluding": 0.2},
+        {"missing": 0.2},
+        {"enrolment": OFFICE},
+    ],
+)
+def test_every_field_is_in_the_fingerprint(change):
+    assert task(**change).sha256 != task().sha256
+    assert task(**change).transcript("report", round=0) != task().transcript("report", round=0)
+
+
+def test_transcripts_differ_by_round_and_kind():
+    one = task(rounds=3)
+    found = {one.transcript(kind, round=number) for kind in ("report", "enrolment") for number in range(3)}
+    assert len(found) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"sigma": 0.0}, "sigma"),
+        ({"sigma": 2000.0}, "sigma"),
+        ({"least": 2}, "least"),
+        ({"least": True}, "least"),
+        ({"most": 9}, "most"),
+        ({"most": 10**9}, "most"),
+        ({"rounds": 0}, "rounds"),
+        ({"keepers": KEEPERS[:1]}, "2 to 100"),
+        ({"keepers": [KEEPERS[0]] * 2}, "keys of their own"),
+        ({"keepers": [KEEPERS[0], TALLY * 2]}, "keys of their own"),
+        ({"keepers": [KEEPERS[0], TALLY]}, "128"),
+        ({"keepers": "abc"}, "sequence"),
+        ({"tally": TALLY.upper()}, "64"),
+        ({"enrolment": TALLY}, "keys of their own"),
+        ({"trust": "clients"}, "no keepers"),
+        ({"keepers": (), "trust": "keepers"}, "2 to 100"),
+        ({"trust": "nobody"}, "trust"),
+        ({"noise": "clients"}, "noise"),
+        ({"honest": 4}, "honest"),
+        ({"colluding": 1.0}, "colluding"),
+        ({"missing": math.nan}, "missing"),
+        ({"lying": True}, "lying"),
+        ({"encoding": Pairs(items=20, at_most=100)}, "at most 64"),
+        ({"encoding": Pairs(items=20, at_most=5), "sigma": 1000.0, "most": 10**8, "keepers": KEEPERS}, None),
+        ({"encoding": "Tree"}, "encoding"),
+    ],
+)
+def test_what_would_not_hold_is_refused(change, why):
+    if why is None:
+        task(**change)
+        return
+    with pytest.raises(ValueError, match=why):
+        task(**change)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"lying": True}, "enrolment"),
+        ({"most": 101}, "least must be above"),
+        ({"colluding": 0.3}, "least must be above"),
+        ({"noise": "keepers"}, "noise"),
+    ],
+)
+def test_what_would_not_hold_among_clients_is_refused(change, why):
+    with pytest.raises(ValueError, match=why):
+        by_clients(**change)
+
+
+def test_sums_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"2\^31"):
+        by_clients(sigma=1000.0, least=1_001, most=10_000)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda fields: [],
+        lambda fields: fields | {"ostraka_task": 2},
+        lambda fields: fields | {"more": 1},
+        lambda fields: {name: value for name, value in fields.items() if name != "sigma"},
+        lambda fields: fields | {"keepers": 7},
+        lambda fields: fields | {"sigma": None},
+        lambda fields: fields | {"encoding": {"kind": "Tree"}},
+        lambda fields: fields | {"least": "10"},
+    ],
+)
+def test_other_files_are_no_tasks(change):
+    text = json.dumps(change(json.loads(task().to_json())))
+    with pytest.raises(ValueError, match=r"task|sigma|keepers|Tree|least"):
+        Task.from_json(text)
+    with pytest.raises(ValueError, match="task"):
+        Task.from_json("{" * 10_000)
+
+
+def test_shares_of_noise_are_sized_for_the_fewest_who_may_be_honest():
+    assert task().share(0) == 24.0**2  # one honest keeper is enough
+    assert task(honest=2).share(0) == 24.0**2 / 2
+    assert task().variance(n_survivors=50) == 3 * 24.0**2
+    assert task(noise="tally").share(0) == 0.0
+    one = by_clients(colluding=0.1)
+    assert one.share(40) == 24.0**2 / (10 - 4)
+    assert one.share(20) == 24.0**2 / (10 - 2)
+    assert one.variance(n_survivors=20) == pytest.approx(20 * 24.0**2 / 8)
