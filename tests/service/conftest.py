@@ -16,7 +16,7 @@ from ostraka import Budget, GNMax, TeacherEnsemble
 from ostraka.consistent import grid_of
 from ostraka.service._deployment import Deployment, Settings
 from ostraka.service._keys import Keyring
-from ostraka.service._patience import Patient
+from ostraka.service._http_limits import Patient
 from ostraka.service.app import Application
 from ostraka.voters import SavedTeachers, partition
 

@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from ostraka.service._patience import Patient
+from ostraka.service._http_limits import Patient
 from ostraka.service._replies import WORDS
 from ostraka.service.app import ROUTES
 from tests.service.conftest import CLASSES, ONE, PATIENCE, PEPPER, deploy, rows, serving

@@ -1,10 +1,10 @@
 """Ledger: durable, append-only charges against a budget, and against the caps of clients."""
 
-from ostraka.ledger.asked import Account, Asked, Receipt
-from ostraka.ledger.book import Ledger
 from ostraka.ledger.budget import Budget, BudgetExceeded, KeyConflict, LedgerError, OstrakaError
 from ostraka.ledger.chain import Entry
 from ostraka.ledger.filter import RenyiFilter
+from ostraka.ledger.ledger import Ledger
+from ostraka.ledger.records import Account, Asked, Receipt
 
 __all__ = [
     "Account",

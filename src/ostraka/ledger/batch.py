@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ostraka import _check
-from ostraka.ledger.asked import Asked, Priced, Receipt
 from ostraka.ledger.budget import BudgetExceeded, KeyConflict, LedgerError
 from ostraka.ledger.chain import CHARGE, Row, price
+from ostraka.ledger.records import Asked, Priced, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ostraka.ledger.backend import Store
+    from ostraka.ledger.balance import Purse
     from ostraka.ledger.history import History
-    from ostraka.ledger.purse import Purse
 
 __all__ = ["Outcome", "Question", "Quote", "Tariff", "check_text", "decide", "serve", "unlike"]
 

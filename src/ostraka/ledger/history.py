@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ostraka.ledger.balance import Purse
 from ostraka.ledger.budget import DAMAGED, Budget, LedgerError
 from ostraka.ledger.chain import CHARGE, GRANT, Price, Row, Seal, to_curve
-from ostraka.ledger.purse import Purse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from ostraka.ledger.backend import agreed
 from ostraka.ledger.budget import Budget, LedgerError
 from ostraka.ledger.chain import Fields, Price, Row
 from ostraka.ledger.history import Total
-from ostraka.ledger.owner import Side
+from ostraka.ledger.locking import Side
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -22,7 +22,7 @@ def run(app: Application, *, host: str, port: int, cert: Path | None = None, key
     uvicorn = _check.require("uvicorn", extra="service")
     _check.require("uvloop", extra="service")
     _check.require("httptools", extra="service")
-    from ostraka.service._patience import Patient  # noqa: PLC0415  (it needs the extra)
+    from ostraka.service._http_limits import Patient  # noqa: PLC0415  (it needs the extra)
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     for noisy in ("uvicorn.error", "uvicorn.access", "asyncio"):

@@ -6,8 +6,8 @@ import pytest
 
 from ostraka.curve import Curve
 from ostraka.ledger import Budget, purse
+from ostraka.ledger.balance import Purse
 from ostraka.ledger.chain import Seal, price
-from ostraka.ledger.purse import Purse
 
 
 @pytest.fixture

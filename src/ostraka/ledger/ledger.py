@@ -11,11 +11,11 @@ import numpy as np
 
 from ostraka import _check
 from ostraka.ledger.anchor import Anchor
-from ostraka.ledger.asked import Account, Asked, Priced, Receipt
 from ostraka.ledger.batch import Outcome, Quote, check_text, unlike
 from ostraka.ledger.budget import BudgetExceeded, KeyConflict, LedgerError
 from ostraka.ledger.chain import CHARGE, GRANT, INFINITE, Entry, Row
-from ostraka.ledger.opened import Opened
+from ostraka.ledger.commit import Opened
+from ostraka.ledger.records import Account, Asked, Priced, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
