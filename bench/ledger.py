@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostraka import Budget, GNMax, Ledger
-from ostraka.ledger import Asked, Receipt
+from ostraka.ledger import ChargeRequest, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,9 +27,9 @@ PRICE = GNMax(sigma=40_000.0)
 CALLERS, CLIENTS, EACH, ENTRIES, AT_ONCE = 64, 64, 400, 200_000, 4000
 
 
-def asked(client: int) -> Asked:
+def asked(client: int) -> ChargeRequest:
     """A question nobody asked before."""
-    return Asked(
+    return ChargeRequest(
         account=f"client{client % CLIENTS}",
         key=secrets.token_hex(16),
         digest=secrets.token_hex(32),

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from ostraka import Budget, GNMax, Ledger, LedgerError
-from ostraka.ledger import Asked
+from ostraka.ledger import ChargeRequest
 from rigs import charging
 from rigs.finding import Finding, apart
 
@@ -48,7 +48,7 @@ def charge_all(ledger: Ledger, entries: int) -> None:
     """So many questions, in lots."""
     for first in range(0, entries, BATCH):
         asked = [
-            Asked(
+            ChargeRequest(
                 account=charging.CLIENT,
                 key=f"k{n}",
                 digest=hashlib.sha256(b"%d" % n).hexdigest(),

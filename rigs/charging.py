@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ostraka import Budget, BudgetExceeded, GNMax, Ledger, LedgerError
-from ostraka.ledger import Asked, store
+from ostraka.ledger import ChargeRequest, store
 from rigs import disk
 
 __all__ = [
@@ -102,7 +102,9 @@ class Owned:
     def pay(self, ledger: Ledger, key: str) -> Paid:
         drawn = secrets.randbelow(10)  # a second attempt draws anew, and must be told what the first one drew
         digest = hashlib.sha256(key.encode()).hexdigest()
-        asked = Asked(account=CLIENT, key=key, digest=digest, cost=MECHANISM, reserve=MECHANISM, answer=drawn)
+        asked = ChargeRequest(
+            account=CLIENT, key=key, digest=digest, cost=MECHANISM, reserve=MECHANISM, answer=drawn
+        )
         (got,) = ledger.charge_each([asked])
         if isinstance(got, Exception):
             raise got

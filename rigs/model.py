@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 )
 
 from ostraka import Budget, BudgetExceeded, GNMax, Ledger, LedgerError
-from ostraka.ledger import Asked, KeyConflict, Receipt
+from ostraka.ledger import ChargeRequest, KeyConflict, Receipt
 from rigs import charging
 from rigs.finding import Finding, apart
 
@@ -61,7 +61,7 @@ class Model:
     first: dict[str, int] = field(default_factory=dict)  # digest: answer
     entries: int = 0
 
-    def ask(self, asked: Asked, cost: int, reserve: int) -> tuple[str, int, int]:
+    def ask(self, asked: ChargeRequest, cost: int, reserve: int) -> tuple[str, int, int]:
         """What the ledger must say: kind, number, answer."""
         if known := self.keyed.get((asked.account, asked.key)):
             return ("receipt", known[1], known[2]) if known[0] == asked.digest else ("conflict", 0, 0)
@@ -121,7 +121,7 @@ class Walk(RuleBasedStateMachine):
         asked, expected = [], []
         for account, key, question, one, other, answer in questions:
             reserve, cost = sorted((one, other))  # the smaller sigma costs more
-            each = Asked(
+            each = ChargeRequest(
                 account=account,
                 key=key,
                 digest=f"{question:02x}",
@@ -136,7 +136,7 @@ class Walk(RuleBasedStateMachine):
         Walk.granted += sum(kind == "receipt" for kind, *_ in expected)
         self.agree()
 
-    def charged(self, asked: list[Asked]) -> list[Any]:
+    def charged(self, asked: list[ChargeRequest]) -> list[Any]:
         return self.ledger.charge_each(asked)
 
     @rule(mechanism=st.integers(0, 2), uses=st.integers(0, 3))
@@ -194,13 +194,13 @@ class Walk(RuleBasedStateMachine):
 class Doubling(Walk):
     """The control: the first question of a list is charged twice, under another key."""
 
-    def charged(self, asked: list[Asked]) -> list[Any]:
+    def charged(self, asked: list[ChargeRequest]) -> list[Any]:
         got = super().charged(asked)
         if isinstance(got[0], Receipt) and len(asked) > 2:
             first = asked[0]
             self.ledger.charge_each(
                 [
-                    Asked(
+                    ChargeRequest(
                         account=first.account,
                         key=first.key + "+",
                         digest=first.digest,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import math
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ostraka import _check
+from ostraka import _check, _files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,7 +173,7 @@ class Consistent:
         columns: tuple[str, ...] | None = None,
     ) -> Self:
         """The secret of a file that only its owner may read; one is made if there is none."""
-        secret = _kept(os.fspath(path))
+        secret = _files.create(path, os.urandom(_KEY_BYTES))
         return cls(secret=secret, grid=grid, teachers=teachers, columns=columns)
 
     @property
@@ -268,27 +267,6 @@ class Consistent:
         if not isinstance(self.grid, Mapping):
             return float(self.grid)
         return float(self.grid.get(name, math.nan))
-
-
-def _kept(path: str) -> bytes:
-    """What the file holds; if there is none, a new secret, whole and on stable storage before it is used."""
-    if not os.path.exists(path):  # noqa: PTH110  (text, as links are made)
-        beside = f"{path}.{os.urandom(8).hex()}"
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(os.urandom(_KEY_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):  # another process was first: its secret it is
-            os.link(beside, path)
-        os.unlink(beside)  # noqa: PTH108
-        folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)  # noqa: PTH120
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    with open(path, "rb") as file:  # noqa: PTH123
-        return file.read()
 
 
 def _array(rows: Any) -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 
 import ostraka.cli.ledger
 from ostraka import Adjacency, Budget, GNMax, Ledger, Private, release
-from ostraka.ledger import Asked
+from ostraka.ledger import ChargeRequest
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def clients(tmp_path):
     with Ledger(tmp_path / "l", budget=Budget(epsilon=9.0, delta=1e-5), **options) as ledger:
         ledger.grant("ann", budget_epsilon=2.0)
         ledger.grant("bob", budget_epsilon=1.0)
-        asked = Asked(account="ann", key="first", digest="00ff", cost=one, reserve=one, answer=7)
+        asked = ChargeRequest(account="ann", key="first", digest="00ff", cost=one, reserve=one, answer=7)
         ledger.charge_each([asked])
     return tmp_path / "l", secret, tmp_path / "anchor"
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from ostraka.ledger import Asked, Budget, Ledger, LedgerError, history
+from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError, history
 from ostraka.ledger.anchor import Anchor
 from ostraka.ledger.chain import Row, Seal
 
@@ -55,7 +55,7 @@ class TestRefused:
         charged(1)
         shutil.copy(tmp_path / "backup", path)
         for owner in (False, True):
-            with pytest.raises(LedgerError, match=r"ends at entry 3, before entry 4 that .* remembers"):
+            with pytest.raises(LedgerError, match=r"ends at entry 3, before entry 4 that .* records"):
                 Ledger(path, anchor=anchor, owner=owner)
 
     def test_an_older_copy_that_went_on(self, charged, path, tmp_path, anchor, gaussian):
@@ -104,12 +104,12 @@ class TestRefused:
     def test_an_anchor_that_is_none(self, charged, anchor, content):
         charged(2)
         anchor.write_bytes(content)
-        with pytest.raises(LedgerError, match=r"is damaged, or no anchor"):
+        with pytest.raises(LedgerError, match=r"is damaged or belongs to another"):
             charged(0)
 
     def test_an_anchor_of_another_secret(self, charged, anchor, path, tmp_path, budget):
         charged(2, secret=SECRET)
-        with pytest.raises(LedgerError, match=r"is damaged, or no anchor"):
+        with pytest.raises(LedgerError, match=r"is damaged or belongs to another"):
             Ledger(tmp_path / "other", budget=budget, anchor=anchor)
 
     def test_an_anchor_with_another_number(self, charged, anchor):
@@ -313,7 +313,7 @@ class TestAQuickStart:
         with Ledger(path, budget=budget, anchor=anchor) as ledger:
             ledger.grant("ann", budget_epsilon=1.0)
             asked = [
-                Asked(account="ann", key=f"k{n}", digest=f"0{n}", cost=price, reserve=price, answer=n)
+                ChargeRequest(account="ann", key=f"k{n}", digest=f"0{n}", cost=price, reserve=price, answer=n)
                 for n in range(6)
             ]
             for each in asked:

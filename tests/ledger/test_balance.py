@@ -5,8 +5,8 @@ import math
 import pytest
 
 from ostraka.curve import Curve
-from ostraka.ledger import Budget, purse
-from ostraka.ledger.balance import Purse
+from ostraka.ledger import Budget, balance
+from ostraka.ledger.balance import Balance
 from ostraka.ledger.chain import Seal, price
 
 
@@ -45,11 +45,11 @@ def spend(account, cost, reserve=None):
 @pytest.mark.parametrize("sigma", [3.0, 20.0, 200.0])
 def test_exactly_as_many_fit_as_one_by_one(priced, sigma, adaptive):
     budget = Budget(epsilon=1.0, delta=1e-5, adaptive=adaptive)
-    account, cost = Purse(budget), priced(sigma)
+    account, cost = Balance(budget), priced(sigma)
     n = spend(account, cost)
     assert budget.allows(account.curve())
     assert not budget.allows(account.curve(cost, uses=1))
-    one_by_one = Purse(budget)
+    one_by_one = Balance(budget)
     low, high = 0, 10**6
     while high - low > 1:
         middle = (low + high) // 2
@@ -61,8 +61,8 @@ def test_exactly_as_many_fit_as_one_by_one(priced, sigma, adaptive):
 @pytest.mark.parametrize("lot", [2, 7, 500])
 def test_lots_fit_as_long_as_all_of_a_lot_does(priced, lot, adaptive):
     budget = Budget(epsilon=1.0, delta=1e-5, adaptive=adaptive)
-    account, cost = Purse(budget), priced(20.0)
-    n = spend(Purse(budget), cost)
+    account, cost = Balance(budget), priced(20.0)
+    n = spend(Balance(budget), cost)
     granted = 0
     while account.fits(cost, uses=lot):
         for _ in range(lot):
@@ -74,22 +74,22 @@ def test_lots_fit_as_long_as_all_of_a_lot_does(priced, lot, adaptive):
 
 
 def test_a_decision_is_made_for_many(priced, conversions):
-    n = spend(Purse(Budget(epsilon=1.0, delta=1e-5)), priced(200.0))
+    n = spend(Balance(Budget(epsilon=1.0, delta=1e-5)), priced(200.0))
     assert n > 1500
     assert len(conversions) < n / 5
 
 
 def test_what_costs_less_than_was_reserved_leaves_room_for_more(priced):
     budget = Budget(epsilon=1.0, delta=1e-5)
-    account, cost, reserve = Purse(budget), priced(300.0), priced(100.0)
+    account, cost, reserve = Balance(budget), priced(300.0), priced(100.0)
     n = spend(account, cost, reserve)
-    assert n > spend(Purse(budget), reserve)
+    assert n > spend(Balance(budget), reserve)
     assert not budget.allows(account.curve(reserve, uses=1))
     assert budget.allows(account.curve())
 
 
 def test_a_decision_for_one_price_is_none_for_another(priced, conversions):
-    account = Purse(Budget(epsilon=1.0, delta=1e-5))
+    account = Balance(Budget(epsilon=1.0, delta=1e-5))
     for n in range(1, 100):
         cheap = priced(200.0)
         assert account.fits(cheap)
@@ -100,7 +100,7 @@ def test_a_decision_for_one_price_is_none_for_another(priced, conversions):
 
 def test_a_charge_that_was_not_asked_about_ends_the_decision(priced):
     budget = Budget(epsilon=1.0, delta=1e-5)
-    account, cheap, dear = Purse(budget), priced(200.0), priced(3.7)
+    account, cheap, dear = Balance(budget), priced(200.0), priced(3.7)
     for _ in range(40):
         assert account.fits(cheap)
         account.take(cheap, under=cheap)
@@ -111,8 +111,8 @@ def test_a_charge_that_was_not_asked_about_ends_the_decision(priced):
 
 @pytest.mark.parametrize("width", [1, 7, 4096])
 def test_the_bound_on_what_is_spent_is_near_and_never_below(priced, width, monkeypatch):
-    monkeypatch.setattr(purse, "_WIDEST", width)
-    account, cost = Purse(Budget(epsilon=1.0, delta=1e-5)), priced(60.0)
+    monkeypatch.setattr(balance, "_WIDEST", width)
+    account, cost = Balance(Budget(epsilon=1.0, delta=1e-5)), priced(60.0)
     while account.fits(cost):
         account.take(cost, under=cost)
         exact = account.curve().epsilon(1e-5)
@@ -121,7 +121,7 @@ def test_the_bound_on_what_is_spent_is_near_and_never_below(priced, width, monke
 
 
 def test_another_cap_is_decided_anew(priced):
-    account, cost = Purse(Budget(epsilon=1.0, delta=1e-5)), priced(10.0)
+    account, cost = Balance(Budget(epsilon=1.0, delta=1e-5)), priced(10.0)
     before = spend(account, cost)
     account.cap(Budget(epsilon=1.5, delta=1e-5))
     assert spend(account, cost) > 0
@@ -131,12 +131,12 @@ def test_another_cap_is_decided_anew(priced):
 
 
 def test_totals_of_many_prices_are_added_up_exactly(priced):
-    account, plain = Purse(Budget(epsilon=1.0, delta=1e-5)), Purse(Budget(epsilon=1.0, delta=1e-5))
+    account, plain = Balance(Budget(epsilon=1.0, delta=1e-5)), Balance(Budget(epsilon=1.0, delta=1e-5))
     for n in range(30):
         cost = priced(100.0 + n)
         for each in (account, plain):
             each.take(cost, uses=n)
         account.settle()
-    assert len(account._owed) <= purse._PRICES
+    assert len(account._owed) <= balance._PRICES
     assert account.after() == plain.after()
     assert account.epsilon == plain.epsilon < math.inf

@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 import pytest
 
 from ostraka import Curve
-from ostraka.ledger import Asked, Budget, BudgetExceeded, KeyConflict, Ledger, LedgerError, Receipt, history
+from ostraka.ledger import (
+    Budget,
+    BudgetExceeded,
+    ChargeRequest,
+    KeyConflict,
+    Ledger,
+    LedgerError,
+    Receipt,
+    history,
+)
 from ostraka.ledger.store import SQLiteStore
 
 ASK = {"protects": "row", "simulation": False}
@@ -27,7 +36,7 @@ def ask(gaussian):
 
     def ask(key, *, account="ann", digest=None, sigma=10.0, reserve=None, answer=3):
         cost = gaussian(sigma)
-        return Asked(
+        return ChargeRequest(
             account=account,
             key=key,
             digest=(digest or key).encode().hex(),
@@ -331,9 +340,9 @@ class TestWrongArguments:
     )
     def test_are_refused_before_anything_is_charged(self, ledger, ask, change, says):
         good = ask("q")
-        fields = {name: getattr(good, name) for name in Asked.__slots__}
+        fields = {name: getattr(good, name) for name in ChargeRequest.__slots__}
         with pytest.raises(ValueError, match=says):
-            ledger.charge_each([good, Asked(**(fields | change))])
+            ledger.charge_each([good, ChargeRequest(**(fields | change))])
         assert len(ledger.entries()) == 2
 
     def test_a_cost_above_the_reserve_is_refused(self, ledger, ask):
@@ -342,7 +351,7 @@ class TestWrongArguments:
 
     def test_only_publishable_costs(self, ledger, priced):
         private = priced(Curve((2.0,), (0.1,), publishable=False))
-        asked = Asked(account="ann", key="k", digest="00", cost=private, reserve=private, answer=0)
+        asked = ChargeRequest(account="ann", key="k", digest="00", cost=private, reserve=private, answer=0)
         with pytest.raises(ValueError, match="only publishable curves"):
             ledger.charge_each([asked])
 
@@ -350,8 +359,8 @@ class TestWrongArguments:
         ledger.charge_each([ask("q")])
         with pytest.raises(LedgerError, match="counts ballot curves that protect a row"):
             ledger.charge_each([ask("r"), ask("s")], protects="person")
-        good = [ledger._tariff.question(ask("t"), protects="row", simulation=False)]
-        bad = [ledger._tariff.question(ask("u"), protects="person", simulation=False)]
+        good = [ledger._prices.priced(ask("t"), protects="row", simulation=False)]
+        bad = [ledger._prices.priced(ask("u"), protects="person", simulation=False)]
         first, second = ledger._serve([bad, good])
         assert isinstance(first, LedgerError)
         assert [outcome.seq for outcome in second] == [4]
@@ -399,6 +408,6 @@ def test_totals_are_recorded_now_and_then_and_read_back(ledger, ask, path, monke
         quick.follow(store)
     assert quick.head.hex() == ledger.head
     assert quick.dataset.curve() == ledger.spent()
-    assert {name: purse.left for name, purse in quick.accounts.items()} == {
+    assert {name: balance.left for name, balance in quick.accounts.items()} == {
         account.name: account.left for account in ledger.accounts()
     }

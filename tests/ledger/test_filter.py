@@ -236,7 +236,7 @@ class TestInALedger:
 
     def test_it_refuses_what_a_fixed_plan_may_still_ask(self):
         self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5), uses=260)
-        with pytest.raises(BudgetExceeded, match="choice of questions"):
+        with pytest.raises(BudgetExceeded, match="price of choosing questions"):
             self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5, adaptive=True), uses=260)
 
     def test_it_lets_through_what_the_filter_lets_through(self):

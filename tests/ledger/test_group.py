@@ -132,7 +132,7 @@ def test_those_who_were_served_with_an_interrupted_one_hear_that_it_is_not_known
     assert answers[0] == 0
     assert isinstance(answers[1], KeyboardInterrupt)
     assert isinstance(answers[2], LedgerError)
-    assert "charged or not" in str(answers[2])
+    assert "unknown whether it was charged" in str(answers[2])
 
 
 def test_who_is_interrupted_while_waiting_leaves_and_nobody_waits_for_it(server):

@@ -74,11 +74,11 @@ def test_what_a_ledger_would_write_is_read(write, read):
 @pytest.mark.parametrize(
     ("rows", "seq", "says"),
     [
-        ([row(1), row(2, protects="person")], 2, "counts for something else"),
-        ([row(1), row(2, price=2)], 2, "counts for something else"),
-        ([row(1, account="ann")], 1, "granted nothing"),
-        ([row(1), row(2, kind="refund")], 2, "no charge and no grant"),
-        ([row(1, price=None)], 1, "no charge and no grant"),
+        ([row(1), row(2, protects="person")], 2, "differ from the entries before"),
+        ([row(1), row(2, price=2)], 2, "differ from the entries before"),
+        ([row(1, account="ann")], 1, "without a grant"),
+        ([row(1), row(2, kind="refund")], 2, "neither a charge nor a grant"),
+        ([row(1, price=None)], 1, "neither a charge nor a grant"),
         ([row(1), row(2, state=bytes(32))], 2, "totals"),
     ],
 )

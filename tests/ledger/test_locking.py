@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from ostraka.ledger import Ledger, LedgerError, owner
+from ostraka.ledger import Ledger, LedgerError, locking
 
 ASK = {"protects": "row", "simulation": False}
 
@@ -86,14 +86,14 @@ os._exit(0)
             assert [file.name for file in path.parent.iterdir()] == [path.name]
 
     def test_keeps_the_lock_where_a_last_holder_removes_the_file_meanwhile(self, path, monkeypatch):
-        flock, removed = owner._fcntl_.flock, []
+        flock, removed = locking._fcntl_.flock, []
 
         def late(handle, how):
             if not removed:
-                removed.append(owner.Path(f"{path}-owner").unlink())
+                removed.append(locking.Path(f"{path}-owner").unlink())
             flock(handle, how)
 
-        monkeypatch.setattr(owner._fcntl_, "flock", late)
+        monkeypatch.setattr(locking._fcntl_, "flock", late)
         with Ledger(path, owner=True), pytest.raises(LedgerError, match="owned"):
             Ledger(path)
         assert removed

@@ -7,7 +7,16 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from ostraka.ledger import Asked, Budget, BudgetExceeded, KeyConflict, Ledger, LedgerError, Receipt, history
+from ostraka.ledger import (
+    Budget,
+    BudgetExceeded,
+    ChargeRequest,
+    KeyConflict,
+    Ledger,
+    LedgerError,
+    Receipt,
+    history,
+)
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'ostraka[service]'")
 ASK = {"protects": "row", "simulation": False}
@@ -23,7 +32,7 @@ def ask(gaussian):
     def ask(key, *, account="ann", digest=None, sigma=10.0, answer=3):
         cost = gaussian(sigma)
         digest = (digest or key).encode().hex()
-        return Asked(account=account, key=key, digest=digest, cost=cost, reserve=cost, answer=answer)
+        return ChargeRequest(account=account, key=key, digest=digest, cost=cost, reserve=cost, answer=answer)
 
     return ask
 
@@ -189,9 +198,9 @@ class TestOwners:
                 return done
 
         ledger._store._db = Cut()
-        with pytest.raises(LedgerError, match="may have the last charge or not"):
+        with pytest.raises(LedgerError, match="it is unknown whether the last charge is recorded"):
             ledger.charge_each([ask("q")])
-        with pytest.raises(LedgerError, match="may have the last charge or not"):
+        with pytest.raises(LedgerError, match="it is unknown whether the last charge is recorded"):
             ledger.spent()
         with Ledger(where) as again:
             assert len(again.entries()) == 2
@@ -240,7 +249,7 @@ class TestOutOfReach:
                 return db.execute("ROLLBACK" if query == "COMMIT" else query, *values, **options)
 
         ledger._store._db = RolledBack()
-        with pytest.raises(LedgerError, match=r"may have the last charge or not.*ROLLBACK"):
+        with pytest.raises(LedgerError, match=r"it is unknown whether the last charge is recorded.*ROLLBACK"):
             ledger.charge_each([ask("q")])
 
     def test_a_long_ledger_is_read_in_parts(self, ledger, where, ask, monkeypatch):

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from ostraka.ledger import Asked, Budget, BudgetExceeded, Ledger, LedgerError, Receipt
+from ostraka.ledger import Budget, BudgetExceeded, ChargeRequest, Ledger, LedgerError, Receipt
 
 N_CALLERS, N_EACH = 64, 3
 
@@ -36,7 +36,9 @@ def most(curve, cap):
 
 def question(gaussian, key, sigma, answer=1):
     cost = gaussian(sigma)
-    return Asked(account="ann", key=key, digest=key.encode().hex(), cost=cost, reserve=cost, answer=answer)
+    return ChargeRequest(
+        account="ann", key=key, digest=key.encode().hex(), cost=cost, reserve=cost, answer=answer
+    )
 
 
 @pytest.mark.parametrize("owner", [False, True])
@@ -126,9 +128,9 @@ def test_a_commit_that_fails_under_load_leaves_every_receipt_and_answers_no_more
 
         together(charge)
         assert errors
-        assert all("may have the last charge or not" in error for error in errors)
+        assert all("it is unknown whether the last charge is recorded" in error for error in errors)
         assert len(receipts) + len(errors) == N_CALLERS * N_EACH
-        with pytest.raises(LedgerError, match="may have the last charge or not"):
+        with pytest.raises(LedgerError, match="it is unknown whether the last charge is recorded"):
             ledger.accounts()
     with Ledger(path, anchor=None) as again:
         charged = {entry.key: (entry.seq, entry.head, entry.answer) for entry in again.entries()}

@@ -114,7 +114,7 @@ with Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
 
     def test_is_not_made_beside_the_log_of_a_lost_one(self, path, budget):
         Path(f"{path}-wal").write_bytes(b"charges")
-        with pytest.raises(LedgerError, match=r"is gone, but .*-wal is there"):
+        with pytest.raises(LedgerError, match=r"is missing, but .*-wal exists"):
             Ledger(path, budget=budget)
 
     def test_needs_a_directory(self, tmp_path, budget):
@@ -173,7 +173,7 @@ class TestWhatIsNoLedger:
     @pytest.mark.parametrize(
         ("content", "says"),
         [
-            (b"", "is empty, as no ledger ever is"),
+            (b"", "is empty, and a ledger never is"),
             (b"seq,uses\n1,2\n" * 100, "is not a ledger: give the path of a ledger"),
             (b"SQLite format 3\0", "is not a ledger|is damaged"),
         ],

@@ -234,7 +234,9 @@ class TestInterrupted:
         with pytest.raises(raised):
             ledger.charge(gaussian(40.0), uses=1, **ASK)
         for use in (ledger.spent, lambda: ledger.charge(gaussian(40.0), uses=1, **ASK)):
-            with pytest.raises(LedgerError, match="may have the last charge or not: open Ledger"):
+            with pytest.raises(
+                LedgerError, match="it is unknown whether the last charge is recorded: open Ledger"
+            ):
                 use()
         ledger.close()
         with Ledger(path) as again:

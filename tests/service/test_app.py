@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from ostraka.service._http_limits import Patient
+from ostraka.service._http_limits import LimitedProtocol
 from ostraka.service._replies import WORDS
 from ostraka.service.app import ROUTES
 from tests.service.conftest import CLASSES, ONE, PATIENCE, PEPPER, deploy, rows, serving
@@ -273,7 +273,7 @@ HALF = (
 )
 def test_a_connection_that_is_slow_or_endless_is_closed(service, monkeypatch, sent):
     with monkeypatch.context() as hurried:
-        hurried.setattr(Patient, "seconds", 0.3)
+        hurried.setattr(LimitedProtocol, "seconds", 0.3)
         with connected(service) as slow, contextlib.suppress(ConnectionError):
             slow.sendall(sent.replace(b"KEY", service.keys["alice"].encode()))
             assert slow.recv(100)[:12] in {b"", b"HTTP/1.1 400"}
@@ -330,7 +330,7 @@ def test_empty_lines_between_requests_do_not_keep_a_connection(service, monkeypa
     with connected(service) as connection:
         connection.sendall(HEALTH)
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-        monkeypatch.setattr(Patient, "seconds", 0.4)
+        monkeypatch.setattr(LimitedProtocol, "seconds", 0.4)
         closed = False
         for _ in range(100):
             time.sleep(0.1)
@@ -350,7 +350,7 @@ def test_bad_bodies_are_not_faster_than_good_ones(tmp_path, saved):
 
 
 def test_a_connection_that_was_answered_may_rest(service, monkeypatch):
-    monkeypatch.setattr(Patient, "seconds", 0.2)
+    monkeypatch.setattr(LimitedProtocol, "seconds", 0.2)
     first, tries = b"", 50
     while not first and (tries := tries - 1):  # on a busy machine the first request may come too late
         with connected(service) as connection, contextlib.suppress(ConnectionError):

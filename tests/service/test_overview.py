@@ -6,10 +6,10 @@ import pytest
 
 from ostraka import Budget, GNMax, Ledger
 from ostraka.door import ABSTAIN
-from ostraka.ledger import Asked
+from ostraka.ledger import ChargeRequest
 from ostraka.service import _overview
 from ostraka.service._answering import Reserved
-from ostraka.service._overview import Tally, overview
+from ostraka.service._overview import RunningCounts, overview
 
 NOISE = GNMax(sigma=40.0)
 
@@ -26,7 +26,7 @@ def ledger():
 def ask(ledger, *questions, start=0):
     """Questions as (client, name of the question, answer)."""
     asked = [
-        Asked(
+        ChargeRequest(
             account=who, key=f"{start + n}", digest=f"{name:064x}", cost=NOISE, reserve=NOISE, answer=answer
         )
         for n, (who, name, answer) in enumerate(questions)
@@ -35,18 +35,18 @@ def ask(ledger, *questions, start=0):
         assert not isinstance(receipt, Exception)
 
 
-def counted(ledger) -> Tally:
-    tally = Tally()
-    tally.catch_up(ledger)
-    return tally
+def counted(ledger) -> RunningCounts:
+    counts = RunningCounts()
+    counts.catch_up(ledger)
+    return counts
 
 
 def test_answers_abstentions_and_repeats_are_counted_by_client(ledger):
     ask(ledger, ("alice", 1, 0), ("alice", 2, ABSTAIN), ("bob", 1, 0), ("bob", 3, 2), ("bob", 3, 2))
-    tally = counted(ledger)
-    assert tally.answers == {"alice": 2, "bob": 3}
-    assert tally.abstained == {"alice": 1, "bob": 0}
-    assert tally.repeats == {"bob": 2}
+    counts = counted(ledger)
+    assert counts.answers == {"alice": 2, "bob": 3}
+    assert counts.abstained == {"alice": 1, "bob": 0}
+    assert counts.repeats == {"bob": 2}
 
 
 def test_repeated_questions_come_most_often_asked_first(ledger):
@@ -79,20 +79,20 @@ def test_the_latest_answers_come_newest_first_and_are_few(ledger):
 
 def test_what_binds_a_key_to_a_batch_is_no_answer(ledger):
     free = Reserved(each=NOISE, uses=0)
-    marker = Asked(account="alice", key="batch", digest="0" * 64, cost=free, reserve=free, answer=3)
+    marker = ChargeRequest(account="alice", key="batch", digest="0" * 64, cost=free, reserve=free, answer=3)
     ledger.charge_each([marker], protects="row")
-    tally = counted(ledger)
-    assert (tally.seq, tally.answers, tally.latest(), tally.costs) == (3, {}, (), {})
+    counts = counted(ledger)
+    assert (counts.seq, counts.answers, counts.latest(), counts.costs) == (3, {}, (), {})
 
 
 def test_each_look_reads_what_is_new(ledger):
-    tally = Tally()
+    counts = RunningCounts()
     for look in range(3):
         ask(ledger, ("alice", look, 0), ("alice", look, 0), start=10 * look)
-        tally.catch_up(ledger)
-        tally.catch_up(ledger)
-    assert tally.answers["alice"] == 6
-    assert tally.repeats["alice"] == 3
+        counts.catch_up(ledger)
+        counts.catch_up(ledger)
+    assert counts.answers["alice"] == 6
+    assert counts.repeats["alice"] == 3
 
 
 def test_a_look_ends_in_time_and_the_next_one_goes_on(ledger, monkeypatch):
@@ -100,37 +100,37 @@ def test_a_look_ends_in_time_and_the_next_one_goes_on(ledger, monkeypatch):
     ask(ledger, *[("alice", n, 0) for n in range(20)])
     clock = iter(range(100))  # each glance at the clock takes a second
     monkeypatch.setattr(_overview, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
-    tally = Tally()
+    counts = RunningCounts()
     seqs = []
     for _ in range(4):
-        tally.catch_up(ledger)
-        seqs.append(tally.seq)
+        counts.catch_up(ledger)
+        seqs.append(counts.seq)
     assert seqs == [10, 20, 22, 22]
-    assert tally.answers == {"alice": 20}
+    assert counts.answers == {"alice": 20}
 
 
 def test_the_history_is_thinned_but_begins_and_ends_where_the_ledger_does(ledger, monkeypatch):
     monkeypatch.setattr(_overview, "_POINTS", 2)
-    tally, rising = Tally(), {1: 0.0, 2: 0.0}
+    counts, rising = RunningCounts(), {1: 0.0, 2: 0.0}
     for n in range(60):
         ask(ledger, ("alice", n, 0), start=n)
         (entry,) = ledger.entries(after=n + 2)
         rising[entry.seq] = entry.epsilon_after
-        tally.catch_up(ledger)
-        assert len(tally.history) <= 4
-        assert tally.history[0] == (1, 0.0)
-        assert tally.history[-1][1] == entry.epsilon_after
-    assert all(rising[seq] == epsilon for seq, epsilon in tally.history)
+        counts.catch_up(ledger)
+        assert len(counts.history) <= 4
+        assert counts.history[0] == (1, 0.0)
+        assert counts.history[-1][1] == entry.epsilon_after
+    assert all(rising[seq] == epsilon for seq, epsilon in counts.history)
 
 
 def test_a_flood_of_repeated_questions_is_forgotten_but_for_the_most_frequent(ledger, monkeypatch):
     monkeypatch.setattr(_overview, "_KEPT", 10)
     ask(ledger, *[("alice", 1_000, ABSTAIN)] * 30, *[("bob", n // 2, 0) for n in range(200)])
-    tally = counted(ledger)
-    assert len(tally._again) <= 20
-    assert tally.repeated()[0].times == 30
-    assert tally.repeated()[0].abstained
-    assert tally.repeats == {"alice": 29, "bob": 100}
+    counts = counted(ledger)
+    assert len(counts._again) <= 20
+    assert counts.repeated()[0].times == 30
+    assert counts.repeated()[0].abstained
+    assert counts.repeats == {"alice": 29, "bob": 100}
 
 
 def test_the_service_tells_its_size_noise_and_clients(service):

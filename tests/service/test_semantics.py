@@ -27,7 +27,7 @@ SOURCES = sorted(Path(ostraka.service.__file__).parent.glob("*.py"))
 
 
 class Held:
-    """A till that waits before or after it charges, until it is let go; or that fails there."""
+    """A ledger that waits before or after it charges, until it is let go; or that fails there."""
 
     def __init__(self, ledger: Ledger, *, after: bool = False, fails: BaseException | None = None) -> None:
         self.ledger, self.after, self.fails = ledger, after, fails
@@ -75,7 +75,7 @@ def connected(port: int) -> socket.socket:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the charge", "before it is durable"])
 def test_nothing_leaves_before_its_charge_is_on_stable_storage(service, after):
-    held = service.there.batcher._till = Held(service.there.ledger, after=after)
+    held = service.there.batcher._ledger = Held(service.there.ledger, after=after)
     with raw(service, "k") as connection:
         assert held.reached.wait(PATIENCE)
         connection.settimeout(0.3)
@@ -134,7 +134,7 @@ def test_many_retries_at_once_pay_once(service):
 
 
 def test_who_leaves_before_the_answer_has_paid_and_gets_it_on_retry(service):
-    held = service.there.batcher._till = Held(service.there.ledger)
+    held = service.there.batcher._ledger = Held(service.there.ledger)
     with raw(service, "k"):
         assert held.reached.wait(PATIENCE)
     held.go.set()
@@ -312,7 +312,7 @@ class Sabotaged:
     def charge_each(self, asked, *, protects):
         service.there.ledger.charge_each(asked, protects=protects)
         raise LedgerError("the outcome of a commit is not known")
-service.there.batcher._till = Sabotaged()
+service.there.batcher._ledger = Sabotaged()
 print(service.keys["alice"], flush=True)
 _server.run(Application(service.there), host="127.0.0.1", port=int(sys.argv[4]))
 """
@@ -332,7 +332,7 @@ def test_an_unknown_outcome_stops_the_process_and_the_retry_gets_what_was_charge
     _, err = process.communicate(timeout=PATIENCE)
     assert received == b"", "nothing is answered"
     assert process.returncode == 1
-    assert "stopping, start again" in err
+    assert "stopping; start the service again" in err
     assert "Traceback" not in err
     reloaded = SavedTeachers.load(tmp_path / "teachers")
     with serving(deploy(tmp_path, reloaded)) as service:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
+from ostraka import _files
 from ostraka._torch.devices import reseed
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = ["TrainingDiverged", "Turn", "cosine", "epoch_seed", "train"]
@@ -249,13 +250,5 @@ class _Checkpoint:
         return list(found["losses"])
 
     def save(self, good: dict[str, dict[str, Any]], losses: list[float]) -> None:
-        beside = self.path.with_name(f".{self.path.name}.new")
-        with open(beside, "wb", opener=_owner_only) as file:
-            torch.save({"name": self.name, "state": good, "losses": losses}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self.path)
-
-
-def _owner_only(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+        content = {"name": self.name, "state": good, "losses": losses}
+        _files.write(self.path, lambda beside: torch.save(content, beside), private=True)

@@ -1,4 +1,4 @@
-"""``ostraka keys``: who may use a service, and how much of it."""
+"""``ostraka keys``: make, list and revoke the keys of a service."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add(
     ] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Make a key. It is shown this once."""
+    """Add a holder and print its key. The key is shown once."""
     with _errors.usage():
         _show(name, _opened(run).add(name, role=role, epsilon=epsilon), as_json=as_json)
 
@@ -43,7 +43,7 @@ def add(
 def rotate(
     run: Annotated[Path, _RUN], name: Annotated[str, _NAME], *, as_json: Annotated[bool, _JSON] = False
 ) -> None:
-    """Make one more key for the same holder; the old ones stay valid until they are revoked."""
+    """Add a key for a holder. Its old keys stay valid until they are revoked."""
     with _errors.usage():
         _show(name, _opened(run).rotate(name), as_json=as_json)
 
@@ -56,7 +56,7 @@ def grant(
     epsilon: Annotated[float, typer.Option(help="What the client may spend in all.", metavar="NATS")],
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Change what a client may spend. A service that runs takes it up within seconds."""
+    """Change a client's cap. A running service applies it within seconds."""
     with _errors.usage():
         _opened(run).grant(name, epsilon=epsilon)
     _done({"name": name, "epsilon": epsilon}, f"{name} may spend {epsilon:g} in all", as_json=as_json)
@@ -72,7 +72,7 @@ def revoke(
     ] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """End a holder's keys. A service that runs takes it up within seconds."""
+    """Revoke a holder's keys. A running service applies it within seconds."""
     with _errors.usage():
         _opened(run).revoke(name, number=number)
     _done({"name": name, "revoked": number or "all"}, f"revoked {number or 'all keys'}", as_json=as_json)
@@ -80,7 +80,7 @@ def revoke(
 
 @app.command("list")
 def list_(run: Annotated[Path, _RUN], *, as_json: Annotated[bool, _JSON] = False) -> None:
-    """Print who has keys. The keys themselves are written nowhere."""
+    """List the holders and the numbers of their keys. The keys themselves are not stored."""
     kept = _opened(run).kept
     if as_json:
         rows = [

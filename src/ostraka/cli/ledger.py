@@ -1,4 +1,4 @@
-"""``ostraka ledger``: what was charged, who may spend what, and whether all of it still holds together."""
+"""``ostraka ledger``: show, verify, grant, export and anchor a ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Read a ledger, grant clients what they may spend, and check that it holds together.")
+app = typer.Typer(help="Read and verify a ledger, and set what clients may spend.")
 
 _FILE = typer.Argument(
     metavar="FILE", help="A ledger: a file, such as run/ledger.sqlite, or postgresql://…", show_default=False
@@ -42,7 +42,7 @@ def show(
     secret: Annotated[Path | None, _SECRET] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Print every charge and grant, and what is left. All of it is public."""
+    """Print every charge and grant, and the budget left. All of it is public."""
     with _opened(file, secret, read_only=True) as ledger:
         entries = ledger.entries()
         if as_json:
@@ -65,7 +65,7 @@ def verify(
     anchor: Annotated[Path | None, _ANCHOR] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Check every digest, total and answer. Exit code 1 if something does not hold together."""
+    """Check every digest, total and answer. Exit code 1 if a check fails."""
     if anchor is not None and not anchor.is_file():
         raise typer.BadParameter(f"there is no anchor at {anchor}", param_hint="--anchor")
     with _opened(file, secret, anchor=anchor, read_only=True) as ledger:
@@ -90,7 +90,7 @@ def grant(
     anchor: Annotated[Path | None, _ANCHOR] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Set all that a client may spend, at the ledger's delta: an entry of the same chain."""
+    """Set a client's cap at the ledger's delta, as an entry of the chain."""
     from ostraka.cli import _errors
 
     with _opened(file, secret, anchor=anchor) as ledger:
@@ -110,7 +110,7 @@ def export(
     secret: Annotated[Path | None, _SECRET] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Print every entry as one line of JSON, in order, each with the head it led to. All of it is public."""
+    """Print every entry in order as one line of JSON, with its head. All of it is public."""
     with _opened(file, secret, read_only=True) as ledger:
         entries = (json.dumps(_plain(entry)) for entry in _all(ledger))
         if as_json:
@@ -130,11 +130,11 @@ def anchor(
     secret: Annotated[Path | None, _SECRET] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Begin a new anchor, for a copy of which you know that it is the newest."""
+    """Create a new anchor for a copy that you know to be the newest."""
     with _opened(file, secret) as ledger:
         ledger.anchor(path)
         record = {"anchor": str(path), "charges": ledger.count(), "head": ledger.head}
-    typer.echo(json.dumps(record, indent=2) if as_json else f"{path} remembers head {record['head']}")
+    typer.echo(json.dumps(record, indent=2) if as_json else f"{path} records head {record['head']}")
 
 
 def _opened(file: str, secret: Path | None, **options: Any) -> Ledger:
@@ -222,4 +222,4 @@ def _print(ledger: Ledger, entries: tuple[Entry, ...]) -> None:
     budget = f"{ledger.budget.epsilon:g} at delta {ledger.budget.delta:g}"
     console.print(f"spent {at_most(ledger.epsilon())} of epsilon {budget}, {unit}")
     if ledger.simulation:
-        console.print("simulation, no privacy: noise came from a generator that somebody could repeat")
+        console.print("simulation, no privacy: noise came from a reproducible generator")

@@ -63,7 +63,7 @@ def serve(
     check: Annotated[bool, typer.Option("--check", help="Open and verify everything, and leave.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --check: print JSON.")] = False,
 ) -> None:
-    """Serve a run's teachers: questions in, noisy labels out, every answer paid for before it leaves."""
+    """Serve a run's teachers over HTTP. Every answer is charged before it leaves."""
     from ostraka.cli import _folder
     from ostraka.service import _server
     from ostraka.service._deployment import Deployment, Settings, recognise
@@ -110,17 +110,15 @@ def _with(saved: SavedTeachers, sigma: float | None, screen: tuple[float, float]
     from ostraka import GNMax, Threshold
 
     with _errors.usage():
-        changed = dataclasses.replace(
+        return dataclasses.replace(
             saved,
             mechanism=saved.mechanism if sigma is None else GNMax(sigma=sigma),
             screen=saved.screen if screen is None else Threshold(at=screen[0], sigma=screen[1]),
         )
-    object.__setattr__(changed, "sha256", saved.sha256)
-    return changed
 
 
 def _budget(folder: Path, epsilon: float | None, delta: float | None, *, adaptive: bool) -> Budget | None:
-    """What may be spent; None: what the ledger was begun with."""
+    """The budget of the options; None where the ledger's own is to be used."""
     from ostraka import Budget
     from ostraka.cli import _folder
 
@@ -155,7 +153,7 @@ def _announce(there: Deployment, where: str) -> None:
         f"{left}, for one {there.unit}; what the run itself spent comes on top",
     ]
     if not there.keys.kept:
-        said.append("nobody has a key yet: type 'ostraka keys add' in another terminal")
+        said.append("there is no key yet: type 'ostraka keys add' in another terminal")
     for line in said:
         typer.echo(line, err=True)
 

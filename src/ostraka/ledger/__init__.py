@@ -4,13 +4,13 @@ from ostraka.ledger.budget import Budget, BudgetExceeded, KeyConflict, LedgerErr
 from ostraka.ledger.chain import Entry
 from ostraka.ledger.filter import RenyiFilter
 from ostraka.ledger.ledger import Ledger
-from ostraka.ledger.records import Account, Asked, Receipt
+from ostraka.ledger.records import Account, ChargeRequest, Receipt
 
 __all__ = [
     "Account",
-    "Asked",
     "Budget",
     "BudgetExceeded",
+    "ChargeRequest",
     "Entry",
     "KeyConflict",
     "Ledger",

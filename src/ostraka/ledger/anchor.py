@@ -1,15 +1,17 @@
-"""A second file that remembers how far the ledger had come: an older copy of the ledger is then noticed.
+"""The anchor: a second file with the number and digest of the newest entry, which reveals an older copy.
 
-Two slots of one block each, written in turns, so that a write cut short leaves the other. Each is
-a line ``ostraka-anchor <seq> <head> <seal>``; the one with the larger number counts.
+The file has two slots of one block each, written alternately, so that an interrupted write leaves the
+other slot intact. A slot is a line ``ostraka-anchor <seq> <head> <seal>``; the larger number counts.
 """
 
 from __future__ import annotations
 
 import os
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ostraka import _files
 from ostraka.ledger.budget import LedgerError
 
 if TYPE_CHECKING:
@@ -29,27 +31,28 @@ _locks: Any = _fcntl
 
 
 class Anchor:
-    """Number and head of the last entry that anything was answered under."""
+    """The anchor file: number and head of the newest entry whose answer may have left."""
 
     def __init__(self, path: str | os.PathLike[str], seal: Seal, *, read_only: bool = False) -> None:
         self.path, self._seal, self._handle, self._at = Path(path), seal, -1, -1
         how = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
         try:
             self._handle = os.open(self.path, how | os.O_CLOEXEC, 0o600)
+            self._close_handle = weakref.finalize(self, os.close, self._handle)
             if not read_only:
-                _sync_directory(self.path.parent)
+                _files.sync_folder(self.path.parent)
         except OSError as error:
             raise LedgerError(
                 f"anchor {path} cannot be used ({error.strerror}): choose another path"
             ) from error
 
     def read(self) -> tuple[int, bytes] | None:
-        """Number and head; None if nothing was ever written.
+        """Read number and head; None for a file that was never written.
 
         Raises
         ------
         LedgerError
-            Something is written, and nothing of it is an anchor of this ledger's secret.
+            The file is not empty and holds no anchor made with this ledger's secret.
         """
         written = os.pread(self._handle, 2 * _SLOT, 0)
         slots = [self._parsed(written[at : at + _SLOT]) for at in (0, _SLOT)]
@@ -57,14 +60,14 @@ class Anchor:
         if not found:
             if written.strip(b"\0"):
                 raise LedgerError(
-                    f"{self.path} is damaged, or no anchor of this ledger: put a copy of it back"
+                    f"{self.path} is damaged or belongs to another ledger: restore the anchor from a copy"
                 )
             return None
         newest, self._at = max(found)
         return newest
 
     def write(self, seq: int, head: bytes) -> None:
-        """Remember an entry, durably, unless a later one is remembered."""
+        """Write an entry's number and head durably, unless a later entry is recorded already."""
         if _locks is not None:  # pragma: no branch
             _locks.flock(self._handle, _locks.LOCK_EX)
         try:
@@ -84,7 +87,7 @@ class Anchor:
     def close(self) -> None:
         """Close the file."""
         if self._handle >= 0:
-            os.close(self._handle)
+            self._close_handle()
         self._handle = -1
 
     def _parsed(self, slot: bytes) -> tuple[int, bytes] | None:
@@ -99,13 +102,13 @@ class Anchor:
 
 
 def check_anchored(anchor: Anchor, history: History, store: Store) -> None:
-    """Refuse a ledger that is behind its anchor, or beside it."""
+    """Raise LedgerError for a ledger that lacks the entry its anchor records."""
     remembered = anchor.read()
     if remembered is None:
         if history.seq:
             raise LedgerError(
-                f"{anchor.path} is empty or new, but {history.path} has {history.seq} entries: put the "
-                "anchor back; if it is lost, and this is surely the newest copy: ostraka ledger anchor"
+                f"{anchor.path} is empty or new, but {history.path} has {history.seq} entries: restore "
+                "the anchor; if it is lost and this is surely the newest copy, type ostraka ledger anchor"
             )
         return
     seq, head = remembered
@@ -113,15 +116,7 @@ def check_anchored(anchor: Anchor, history: History, store: Store) -> None:
     if seq > history.seq or (history.genesis if seq == 0 else row and row.digest) != head:
         what = f"ends at entry {history.seq}, before" if seq > history.seq else "has another history than"
         raise LedgerError(
-            f"{history.path} {what} entry {seq} that {anchor.path} remembers, so it is an older copy or "
-            "another ledger: put the newest copy back, or count its whole budget as spent",
+            f"{history.path} {what} entry {seq} that {anchor.path} records, so it is an older copy or "
+            "another ledger: restore the newest copy, or count its whole budget as spent",
             seq=min(seq, history.seq + 1),
         )
-
-
-def _sync_directory(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,4 +1,4 @@
-"""What a database must do for a ledger, and which database a ledger's name means."""
+"""The storage that a ledger needs: the ``Store`` protocol, which SQLite and PostgreSQL implement."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from ostraka.ledger.chain import Fields, Price, Row
     from ostraka.ledger.history import Total
 
-__all__ = ["Store", "agreed", "open_store"]
+__all__ = ["Store", "agreed"]
 
 
 class Store(Protocol):
-    """Rows in a database. All but the first methods are called inside ``reading`` or ``writing``."""
+    """Rows in a database. Methods below ``check`` are called inside ``reading`` or ``writing``."""
 
     path: str
     budget: Budget
@@ -25,31 +25,31 @@ class Store(Protocol):
 
     @property
     def alone(self) -> bool:
-        """Whether nobody else can have added entries."""
+        """Whether no other process can have added entries."""
         ...
 
     def reading(self) -> AbstractContextManager[Self]:
-        """Hold the connection, if it may still be used."""
+        """Hold the connection for this thread; refuse a store that is closed or poisoned."""
         ...
 
     def writing(self) -> AbstractContextManager[Self]:
-        """Hold all other writers off; then commit, durably. On an exception, write nothing."""
+        """Keep all other writers out, then commit durably. An exception rolls back."""
         ...
 
     def own(self, *, alone: bool) -> None:
-        """Be the only one who has it open for writing, or one of several."""
+        """Take the writer lock: exclusive, or shared with other writers."""
         ...
 
     def poison(self, trouble: str) -> None:
-        """Refuse every later use."""
+        """Refuse every later use, with this reason."""
         ...
 
     def close(self) -> None:
-        """Close it. In a process that did not open it: do nothing."""
+        """Close it. In a process that did not open it, do nothing."""
         ...
 
     def check(self) -> None:
-        """Whether the database itself holds together; called while another thread reads."""
+        """Check the database's own structure; called while another thread reads."""
         ...
 
     def rows(self, after: int) -> Iterator[Fields]:
@@ -69,7 +69,7 @@ class Store(Protocol):
         ...
 
     def with_asked(self, asked: Sequence[bytes]) -> dict[bytes, Row]:
-        """The entries in which these questions were first paid for."""
+        """The entries that first paid for these questions."""
         ...
 
     def last_snapshot(self) -> Row | None:
@@ -101,24 +101,13 @@ class Store(Protocol):
         ...
 
 
-def open_store(where: str, *, budget: Budget | None, secret: str) -> Store:
-    """The store that a ledger's name means: a path, ``sqlite:///path``, or ``postgresql://…``."""
-    if where.startswith(("postgresql://", "postgres://")):
-        from ostraka.ledger.postgres import PostgresStore  # noqa: PLC0415  (psycopg is optional)
-
-        return PostgresStore(where, budget=budget, secret=secret)
-    from ostraka.ledger.store import SQLiteStore  # noqa: PLC0415  (it needs the names above)
-
-    return SQLiteStore(where.removeprefix("sqlite:///"), budget=budget, secret=secret)
-
-
 def agreed(
     path: str, *, found: Budget, expected: Budget | None, name: str, secret: str
 ) -> tuple[Budget, str]:
-    """The stored budget and name of the secret, if they are what the caller expects."""
+    """Return the stored budget and name of the secret; raise if they are not what the caller expects."""
     if expected not in (None, found):
         raise LedgerError(f"{path} has {found}, not {expected}: leave budget= out to use its own")
     if name != secret:
         wants = "another secret" if name and secret else "a secret" if name else "no secret"
-        raise LedgerError(f"{path} was begun with {wants}: give secret= as it was given then")
+        raise LedgerError(f"{path} was begun with {wants}: pass the same secret= as then")
     return found, name

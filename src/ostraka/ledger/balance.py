@@ -1,4 +1,4 @@
-"""A running total under a cap: whether one more use fits, decided seldom and remembered."""
+"""Balance of one account: total spent, cap, and whether more uses fit."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ostraka.ledger.chain import Price, fold, to_curve
 if TYPE_CHECKING:
     from ostraka.ledger.budget import Budget
 
-__all__ = ["Purse"]
+__all__ = ["Balance"]
 
-_WIDEST = 4096  # uses that one decision may grant ahead,
-_STEP = 0.01  # and the share of the cap that they may take
-_PRICES = 8  # kept apart before they are added up
+_WIDEST = 4096  # uses that one check may grant ahead,
+_STEP = 0.01  # and the share of the cap that these uses may take
+_PRICES = 8  # prices kept separately before they are summed
 
 
-class Purse:
+class Balance:
     """What one account has spent, and its cap.
 
-    To turn a total into epsilon takes as long as to write a hundred charges. But totals only grow,
-    and what may be spent depends on nothing else: if ``n`` more uses would still be allowed, the
-    next ``n`` need not be asked about. :meth:`fits` decides for as many as it can, down to one.
+    Converting a total to epsilon takes as long as writing a hundred charges. Totals only grow, and
+    the decision depends on the total only. So if ``n`` more uses are allowed, the next ``n`` need no
+    check. :meth:`fits` decides for as many uses at once as it can, down to one near the cap.
     """
 
     __slots__ = (
@@ -40,11 +40,11 @@ class Purse:
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
-        self._priced: Price | None = None  # any price: it knows the unit and the orders
+        self._priced: Price | None = None  # any price charged: source of unit and orders
         self._total: bytes | None = None
         self._owed: dict[Price, int] = {}
         self._epsilon: float | None = None
-        self._for: Price | None = None  # so many more uses of this price are allowed, and make this epsilon
+        self._for: Price | None = None  # _ahead more uses of it fit, and lead to epsilon _then
         self._ahead, self._then, self._width = 0, 0.0, 1
         self._refused: set[Price] = set()
 
@@ -79,7 +79,7 @@ class Purse:
         return True
 
     def _reaches(self, price: Price, before: float, *, least: int) -> bool:
-        """Whether as many uses as are tried at once are allowed, and not too much for one step."""
+        """Whether ``_width`` uses are allowed, and stay within one step's share of the cap."""
         total = self.curve(price, uses=self._width)
         if not self.budget.allows(total):
             return False
@@ -90,7 +90,7 @@ class Purse:
         return True
 
     def take(self, price: Price, *, uses: int = 1, under: Price | None = None) -> None:
-        """Spend; ``under`` is the price that :meth:`fits` was asked about, and costs at least as much."""
+        """Spend. ``under`` is the price that :meth:`fits` approved; it costs at least as much."""
         self._owed[price] = self._owed.get(price, 0) + uses
         self._priced, self._epsilon = price, None
         if under is not None and self._for is under and self._ahead >= uses:
@@ -99,13 +99,13 @@ class Purse:
             self._for, self._ahead = None, 0
 
     def settle(self) -> None:
-        """Add up: nothing since can be undone any more."""
+        """Sum the recent prices: their charges are durable and cannot be rolled back."""
         if len(self._owed) > _PRICES:
             self._total = self.after()
             self._owed.clear()
 
     def resume(self, price: Price, total: bytes) -> None:
-        """Go on from a total that was stored."""
+        """Continue from a stored total."""
         self._priced, self._total = price, total
 
     def cap(self, budget: Budget) -> None:
@@ -116,7 +116,7 @@ class Purse:
 
     @property
     def at_most(self) -> float:
-        """Epsilon of the total or a little more, without working it out each time."""
+        """A cheap upper bound on the total's epsilon."""
         return self.epsilon if self._for is None else self._then
 
     @property

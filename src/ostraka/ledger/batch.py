@@ -1,4 +1,4 @@
-"""Many questions, decided in order and written in one transaction."""
+"""Grant or refuse many charge requests in order, and write the granted ones in one transaction."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import numpy as np
 from ostraka import _check
 from ostraka.ledger.budget import BudgetExceeded, KeyConflict, LedgerError
 from ostraka.ledger.chain import CHARGE, Row, price
-from ostraka.ledger.records import Asked, Priced, Receipt
+from ostraka.ledger.records import ChargeRequest, Priced, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ostraka.ledger.backend import Store
-    from ostraka.ledger.balance import Purse
+    from ostraka.ledger.balance import Balance
     from ostraka.ledger.history import History
 
-__all__ = ["Outcome", "Question", "Quote", "Tariff", "check_text", "decide", "serve", "unlike"]
+__all__ = ["Outcome", "PriceList", "PricedRequest", "Quote", "check_text", "decide", "serve", "unlike"]
 
 Outcome = Receipt | BudgetExceeded | KeyConflict
 Quote = tuple[str, str, bytes, bytes]  # mechanism, unit, orders, cost of one use in whole units
 _REMEMBERED = 1024
 
 
-class Question(NamedTuple):
-    """What was asked, checked and priced by the caller's own thread."""
+class PricedRequest(NamedTuple):
+    """A charge request after its checks, with its prices looked up."""
 
     account: str
     key: str
@@ -42,15 +42,15 @@ class Question(NamedTuple):
     simulation: int
 
 
-class Tariff:
-    """Prices of mechanisms that have been asked about before."""
+class PriceList:
+    """Cache of mechanism prices."""
 
     def __init__(self) -> None:
         self._new = threading.Lock()
         self._pairs: dict[tuple[Priced, Priced], tuple[Quote, Quote]] = {}
 
     def quote(self, mechanism: Priced) -> Quote:
-        """Mechanism, unit, orders and cost. Only publishable ones have a price."""
+        """Name, unit, orders and cost of a mechanism whose curve is publishable."""
         curve = mechanism.curve()
         if not curve.publishable:
             raise ValueError(
@@ -59,13 +59,13 @@ class Tariff:
         orders, cost = price(curve)
         return repr(mechanism), curve.unit, orders, cost
 
-    def question(self, asked: Asked, *, protects: str, simulation: bool) -> Question:
-        """What a client asks, checked; a wrong argument is the caller's own mistake."""
+    def priced(self, asked: ChargeRequest, *, protects: str, simulation: bool) -> PricedRequest:
+        """Check a request and look its prices up; raise ValueError for a wrong argument."""
         check_text(account=asked.account, key=asked.key)
         _check.integer(least=-(2**31), answer=asked.answer)
         _check.integer(least=1, times=asked.times)
         cost, reserve = self._pair(asked.cost, asked.reserve)
-        return Question(
+        return PricedRequest(
             asked.account,
             asked.key,
             _from_hex(asked.digest),
@@ -82,7 +82,7 @@ class Tariff:
         try:
             return self._pairs[cost, reserve]
         except (KeyError, TypeError):  # new, or not hashable
-            with self._new:  # or all threads of a service would work out its first price
+            with self._new:  # else every thread of a service would compute the first price
                 return self._fresh(cost, reserve)
 
     def _fresh(self, cost: Priced, reserve: Priced) -> tuple[Quote, Quote]:
@@ -100,10 +100,10 @@ class Tariff:
 
 
 def serve(
-    history: History, store: Store, callers: Sequence[Sequence[Question]]
+    history: History, store: Store, callers: Sequence[Sequence[PricedRequest]]
 ) -> list[list[Outcome] | LedgerError]:
-    """Decide what several callers ask, in order. Who asks for another unit gets an error, alone."""
-    bound, fitting, errors = history.bound, list[Question](), {}
+    """Decide the requests of several callers in order. A caller with another unit gets its own error."""
+    bound, fitting, errors = history.bound, list[PricedRequest](), {}
     for n, questions in enumerate(callers):
         for question in questions:
             _, unit, orders, _ = question.cost
@@ -116,19 +116,19 @@ def serve(
 
 
 def unlike(path: str, bound: tuple[str, str, bytes], protects: str, unit: str) -> LedgerError:
-    """What to raise where a charge counts for something else than the ledger."""
+    """The error for a charge whose unit or orders differ from the ledger's."""
     return LedgerError(
         f"{path} counts {bound[1]} curves that protect a {bound[0]}; this is a {unit} curve "
         f"that protects a {protects}, or has other orders: use a separate ledger"
     )
 
 
-def decide(history: History, store: Store, questions: Sequence[Question]) -> list[Outcome]:
-    """Grant or refuse each, and write what was granted. Refusals depend on publishable totals alone."""
+def decide(history: History, store: Store, questions: Sequence[PricedRequest]) -> list[Outcome]:
+    """Grant or refuse each request and write the granted ones. Refusals depend on publishable totals only."""
     known = store.with_keys([(q.account, q.key) for q in questions])
     first = store.with_asked([q.asked for q in questions])
     newest = store.with_seq(history.seq)
-    # as much work whether something was asked before or not, so that nobody can tell by the time it takes
+    # the same work for new and repeated questions, so that response times do not tell them apart
     for row in (*known.values(), *(first.get(question.asked, newest) for question in questions)):
         if row is not None:
             history.checked(row, store)
@@ -159,18 +159,18 @@ def decide(history: History, store: Store, questions: Sequence[Question]) -> lis
     return [_outcome(history, written.get(row.seq, row)) if isinstance(row, Row) else row for row in found]
 
 
-def _granted(history: History, question: Question, first: Row | None, seq: int) -> Row | BudgetExceeded:
-    """The entry, with its charges taken, if both accounts can pay: the ledger's budget, then the client."""
-    purse = history.accounts.get(question.account)
+def _granted(history: History, question: PricedRequest, first: Row | None, seq: int) -> Row | BudgetExceeded:
+    """The new entry with its charges taken, if the ledger's budget and the client's account both suffice."""
+    balance = history.accounts.get(question.account)
     reserve = history.reserve(*question.reserve)
-    if purse is None or not (
-        history.dataset.fits(reserve, uses=question.times) and purse.fits(reserve, uses=question.times)
+    if balance is None or not (
+        history.dataset.fits(reserve, uses=question.times) and balance.fits(reserve, uses=question.times)
     ):
-        return _refusal(history, question, purse)
+        return _refusal(history, question, balance)
     cost = history.price(*question.cost)
     if first is None:
         history.take(history.dataset, cost, under=reserve)
-    history.take(purse, cost, under=reserve)
+    history.take(balance, cost, under=reserve)
     return Row(
         seq=seq,
         kind=CHARGE,
@@ -186,18 +186,18 @@ def _granted(history: History, question: Question, first: Row | None, seq: int) 
     )
 
 
-def _refusal(history: History, question: Question, purse: Purse | None) -> BudgetExceeded:
-    """The same words whichever account is short, or is not there."""
+def _refusal(history: History, question: PricedRequest, balance: Balance | None) -> BudgetExceeded:
+    """The refusal: the same words for a spent ledger, a spent client and an unknown client."""
     return BudgetExceeded(
         f"account {question.account!r} has too little left for one more question; nothing was charged",
         asked=history.alone(*question.reserve),
-        left=purse.left if purse else 0.0,
+        left=balance.left if balance else 0.0,
     )
 
 
 def _outcome(history: History, row: Row) -> Receipt:
-    purse = history.accounts[row.account]
-    left = max(0.0, purse.budget.epsilon - purse.at_most)
+    balance = history.accounts[row.account]
+    left = max(0.0, balance.budget.epsilon - balance.at_most)
     return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer or 0, left=left)
 
 

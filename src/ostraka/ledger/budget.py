@@ -1,13 +1,13 @@
-"""What may be spent, and what a ledger raises.
+"""Budgets, and the exceptions that a ledger raises.
 
 ::
 
-    OstrakaError          what a caller can act on
+    OstrakaError          base of all errors that a caller can act on
     ├── BudgetExceeded    the charge does not fit: ``asked``, ``left``; nothing was recorded
-    └── LedgerError       the file is damaged, foreign, out of reach or bound to something else: ``seq``
-        └── KeyConflict   a key was used again, for another question
+    └── LedgerError       the ledger is damaged, foreign, unreachable or bound to something else: ``seq``
+        └── KeyConflict   a key was used again for another question
 
-A refusal is no kind of LedgerError: who catches damage must not swallow a spent budget.
+BudgetExceeded is not a LedgerError, so code that handles damage does not hide a spent budget.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DAMAGED = (
 
 
 class OstrakaError(Exception):
-    """Whatever a caller can act on; every other exception is a wrong argument or a defect."""
+    """Base of the errors that a caller can act on. Other exceptions are wrong arguments or defects."""
 
 
 class BudgetExceeded(OstrakaError):  # noqa: N818  (a refusal, not an error)
@@ -73,12 +73,12 @@ class LedgerError(OstrakaError):
 
 
 class KeyConflict(LedgerError):  # noqa: N818  (a refusal, not an error)
-    """A key that stands for one question was used for another. Nothing was charged."""
+    """A key of one question was used for another question. Nothing was charged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """All that may ever be spent: (epsilon, delta)-differential privacy.
+    """Upper limit of all spending: (epsilon, delta)-differential privacy.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class Budget:
             raise ValueError(f"adaptive must be True or False, got {self.adaptive!r}")  # noqa: TRY004
 
     def allows(self, total: Curve) -> bool:
-        """Whether so much may have been spent. NaN is too much.
+        """Whether a total cost is within the budget. NaN is not.
 
         Examples
         --------
@@ -124,5 +124,5 @@ class Budget:
         """
         if self.adaptive:
             return RenyiFilter(epsilon=self.epsilon, delta=self.delta).fits(total)
-        # totals are counted upwards, in whole units: a price of exactly epsilon fits (by < 1e-15 nats)
+        # the cap is rounded up to whole units, as totals are: a cost of exactly epsilon fits
         return total.epsilon(self.delta) <= math.ceil(self.epsilon * UNITS_PER_NAT) / UNITS_PER_NAT

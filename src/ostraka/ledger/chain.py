@@ -1,9 +1,9 @@
-"""What an entry says: costs as whole numbers, and a digest that chains each entry to the one before.
+"""Entries of a ledger: costs as whole numbers, and a digest that chains each entry to the one before.
 
 A cost is an array of whole numbers, one for each order, then mu_squared, then slack, in units of
-2**-50 nats (slack: 2**-62). It is rounded up once, when a mechanism's price is taken; from there
-on sums and multiples are exact, on every machine, in any order. At ``INFINITE`` (4096 nats, or a
-slack of 1, where nothing is promised any more) they stop.
+2**-50 nats (slack: 2**-62). It is rounded up once, when a mechanism's price is computed. Sums and
+multiples after that are exact, on every machine and in any order. They saturate at ``INFINITE``
+(4096 nats, or a slack of 1), where the guarantee is void.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 CHARGE, GRANT = "charge", "grant"
 INFINITE = 2**62
 _UNITS_PER_SLACK = 2.0**62
-# of an entry, as Row names them: to make millions of Rows only to verify them takes too long
+# fields of an entry in the order of Row; verifying millions of entries makes no Row of each
 Fields = tuple[
     int, str, str, str | None, int | None, int, str, int, float,
     bytes | None, int | None, float | None, bytes | None, bytes,
@@ -48,14 +48,14 @@ _SECRET_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry, as recorded. All of it is public.
+    """One entry, as recorded. All fields are public.
 
     Attributes
     ----------
     seq : int
         1, 2, 3, … without gaps.
     kind : str
-        ``"charge"``, or ``"grant"``: the cap of a client's account was set.
+        ``"charge"`` or ``"grant"`` (which sets the cap of a client's account).
     account : str or None
         The client's account; None for a charge of the ledger's budget alone.
     key : str or None
@@ -67,18 +67,18 @@ class Entry:
     protects : str
         The protected unit: ``"row"``, ``"person"``, …
     simulation : bool
-        The noise came from a generator that somebody could repeat.
+        The noise came from a reproducible generator.
     curve : Curve
         Cost of all uses together.
     epsilon_after : float, nats
-        Epsilon of everything up to here, at the budget's delta, as it stood when charged. For questions
-        of clients an upper bound, a hundredth of the budget away at most.
+        Epsilon of all entries up to this one, at the budget's delta. For charges of clients it is an
+        upper bound within a hundredth of the budget.
     digest : str or None
-        What was asked, in hexadecimal: the same digest is the same question.
+        Digest of the question, in hexadecimal. Equal digests are the same question.
     answer : int or None
-        The label that was stored with the charge of one question.
+        The label stored with the charge of one question.
     cap : float or None, nats
-        For a grant: all that the account may spend.
+        For a grant: the account's cap.
     head : str
         Digest over the budget and every entry up to this one, in hexadecimal.
     """
@@ -100,7 +100,7 @@ class Entry:
 
 
 class Seal:
-    """SHA-256, or under a secret HMAC-SHA256, whose digests nobody else can make."""
+    """Digest function: SHA-256, or HMAC-SHA256 where there is a secret."""
 
     def __init__(self, secret: bytes | None) -> None:
         if secret is not None and not (isinstance(secret, bytes) and len(secret) >= _SECRET_BYTES):
@@ -115,12 +115,12 @@ class Seal:
         return hmac.digest(self._secret, message, "sha256")
 
     def link(self, previous: bytes, plain: list[int | str | None], *blobs: bytes) -> bytes:
-        """The digest over the one before and the fields, with lengths: no two records are written alike."""
+        """The digest over the previous digest, the fields and the lengths: an injective encoding."""
         head = json.dumps([*plain, [len(blob) for blob in blobs]]).encode()  # ASCII, and free of NUL
         return self(b"\0".join([previous, head, *blobs]))
 
     def entry(self, fields: Fields, previous: bytes, priced: bytes) -> bytes | None:
-        """The digest over every field, the price and the digest before; None if there can be none."""
+        """The digest over every field, price and previous digest; None if a field has a separator."""
         seq, kind, account, key, _, uses, protects, simulation, epsilon, asked, answer, cap, state, _ = fields
         name = "" if key is None else f"={key}"
         text = (
@@ -128,19 +128,19 @@ class Seal:
             f"\x1f{asked.hex() if asked is not None else ''}\x1f{answer}\x1f{cap!r}"
             f"\x1f{state.hex() if state is not None else ''}"
         )
-        if text.count(_SEPARATOR) != 11:  # one inside a name: only an edit can have put it there
+        if text.count(_SEPARATOR) != 11:  # inside a name: only an edit of the file produces that
             return None
         return self(previous + priced + text.encode())
 
     def price(self, number: int, mechanism: str, unit: str, orders: bytes, cost: bytes) -> Price:
-        """A price, with the digest that every entry of this price includes."""
+        """A price with its digest, which every entry of this price includes."""
         digest = self.link(b"price", [mechanism, unit], orders, cost)
         return Price(number, mechanism, unit, orders, cost, digest)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Price:
-    """What one use of a mechanism costs, in whole units, as the entries refer to it."""
+    """Cost of one use of a mechanism in whole units. Entries refer to it by number."""
 
     id: int
     mechanism: str
@@ -169,11 +169,11 @@ class Row(NamedTuple):
     digest: bytes = b""
 
     def seal(self, seal: Seal, previous: bytes, priced: bytes) -> bytes | None:
-        """The digest over every field, the price and the digest before."""
+        """The digest over every field, the price and the previous digest."""
         return seal.entry(self, previous, priced)
 
     def sealed(self, seal: Seal, previous: bytes, priced: bytes) -> Row:
-        """The entry as it is written, at the end of the chain."""
+        """The entry with its digest, as it is written at the end of the chain."""
         digest = self.seal(seal, previous, priced)
         if digest is None:
             raise ValueError("names must not contain the byte 1F")
@@ -212,7 +212,7 @@ def price(curve: Curve) -> tuple[bytes, bytes]:
 
 
 def fold(total: bytes | None, cost: bytes, *, uses: int) -> bytes:
-    """The total after ``uses`` more uses (None: of nothing before), exactly, up to ``INFINITE``."""
+    """The exact total after ``uses`` more uses, saturating at ``INFINITE``. A total of None is zero."""
     one = np.frombuffer(cost, dtype="<u8")
     after = np.where(one > INFINITE // max(uses, 1), INFINITE, one * min(uses, INFINITE))
     if total is not None:

@@ -1,4 +1,4 @@
-"""An open ledger: whose turn it is, what is checked first, and what is durable before anybody goes on."""
+"""An open ledger: checks on opening, reading the newest state, and committing store and anchor durably."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from ostraka.ledger.anchor import Anchor, check_anchored
-from ostraka.ledger.backend import open_store
-from ostraka.ledger.batch import Outcome, Question, Tariff, serve
+from ostraka.ledger.batch import Outcome, PricedRequest, PriceList, serve
 from ostraka.ledger.budget import DAMAGED, Budget, LedgerError
 from ostraka.ledger.chain import Seal
 from ostraka.ledger.group import Group
 from ostraka.ledger.history import History
+from ostraka.ledger.postgres import PostgresStore
+from ostraka.ledger.store import SQLiteStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Opened"]
+    from ostraka.ledger.backend import Store
+
+__all__ = ["CommittedState"]
 
 
-class Opened:
-    """A store, the history that was read from it, and the anchor; for :class:`~ostraka.ledger.Ledger`."""
+class CommittedState:
+    """Store, history and anchor of an open ledger; base of :class:`~ostraka.ledger.Ledger`."""
 
     def __init__(
         self,
@@ -34,11 +37,11 @@ class Opened:
         owner: bool = False,
         read_only: bool = False,
     ) -> None:
-        self._seal, self._tariff = Seal(secret), Tariff()
-        self._store = open_store(os.fspath(where), budget=budget, secret=self._seal.name)
+        self._seal, self._prices = Seal(secret), PriceList()
+        self._store = _open_store(os.fspath(where), budget=budget, secret=self._seal.name)
         self.path, self.budget = self._store.path, self._store.budget
         self._history = History(self.path, self.budget, self._seal)
-        self._group: Group[Sequence[Question], list[Outcome]] = Group(self._serve)
+        self._group: Group[Sequence[PricedRequest], list[Outcome]] = Group(self._serve)
         self._writes = not read_only
         self._anchor: Anchor | None = None
         try:
@@ -53,12 +56,12 @@ class Opened:
             raise
 
     def _start_from(self, anchor: Anchor) -> None:
-        """Check the ledger against its anchor, and read what came after the last record of all totals."""
+        """Check the ledger against its anchor, and read the entries after the last snapshot of totals."""
         self._anchor = anchor
-        with _legible(self.path), self._store.reading() as store:
+        with _damage_reported(self.path), self._store.reading() as store:
             self._history.resume(store)
             known = anchor.read()
-            if known is None or known[0] < self._history.seq:  # it says nothing about that record
+            if known is None or known[0] < self._history.seq:  # the anchor is older than the snapshot
                 self.verify()
             else:
                 self._history.follow(store)
@@ -66,7 +69,7 @@ class Opened:
         self._remember()
 
     def _remember(self) -> None:
-        """Write the anchor; whatever stops that leaves it unknown what a later start will accept."""
+        """Write the anchor. After a failure the ledger is poisoned: a later start may refuse its end."""
         if self._anchor is None or not self._writes:
             return
         try:
@@ -79,16 +82,16 @@ class Opened:
             raise
 
     def verify(self) -> None:
-        """Read everything again: every digest, total and answer. Other threads wait meanwhile.
+        """Read and check every digest, total and answer again. Other threads wait meanwhile.
 
         Raises
         ------
         LedgerError
-            Something does not hold together; ``seq`` is the first bad entry.
+            A check failed; ``seq`` is the first bad entry.
         """
-        with _legible(self.path), self._store.reading() as store:
+        with _damage_reported(self.path), self._store.reading() as store:
             with ThreadPoolExecutor(max_workers=1) as beside:
-                sound = beside.submit(store.check)  # both take about as long
+                sound = beside.submit(store.check)  # both checks take about as long
                 history = History(self.path, self.budget, self._seal)
                 history.verify(store)
                 sound.result()
@@ -112,17 +115,17 @@ class Opened:
         return f"Ledger({self.path!r}, budget={self.budget})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{self!r} does not travel: open Ledger({self.path!r}) in each process")
+        raise TypeError(f"{self!r} cannot be pickled: open Ledger({self.path!r}) in each process")
 
-    def _serve(self, callers: Sequence[Sequence[Question]]) -> list[list[Outcome] | LedgerError]:
+    def _serve(self, callers: Sequence[Sequence[PricedRequest]]) -> list[list[Outcome] | LedgerError]:
         with self._writing() as history:
             return serve(history, self._store, callers)
 
     @contextmanager
     def _reading(self) -> Iterator[History]:
-        """The state after the newest entry."""
+        """Hold the store and give the state after the newest entry."""
         with self._store.reading() as store:
-            if self._history.dirty:  # something was taken, and then not written
+            if self._history.dirty:  # a charge was taken in memory, and its transaction rolled back
                 self._history = History(self.path, self.budget, self._seal)
                 self._history.resume(store)
                 self._history.follow(store)
@@ -132,7 +135,7 @@ class Opened:
 
     @contextmanager
     def _writing(self) -> Iterator[History]:
-        """The same with all other writers held off; what is written then is durable at the end."""
+        """The same with all other writers kept out; what is written is durable on leaving the block."""
         if not self._writes:
             raise LedgerError(f"{self.path} was opened to be read: leave read_only= out")
         with self._store.reading():
@@ -144,10 +147,19 @@ class Opened:
                 self._remember()
 
 
+def _open_store(where: str, *, budget: Budget | None, secret: str) -> Store:
+    """The store of a ledger's address: a path, ``sqlite:///path``, or ``postgresql://…``."""
+    if where.startswith(("postgresql://", "postgres://")):
+        return PostgresStore(where, budget=budget, secret=secret)
+    return SQLiteStore(where.removeprefix("sqlite:///"), budget=budget, secret=secret)
+
+
 @contextmanager
-def _legible(path: str) -> Iterator[None]:
-    """A damaged page may read as no value, or as one of another kind: that is damage, too."""
+def _damage_reported(path: str) -> Iterator[None]:
+    """Report values of the wrong type as damage: a damaged page can produce them."""
     try:
         yield
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise LedgerError(f"{path} {DAMAGED} (a field reads as nonsense: {type(error).__name__})") from error
+        raise LedgerError(
+            f"{path} {DAMAGED} (a field has an impossible value: {type(error).__name__})"
+        ) from error

@@ -1,4 +1,4 @@
-"""Budget filters: how much may be spent when earlier answers decide what is asked, and how, next."""
+"""Budget filters: spending limits that hold where earlier answers choose the next mechanism."""
 
 from __future__ import annotations
 

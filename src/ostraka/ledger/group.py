@@ -1,4 +1,4 @@
-"""Group commit: while one caller writes, the others gather, and the next one writes for all of them."""
+"""Group commit: callers that arrive during a write are served together by the next write."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ class _Ticket(Generic[Asks, Gets]):
 
 
 class Group(Generic[Asks, Gets]):
-    """Callers of :meth:`submit` are served in the order in which they came, many at a time."""
+    """Serves callers of :meth:`submit` in order of arrival, many at a time; one of them does the work."""
 
     def __init__(self, serve: Callable[[Sequence[Asks]], Sequence[Gets | BaseException]]) -> None:
         self._serve = serve
-        self._door = threading.Lock()
+        self._lock = threading.Lock()
         self._waiting: list[_Ticket[Asks, Gets]] = []
         self._busy = False
 
     def submit(self, asks: Asks) -> Gets:
-        """What ``serve`` gives for this one, or raise what it raised."""
+        """Return what ``serve`` gives for this caller, or raise what it raised."""
         ticket: _Ticket[Asks, Gets] = _Ticket(asks)
         try:
-            with self._door:
+            with self._lock:
                 self._waiting.append(ticket)
                 ticket.leads, self._busy = not self._busy, True
             if not ticket.leads:
                 ticket.turn.acquire()
             if ticket.leads:
                 self._lead()
-        except BaseException:  # an interrupt: nobody may wait for one who has left
+        except BaseException:  # an interrupt: no other caller may wait for this one
             self._leave(ticket)
             raise
         if ticket.error is not None:
@@ -56,7 +56,7 @@ class Group(Generic[Asks, Gets]):
         return ticket.gets  # type: ignore[return-value]
 
     def _lead(self) -> None:
-        with self._door:
+        with self._lock:
             batch, self._waiting = self._waiting, []
         try:
             served = self._serve([ticket.asks for ticket in batch])
@@ -67,23 +67,23 @@ class Group(Generic[Asks, Gets]):
                     ticket.gets = gets
         except BaseException as error:
             for ticket in batch:
-                ticket.error = LedgerError(str(error) or "interrupted: what was asked may be charged or not")
+                ticket.error = LedgerError(str(error) or "interrupted: it is unknown whether it was charged")
             raise
         finally:
             for ticket in batch:
                 ticket.turn.release()
-            self._hand_over()  # last: who was served may ask again, and be written with the others
+            self._hand_over()  # last: a served caller can ask again and join the next write
 
     def _hand_over(self) -> None:
-        with self._door:
+        with self._lock:
             self._busy = bool(self._waiting)
             if self._waiting:
                 self._waiting[0].leads = True
                 self._waiting[0].turn.release()
 
     def _leave(self, ticket: _Ticket[Asks, Gets]) -> None:
-        with self._door:
-            if ticket not in self._waiting:  # somebody serves it, or has served it
+        with self._lock:
+            if ticket not in self._waiting:  # it is being served, or was served
                 return
             self._waiting.remove(ticket)
         if ticket.leads:

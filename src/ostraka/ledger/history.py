@@ -1,11 +1,11 @@
-"""What follows from the entries: head, totals, accounts. Built by reading them, kept up while writing."""
+"""State derived from the entries: head, totals and accounts. Built by reading, updated while writing."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ostraka.ledger.balance import Purse
+from ostraka.ledger.balance import Balance
 from ostraka.ledger.budget import DAMAGED, Budget, LedgerError
 from ostraka.ledger.chain import CHARGE, GRANT, Price, Row, Seal, to_curve
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["History", "Total"]
 
-SNAPSHOT_EVERY = 10_000  # entries between two records of all totals, from which a start may go on
+SNAPSHOT_EVERY = 10_000  # entries between two snapshots of all totals, from which a start can resume
 
 
 class Total(NamedTuple):
-    """What one account had spent after entry ``seq``; the ledger's own budget has no name and no cap."""
+    """Total of one account after entry ``seq``. The ledger's own account has an empty name and no cap."""
 
     seq: int
     account: str
@@ -42,17 +42,17 @@ class History:
         self.seq, self.head = 0, self.genesis
         self.bound: tuple[str, str, bytes] | None = None  # protects, unit, orders
         self.simulation = False
-        self.dataset = Purse(budget)
-        self.accounts: dict[str, Purse] = {}
+        self.dataset = Balance(budget)
+        self.accounts: dict[str, Balance] = {}
         self.prices: dict[int, Price] = {}
         self._by_value: dict[tuple[str, str, bytes, bytes], Price] = {}
-        self._like: Price | None = None  # a price that was found to fit what this ledger counts
+        self._like: Price | None = None  # the last price whose unit and orders were checked
         self._snapshot = 0
         self._new: list[Price] = []
         self._quoted: dict[tuple[str, str, bytes, bytes], Price] = {}
         self._alone: dict[tuple[str, str, bytes, bytes], float] = {}
-        self._touched: set[Purse] = set()
-        self.dirty = False  # it holds what is not yet on stable storage
+        self._touched: set[Balance] = set()
+        self.dirty = False  # memory holds charges that are not on stable storage
 
     @property
     def protects(self) -> str | None:
@@ -62,7 +62,7 @@ class History:
     # Reading -----------------------------------------------------------------------------------
 
     def follow(self, store: Store) -> None:
-        """Read, check and count what was added since."""
+        """Read, check and count the entries that were added since."""
         tally: Counter[tuple[str, Price, int]] = Counter()
         for fields in store.rows(self.seq):
             seq, kind, account, _, price, uses, protects, simulation, _, _, _, _, state, digest = fields
@@ -75,12 +75,12 @@ class History:
                 self._bind(seq, priced, protects)
                 self.simulation |= bool(simulation)
                 if account and account not in self.accounts:
-                    raise self.damaged(seq, "it charges an account that was granted nothing")
+                    raise self.damaged(seq, "it charges an account without a grant")
                 tally[account, priced, uses] += 1
             elif kind == GRANT:
                 self._granted(Row._make(fields))
             else:
-                raise self.damaged(seq, "it is no charge and no grant")
+                raise self.damaged(seq, "it is neither a charge nor a grant")
             self.seq, self.head = seq, digest
             if state is not None:
                 self._count(tally)
@@ -93,11 +93,11 @@ class History:
             return
         bound = (protects, priced.unit, priced.orders)
         if self.bound not in (None, bound):
-            raise self.damaged(seq, "it counts for something else than the entries before")
+            raise self.damaged(seq, "its unit or orders differ from the entries before")
         self.bound, self._like = bound, priced
 
     def _count(self, tally: Counter[tuple[str, Price, int]]) -> None:
-        """Spend what was read, and begin to count anew."""
+        """Charge the counted uses to their accounts, and reset the counter."""
         for (account, priced, uses), times in tally.items():
             self.dataset.take(priced, uses=uses * times)
             self._touched.add(self.dataset)
@@ -112,7 +112,7 @@ class History:
             raise self.damaged(row.seq, "its totals are not the totals of the entries up to it")
 
     def resume(self, store: Store) -> None:
-        """Begin where all totals were last recorded, instead of at the first entry."""
+        """Start from the last snapshot of all totals instead of the first entry."""
         row = store.last_snapshot()
         if row is None:
             return
@@ -123,16 +123,16 @@ class History:
         bound = next(iter(self.prices.values()), None)
         for total in totals:
             if total.account:
-                self.accounts[total.account] = Purse(self._capped(total.cap))
-            purse = self.accounts[total.account] if total.account else self.dataset
+                self.accounts[total.account] = Balance(self._capped(total.cap))
+            balance = self.accounts[total.account] if total.account else self.dataset
             if total.total is not None and bound:
-                purse.resume(bound, total.total)
+                balance.resume(bound, total.total)
                 self.bound = (total.protects, bound.unit, bound.orders)
             self.simulation |= bool(total.simulation)
         self.seq, self.head, self._snapshot = row.seq, row.digest, row.seq
 
     def checked(self, row: Row, store: Store) -> Row:
-        """An entry that was read by itself, if it has the digest that it should have."""
+        """Check the digest of an entry that was read on its own; return the entry."""
         before = store.with_seq(row.seq - 1)
         priced = self._priced(row, store)
         if row.digest != row.seal(self._seal, before.digest if before else self.genesis, _digest(priced)):
@@ -149,7 +149,7 @@ class History:
         return self.prices[row.price]
 
     def read_prices(self, store: Store) -> None:
-        """Learn the prices that were added since."""
+        """Read the prices that were added since."""
         for number, mechanism, unit, orders, cost in store.prices(len(self.prices)):
             self._learn(self._seal.price(number, mechanism, unit, orders, cost))
 
@@ -158,23 +158,23 @@ class History:
         self._by_value[priced.mechanism, priced.unit, priced.orders, priced.cost] = priced
 
     def _granted(self, row: Row) -> None:
-        purse = self.accounts.get(row.account)
-        if purse is None:
-            self.accounts[row.account] = Purse(self._capped(row.cap))
+        balance = self.accounts.get(row.account)
+        if balance is None:
+            self.accounts[row.account] = Balance(self._capped(row.cap))
         else:
-            purse.cap(self._capped(row.cap))
+            balance.cap(self._capped(row.cap))
 
     def _capped(self, cap: float | None) -> Budget:
-        # a filter leaves the less room for rounding the larger its epsilon: nobody has more than there is
+        # no cap above the ledger's own: a filter's room for rounding shrinks as its epsilon grows
         epsilon = min(cap or 0.0, self.budget.epsilon)
         return Budget(epsilon=epsilon, delta=self.budget.delta, adaptive=self.budget.adaptive)
 
     def verify(self, store: Store) -> None:
-        """Read and check everything: also entries out of reach, and arrays."""
-        count = store.count()  # first: others may add entries meanwhile
+        """Read and check everything, including stray entries and stored answers."""
+        count = store.count()  # counted first: others can add entries meanwhile
         self.follow(store)
         if self.seq < count:
-            raise self.damaged(self.seq + 1, "it has no place among the entries")
+            raise self.damaged(self.seq + 1, "it is not in sequence")
         for seq, array, digest, sealed in store.answers():
             if sealed is None or digest != self._seal.link(sealed, ["answer"], array):
                 raise self.damaged(seq, "its answer is not the one recorded")
@@ -182,7 +182,7 @@ class History:
     # Writing -----------------------------------------------------------------------------------
 
     def price(self, mechanism: str, unit: str, orders: bytes, cost: bytes) -> Price:
-        """The price with these values, which is new if there is none."""
+        """The price with these values; a new one if none is recorded."""
         known = self._by_value.get((mechanism, unit, orders, cost))
         if known is None:
             known = self._seal.price(len(self.prices) + 1, mechanism, unit, orders, cost)
@@ -191,27 +191,27 @@ class History:
         return known
 
     def reserve(self, *quote: Any) -> Price:
-        """A price that something may be reserved at, and that need not be recorded."""
+        """A price used for checks only, which is not recorded."""
         reserve = self._quoted.get(quote)
         if reserve is None:
             reserve = self._quoted[quote] = self._seal.price(0, *quote)
         return reserve
 
     def alone(self, *quote: Any) -> float:
-        """Epsilon of one use by itself."""
+        """Epsilon of one use alone."""
         if quote not in self._alone:
             priced = self.reserve(*quote)
             self._alone[quote] = to_curve(priced.cost, priced.unit, priced.orders).epsilon(self.budget.delta)
         return self._alone[quote]
 
-    def take(self, purse: Purse, priced: Price, *, uses: int = 1, under: Price | None = None) -> None:
-        """Spend what is about to be written."""
+    def take(self, balance: Balance, priced: Price, *, uses: int = 1, under: Price | None = None) -> None:
+        """Charge an account for an entry that is about to be written."""
         self.dirty = True
-        self._touched.add(purse)
-        purse.take(priced, uses=uses, under=under)
+        self._touched.add(balance)
+        balance.take(priced, uses=uses, under=under)
 
     def write(self, rows: Sequence[Row], store: Store) -> list[Row]:
-        """Seal entries, all of whose charges were taken, and hand them to the store."""
+        """Seal entries whose charges were taken, and append them to the store."""
         self.dirty = True
         sealed, totals = [], []
         for n, row in enumerate(rows, 1):
@@ -230,29 +230,29 @@ class History:
         return sealed
 
     def settle(self) -> None:
-        """What was written is durable."""
+        """Note that everything written is durable."""
         self.dirty = False
         self._new.clear()
-        for purse in self._touched:
-            purse.settle()
+        for balance in self._touched:
+            balance.settle()
         self._touched.clear()
 
-    # Records of all totals ---------------------------------------------------------------------
+    # Snapshots of all totals ---------------------------------------------------------------------
 
     def _totals(self, seq: int) -> list[Total]:
         protects, flag = self.protects or "", int(self.simulation)
         return [Total(seq, "", None, protects, flag, self.dataset.after())] + [
-            Total(seq, name, purse.budget.epsilon, protects, flag, purse.after())
-            for name, purse in sorted(self.accounts.items())
+            Total(seq, name, balance.budget.epsilon, protects, flag, balance.after())
+            for name, balance in sorted(self.accounts.items())
         ]
 
     def _digest_of(self, totals: Sequence[Total]) -> bytes:
         plain: list[int | str | None] = ["totals", *(repr(total[:-1]) for total in totals)]
-        # from the genesis on, which covers the budget: a start from here does not read the first entry
+        # chained to the genesis digest, which covers the budget and is known without reading entries
         return self._seal.link(self.genesis, plain, *(total.total or b"" for total in totals))
 
     def damaged(self, seq: int, wrong: str) -> LedgerError:
-        """What to raise where entry ``seq`` does not hold together."""
+        """The error for a damaged entry ``seq``."""
         return LedgerError(f"{self.path} {DAMAGED} (entry {seq}: {wrong})", seq=seq)
 
 

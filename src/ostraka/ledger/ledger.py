@@ -1,9 +1,8 @@
-"""The ledger itself: charge, or refuse; then answer."""
+"""The ledger: durable charges against a budget, and the answers stored with them."""
 
 from __future__ import annotations
 
 import io
-import itertools
 import os
 from typing import TYPE_CHECKING
 
@@ -13,21 +12,21 @@ from ostraka import _check
 from ostraka.ledger.anchor import Anchor
 from ostraka.ledger.batch import Outcome, Quote, check_text, unlike
 from ostraka.ledger.budget import BudgetExceeded, KeyConflict, LedgerError
-from ostraka.ledger.chain import CHARGE, GRANT, INFINITE, Entry, Row
-from ostraka.ledger.commit import Opened
-from ostraka.ledger.records import Account, Asked, Priced, Receipt
+from ostraka.ledger.chain import CHARGE, GRANT, INFINITE, Row
+from ostraka.ledger.readings import Readings, stored_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ostraka.curve import Curve
     from ostraka.ledger.history import History
+    from ostraka.ledger.records import ChargeRequest, Priced
 
 __all__ = ["Ledger"]
 
 
-class Ledger(Opened):
-    """Durable, append-only charges against a budget: charge first, then answer.
+class Ledger(Readings):
+    """Durable, append-only charges against a budget. A charge is written before its answer leaves.
 
     Parameters
     ----------
@@ -36,22 +35,22 @@ class Ledger(Opened):
     budget : Budget, optional
         Needed for a new file. For an existing one it must equal the stored budget; None takes that.
     secret : bytes, 32 or more, optional
-        Digests are then HMAC-SHA256 under it: who does not know it cannot forge an entry. A ledger
-        that was begun with a secret opens with this one only.
+        Digests are then HMAC-SHA256 under it, so entries cannot be forged without it. A ledger
+        that was begun with a secret opens with this secret only.
     anchor : path, optional
-        Another file, on another disk if possible, that remembers how far the ledger has come. It is
-        written after each commit and before anything is answered. A ledger that is behind it, or
-        beside it, is refused: an older copy was put in its place. Opening reads from the last
-        record of all totals on; :meth:`verify` reads everything.
+        Another file, on another disk if possible, which records the newest entry. It is written after
+        each commit and before anything is answered. A ledger without that entry is an older copy or
+        another ledger, and is refused. Opening then reads from the last snapshot of totals on;
+        :meth:`verify` reads everything.
     owner : bool
-        Be the only one who has it open for writing, until closed. Then entries need not be looked for.
+        Lock out all other writers until closed. New entries of others then need no look-up.
     read_only : bool
-        Never write; a ledger that somebody owns opens in this way only.
+        Never write. A ledger that another process owns opens in this way only.
 
     Raises
     ------
     LedgerError
-        The file is damaged, not a ledger, out of reach, or has another budget.
+        The file is damaged, not a ledger, unreachable, or has another budget.
 
     Guarantees
     ----------
@@ -96,7 +95,7 @@ class Ledger(Opened):
         protects : str
             The protected unit. The first charge binds the ledger to it.
         simulation : bool
-            The noise will come from a generator that somebody could repeat.
+            The noise will come from a reproducible generator.
         key : str, optional
             Public name of the release. A key charged before returns that entry and costs nothing.
 
@@ -118,7 +117,7 @@ class Ledger(Opened):
         check_text(protects=protects)
         if key is not None:
             check_text(key=key)
-        quote = self._tariff.quote(mechanism)
+        quote = self._prices.quote(mechanism)
         with self._writing() as history:
             known = self._store.with_keys([("", key)]).get(("", key)) if key is not None else None
             if known:
@@ -152,19 +151,19 @@ class Ledger(Opened):
     def affords(self, mechanism: Priced, *, uses: int) -> bool:
         """Whether :meth:`charge` would find enough left for this now. Nothing is recorded."""
         _check_uses(uses)
-        quote = self._tariff.quote(mechanism)
+        quote = self._prices.quote(mechanism)
         with self._reading() as history:
             _check_bound(history, quote, history.protects)
             return self.budget.allows(history.dataset.curve(history.reserve(*quote), uses=int(uses)))
 
     def charge_each(
-        self, asked: Sequence[Asked], *, protects: str = "row", simulation: bool = False
+        self, requests: Sequence[ChargeRequest], *, protects: str = "row", simulation: bool = False
     ) -> list[Outcome]:
-        """Charge the questions of clients, each or not at all; what many threads ask is one transaction.
+        """Charge the requests of clients. Requests of many threads share one transaction.
 
         Parameters
         ----------
-        asked : sequence of Asked
+        requests : sequence of ChargeRequest
             Decided in this order.
         protects : str
             The protected unit, as in :meth:`charge`.
@@ -174,37 +173,37 @@ class Ledger(Opened):
         Returns
         -------
         list of Receipt, BudgetExceeded or KeyConflict
-            One for each question. A receipt: its charge is on stable storage, for the ledger's
-            budget and for the client, and ``receipt.answer`` may leave. The other two: nothing was
-            recorded for it. A key that is known, with the same digest, gives its receipt again and
-            costs nothing. A digest that is known gives the stored answer; it costs the ledger's
-            budget nothing, and the client what it costs.
+            One for each request. A receipt means that the charge is on stable storage, for the ledger's
+            budget and for the client, and that ``receipt.answer`` may leave. The other two mean that
+            nothing was recorded. A known key with the same digest gives its receipt again and costs
+            nothing. A known digest under a new key gives the stored answer: it costs the ledger's
+            budget nothing, and the client its full price.
 
         Raises
         ------
         LedgerError
-            Nothing may be answered. After an unknown outcome of a commit, every later call raises.
+            Nothing may be answered. After a commit of unknown outcome, every later call raises.
         ValueError
             A wrong argument, or a cost computed from private data.
         """
         check_text(protects=protects)
-        questions = [self._tariff.question(each, protects=protects, simulation=simulation) for each in asked]
-        return self._group.submit(questions)
+        priced = [self._prices.priced(each, protects=protects, simulation=simulation) for each in requests]
+        return self._group.submit(priced)
 
     def grant(self, account: str, *, budget_epsilon: float) -> int:
-        """Set what a client may spend in all: a new account, or another cap for an old one.
+        """Set the cap of a client's account, which is created if it does not exist.
 
         Parameters
         ----------
         account : str
             Public.
         budget_epsilon : float > 0, nats
-            The cap, at the ledger's delta. It may be below what was spent: then nothing is left.
+            The cap, at the ledger's delta. With a cap below what was spent, nothing is left.
 
         Returns
         -------
         int
-            Sequence number of the entry. A cap that the account has already is one more entry, too.
+            Sequence number of the entry. An unchanged cap adds an entry as well.
         """
         check_text(account=account)
         _check.positive(budget_epsilon=budget_epsilon)
@@ -224,45 +223,21 @@ class Ledger(Opened):
             history.write([row], self._store)
         return row.seq
 
-    def accounts(self) -> tuple[Account, ...]:
-        """Every client's account, by name."""
-        with self._reading() as history:
-            return tuple(
-                Account(name=name, cap=purse.budget.epsilon, spent=purse.epsilon, left=purse.left)
-                for name, purse in sorted(history.accounts.items())
-            )
-
-    def receipt(self, seq: int) -> Receipt:
-        """The receipt of a client's charge, as :meth:`charge_each` gave it, with what is left now.
-
-        Raises
-        ------
-        LedgerError
-            There is no such charge.
-        """
-        with self._reading() as history:
-            row = self._store.with_seq(seq)
-            if row is None or row.answer is None:
-                raise LedgerError(f"{self.path} has no client's charge {seq}")
-            history.checked(row, self._store)
-            left = history.accounts[row.account].left
-            return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer, left=left)
-
     def record(self, entry: int, answer: np.ndarray) -> np.ndarray:
-        """Store the public answer of a keyed entry, unless one is there; return what is stored.
+        """Store the public answer of a keyed entry, unless one is stored; return the stored one.
 
         Parameters
         ----------
         entry : int
             What :meth:`charge` returned.
         answer : array
-            Public. Of any shape, not of objects.
+            Public. Of any shape; not an array of objects.
 
         Returns
         -------
         numpy.ndarray
-            The first answer recorded, by whichever process, so that every caller has the same. The
-            answer of an entry without key comes back as it is, and is not stored.
+            The first answer recorded by any process, so that every caller has the same. For an entry
+            without key, ``answer`` itself, which is not stored.
 
         Raises
         ------
@@ -283,58 +258,10 @@ class Ledger(Opened):
             first = self._store.answer(entry)
             if first is None:
                 self._store.add_answer(entry, array, self._seal.link(row.digest, ["answer"], array))
-        return _load(array if first is None else first)
-
-    def answer(self, entry: int) -> np.ndarray | None:
-        """The answer stored for an entry, or None."""
-        with self._store.reading() as store:
-            array = store.answer(entry)
-        return None if array is None else _load(array)
-
-    def spent(self) -> Curve:
-        """The cost of everything charged so far."""
-        with self._reading() as history:
-            return history.dataset.curve()
-
-    def epsilon(self, delta: float | None = None) -> float:
-        """Epsilon of everything charged so far, at ``delta`` (None: the budget's)."""
-        return self.spent().epsilon(self.budget.delta if delta is None else delta)
-
-    def left(self) -> float:
-        """Epsilon that is left at the budget's delta; never negative."""
-        return max(0.0, self.budget.epsilon - self.epsilon())
-
-    def entries(self, *, after: int = 0, limit: int | None = None) -> tuple[Entry, ...]:
-        """Entries in order: those after number ``after``, ``limit`` at most."""
-        with self._reading() as history:
-            rows = map(Row._make, itertools.islice(self._store.rows(after), limit))
-            return tuple(row.entry(history.prices[row.price] if row.price else None) for row in rows)
-
-    def count(self) -> int:
-        """How many entries there are."""
-        with self._reading() as history:
-            return history.seq
-
-    @property
-    def simulation(self) -> bool:
-        """Whether any noise came from a generator that somebody could repeat; once true, always true."""
-        with self._reading() as history:
-            return history.simulation
-
-    @property
-    def protects(self) -> str | None:
-        """The unit this ledger counts for; None before the first charge."""
-        with self._reading() as history:
-            return history.protects
-
-    @property
-    def head(self) -> str:
-        """Digest over the budget and every entry, in hexadecimal: note it elsewhere, compare it later."""
-        with self._reading() as history:
-            return history.head.hex()
+        return stored_array(array if first is None else first)
 
     def anchor(self, path: str | os.PathLike[str]) -> None:
-        """Begin a new anchor for this copy, which the caller knows to be the newest; for later openings.
+        """Create a new anchor for this copy, which the caller knows to be the newest.
 
         Parameters
         ----------
@@ -342,7 +269,7 @@ class Ledger(Opened):
             A file that does not exist yet, on another disk if possible.
         """
         if os.path.lexists(path):
-            raise LedgerError(f"{path} exists: move it away first, if it is an anchor that no longer counts")
+            raise LedgerError(f"{path} exists: move it away first, if it is an obsolete anchor")
         self.verify()
         anchor = Anchor(path, self._seal)
         try:
@@ -355,7 +282,7 @@ class Ledger(Opened):
         asked = total.epsilon(self.budget.delta) - before
         budget = f"{self.budget.epsilon:g} left at delta={self.budget.delta:g}"
         if self.budget.adaptive:
-            budget += ", less what the choice of questions by answers takes"
+            budget += ", less the price of choosing questions by earlier answers"
         return BudgetExceeded(
             f"{self.path} has epsilon {left:.6g} of {budget}, and {uses} uses of {mechanism} "
             f"would add {_check.nats(asked, digits=6)}; nothing was charged: ask fewer questions, or "
@@ -375,8 +302,3 @@ def _check_uses(uses: int) -> None:
     _check.integer(uses=uses)
     if uses >= INFINITE:
         raise ValueError(f"uses must be below 2**62, got {uses!r}")
-
-
-def _load(array: bytes) -> np.ndarray:
-    loaded: np.ndarray = np.load(io.BytesIO(array), allow_pickle=False)
-    return loaded

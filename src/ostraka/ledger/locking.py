@@ -1,4 +1,4 @@
-"""Who has a ledger file open for writing: one owner, or any number who share it."""
+"""The writer lock of a ledger file: exclusive for an owner, shared otherwise."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ try:
 except ImportError:  # pragma: no cover  (not a POSIX system: files can be shared, but not owned)
     _fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Side"]
+__all__ = ["FileLock"]
 
 _fcntl_: Any = _fcntl
-_held: weakref.WeakSet[Side] = weakref.WeakSet()
+_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
-class Side:
-    """A lock on ``<ledger>-owner``, which ends with the process at the latest.
+class FileLock:
+    """A lock on ``<ledger>-owner``, released at the latest when the process ends.
 
-    Not on the ledger itself: to close any handle on that would drop SQLite's own locks.
+    The ledger itself is not locked: closing a handle on it would drop SQLite's own locks.
     """
 
     def __init__(self, ledger: str, *, alone: bool) -> None:
@@ -35,10 +35,11 @@ class Side:
             return
         while self._handle < 0:
             self._handle = self._locked(ledger)
+        self._close_handle = weakref.finalize(self, os.close, self._handle)
         _held.add(self)
 
     def _locked(self, ledger: str) -> int:
-        """A handle with the lock; -1 if the last holder removed the file meanwhile."""
+        """A handle that has the lock; -1 if the previous holder removed the file meanwhile."""
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _fcntl_.flock(handle, _fcntl_.LOCK_NB | (_fcntl_.LOCK_EX if self.alone else _fcntl_.LOCK_SH))
@@ -54,23 +55,23 @@ class Side:
         return -1
 
     def close(self) -> None:
-        """Let go; the last one removes the file."""
+        """Release the lock; the last holder removes the file."""
         if self._handle >= 0:
-            with contextlib.suppress(OSError):  # others hold it, or the directory forbids: it may stay
+            with contextlib.suppress(OSError):  # others hold it, or the directory is read-only
                 _fcntl_.flock(self._handle, _fcntl_.LOCK_NB | _fcntl_.LOCK_EX)
                 self._path.unlink(missing_ok=True)
         self.forget()
 
     def forget(self) -> None:
-        """Close this process's handle. The lock of a parent or child that has one stays."""
+        """Close this process's handle. A lock that a parent or child process holds stays."""
         if self._handle >= 0:
-            os.close(self._handle)
+            self._close_handle()
         self._handle = -1
 
 
 def _forget_all() -> None:
-    for side in list(_held):
-        side.forget()
+    for lock in list(_held):
+        lock.forget()
 
 
 if hasattr(os, "register_at_fork"):  # pragma: no branch

@@ -1,8 +1,8 @@
 """A ledger in a PostgreSQL schema: the first one of the connection's search path.
 
-Entries are only ever added: triggers forbid the rest. A transaction first locks the one row of
-``ostraka_budget``, and only then reads: at the default isolation, to read, check and write without
-that lock grants what several read as left to each of them.
+Entries are only ever added: triggers forbid other changes. A transaction first locks the one row of
+``ostraka_budget`` and then reads. Without that lock, at the default isolation, transactions that read
+concurrently would each grant the same remaining budget.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _NAMES = ("answer", "budget", "entry", "price", "total")
 _SELECT = f"SELECT {', '.join(Row._fields)} FROM ostraka_entry "  # noqa: S608  (names of our own)
 _KEYS = "(account, key) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
 _BATCH = 1000
-_UNKNOWN = "was stopped while it wrote, and may have the last charge or not"
+_UNKNOWN = "was interrupted while it wrote, so it is unknown whether the last charge is recorded"
 
 
 class PostgresStore:
@@ -108,11 +108,11 @@ class PostgresStore:
 
     @property
     def alone(self) -> bool:
-        """Whether nobody else can have added entries."""
+        """Whether no other process can have added entries."""
         return self._alone
 
     def own(self, *, alone: bool) -> None:
-        """Be the only one who has it open for writing, or one of several; until the connection ends."""
+        """Take the writer lock, exclusive or shared, until the connection ends."""
         lock = "pg_try_advisory_lock" if alone else "pg_try_advisory_lock_shared"
         with self._explained():
             query = f"SELECT {lock}(('ostraka_budget'::regclass)::oid::bigint)"
@@ -124,7 +124,7 @@ class PostgresStore:
 
     @contextmanager
     def reading(self) -> Iterator[Self]:
-        """Hold the connection, if it may still be used."""
+        """Hold the connection for this thread; refuse a store that is closed or poisoned."""
         if os.getpid() != self._process:  # a connection does not survive a fork
             raise LedgerError(f"{self.path} was opened by another process: open Ledger(…) in this one")
         with self._lock, self._explained():
@@ -134,7 +134,7 @@ class PostgresStore:
 
     @contextmanager
     def writing(self) -> Iterator[Self]:
-        """Hold all other writers off; then commit, durably. On an exception, write nothing."""
+        """Keep all other writers out, then commit durably. An exception rolls back."""
         with self.reading():
             try:
                 self._db.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
@@ -164,18 +164,18 @@ class PostgresStore:
         self._trouble = None
 
     def poison(self, trouble: str) -> None:
-        """Refuse every later use."""
+        """Refuse every later use, with this reason."""
         self._trouble = trouble
 
     def close(self) -> None:
-        """Close the connection. In a process that did not open it: do nothing."""
+        """Close the connection. In a process that did not open it, do nothing."""
         if os.getpid() == self._process:
             with self._lock:
                 self._trouble = "is closed"
                 self._db.close()
 
     def check(self) -> None:
-        """Whether the triggers that forbid changes are there."""
+        """Check that the triggers which forbid changes are in place."""
         names = self._db.execute(
             "SELECT count(*) FROM pg_trigger WHERE tgenabled = 'O' AND tgrelid = ANY(%s::regclass[])"
             " AND tgfoid = 'ostraka_append_only'::regproc",
@@ -208,7 +208,7 @@ class PostgresStore:
         return {(row.account, row.key or ""): row for row in found}
 
     def with_asked(self, asked: Sequence[bytes]) -> dict[bytes, Row]:
-        """The entries in which these questions were first paid for."""
+        """The entries that first paid for these questions."""
         found = map(Row._make, self._all(f"{_SELECT} WHERE asked = ANY(%s) AND uses > 0", list(asked)))
         return {row.asked or b"": row for row in found}
 
@@ -274,7 +274,7 @@ class PostgresStore:
             raise LedgerError(f"{self.path} does not write durably ({settings}): turn all of these on")
 
     def _found(self, budget: Budget | None, secret: str) -> tuple[Budget, str]:
-        """The stored budget and name of the secret; the tables are made if there are none."""
+        """The stored budget and name of the secret; missing tables are created."""
         with self._db.transaction():
             self._db.execute("SELECT pg_advisory_xact_lock(hashtext('ostraka' || current_schema()))")
             (table,) = self._db.execute("SELECT to_regclass('ostraka_budget')").fetchone()
@@ -311,7 +311,7 @@ class PostgresStore:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn whatever PostgreSQL raises into one sentence."""
+        """Turn errors of PostgreSQL into one sentence."""
         try:
             yield
         except self._pg.errors.LockNotAvailable as error:
@@ -323,13 +323,13 @@ class PostgresStore:
 
 
 def _named(pg: Any, where: str) -> str:
-    """Server and database, without user, password and whatever else the address holds."""
+    """Server and database of an address, without user, password and other parts."""
     try:
         parts = pg.conninfo.conninfo_to_dict(where)
-    except pg.Error:  # which may quote a password
+    except pg.Error:  # its message may quote a password
         parts = {}
     host, database = str(parts.get("host") or ""), str(parts.get("dbname") or "")
-    if not parts or "@" in host:  # of a password, perhaps
+    if not parts or "@" in host:  # possibly part of a password
         raise LedgerError(
             "the address of the ledger cannot be read: type postgresql://user@host/database, with special "
             "characters as %XX, and keep the password in PGPASSFILE"

@@ -1,4 +1,4 @@
-"""What clients ask of a ledger, and what they get."""
+"""Values that callers exchange with a ledger: charge requests, receipts and accounts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from ostraka.curve import Curve
 
-__all__ = ["Account", "Asked", "Priced", "Receipt"]
+__all__ = ["Account", "ChargeRequest", "Priced", "Receipt"]
 
 
 class Priced(Protocol):
-    """All that a ledger needs to know of a mechanism, beside its ``repr``."""
+    """What a ledger needs of a mechanism, besides its ``repr``."""
 
     def curve(self) -> Curve:
         """Cost of one use on any data."""
@@ -20,30 +20,30 @@ class Priced(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """One question of one client, already answered in memory; nothing has left yet.
+class ChargeRequest:
+    """One charge that a client's question needs. The answer is drawn, and has not left the process.
 
     Attributes
     ----------
     account : str
-        The client's account, which must have a grant.
+        The client's account. It must have a grant.
     key : str
         Idempotency key, unique within the account.
     digest : str
-        What was asked, in hexadecimal: a keyed digest of its canonical form. The same digest is
-        the same question, whoever asks.
+        Keyed digest of the question's canonical form, in hexadecimal. Requests with equal digests
+        are the same question, for all clients.
     cost : Priced
-        What this answer costs. Publishable.
+        Cost of this answer. Publishable.
     reserve : Priced
-        What must fit for it to be granted: at least the cost at every order. It depends on nothing
-        private, so that refusals do not either.
+        What must fit into the budget for the request to be granted: at least ``cost`` at every order.
+        It depends on nothing private, so refusals depend on nothing private.
     answer : int
-        The label, stored with the charge; -1 where the teachers abstain.
+        The label, which is stored with the charge; -1 where the teachers abstain.
     times : int
-        How many uses of ``reserve`` must fit: of a first question, as many as follow it.
+        How many uses of ``reserve`` must fit. The first request of a group names the group's size.
     follows : bool
-        Granted only where the question before it in the same call was, and else refused as that was.
-        So several questions are granted whole or not at all.
+        This request shares the outcome of the one before it in the same call, if that was refused.
+        So a group of requests is granted as a whole or refused as a whole.
     """
 
     account: str
@@ -58,7 +58,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """Proof that an answer is paid for. All of it is public.
+    """Proof that an answer is charged. All fields are public.
 
     Attributes
     ----------
@@ -67,10 +67,10 @@ class Receipt:
     head : str
         Digest over the budget and every entry up to this one, in hexadecimal.
     answer : int
-        The label that was stored with the charge. This one may leave, and no other.
+        The label stored with the charge: the only one that may leave.
     left : float, nats
-        Epsilon that the client's account has left, once everything charged at the same time is. A
-        lower bound, a hundredth of the cap away at most; :meth:`Ledger.accounts` works it out.
+        Epsilon left in the client's account after everything charged in the same transaction. A lower
+        bound within a hundredth of the cap; :meth:`Ledger.accounts` computes the exact value.
     """
 
     seq: int
@@ -81,7 +81,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What one client may spend and has spent. All of it is public.
+    """What one client may spend and has spent. All fields are public.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The SQLite file: its tables, how one is made, and what is checked before one is used.
+"""The SQLite file: its tables, creating one, and checks before use.
 
 Rows are only ever added: triggers forbid the rest. Every commit waits for stable storage
 (write-ahead log, ``synchronous=FULL``).
@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ostraka import _files
 from ostraka.ledger.budget import DAMAGED, Budget, LedgerError
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ _ADVICE = {
 
 @contextmanager
 def explained(path: str) -> Iterator[None]:
-    """Turn whatever SQLite or the system raises into one sentence with the path and what to do."""
+    """Turn errors of SQLite and the system into one sentence with the path and what to do."""
     try:
         yield
     except sqlite3.Error as error:
@@ -138,10 +139,10 @@ def _memory(budget: Budget, secret: str) -> sqlite3.Connection:
 
 
 def _create(path: Path, budget: Budget, secret: str) -> None:
-    """Make a new file, whole or not at all: what lies at ``path`` is never a ledger half made."""
+    """Create a new file atomically: ``path`` never holds an incomplete ledger."""
     for left_over in (f"{path}-wal", f"{path}-journal"):
         if os.path.lexists(left_over):
-            raise LedgerError(f"{path} is gone, but {left_over} is there: put the ledger back beside it")
+            raise LedgerError(f"{path} is missing, but {left_over} exists: restore the ledger beside it")
     handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(handle)
     try:
@@ -149,22 +150,22 @@ def _create(path: Path, budget: Budget, secret: str) -> None:
             db.execute("PRAGMA synchronous = FULL")
             _fill(db, budget, secret)
             db.execute("PRAGMA journal_mode = WAL")
-        with contextlib.suppress(FileExistsError):  # another process was first: then its file counts
+        with contextlib.suppress(FileExistsError):  # another process created it first
             os.link(draft, path)
-        _sync_directory(path.parent)
+        _files.sync_folder(path.parent)
     finally:
         Path(draft).unlink()
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Open an existing ledger for durable writing, after making sure that it is one."""
+    """Open an existing ledger for durable writing, after checking that it is one."""
     if not path.is_file():
         raise LedgerError(
             f"{path} is not a file: give the path of a ledger, or of a file that does not exist yet"
         )
     if path.stat().st_size == 0:
         raise LedgerError(
-            f"{path} is empty, as no ledger ever is: if it once was one, it {DAMAGED}; else rm it"
+            f"{path} is empty, and a ledger never is: if it was one, it {DAMAGED}; otherwise rm it"
         )
     db = _plain(path.absolute().as_uri() + "?mode=rw", uri=True)
     try:
@@ -194,24 +195,24 @@ def check(db: sqlite3.Connection, path: str) -> None:
 
 
 def watch(path: Path) -> sqlite3.Connection:
-    """A second connection to a ledger that is open, which only reads."""
+    """A second, read-only connection to a ledger that is open."""
     db = _plain(path.absolute().as_uri() + "?mode=ro", uri=True)
     db.execute("PRAGMA mmap_size = 0")
     return db
 
 
 def checkpoint(db: sqlite3.Connection) -> None:
-    """Move the log into the file and empty it, with every other writer kept out."""
+    """Move the log into the file and empty the log, while other writers are kept out."""
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def settle(db: sqlite3.Connection, path: str) -> None:
-    """Write the log once more, then move it into the file.
+    """Write the log to disk again, then move it into the file.
 
-    After a failed sync, what is read from the log may not be on the disk, and nobody would write it
-    again: a power cut would take it, and with it whatever was charged behind it.
+    After a failed sync, pages read from the log may not be on the disk, and nothing writes them again:
+    a power cut would lose them and every charge after them.
     """
-    db.execute("BEGIN IMMEDIATE")  # nobody else writes to the log meanwhile
+    db.execute("BEGIN IMMEDIATE")  # keeps other writers out meanwhile
     try:
         with contextlib.suppress(FileNotFoundError), Path(f"{path}-wal").open("r+b") as log:
             while content := log.read(_PIECE):
@@ -247,7 +248,7 @@ def _fill(db: sqlite3.Connection, budget: Budget, secret: str) -> None:
 
 
 def _identify(db: sqlite3.Connection, path: Path) -> None:
-    """Make sure that the file is ours, before anything is written to it."""
+    """Check that the file is a ledger, before anything is written to it."""
     application, version = _one(db, "PRAGMA application_id"), _one(db, "PRAGMA user_version")
     if application != APPLICATION:
         raise LedgerError(f"{path} belongs to another program: give the path of a ledger, or of a new file")
@@ -265,7 +266,7 @@ def _make_durable(db: sqlite3.Connection, path: Path) -> None:
     db.execute("BEGIN IMMEDIATE")
     db.execute(
         f"PRAGMA user_version = {VERSION}"
-    )  # where writing is forbidden, fail now, not at the first charge
+    )  # where writing is forbidden, fail now and not at the first charge
     db.execute("ROLLBACK")
     mode, synchronous = _one(db, "PRAGMA journal_mode = WAL"), _one(db, "PRAGMA synchronous")
     if (mode, synchronous) != ("wal", 2):
@@ -286,12 +287,3 @@ def _expected_schema() -> list[tuple[str, str]]:
 
 def _one(db: sqlite3.Connection, query: str) -> object:
     return db.execute(query).fetchone()[0]
-
-
-def _sync_directory(folder: Path) -> None:
-    if hasattr(os, "O_DIRECTORY"):  # pragma: no branch  (Windows opens no directories)
-        handle = os.open(folder, os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -1,10 +1,11 @@
-"""A ledger in an SQLite file: whose turn it is, and the few queries there are."""
+"""A ledger in an SQLite file: transactions and queries."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 import threading
+import weakref
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -14,7 +15,7 @@ from ostraka.ledger.backend import agreed
 from ostraka.ledger.budget import Budget, LedgerError
 from ostraka.ledger.chain import Fields, Price, Row
 from ostraka.ledger.history import Total
-from ostraka.ledger.locking import Side
+from ostraka.ledger.locking import FileLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ __all__ = ["SQLiteStore"]
 CHECKPOINT_EVERY = 1000  # commits of one store: about 16 MB of write-ahead log, unless they are large
 CHECKPOINT_BYTES = 64 * 2**20
 _BATCH = 1000  # rows read at a time, so that no long read holds back a checkpoint
-_UNKNOWN = "was stopped while it wrote, and may have the last charge or not"
+_UNKNOWN = "was interrupted while it wrote, so it is unknown whether the last charge is recorded"
 _COLUMNS = ", ".join(Row._fields)
 _SELECT = f"SELECT {_COLUMNS} FROM entry "  # noqa: S608  (names of our own)
 _INSERT = f"INSERT INTO entry VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608
@@ -39,7 +40,7 @@ class SQLiteStore:
         self._lock = threading.RLock()
         self._trouble: str | None = None
         self._commits = 0
-        self._side: Side | None = None
+        self._file_lock: FileLock | None = None
         with sqlite.explained(path):
             self._db = sqlite.open_file(path, budget, secret)
             try:
@@ -50,22 +51,24 @@ class SQLiteStore:
             except BaseException:
                 self._db.close()
                 raise
+        # a ledger that is dropped without close(), such as an estimator's, must not leak its connection
+        self._release = weakref.finalize(self, _release, self._db, self._process)
 
     @property
     def alone(self) -> bool:
-        """Whether nobody else can have added entries."""
-        return self.path == ":memory:" or (self._side is not None and self._side.alone)
+        """Whether no other process can have added entries."""
+        return self.path == ":memory:" or (self._file_lock is not None and self._file_lock.alone)
 
     def own(self, *, alone: bool) -> None:
-        """Be the only one who has it open for writing, or one of several."""
+        """Take the writer lock: exclusive, or shared with other writers."""
         if self.path != ":memory:":
             with sqlite.explained(self.path):
-                self._side = Side(self.path, alone=alone)
+                self._file_lock = FileLock(self.path, alone=alone)
                 sqlite.settle(self._db, self.path)
 
     @contextmanager
     def reading(self) -> Iterator[Self]:
-        """Hold the connection, if it may still be used."""
+        """Hold the connection for this thread; refuse a store that is closed or poisoned."""
         if os.getpid() != self._process:  # SQLite's locks and log do not survive a fork
             raise LedgerError(
                 f"{self.path} was opened by another process: open Ledger({self.path!r}) in this one"
@@ -77,10 +80,10 @@ class SQLiteStore:
 
     @contextmanager
     def writing(self) -> Iterator[Self]:
-        """Hold the file against all other writers; then commit, durably. On an exception, write nothing."""
+        """Keep all other writers out, then commit durably. An exception rolls back."""
         with self.reading():
             db = self._db
-            self._roll_back()  # an interrupt struck between two of the lines below
+            self._roll_back()  # left over if an interrupt hit between two of the lines below
             if self._log_is_long():
                 sqlite.checkpoint(db)
                 self._commits = 0
@@ -116,20 +119,20 @@ class SQLiteStore:
         self._commits += 1
 
     def poison(self, trouble: str) -> None:
-        """Refuse every later use."""
+        """Refuse every later use, with this reason."""
         self._trouble = trouble
 
     def close(self) -> None:
-        """Close the file. In a process that did not open it: do nothing."""
+        """Close the file. In a process that did not open it, do nothing."""
         if os.getpid() == self._process:
             with self._lock:
                 self._trouble = "is closed"
-                self._db.close()
-                if self._side:
-                    self._side.close()
+                self._release()
+                if self._file_lock:
+                    self._file_lock.close()
 
     def check(self) -> None:
-        """Whether every page and index of the file holds together; called while another thread reads."""
+        """Check every page and index of the file; called while another thread reads."""
         if self.path == ":memory:":
             sqlite.check(self._db, self.path)
             return
@@ -159,7 +162,7 @@ class SQLiteStore:
         return {key: row for key, row in found if row}
 
     def with_asked(self, asked: Sequence[bytes]) -> dict[bytes, Row]:
-        """The entries in which these questions were first paid for."""
+        """The entries that first paid for these questions."""
         found = ((what, self._one("WHERE asked = ? AND uses > 0", what)) for what in asked)
         return {what: row for what, row in found if row}
 
@@ -204,3 +207,9 @@ class SQLiteStore:
     def _one(self, where: str, *values: str | int | bytes) -> Row | None:
         found = self._db.execute(_SELECT + where, values).fetchone()
         return Row._make(found) if found else None
+
+
+def _release(db: sqlite3.Connection, process: int) -> None:
+    """Close a connection, unless this is a forked child: its close would drop its parent's locks."""
+    if os.getpid() == process:
+        db.close()

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ostraka import _files
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -74,17 +76,7 @@ class Identity:
     @classmethod
     def kept_at(cls, path: str | os.PathLike[str] | Path) -> Identity:
         """The identity of a file that only its owner may read; one is made if there is none."""
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            pass
-        else:
-            with os.fdopen(handle, "wb") as file:
-                file.write(new_secret())
-                file.flush()
-                os.fsync(file.fileno())
-        with open(path, "rb") as file:  # noqa: PTH123  (any path-like)
-            return cls(file.read())
+        return cls(_files.create(path, new_secret()))
 
     @property
     def public_key(self) -> str:

@@ -1,4 +1,4 @@
-"""From rows to labels with their prices, in memory. Nothing leaves here before the ledger has it."""
+"""Rows to labels and their prices, in memory. The caller charges before a label leaves."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Answered", "Answerer", "Both", "Reserved"]
 
-_FURTHEST = 2.0**22 - 1  # grid steps from zero: what `Consistent` can tell apart, less one
+_FURTHEST = 2.0**22 - 1  # grid steps from zero, the range of `Consistent` less one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Both:
-    """A screen and the argmax it let through: what an answered question costs."""
+    """Screen and argmax together: the price of an answered question."""
 
     screen: Threshold
     argmax: GNMax | LNMax
@@ -39,7 +39,7 @@ class Both:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """So many uses of one price; with 0, an entry that costs nothing."""
+    """A number of uses of one price. Zero uses make an entry that costs nothing."""
 
     each: Both | GNMax | LNMax
     uses: int
@@ -50,7 +50,7 @@ class Reserved:
 
 
 class Answered(NamedTuple):
-    """One question: its name, its label as a class index or ``ABSTAIN``, and what that costs."""
+    """One answered question: digest, class index or ``ABSTAIN``, and price."""
 
     digest: str
     answer: int
@@ -58,10 +58,10 @@ class Answered(NamedTuple):
 
 
 class Answerer:
-    """The teachers, the noise and the price. The same question gets the same label, at the same pace.
+    """Teachers, noise and price. The same question gets the same label after the same work.
 
     Rows are moved to the middle of their grid cells first. So votes, noise and label are functions
-    of the question's digest, and a question that was asked before is no less work than a new one.
+    of the question's digest, and a repeated question takes as much work as a new one.
     """
 
     def __init__(self, saved: SavedTeachers, consistent: Consistent) -> None:
@@ -80,7 +80,7 @@ class Answerer:
         return self._stack is not None
 
     def features(self, rows: Sequence[list[Any]]) -> np.ndarray:
-        """Features of checked rows, shape (n_rows, n_features); rows that cannot be told apart are NaN."""
+        """Features of checked rows, shape (n_rows, n_features); rows beyond the grid are NaN."""
         if self._saved.encoder is None:
             features = np.array(rows, dtype=np.float64)
         else:
@@ -94,7 +94,7 @@ class Answerer:
         return features
 
     def answer(self, features: np.ndarray) -> list[Answered]:
-        """Labels of finite rows, drawn with each question's own noise."""
+        """Draw the labels of finite rows, each with its own question's noise."""
         snapped = self._consistent.snap(features)
         digests = self._consistent.digests(snapped)
         votes = self._vote(snapped)
@@ -113,7 +113,7 @@ class Answerer:
     def _vote(self, rows: np.ndarray) -> Private:
         if self._stack is not None:
             return self._stack.vote(rows)
-        with warnings.catch_warnings():  # how many teachers fail is private
+        with warnings.catch_warnings():  # the number of failing teachers is private
             warnings.simplefilter("ignore")
             return self._saved.ensemble.vote(rows)
 

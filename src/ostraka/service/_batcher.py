@@ -1,7 +1,7 @@
-"""Micro-batches: what has gathered is voted on together, charged together, and answered together.
+"""Micro-batches: waiting requests are voted on, charged and answered together.
 
-One thread takes all that waits, votes, draws, charges and hands back; meanwhile the event loop reads
-the next requests. Nothing is answered before its charge is on stable storage.
+One thread takes all waiting requests, votes, draws, charges and returns the results. Meanwhile the
+event loop reads further requests. Nothing is answered before its charge is on stable storage.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ostraka.ledger import Asked, BudgetExceeded, KeyConflict, Receipt
+from ostraka.ledger import BudgetExceeded, ChargeRequest, KeyConflict, Receipt
 from ostraka.service._answering import Reserved
 from ostraka.service._replies import Refused
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 
     from ostraka.service._answering import Answered, Answerer
 
-__all__ = ["Batcher", "Job", "Till"]
+__all__ = ["Batcher", "ChargingLedger", "Job"]
 
 _MOST_ROWS = 512  # of one micro-batch
 _LAST = None
 
 
-class Till(Protocol):
-    """The part of a ledger that takes charges."""
+class ChargingLedger(Protocol):
+    """The method of a ledger that the batcher uses."""
 
     def charge_each(
-        self, asked: Sequence[Asked], *, protects: str
+        self, requests: Sequence[ChargeRequest], *, protects: str
     ) -> list[Receipt | BudgetExceeded | KeyConflict]:
-        """Charge all that fits, durably, in one transaction."""
+        """Charge every request that fits, durably, in one transaction."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request: rows of one client under one key, and where its outcome goes."""
+    """One HTTP request: the rows of one client under one key, and the future of its outcome."""
 
     account: str
     key: str
@@ -54,22 +54,22 @@ class Job:
 
 
 class Batcher:
-    """Jobs in, receipts out.
+    """Turns jobs into receipts.
 
-    ``stop`` is called, from the thread that charges, when it is not known whether a charge was written:
-    it must not return. Nobody is answered after that.
+    ``stop`` is called from the charging thread when it is unknown whether a charge was written. It must
+    not return. Nothing is answered after that.
     """
 
     def __init__(
         self,
         answerer: Answerer,
-        till: Till,
+        ledger: ChargingLedger,
         *,
         protects: str,
         stop: Callable[[BaseException], object],
         most_waiting: int = 4096,
     ) -> None:
-        self._answerer, self._till, self._protects, self._stop = answerer, till, protects, stop
+        self._answerer, self._ledger, self._protects, self._stop = answerer, ledger, protects, stop
         self._free = Reserved(each=answerer.reserve, uses=0)
         self._most_waiting, self.waiting = most_waiting, 0
         self._asked: SimpleQueue[Job | None] = SimpleQueue()
@@ -77,13 +77,13 @@ class Batcher:
         self._thread = threading.Thread(target=self._work, name="answers", daemon=True)
 
     def start(self) -> None:
-        """Begin, in the running event loop."""
+        """Start in the running event loop."""
         loop = asyncio.get_running_loop()
         self._tell_soon = lambda jobs: loop.call_soon_threadsafe(self._tell, jobs)
         self._thread.start()
 
     async def close(self) -> None:
-        """Finish what has been asked."""
+        """Finish the waiting jobs and stop."""
         self._asked.put(_LAST)
         await asyncio.to_thread(self._thread.join)
 
@@ -97,22 +97,22 @@ class Batcher:
         return await done
 
     def _work(self) -> None:
-        """Serve all that waits, again and again, until the last."""
+        """Serve all waiting jobs in rounds, until the batcher is closed."""
         while jobs := self._gathered():
             try:
                 self._draw(jobs)
-            except Exception:  # noqa: BLE001  (whatever it says may quote private values)
+            except Exception:  # noqa: BLE001  (its message may quote private values)
                 for job in jobs:
                     job.refused = Refused(500, "failed")
             try:
                 self._charge([job for job in jobs if job.refused is None])
-            except BaseException as error:  # noqa: BLE001  (nobody knows what is written: nobody is answered)
+            except BaseException as error:  # noqa: BLE001  (it is unknown what is written: no answers)
                 self._stop(error)
                 return
             self._tell_soon(jobs)
 
     def _gathered(self) -> list[Job]:
-        """What waits now, at least one job; nothing once the last is done."""
+        """All waiting jobs, at least one; an empty list after the last."""
         jobs: list[Job] = []
         n_rows = 0
         found = self._asked.get()
@@ -126,7 +126,7 @@ class Batcher:
             except Empty:
                 return jobs
         if jobs:
-            self._asked.put(_LAST)  # for the next time
+            self._asked.put(_LAST)  # for the next round
         return jobs
 
     def _draw(self, jobs: list[Job]) -> None:
@@ -140,7 +140,7 @@ class Batcher:
             if usable[rows].all():
                 good.append((job, features[rows]))
             else:
-                job.refused = Refused(400, "bad_schema", "a number is too far from those the teachers know")
+                job.refused = Refused(400, "bad_schema", "a number is too far from the public rows")
         if not good:
             return
         answered = iter(self._answerer.answer(np.concatenate([kept for _, kept in good])))
@@ -150,15 +150,15 @@ class Batcher:
     def _charge(self, jobs: list[Job]) -> None:
         asked = [self._questions(job) for job in jobs]
         together = [one for each in asked for one in each]
-        outcomes = iter(self._till.charge_each(together, protects=self._protects) if together else [])
+        outcomes = iter(self._ledger.charge_each(together, protects=self._protects) if together else [])
         for job, each in zip(jobs, asked, strict=True):
             _settle(job, [next(outcomes) for _ in each])
 
-    def _marker(self, job: Job) -> Asked:
-        """An entry that costs nothing and says which batch the key stands for, if it all fits."""
+    def _marker(self, job: Job) -> ChargeRequest:
+        """A free entry that binds the key to this batch, and requires that the whole batch fits."""
         named = hashlib.sha256(" ".join(each.digest for each in job.answered).encode()).hexdigest()
         n = len(job.answered)
-        return Asked(
+        return ChargeRequest(
             account=job.account,
             key=job.key,
             digest=named,
@@ -168,11 +168,11 @@ class Batcher:
             times=n,
         )
 
-    def _questions(self, job: Job) -> list[Asked]:
-        """What is charged: of a batch, first what binds it to its key, and then its rows, or none of them."""
+    def _questions(self, job: Job) -> list[ChargeRequest]:
+        """The charges of a job. A batch begins with the entry that binds its key."""
         single = len(job.answered) == 1
         rows = [
-            Asked(
+            ChargeRequest(
                 account=job.account,
                 key=job.key if single else f"{job.key}/{number}",
                 digest=each.digest,
@@ -188,7 +188,7 @@ class Batcher:
     def _tell(self, jobs: list[Job]) -> None:
         for job in jobs:
             self.waiting -= len(job.rows)
-            if job.done.done():  # its client has left: it is charged, and a retry gets the answer
+            if job.done.done():  # disconnected: it is charged, and a retry gets the answer
                 continue
             if job.refused is not None:
                 job.done.set_exception(job.refused)
@@ -197,11 +197,11 @@ class Batcher:
 
 
 def _settle(job: Job, outcomes: Sequence[Receipt | BudgetExceeded | KeyConflict]) -> None:
-    """A job is answered whole or refused whole; what is paid for stays paid, for its retry."""
+    """Answer a job as a whole or refuse it as a whole. Charges stay on record for a retry."""
     if any(isinstance(outcome, KeyConflict) for outcome in outcomes):
         job.refused = Refused(409, "key_conflict")
     elif any(isinstance(outcome, BudgetExceeded) for outcome in outcomes):
         job.refused = Refused(402, "budget_exceeded")
     else:
         receipts = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
-        job.receipts = receipts[-len(job.answered) :]  # without that of the marker
+        job.receipts = receipts[-len(job.answered) :]  # without the receipt of the marker

@@ -1,4 +1,4 @@
-"""What is served, to whom, against which ledger: everything a request may need, in one place."""
+"""A deployed service: teachers, ledger, keys and limits, opened together."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from ostraka import _check
+from ostraka import _check, _files
 from ostraka.consistent import Consistent
 from ostraka.door import ABSTAIN
-from ostraka.ledger import Asked, Budget, BudgetExceeded, KeyConflict, Ledger, LedgerError
+from ostraka.ledger import Budget, BudgetExceeded, ChargeRequest, KeyConflict, Ledger, LedgerError
 from ostraka.service._answering import Answerer, Reserved
 from ostraka.service._batcher import Batcher
 from ostraka.service._keys import CLIENT, Holder, Keyring
 from ostraka.service._metrics import Metrics
-from ostraka.service._overview import Tally
+from ostraka.service._overview import RunningCounts
 from ostraka.service._rates import Buckets
 from ostraka.service._requests import Rows
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ITSELF", "Deployment", "Settings", "recognise", "secret_of"]
 
-ITSELF = "service"  # the account of entries that cost nothing and bind the ledger to its teachers
+ITSELF = "service"  # the account of free entries, which bind the ledger to its teachers
 LEFT = b"ostraka-left"
 _LOG = logging.getLogger("ostraka.service")
 _KNOWN = "teachers.mac"
-_LOOK = 1.0  # seconds between looks at the file of keys
+_LOOK = 1.0  # seconds between checks of the file of keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Limits, all public."""
+    """Limits of requests and rates. All are public."""
 
     most_bytes: int = 64 * 1024
     most_rows: int = 256
@@ -55,7 +55,7 @@ class Settings:
 
 
 class Deployment:
-    """A ledger that is owned, teachers, keys and limits. Built before, started in the event loop."""
+    """Teachers, an owned ledger, keys and limits. Built first, then started in the event loop."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class Deployment:
         self._said = {ABSTAIN: _said(None)} | {code: _said(label) for code, label in enumerate(self.classes)}
         self.rows = Rows(saved.columns, saved.numeric, most=settings.most_rows)
         self.buckets = Buckets(rate=settings.rate, burst=settings.burst)
-        self.metrics, self.tally = Metrics(), Tally()
-        self.verified = True  # a ledger that does not verify does not open
+        self.metrics, self.counts = Metrics(), RunningCounts()
+        self.verified = True  # opening has verified it
         answerer = Answerer(saved, consistent)
         self.unit = saved.ensemble.unit_
         _require_one_answer(answerer, ledger.budget)
@@ -99,12 +99,12 @@ class Deployment:
         label: dict[str, Any] | None = None,
         stop: Callable[[BaseException], object] | None = None,
     ) -> Self:
-        """Everything of a service folder, its secrets made where there are none yet."""
+        """Open a service folder. Missing secrets are created."""
         recognise(saved.sha256, folder, environment)
         consistent = Consistent(
             secret=secret_of("answers", folder, environment),
             grid=saved.grid,
-            # all that a label depends on: under other noise, a question is another question
+            # everything a label depends on: under other noise the digest of a question differs
             teachers=f"{saved.sha256} {saved.mechanism!r} {saved.screen!r}",
         )
         ledger = Ledger(
@@ -136,23 +136,23 @@ class Deployment:
         self._looking = asyncio.create_task(self._look())
 
     async def close(self) -> None:
-        """Answer what was asked; then close the ledger."""
+        """Answer the waiting requests, then close the ledger."""
         if self._looking is not None:
             self._looking.cancel()
         await self.batcher.close()
         self.ledger.close()
 
     def shown(self, receipt: Receipt) -> str:
-        """An answer as clients see it, in JSON. Where the teachers abstained there is no label."""
+        """An answer as clients see it, in JSON. The label is null where the teachers abstained."""
         return f'{self._said[receipt.answer]}{receipt.seq}, "head": "{receipt.head}"}}}}'
 
     def left_after(self, name: str, receipt: Receipt) -> tuple[bytes, bytes]:
-        """A client's remaining budget as a header, rounded down."""
+        """Note a client's remaining budget; return it as a header, rounded down."""
         self._left[name] = receipt.left
         return self.left(name)
 
     def left(self, name: str) -> tuple[bytes, bytes]:
-        """The same, as last known."""
+        """The header with the last known remaining budget, rounded down."""
         return LEFT, b"%.6f" % (math.floor(self._left.get(name, 0.0) * 1e6) / 1e6)
 
     def accounts(self) -> tuple[Account, ...]:
@@ -160,7 +160,7 @@ class Deployment:
         return tuple(account for account in self.ledger.accounts() if account.name != ITSELF)
 
     def budget(self, who: Holder) -> dict[str, Any]:
-        """What ``who`` may know of budgets."""
+        """The budgets that ``who`` may see."""
         accounts = [
             {"client": each.name, "epsilon": each.cap, "spent": each.spent, "left": each.left}
             for each in self.accounts()
@@ -180,7 +180,7 @@ class Deployment:
         }
 
     def receipt(self, who: Holder, number: str) -> dict[str, Any] | None:
-        """A receipt that ``who`` may see; None for others' as for none at all."""
+        """A receipt that ``who`` may see; None for a missing one and for one of another client."""
         if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
             return None
         entries = self.ledger.entries(after=int(number) - 1, limit=1)
@@ -199,7 +199,7 @@ class Deployment:
         }
 
     def gauges(self) -> list[tuple[str, str, float]]:
-        """Where the data's budget stands, for monitoring."""
+        """Gauges of the ledger's budget, for monitoring."""
         return [
             ("ostraka_epsilon_budget", "Epsilon that may ever be spent.", self.ledger.budget.epsilon),
             ("ostraka_epsilon_spent", "Publishable epsilon spent so far.", self.ledger.epsilon()),
@@ -208,7 +208,7 @@ class Deployment:
         ]
 
     def _bind(self, answerer: Answerer, consistent: Consistent) -> None:
-        """Make sure that the ledger counts for these teachers, this noise and this secret, and no others."""
+        """Bind the ledger to these teachers, this noise and this secret; refuse a ledger bound to others."""
         if self.saved.screen is not None and not self.ledger.budget.adaptive:
             raise LedgerError(
                 "this ledger was begun for a service without a screen: leave --screen out, or serve a copy "
@@ -217,7 +217,7 @@ class Deployment:
         if ITSELF not in {account.name for account in self.ledger.accounts()}:
             self.ledger.grant(ITSELF, budget_epsilon=self.ledger.budget.epsilon)
         free = Reserved(each=answerer.reserve, uses=0)
-        binding = Asked(
+        binding = ChargeRequest(
             account=ITSELF, key="teachers", digest=consistent.name, cost=free, reserve=free, answer=0
         )
         (outcome,) = self.ledger.charge_each([binding], protects=self.unit)
@@ -231,7 +231,7 @@ class Deployment:
             raise outcome
 
     def _grant(self) -> None:
-        """Let the ledger grant what the file of keys says, as entries of its chain."""
+        """Write the caps of the file of keys into the ledger, as grants of its chain."""
         caps = {account.name: account.cap for account in self.ledger.accounts()}
         for name, kept in self.keys.kept.items():
             if kept.epsilon is not None and caps.get(name) != kept.epsilon:
@@ -246,14 +246,17 @@ class Deployment:
                     await asyncio.to_thread(self._grant)
                     accounts = await asyncio.to_thread(self.ledger.accounts)
                     self._left.update({account.name: account.left for account in accounts})
-            except LedgerError as error:  # a grant may be written or not
+            except LedgerError as error:  # it is unknown whether a grant was written
                 self._stop(error)
             except (AttributeError, OSError, TypeError, ValueError) as error:
-                _LOG.error("the file of keys cannot be read (%s): the last ones stay", type(error).__name__)
+                _LOG.error(
+                    "the file of keys cannot be read (%s): the last valid keys stay in force",
+                    type(error).__name__,
+                )
 
 
 def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
-    """A secret from OSTRAKA_…_SECRET, or from a file that only its owner may read, made if need be."""
+    """A secret from OSTRAKA_…_SECRET, or from a private file, which is created if missing."""
     variable = f"OSTRAKA_{name.upper()}_SECRET"
     if variable in environment:
         with contextlib.suppress(ValueError):
@@ -276,12 +279,12 @@ def _require_one_answer(answerer: Answerer, budget: Budget) -> None:
 
 
 def recognise(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
-    """Refuse, before they are parsed, teachers that this service did not begin with; they go by their name.
+    """Refuse other teachers than this service began with, by their hash, before they are parsed.
 
     Raises
     ------
     LedgerError
-        They are others.
+        The hash differs.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     known = folder / _KNOWN
@@ -295,11 +298,8 @@ def recognise(teachers: str, folder: Path, environment: Mapping[str, str]) -> No
 
 
 def _remember(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
-    """The ledger is bound to them by now: its word is what counts, this file only comes earlier."""
-    if not (folder / _KNOWN).exists():
-        handle = os.open(folder / _KNOWN, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(_sealed(teachers, folder, environment))
+    """Note the teachers' hash for later starts. The ledger's binding decides; this check is earlier."""
+    _files.create(folder / _KNOWN, _sealed(teachers, folder, environment))
 
 
 def _sealed(teachers: str, folder: Path, environment: Mapping[str, str]) -> bytes:
@@ -308,13 +308,15 @@ def _sealed(teachers: str, folder: Path, environment: Mapping[str, str]) -> byte
 
 
 def _said(label: Any) -> str:
-    """All of an answer that is known before its receipt."""
+    """The part of an answer that is the same for every receipt."""
     abstained = "true" if label is None else "false"
     return f'{{"label": {json.dumps(label)}, "abstained": {abstained}, "receipt": {{"seq": '
 
 
 def _stop(error: BaseException) -> None:
-    """End the process: it is not known whether the last charges are written, so nobody may be answered."""
-    _LOG.critical("the outcome of a charge is not known (%s): stopping, start again", type(error).__name__)
+    """End the process: after a charge of unknown outcome nothing may be answered."""
+    _LOG.critical(
+        "the outcome of a charge is unknown (%s): stopping; start the service again", type(error).__name__
+    )
     logging.shutdown()
     os._exit(1)

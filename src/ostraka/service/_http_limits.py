@@ -1,4 +1,4 @@
-"""Connections that do not wait for ever: a request must arrive whole, in time, and say each thing once."""
+"""Limits of an HTTP connection: time, size, and no ambiguous requests."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if TYPE_CHECKING:
     from asyncio import TimerHandle, Transport
 
-__all__ = ["Patient"]
+__all__ = ["LimitedProtocol"]
 
-# Said twice, a proxy may have read the one and we the other.
+# Headers that must not be repeated: a proxy could read one value and this service the other.
 _ONCE = frozenset({b"authorization", b"content-encoding", b"content-type", b"host", b"idempotency-key"})
 
 
-class Patient(HttpToolsProtocol):
-    """Uvicorn's protocol; a request that is slow, endless or ambiguous ends its connection.
+class LimitedProtocol(HttpToolsProtocol):
+    """Uvicorn's protocol, which ends the connection of a slow, oversized or ambiguous request.
 
     What is raised while a request is parsed becomes a plain 400, and the connection is closed.
     """
@@ -42,12 +42,12 @@ class Patient(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Wait no more where a request is being answered, else go on waiting."""
+        """Stop the timer while a request is being answered; otherwise keep it running."""
         super().data_received(data)
         if self._arrived and self.cycle is not None and not self.cycle.response_complete:
             self._calm()
             return
-        self._wait()  # whatever else comes: empty lines between requests, too
+        self._wait()  # also for empty lines between requests
         self._received += len(data)
         if self._received > (self.most_head if self._in_head else self.most_bytes):
             self.transport.abort()
@@ -58,7 +58,7 @@ class Patient(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Look at the head as a whole; now its body."""
+        """Check the complete head."""
         self._in_head = False
         self._said = len(self.headers)
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -70,7 +70,7 @@ class Patient(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """It is there, unless headers came after the body, where nobody has looked at them."""
+        """Note the complete request; refuse trailers, whose headers were not checked."""
         if len(self.headers) > self._said:
             raise ValueError("a request must have no trailers")
         self._arrived = True

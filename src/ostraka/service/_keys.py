@@ -1,4 +1,4 @@
-"""API keys: 256 random bits, shown once, kept as an HMAC under a pepper that is not on the disk."""
+"""API keys: 256 random bits, shown once, stored as an HMAC under a pepper that is not on disk."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ import secrets
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ostraka import _check
+from ostraka import _check, _files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["CLIENT", "OWNER", "PEPPER", "Holder", "Kept", "Keyring", "bearer", "pepper"]
+__all__ = ["CLIENT", "OWNER", "PEPPER", "Holder", "KeyRecord", "Keyring", "bearer", "pepper"]
 
 PEPPER = "OSTRAKA_PEPPER"
 CLIENT, OWNER = "client", "owner"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY = re.compile(rb"ostraka_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _NOBODY = bytes(32)
-_RESERVED = "service"  # the account of what the service itself writes
+_RESERVED = "service"  # the account of the service's own entries
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who a key belongs to. The tenant of a request is this, never anything in its body."""
+    """The person or program a key belongs to. A request's account is this name, never part of its body."""
 
     name: str
     role: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """A holder's line in the file: the HMAC of each valid key, and what the ledger shall grant.
+class KeyRecord:
+    """A holder's entry in the file: the HMAC of each valid key, and the cap that the ledger grants.
 
-    ``epsilon`` is None for owners, and for clients whose grant ``ostraka ledger grant`` made.
+    ``epsilon`` is None for owners, and for clients whose cap was set by ``ostraka ledger grant``.
     """
 
     role: str
@@ -65,17 +65,17 @@ def pepper(environment: Mapping[str, str]) -> bytes:
 
 
 class Keyring:
-    """The file of keys. Whoever reads it without the pepper can use no key of it."""
+    """The file of keys. Without the pepper its content does not let anyone use a key."""
 
     def __init__(self, path: Path, pepper: bytes) -> None:
         self._path, self._pepper = path, pepper
         self._stamp: tuple[int, int] | None = None
         self._holders: dict[bytes, tuple[bytes, Holder]] = {}
-        self.kept: dict[str, Kept] = {}
+        self.kept: dict[str, KeyRecord] = {}
         self.refresh()
 
     def refresh(self) -> bool:
-        """Read the file if it is another one than before; whether it was."""
+        """Read the file if it changed; return whether it did."""
         stamp = None
         with contextlib.suppress(FileNotFoundError):
             found = self._path.stat()
@@ -92,13 +92,13 @@ class Keyring:
         return True
 
     def holder(self, key: bytes) -> Holder | None:
-        """Whose key this is. An unknown one takes as long as a wrong one."""
+        """The holder of a key, or None. An unknown key takes as long as a wrong one."""
         form = _KEY.fullmatch(key)
         known, holder = self._holders.get(form[1], (_NOBODY, None)) if form else (_NOBODY, None)
         return holder if hmac.compare_digest(self._mac(key), known) else None
 
     def add(self, name: str, *, role: str, epsilon: float | None = None) -> str:
-        """A new holder and its first key, which is written nowhere else."""
+        """Add a holder; return its first key, which is stored nowhere."""
         _check.one_of(role=role, allowed=(CLIENT, OWNER))
         if not _NAME.fullmatch(name) or name == _RESERVED:
             raise ValueError(
@@ -111,17 +111,17 @@ class Keyring:
         with self._changing() as kept:
             if name in kept:
                 raise ValueError(f"there is a {kept[name].role} {name!r} already: type 'keys rotate {name}'")
-            kept[name] = Kept(role=role, epsilon=epsilon, keys={})
+            kept[name] = KeyRecord(role=role, epsilon=epsilon, keys={})
             return self._new(kept, name)
 
     def rotate(self, name: str) -> str:
-        """One more key for a holder; the old ones stay valid until they are revoked."""
+        """Add a key for a holder. Its old keys stay valid until they are revoked."""
         with self._changing() as kept:
             _require(kept, name)
             return self._new(kept, name)
 
     def grant(self, name: str, *, epsilon: float) -> None:
-        """Change what the ledger shall grant a client."""
+        """Change the cap that the ledger grants a client."""
         _check.positive(epsilon=epsilon)
         with self._changing() as kept:
             _require(kept, name)
@@ -130,7 +130,7 @@ class Keyring:
             kept[name] = replace(kept[name], epsilon=epsilon)
 
     def revoke(self, name: str, *, number: str | None = None) -> None:
-        """End one key of a holder, by its number, or all of them. Its account stays in the ledger."""
+        """Revoke one key of a holder by its number, or all of them. The account stays in the ledger."""
         with self._changing() as kept:
             _require(kept, name)
             ended = set(kept[name].keys) if number is None else {number}
@@ -139,7 +139,7 @@ class Keyring:
             left = {each: mac for each, mac in kept[name].keys.items() if each not in ended}
             kept[name] = replace(kept[name], keys=left)
 
-    def _new(self, kept: dict[str, Kept], name: str) -> str:
+    def _new(self, kept: dict[str, KeyRecord], name: str) -> str:
         number = secrets.token_hex(6)
         key = f"ostraka_{number}_{secrets.token_urlsafe(32)}"
         keys = {**kept[name].keys, number: self._mac(key.encode()).hex()}
@@ -150,20 +150,15 @@ class Keyring:
         return hmac.digest(self._pepper, b"ostraka/key/1\x00" + key, "sha256")
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[dict[str, Kept]]:
-        """The file's content, written back whole, while nobody else changes it."""
+    def _changing(self) -> Iterator[dict[str, KeyRecord]]:
+        """Give the file's content for changes and write it back, under a lock."""
         lock = os.open(self._path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             kept = _read(self._path)
             yield kept
-            beside = self._path.with_suffix(".new")
-            handle = os.open(beside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
-            with os.fdopen(handle, "w") as file:
-                json.dump({name: asdict(each) for name, each in kept.items()}, file, indent=2)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._path)
+            listed = {name: asdict(each) for name, each in kept.items()}
+            _files.write(self._path, json.dumps(listed, indent=2), private=True)
         finally:
             os.close(lock)
         self.refresh()
@@ -180,14 +175,14 @@ def bearer(headers: dict[bytes, bytes]) -> bytes:
     return b""
 
 
-def _read(path: Path) -> dict[str, Kept]:
+def _read(path: Path) -> dict[str, KeyRecord]:
     try:
         listed: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
-    return {name: Kept(**fields) for name, fields in listed.items()}
+    return {name: KeyRecord(**fields) for name, fields in listed.items()}
 
 
-def _require(kept: dict[str, Kept], name: str) -> None:
+def _require(kept: dict[str, KeyRecord], name: str) -> None:
     if name not in kept:
-        raise ValueError(f"there is nobody called {name!r}: type 'keys list', or 'keys add {name}'")
+        raise ValueError(f"there is no holder {name!r}: type 'keys list', or 'keys add {name}'")

@@ -1,4 +1,4 @@
-"""Linear teachers as one matrix: the same votes as one teacher at a time, in one product."""
+"""Linear teachers as one matrix: all teachers vote in one matrix product."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Stack"]
 
-# Two ways to add up d products differ by less than this times (d + 2) machine epsilons of their size.
+# Two orders of summing d products differ by less than this times (d + 2) machine epsilons of their size.
 _ROUNDING = 8.0
 
 
 class Stack:
     """Every teacher's scores for every class, weights of shape (n_classes, n_features, n_teachers).
 
-    Where a teacher's two best classes are closer than rounding can tell, the teacher is asked by
-    itself, about that row alone. So a row's votes do not depend on what else is in the batch.
+    Where a teacher's two best scores are closer than rounding errors, that teacher predicts that row
+    alone. So a row's votes do not depend on the other rows of the batch.
     """
 
     def __init__(self, ensemble: TeacherEnsemble, weights: np.ndarray, offsets: np.ndarray) -> None:
         self._ensemble = ensemble
         self._weights, self._offsets = weights, offsets[:, None, :]
-        self._counter = np.uint16 if offsets.shape[1] < 1 << 16 else np.int64  # the smaller, the faster
+        self._counter = np.uint16 if offsets.shape[1] < 1 << 16 else np.int64  # a smaller type is faster
         known = np.where(np.isfinite(offsets), np.abs(offsets), 0.0)
         self._largest = np.abs(weights).max(), known.max()
         self._ulp = _ROUNDING * (weights.shape[1] + 2) * np.finfo(np.float64).eps
@@ -48,7 +48,7 @@ class Stack:
         return cls(ensemble, weights, offsets)
 
     def vote(self, X: np.ndarray) -> Private:
-        """What ``ensemble.vote(X)`` gives; rows must be finite."""
+        """The votes of ``ensemble.vote(X)``; rows must be finite."""
         scores = X @ self._weights  # (n_classes, n_rows, n_teachers)
         scores += self._offsets
         weight, offset = self._largest
@@ -60,7 +60,7 @@ class Stack:
         return Private(counts, Adjacency.one_ballot(unit=self._ensemble.unit_))
 
     def _resolve(self, X: np.ndarray, near: np.ndarray, counts: np.ndarray) -> None:
-        """Ask those by themselves who gave a ballot to more than one class."""
+        """Correct the ballots of teachers with more than one near-best class."""
         for number in np.flatnonzero(near.sum(axis=0) > 1):
             counts -= near[:, number]
             counts[self._ensemble.teachers_[number].codes(X)[0]] += 1
@@ -68,11 +68,11 @@ class Stack:
 
 def _scores(model: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """Weights (n_present, n_features) and offsets (n_present,) whose largest score is the prediction."""
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (its room is the voters')
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (heavy; loaded with the voters)
 
     if type(model) is not LogisticRegression or model.coef_.dtype != np.float64:
         return None
     if len(model.coef_) > 1:
         return model.coef_, model.intercept_
-    ahead = model.coef_[0]  # of two classes: how far the second is ahead of the first
+    ahead = model.coef_[0]  # two classes: the score of the second minus that of the first
     return np.stack([np.zeros_like(ahead), ahead]), np.array([0.0, model.intercept_[0]])

@@ -1,4 +1,4 @@
-"""What the service counts, as Prometheus text. Public quantities only: no label, no row, no question."""
+"""Counters as Prometheus text. Public quantities only: no label, no row, no question."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Metrics:
         self._slower[place] += 1
 
     def refused(self, client: str, code: str) -> None:
-        """Count one request that was not."""
+        """Count one request that was refused."""
         self.refusals[client, code] += 1
 
     def text(self, gauges: Iterable[tuple[str, str, float]]) -> str:

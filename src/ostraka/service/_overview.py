@@ -1,4 +1,4 @@
-"""What the owner of the data may see at a glance. Read-only, and made of public numbers alone."""
+"""The numbers of the owner's page. Read-only, and made of public numbers alone."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = [
     "LedgerView",
     "Overview",
     "QuestionView",
-    "Tally",
+    "RunningCounts",
     "overview",
 ]
 
-_PATIENCE = 3.0  # seconds that one look may read
-_PAGE = 500  # entries read at a time, for nothing is charged meanwhile
+_READING_TIME = 3.0  # seconds of reading per view
+_PAGE = 500  # entries read at a time; nothing is charged during a read
 _POINTS = 400  # of the history
 _REPEATED = 20  # questions listed
 _KEPT = 10_000  # repeated questions counted at a time
@@ -38,7 +38,7 @@ _LATEST = 20  # answers listed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientView:
-    """One client: what it may spend, in nats at the ledger's delta, and what it asked."""
+    """One client: cap, spent and left in nats at the ledger's delta, and counts of its questions."""
 
     name: str
     cap: float
@@ -52,7 +52,7 @@ class ClientView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostView:
-    """What one kind of answer costs: epsilon of one alone, at the ledger's delta, and how many there were."""
+    """One kind of answer: epsilon of one alone at the ledger's delta, and their number."""
 
     mechanism: str
     epsilon: float
@@ -61,9 +61,9 @@ class CostView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionView:
-    """A question put more than once. However often, its noise was drawn once: see docs/service.md.
+    """A question asked more than once. Its noise was drawn once: see docs/service.md.
 
-    ``repeaters`` counts the clients who asked it when it was known already.
+    ``repeaters`` is the number of clients that asked it after its first time.
     """
 
     digest: str
@@ -74,7 +74,7 @@ class QuestionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerView:
-    """One answer that was given. ``epsilon`` is that of one alone; ``repeated``: the data paid nothing."""
+    """One answer. ``epsilon`` is that of one alone; ``repeated`` means that the data paid nothing."""
 
     seq: int
     client: str
@@ -88,9 +88,9 @@ class AnswerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerView:
-    """Where the ledger stands. ``verified``: at start, from its anchor on, and nothing failed since.
+    """State of the ledger. ``verified``: checked at start from its anchor on, and no failure since.
 
-    ``counted`` entries are in the history and in all counts; looking again counts more.
+    ``counted`` entries are in the history and in all counts; the next view counts more.
     """
 
     entries: int
@@ -102,18 +102,18 @@ class LedgerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """All of the page.
+    """All numbers of the page.
 
     Attributes
     ----------
     mechanism, screen : str and str or None
     ballot : GNMax, LNMax or (Threshold, GNMax)
-        The same for the leakage meter, which knows no screen before Laplace noise and leaves it out.
+        The mechanism for the leakage meter, which leaves out a screen before Laplace noise.
     n_teachers, n_classes : int
     unit : str
         What is protected.
     epsilon, delta, spent, left : float
-        The data's own budget, of which every client's answers are paid as well.
+        The ledger's budget, which the answers of all clients are charged to.
     history : tuple of (entry number, epsilon spent after it)
         At most 400 points, the last one included.
     clients, costs, repeated, latest
@@ -145,8 +145,8 @@ class Overview:
     label: dict[str, Any] | None
 
 
-class Tally:
-    """Entries counted so far: each look reads only what came since the last. Of bounded size."""
+class RunningCounts:
+    """Counts of the entries so far. Each view reads the entries since the last one. Bounded in size."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -161,8 +161,8 @@ class Tally:
         self._stopped: set[str] = set()
 
     def catch_up(self, ledger: Ledger) -> None:
-        """Read the entries that are new, as many as one look has time for."""
-        until = time.monotonic() + _PATIENCE
+        """Read the new entries, as many as the time of one view allows."""
+        until = time.monotonic() + _READING_TIME
         with self._lock:
             while time.monotonic() < until and (entries := ledger.entries(after=self.seq, limit=_PAGE)):
                 for entry in entries:
@@ -175,7 +175,7 @@ class Tally:
                     self._stopped &= self._again.keys()
 
     def repeated(self) -> tuple[QuestionView, ...]:
-        """The questions that were put most often, if more than once."""
+        """The questions asked most often, of those asked more than once."""
         with self._lock:
             return tuple(
                 QuestionView(
@@ -185,7 +185,7 @@ class Tally:
             )
 
     def latest(self) -> tuple[AnswerView, ...]:
-        """The answers given last, newest first."""
+        """The latest answers, newest first."""
         with self._lock:
             return tuple(
                 AnswerView(
@@ -224,7 +224,7 @@ class Tally:
 
 
 def _is_free(entry: Entry) -> bool:
-    """Entries that bind a key to a batch, or the ledger to its teachers."""
+    """Whether an entry is free: it binds a key to a batch, or the ledger to its teachers."""
     return entry.mechanism.startswith("Reserved(")
 
 
@@ -235,10 +235,10 @@ def _ballot(saved: SavedTeachers) -> Ballot:
 
 
 def overview(there: Deployment) -> Overview:
-    """How things stand now."""
-    ledger, saved, tally = there.ledger, there.saved, there.tally
-    known = ledger.count()  # before: what is charged meanwhile is for the next look
-    tally.catch_up(ledger)
+    """The numbers of the page now."""
+    ledger, saved, counts = there.ledger, there.saved, there.counts
+    known = ledger.count()  # counted first: later charges belong to the next view
+    counts.catch_up(ledger)
     return Overview(
         mechanism=repr(saved.mechanism),
         screen=None if saved.screen is None else repr(saved.screen),
@@ -250,30 +250,30 @@ def overview(there: Deployment) -> Overview:
         delta=ledger.budget.delta,
         spent=ledger.epsilon(),
         left=ledger.left(),
-        history=tuple(tally.history),
+        history=tuple(counts.history),
         clients=tuple(
             ClientView(
                 name=account.name,
                 cap=account.cap,
                 spent=account.spent,
                 left=account.left,
-                answers=tally.answers[account.name],
-                abstained=tally.abstained[account.name],
-                repeats=tally.repeats[account.name],
+                answers=counts.answers[account.name],
+                abstained=counts.abstained[account.name],
+                repeats=counts.repeats[account.name],
                 valid_keys=len(there.keys.kept[account.name].keys) if account.name in there.keys.kept else 0,
             )
             for account in there.accounts()
         ),
         costs=tuple(
             CostView(mechanism=name, epsilon=epsilon, answers=int(answers))
-            for name, (epsilon, answers) in sorted(tally.costs.items(), key=lambda item: -item[1][0])
+            for name, (epsilon, answers) in sorted(counts.costs.items(), key=lambda item: -item[1][0])
         ),
-        repeated=tally.repeated(),
-        latest=tally.latest(),
+        repeated=counts.repeated(),
+        latest=counts.latest(),
         refusals=tuple((who, code, n) for (who, code), n in sorted(there.metrics.refusals.items())),
         ledger=LedgerView(
-            entries=max(known, tally.seq),
-            counted=tally.seq,
+            entries=max(known, counts.seq),
+            counted=counts.seq,
             head=ledger.head,
             verified=there.verified,
             simulation=ledger.simulation,

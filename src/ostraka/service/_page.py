@@ -1,4 +1,4 @@
-"""The owner's page: one document without scripts or requests, of bounded size, made of public numbers."""
+"""The owner's page: one HTML document of bounded size, without scripts or requests."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["render"]
 _POINTS = 400  # of the drawing
 _ROWS = 50  # of any table
 _LETTERS = 80  # of a name
-_LOW = 0.1  # of the budget left: time to say so
+_LOW = 0.1  # share of the budget left that gives a warning
 _WIDE, _HIGH = 1000, 300  # of the drawing, stretched to fit
 _EXAMPLE = 55  # percent for the leader, in the example vote of the meter
 
 
 @dataclass(frozen=True, slots=True)
 class _Tick:
-    """A number beside the drawing, and where: percent from the left, or from the bottom."""
+    """A number beside the drawing, and its place in percent from the left or the bottom."""
 
     at: float
     text: str
@@ -50,7 +50,7 @@ class _Drawing:
 
 
 def render(seen: Overview) -> str:
-    """The page as HTML that needs nothing else. It takes a moment: not for an event loop."""
+    """The page as HTML that loads nothing else. Slow: call it outside the event loop."""
     total = sum(client.answers for client in seen.clients)
     shown = sorted(seen.clients, key=lambda client: (-client.spent, client.name))
     return _template().render(
@@ -96,7 +96,7 @@ def _template() -> Template:
 def _drawing(seen: Overview) -> _Drawing:
     """Epsilon spent after each entry: a step at each point, flat in between.
 
-    The ledger notes upper bounds as it goes, and nothing before was more than all of it.
+    The ledger records upper bounds, and no earlier total exceeds the present one.
     """
     last = max(seen.ledger.counted, 1)
     top = seen.epsilon * 1.04
@@ -116,7 +116,7 @@ def _drawing(seen: Overview) -> _Drawing:
 
 
 def _in_words(seen: Overview) -> str:
-    """The drawing for those who cannot see it: its start, its quarters and its end."""
+    """The drawing in words, for screen readers: its start, its quarters and its end."""
     if not seen.history:
         return f"Nothing is spent of epsilon {seen.epsilon:g}."
     told = []
@@ -145,16 +145,16 @@ def _round_values(top: float) -> list[float]:
 
 
 def _together(clients: Sequence[ClientView]) -> tuple[int, float, int] | None:
-    """Clients beyond the list: how many, what they spent at most, how many answers they got."""
+    """Clients beyond the list: their number, the sum of what they spent, and their answers."""
     if not clients:
         return None
     return len(clients), sum(each.spent for each in clients), sum(each.answers for each in clients)
 
 
 def _meter(seen: Overview) -> list[tuple[Any, float, float, float]]:
-    """Each repeated question with votes hidden from the best attacker: before, now, and had noise been new.
+    """Each repeated question with the votes hidden from the best attacker: before, now, and with fresh noise.
 
-    The votes themselves are private and no part of this page, so it is worked out for an example.
+    The votes themselves are private and not on this page, so the values are of an example vote.
     """
     if not seen.repeated:
         return []
@@ -179,7 +179,7 @@ def _refusals(seen: Overview) -> list[tuple[str, str, str, int]]:
 
 
 def _label_rows(seen: Overview) -> list[tuple[str, str]]:
-    """The run's claim in full, and together with all that this service may spend."""
+    """The run's privacy claim, and its sum with the whole budget of this service."""
     label = seen.label or {}
     epsilon = math.inf if label.get("epsilon") is None else float(label["epsilon"])
     rows = [
@@ -218,7 +218,7 @@ def _delta(value: float | None) -> str:
 
 
 def _name(text: str, letters: int = _LETTERS) -> str:
-    """A name with what cannot be seen spelled out, and not longer than a line or so."""
+    """A name with unprintable characters escaped, cut to one line."""
     plain = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
     return plain if len(plain) <= letters else f"{plain[: letters - 1]}…"
 

@@ -1,4 +1,4 @@
-"""How fast a client may ask. No budget depends on it: it says *not now*, never *not any more*."""
+"""Rate limits of clients. A rate limit delays a request; no budget depends on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Buckets"]
 
 
 class Buckets:
-    """One token bucket a client, on a clock that only runs forward."""
+    """One token bucket per client, on a monotonic clock."""
 
     def __init__(self, *, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         _check.positive(rate=rate)
@@ -28,7 +28,7 @@ class Buckets:
         now = self._clock()
         level, then = self._level.get(client, (self._burst, now))
         level = min(self._burst, level + (now - then) * self._rate)
-        wanted = min(float(rows), self._burst)  # a batch above the burst waits for a full bucket
+        wanted = min(float(rows), self._burst)  # a batch larger than the burst needs a full bucket
         if level < wanted:
             self._level[client] = level, now
             return math.ceil((wanted - level) / self._rate)

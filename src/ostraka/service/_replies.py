@@ -1,4 +1,4 @@
-"""Replies, and the one body that every error has."""
+"""Replies, and the common body of all errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["WORDS", "Refused", "Reply"]
 
-# Every way in which a request can fail: its code, and what it means where no other words are given.
+# Codes of refusals, with the default message of each.
 WORDS = {
     "bad_json": "the body is not strict JSON",
     "bad_schema": "the body does not fit the schema at /openapi.json",
@@ -58,13 +58,13 @@ class Reply:
         )
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """All headers, as ASGI wants them."""
+        """All headers, in the form of ASGI."""
         length = (b"content-length", b"%d" % len(self.body))
         return [(b"content-type", self.kind), length, *_PLAIN, *self.more]
 
 
-class Refused(Exception):  # noqa: N818  (most are no errors of ours)
-    """A request that gets no answer: its status, its code, and words that quote nothing private."""
+class Refused(Exception):  # noqa: N818  (a reply, not a defect)
+    """A refused request: status, code, and a message that quotes nothing private."""
 
     def __init__(self, status: int, code: str, words: str = "", *, more: Headers = ()) -> None:
         super().__init__(code)

@@ -1,4 +1,4 @@
-"""What a request may be: checked strictly, before anything is charged. Messages quote no cell."""
+"""Strict checks of request bodies and headers, before any charge. Messages quote no cell."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHAPE = 'the body must be an object with one member: "row", a list of cells, or
 
 
 class Rows:
-    """The rows a service reads: how many cells, and which of them are numbers."""
+    """The rows that a service accepts: their width, and which cells are numbers."""
 
     def __init__(self, columns: Sequence[str], numeric: Sequence[bool], *, most: int) -> None:
         self.columns, self.numeric, self.most = tuple(columns), tuple(numeric), most
@@ -30,7 +30,7 @@ class Rows:
         self._all_numbers = all(numeric)
 
     def read(self, body: bytes) -> tuple[list[list[Any]], bool]:
-        """The rows of a body, and whether it was one row by itself."""
+        """The rows of a body, and whether it was a single row."""
         try:
             asked = _STRICT.decode(body.decode())
         except Refused:
@@ -55,7 +55,7 @@ class Rows:
         if len(row) != self._width:
             raise Refused(400, "bad_schema", f"{where} must have {self._width} cells, got {len(row)}")
         if self._all_numbers and _NUMBERS.issuperset(map(type, row)) and _finite(sum(map(abs, row))):
-            return  # as quick as it gets; what follows finds the bad cell, if there is one
+            return  # the fast path; the loop below names the bad cell
         for place, (cell, is_number) in enumerate(zip(row, self.numeric, strict=True)):
             if is_number and not (type(cell) in _NUMBERS and _finite(cell)):
                 self._bad_cell(where, place, "a finite number")
@@ -67,7 +67,7 @@ class Rows:
 
 
 def idempotency_key(headers: dict[bytes, bytes]) -> str:
-    """The name the client gave this request, so that a retry is not another request."""
+    """The Idempotency-Key, which makes a retry the same request."""
     key = headers.get(b"idempotency-key", b"").decode("latin-1")
     if not _KEY.fullmatch(key):
         raise Refused(
@@ -80,7 +80,7 @@ def idempotency_key(headers: dict[bytes, bytes]) -> str:
 
 
 def require_json(headers: dict[bytes, bytes]) -> None:
-    """Refuse other content, and compressed content: a small body must not become a large one."""
+    """Refuse other content types, and compressed bodies: a small one could expand to a large one."""
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind != b"application/json":
         raise Refused(415, "bad_content", "Content-Type must be application/json")

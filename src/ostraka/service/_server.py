@@ -1,4 +1,4 @@
-"""The server process: uvicorn with short patience, and nothing in the logs but that it is there."""
+"""The server process: uvicorn with strict limits and quiet logs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _MOST_CONNECTIONS = 1_000
 
 
 def run(app: Application, *, host: str, port: int, cert: Path | None = None, key: Path | None = None) -> None:
-    """Serve until the process is told to stop; then answer what was asked, and return."""
+    """Serve until the process is told to stop; then answer the waiting requests and return."""
     uvicorn = _check.require("uvicorn", extra="service")
     _check.require("uvloop", extra="service")
     _check.require("httptools", extra="service")
-    from ostraka.service._http_limits import Patient  # noqa: PLC0415  (it needs the extra)
+    from ostraka.service._http_limits import LimitedProtocol  # noqa: PLC0415  (it needs the extra)
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     for noisy in ("uvicorn.error", "uvicorn.access", "asyncio"):
@@ -32,7 +32,9 @@ def run(app: Application, *, host: str, port: int, cert: Path | None = None, key
         host=host,
         port=port,
         loop="uvloop",
-        http=type("Patient", (Patient,), {"most_bytes": 8 * app.deployment.settings.most_bytes}),
+        http=type(
+            "LimitedProtocol", (LimitedProtocol,), {"most_bytes": 8 * app.deployment.settings.most_bytes}
+        ),
         ws="none",
         lifespan="on",
         log_config=None,

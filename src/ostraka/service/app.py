@@ -1,4 +1,4 @@
-"""The HTTP application: a table of routes, who may use each, and one place where errors become replies."""
+"""The HTTP application: the table of routes with their roles, and the handlers."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 __all__ = ["ROUTES", "Application", "Route"]
 
 _LOG = logging.getLogger("ostraka.service")
-ANYBODY = Holder("", "anybody")
+ANYONE = Holder("", "anyone")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a handler may know of a request. ``who`` comes from the key, and from nothing else."""
+    """The parts of a request that handlers use. ``who`` comes from the key alone."""
 
     headers: dict[bytes, bytes]
     who: Holder
@@ -43,7 +43,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One thing that can be asked: method, path, who may, and what it does. A path may end in {seq}."""
+    """Method, path, allowed roles and handler of one route. A path may end in {seq}."""
 
     method: str
     path: str
@@ -58,7 +58,7 @@ class Application:
     Parameters
     ----------
     deployment : Deployment
-        What is served, to whom, against which ledger.
+        What is served: teachers, ledger, keys and limits.
     """
 
     def __init__(self, deployment: Deployment) -> None:
@@ -71,7 +71,7 @@ class Application:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, answered or refused; nothing is raised, for the server would log what it says."""
+        """Serve one request. Nothing is raised: the server would log the exception's message."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         if scope["type"] != "http":
@@ -87,7 +87,7 @@ class Application:
         except Refused as refused:
             self.deployment.metrics.refused(client, refused.code)
             reply = refused.reply
-        except _Left:
+        except _Disconnected:
             return
         except Exception as error:  # noqa: BLE001  (its message may quote private values)
             _LOG.error("unexpected %s in %s", type(error).__name__, _place(error))
@@ -96,11 +96,14 @@ class Application:
         try:
             await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers()})
             await send({"type": "http.response.body", "body": reply.body})
-        except (OSError, RuntimeError):  # the client has left; what it asked for is kept for its retry
+        except (
+            OSError,
+            RuntimeError,
+        ):  # disconnected; the ledger keeps the answer for a retry
             return
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Start and end with the server."""
+        """Start and stop with the server."""
         await receive()
         self.deployment.start()
         await send({"type": "lifespan.startup.complete"})
@@ -124,9 +127,9 @@ class Application:
         raise Refused(404, "not_found")
 
     def _who(self, route: Route, headers: dict[bytes, bytes]) -> Holder:
-        """Who asks, if the route is for somebody."""
+        """The holder of the request's key, if the route needs a key."""
         if not route.roles:
-            return ANYBODY
+            return ANYONE
         who = self.deployment.keys.holder(bearer(headers))
         if who is None:
             scheme = b"Basic" if route.path == "/" else b"Bearer"
@@ -136,7 +139,7 @@ class Application:
         return who
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        """The whole body, as far as it may go."""
+        """The whole body; refuse one above the limit."""
         require_json(headers)
         most = self.deployment.settings.most_bytes
         length = headers.get(b"content-length", b"0")
@@ -146,7 +149,7 @@ class Application:
         while True:  # uvicorn gives small bodies in one piece
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise _Left
+                raise _Disconnected
             body += bytes(message.get("body", b""))
             if len(body) > most:
                 raise _too_large(most)
@@ -154,8 +157,8 @@ class Application:
                 return body
 
 
-class _Left(Exception):  # noqa: N818  (no error)
-    """The client has gone before it said what it wanted."""
+class _Disconnected(Exception):  # noqa: N818  (no error)
+    """The client disconnected before its request was complete."""
 
 
 def _too_large(most: int) -> Refused:
@@ -163,7 +166,7 @@ def _too_large(most: int) -> Refused:
 
 
 def _place(error: BaseException) -> str:
-    """Where it happened, without what it says."""
+    """Function and line of an error, without its message."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{last.name}, line {last.lineno}"
 
@@ -172,7 +175,7 @@ async def label(app: Application, request: Request) -> Reply:
     """Label one row or a batch."""
     begun = time.perf_counter()
     there, who = app.deployment, request.who
-    _pace(there, who, 1)  # before its body is read: a bad one counts, too
+    _pace(there, who, 1)  # before its body is read: a malformed body counts as well
     key = idempotency_key(request.headers)
     rows, single = there.rows.read(request.body)
     _pace(there, who, len(rows) - 1)
@@ -195,12 +198,12 @@ def _pace(there: Deployment, who: Holder, rows: int) -> None:
 
 
 async def budget(app: Application, request: Request) -> Reply:
-    """What the client may spend and has spent; for an owner, every client and the data's own budget."""
+    """Budget of the client; for an owner, of every client and of the ledger."""
     return Reply.json(await asyncio.to_thread(app.deployment.budget, request.who))
 
 
 async def receipt(app: Application, request: Request) -> Reply:
-    """A receipt again: a client's own, an owner's any."""
+    """A receipt on record: one of the client's own, or any for an owner."""
     found = await asyncio.to_thread(app.deployment.receipt, request.who, request.last)
     if found is None:
         raise Refused(404, "not_found")
@@ -208,7 +211,7 @@ async def receipt(app: Application, request: Request) -> Reply:
 
 
 async def health(_app: Application, _: Request) -> Reply:
-    """Whether the service can charge, and so answer."""
+    """Whether the service is alive."""
     return Reply.json({"ok": True})
 
 
@@ -235,9 +238,9 @@ async def home(app: Application, _: Request) -> Reply:
 
 ROUTES = (
     Route("POST", "/v1/label", (CLIENT,), label, "Label one row or a batch."),
-    Route("GET", "/v1/budget", (CLIENT, OWNER), budget, "What was granted, spent and is left."),
-    Route("GET", "/v1/ledger/receipt/{seq}", (CLIENT, OWNER), receipt, "A receipt again."),
-    Route("GET", "/health", (), health, "Whether the service is there."),
+    Route("GET", "/v1/budget", (CLIENT, OWNER), budget, "Budget granted, spent and left."),
+    Route("GET", "/v1/ledger/receipt/{seq}", (CLIENT, OWNER), receipt, "A receipt on record."),
+    Route("GET", "/health", (), health, "Whether the service is alive."),
     Route("GET", "/metrics", (OWNER,), metrics, "Counters for Prometheus."),
     Route("GET", "/openapi.json", (), schema, "This interface, as OpenAPI 3.1."),
     Route("GET", "/docs", (), docs, "This interface, as a page."),

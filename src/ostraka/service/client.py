@@ -1,4 +1,4 @@
-"""A client that retries as often as it must, and pays once."""
+"""A client that retries until it has an answer, and pays once."""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ostraka import _files
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import BinaryIO
@@ -146,18 +148,4 @@ def _opened(path: Path) -> bytes:
 def _begin(path: Path) -> None:
     """Put a file with a fresh key in its place whole, or leave the one another process was quicker with."""
     header = {"ostraka": "cassette", "version": _VERSION, "key": os.urandom(_KEY_BYTES).hex()}
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(json.dumps(header).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        draft.unlink()
-    if os.name == "posix":  # the name in its folder must last as well as what is in the file
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+    _files.create(path, json.dumps(header).encode() + b"\n")

@@ -98,7 +98,7 @@ class SavedTeachers:
     grid: dict[str, float]
     screen: Threshold | None = None
     encoder: Any = None
-    sha256: str = dataclasses.field(default="", init=False)
+    sha256: str = ""
 
     def __post_init__(self) -> None:
         if not self.columns or len(self.columns) != len(self.numeric):
@@ -189,7 +189,7 @@ class SavedTeachers:
             n_features=listed["n_features"],
             unit=listed["unit"],
         )
-        saved = cls(
+        return cls(
             ensemble=ensemble,
             mechanism=_mechanism(listed["mechanism"]),  # type: ignore[arg-type]
             screen=None if listed["screen"] is None else _mechanism(listed["screen"]),  # type: ignore[arg-type]
@@ -197,9 +197,8 @@ class SavedTeachers:
             numeric=tuple(listed["numeric"]),
             grid=listed["grid"],
             encoder=found.get("encoder.skops"),
+            sha256=hashlib.sha256(text).hexdigest(),
         )
-        object.__setattr__(saved, "sha256", hashlib.sha256(text).hexdigest())
-        return saved
 
     @staticmethod
     def name(folder: str | os.PathLike[str] | Path) -> str:

@@ -1,0 +1,101 @@
+"""What can be read from an open ledger: entries, accounts, receipts, answers and totals."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostraka.ledger.budget import LedgerError
+from ostraka.ledger.chain import Entry, Row
+from ostraka.ledger.commit import CommittedState
+from ostraka.ledger.records import Account, Receipt
+
+if TYPE_CHECKING:
+    from ostraka.curve import Curve
+
+__all__ = ["Readings", "stored_array"]
+
+
+class Readings(CommittedState):
+    """The methods of :class:`~ostraka.ledger.Ledger` that only read."""
+
+    def accounts(self) -> tuple[Account, ...]:
+        """Every client's account, by name."""
+        with self._reading() as history:
+            return tuple(
+                Account(name=name, cap=balance.budget.epsilon, spent=balance.epsilon, left=balance.left)
+                for name, balance in sorted(history.accounts.items())
+            )
+
+    def receipt(self, seq: int) -> Receipt:
+        """The receipt of a client's charge as :meth:`charge_each` gave it, with the epsilon left now.
+
+        Raises
+        ------
+        LedgerError
+            There is no such charge.
+        """
+        with self._reading() as history:
+            row = self._store.with_seq(seq)
+            if row is None or row.answer is None:
+                raise LedgerError(f"{self.path} has no client's charge {seq}")
+            history.checked(row, self._store)
+            left = history.accounts[row.account].left
+            return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer, left=left)
+
+    def answer(self, entry: int) -> np.ndarray | None:
+        """The answer stored for an entry, or None."""
+        with self._store.reading() as store:
+            array = store.answer(entry)
+        return None if array is None else stored_array(array)
+
+    def spent(self) -> Curve:
+        """The cost of everything charged so far."""
+        with self._reading() as history:
+            return history.dataset.curve()
+
+    def epsilon(self, delta: float | None = None) -> float:
+        """Epsilon of everything charged so far, at ``delta`` (None: the budget's)."""
+        return self.spent().epsilon(self.budget.delta if delta is None else delta)
+
+    def left(self) -> float:
+        """Epsilon that is left at the budget's delta; never negative."""
+        return max(0.0, self.budget.epsilon - self.epsilon())
+
+    def entries(self, *, after: int = 0, limit: int | None = None) -> tuple[Entry, ...]:
+        """Entries in order: those after number ``after``, ``limit`` at most."""
+        with self._reading() as history:
+            rows = map(Row._make, itertools.islice(self._store.rows(after), limit))
+            return tuple(row.entry(history.prices[row.price] if row.price else None) for row in rows)
+
+    def count(self) -> int:
+        """How many entries there are."""
+        with self._reading() as history:
+            return history.seq
+
+    @property
+    def simulation(self) -> bool:
+        """Whether any noise came from a reproducible generator; once true, always true."""
+        with self._reading() as history:
+            return history.simulation
+
+    @property
+    def protects(self) -> str | None:
+        """The protected unit of all charges; None before the first charge."""
+        with self._reading() as history:
+            return history.protects
+
+    @property
+    def head(self) -> str:
+        """Digest over the budget and every entry, in hexadecimal: note it elsewhere, compare it later."""
+        with self._reading() as history:
+            return history.head.hex()
+
+
+def stored_array(array: bytes) -> np.ndarray:
+    """The array that an answer was stored as."""
+    loaded: np.ndarray = np.load(io.BytesIO(array), allow_pickle=False)
+    return loaded
