@@ -28,7 +28,7 @@ BUDGET = Budget(
 FASTEST_START, SLOWEST_READ = 3.0, 100_000.0
 
 
-def fill(till: charging.Till, folder: Path, entries: int) -> None:
+def fill(mode: charging.ChargingMode, folder: Path, entries: int) -> None:
     """Charge in a process that ends without closing the ledger."""
     child = os.fork()
     if child:
@@ -37,7 +37,7 @@ def fill(till: charging.Till, folder: Path, entries: int) -> None:
             raise ChildProcessError("the ledger could not be filled")
         return
     try:
-        charge_all(till.open(folder), entries)
+        charge_all(mode.open(folder), entries)
         os._exit(0)
     except BaseException:  # noqa: BLE001  (whatever it is, this process must not go on)
         traceback.print_exc()
@@ -83,13 +83,13 @@ def main(given: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--entries", type=int, default=10**6)
     chosen = options.parse_args(given)
-    till = charging.Owned(budget=BUDGET)
+    mode = charging.Owned(budget=BUDGET)
     with tempfile.TemporaryDirectory() as place:
         folder, clock = Path(place), time.perf_counter
         begun = clock()
-        fill(till, folder, chosen.entries)
+        fill(mode, folder, chosen.entries)
         filled = clock()
-        with till.open(folder) as ledger:
+        with mode.open(folder) as ledger:
             opened, busy = clock(), time.process_time()
             ledger.verify()
             verified, worked = clock(), time.process_time()
@@ -101,14 +101,14 @@ def main(given: list[str]) -> None:
             "bytes": size,
         }
         figures["cpu"] = worked - busy
-        print(json.dumps(figures | {"noticed": noticed(till, folder, chosen.entries // 2)}))
+        print(json.dumps(figures | {"noticed": noticed(mode, folder, chosen.entries // 2)}))
 
 
-def noticed(till: charging.Till, folder: Path, seq: int) -> bool:
+def noticed(mode: charging.ChargingMode, folder: Path, seq: int) -> bool:
     """Whether a changed answer of one entry is found."""
     charging.behind_the_triggers(folder, f"UPDATE entry SET answer = answer + 1 WHERE seq = {seq}")
     try:
-        with till.open(folder) as ledger:
+        with mode.open(folder) as ledger:
             ledger.verify()
     except LedgerError as error:
         return error.seq == seq

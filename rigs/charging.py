@@ -27,9 +27,9 @@ from ostraka.ledger import ChargeRequest, store
 from rigs import disk
 
 __all__ = [
-    "TILLS",
+    "MODES",
+    "ChargingMode",
     "Paid",
-    "Till",
     "acknowledge",
     "acknowledged",
     "affordable",
@@ -51,7 +51,7 @@ class Paid(NamedTuple):
     answer: int
 
 
-class Till(Protocol):
+class ChargingMode(Protocol):
     """A way of opening and charging a ledger. ``open`` begins one where there is none."""
 
     budget: Budget
@@ -155,8 +155,8 @@ def granted(ledger: Ledger) -> Ledger:
     return ledger
 
 
-TILLS: dict[str, Till] = {"shared": Shared(), "owned": Owned(), "postgres": Database()}
-ON_DISK = tuple(name for name, till in TILLS.items() if not till.needs_postgres)
+MODES: dict[str, ChargingMode] = {"shared": Shared(), "owned": Owned(), "postgres": Database()}
+ON_DISK = tuple(name for name, mode in MODES.items() if not mode.needs_postgres)
 
 
 @cache
@@ -226,10 +226,10 @@ def refusal(error: LedgerError) -> str:
     return "refused: " + re.sub(r"\d+", "N", re.sub(r"/\S*/", "", str(error)))[:90]
 
 
-def charge_all(till: Till, ledger: Ledger, keys: list[str], marks: int) -> None:
+def charge_all(mode: ChargingMode, ledger: Ledger, keys: list[str], marks: int) -> None:
     for key in keys:
         try:
-            paid = till.pay(ledger, key)
+            paid = mode.pay(ledger, key)
         except BudgetExceeded:
             continue
         except LedgerError:  # whether it was charged is not known: this process answers no more
@@ -240,7 +240,7 @@ def charge_all(till: Till, ledger: Ledger, keys: list[str], marks: int) -> None:
 def main(given: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument("folder", type=Path)
-    options.add_argument("--till", choices=sorted(TILLS), default="shared")
+    options.add_argument("--mode", choices=sorted(MODES), default="shared")
     options.add_argument("--charges", type=int, default=100)
     options.add_argument("--threads", type=int, default=4)
     options.add_argument("--checkpoint", type=int, default=20)
@@ -252,14 +252,14 @@ def main(given: list[str]) -> None:
     if chosen.careless:
         careless()
     checkpoint_every(chosen.checkpoint)
-    till, marks = TILLS[chosen.till], open_marks(chosen.folder)
-    ledger = till.open(chosen.folder)
+    mode, marks = MODES[chosen.mode], open_marks(chosen.folder)
+    ledger = mode.open(chosen.folder)
     if chosen.fail_sync:
         disk.arm("s", chosen.fail_sync, errno.EIO)
     threads = [
         threading.Thread(
             target=charge_all,
-            args=(till, ledger, [f"{chosen.name}-{t}-{n}" for n in range(chosen.charges)], marks),
+            args=(mode, ledger, [f"{chosen.name}-{t}-{n}" for n in range(chosen.charges)], marks),
         )
         for t in range(chosen.threads)
     ]

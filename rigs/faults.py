@@ -55,7 +55,7 @@ def restore(base: Path, folder: Path) -> None:
 class Rig:
     """Sessions of one ledger, each in a fork of this process, so that nothing is imported again."""
 
-    till: charging.Till
+    mode: charging.ChargingMode
     folder: Path  # whose calls fail
     base: Path  # the files with which the session begins
     size: int
@@ -109,10 +109,10 @@ class Rig:
     def session(self, first: int, marks: int) -> None:
         """Open, ask for every charge whatever happens, and close or crash."""
         try:
-            ledger = self.till.open(self.folder)
+            ledger = self.mode.open(self.folder)
             for n in range(first, first + self.size):
                 with contextlib.suppress(LedgerError):
-                    charging.acknowledge(marks, f"k{n}", self.till.pay(ledger, f"k{n}"))
+                    charging.acknowledge(marks, f"k{n}", self.mode.pay(ledger, f"k{n}"))
             if (first // self.size) % 2 == 0:
                 ledger.close()
         except LedgerError:
@@ -126,7 +126,7 @@ class Rig:
         if strange := [key for key, paid in done.items() if paid.seq < 0]:
             return f"raised {strange[0]}"
         try:
-            heads, keys = power.written(self.till, self.folder)
+            heads, keys = power.written(self.mode, self.folder)
         except LedgerError as error:
             return charging.refusal(error)
         if any(keys.get(key) != paid for key, paid in done.items()):
@@ -139,12 +139,12 @@ class Rig:
         return None
 
 
-def find(till: str, *, charges: int, session: int = 20) -> Finding:
+def find(mode: str, *, charges: int, session: int = 20) -> Finding:
     """Faults under the ledger, and under the control."""
 
     def faults(*given: object) -> dict:  # type: ignore[type-arg]
         with power.quick_folder() as folder:
-            return apart("faults", folder, "--till", till, *given, environment=disk.preload(folder))
+            return apart("faults", folder, "--mode", mode, *given, environment=disk.preload(folder))
 
     found = faults("--charges", charges, "--session", session)
     control = faults("--charges", session, "--session", session, "--deaf")
@@ -161,7 +161,7 @@ def find(till: str, *, charges: int, session: int = 20) -> Finding:
 def main(given: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument("folder", type=Path)
-    options.add_argument("--till", choices=sorted(charging.TILLS), default="shared")
+    options.add_argument("--mode", choices=sorted(charging.MODES), default="shared")
     options.add_argument("--charges", type=int, default=1000)
     options.add_argument("--session", type=int, default=20)
     options.add_argument("--deaf", action="store_true", help="the control")
@@ -172,7 +172,7 @@ def main(given: list[str]) -> None:
     charging.checkpoint_every(7)
     charging.MECHANISM.curve()
     with tempfile.TemporaryDirectory(dir=chosen.folder.parent) as base:
-        rig = Rig(charging.TILLS[chosen.till], chosen.folder, Path(base), chosen.session)
+        rig = Rig(charging.MODES[chosen.mode], chosen.folder, Path(base), chosen.session)
         print(json.dumps(rig.run(chosen.charges)))
 
 

@@ -45,12 +45,12 @@ class Toll:
 
 
 def serve(
-    till: charging.Till, folder: Path, name: str, again: list[str], *, threads: int, hasty: bool
+    mode: charging.ChargingMode, folder: Path, name: str, again: list[str], *, threads: int, hasty: bool
 ) -> None:
     """Charge until killed: first what others left unanswered, then new keys."""
     marks = charging.open_marks(folder)
     asked = os.open(folder / ASKED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    ledger = till.open(folder)
+    ledger = mode.open(folder)
 
     def work(thread: int) -> None:
         keys = again[thread::threads]
@@ -60,7 +60,7 @@ def serve(
             try:
                 if hasty:
                     charging.acknowledge(marks, key, charging.Paid(0, 0))
-                paid = till.pay(ledger, key)
+                paid = mode.pay(ledger, key)
             except (BudgetExceeded, LedgerError):
                 return
             charging.acknowledge(marks, key, paid)
@@ -73,17 +73,17 @@ def serve(
     signal.pause()
 
 
-def forked(till: charging.Till, folder: Path, name: str, again: list[str], **how: int) -> int:
+def forked(mode: charging.ChargingMode, folder: Path, name: str, again: list[str], **how: int) -> int:
     child = os.fork()
     if child == 0:
         try:
-            serve(till, folder, name, again, **how)
+            serve(mode, folder, name, again, **how)
         finally:
             os._exit(1)
     return child
 
 
-def judged(till: charging.Till, folder: Path, most: int, toll: Toll) -> list[str] | None:
+def judged(mode: charging.ChargingMode, folder: Path, most: int, toll: Toll) -> list[str] | None:
     """What is still unanswered; None when the budget is spent, or something is wrong with the ledger."""
     marks, asked = (
         folder / disk.MARK,
@@ -92,7 +92,7 @@ def judged(till: charging.Till, folder: Path, most: int, toll: Toll) -> list[str
     told = marks.read_text().splitlines() if marks.exists() else []
     done = charging.acknowledged("\n".join(told).encode())
     try:
-        _, keys = power.written(till, folder)
+        _, keys = power.written(mode, folder)
     except LedgerError as error:
         toll.wrong[charging.refusal(error)] += 1
         return None
@@ -115,9 +115,11 @@ def judged(till: charging.Till, folder: Path, most: int, toll: Toll) -> list[str
     return sorted(set(asked) - set(done))
 
 
-def run(till: charging.Till, kills: int, *, seed: int, processes: int, threads: int, hasty: bool) -> Toll:
+def run(
+    mode: charging.ChargingMode, kills: int, *, seed: int, processes: int, threads: int, hasty: bool
+) -> Toll:
     """Kill all processes of a ledger at a random moment, look, start new ones, until the budget is spent."""
-    rng, toll, most = random.Random(seed), Toll(), charging.affordable(till.budget)
+    rng, toll, most = random.Random(seed), Toll(), charging.affordable(mode.budget)
     longer = 1.0  # than elsewhere, where the machine is so busy that kills come before any charge
     while toll.kills < kills and not (hasty and toll.wrong):
         with power.quick_folder() as folder:
@@ -128,7 +130,7 @@ def run(till: charging.Till, kills: int, *, seed: int, processes: int, threads: 
                 name = f"r{toll.kills}"
                 how = {"threads": threads, "hasty": hasty}
                 shares = [again[p::processes] for p in range(processes)]
-                children = [forked(till, folder, f"{name}-{p}", shares[p], **how) for p in range(processes)]
+                children = [forked(mode, folder, f"{name}-{p}", shares[p], **how) for p in range(processes)]
                 time.sleep(longer * rng.uniform(0.005, 0.12))
                 for child in rng.sample(children, len(children)):
                     os.kill(child, signal.SIGKILL)
@@ -137,16 +139,16 @@ def run(till: charging.Till, kills: int, *, seed: int, processes: int, threads: 
                 toll.kills += processes
                 after = marks.stat().st_size if marks.exists() else 0
                 longer, before = 1.0 if after > before else min(2 * longer, 256.0), after
-                again = judged(till, folder, most, toll)
-            toll.charges += len(power.written(till, folder)[1])
+                again = judged(mode, folder, most, toll)
+            toll.charges += len(power.written(mode, folder)[1])
     return toll
 
 
-def find(till: str, *, kills: int) -> Finding:
+def find(mode: str, *, kills: int) -> Finding:
     """Kills under the ledger, and under the control."""
-    postgres.require(charging.TILLS[till])
-    found = apart("kills", "--till", till, "--kills", kills)
-    control = apart("kills", "--till", till, "--kills", 200, "--hasty")
+    postgres.require(charging.MODES[mode])
+    found = apart("kills", "--mode", mode, "--kills", kills)
+    control = apart("kills", "--mode", mode, "--kills", 200, "--hasty")
     hasty = "acknowledged, but not charged" in control["wrong"]
     return Finding(
         tried=f"{found['kills']:,} kills, {found['charges']:,} charges, "
@@ -159,18 +161,18 @@ def find(till: str, *, kills: int) -> Finding:
 
 def main(given: list[str]) -> None:
     options = argparse.ArgumentParser()
-    options.add_argument("--till", choices=sorted(charging.TILLS), default="shared")
+    options.add_argument("--mode", choices=sorted(charging.MODES), default="shared")
     options.add_argument("--kills", type=int, default=1000)
     options.add_argument("--threads", type=int, default=4)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--hasty", action="store_true", help="the control")
     chosen = options.parse_args(given)
-    till = replace(charging.TILLS[chosen.till], budget=BUDGET)
+    mode = replace(charging.MODES[chosen.mode], budget=BUDGET)
     charging.checkpoint_every(25)
-    processes = till.processes
-    with postgres.ready(till):
+    processes = mode.processes
+    with postgres.ready(mode):
         toll = run(
-            till,
+            mode,
             chosen.kills,
             seed=chosen.seed,
             processes=processes,

@@ -30,17 +30,17 @@ def _program(name: str) -> str:
     return found
 
 
-def require(till: charging.Till) -> None:
-    """Raise if the till needs a server, and there is none."""
-    if till.needs_postgres:
+def require(mode: charging.ChargingMode) -> None:
+    """Raise if the mode needs a server, and there is none."""
+    if mode.needs_postgres:
         _program("initdb")
         _program("pg_ctl")
 
 
 @contextmanager
-def ready(till: charging.Till) -> Iterator[None]:
-    """Run the server if the till needs one."""
-    if not till.needs_postgres:
+def ready(mode: charging.ChargingMode) -> Iterator[None]:
+    """Run the server if the mode needs one."""
+    if not mode.needs_postgres:
         yield
         return
     with server() as address:

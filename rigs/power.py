@@ -43,7 +43,7 @@ def quick_folder() -> Iterator[Path]:
 class Recording:
     """What several processes, one after the other, did to a ledger, and what they left in the end."""
 
-    till: str
+    mode: str
     events: list[disk.Event]
     heads: dict[str, int]  # head of the chain: how many entries it has
     paid: dict[str, charging.Paid]
@@ -60,7 +60,7 @@ class Cuts:
 
 
 def record(
-    till: str,
+    mode: str,
     *,
     charges: int = 15,
     threads: int = 4,
@@ -71,16 +71,16 @@ def record(
         log = folder.with_suffix(".log")
         try:
             for session in sessions:
-                sizes = [f"--till={till}", f"--charges={charges}", f"--threads={threads}"]
+                sizes = [f"--mode={mode}", f"--charges={charges}", f"--threads={threads}"]
                 apart("charging", folder, *sizes, *session, environment=disk.preload(folder, log=log))
             events = list(disk.recorded(log))
         finally:
             log.unlink(missing_ok=True)
-        heads, paid = written(charging.TILLS[till], folder)
-    return Recording(till, events, heads, paid)
+        heads, paid = written(charging.MODES[mode], folder)
+    return Recording(mode, events, heads, paid)
 
 
-def find(till: str, *, images: int, seed: int = 1) -> Finding:
+def find(mode: str, *, images: int, seed: int = 1) -> Finding:
     """Images of healthy runs, of runs whose disk failed in between, and of the control."""
     wrong: Counter[str] = Counter()
     runs, distinct = 0, 0
@@ -88,13 +88,13 @@ def find(till: str, *, images: int, seed: int = 1) -> Finding:
         max(2, images // 5000)
     ):  # a new recording now and then; every other one with a failed sync
         failing = ("--name=a", f"--fail-sync={3 + n // 2}", "--crash")
-        recording = record(till, sessions=SESSIONS if n % 2 == 0 else (failing, *SESSIONS[1:]))
+        recording = record(mode, sessions=SESSIONS if n % 2 == 0 else (failing, *SESSIONS[1:]))
         cuts = cut(recording, images=images // max(2, images // 5000), seed=seed + n)
         wrong.update(cuts.wrong)
         runs, distinct = runs + cuts.images, distinct + len(cuts.distinct)
     careless = [(*session, "--careless") for session in SESSIONS]
     few = max(100, images // 100)
-    control = cut(record(till, sessions=careless), images=few, seed=seed)
+    control = cut(record(mode, sessions=careless), images=few, seed=seed)
     lost = control.wrong.total()  # with an anchor, such a ledger is refused
     return Finding(
         tried=f"{runs:,} images, {distinct:,} of them distinct",
@@ -104,14 +104,14 @@ def find(till: str, *, images: int, seed: int = 1) -> Finding:
     )
 
 
-def written(till: charging.Till, folder: Path) -> tuple[dict[str, int], dict[str, charging.Paid]]:
+def written(mode: charging.ChargingMode, folder: Path) -> tuple[dict[str, int], dict[str, charging.Paid]]:
     """Every head that the chain has had, with its number of entries, and what is on record for every key."""
-    with till.open(folder) as ledger:
+    with mode.open(folder) as ledger:
         ledger.verify()
-        rows = till.rows(folder)
+        rows = mode.rows(folder)
         if rows and rows[-1][2].hex() != ledger.head:
             raise AssertionError("the last row is not the head of the chain")
-    with quick_folder() as elsewhere, till.open(elsewhere) as empty:
+    with quick_folder() as elsewhere, mode.open(elsewhere) as empty:
         heads = {empty.head: 0}
     heads |= {digest.hex(): seq for seq, _, digest, _ in rows}
     return heads, {key: charging.Paid(seq, answer or 0) for seq, key, _, answer in rows if key is not None}
@@ -121,7 +121,7 @@ def cut(recording: Recording, *, images: int, seed: int) -> Cuts:
     """Cut the power ``images`` times, at random moments, most of them with something unsettled."""
     rng, found, state, marks = random.Random(seed), Cuts(), disk.Disk(), b""
     moments = _moments(recording.events, images, rng)
-    till = charging.TILLS[recording.till]
+    mode = charging.MODES[recording.mode]
     with quick_folder() as folder:
         for n, event in enumerate(recording.events):
             if event.what == "A":
@@ -133,22 +133,27 @@ def cut(recording: Recording, *, images: int, seed: int) -> Cuts:
                 found.acknowledged += len(done := charging.acknowledged(marks))
                 found.distinct.add(_digest(image, len(done)))
                 lay_out(folder, image)
-                if wrong := judged(till, folder, recording, done, charge=rng.random() < 0.05):
+                if wrong := judged(mode, folder, recording, done, charge=rng.random() < 0.05):
                     found.wrong[wrong] += 1
     return found
 
 
 def judged(
-    till: charging.Till, folder: Path, recording: Recording, done: dict[str, charging.Paid], *, charge: bool
+    mode: charging.ChargingMode,
+    folder: Path,
+    recording: Recording,
+    done: dict[str, charging.Paid],
+    *,
+    charge: bool,
 ) -> str | None:
     """What is wrong with an image; None if nothing is. ``charge``: charge it once more, and look again."""
     try:
-        with till.open(folder) as ledger:
+        with mode.open(folder) as ledger:
             entries = recording.heads.get(ledger.head, -1)
-            first = till.pay(ledger, "afterwards") if charge else None
+            first = mode.pay(ledger, "afterwards") if charge else None
         if charge:
-            with till.open(folder) as ledger:
-                again = till.pay(ledger, "afterwards")
+            with mode.open(folder) as ledger:
+                again = mode.pay(ledger, "afterwards")
     except LedgerError as error:
         return charging.refusal(error)
     wrong = {

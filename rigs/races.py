@@ -54,36 +54,36 @@ def forked(processes: int, work: Callable[[int, int], None], threads: int) -> No
         os.waitpid(child, 0)
 
 
-def race(till: charging.Till, folder: Path, number: int) -> tuple[int, int]:
+def race(mode: charging.ChargingMode, folder: Path, number: int) -> tuple[int, int]:
     """How many of 64 callers' charges were granted, and how many callers got an error."""
-    marks, processes = charging.open_marks(folder), till.processes
+    marks, processes = charging.open_marks(folder), mode.processes
     ledgers: dict[int, Any] = {}
     door = threading.Lock()
 
     def call(process: int, thread: int) -> None:
         try:
             with door:
-                ledger = ledgers.get(process) or ledgers.setdefault(process, till.open(folder))
+                ledger = ledgers.get(process) or ledgers.setdefault(process, mode.open(folder))
             for n in range(EACH):
                 with contextlib.suppress(BudgetExceeded):
                     key = f"b{number}-{process}-{thread}-{n}"
-                    charging.acknowledge(marks, key, till.pay(ledger, key))
+                    charging.acknowledge(marks, key, mode.pay(ledger, key))
         except LedgerError:
             charging.acknowledge(marks, f"error-{process}-{thread}", charging.Paid(-1, 0))
 
-    till.open(folder).close()
+    mode.open(folder).close()
     forked(processes, call, CALLERS // processes)
     os.close(marks)
     told = charging.acknowledged((folder / disk.MARK).read_bytes()).values()
     return sum(paid.seq > 0 for paid in told), sum(paid.seq < 0 for paid in told)
 
 
-def run(till: charging.Till, budgets: int) -> dict[str, object]:
+def run(mode: charging.ChargingMode, budgets: int) -> dict[str, object]:
     """Race for every budget."""
     rng, wrong, granted = random.Random(4), Counter[str](), 0
     for number in range(budgets):
         budget = Budget(epsilon=rng.uniform(0.02, 0.11), delta=1e-6)
-        most, racing = charging.affordable(budget), replace(till, budget=budget)  # type: ignore[type-var]
+        most, racing = charging.affordable(budget), replace(mode, budget=budget)  # type: ignore[type-var]
         with power.quick_folder() as folder:
             got, errors = race(racing, folder, number)
             _, paid = power.written(racing, folder)
@@ -128,10 +128,10 @@ def planted(address: str, cap: int) -> int:
     return int(charged)
 
 
-def find(till: str, *, budgets: int) -> Finding:
+def find(mode: str, *, budgets: int) -> Finding:
     """The races, and the control."""
-    postgres.require(charging.TILLS[till])
-    found = apart("races", "--till", till, "--budgets", budgets)
+    postgres.require(charging.MODES[mode])
+    found = apart("races", "--mode", mode, "--budgets", budgets)
     if found["control"] <= found["cap"]:
         return Finding(tried="", control="the planted defect was not noticed", blind=True)
     return Finding(
@@ -143,16 +143,16 @@ def find(till: str, *, budgets: int) -> Finding:
 
 def main(given: list[str]) -> None:
     options = argparse.ArgumentParser()
-    options.add_argument("--till", choices=sorted(charging.TILLS), default="shared")
+    options.add_argument("--mode", choices=sorted(charging.MODES), default="shared")
     options.add_argument("--budgets", type=int, default=100)
     chosen = options.parse_args(given)
-    till, cap = charging.TILLS[chosen.till], 40
+    mode, cap = charging.MODES[chosen.mode], 40
     with contextlib.ExitStack() as stack:
-        stack.enter_context(postgres.ready(till))
+        stack.enter_context(postgres.ready(mode))
         folder = stack.enter_context(power.quick_folder())
-        address = os.environ[charging.ADDRESS] if till.needs_postgres else str(folder / "planted.sqlite")
+        address = os.environ[charging.ADDRESS] if mode.needs_postgres else str(folder / "planted.sqlite")
         control = planted(address, cap)
-        print(json.dumps(run(till, chosen.budgets) | {"control": control, "cap": cap}))
+        print(json.dumps(run(mode, chosen.budgets) | {"control": control, "cap": cap}))
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def said(ledger: Ledger) -> tuple[object, ...]:
 class Bench:
     """A ledger to tamper with, and what was noticed."""
 
-    till: charging.Till
+    mode: charging.ChargingMode
     folder: Path
     whole: Files = field(default_factory=dict)  # closed properly
     crashed: Files = field(default_factory=dict)  # the same, its last charges in the log
@@ -58,9 +58,9 @@ class Bench:
     fooled: int = 0
 
     def fill(self, charges: int) -> None:
-        with self.till.open(self.folder) as ledger:
+        with self.mode.open(self.folder) as ledger:
             for n in range(charges):
-                self.till.pay(ledger, f"k{n}")
+                self.mode.pay(ledger, f"k{n}")
                 if n == charges // 2:
                     self.older = files_of(self.folder)
             self.truth = said(ledger)
@@ -71,7 +71,7 @@ class Bench:
         power.lay_out(self.folder, files)
         self.tried[kind] += 1
         try:
-            with self.till.open(self.folder) as ledger:
+            with self.mode.open(self.folder) as ledger:
                 ledger.verify()
                 if said(ledger) != self.truth:
                     self.wrong[f"{kind} not noticed"] += 1
@@ -148,7 +148,7 @@ def cuts(bench: Bench, *, step: int) -> None:
 def replaced(bench: Bench) -> None:
     """Ledgers that hold together, but are not this one."""
     with power.quick_folder() as elsewhere:
-        budget = bench.till.budget
+        budget = bench.mode.budget
         with Ledger(
             elsewhere / charging.NAME, budget=budget, secret=b"somebody else's secret, as long!"
         ) as forged:
@@ -172,16 +172,16 @@ def replaced(bench: Bench) -> None:
         )
 
 
-def find(till: str, *, charges: int = 20, flipped: int = 10**9, step: int = 512, seed: int = 7) -> Finding:
+def find(mode: str, *, charges: int = 20, flipped: int = 10**9, step: int = 512, seed: int = 7) -> Finding:
     """All of it, on one small ledger."""
     with power.quick_folder() as folder:
-        bench = Bench(charging.TILLS[till], folder)
+        bench = Bench(charging.MODES[mode], folder)
         bench.fill(charges)
         flips(bench, bench.whole, "byte", most=flipped, rng=random.Random(seed))
         edits(bench)
         fooled = bench.fooled
         cuts(bench, step=step)
-        if till != "shared":
+        if mode != "shared":
             replaced(bench)
     what = ", ".join(f"{count:,} × {kind}" for kind, count in bench.tried.items())
     return Finding(

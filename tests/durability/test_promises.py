@@ -5,10 +5,10 @@ import pytest
 from rigs import big, charging, disk, model, races, tampering
 
 
-@pytest.mark.parametrize("till", charging.TILLS)
-def test_callers_who_want_more_than_there_is_get_exactly_what_there_is(till):
+@pytest.mark.parametrize("mode", charging.MODES)
+def test_callers_who_want_more_than_there_is_get_exactly_what_there_is(mode):
     try:
-        found = races.find(till, budgets=3)
+        found = races.find(mode, budgets=3)
     except disk.UnavailableError as missing:
         pytest.skip(str(missing))
     assert found.passed, found
@@ -19,9 +19,9 @@ def test_random_walks_of_the_ledger_and_of_a_plain_model_agree():
     assert found.passed, found
 
 
-@pytest.mark.parametrize("till", charging.ON_DISK)
-def test_whatever_is_changed_in_the_files_is_noticed_or_means_the_same(till):
-    found = tampering.find(till, charges=5, flipped=150, step=8192)
+@pytest.mark.parametrize("mode", charging.ON_DISK)
+def test_whatever_is_changed_in_the_files_is_noticed_or_means_the_same(mode):
+    found = tampering.find(mode, charges=5, flipped=150, step=8192)
     assert found.passed, found
 
 
