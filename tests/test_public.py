@@ -73,13 +73,9 @@ NEEDS_NO_EXAMPLE = {
 MAY_BE_POSITIONAL = {
     "ostraka.curve.Curve": "the fields of a record, which the constructors of this class and the ledger fill",
     "ostraka._torch.classifier.TorchClassifier.told": "a callback of the loop, which is called with both",
-<<<<<<< HEAD
     "ostraka.collect.encodings.Histogram": "two ends of a range, in this order; cells are named",
     "ostraka.collect.encodings.Tree": "two ends of a range, refused in the wrong order",
     "ostraka.ledger.ledger.Ledger.record": "an entry by the number charge() gave it: no privacy parameter",
-=======
-    "ostraka.ledger.ledger.Ledger.record": "an entry by the number charge() gave it: no privacy parameter",
->>>>>>> 5b2f4a1 (Ledger: modules by the field's names: balance, records, ledger, commit, locking; HTTP limits)
 }
 
 
