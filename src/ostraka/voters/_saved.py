@@ -62,6 +62,8 @@ class SavedTeachers:
         Public. The step of each feature ("0", "1", …) within which two rows are one question.
     encoder : fitted transformer or None
         Public. From cells to features; None where the cells are the features.
+    sha256 : str
+        Hash of the list of files that the teachers were read from; empty before they are saved.
 
     Raises
     ------
