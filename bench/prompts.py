@@ -54,7 +54,7 @@ def main() -> None:
                     words=words,
                     n_teachers=n_teachers,
                     n_shots=n_shots,
-                    cassette=Path(folder) / "cassette.jsonl",
+                    response_cache=Path(folder) / "responses.jsonl",
                 ).fit([texts[row] for row in mine], codes[mine])
                 line(ensemble, queries, truth, asked, new, calls=server.seen)
 

@@ -22,7 +22,7 @@ import torch
 
 from bench._data import folder
 from ostraka import TorchClassifier
-from ostraka._torch.networks import perceptron, wide_resnet
+from ostraka._torch.architectures import perceptron, wide_resnet
 from ostraka.attacks import draw_canaries
 from ostraka.audits import memorisation_lower_bound
 from ostraka.students import ALIBI, MultiStage

@@ -34,7 +34,7 @@ from ostraka import (
     release,
 )
 from ostraka.accounting import exact_curve, moments2017_curve
-from ostraka.students import least_sure
+from ostraka.students import uncertainty_sampling
 from reproduce import _drawing
 
 if TYPE_CHECKING:
@@ -195,8 +195,8 @@ class Asking:
         return self.others[np.argsort(self.said().max(axis=1), kind="stable")[:MORE]]
 
     def by_margin(self) -> np.ndarray:
-        """As :func:`ostraka.students.least_sure` chooses."""
-        return self.others[least_sure(self.said(), n=MORE, among=np.arange(len(self.others)))]
+        """As :func:`ostraka.students.uncertainty_sampling` chooses."""
+        return self.others[uncertainty_sampling(self.said(), n=MORE, among=np.arange(len(self.others)))]
 
     def by_experts(self) -> np.ndarray:
         """Rows whose own expert is unsure, those first that the most experts think possible."""

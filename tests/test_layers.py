@@ -14,7 +14,21 @@ ROOT = Path(ostraka.__file__).parent
 
 # Bottom to top. A floor is a tuple of groups: inside a group modules may use each other, across groups never.
 FLOORS = (
-    (("_check", "_files", "_numeric", "_torch", "consistent", "curve", "private", "result", "scores"),),
+    (
+        (
+            "_check",
+            "_diverged",
+            "_files",
+            "_numeric",
+            "_torch",
+            "consistent",
+            "curve",
+            "networks",
+            "private",
+            "result",
+            "scores",
+        ),
+    ),
     (("ledger", "mechanisms"),),
     (("door",),),
     (("accounting",),),
@@ -45,7 +59,7 @@ ROOMS = {
     "randomgen": set(),
     "ray": set(),
     "rich": set(),
-    "sklearn": {"_torch", "voters", "students", "pate"},
+    "sklearn": {"_torch", "networks", "voters", "students", "pate"},
     "skops": set(),
     "sqlalchemy": set(),
     "torch": {"_torch", "students", "pate"},

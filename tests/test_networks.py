@@ -77,7 +77,7 @@ def test_interrupted_training_is_the_same_as_whole(tmp_path):
 
 def test_a_checkpoint_of_other_rows_is_refused(tmp_path):
     network = TorchClassifier(**QUICK | {"epochs": 1}, checkpoint=tmp_path / "net.pt").fit(X, Y)
-    with pytest.raises(ValueError, match="of another training"):
+    with pytest.raises(ValueError, match="belongs to another training"):
         clone(network).fit(X, Y[::-1])
 
 
@@ -117,8 +117,8 @@ def test_a_module_without_logits_is_refused(module, message):
         ({"batch_size": 0}, "batch_size must be"),
         ({"learning_rate": 0}, "learning_rate must be"),
         ({"schedule": "steps"}, "schedule must be one of"),
-        ({"device": "cuda:99"}, "device 'cuda:99' is not there"),
-        ({"device": "abacus"}, "device 'abacus' is not there"),
+        ({"device": "cuda:99"}, "device 'cuda:99' is not available"),
+        ({"device": "abacus"}, "device 'abacus' is not available"),
         ({"n_threads": 0}, "n_threads must be"),
     ],
 )

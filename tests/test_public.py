@@ -72,7 +72,6 @@ NEEDS_NO_EXAMPLE = {
 # argument needs no entry.
 MAY_BE_POSITIONAL = {
     "ostraka.curve.Curve": "the fields of a record, which the constructors of this class and the ledger fill",
-    "ostraka._torch.classifier.TorchClassifier.told": "a callback of the loop, which is called with both",
     "ostraka.collect.encodings.Histogram": "two ends of a range, in this order; cells are named",
     "ostraka.collect.encodings.Tree": "two ends of a range, refused in the wrong order",
     "ostraka.ledger.ledger.Ledger.record": "an entry by the number charge() gave it: no privacy parameter",

@@ -6,12 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ostraka._torch.classifier import TorchClassifier
-    from ostraka._torch.loop import TrainingDiverged
     from ostraka.curve import Curve
     from ostraka.door import ABSTAIN, confident, interactive, release
     from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError, OstrakaError
     from ostraka.mechanisms import GNMax, LNMax, Threshold
+    from ostraka.networks import TorchClassifier, TrainingDiverged
     from ostraka.pate import PATEClassifier
     from ostraka.private import Adjacency, Private
     from ostraka.report import Result
@@ -36,8 +35,8 @@ _HOME = {
     "Result": "report",
     "TeacherEnsemble": "voters",
     "Threshold": "mechanisms",
-    "TorchClassifier": "_torch.classifier",
-    "TrainingDiverged": "_torch.loop",
+    "TorchClassifier": "networks",
+    "TrainingDiverged": "networks",
     "confident": "door",
     "count_votes": "voters",
     "interactive": "door",

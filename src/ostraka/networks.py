@@ -1,38 +1,32 @@
-"""A torch network as a scikit-learn classifier; what its students and teachers have in common."""
+"""A torch network as a scikit-learn classifier. Torch itself is imported when a network is first trained."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import nn
 
 from ostraka import _check
-from ostraka._torch import networks
-from ostraka._torch.devices import device, reseed, threads
-from ostraka._torch.loop import TrainingDiverged, Turn, cosine, train
+from ostraka._diverged import TrainingDiverged
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
-    Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of logits, and of the rows' numbers
+    import torch
+    from torch import nn
 
-__all__ = ["TorchClassifier", "digest"]
+    Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of the logits, and of the rows' numbers
 
-_NAMED: dict[str, Callable[[int, int], nn.Module]] = {
-    "perceptron": networks.perceptron,
-    "convolutional": networks.convolutional,
-    "wide-resnet": networks.wide_resnet,
-}
-_SCHEDULES = {"constant": None, "cosine": cosine}
+__all__ = ["TorchClassifier", "TrainingDiverged"]
+
+_ARCHITECTURES = ("perceptron", "convolutional", "wide-resnet")
+_SCHEDULES = ("constant", "cosine")
 _AT_ONCE = 1024  # rows in a batch of predictions
 _SUMS_TO_ONE = 1e-4  # of float32 probabilities
 
@@ -43,30 +37,31 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     module : str, torch.nn.Module or callable, default "perceptron"
-        Takes float32 rows of shape (n, n_features), returns logits (n, n_classes).
-        ``"perceptron"``, ``"convolutional"`` and ``"wide-resnet"`` are small ones; a callable makes
-        one from ``(n_features, n_classes)``. A module is copied, and its layers drawn anew.
+        The module takes float32 rows of shape (n, n_features) and returns logits (n, n_classes).
+        ``"perceptron"``, ``"convolutional"`` and ``"wide-resnet"`` name small networks. A callable makes
+        a module from ``(n_features, n_classes)``. A module is copied, and its weights are drawn anew.
         For images, begin with ``nn.Unflatten(1, (channels, height, width))``.
     epochs : int, default 20
     batch_size : int, default 128
     learning_rate : float, default 1e-3
-    optimizer : callable(parameters, lr=...), default torch.optim.Adam
+    optimizer : callable(parameters, lr=...), optional
+        None: ``torch.optim.Adam``.
     schedule : str, default "constant"
         Or ``"cosine"``: the learning rate falls to a fifth.
     augment : callable(tensor) -> tensor, optional
-        What happens to the rows of a training batch; draws from torch's generator.
+        Changes the rows of a training batch. It draws from torch's generator.
     device : str, default "auto"
         The GPU if there is one.
     n_threads : int, optional
         None: as many as torch uses, the cores or ``OMP_NUM_THREADS``.
     patience : int, optional
-        Stop after so many epochs in which a held-out fifth of the rows was not classified better
-        (by cross-entropy), and take the weights of the best. None: learn from all rows, to the end.
+        Stop after this many epochs without a lower cross-entropy on a held-out fifth of the rows, and
+        keep the best weights. None: train on all rows, for all epochs.
     checkpoint : path, optional
-        A file that an interrupted training goes on from. As private as the rows. In a
+        A file from which an interrupted training continues. It is as private as the rows. In a
         :class:`~ostraka.TeacherEnsemble`, a folder of such files.
     random_state : int, numpy.random.RandomState or None
-        Seeds weights, order and augmentation. Not noise: no privacy depends on it.
+        Seeds weights, order and augmentation. No privacy depends on it.
     progress : callable(stage: str, done: int, total: int), optional
         Called with the stage ``"epochs"``.
 
@@ -74,16 +69,18 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
     ----------
     classes_ : array of shape (n_classes,)
     module_ : torch.nn.Module
-        Trained, in evaluation mode.
+        The trained module, in evaluation mode.
     losses_ : list of float
         Mean loss of each epoch.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit, a module that does not return logits, a device that is not there.
+        Shapes do not match, the module does not return logits, or the device is not available.
     TrainingDiverged
-        The loss was not finite; ``module_`` is as after the last good epoch.
+        The loss was not finite. ``module_`` is as after the last good epoch.
+    ModuleNotFoundError
+        Torch is not installed.
 
     Examples
     --------
@@ -101,7 +98,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         epochs: int = 20,
         batch_size: int = 128,
         learning_rate: float = 1e-3,
-        optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
+        optimizer: Callable[..., torch.optim.Optimizer] | None = None,
         schedule: str = "constant",
         augment: Callable[[torch.Tensor], torch.Tensor] | None = None,
         device: str = "auto",
@@ -134,22 +131,28 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         y : array of shape (n_rows,)
             Classes; soft labels are refused.
         """
+        _require_torch()
         X, y = validate_data(self, X, y, dtype=np.float32)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:  # scikit-learn's tests know this sentence
+        if len(self.classes_) < 2:  # scikit-learn's tests expect this sentence
             raise ValueError("TorchClassifier cannot learn from one class: y must hold two or more")
         if self.patience is not None:
-            return self._stopping_early(X, codes)
+            return self._fit_with_early_stopping(X, codes)
+        import torch
+
+        from ostraka._torch.checkpoints import digest
+        from ostraka._torch.devices import device
+
         targets = torch.as_tensor(codes, device=device(self.device))
         return self.minimise(
             X,
-            lambda logits, rows: nn.functional.cross_entropy(logits, targets[rows]),
+            lambda logits, rows: torch.nn.functional.cross_entropy(logits, targets[rows]),
             name=digest(X, codes),
         )
 
     def minimise(self, X: np.ndarray, loss: Loss, *, name: str) -> Self:
-        """Train on any loss of logits and row numbers; ``classes_`` must be there already.
+        """Train on any loss of logits and row numbers. ``classes_`` must be set before.
 
         Parameters
         ----------
@@ -157,32 +160,39 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         loss : callable(logits, rows) -> scalar tensor
             ``rows`` are the numbers of the batch's rows in ``X``, an int64 tensor.
         name : str
-            Tells this training from others, for the checkpoint.
+            Identifies this training in the checkpoint.
         """
         if self.patience is not None:
-            raise ValueError("patience must be None here: only fit knows what to hold out")
+            raise ValueError("patience must be None here: only fit can hold rows out")
+        import torch
+
+        from ostraka._torch.devices import device, threads
+        from ostraka._torch.loop import Objective, epoch_callback, n_steps, train
+
         where, seed = device(self.device), self.seed()
-        self.module_ = self.built(n_features=X.shape[1], n_classes=len(self.classes_), seed=seed).to(where)
+        self.module_ = self.new_module(n_features=X.shape[1], n_classes=len(self.classes_), seed=seed).to(
+            where
+        )
         rows = torch.as_tensor(X, device=where)
         self.require_logits(rows[:2])
-        turn = Turn(
-            optimizer=self.optimizer(self.module_.parameters(), lr=self.learning_rate),
+        objective = Objective(
+            optimizer=self.new_optimizer(self.module_.parameters()),
             loss=lambda batch: loss(self.module_(self._augmented(rows[batch])), batch),
         )
         self.module_.train()
         try:
             with threads(self.n_threads):
                 self.losses_ = train(
-                    [turn],
+                    [objective],
                     partial(_batches, len(rows), self.batch_size, where),
                     steps=n_steps(len(rows), self.batch_size),
                     epochs=self.epochs,
                     seed=seed,
                     state={"module": self.module_},
-                    schedule=self.scheduled(),
+                    schedule=self.rate_schedule(),
                     checkpoint=self.checkpoint,
                     fingerprint=f"{name}, {self.module_}",
-                    told=self.told,
+                    on_epoch=epoch_callback(self.progress),
                 )
         finally:
             self.module_.eval()
@@ -190,7 +200,9 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities, float64 of shape (n_rows, n_classes)."""
-        return np.asarray(torch.softmax(torch.as_tensor(self.logits(X)), dim=1), dtype=np.float64)
+        from scipy.special import softmax
+
+        return np.asarray(softmax(self.logits(X), axis=1), dtype=np.float64)
 
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest class of each row."""
@@ -198,8 +210,12 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(self.classes_[best])
 
     def logits(self, X: Any) -> np.ndarray:
-        """What the network says before softmax, float64 of shape (n_rows, n_classes)."""
+        """The network's output before softmax, float64 of shape (n_rows, n_classes)."""
         check_is_fitted(self, "module_")
+        import torch
+
+        from ostraka._torch.devices import threads
+
         X = validate_data(self, X, reset=False, dtype=np.float32)
         where = next(self.module_.parameters()).device
         with torch.inference_mode(), threads(self.n_threads):
@@ -209,69 +225,49 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
             ]
         return torch.cat(parts).numpy()
 
-    def built(self, *, n_features: int, n_classes: int, seed: int) -> nn.Module:
+    def new_module(self, *, n_features: int, n_classes: int, seed: int) -> nn.Module:
         """A new network with weights drawn from ``seed``."""
         self._check()
+        _require_torch()
+        import torch
+
+        from ostraka._torch.architectures import NAMED
+        from ostraka._torch.devices import reseed
+
         with torch.random.fork_rng():
             reseed(seed)
-            if isinstance(self.module, nn.Module):
+            if isinstance(self.module, torch.nn.Module):
                 return _redrawn(copy.deepcopy(self.module))
-            make = _NAMED[self.module] if isinstance(self.module, str) else self.module
+            make = NAMED[self.module] if isinstance(self.module, str) else self.module
             made: nn.Module = make(n_features, n_classes)
             return made
 
+    def new_optimizer(self, parameters: Any, *, fused: bool = False) -> torch.optim.Optimizer:
+        """The optimizer of these parameters; with ``fused``, in one pass over them where torch has that."""
+        import torch
+
+        make = torch.optim.Adam if self.optimizer is None else self.optimizer
+        options: dict[str, Any] = {"fused": True} if fused and make in _fusible() else {}
+        return make(parameters, lr=self.learning_rate, **options)
+
     def seed(self) -> int:
-        """One number for all the chance in a training."""
+        """The seed of all random numbers in a training."""
         state = self.random_state
         entropy = state if state is None or isinstance(state, int | np.integer) else state.randint(2**31 - 1)
         return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
-    def scheduled(self) -> Callable[[float], float] | None:
-        """The learning rate's course."""
-        return _SCHEDULES[self.schedule]
+    def rate_schedule(self) -> Callable[[float], float] | None:
+        """The share of the learning rate as a function of progress in [0, 1); None: constant."""
+        if self.schedule == "constant":
+            return None
+        from ostraka._torch.loop import cosine
 
-    def told(self, done: int, total: int) -> None:
-        """Say how many epochs are done."""
-        if self.progress is not None:
-            self.progress("epochs", done, total)
-
-    def _stopping_early(self, X: np.ndarray, codes: np.ndarray) -> Self:
-        """As a stack of one."""
-        from ostraka._torch import lessons, lockstep, planning  # noqa: PLC0415  (they build on this module)
-
-        seed = self.seed()
-        plan = planning.plan(self, n_features=X.shape[1], n_classes=len(self.classes_))
-        [weights], [failed], self.losses_ = lockstep.taught(
-            plan.alone(),
-            [lessons.Lesson(rows=X, codes=codes, seed=seed)],
-            checkpoint=self.checkpoint,
-            told=self.told,
-        )
-        self.module_ = plan.module
-        self.module_.load_state_dict(weights, strict=False)  # tied weights are named once
-        self.module_.eval()
-        if failed:
-            raise TrainingDiverged("a loss was not finite, or the module raised: try a smaller learning_rate")
-        return self
-
-    def _check(self) -> None:
-        _check.integer(epochs=self.epochs, batch_size=self.batch_size, least=1)
-        if self.patience is not None:
-            _check.integer(patience=self.patience, least=1)
-        _check.positive(learning_rate=self.learning_rate)
-        _check.one_of(allowed=tuple(_SCHEDULES), schedule=self.schedule)
-        if isinstance(self.module, str):
-            _check.one_of(allowed=tuple(_NAMED), module=self.module)
-        elif not callable(self.module):
-            raise ValueError(  # noqa: TRY004  (as every other wrong parameter)
-                f"module must be a name, a torch module or a callable, got {self.module!r}"
-            )
-
-    def _augmented(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows if self.augment is None else self.augment(rows)
+        return cosine
 
     def require_logits(self, rows: torch.Tensor) -> None:
         """Raise unless ``module_`` returns logits of these rows, one for each of ``classes_``."""
+        import torch
+
         self.module_.eval()
         with torch.inference_mode():
             out = self.module_(rows)
@@ -286,31 +282,68 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         ):
             raise ValueError("module must return logits, but it ends in a softmax: remove that layer")
 
+    def _fit_with_early_stopping(self, X: np.ndarray, codes: np.ndarray) -> Self:
+        """Train as a stack of one network, which can hold rows out."""
+        from ostraka._torch import batches, planning, vectorised
+        from ostraka._torch.loop import epoch_callback
+
+        plan = planning.plan(self, n_features=X.shape[1], n_classes=len(self.classes_))
+        [weights], [failed], self.losses_ = vectorised.train_stack(
+            plan.alone(),
+            [batches.TrainingSet(rows=X, codes=codes, seed=self.seed())],
+            checkpoint=self.checkpoint,
+            on_progress=epoch_callback(self.progress),
+        )
+        self.module_ = plan.module
+        self.module_.load_state_dict(weights, strict=False)  # tied weights have one name only
+        self.module_.eval()
+        if failed:
+            raise TrainingDiverged("a loss was not finite, or the module raised: try a smaller learning_rate")
+        return self
+
+    def _check(self) -> None:
+        _check.integer(epochs=self.epochs, batch_size=self.batch_size, least=1)
+        if self.patience is not None:
+            _check.integer(patience=self.patience, least=1)
+        _check.positive(learning_rate=self.learning_rate)
+        _check.one_of(allowed=_SCHEDULES, schedule=self.schedule)
+        if isinstance(self.module, str):
+            _check.one_of(allowed=_ARCHITECTURES, module=self.module)
+        elif not callable(self.module):
+            raise ValueError(  # noqa: TRY004  (as every other wrong parameter)
+                f"module must be a name, a torch module or a callable, got {self.module!r}"
+            )
+
+    def _augmented(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows if self.augment is None else self.augment(rows)
+
+
+def _require_torch() -> None:
+    """Raise with the install command unless torch is installed."""
+    _check.require("torch", extra="torch")
+
+
+def _fusible() -> tuple[Any, ...]:
+    import torch
+
+    return torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad
+
 
 def _redrawn(module: nn.Module) -> nn.Module:
-    """Draw every layer's weights anew, so that a seed decides them."""
+    """Draw the weights of every layer anew, so that they depend on the seed only."""
     for part in module.modules():
         if hasattr(part, "reset_parameters"):
             part.reset_parameters()  # type: ignore[operator]
     return module
 
 
-def n_steps(n_rows: int, batch_size: int) -> int:
-    """Batches in an epoch; a last one that is short is left out, unless it is the only one."""
-    return max(1, n_rows // batch_size)
-
-
 def _batches(
     n_rows: int, batch_size: int, where: torch.device, generator: torch.Generator
 ) -> Iterator[torch.Tensor]:
+    import torch
+
+    from ostraka._torch.loop import n_steps
+
     order = torch.randperm(n_rows, generator=generator).to(where)
     for step in range(n_steps(n_rows, batch_size)):
         yield order[step * batch_size : (step + 1) * batch_size]
-
-
-def digest(*parts: np.ndarray | str) -> str:
-    """A short hash of what arrays and texts hold, such as what is trained on."""
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes())
-    return whole.hexdigest()[:16]

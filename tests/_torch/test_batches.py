@@ -1,43 +1,46 @@
-"""Lessons: batches of one shape for all, each network's own rows in them, as often as alone."""
+"""Batches of a stack: one shape for all networks, each with its own rows, as often as alone."""
 
 import numpy as np
 import pytest
 import torch
 
-from ostraka._torch.lessons import Lesson, Material
+from ostraka._torch.batches import StackBatches, TrainingSet
 
 
-def lessons(*sizes: int) -> list[Lesson]:
+def training_sets(*sizes: int) -> list[TrainingSet]:
     return [
-        Lesson(rows=np.zeros((size, 2), dtype=np.float32), codes=np.arange(size) % 4, seed=number)
+        TrainingSet(rows=np.zeros((size, 2), dtype=np.float32), codes=np.arange(size) % 4, seed=number)
         for number, size in enumerate(sizes)
     ]
 
 
 def test_rows_of_a_short_lesson_come_again_at_no_weight_and_none_is_lost():
-    material = Material(
-        lessons(40, 5, 33), n_classes=4, batch_size=16, hold_out=False, where=torch.device("cpu")
+    batches_of = StackBatches(
+        training_sets(40, 5, 33), n_classes=4, batch_size=16, hold_out=False, where=torch.device("cpu")
     )
-    assert material.steps.tolist() == [2, 1, 2]
-    assert material.shares.sum(dim=1).tolist() == pytest.approx([1, 1, 1])
-    batches = material.batches(0, 4, epochs=2)
+    assert batches_of.steps.tolist() == [2, 1, 2]
+    assert batches_of.row_weights.sum(dim=1).tolist() == pytest.approx([1, 1, 1])
+    batches = batches_of.numbers(0, 4, epochs=2)
     assert set(batches[:, 0].flatten().tolist()) <= set(range(40))
     assert batches[:2, 0].flatten().unique().numel() == 32  # an epoch: no row twice
-    short = batches[:2, 1][:, material.shares[1] > 0]
+    short = batches[:2, 1][:, batches_of.row_weights[1] > 0]
     assert sorted(short[0].tolist()) == sorted(short[1].tolist()) == [40, 41, 42, 43, 44]
-    everything = material.batches(0, 40, epochs=20)[:, 2]
+    everything = batches_of.numbers(0, 40, epochs=20)[:, 2]
     assert sorted(everything.unique().tolist()) == list(range(45, 78))
 
 
 def test_what_is_held_out_is_not_learned_from():
-    material = Material(
-        lessons(40, 4, 100), n_classes=4, batch_size=16, hold_out=True, where=torch.device("cpu")
+    batches_of = StackBatches(
+        training_sets(40, 4, 100), n_classes=4, batch_size=16, hold_out=True, where=torch.device("cpu")
     )
     held = [
-        torch.cat([numbers[each][shares[each] > 0] for numbers, shares in material.held]) for each in range(3)
+        torch.cat([numbers[each][shares[each] > 0] for numbers, shares in batches_of.held_batches])
+        for each in range(3)
     ]
     assert [len(rows) for rows in held] == [8, 0, 20]
-    assert material.none_held.tolist() == [False, True, False]
-    learned = material.batches(0, 100, epochs=100)
+    assert batches_of.none_held.tolist() == [False, True, False]
+    learned = batches_of.numbers(0, 100, epochs=100)
     assert all(not set(held[each].tolist()) & set(learned[:, each].unique().tolist()) for each in range(3))
-    assert sum(shares.sum(dim=1) for _, shares in material.held).tolist() == pytest.approx([1, 0, 1])
+    assert sum(shares.sum(dim=1) for _, shares in batches_of.held_batches).tolist() == pytest.approx(
+        [1, 0, 1]
+    )

@@ -6,8 +6,8 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from ostraka import TorchClassifier
+from ostraka._torch.gradients import Targets, backpropagate
 from ostraka._torch.planning import plan
-from ostraka._torch.slopes import Wanted, descend
 
 
 def test_a_stack_descends_as_torch_says():
@@ -21,14 +21,14 @@ def test_a_stack_descends_as_torch_says():
     rows = torch.as_tensor(np.float32(X[:48] / 16)).view(3, 16, 64)
     own = torch.as_tensor(y[:48]).view(3, 16)
     absent = torch.tensor([[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]], dtype=torch.bool)
-    shares = torch.rand(3, 16, generator=torch.Generator().manual_seed(1))
-    wanted = Wanted(targets=own.clamp(max=2), absent=absent[:, None], shares=shares)
-    stack = found.built([1, 2, 3])
-    losses = descend(stack, rows, wanted)
-    ours = [leaf.grad.clone() for leaf in stack.learning]
+    row_weights = torch.rand(3, 16, generator=torch.Generator().manual_seed(1))
+    targets = Targets(codes=own.clamp(max=2), absent=absent[:, None], row_weights=row_weights)
+    stack = found.new_stack([1, 2, 3])
+    losses = backpropagate(stack, rows, targets)
+    ours = [leaf.grad.clone() for leaf in stack.trained]
     logits = stack.logits(rows, training=True).masked_fill(absent[:, None], -torch.inf)
-    by_torch = nn.functional.cross_entropy(logits.flatten(0, 1), wanted.targets.flatten(), reduction="none")
-    by_torch = (by_torch.view(3, 16) * shares).sum(dim=1)
+    by_torch = nn.functional.cross_entropy(logits.flatten(0, 1), targets.codes.flatten(), reduction="none")
+    by_torch = (by_torch.view(3, 16) * row_weights).sum(dim=1)
     torch.testing.assert_close(losses, by_torch.detach())
-    for found, other in zip(ours, torch.autograd.grad(by_torch.sum(), list(stack.learning)), strict=True):
+    for found, other in zip(ours, torch.autograd.grad(by_torch.sum(), list(stack.trained)), strict=True):
         torch.testing.assert_close(found, other)

@@ -11,7 +11,7 @@ from torch import nn
 
 from ostraka import TrainingDiverged
 from ostraka._torch import loop
-from ostraka._torch.loop import Turn, cosine, train
+from ostraka._torch.loop import Objective, cosine, train
 
 ROWS = torch.linspace(-1, 1, 40).reshape(-1, 1)
 TARGETS = 3 * ROWS - 1
@@ -41,7 +41,7 @@ class Fitting:
 
     def run(self):
         return train(
-            [Turn(optimizer=self.optimizer, loss=self.loss)],
+            [Objective(optimizer=self.optimizer, loss=self.loss)],
             self.batches,
             steps=4,
             state={"line": self.line},
@@ -102,8 +102,8 @@ def test_a_long_training_is_saved_on_the_way(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "_BETWEEN_SAVES", 0.0)
     path = tmp_path / "line.pt"
     seen = []
-    Fitting(checkpoint=path, told=lambda *_: seen.append(path.exists())).run()
-    assert seen == [False] + [True] * 5  # told of an epoch before it is saved
+    Fitting(checkpoint=path, on_epoch=lambda *_: seen.append(path.exists())).run()
+    assert seen == [False] + [True] * 5  # on_progress of an epoch before it is saved
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_a_long_training_is_saved_on_the_way(tmp_path, monkeypatch):
 )
 def test_a_file_of_another_training_is_refused(tmp_path, other):
     Fitting(checkpoint=tmp_path / "line.pt").run()
-    with pytest.raises(ValueError, match="of another training"):
+    with pytest.raises(ValueError, match="belongs to another training"):
         Fitting(checkpoint=tmp_path / "line.pt", **other).run()
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint"])
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, content):
     (tmp_path / "line.pt").write_bytes(content)
-    with pytest.raises(ValueError, match="is no checkpoint"):
+    with pytest.raises(ValueError, match="is not a checkpoint"):
         Fitting(checkpoint=tmp_path / "line.pt").run()
 
 
@@ -137,7 +137,7 @@ def test_a_checkpoint_that_would_run_code_is_not_opened(tmp_path):
             return (os.mkdir, (str(tmp_path / "owned"),))
 
     torch.save({"name": Payload()}, tmp_path / "line.pt")
-    with pytest.raises(ValueError, match="is no checkpoint"):
+    with pytest.raises(ValueError, match="is not a checkpoint"):
         Fitting(checkpoint=tmp_path / "line.pt").run()
     assert not (tmp_path / "owned").exists()
 
@@ -171,7 +171,7 @@ def test_turns_alternate_and_what_follows_a_step_comes_after_them():
             order.append(name)
             return module(ROWS[batch]).pow(2).mean()
 
-        return Turn(optimizer=torch.optim.SGD(module.parameters(), lr=0.1), loss=loss)
+        return Objective(optimizer=torch.optim.SGD(module.parameters(), lr=0.1), loss=loss)
 
     train(
         [turn("one", one), turn("two", two)],
@@ -186,6 +186,6 @@ def test_turns_alternate_and_what_follows_a_step_comes_after_them():
 
 
 def test_progress_is_told_after_every_epoch():
-    told = []
-    Fitting(told=lambda *what: told.append(what), epochs=3).run()
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    on_progress = []
+    Fitting(on_epoch=lambda *what: on_progress.append(what), epochs=3).run()
+    assert on_progress == [(1, 3), (2, 3), (3, 3)]

@@ -11,10 +11,10 @@ from torch import nn
 
 from ostraka import TeacherEnsemble, TorchClassifier
 from ostraka._torch import compiled, perceptrons
-from ostraka._torch.lessons import Lesson
-from ostraka._torch.lockstep import taught
-from ostraka._torch.perceptrons import compilable
+from ostraka._torch.batches import TrainingSet
+from ostraka._torch.perceptrons import is_compilable
 from ostraka._torch.planning import plan
+from ostraka._torch.vectorised import train_stack
 
 X, Y = load_digits(n_class=4, return_X_y=True)
 X = np.float32(X / 16)
@@ -38,17 +38,17 @@ def state(module, *, decay=0.0) -> compiled.Perceptron:
     return compiled.Perceptron(np.array(widths), weights, moments, (0.9, 0.999, 1e-8, decay))
 
 
-def given(absent=(), shares=None) -> compiled.Rows:
-    shares = np.full(SIZE, 1 / SIZE, dtype=np.float32) if shares is None else shares
+def given(absent=(), row_weights=None) -> compiled.Examples:
+    row_weights = np.full(SIZE, 1 / SIZE, dtype=np.float32) if row_weights is None else row_weights
     codes = Y if not absent else np.where(np.isin(Y, absent), 0, Y)
-    return compiled.Rows(X, codes, shares, np.isin(np.arange(4), absent))
+    return compiled.Examples(X, codes, row_weights, np.isin(np.arange(4), absent))
 
 
 def batches(n: int) -> np.ndarray:
     return np.random.default_rng(1).permutation(len(X))[: n * SIZE].reshape(n, SIZE)
 
 
-def losses(module, rows: compiled.Rows, numbers: np.ndarray) -> torch.Tensor:
+def losses(module, rows: compiled.Examples, numbers: np.ndarray) -> torch.Tensor:
     logits = module(torch.as_tensor(rows.rows[numbers])).masked_fill(torch.as_tensor(rows.absent), -torch.inf)
     return nn.functional.cross_entropy(logits, torch.as_tensor(rows.codes[numbers]), reduction="none")
 
@@ -59,8 +59,8 @@ def losses(module, rows: compiled.Rows, numbers: np.ndarray) -> torch.Tensor:
 def test_steps_are_those_of_torch(widths, optimizer, absent):
     torch.manual_seed(3)
     module = layers(widths)
-    shares = np.float32(np.random.default_rng(2).dirichlet(np.ones(SIZE)))
-    rows, rates = given(absent, shares), np.linspace(0.02, 0.001, 20)
+    row_weights = np.float32(np.random.default_rng(2).dirichlet(np.ones(SIZE)))
+    rows, rates = given(absent, row_weights), np.linspace(0.02, 0.001, 20)
     network = state(module, decay=optimizer(module.parameters()).defaults["weight_decay"])
     module.double()  # the oracle rounds a billion times less
     by_torch, numbers, want = optimizer(module.parameters()), batches(20), []
@@ -68,12 +68,12 @@ def test_steps_are_those_of_torch(widths, optimizer, absent):
     for rate, batch in zip(rates, numbers, strict=True):
         by_torch.param_groups[0]["lr"] = rate
         by_torch.zero_grad()
-        loss = (losses(module, wide, batch) * torch.as_tensor(shares)).sum()
+        loss = (losses(module, wide, batch) * torch.as_tensor(row_weights)).sum()
         loss.backward()
         by_torch.step()
         want.append(float(loss.detach()))
     got = [
-        compiled.learn(rows, network, numbers[part].reshape(-1, 4, SIZE), rates[part].reshape(-1, 4), done)
+        compiled.train(rows, network, numbers[part].reshape(-1, 4, SIZE), rates[part].reshape(-1, 4), done)
         for done, part in ((0, slice(8)), (8, slice(8, 20)))
     ]
     np.testing.assert_allclose(np.concatenate(got), np.reshape(want, (5, 4)).mean(axis=1), rtol=1e-4)
@@ -83,8 +83,8 @@ def test_steps_are_those_of_torch(widths, optimizer, absent):
 def test_steps_that_are_a_little_wrong_are_told_from_those_of_torch():
     network = state(layers())
     other = network._replace(weights=network.weights.copy(), moments=network.moments.copy())
-    compiled.learn(given(), network, batches(20)[None], np.full((1, 20), 0.01), 0)
-    compiled.learn(
+    compiled.train(given(), network, batches(20)[None], np.full((1, 20), 0.01), 0)
+    compiled.train(
         given(), other, batches(20)[None], np.full((1, 20), 0.01), 1
     )  # a step too many in the corrections
     assert not np.allclose(network.weights, other.weights, rtol=1e-3, atol=2e-5)
@@ -94,7 +94,7 @@ def test_what_is_held_out_is_judged_as_torch_does():
     module = layers()
     numbers = np.arange(5, 42)
     want = float(losses(module, given((2,)), numbers).mean().detach())
-    assert compiled.held_out(given((2,)), state(module), numbers) == pytest.approx(want, rel=1e-5)
+    assert compiled.held_out_loss(given((2,)), state(module), numbers) == pytest.approx(want, rel=1e-5)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
@@ -102,16 +102,16 @@ def test_what_is_held_out_is_judged_as_torch_does():
 def test_a_loss_that_is_not_finite_is_infinite(value, widths):
     rows = given()._replace(rows=np.full_like(X, value))
     assert (
-        compiled.learn(
+        compiled.train(
             rows, state(layers(widths)), batches(4).reshape(2, 2, SIZE), np.full((2, 2), 0.01), 0
         ).tolist()
         == [np.inf] * 2
     )
 
 
-def lesson(number: int, n_rows: int = 40) -> Lesson:
+def training_set(number: int, n_rows: int = 40) -> TrainingSet:
     rows = slice(40 * number, 40 * number + n_rows)
-    return Lesson(rows=X[rows], codes=Y[rows], seed=number)
+    return TrainingSet(rows=X[rows], codes=Y[rows], seed=number)
 
 
 def found(**options):
@@ -120,12 +120,12 @@ def found(**options):
 
 
 @pytest.mark.parametrize("options", [{}, {"patience": 1, "epochs": 8}], ids=str)
-def test_threads_and_visits_change_nothing_to_the_last_bit(monkeypatch, options):
-    own = [lesson(number, 30 + 7 * number) for number in range(6)]
-    want, _, losses = taught(found(n_threads=1, **options), own)
-    for n_threads, visit in ((2, 2**26), (3, 1), (1, 2_000)):
-        monkeypatch.setattr(perceptrons, "_VISIT", visit)
-        got, failed, others = taught(found(n_threads=n_threads, **options), own)
+def test_threads_and_rounds_change_nothing_to_the_last_bit(monkeypatch, options):
+    own = [training_set(number, 30 + 7 * number) for number in range(6)]
+    want, _, losses = train_stack(found(n_threads=1, **options), own)
+    for n_threads, work in ((2, 2**26), (3, 1), (1, 2_000)):
+        monkeypatch.setattr(perceptrons, "_WORK", work)
+        got, failed, others = train_stack(found(n_threads=n_threads, **options), own)
         assert not failed.any()
         assert others == losses
         for one, other in zip(got, want, strict=True):
@@ -133,23 +133,23 @@ def test_threads_and_visits_change_nothing_to_the_last_bit(monkeypatch, options)
 
 
 def test_a_network_that_diverged_has_failed_though_its_weights_are_finite(monkeypatch):
-    real = compiled.learn
+    real = compiled.train
 
     def diverging(rows, *others):
         losses = real(rows, *others)
         return losses if rows.absent.any() else np.full_like(losses, np.inf)
 
     planned = found()
-    monkeypatch.setattr(compiled, "learn", diverging)
-    own = [lesson(0), Lesson(rows=X[:40], codes=Y[:40] % 2, seed=1), lesson(2)]
-    networks, failed, losses = taught(planned, own)
+    monkeypatch.setattr(compiled, "train", diverging)
+    own = [training_set(0), TrainingSet(rows=X[:40], codes=Y[:40] % 2, seed=1), training_set(2)]
+    networks, failed, losses = train_stack(planned, own)
     assert failed.tolist() == [True, False, True]
     assert all(bool(part.isfinite().all()) for each in networks for part in each.values())
     assert all(0 < loss < 3 for loss in losses)
 
 
 def test_whoever_stops_the_training_does_not_wait_for_those_who_have_not_begun(monkeypatch):
-    real, begun = compiled.learn, []
+    real, begun = compiled.train, []
 
     def slow(*arguments):
         begun.append(1)
@@ -160,15 +160,15 @@ def test_whoever_stops_the_training_does_not_wait_for_those_who_have_not_begun(m
         raise KeyboardInterrupt
 
     planned = found(n_threads=1, epochs=1)
-    monkeypatch.setattr(compiled, "learn", slow)
+    monkeypatch.setattr(compiled, "train", slow)
     with pytest.raises(KeyboardInterrupt):
-        taught(planned, [lesson(number) for number in range(9)], told=stop)
+        train_stack(planned, [training_set(number) for number in range(9)], on_progress=stop)
     assert len(begun) <= 3
 
 
 @pytest.mark.parametrize("defect", [1.1, -1.0])
 def test_compiled_code_that_learns_something_else_is_not_used(monkeypatch, defect):
-    real = compiled.learn
+    real = compiled.train
     assert found().compiled
 
     def spoilt(rows, network, *others):
@@ -176,21 +176,21 @@ def test_compiled_code_that_learns_something_else_is_not_used(monkeypatch, defec
         network.weights[:] *= defect
         return defect * losses
 
-    monkeypatch.setattr(compiled, "learn", spoilt)
+    monkeypatch.setattr(compiled, "train", spoilt)
     assert found().together
     assert not found().compiled
 
 
 def test_memory_that_is_short_for_one_halves_the_group(monkeypatch):
-    real, groups = perceptrons.taught, []
+    real, groups = perceptrons.train_perceptrons, []
 
-    def short(plan, lessons, **options):
-        groups.append(len(lessons))
-        if len(lessons) > 3:
+    def short(plan, training_sets, **options):
+        groups.append(len(training_sets))
+        if len(training_sets) > 3:
             raise MemoryError("Unable to allocate")
-        return real(plan, lessons, **options)
+        return real(plan, training_sets, **options)
 
-    monkeypatch.setattr(perceptrons, "taught", short)
+    monkeypatch.setattr(perceptrons, "train_perceptrons", short)
     network = TorchClassifier(layers(), epochs=1, batch_size=SIZE, device="cpu")
     done = TeacherEnsemble(network, n_teachers=9).fit(X[:360], Y[:360], classes=range(4))
     assert len(done.teachers_) == 9
@@ -199,8 +199,8 @@ def test_memory_that_is_short_for_one_halves_the_group(monkeypatch):
 
 def test_what_is_held_out_is_judged_a_batch_at_a_time():
     module, numbers = layers(), np.arange(100)
-    whole = compiled.held_out(given(shares=np.ones(100, dtype=np.float32)), state(module), numbers)
-    assert compiled.held_out(given(), state(module), numbers) == pytest.approx(whole, rel=1e-6)
+    whole = compiled.held_out_loss(given(row_weights=np.ones(100, dtype=np.float32)), state(module), numbers)
+    assert compiled.held_out_loss(given(), state(module), numbers) == pytest.approx(whole, rel=1e-6)
 
 
 def buffered() -> nn.Sequential:
@@ -248,7 +248,7 @@ def hooked(name: str) -> nn.Sequential:
     ids=str,
 )
 def test_only_trained_linear_layers_with_relu_between_are_compiled(module, fits):
-    assert compilable(TorchClassifier(module, device="cpu"), module) == fits
+    assert is_compilable(TorchClassifier(module, device="cpu"), module) == fits
 
 
 @pytest.mark.parametrize(
@@ -257,4 +257,4 @@ def test_only_trained_linear_layers_with_relu_between_are_compiled(module, fits)
     ids=["SGD", "NAdam", "augmented"],
 )
 def test_other_settings_are_not_compiled(options):
-    assert not compilable(TorchClassifier(layers(), device="cpu", **options), layers())
+    assert not is_compilable(TorchClassifier(layers(), device="cpu", **options), layers())

@@ -10,12 +10,12 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from ostraka import TorchClassifier
-from ostraka._torch import lockstep, perceptrons, planning, stacks
-from ostraka._torch.answers import Trained, answers
-from ostraka._torch.lessons import Lesson, _split
-from ostraka._torch.lockstep import Unstackable, taught
+from ostraka._torch import perceptrons, planning, stacks, vectorised
+from ostraka._torch.batches import TrainingSet, _split
 from ostraka._torch.planning import plan
-from ostraka._torch.stacks import halving
+from ostraka._torch.predictions import TrainedNetwork, predict_classes
+from ostraka._torch.stacks import retry_with_half
+from ostraka._torch.vectorised import CannotVectoriseError, train_stack
 
 X, Y = load_digits(n_class=4, return_X_y=True)
 X = np.float32(X / 16)
@@ -88,17 +88,17 @@ def network(module="perceptron", **options) -> TorchClassifier:
     return TorchClassifier(module, **settings)
 
 
-def planned(module="perceptron", **options) -> stacks.Plan:
+def planned(module="perceptron", **options) -> stacks.TrainingPlan:
     return plan(network(module, **options), n_features=64, n_classes=4)
 
 
-def lesson(number: int, n_rows: int = 40) -> Lesson:
+def training_set(number: int, n_rows: int = 40) -> TrainingSet:
     rows = slice(40 * number, 40 * number + n_rows)
-    return Lesson(rows=X[rows], codes=Y[rows], seed=number)
+    return TrainingSet(rows=X[rows], codes=Y[rows], seed=number)
 
 
-def lessons(*sizes: int) -> list[Lesson]:
-    return [lesson(number, n_rows) for number, n_rows in enumerate(sizes)]
+def training_sets(*sizes: int) -> list[TrainingSet]:
+    return [training_set(number, n_rows) for number, n_rows in enumerate(sizes)]
 
 
 def same(one: dict, other: dict) -> bool:
@@ -135,10 +135,10 @@ def test_what_can_be_stacked_is_found_out_on_made_up_rows(name, together):
 )
 def test_a_stack_trains_as_its_networks_would_alone(name, options):
     found = planned(MODULES[name], **options)
-    own = lessons(40, 100, 33)
+    own = training_sets(40, 100, 33)
     if name != "normalised":  # shorter than a batch, with every class
-        own.append(Lesson(rows=X[:7], codes=np.arange(7) % 4, seed=3))
-    whole, failed, _ = taught(found, own) if found.together else _one_by_one(found, own)
+        own.append(TrainingSet(rows=X[:7], codes=np.arange(7) % 4, seed=3))
+    whole, failed, _ = train_stack(found, own) if found.together else _one_by_one(found, own)
     assert not failed.any()
     for each, weights in zip(own, whole, strict=True):
         alone = network(MODULES[name], **options)
@@ -148,7 +148,7 @@ def test_a_stack_trains_as_its_networks_would_alone(name, options):
 
 
 def _one_by_one(found, own):
-    parts = [taught(found, [each]) for each in own]
+    parts = [train_stack(found, [each]) for each in own]
     return [part[0][0] for part in parts], np.array([part[1][0] for part in parts]), []
 
 
@@ -168,32 +168,32 @@ def _one_by_one(found, own):
 )
 def test_whatever_one_lesson_is_the_others_learn_the_same_to_the_last_bit(name, options):
     found = planned(MODULES[name], **options)
-    before = taught(found, lessons(40, 40, 33, 7))[0]
+    before = train_stack(found, training_sets(40, 40, 33, 7))[0]
     for other in (
-        lesson(9),
-        lesson(1, 100),
-        lesson(1, 5),
-        Lesson(rows=X[:1], codes=Y[:1], seed=1),
-        Lesson(rows=np.full((40, 64), np.nan, dtype=np.float32), codes=Y[:40], seed=1),
-        Lesson(rows=np.full((40, 64), 1e38, dtype=np.float32), codes=Y[:40], seed=1),
+        training_set(9),
+        training_set(1, 100),
+        training_set(1, 5),
+        TrainingSet(rows=X[:1], codes=Y[:1], seed=1),
+        TrainingSet(rows=np.full((40, 64), np.nan, dtype=np.float32), codes=Y[:40], seed=1),
+        TrainingSet(rows=np.full((40, 64), 1e38, dtype=np.float32), codes=Y[:40], seed=1),
     ):
-        after = taught(found, [lesson(0), other, lesson(2, 33), lesson(3, 7)])[0]
+        after = train_stack(found, [training_set(0), other, training_set(2, 33), training_set(3, 7)])[0]
         assert all(same(before[number], after[number]) for number in (0, 2, 3))
         assert not same(before[1], after[1])
 
 
 def test_a_generator_shared_by_all_would_be_noticed(monkeypatch):
     # the defect that the test above is there for: masks that go on where the longest epoch ended
-    monkeypatch.setattr(lockstep, "reseed", lambda seed: None)
+    monkeypatch.setattr(vectorised, "reseed", lambda seed: None)
     found = planned(MODULES["dropping"], epochs=3)
-    one, two = (taught(found, lessons(40, size))[0] for size in (40, 100))
+    one, two = (train_stack(found, training_sets(40, size))[0] for size in (40, 100))
     assert not same(one[0], two[0])
 
 
 def test_every_step_has_chance_of_its_own(monkeypatch):
     seeds: list[int] = []
-    monkeypatch.setattr(lockstep, "reseed", seeds.append)
-    taught(planned(MODULES["dropping"], epochs=3), lessons(40, 100))
+    monkeypatch.setattr(vectorised, "reseed", seeds.append)
+    train_stack(planned(MODULES["dropping"], epochs=3), training_sets(40, 100))
     assert len(set(seeds)) == len(seeds) == 3 * 6
 
 
@@ -220,9 +220,9 @@ def test_a_stack_that_computes_something_else_is_not_used(monkeypatch):
 def test_optimizers_that_move_each_weight_by_itself_are_stacked(optimizer):
     found = planned(optimizer=optimizer, learning_rate=1e-3)
     assert found.together
-    together, _, _ = taught(found, lessons(40, 40))
+    together, _, _ = train_stack(found, training_sets(40, 40))
     for number, weights in enumerate(together):
-        assert near(weights, taught(found, [lesson(number)])[0][0])
+        assert near(weights, train_stack(found, [training_set(number)])[0][0])
 
 
 class Clipped(torch.optim.SGD):
@@ -236,12 +236,12 @@ def test_other_optimizers_train_one_network_at_a_time():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"optimizer": torch.optim.LBFGS}, "cannot teach; .*closure"),
-        ({"module": nn.Linear(5, 4)}, "cannot teach; on made-up rows of 64 features"),
+        ({"optimizer": torch.optim.LBFGS}, "cannot be trained; .*closure"),
+        ({"module": nn.Linear(5, 4)}, "cannot be trained; on made-up rows of 64 features"),
         ({"module": nn.Linear(64, 3)}, "one for each class"),
         ({"module": nn.Sequential(nn.Linear(64, 4), nn.Softmax(dim=1))}, "ends in a softmax"),
         ({"module": layers(nn.BatchNorm1d(16)), "batch_size": 1}, "more than 1 value"),
-        ({"device": "cuda:9"}, "device 'cuda:9' is not there"),
+        ({"device": "cuda:9"}, "device 'cuda:9' is not available"),
         ({"patience": 0}, "patience must be an integer >= 1"),
     ],
     ids=str,
@@ -264,8 +264,8 @@ def test_on_the_cpu_stacks_fit_the_cache_and_on_a_gpu_all_go_at_once(monkeypatch
     assert planning._size(planned(), torch.empty(1, device="meta")) == sys.maxsize
 
 
-def held_out_loss(each: Lesson, weights: dict) -> float:
-    module = network().built(n_features=64, n_classes=4, seed=0)
+def held_out_loss(each: TrainingSet, weights: dict) -> float:
+    module = network().new_module(n_features=64, n_classes=4, seed=0)
     module.load_state_dict(weights)
     _, held = _split(each, hold_out=True)
     with torch.no_grad():
@@ -276,13 +276,16 @@ def held_out_loss(each: Lesson, weights: dict) -> float:
 def test_a_network_keeps_its_best_weights_and_stops_when_it_has_waited():
     # labels by chance: what is learned soon makes others' labels worse
     noise = np.random.default_rng(3).integers(4, size=len(Y))
-    own = [Lesson(rows=each.rows, codes=noise[: len(each.codes)], seed=each.seed) for each in lessons(40, 60)]
+    own = [
+        TrainingSet(rows=each.rows, codes=noise[: len(each.codes)], seed=each.seed)
+        for each in training_sets(40, 60)
+    ]
     options = {"learning_rate": 0.02, "patience": 3}
-    whole, failed, losses = taught(planned(epochs=60, **options), own)
+    whole, failed, losses = train_stack(planned(epochs=60, **options), own)
     assert not failed.any()
     assert losses[-1] == 0.0, "somebody went on to the end"
     for epochs in (1, 2, 4, 8, 16):
-        until, _, _ = taught(planned(epochs=epochs, **options | {"patience": 100}), own)
+        until, _, _ = train_stack(planned(epochs=epochs, **options | {"patience": 100}), own)
         for each, best, other in zip(own, whole, until, strict=True):
             assert held_out_loss(each, best) <= held_out_loss(each, other) + 1e-6
 
@@ -292,13 +295,13 @@ def test_a_network_keeps_its_best_weights_and_stops_when_it_has_waited():
 def test_a_network_that_never_gets_better_takes_its_first_epoch_and_waits_as_long_as_said(
     monkeypatch, name, patience
 ):
-    own = lessons(40, 40)
-    first = taught(planned(MODULES[name], epochs=1, patience=patience), own)[0]
-    worse = lambda course, *_: torch.full((2,), float(course.taken))  # noqa: E731
-    monkeypatch.setattr(lockstep._Course, "_held_out", worse)
+    own = training_sets(40, 40)
+    first = train_stack(planned(MODULES[name], epochs=1, patience=patience), own)[0]
+    worse = lambda course, *_: torch.full((2,), float(course.steps_done))  # noqa: E731
+    monkeypatch.setattr(vectorised._StackTrainer, "_held_out_loss", worse)
     held_out = itertools.count().__next__
-    monkeypatch.setattr(perceptrons.compiled, "held_out", lambda *_: float(held_out()))
-    whole, _, losses = taught(planned(MODULES[name], epochs=20, patience=patience), own)
+    monkeypatch.setattr(perceptrons.compiled, "held_out_loss", lambda *_: float(held_out()))
+    whole, _, losses = train_stack(planned(MODULES[name], epochs=20, patience=patience), own)
     assert [loss > 0 for loss in losses] == [True] * (1 + patience) + [False] * (19 - patience)
     assert all(same(one, other) for one, other in zip(whole, first, strict=True))
 
@@ -306,19 +309,19 @@ def test_a_network_that_never_gets_better_takes_its_first_epoch_and_waits_as_lon
 def test_outputs_for_classes_that_a_lesson_lacks_are_never_moved():
     codes = Y[:40].clip(max=1)
     found = planned()
-    (weights,), _, _ = taught(found, [Lesson(rows=X[:40], codes=codes, seed=3)])
-    new = found.built([3]).one(0)
+    (weights,), _, _ = train_stack(found, [TrainingSet(rows=X[:40], codes=codes, seed=3)])
+    new = found.new_stack([3]).one(0)
     assert torch.equal(weights["2.weight"][2:], new["2.weight"][2:])
     assert torch.equal(weights["2.bias"][2:], new["2.bias"][2:])
     assert not torch.equal(weights["2.weight"][:2], new["2.weight"][:2])
 
 
 def test_the_classifier_itself_has_the_same_patience():
-    whole, _, _ = taught(planned(epochs=30, patience=2), lessons(40, 60))
+    whole, _, _ = train_stack(planned(epochs=30, patience=2), training_sets(40, 60))
     for number, size in enumerate((40, 60)):
         alone = network(epochs=30, patience=2)
         alone.seed = lambda number=number: number
-        alone.fit(lesson(number, size).rows, lesson(number, size).codes)
+        alone.fit(training_set(number, size).rows, training_set(number, size).codes)
         assert near(whole[number], stacks.weights_of(alone.module_))
         assert len(alone.losses_) == 30
     with pytest.raises(ValueError, match="patience must be None here"):
@@ -327,23 +330,23 @@ def test_the_classifier_itself_has_the_same_patience():
 
 def test_a_loss_that_is_not_finite_once_is_a_failure_of_its_network_only(monkeypatch):
     spoilt = iter([False, True] + [False] * 100)
-    real = lockstep.descend
+    real = vectorised.backpropagate
 
-    def descend(*given):
+    def backpropagate(*given):
         losses = real(*given)
         losses[1] = torch.nan if next(spoilt) else losses[1]
         return losses
 
-    monkeypatch.setattr(lockstep, "descend", descend)
+    monkeypatch.setattr(vectorised, "backpropagate", backpropagate)
     found = planned(MODULES["dropping"])
-    assert taught(found, lessons(40, 40, 40))[1].tolist() == [False, True, False]
+    assert train_stack(found, training_sets(40, 40, 40))[1].tolist() == [False, True, False]
 
 
 def test_weights_lie_as_their_gradients_come():
     for name in ("perceptron", "dropping"):
         found = planned(MODULES[name])
         assert found.orders["0.weight"] == (0, 2, 1)
-        assert found.built([1, 2]).learning[0].shape[:2] == (2, 64)
+        assert found.new_stack([1, 2]).trained[0].shape[:2] == (2, 64)
 
 
 def test_memory_that_is_short_halves_the_work():
@@ -355,34 +358,34 @@ def test_memory_that_is_short_halves_the_work():
             raise torch.OutOfMemoryError("CUDA out of memory")
         return size
 
-    assert halving(work, 10) == 3
+    assert retry_with_half(work, 10) == 3
     assert tried == [10, 5, 3]
     with pytest.raises(RuntimeError, match="can't allocate memory"):
-        halving(lambda size: torch.empty(2**58), 2)
+        retry_with_half(lambda size: torch.empty(2**58), 2)
     with pytest.raises(RuntimeError, match="shapes"):
-        halving(lambda size: torch.ones(2, 3) @ torch.ones(2, 3), 2)
+        retry_with_half(lambda size: torch.ones(2, 3) @ torch.ones(2, 3), 2)
 
 
 def test_answers_do_not_depend_on_how_much_is_asked_at_once(monkeypatch):
     found = planned()
-    own = lessons(40, 40, 40, 40, 40)
+    own = training_sets(40, 40, 40, 40, 40)
     trained = [
-        Trained(plan=found, weights=weights, present=np.unique(each.codes))
-        for weights, each in zip(taught(found, own)[0], own, strict=True)
+        TrainedNetwork(plan=found, weights=weights, present=np.unique(each.codes))
+        for weights, each in zip(train_stack(found, own)[0], own, strict=True)
     ]
-    whole = answers(found, [*trained, None], X)
+    whole = predict_classes(found, [*trained, None], X)
     assert whole.shape == (6, len(X))
     assert (whole[5] == -1).all()
     np.testing.assert_array_equal(whole[2], trained[2].present[trained[2].predict(X)])
-    real = stacks.Stack.logits
+    real = stacks.NetworkStack.logits
 
     def short(self, rows, *, training):
         if rows.shape[-2] > 50:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(self, rows, training=training)
 
-    monkeypatch.setattr(stacks.Stack, "logits", short)
-    np.testing.assert_array_equal(answers(found, [*trained, None], X), whole)
+    monkeypatch.setattr(stacks.NetworkStack, "logits", short)
+    np.testing.assert_array_equal(predict_classes(found, [*trained, None], X), whole)
 
 
 def test_a_module_that_raises_in_a_stack_says_nothing_of_whose_rows_it_was(monkeypatch):
@@ -391,8 +394,8 @@ def test_a_module_that_raises_in_a_stack_says_nothing_of_whose_rows_it_was(monke
     def raising(*_):
         raise RuntimeError("the private value 123.456")
 
-    monkeypatch.setattr(lockstep, "descend", raising)
-    with pytest.raises(Unstackable) as caught:
-        taught(found, lessons(40, 40))
+    monkeypatch.setattr(vectorised, "backpropagate", raising)
+    with pytest.raises(CannotVectoriseError) as caught:
+        train_stack(found, training_sets(40, 40))
     assert str(caught.value) == ""
     assert caught.value.__suppress_context__

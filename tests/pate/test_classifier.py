@@ -391,7 +391,7 @@ def test_tables_with_text_go_through_pipelines():
     ("choices", "match"),
     [
         ({"asks": "politely"}, "asks must be one of"),
-        ({"estimator": DecisionTreeClassifier(max_depth=-1)}, "cannot teach; .*max_depth"),
+        ({"estimator": DecisionTreeClassifier(max_depth=-1)}, "cannot be trained; .*max_depth"),
         ({"student": "gan"}, "student 'gan' cannot learn; .*estimator must be"),
         ({"student": LogisticRegression(C=-1)}, "cannot learn; .*C"),
         ({"n_teachers": 501}, "501 teachers need at least 501 units, but there are 500"),

@@ -223,7 +223,7 @@ def test_without_a_ledger_the_same_labels_are_asked_once_by_one_estimator():
 def test_a_key_of_another_release_is_refused():
     with book() as ledger:
         ALIBI(network(), epsilon=1.0, ledger=ledger).fit(X, Y)
-        with pytest.raises(ValueError, match=r"key 'labels' stands for 1797 labels"):
+        with pytest.raises(ValueError, match=r"key 'labels' names 1797 labels"):
             ALIBI(network(), epsilon=1.0, ledger=ledger).fit(X[:90], Y[:90], classes=range(10))
         with pytest.raises(LedgerError, match="another question"):
             ALIBI(network(), epsilon=2.0, ledger=ledger).fit(X, Y)
@@ -262,7 +262,11 @@ class Probabilities(nn.Module):
         ({"epsilon": 50.0, "mechanism": "laplace"}, {}, "scale must be from 0.05"),
         ({"epsilon": None}, {}, "epsilon must be given"),
         ({"mechanism": "gaussian"}, {}, "mechanism must be one of auto, laplace, response"),
-        ({"mechanism": OneHotLaplace(n_classes=10, scale=2.0)}, {}, "epsilon is the mechanism's own"),
+        (
+            {"mechanism": OneHotLaplace(n_classes=10, scale=2.0)},
+            {},
+            "epsilon must be None if mechanism has its own price",
+        ),
         ({"epsilon": None, "mechanism": OneHotLaplace(n_classes=9, scale=2)}, {}, "for 10 classes, got 9"),
         ({"epsilon": None, "mechanism": PriorResponse(prior=[[0.1] * 10], epsilon=1.0)}, {}, "one for each"),
         ({"prior": "mine"}, {}, "prior must be one of model, uniform"),
@@ -270,13 +274,13 @@ class Probabilities(nn.Module):
         ({"network": network(module=lambda *_: Probabilities())}, {}, "ends in a softmax"),
         ({"network": network(module=lambda *_: nn.Linear(64, 3))}, {}, "must return logits"),
         ({"network": network(learning_rate=0.0)}, {}, "learning_rate must be finite and > 0"),
-        ({}, {"y": np.eye(10)[Y]}, r"got shape \(1797, 10\): soft labels"),
+        ({}, {"y": np.eye(10)[Y]}, r"got shape \(1797, 10\): the price does not cover soft labels"),
         ({}, {"y": Y + 0.5}, "Unknown label type"),
         ({}, {"y": Y[:5]}, "y must have one label for each of 1797 rows, got 5"),
         ({}, {"y": None}, "requires y to be passed"),
         ({}, {"y": np.zeros(len(X), dtype=int)}, "cannot learn from one class"),
-        ({}, {"y": np.where(np.arange(len(X)) == 3, LABEL, Y), "classes": range(10)}, "the 10 classes that"),
-        ({}, {"y": Y.astype(str), "classes": range(10)}, "none but the 10 classes that were named"),
+        ({}, {"y": np.where(np.arange(len(X)) == 3, LABEL, Y), "classes": range(10)}, "the 10 classes in"),
+        ({}, {"y": Y.astype(str), "classes": range(10)}, "only the 10 classes"),
         ({}, {"X": np.full_like(X, np.nan)}, "NaN"),
     ],
 )

@@ -259,7 +259,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights():
         ({"unlabelled": X * np.nan}, "unlabelled contains NaN"),
         ({"augment": ImageAugment(shape=(1, 2, 2))}, "span of the pixels"),
         ({"augment": ImageAugment(shape=(1, 3, 3))}, "9 features"),
-        ({"network": network(device="cuda:7")}, "device 'cuda:7' is not there"),
+        ({"network": network(device="cuda:7")}, "device 'cuda:7' is not available"),
         ({"network": network(module=torch.nn.Sequential(torch.nn.Linear(4, 2)))}, "must return logits"),
     ],
 )

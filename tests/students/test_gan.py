@@ -14,13 +14,13 @@ from torch import nn  # noqa: E402
 
 from ostraka import ABSTAIN, PATEClassifier, TorchClassifier, TrainingDiverged  # noqa: E402
 from ostraka._torch.adversarial import (  # noqa: E402
-    Game,
+    AdversarialLosses,
     NoisyPerceptron,
     features,
+    generated_loss,
     generator,
     mismatch,
-    passed,
-    unmasked,
+    real_loss,
 )
 from ostraka.students import Distilled, FeatureMatchingGAN  # noqa: E402
 
@@ -65,18 +65,18 @@ class TestLosses:
 
     def test_real_rows_cost_what_k_plus_one_classes_say(self):
         want = [float(-mpmath.log(1 - self.probabilities(row)[-1])) for row in self.LOGITS]
-        got = [float(passed(torch.tensor([row], dtype=torch.float64))) for row in self.LOGITS]
+        got = [float(real_loss(torch.tensor([row], dtype=torch.float64))) for row in self.LOGITS]
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
     def test_forged_rows_cost_what_k_plus_one_classes_say(self):
         want = [float(-mpmath.log(self.probabilities(row)[-1])) for row in self.LOGITS]
-        got = [float(unmasked(torch.tensor([row], dtype=torch.float64))) for row in self.LOGITS]
+        got = [float(generated_loss(torch.tensor([row], dtype=torch.float64))) for row in self.LOGITS]
         np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-300)
 
     def test_a_step_of_the_classifier_costs_the_sum(self):
         torch.manual_seed(0)
         classifier, forge = nn.Linear(4, 3).double(), Constant([0.5, -1.0, 2.0, 0.0])
-        game = Game(classifier=classifier, generator=forge, n_noise=2, weight=0.7)
+        losses = AdversarialLosses(classifier=classifier, generator=forge, n_noise=2, weight=0.7)
         real, answered = torch.randn(6, 4).double(), torch.randn(2, 4).double()
         classes = torch.tensor([2, 0])
         chances = {
@@ -87,7 +87,7 @@ class TestLosses:
         apart = np.mean([-mpmath.log(1 - p[-1]) for p in chances["real"]])
         apart += np.mean([-mpmath.log(p[-1]) for p in chances["forged"]])
         want = float(np.mean(named) + 0.7 * apart / 2)
-        assert game.classifier_loss((real, answered, classes)).item() == pytest.approx(want, rel=1e-12)
+        assert losses.classifier_loss((real, answered, classes)).item() == pytest.approx(want, rel=1e-12)
 
     def test_the_generator_is_charged_the_distance_of_mean_features(self):
         real, forged = np.random.default_rng(0).normal(size=(2, 5, 3))
@@ -116,9 +116,9 @@ class Constant(nn.Module):
 
 class TestTurns:
     @pytest.fixture
-    def game(self):
+    def losses(self):
         torch.manual_seed(0)
-        return Game(
+        return AdversarialLosses(
             classifier=NoisyPerceptron(4, 3, hidden=(8, 8)),
             generator=generator(5, 4, hidden=(8,), unit=False),
             n_noise=5,
@@ -133,27 +133,27 @@ class TestTurns:
     def learns(module) -> set[bool]:
         return {each.grad is not None and bool(each.grad.abs().sum() > 0) for each in module.parameters()}
 
-    def test_the_classifiers_turn_reaches_the_classifier_only(self, game, batch):
-        game.generator_loss(batch)  # whoever was first
-        game.classifier_loss(batch).backward()
-        assert self.learns(game.classifier) == {True}
-        assert self.learns(game.generator) == {False}
+    def test_the_classifiers_turn_reaches_the_classifier_only(self, losses, batch):
+        losses.generator_loss(batch)  # whoever was first
+        losses.classifier_loss(batch).backward()
+        assert self.learns(losses.classifier) == {True}
+        assert self.learns(losses.generator) == {False}
 
-    def test_the_generators_turn_reaches_the_generator_only(self, game, batch):
-        game.classifier_loss(batch)
-        game.generator_loss(batch).backward()
-        assert self.learns(game.generator) == {True}
-        assert self.learns(game.classifier) == {False}
+    def test_the_generators_turn_reaches_the_generator_only(self, losses, batch):
+        losses.classifier_loss(batch)
+        losses.generator_loss(batch).backward()
+        assert self.learns(losses.generator) == {True}
+        assert self.learns(losses.classifier) == {False}
 
     def test_the_generator_moves_towards_the_real_rows(self):
         torch.manual_seed(0)
         forge = generator(3, 2, hidden=(8,), unit=False)
-        game = Game(classifier=Identity(), generator=forge, n_noise=3, weight=1.0)
+        losses = AdversarialLosses(classifier=Identity(), generator=forge, n_noise=3, weight=1.0)
         real = torch.randn(200, 2) + torch.tensor([5.0, -3.0])
         optimizer = torch.optim.Adam(forge.parameters(), lr=0.05)
         for _ in range(150):
             optimizer.zero_grad()
-            game.generator_loss((real, real, real)).backward()
+            losses.generator_loss((real, real, real)).backward()
             optimizer.step()
         made = forge.eval()(torch.randn(500, 3)).mean(dim=0)
         torch.testing.assert_close(made, torch.tensor([5.0, -3.0]), atol=0.5, rtol=0)
@@ -277,7 +277,7 @@ class TestStudent:
         again = student(epochs=6, checkpoint=file, progress=lambda *stage: told.append(stage[1]))
         np.testing.assert_array_equal(again.fit(X, ANSWERS).predict_proba(X), whole.predict_proba(X))
         assert told == [4, 5, 6]
-        with pytest.raises(ValueError, match="is of another training"):
+        with pytest.raises(ValueError, match="belongs to another training"):
             student(epochs=6, checkpoint=file, unanswered_weight=2.0).fit(X, ANSWERS)
 
     def test_what_predicts_is_the_moving_average(self, tmp_path):
@@ -329,7 +329,7 @@ class TestStudent:
         ({"values": "grey"}, Y, None, "one of auto, unit, any"),
         ({"unanswered_weight": 0.0}, Y, None, "unanswered_weight must be finite and > 0"),
         ({"n_noise": 0}, Y, None, "n_noise must be an integer >= 1"),
-        ({"device": "cuda:99"}, Y, None, "device 'cuda:99' is not there"),
+        ({"device": "cuda:99"}, Y, None, "device 'cuda:99' is not available"),
         ({"epochs": 0}, Y, None, "epochs must be an integer >= 1"),
     ],
 )
@@ -358,7 +358,7 @@ def test_a_network_without_a_linear_layer_is_refused():
     only = TorchClassifier(
         lambda _n, _k: nn.Sequential(nn.Unflatten(1, (4, 1)), nn.Conv1d(4, 3, 1), nn.Flatten())
     )
-    with pytest.raises(ValueError, match="network must have a linear layer"):
+    with pytest.raises(ValueError, match="network must end in a linear layer"):
         FeatureMatchingGAN(only).fit(X, ANSWERS)
 
 

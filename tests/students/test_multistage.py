@@ -184,11 +184,11 @@ def test_divergence_of_the_last_training_costs_nothing_again():
         ({"shares": (1.5, -0.5)}, {}, "shares must be > 0 and sum to 1"),
         ({"shares": (float("nan"), 1.0)}, {}, "shares must be > 0 and sum to 1"),
         ({"shares": 1.0}, {}, "shares must be > 0 and sum to 1"),
-        ({"shares": (0.9999, 0.0001)}, {}, "leave a stage without any of n_samples=1797 rows"),
+        ({"shares": (0.9999, 0.0001)}, {}, "leave a stage empty for n_samples=1797 rows"),
         ({"temperature": -1.0}, {}, "temperature must be finite and > 0"),
-        ({"network": network(device="nowhere")}, {}, "device 'nowhere' is not there"),
+        ({"network": network(device="nowhere")}, {}, "device 'nowhere' is not available"),
         ({}, {"y": np.eye(10)[Y]}, "soft labels"),
-        ({}, {"y": Y + 1, "classes": range(10)}, "none but the 10 classes"),
+        ({}, {"y": Y + 1, "classes": range(10)}, "only the 10 classes"),
     ],
 )
 def test_wrong_input_is_refused_before_anything_is_charged(settings, data, message):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import make_blobs
 
-from ostraka.students import least_sure, schedule, typical
+from ostraka.students import schedule, typical, uncertainty_sampling
 
 
 @given(st.integers(1, 5000))
@@ -27,8 +27,8 @@ def test_no_questions_cannot_be_scheduled(n):
 
 def test_the_least_sure_rows_have_the_smallest_margin_not_the_smallest_maximum():
     probabilities = [[0.5, 0.25, 0.25], [0.52, 0.47, 0.01], [1.0, 0.0, 0.0]]
-    assert least_sure(probabilities, n=1, among=range(3)).tolist() == [1]
-    assert least_sure(probabilities, n=2, among=range(3)).tolist() == [0, 1]
+    assert uncertainty_sampling(probabilities, n=1, among=range(3)).tolist() == [1]
+    assert uncertainty_sampling(probabilities, n=2, among=range(3)).tolist() == [0, 1]
 
 
 @given(st.data())
@@ -37,7 +37,7 @@ def test_the_rows_left_out_are_surer_than_those_chosen(data):
     probabilities = np.random.default_rng(data.draw(st.integers(0, 99))).dirichlet([1, 1, 1], size=n_rows)
     among = data.draw(st.sets(st.integers(0, n_rows - 1)))
     n = data.draw(st.integers(0, n_rows))
-    chosen = least_sure(probabilities, n=n, among=sorted(among)).tolist()
+    chosen = uncertainty_sampling(probabilities, n=n, among=sorted(among)).tolist()
     margin = {row: np.sort(probabilities[row])[-1] - np.sort(probabilities[row])[-2] for row in among}
     assert chosen == sorted(set(chosen) & among)
     assert len(chosen) == min(n, len(among))
@@ -46,7 +46,7 @@ def test_the_rows_left_out_are_surer_than_those_chosen(data):
 
 
 def test_ties_are_broken_by_place():
-    assert least_sure(np.full((5, 2), 0.5), n=2, among=[4, 2, 3]).tolist() == [2, 3]
+    assert uncertainty_sampling(np.full((5, 2), 0.5), n=2, among=[4, 2, 3]).tolist() == [2, 3]
 
 
 def test_typical_rows_are_one_a_cluster_and_inside_it():

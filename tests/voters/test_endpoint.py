@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from ostraka.voters import Endpoint
-from ostraka.voters._endpoint import Called, Connection, Failure
+from ostraka.voters._endpoint import Failure, FunctionClient, HTTPClient
 
 CANARY = "canary-7f3a-private"
 GO = threading.Event()
@@ -32,7 +32,7 @@ def server(language):
 
 def asked(url, prompt=f"hello {CANARY}", *, stop=GO, **options):
     options = {"pause": 0.01, "retries": 2, "timeout": PATIENCE, **options}
-    with Connection(Endpoint(url, **options), "small") as line:
+    with HTTPClient(Endpoint(url, **options), "small") as line:
         return line.ask([prompt], stop)
 
 
@@ -68,7 +68,7 @@ def cut_off(handler):
 
 
 class Endless:
-    """Holds on to one request, until it is told that the client has gone; or tires, which it says."""
+    """Holds on to one request, until it is on_progress that the client has gone; or tires, which it says."""
 
     def __init__(self):
         self.gone, self.tired = threading.Event(), False
@@ -132,7 +132,7 @@ def test_what_does_not_pass_is_given_up_in_words_that_quote_nothing(server, faul
     server.intercept = first(*[fault] * 3)
     got = asked(server.url)
     assert isinstance(got, Failure)
-    assert got.later
+    assert got.temporary
     assert CANARY not in str(got)
     assert len(server.seen) == 3
 
@@ -164,9 +164,9 @@ def test_codes_are_told_and_sentences_are_not(server):
         "type": 7,
     }
     server.intercept = first(status(400, {"error": error}))
-    assert asked(server.url).why == "status 400 (unsupported_parameter, max_tokens)"
+    assert asked(server.url).reason == "status 400 (unsupported_parameter, max_tokens)"
     server.intercept = first(status(400, {"error": {"code": f"{CANARY} and more"}}))
-    assert asked(server.url).why == "status 400"
+    assert asked(server.url).reason == "status 400"
 
 
 def test_a_model_that_declines_has_answered_nothing(server):
@@ -188,9 +188,9 @@ def test_retry_after_is_obeyed(server, how):
 
 def test_retry_after_holds_for_all_requests_of_the_connection(server):
     server.intercept = first(status(429, Retry_After="0.5"))
-    with Connection(Endpoint(server.url, pause=0.01, retries=0), "small") as line:
+    with HTTPClient(Endpoint(server.url, pause=0.01, retries=0), "small") as line:
         start = time.monotonic()
-        assert line.ask(["a"], GO).whose == "endpoint"
+        assert line.ask(["a"], GO).cause == "endpoint"
         assert line.ask(["b"], GO) == ["echo b"]
     assert time.monotonic() - start >= 0.5
 
@@ -198,7 +198,7 @@ def test_retry_after_holds_for_all_requests_of_the_connection(server):
 @pytest.mark.parametrize("wait", ["3600", "inf", "Wed, 21 Oct 2099 07:28:00 GMT"])
 def test_a_server_that_asks_for_an_hour_has_said_no(server, wait):
     server.intercept = first(status(503, Retry_After=wait))
-    assert asked(server.url).why == "status 503"
+    assert asked(server.url).reason == "status 503"
 
 
 @pytest.mark.parametrize("wait", ["soon", "nan", "-5", ""])
@@ -228,7 +228,7 @@ def test_once_stopped_nothing_new_is_begun(server):
 
 
 def test_nobody_there_is_a_failure(free_port):
-    assert asked(f"http://127.0.0.1:{free_port}/v1").why == "ConnectError"
+    assert asked(f"http://127.0.0.1:{free_port}/v1").reason == "ConnectError"
 
 
 def test_the_key_comes_from_the_environment_and_goes_nowhere_else(server, monkeypatch, caplog):
@@ -237,7 +237,7 @@ def test_the_key_comes_from_the_environment_and_goes_nowhere_else(server, monkey
     headers = []
     server.intercept = lambda handler, _body: headers.append(handler.headers["Authorization"])
     endpoint = Endpoint(server.url, key_env="SOME_KEY")
-    with Connection(endpoint, "small") as line:
+    with HTTPClient(endpoint, "small") as line:
         line.ask(["hello"], GO)
         assert CANARY not in repr(line) + repr(vars(line))
     asked(server.url, "hello")
@@ -296,7 +296,7 @@ def test_a_server_whose_certificate_nobody_vouches_for_is_sent_nothing(tmp_path)
         thread.start()
         got = asked(f"https://localhost:{listening.getsockname()[1]}/v1", retries=0)
         thread.join()
-    assert got.why == "ConnectError"
+    assert got.reason == "ConnectError"
     assert tried
     assert heard == []
 
@@ -361,7 +361,7 @@ def test_settings_that_cannot_be_used_are_refused(options):
 def test_a_missing_httpx_is_named_with_the_command_that_brings_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(ImportError, match=r"pip install 'ostraka\[llm\]'"):
-        Connection(Endpoint("http://localhost/v1"), "small")
+        HTTPClient(Endpoint("http://localhost/v1"), "small")
 
 
 @pytest.mark.parametrize(
@@ -375,6 +375,6 @@ def test_a_missing_httpx_is_named_with_the_command_that_brings_it(monkeypatch):
     ],
 )
 def test_a_function_that_does_not_answer_fails_in_words_that_quote_nothing(function):
-    got = Called(function).ask([CANARY], GO)
+    got = FunctionClient(function).ask([CANARY], GO)
     assert isinstance(got, Failure)
     assert CANARY not in str(got)

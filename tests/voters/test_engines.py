@@ -57,7 +57,7 @@ def test_any_joblib_back_end_gives_the_same_answers(engine):
 def test_heavy_work_goes_to_a_pool_and_keeps_its_order(monkeypatch):
     monkeypatch.setattr(_engines, "_TRY_ALONE", 0.0)
     monkeypatch.setattr(_engines, "_WORTH_A_POOL", 0.0)
-    monkeypatch.setattr(_engines, "_BREATH", 1e-9)
+    monkeypatch.setattr(_engines, "_INTERVAL", 1e-9)
     batches = []
 
     def noted(batch):
@@ -80,22 +80,28 @@ def test_one_job_means_no_pool_however_long_it_takes(monkeypatch):
 
 def test_signs_of_life_rise_to_the_total():
     for engine in ("joblib", "threading"):
-        told = []
-        spread(squares, ITEMS, engine=engine, n_jobs=2, told=lambda *said, told=told: told.append(said))
-        assert told[-1] == (40, 40)
-        assert told == sorted(told)
+        on_progress = []
+        spread(
+            squares,
+            ITEMS,
+            engine=engine,
+            n_jobs=2,
+            on_progress=lambda *said, on_progress=on_progress: on_progress.append(said),
+        )
+        assert on_progress[-1] == (40, 40)
+        assert on_progress == sorted(on_progress)
 
 
 def test_slow_items_are_told_one_by_one(monkeypatch):
-    monkeypatch.setattr(_engines, "_BREATH", 0.01)
-    told = []
+    monkeypatch.setattr(_engines, "_INTERVAL", 0.01)
+    on_progress = []
 
     def slow(batch):
         time.sleep(0.02 * len(batch))
         return squares(batch)
 
-    spread(slow, ITEMS[:5], engine="joblib", n_jobs=1, told=lambda *said: told.append(said))
-    assert told == [(number, 5) for number in range(1, 6)]
+    spread(slow, ITEMS[:5], engine="joblib", n_jobs=1, on_progress=lambda *said: on_progress.append(said))
+    assert on_progress == [(number, 5) for number in range(1, 6)]
 
 
 @pytest.mark.parametrize(

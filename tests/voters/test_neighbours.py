@@ -430,9 +430,9 @@ def test_the_exact_cost_adds_over_queries_and_never_exceeds_the_price():
     rows = rng.normal(size=(400, 2))
     labels = (rows[:, 0] + rng.normal(size=400) > 0).astype(int)
     asked, rate = rng.normal(size=(4, 2)), 0.2
-    told = []
+    on_progress = []
     model = voter(
-        rows, labels, k=15, sampling_rate=rate, n_classes=2, progress=lambda *what: told.append(what)
+        rows, labels, k=15, sampling_rate=rate, n_classes=2, progress=lambda *what: on_progress.append(what)
     )
     for mechanism in (GNMax(sigma=3.0), Threshold(at=11.0, sigma=3.0)):
         price = np.array(Subsampled(mechanism=mechanism, sampling_rate=rate).curve().rdp)
@@ -440,7 +440,7 @@ def test_the_exact_cost_adds_over_queries_and_never_exceeds_the_price():
         assert all((cost <= price).all() for cost in one)
         assert (sum(one) > 0.02 * 4 * price)[ORDERS.index(2.0)]
         np.testing.assert_allclose(model.exact_curve(asked, mechanism=mechanism).rdp, sum(one), rtol=1e-9)
-    assert told[-1] == ("costs", 4, 4)
+    assert on_progress[-1] == ("costs", 4, 4)
 
 
 def test_units_out_of_reach_do_not_change_the_exact_cost(monkeypatch):
@@ -448,7 +448,7 @@ def test_units_out_of_reach_do_not_change_the_exact_cost(monkeypatch):
     rng = np.random.default_rng(4)
     model = voter(rng.normal(size=(600, 1)), rng.integers(0, 2, 600), k=5, sampling_rate=0.5, n_classes=2)
     short = model.exact_curve([[0.0]], mechanism=GNMax(sigma=2.0))
-    assert model._sampler([[0.0]], None, seldom=80.0).codes.shape[1] < 600
+    assert model._sampler([[0.0]], None, rare=80.0).codes.shape[1] < 600
     monkeypatch.setattr(neighbours, "_depth", lambda *_: 600)
     whole = model.exact_curve([[0.0]], mechanism=GNMax(sigma=2.0))
     np.testing.assert_allclose(short.rdp, whole.rdp, rtol=1e-9, atol=1e-12)
@@ -652,13 +652,13 @@ def test_a_fitted_transformer_is_used_as_it_is_and_never_fitted():
 
 @pytest.mark.parametrize("unfit", [PCA(2), make_pipeline(PCA(2)), Spy([])])
 def test_a_transformer_that_was_not_fitted_is_refused_before_it_sees_a_row(unfit):
-    with pytest.raises(ValueError, match="fitted already, on public rows"):
+    with pytest.raises(ValueError, match="must be fitted on public rows before"):
         voter(X, Y, transformer=unfit)
 
 
 def test_a_voter_that_is_cloned_needs_its_transformer_frozen():
     pca = PCA(2).fit(X[:20])
-    with pytest.raises(ValueError, match="fitted already"):
+    with pytest.raises(ValueError, match="must be fitted on public rows"):
         clone(NeighbourVoter(transformer=pca)).fit(X, Y)
     frozen = clone(NeighbourVoter(transformer=FrozenEstimator(pca))).fit(X, Y)
     assert frozen.n_features_in_ == 2
@@ -666,7 +666,7 @@ def test_a_voter_that_is_cloned_needs_its_transformer_frozen():
 
 def test_what_a_transformer_says_about_private_rows_reaches_nobody():
     model = NeighbourVoter(transformer=Spy([]).fit(X))
-    with pytest.raises(ValueError, match="cannot take the private rows") as caught:
+    with pytest.raises(ValueError, match="cannot read the private rows") as caught:
         model.fit([[SECRET], [1.0]], [0, 1])
     assert str(SECRET) not in "".join(traceback.format_exception(caught.value))
     assert caught.value.__context__ is None
@@ -713,11 +713,11 @@ def test_classes_nobody_has_get_no_votes():
 
 
 def test_progress_tells_of_features_and_neighbours(monkeypatch):
-    told = []
+    on_progress = []
     monkeypatch.setattr(_nearest, "_CELLS", 1500)
-    model = voter(X, Y, progress=lambda *what: told.append(what))
+    model = voter(X, Y, progress=lambda *what: on_progress.append(what))
     model.vote(X[:25])
-    assert told == [
+    assert on_progress == [
         ("features", 150, 150),
         ("neighbours", 10, 25),
         ("neighbours", 20, 25),
@@ -755,7 +755,7 @@ def test_settings_that_make_no_sense_are_refused(options, what):
         ([SECRET, SECRET], [0, 1], None, "shape"),
         (np.empty((0, 2)), [], None, "one row or more"),
         ([[SECRET]] * 2, [0], None, "one label for each of 2 rows"),
-        ([[SECRET]] * 2, [0, 1], ["ann"], "one person a row"),
+        ([[SECRET]] * 2, [0, 1], ["ann"], "one person for each row"),
         ([[SECRET]] * 2, [0, SECRET], None, "declared classes|Unknown label"),
         ([[SECRET]] * 2, [0, 7], None, "declared classes"),
     ],
@@ -763,9 +763,9 @@ def test_settings_that_make_no_sense_are_refused(options, what):
 def test_bad_rows_are_refused_without_being_quoted(rows, labels, groups, what):
     with pytest.raises(ValueError, match=what) as caught:
         voter(rows, labels, groups=groups)
-    told = "".join(traceback.format_exception(caught.value, chain=True, limit=0))
-    assert str(SECRET) not in told
-    assert "Smith" not in told
+    on_progress = "".join(traceback.format_exception(caught.value, chain=True, limit=0))
+    assert str(SECRET) not in on_progress
+    assert "Smith" not in on_progress
 
 
 def test_questions_of_another_shape_are_refused():

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from ostraka import GNMax, TeacherEnsemble, TorchClassifier
-from ostraka._torch import lockstep, loop, perceptrons, planning
+from ostraka._torch import loop, perceptrons, planning, vectorised
 from ostraka.consistent import grid_of
 from ostraka.voters import SavedTeachers, partition
 
@@ -175,24 +175,24 @@ def test_an_augmentation_that_raises_costs_one_ballot_and_says_nothing(capsys):
 
 
 def test_an_augmentation_that_never_works_is_refused():
-    with pytest.raises(ValueError, match=r"cannot teach; .*augment must return as many rows"):
+    with pytest.raises(ValueError, match=r"cannot be trained; .*augment must return as many rows"):
         fitted(network(augment=lambda rows: rows[:3]))
-    with pytest.raises(ValueError, match=r"cannot teach; .*by zero"):
+    with pytest.raises(ValueError, match=r"cannot be trained; .*by zero"):
         fitted(network(augment=lambda rows: rows / (1 // 0)))
 
 
 def test_a_module_that_raises_in_spite_of_all_is_trained_alone(monkeypatch):
     stacked = network(optimizer=torch.optim.SGD)
     plain = fitted(stacked)
-    descend, sizes = lockstep.descend, []
+    real, sizes = vectorised.backpropagate, []
 
     def raising(stack, rows, wanted):
         sizes.append(len(rows))
         if len(rows) == N:
             raise RuntimeError("the private value 123.456")
-        return descend(stack, rows, wanted)
+        return real(stack, rows, wanted)
 
-    monkeypatch.setattr(lockstep, "descend", raising)
+    monkeypatch.setattr(vectorised, "backpropagate", raising)
     done = fitted(stacked)
     assert done.n_failed_ == 0
     assert sizes[0] == N
@@ -236,15 +236,15 @@ def test_ballots_do_not_depend_on_the_size_of_stacks(monkeypatch, plain):
 
 
 def test_stacks_that_memory_does_not_hold_are_halved(monkeypatch, plain):
-    sizes, real = [], lockstep.taught
+    sizes, real = [], vectorised.train_stack
 
-    def short(plan, lessons, **options):
-        sizes.append(len(lessons))
-        if len(lessons) > 4:
+    def short(plan, training_sets, **options):
+        sizes.append(len(training_sets))
+        if len(training_sets) > 4:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return real(plan, lessons, **options)
+        return real(plan, training_sets, **options)
 
-    monkeypatch.setattr(lockstep, "taught", short)
+    monkeypatch.setattr(vectorised, "train_stack", short)
     done = fitted()
     assert sizes[-6:] == [12, 6, 3, 3, 3, 3]
     assert (done.predictions(NEW) == plain.predictions(NEW)).mean() > 0.99
@@ -258,7 +258,7 @@ def test_finished_stacks_are_not_trained_again(tmp_path, monkeypatch, plain):
     assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o600] * len(files)
     found = first.teachers_[0].model.plan
     monkeypatch.setattr(planning, "plan", lambda *_, **__: found)
-    monkeypatch.setattr(loop._Course, "epoch", lambda *_: pytest.fail("this was trained before"))
+    monkeypatch.setattr(loop._Run, "epoch", lambda *_: pytest.fail("this was trained before"))
     again = fitted(network(checkpoint=folder))
     np.testing.assert_array_equal(again.predictions(NEW), first.predictions(NEW))
     np.testing.assert_array_equal(again.predictions(NEW), plain.predictions(NEW))
@@ -278,7 +278,7 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
 ):
     monkeypatch.setattr(planning, "_AT_LEAST", 1)
     monkeypatch.setattr(planning, "_IN_CACHE", 600_000)  # two stacks of six teachers and six epochs
-    monkeypatch.setattr(perceptrons, "_VISIT", 1)  # as if an epoch took long
+    monkeypatch.setattr(perceptrons, "_WORK", 1)  # as if an epoch took long
 
     def interrupt(stage, done, _total):
         if stage == "teachers" and done == stop:
@@ -288,8 +288,8 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
         fitted(network(optimizer=optimizer, checkpoint=tmp_path), progress=interrupt)
     found = planning.plan(network(optimizer=optimizer, checkpoint=tmp_path), n_features=64, n_classes=4)
     monkeypatch.setattr(planning, "plan", lambda *_, **__: found)  # which tries epochs of its own
-    epochs, real = [], loop._Course.epoch
-    monkeypatch.setattr(loop._Course, "epoch", lambda self, epoch: epochs.append(epoch) or real(self, epoch))
+    epochs, real = [], loop._Run.epoch
+    monkeypatch.setattr(loop._Run, "epoch", lambda self, epoch: epochs.append(epoch) or real(self, epoch))
     done = fitted(network(optimizer=optimizer, checkpoint=tmp_path))
     assert epochs == missing
     monkeypatch.undo()
@@ -301,7 +301,7 @@ def test_a_checkpoint_of_other_rows_is_refused_and_shows_nothing_of_either(tmp_p
     fitted(network(checkpoint=tmp_path, epochs=1))
     changed = X.copy()
     changed[0] += 1
-    with pytest.raises(ValueError, match="of another training") as caught:
+    with pytest.raises(ValueError, match="belongs to another training") as caught:
         fitted(network(checkpoint=tmp_path, epochs=1), changed)
     said = "".join(traceback.format_exception(caught.value)).split("ValueError: ")[1]
     name = torch.load(next(tmp_path.iterdir()), weights_only=True)["name"]
@@ -320,10 +320,10 @@ def test_a_checkpoint_that_nothing_could_go_on_from_is_refused(tmp_path, options
 def test_progress_grows_epoch_by_epoch_to_all_teachers(monkeypatch):
     monkeypatch.setattr(planning, "_AT_LEAST", 1)
     monkeypatch.setattr(planning, "_IN_CACHE", 600_000)
-    told = []
-    fitted(progress=lambda *said: told.append(said)).vote(NEW)
+    on_progress = []
+    fitted(progress=lambda *said: on_progress.append(said)).vote(NEW)
     for stage, least in (("teachers", 10), ("votes", 2)):
-        done = [done for name, done, total in told if name == stage and total == N]
+        done = [done for name, done, total in on_progress if name == stage and total == N]
         assert done == sorted(done)
         assert (done[-1], len(set(done)) >= least) == (N, True)
 
@@ -345,21 +345,21 @@ def test_rows_that_are_no_numbers_are_refused_unquoted():
 @pytest.mark.parametrize(
     ("teacher", "match"),
     [
-        (nn.Linear(5, 4), "cannot teach"),
+        (nn.Linear(5, 4), "cannot be trained"),
         (network(nn.Linear(64, 9)), "one for each class"),
-        (network("perceptron", device="cuda:9"), "is not there"),
+        (network("perceptron", device="cuda:9"), "is not available"),
         (network("transformer"), "module must be one of"),
     ],
 )
 def test_a_network_that_cannot_teach_is_refused_before_anything_is_trained(teacher, match):
     with pytest.raises(ValueError, match=match):
         fitted(teacher)
-    with pytest.raises(ValueError, match="cannot teach"):
-        ensemble(teacher).rehearse(X[:50], n_classes=4, n_rows=50)
+    with pytest.raises(ValueError, match="cannot be trained"):
+        ensemble(teacher).dry_run(X[:50], n_classes=4, n_rows=50)
 
 
 def test_a_rehearsal_of_a_sound_network_is_silent(capsys):
-    ensemble(nn.Linear(64, 4)).rehearse(X[:50], n_classes=4, n_rows=50)
+    ensemble(nn.Linear(64, 4)).dry_run(X[:50], n_classes=4, n_rows=50)
     assert capsys.readouterr() == ("", "")
 
 

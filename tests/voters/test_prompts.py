@@ -1,4 +1,4 @@
-"""Prompts: disjoint demonstrations, one ballot a unit, nothing paid twice, nothing private told."""
+"""Prompts: disjoint demonstrations, one ballot a unit, nothing paid twice, nothing private on_progress."""
 
 import gzip
 import logging
@@ -106,7 +106,7 @@ class TestTeachers:
         )
 
     def test_it_can_be_cloned_and_set_as_estimators_can(self, model, tmp_path):
-        voters = ensemble(quick("http://localhost:1/v1"), cassette=tmp_path / "c")
+        voters = ensemble(quick("http://localhost:1/v1"), response_cache=tmp_path / "c")
         again = clone(voters).set_params(n_shots=2)
         assert again.n_shots == 2
         assert again.endpoint == voters.endpoint
@@ -135,7 +135,7 @@ class TestOneBallot:
 
     def test_an_answer_that_names_no_class_is_a_fixed_vote_and_no_error(self):
         voters = fitted(Function(lambda prompt: f"{prompt} is hard to say"))
-        with pytest.warns(UserWarning, match="named none of the words"):
+        with pytest.warns(UserWarning, match="answered with none of the words"):
             predictions = voters.predictions(QUERIES)
         np.testing.assert_array_equal(predictions, np.tile([[0], [1]], (4, 6)))
         assert voters.n_unreadable_ == 48
@@ -217,7 +217,7 @@ class TestCost:
         function = Function(lambda _prompt: "A")
         voters = fitted(function, **limit)
         (name, most), *_ = limit.items()
-        with pytest.raises(ValueError, match=f"{name}={most}: estimate") as refused:
+        with pytest.raises(ValueError, match=f"{name}={most}: see estimate") as refused:
             voters.vote(QUERIES)
         assert function.asked == []
         estimate = voters.estimate(QUERIES)
@@ -269,19 +269,26 @@ class TestSecrets:
             return kind == 3
 
         server.intercept = often
-        told = []
+        on_progress = []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             voters = fitted(
                 quick(server.url, key_env="SOME_KEY", retries=4),
-                cassette=tmp_path / "c",
-                progress=lambda *said: told.append(said),
+                response_cache=tmp_path / "c",
+                progress=lambda *said: on_progress.append(said),
             )
             votes = voters.vote(QUERIES)
-        out = "".join(capfd.readouterr()) + caplog.text + str(caught) + repr(voters) + repr(votes) + str(told)
+        out = (
+            "".join(capfd.readouterr())
+            + caplog.text
+            + str(caught)
+            + repr(voters)
+            + repr(votes)
+            + str(on_progress)
+        )
         assert "127.0.0.1" in caplog.text
         assert CANARY not in out + (tmp_path / "c").read_text() + str(voters.notes_)
-        assert told[-1] == ("votes", 49, 49)
+        assert on_progress[-1] == ("votes", 49, 49)
 
     @pytest.mark.parametrize(
         ("texts", "labels"),
@@ -346,16 +353,16 @@ class TestSettings:
     def test_a_manifest_of_others_is_refused(self):
         with pytest.raises(ValueError, match="n_teachers=7"):
             ensemble(Function(str), n_teachers=7).fit(TEXTS, LABELS, manifest=MANIFEST)
-        with pytest.raises(ValueError, match="of other data"):
+        with pytest.raises(ValueError, match="belongs to other data"):
             ensemble(Function(str)).fit(TEXTS[:-1], LABELS[:-1], manifest=MANIFEST)
-        with pytest.raises(ValueError, match="one person a row"):
+        with pytest.raises(ValueError, match="one person for each row"):
             ensemble(Function(str)).fit(TEXTS, LABELS, np.arange(3))
 
 
 @pytest.mark.usefixtures("same_draws")
 def test_from_private_texts_to_a_student_prompt_over_http(server, tmp_path):
     """The whole of PromptPATE: votes, noisy labels under a ledger, a prompt made of them."""
-    voters = ensemble(quick(server.url), n_teachers=40, cassette=tmp_path / "c").fit(TEXTS, LABELS)
+    voters = ensemble(quick(server.url), n_teachers=40, response_cache=tmp_path / "c").fit(TEXTS, LABELS)
     with Ledger(":memory:", budget=Budget(epsilon=8.0, delta=1e-3)) as ledger:
         labels = release(GNMax(sigma=4.0), voters.vote(PUBLIC[:20]), ledger=ledger)
         assert 0 < ledger.epsilon() <= 8.0

@@ -1,4 +1,4 @@
-"""Asking: outages, interrupts and crashes lose no answer, and nothing is paid for twice."""
+"""RequestRun: outages, interrupts and crashes lose no answer, and nothing is paid for twice."""
 
 import os
 import signal
@@ -51,8 +51,8 @@ class TestOutage:
             return False
 
         server.intercept = intercept
-        voters = fitted(quick(server.url), cassette=tmp_path / "c")
-        with pytest.raises(EndpointError, match=f"status {code}; vote again to go on") as failed:
+        voters = fitted(quick(server.url), response_cache=tmp_path / "c")
+        with pytest.raises(EndpointError, match=f"status {code}; vote again to continue") as failed:
             voters.vote(QUERIES)
         assert CANARY not in everything(failed.value)
         assert 1 < len(answered) < 49
@@ -94,16 +94,16 @@ class TestOutage:
 
     def test_an_interrupt_in_this_process_loses_nothing_either(self, server, model):
         def impatient(_stage, done, _total):
-            if done > 5 and not told:
-                told.append(done)
+            if done > 5 and not on_progress:
+                on_progress.append(done)
                 raise KeyboardInterrupt
 
-        function, told = Function(model.answer), []
+        function, on_progress = Function(model.answer), []
         for endpoint, asked in (
             (function, lambda: function.asked),
             (quick(server.url), lambda: [body["messages"][0]["content"] for body in server.seen]),
         ):
-            told.clear()
+            on_progress.clear()
             voters = fitted(endpoint, progress=impatient)
             with pytest.raises(KeyboardInterrupt):
                 voters.vote([*QUERIES, *PUBLIC])
@@ -112,7 +112,7 @@ class TestOutage:
             assert set(Counter(asked()).values()) == {1}
 
     def test_a_disk_that_is_full_is_told(self, model, tmp_path, monkeypatch):
-        voters = fitted(Function(model.answer), cassette=tmp_path / "c")
+        voters = fitted(Function(model.answer), response_cache=tmp_path / "c")
 
         def full(_handle):
             raise OSError(28, "No space left on device")
@@ -125,62 +125,62 @@ class TestOutage:
 class TestCassette:
     def test_a_second_run_asks_nothing_and_votes_the_same(self, model, tmp_path):
         function = Function(model.answer)
-        first = ensemble(function, cassette=tmp_path / "c").fit(TEXTS, LABELS)
+        first = ensemble(function, response_cache=tmp_path / "c").fit(TEXTS, LABELS)
         votes = first.vote(QUERIES).open()
         asked = len(function.asked)
-        again = ensemble(function, cassette=tmp_path / "c").fit(TEXTS, LABELS)
+        again = ensemble(function, response_cache=tmp_path / "c").fit(TEXTS, LABELS)
         assert again.manifest_.sha256 == first.manifest_.sha256
         np.testing.assert_array_equal(again.vote(QUERIES).open(), votes)
         assert len(function.asked) == asked
 
-    def test_without_a_cassette_every_deal_is_new(self, model):
+    def test_without_a_cache_file_every_partition_is_new(self, model):
         deals = {ensemble(Function(model.answer)).fit(TEXTS, LABELS).manifest_.sha256 for _ in range(3)}
         assert len(deals) == 3
 
     def test_a_replay_needs_no_network_and_no_library_and_refuses_what_is_new(
         self, server, language, model, tmp_path, monkeypatch
     ):
-        votes = fitted(quick(server.url), cassette=tmp_path / "c").vote(QUERIES).open()
+        votes = fitted(quick(server.url), response_cache=tmp_path / "c").vote(QUERIES).open()
         made = len(server.seen)
         monkeypatch.setitem(sys.modules, "httpx", None)
-        replayed = fitted(quick(server.url), cassette=tmp_path / "c", replay=True)
+        replayed = fitted(quick(server.url), response_cache=tmp_path / "c", replay=True)
         np.testing.assert_array_equal(replayed.vote(QUERIES).open(), votes)
         for texts in (["never asked"], [*QUERIES, "never asked"]):
-            with pytest.raises(ValueError, match="lacks answers to this vote: vote once with replay=False"):
+            with pytest.raises(ValueError, match="lacks answers for this vote: vote once with replay=False"):
                 replayed.vote(texts)
         assert len(server.seen) == made
 
     @pytest.mark.parametrize(
         "change", [{"model": "other"}, {"n_shots": 2}, {"template": Template(instruction="{words}?")}]
     )
-    def test_another_model_or_wording_is_another_question(self, model, tmp_path, change):
-        fitted(Function(model.answer), cassette=tmp_path / "c").vote(QUERIES)
-        changed = fitted(Function(model.answer), cassette=tmp_path / "c", **change)
+    def test_another_model_or_template_is_another_question(self, model, tmp_path, change):
+        fitted(Function(model.answer), response_cache=tmp_path / "c").vote(QUERIES)
+        changed = fitted(Function(model.answer), response_cache=tmp_path / "c", **change)
         assert changed.estimate(QUERIES).calls >= 48
 
     def test_another_setting_of_the_endpoint_is_another_question(self, server, tmp_path):
-        fitted(quick(server.url), cassette=tmp_path / "c").vote(QUERIES)
+        fitted(quick(server.url), response_cache=tmp_path / "c").vote(QUERIES)
         warmer = quick(server.url, settings={"temperature": 1, "max_tokens": 8})
-        assert fitted(warmer, cassette=tmp_path / "c").estimate(QUERIES).calls == 49
+        assert fitted(warmer, response_cache=tmp_path / "c").estimate(QUERIES).calls == 49
         patient = quick(server.url, timeout=9.0, concurrency=1)
-        assert fitted(patient, cassette=tmp_path / "c").estimate(QUERIES).calls == 0
+        assert fitted(patient, response_cache=tmp_path / "c").estimate(QUERIES).calls == 0
 
     SCRIPT = """
 import sys
 import threading
 from types import SimpleNamespace
 sys.path[:0] = {path!r}
-from ostraka.voters import Endpoint, PromptEnsemble, _asking
+from ostraka.voters import Endpoint, PromptEnsemble, _requests
 
 class Told(threading.Event):
     def set(self):
         super().set()
         print("stopping", flush=True)
 
-_asking.threading = SimpleNamespace(Event=Told, Lock=threading.Lock)
+_requests.threading = SimpleNamespace(Event=Told, Lock=threading.Lock)
 PromptEnsemble(
     Endpoint({url!r}, concurrency=4), model="small", classes=[0, 1], words=("A", "B"), n_teachers=8,
-    cassette={cassette!r},
+    response_cache={response_cache!r},
 ).fit({texts!r}, {labels!r}).vote({queries!r})
 print("finished")
 """
@@ -193,7 +193,7 @@ print("finished")
         script = self.SCRIPT.format(
             path=sys.path,
             url=server.url,
-            cassette=str(tmp_path / "c"),
+            response_cache=str(tmp_path / "c"),
             texts=TEXTS,
             labels=LABELS.tolist(),
             queries=queries,
@@ -215,7 +215,7 @@ print("finished")
         assert 30 < before < 40
 
         server.intercept = lambda _handler, _body: False
-        resumed = ensemble(quick(server.url), cassette=tmp_path / "c").fit(TEXTS, LABELS)
+        resumed = ensemble(quick(server.url), response_cache=tmp_path / "c").fit(TEXTS, LABELS)
         votes = resumed.vote(queries).open()
         times = Counter(body["messages"][0]["content"] for body in server.seen)
         assert len(times) == 8 * len(queries) + 1

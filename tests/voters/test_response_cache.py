@@ -7,14 +7,14 @@ import threading
 
 import pytest
 
-from ostraka.voters._cassette import Cassette
+from ostraka.voters._response_cache import ResponseCache
 
 SECRET = "the private demonstration"
 
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "cassette.jsonl"
+    return tmp_path / "response_cache.jsonl"
 
 
 @pytest.fixture
@@ -23,30 +23,30 @@ def opened():
     with contextlib.ExitStack() as stack:
 
         def one(path):
-            return stack.enter_context(contextlib.closing(Cassette(path)))
+            return stack.enter_context(contextlib.closing(ResponseCache(path)))
 
         yield one
 
 
 def filled(path, n=3):
-    cassette = Cassette(path)
-    names = [cassette.name("{}", f"{SECRET} {number}") for number in range(n)]
+    response_cache = ResponseCache(path)
+    names = [response_cache.name("{}", f"{SECRET} {number}") for number in range(n)]
     for number, name in enumerate(names):
-        cassette.record([(name, f"answer {number}")])
-    cassette.close()
+        response_cache.record([(name, f"answer {number}")])
+    response_cache.close()
     return names
 
 
 def test_answers_are_there_again_after_a_restart(path):
     names = filled(path)
-    again = Cassette(path)
+    again = ResponseCache(path)
     assert [again[name] for name in names] == ["answer 0", "answer 1", "answer 2"]
     assert again.name("{}", f"{SECRET} 1") == names[1]
-    assert again.secret("deal") == Cassette(path).secret("deal") != again.secret("other")
+    assert again.secret("deal") == ResponseCache(path).secret("deal") != again.secret("other")
 
 
-def test_a_name_depends_on_setting_prompt_and_cassette(path, tmp_path):
-    one, other = Cassette(path), Cassette(tmp_path / "other")
+def test_a_name_depends_on_setting_prompt_and_cache(path, tmp_path):
+    one, other = ResponseCache(path), ResponseCache(tmp_path / "other")
     names = {
         one.name("a", "p"),
         one.name("b", "p"),
@@ -70,7 +70,7 @@ def test_a_file_that_others_may_open_is_refused(path, mode):
     filled(path)
     path.chmod(mode)
     with pytest.raises(ValueError, match="type chmod 600"):
-        Cassette(path)
+        ResponseCache(path)
 
 
 def test_a_line_cut_off_anywhere_counts_as_never_written_and_spoils_no_other(path):
@@ -79,11 +79,11 @@ def test_a_line_cut_off_anywhere_counts_as_never_written_and_spoils_no_other(pat
     last = whole.rstrip(b"\n").rfind(b"\n") + 1
     for cut in range(last, len(whole)):
         path.write_bytes(whole[:cut])
-        torn = Cassette(path)
+        torn = ResponseCache(path)
         assert names[2] not in torn
         torn.record([("new", "one")])
         torn.close()
-        again = Cassette(path)
+        again = ResponseCache(path)
         assert [again[name] for name in names[:2]] == ["answer 0", "answer 1"]
         assert again["new"] == "one"
         if cut == len(whole) - 1:  # all but the end of the line: with the next line begun, it is whole
@@ -95,7 +95,7 @@ def test_a_line_cut_off_anywhere_counts_as_never_written_and_spoils_no_other(pat
 def test_a_changed_answer_counts_as_never_written(path):
     names = filled(path)
     path.write_bytes(path.read_bytes().replace(b"answer 1", b"answer 2"))
-    assert [name in Cassette(path) for name in names] == [True, False, True]
+    assert [name in ResponseCache(path) for name in names] == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -106,32 +106,33 @@ def test_lines_that_are_none_are_passed_over(path, line):
     names = filled(path, 1)
     with path.open("ab") as file:
         file.write(line + b"\n")
-    assert Cassette(path)[names[0]] == "answer 0"
+    assert ResponseCache(path)[names[0]] == "answer 0"
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}\n", b"a private table\n", b'{"ostraka": "cassette", "version": 1, "key": "00"}\n']
+    "content",
+    [b"", b"{}\n", b"a private table\n", b'{"ostraka": "response_cache", "version": 1, "key": "00"}\n'],
 )
-def test_a_file_that_is_no_cassette_is_refused_and_left_alone(path, content):
+def test_a_file_that_is_no_cache_is_refused_and_left_alone(path, content):
     path.write_bytes(content)
     path.chmod(0o600)
-    with pytest.raises(ValueError, match="is no cassette of ostraka") as refused:
-        Cassette(path)
+    with pytest.raises(ValueError, match="is not a response cache of ostraka") as refused:
+        ResponseCache(path)
     assert "private table" not in str(refused.value)
     assert path.read_bytes() == content
 
 
 def test_every_answer_is_on_stable_storage_when_it_counts(path, opened, monkeypatch):
-    cassette, waited = opened(path), []
+    response_cache, waited = opened(path), []
     monkeypatch.setattr(os, "fsync", lambda handle: waited.append(path.read_bytes()))
-    cassette.record([("a", "1"), ("b", None)])
+    response_cache.record([("a", "1"), ("b", None)])
     assert len(waited) == 1
     assert waited[0].count(b"\n") == 3
 
 
 def test_a_full_disk_loses_no_answer_before_it(path, opened, monkeypatch):
-    cassette = opened(path)
-    cassette.record([("a", "1")])
+    response_cache = opened(path)
+    response_cache.record([("a", "1")])
 
     def full(_handle):
         raise OSError(28, "No space left on device")
@@ -139,10 +140,10 @@ def test_a_full_disk_loses_no_answer_before_it(path, opened, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space"):
-            cassette.record([("b", "2")])
-    assert "b" not in cassette
-    cassette.record([("c", "3")])
-    assert (Cassette(path)["a"], Cassette(path)["c"]) == ("1", "3")
+            response_cache.record([("b", "2")])
+    assert "b" not in response_cache
+    response_cache.record([("c", "3")])
+    assert (ResponseCache(path)["a"], ResponseCache(path)["c"]) == ("1", "3")
 
 
 def test_two_at_once_see_each_other_and_the_first_answer_stays(path, opened):
@@ -151,12 +152,14 @@ def test_two_at_once_see_each_other_and_the_first_answer_stays(path, opened):
     two.record([("a", "second"), ("b", "b")])
     one.load()
     assert (one["a"], one["b"]) == ("first", "b")
-    assert Cassette(path)["a"] == "first"
+    assert ResponseCache(path)["a"] == "first"
 
 
 def test_many_who_begin_the_same_file_share_one_key(path):
     found = []
-    threads = [threading.Thread(target=lambda: found.append(Cassette(path).secret("x"))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: found.append(ResponseCache(path).secret("x"))) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -166,8 +169,15 @@ def test_many_who_begin_the_same_file_share_one_key(path):
 
 
 def test_without_a_file_answers_last_as_long_as_the_object():
-    cassette = Cassette(None)
-    cassette.record([("a", "1")])
-    cassette.load()
-    assert cassette["a"] == "1"
-    assert Cassette(None).secret("deal") != cassette.secret("deal")
+    response_cache = ResponseCache(None)
+    response_cache.record([("a", "1")])
+    response_cache.load()
+    assert response_cache["a"] == "1"
+    assert ResponseCache(None).secret("deal") != response_cache.secret("deal")
+
+
+def test_a_file_of_the_first_version_still_opens(path):
+    key = "ab" * 32
+    path.write_text(f'{{"ostraka": "cassette", "version": 1, "key": "{key}"}}\n')
+    path.chmod(0o600)
+    assert ResponseCache(path).secret("deal") == hmac.digest(bytes.fromhex(key), b"secret\0deal", "sha256")

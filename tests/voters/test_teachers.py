@@ -157,9 +157,9 @@ def test_whatever_one_person_brings_one_ballot_moves_in_each_query(estimator, da
 
 def test_a_generator_shared_by_all_would_be_noticed(monkeypatch):
     # the defect that the test above is there for: without seeding, one large row moves later ballots
-    from ostraka.voters import _ballots
+    from ostraka.voters import _voting
 
-    monkeypatch.setattr(_ballots, "_seed_globals", lambda seed: None)
+    monkeypatch.setattr(_voting, "_seed_globals", lambda seed: None)
     manifest = partition(60, n_teachers=6, key=KEY)
     changed = X[::5].repeat(2, axis=0).copy()
     changed[manifest.rows()[2][0]] = 50.0
@@ -348,7 +348,7 @@ def test_voting_before_training_is_refused():
 @pytest.mark.parametrize(
     ("groups", "manifest", "match"),
     [
-        (np.arange(149), None, "one person a row: got 149 for 150 rows"),
+        (np.arange(149), None, "one person for each row: got 149 for 150 rows"),
         (None, partition(149, n_teachers=10), "other data"),
         (None, partition(150, n_teachers=9), "9 teachers, but n_teachers=10"),
         (np.arange(5).repeat(30), None, "10 teachers need at least 10 people"),
@@ -367,21 +367,21 @@ def test_tables_and_sparse_matrices_vote_like_arrays():
 
 
 def test_a_rehearsal_says_what_private_teachers_would_keep_silent_about():
-    TeacherEnsemble(DecisionTreeClassifier(), n_teachers=5).rehearse(X[:2], n_classes=3, n_rows=4)
+    TeacherEnsemble(DecisionTreeClassifier(), n_teachers=5).dry_run(X[:2], n_classes=3, n_rows=4)
     for estimator, says in [
         (DecisionTreeClassifier(max_depth="deep"), "max_depth"),
         (LogisticRegression(solver="newton-choleski"), "solver"),
         (LinearRegression(), "use a classifier"),
     ]:
-        with pytest.raises(ValueError, match=f"cannot teach; .*{says}"):
-            TeacherEnsemble(estimator, n_teachers=5).rehearse(X[:30], n_classes=3, n_rows=40)
+        with pytest.raises(ValueError, match=f"cannot be trained; .*{says}"):
+            TeacherEnsemble(estimator, n_teachers=5).dry_run(X[:30], n_classes=3, n_rows=40)
 
 
 def test_progress_is_told_stage_by_stage():
-    told = []
-    nearest(progress=lambda *said: told.append(said)).fit(X, Y).vote(X)
-    assert [stage for stage, done, total in told if done == total] == ["shards", "teachers", "votes"]
-    assert told[-1] == ("votes", 10, 10)
+    on_progress = []
+    nearest(progress=lambda *said: on_progress.append(said)).fit(X, Y).vote(X)
+    assert [stage for stage, done, total in on_progress if done == total] == ["shards", "teachers", "votes"]
+    assert on_progress[-1] == ("votes", 10, 10)
 
 
 def test_an_ensemble_does_not_print_what_it_learned():

@@ -1,13 +1,13 @@
-"""What needs torch: the only training loop, networks, and a classifier made of one.
+"""Everything that needs torch: the training loop, architectures, and vectorised training of many networks.
 
-``loop`` trains, ``devices`` says where and with how many threads, ``networks`` are the small nets
-that stand for a name, ``classifier`` is a network as a scikit-learn classifier. Teachers train together:
-``planning`` looks whether they can, ``stacks`` are many networks as one, ``lessons`` their rows, ``slopes``
-their gradients, ``lockstep`` their training, ``perceptrons`` and ``compiled`` that of the plainest on a CPU,
-``answers`` what they vote.
-``augment`` is what FixMatch makes of rows, ``adversarial`` the game of a GAN.
+``loop`` trains, ``checkpoints`` stores the state of a training, ``devices`` chooses device and threads, and
+``architectures`` defines the named networks. Teachers train together: ``planning`` tests whether that is
+possible, ``stacks`` holds many networks in shared tensors, ``batches`` holds their rows, ``gradients``
+computes losses, ``vectorised`` trains a stack, ``perceptrons`` and ``compiled`` train plain perceptrons on a
+CPU, and ``predictions`` computes the votes.
+``augment`` has FixMatch's augmentations, ``adversarial`` the two losses of a GAN.
 """
 
 from ostraka import _check
 
-_check.require("torch", extra="torch")  # here once, so that every module below may import it plainly
+_check.require("torch", extra="torch")  # here once: the modules of this package import torch plainly

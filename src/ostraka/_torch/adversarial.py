@@ -1,4 +1,4 @@
-"""Two networks against each other: a classifier that also knows forgeries, and their forger."""
+"""A generative adversarial network: a classifier with a class for generated rows, and a generator."""
 
 from __future__ import annotations
 
@@ -14,9 +14,18 @@ from torch.nn.functional import cross_entropy, linear, softplus
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Game", "NoisyPerceptron", "Normed", "features", "generator", "mismatch", "passed", "unmasked"]
+__all__ = [
+    "AdversarialLosses",
+    "NoisyPerceptron",
+    "Normed",
+    "features",
+    "generated_loss",
+    "generator",
+    "mismatch",
+    "real_loss",
+]
 
-_LEAST_SPREAD = 1e-3  # of what a dead unit says
+_LEAST_SPREAD = 1e-3  # standard deviation of a unit whose output is constant
 
 Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # real rows, answered rows, their classes
 
@@ -24,7 +33,7 @@ Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # real rows,
 class Normed(nn.Linear):
     """A linear layer with the length of each unit's weights as a parameter of its own.
 
-    Salimans and Kingma 2016, arXiv:1602.07868, equation 2. Torch's own cannot be pickled.
+    Salimans and Kingma 2016, arXiv:1602.07868, equation 2. Torch's own implementation cannot be pickled.
     """
 
     def __init__(self, n_in: int, n_out: int) -> None:
@@ -51,15 +60,16 @@ class NoisyPerceptron(nn.Module):
     ----------
     n_features, n_classes : int
     hidden : sequence of int
-        Widths. Salimans et al. 2016 have (1000, 500, 250, 250, 250) for MNIST.
+        Widths of the hidden layers. Salimans et al. 2016 have (1000, 500, 250, 250, 250) for MNIST.
     noise : float
-        Std of the noise that the rows get; each layer's input gets ``inner_noise``.
+        Standard deviation of the noise added to the rows.
     inner_noise : float
+        Standard deviation of the noise added to the input of every other layer.
 
     Notes
     -----
-    The first batch in training scales each layer so that its outputs have mean 0 and variance 1: the
-    noise between layers is measured by that.
+    The first batch in training scales each layer so that its outputs have mean 0 and variance 1, which is
+    the scale that ``inner_noise`` refers to.
     """
 
     begun: torch.Tensor
@@ -94,12 +104,12 @@ class NoisyPerceptron(nn.Module):
         return x
 
     def extra_repr(self) -> str:
-        """Settings that layers do not show."""
+        """Settings that the layers' own representations leave out."""
         return f"noise={self.noise}, inner_noise={self.inner_noise}"
 
 
 def generator(n_noise: int, n_features: int, *, hidden: Sequence[int], unit: bool) -> nn.Module:
-    """Noise to rows: batch-normalised layers with softplus, and a sigmoid in the end for values in [0, 1]."""
+    """Map noise to rows: batch-normalised layers with softplus, and a sigmoid for values in [0, 1]."""
     widths = [n_noise, *hidden]
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):
@@ -109,10 +119,10 @@ def generator(n_noise: int, n_features: int, *, hidden: Sequence[int], unit: boo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Game:
-    """What a classifier and a generator make smaller, in turns.
+class AdversarialLosses:
+    """The losses of a classifier and a generator, which are minimised alternately.
 
-    The classifier's logits are those of the K classes; that of class K + 1, "forged", is fixed at 0.
+    The classifier has logits for K classes; the logit of class K + 1, "generated", is fixed at 0.
     """
 
     classifier: nn.Module
@@ -121,50 +131,48 @@ class Game:
     weight: float
 
     def classifier_loss(self, batch: Batch) -> torch.Tensor:
-        """Name the answered rows, and tell real ones from forged ones."""
+        """Cross-entropy of the answered rows, plus the loss of telling real from generated rows."""
         real, answered, classes = batch
         self.classifier.requires_grad_(requires_grad=True)
         with torch.no_grad():
-            forged = self._forged(real)
+            generated = self._generated(real)
         logits = self.classifier(torch.cat([answered, real]))
-        apart = (passed(logits[len(answered) :]) + unmasked(self.classifier(forged))) / 2
+        apart = (real_loss(logits[len(answered) :]) + generated_loss(self.classifier(generated))) / 2
         return cross_entropy(logits[: len(answered)], classes) + self.weight * apart
 
     def generator_loss(self, batch: Batch) -> torch.Tensor:
-        """Have the same mean features as real rows."""
+        """Distance between the mean features of real and of generated rows."""
         real, _, _ = batch
-        self.classifier.requires_grad_(requires_grad=False)  # its turn is over: no gradients to compute
-        seen = features(self.classifier, torch.cat([real, self._forged(real)]))
+        self.classifier.requires_grad_(requires_grad=False)  # its gradients are not needed here
+        seen = features(self.classifier, torch.cat([real, self._generated(real)]))
         return mismatch(seen[: len(real)], seen[len(real) :])
 
-    def _forged(self, real: torch.Tensor) -> torch.Tensor:
+    def _generated(self, real: torch.Tensor) -> torch.Tensor:
         noise = torch.randn(len(real), self.n_noise, device=real.device)
         made: torch.Tensor = self.generator(noise)
         return made
 
 
-def passed(logits: torch.Tensor) -> torch.Tensor:
-    """Loss of real rows, of whatever class: -log(1 - p(forged))."""
+def real_loss(logits: torch.Tensor) -> torch.Tensor:
+    """Loss of real rows of any class: -log(1 - p(generated))."""
     return softplus(-torch.logsumexp(logits, dim=1)).mean()
 
 
-def unmasked(logits: torch.Tensor) -> torch.Tensor:
-    """Loss of forged rows: -log p(forged)."""
+def generated_loss(logits: torch.Tensor) -> torch.Tensor:
+    """Loss of generated rows: -log p(generated)."""
     return softplus(torch.logsumexp(logits, dim=1)).mean()
 
 
-def mismatch(real: torch.Tensor, forged: torch.Tensor) -> torch.Tensor:
+def mismatch(real: torch.Tensor, generated: torch.Tensor) -> torch.Tensor:
     """Mean squared distance between the mean features."""
-    return (real.mean(dim=0) - forged.mean(dim=0)).square().mean()
+    return (real.mean(dim=0) - generated.mean(dim=0)).square().mean()
 
 
 def features(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """What goes into the module's last linear layer."""
+    """The input of the module's last linear layer."""
     linear = [part for part in module.modules() if isinstance(part, nn.Linear)]
     if not linear:
-        raise ValueError(
-            "network must have a linear layer, whose input are the features to match; end its module in one"
-        )
+        raise ValueError("network must end in a linear layer: its input is the features to match")
     with _input_of(linear[-1]) as seen:
         module(x)
     return seen[-1]

@@ -1,4 +1,4 @@
-"""Small networks that take flat rows and return logits. For images, the first layer folds the rows."""
+"""Small networks from flat rows to logits. In those for images, the first layer restores the image shape."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-__all__ = ["convolutional", "perceptron", "square", "wide_resnet"]
+__all__ = ["NAMED", "convolutional", "perceptron", "square", "wide_resnet"]
 
 
 def perceptron(n_features: int, n_classes: int, *, hidden: Sequence[int] = (64,)) -> nn.Module:
@@ -74,7 +74,7 @@ def wide_resnet(
 
 
 class _Block(nn.Module):
-    """Two convolutions beside a shortcut, each after normalisation and ReLU."""
+    """A residual block: two convolutions, each after normalisation and ReLU, and a shortcut."""
 
     def __init__(self, before: int, after: int, *, stride: int) -> None:
         super().__init__()
@@ -96,11 +96,18 @@ class _Block(nn.Module):
 
 
 def square(n_features: int) -> tuple[int, int, int]:
-    """Grey or RGB square images of that many cells."""
+    """The shape (channels, height, width) of square grey or RGB images with that many values."""
     for channels in (1, 3):
         side = math.isqrt(n_features // channels)
         if channels * side * side == n_features:
             return channels, side, side
     raise ValueError(
-        f"{n_features} features are no square grey or RGB image: say shape=(channels, height, width)"
+        f"{n_features} features are not a square grey or RGB image: give shape=(channels, height, width)"
     )
+
+
+NAMED: dict[str, Callable[[int, int], nn.Module]] = {
+    "perceptron": perceptron,
+    "convolutional": convolutional,
+    "wide-resnet": wide_resnet,
+}

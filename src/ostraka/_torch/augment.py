@@ -1,7 +1,7 @@
-"""Augmentations: what a row may turn into and still be of its class. Batches at a time, seeded by torch.
+"""Augmentations: random changes of rows that keep their class.
 
-Every call draws from torch's generator, for each row of the batch by itself; the training loop
-seeds it. Rows come in flat, shape (n, n_features), and leave so.
+Every call draws from torch's generator, separately for each row of the batch; the training loop seeds it.
+Rows are flat, of shape (n, n_features), before and after.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ OPERATIONS = ("shift", "rotate", "shear", "contrast", "brightness", "posterize",
 _GEOMETRIC = ("shift", "rotate", "shear")
 _PADDING = ("zeros", "border", "reflection")
 
-# How far an operation goes at strength 1: those of Sohn et al. 2020, table 12.
+# The largest amount of an operation at strength 1: those of Sohn et al. 2020, table 12.
 _SHIFT = 0.3  # of the side
 _ROTATE = math.radians(30)
 _SHEAR = 0.3
-_DIM = 0.95  # how much of contrast or brightness is lost
+_DIM = 0.95  # of contrast or brightness, which is lost
 _FINEST, _COARSEST = 8, 4  # bits that posterizing leaves
 _CUT = 0.5  # of the side
 
 
 class Augmentation(Protocol):
-    """Two strengths of changing rows: FixMatch learns from a row's weak form what its strong form is."""
+    """A weak and a strong augmentation. FixMatch labels the strong form with the weak form's prediction."""
 
     def weak(self, rows: torch.Tensor) -> torch.Tensor:
-        """Hardly another row."""
+        """A small change."""
         ...
 
     def strong(self, rows: torch.Tensor) -> torch.Tensor:
-        """As far as it goes without becoming another class."""
+        """The largest change that keeps the class."""
         ...
 
 
@@ -57,19 +57,19 @@ class ImageAugment:
     span : tuple of float, default (0.0, 1.0)
         The darkest and the brightest value there may be.
     flip : bool, default False
-        Mirror every other image. Not for digits: a mirrored 2 is none.
+        Mirror every other image. Not for digits: a mirrored 2 is not a 2.
     shift : float in [0, 1], default 0.1
-        How far ``weak`` moves an image at the most, as a share of its side.
+        The largest move of ``weak``, as a share of the image's side.
     operations : tuple of str
-        What ``strong`` draws from: of "shift", "rotate", "shear", "contrast", "brightness",
+        The operations that ``strong`` draws from: of "shift", "rotate", "shear", "contrast", "brightness",
         "posterize" and "solarize".
     n_operations : int, default 2
     strength : float in [0, 1], default 1.0
-        How far the operations go, and how large the hole is; at 0, nowhere.
+        Scales the operations and the hole; 0 turns them off.
     padding : {"zeros", "border", "reflection"}, default "zeros"
-        What moves in from outside: ``fill``, the outermost pixels, or the image mirrored.
+        What fills the area outside: ``fill``, the outermost pixels, or the mirrored image.
     fill : float, default 0.0
-        Value of the holes, and of what lies outside.
+        Value of the holes and of the area outside.
 
     Raises
     ------
@@ -123,7 +123,7 @@ class ImageAugment:
 
     @classmethod
     def photos(cls, shape: tuple[int, int, int], *, strength: float = 1.0) -> ImageAugment:
-        """For photographs with values from 0 to 1: flipped, mirrored at the edges, every operation."""
+        """Settings for photographs with values from 0 to 1: flips, mirrored edges, all operations."""
         return cls(
             shape=shape,
             flip=True,
@@ -135,7 +135,7 @@ class ImageAugment:
         )
 
     def weak(self, rows: torch.Tensor) -> torch.Tensor:
-        """Each image moved by whole pixels, up to ``shift`` of its side, and perhaps flipped."""
+        """Move each image by whole pixels, up to ``shift`` of its side, and flip it if ``flip`` is set."""
         images = self._images(rows)
         far = [math.floor(self.shift * side) for side in (self.shape[2], self.shape[1])]
         moves = torch.stack(
@@ -144,7 +144,7 @@ class ImageAugment:
         return self._resampled(images, self._mirrored(images), moves.float(), mode="nearest").flatten(1)
 
     def strong(self, rows: torch.Tensor) -> torch.Tensor:
-        """Each image under its own operations, with its own hole."""
+        """Apply operations drawn for each image, and cut a hole drawn for each image."""
         images = self._images(rows)
         drawn = torch.rand(len(images), len(self.operations), device=rows.device).argsort(dim=1)
         on = {name: drawn[:, place] < self.n_operations for place, name in enumerate(self.operations)}
@@ -163,7 +163,7 @@ class ImageAugment:
         return rows.reshape(len(rows), *self.shape)
 
     def _mirrored(self, images: torch.Tensor) -> torch.Tensor:
-        """The 2 × 2 part of each image's map: nothing, or a flip of the horizontal axis."""
+        """A 2 × 2 matrix for each image: the identity, or a flip of the horizontal axis."""
         matrix = torch.eye(2, device=images.device, dtype=images.dtype).repeat(len(images), 1, 1)
         if self.flip:
             matrix[:, 0, 0] = torch.where(torch.rand(len(images), device=images.device) < 0.5, -1.0, 1.0)
@@ -186,7 +186,7 @@ class ImageAugment:
     def _resampled(
         self, images: torch.Tensor, matrix: torch.Tensor, moves: torch.Tensor, *, mode: str
     ) -> torch.Tensor:
-        """Move by ``moves`` (right, down; in pixels) what ``matrix`` reads around the middle."""
+        """Apply ``matrix`` around the centre, then move by ``moves`` (right, down; in pixels)."""
         _, height, width = self.shape
         scale = torch.tensor([width / 2, height / 2], device=images.device)
         # torch reads a pixel at theta · (x, y, 1), in half sides from the middle
@@ -215,7 +215,7 @@ class ImageAugment:
         return unit * (high - low) + low
 
     def _cut(self, images: torch.Tensor) -> torch.Tensor:
-        """A square hole, up to half the side wide, anywhere; part of it may lie outside."""
+        """Cut a square hole, at most half the side wide, at any place; part of it may lie outside."""
         _, height, width = self.shape
         each = torch.rand(3, len(images), 1, device=images.device)
         half = each[0] * (_CUT * self.strength * min(height, width) / 2)
@@ -232,7 +232,7 @@ class ImageAugment:
     def _drawn(
         self, images: torch.Tensor, on: dict[str, torch.Tensor], name: str, most: float, n: int = 1
     ) -> torch.Tensor:
-        """How far an operation goes in each image, shape (n_images, n); 0 where it was not drawn."""
+        """The amount of an operation in each image, shape (n_images, n); 0 where it was not drawn."""
         if name not in on:
             return torch.zeros(len(images), n, device=images.device)
         return on[name][:, None] * _between(images, (len(images), n), most * self.strength)
@@ -279,12 +279,12 @@ class TableAugment:
         _require_share(self.swapped, name="swapped")
 
     def weak(self, rows: torch.Tensor) -> torch.Tensor:
-        """Each cell with noise of its own."""
+        """Add independent noise to each cell."""
         spread = rows.std(dim=0, correction=0)
         return rows + self.jitter * spread * torch.randn_like(rows)
 
     def strong(self, rows: torch.Tensor) -> torch.Tensor:
-        """As ``weak``, with some cells from other rows."""
+        """As ``weak``, with some cells replaced by those of other rows."""
         rows = self.weak(rows)
         others = torch.randint(len(rows), rows.shape, device=rows.device)
         swap = torch.rand(rows.shape, device=rows.device) < self.swapped
@@ -292,7 +292,7 @@ class TableAugment:
 
 
 def _between(like: torch.Tensor, size: int | tuple[int, int], most: float) -> torch.Tensor:
-    """Uniform between -most and most."""
+    """Uniform numbers between -most and most."""
     return (2 * torch.rand(size, device=like.device) - 1) * most
 
 

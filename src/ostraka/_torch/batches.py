@@ -1,4 +1,4 @@
-"""What the networks of a stack learn from: everybody's own rows, in batches of one shape for all."""
+"""Training sets of a stack of networks, and their batches, which have one shape for all networks."""
 
 from __future__ import annotations
 
@@ -8,77 +8,77 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ostraka._torch.classifier import n_steps
-from ostraka._torch.loop import epoch_seed
+from ostraka._torch.loop import epoch_seed, n_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Lesson", "Material"]
+__all__ = ["StackBatches", "TrainingSet"]
 
-_HELD_OUT = 5  # one row in so many is held out, if any
+_HELD_OUT = 5  # every fifth row is held out, if any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
-class Lesson:
-    """What one network learns from: float32 rows (n, n_features), the class index of each, and its seed."""
+class TrainingSet:
+    """One network's float32 rows (n, n_features), the class index of each row, and the network's seed."""
 
     rows: np.ndarray
     codes: np.ndarray
     seed: int
 
 
-class Material:
-    """The lessons of a stack on its device; a row is known by its number among the rows of all.
+class StackBatches:
+    """The training sets of a stack on its device. A row's number is its place among the rows of all sets.
 
     Attributes
     ----------
     seeds : list of int
     steps : integer array, shape (n_networks,)
-        Batches in an epoch of each.
+        Batches in an epoch of each network.
     absent : bool tensor, shape (n_networks, n_classes)
-        Classes that a lesson does not hold: its network knows of no such class.
-    shares : float tensor, shape (n_networks, batch_size)
-        What a batch's rows weigh: where a lesson is shorter than a batch, its rows come again and
-        weigh nothing.
+        Classes that are not in a network's training set: the network cannot predict them.
+    row_weights : float tensor, shape (n_networks, batch_size)
+        Weights of a batch's rows. If a training set is smaller than a batch, its rows are repeated with
+        weight 0.
     held_rows : list of integer arrays
-        What was held out of each lesson.
-    held : list of (row numbers, shares)
-        The same, in the shape of batches.
+        Numbers of the rows held out of each training set.
+    held_batches : list of (row numbers, row weights)
+        The same rows, in batches.
     none_held : bool array, shape (n_networks,)
     """
 
     def __init__(
         self,
-        lessons: Sequence[Lesson],
+        training_sets: Sequence[TrainingSet],
         *,
         n_classes: int,
         batch_size: int,
         hold_out: bool,
         where: torch.device,
     ) -> None:
-        first = np.cumsum([0, *(len(lesson.codes) for lesson in lessons)])[:-1]
-        parts = [_split(lesson, hold_out=hold_out) for lesson in lessons]
+        first = np.cumsum([0, *(len(each.codes) for each in training_sets)])[:-1]
+        parts = [_split(each, hold_out=hold_out) for each in training_sets]
         held = self.held_rows = [start + rest for start, (_, rest) in zip(first, parts, strict=True)]
-        self.seeds, self._size = [lesson.seed for lesson in lessons], batch_size
+        self.seeds, self._size = [each.seed for each in training_sets], batch_size
         self._learned = [start + learned for start, (learned, _) in zip(first, parts, strict=True)]
         self.steps = np.array([n_steps(len(learned), batch_size) for learned in self._learned])
         self.none_held = np.array([len(rest) == 0 for rest in held])
-        known = [np.isin(np.arange(n_classes), lesson.codes) for lesson in lessons]
-        self.rows = torch.as_tensor(np.concatenate([lesson.rows for lesson in lessons]), device=where)
-        self.targets = torch.as_tensor(np.concatenate([lesson.codes for lesson in lessons]), device=where)
+        known = [np.isin(np.arange(n_classes), each.codes) for each in training_sets]
+        self.rows = torch.as_tensor(np.concatenate([each.rows for each in training_sets]), device=where)
+        self.codes = torch.as_tensor(np.concatenate([each.codes for each in training_sets]), device=where)
         self.absent = torch.as_tensor(~np.array(known), device=where)
         lengths = np.minimum([len(learned) for learned in self._learned], batch_size)[:, None]
-        self.shares = torch.as_tensor(np.float32((np.arange(batch_size) < lengths) / lengths), device=where)
+        self.row_weights = torch.as_tensor(
+            np.float32((np.arange(batch_size) < lengths) / lengths), device=where
+        )
         chunks = range(0, max(len(rest) for rest in held), batch_size)
-        self.held = [self._held(held, start, where) for start in chunks]
+        self.held_batches = [self._held_batch(held, start, where) for start in chunks]
 
-    def batches(self, begin: int, end: int, *, epochs: int) -> torch.Tensor:
+    def numbers(self, begin: int, end: int, *, epochs: int) -> torch.Tensor:
         """Row numbers of the steps from ``begin`` to ``end``: int64 (n_steps, n_networks, batch_size).
 
-        The epochs of a network follow each other without a pause, each in the order that its seed
-        gives it alone. A network that is through with all of them gets its first row, and learns
-        nothing that counts.
+        A network's epochs follow each other without a gap, in the order that its seed gives. A network
+        that has finished gets its first row, and its update is discarded.
         """
         whole = np.empty((end - begin, len(self.seeds), self._size), dtype=np.int64)
         for number, (learned, steps) in enumerate(zip(self._learned, self.steps, strict=True)):
@@ -92,14 +92,14 @@ class Material:
     def order(self, number: int, epoch: int) -> np.ndarray:
         """Row numbers of one network's epoch: int64 (n_steps, batch_size)."""
         learned = self._learned[number]
-        chance = torch.Generator().manual_seed(epoch_seed(self.seeds[number], epoch))
-        order = torch.randperm(len(learned), generator=chance).numpy()
+        generator = torch.Generator().manual_seed(epoch_seed(self.seeds[number], epoch))
+        order = torch.randperm(len(learned), generator=generator).numpy()
         return np.resize(learned[order], (self.steps[number], self._size))
 
-    def _held(
+    def _held_batch(
         self, held: list[np.ndarray], start: int, where: torch.device
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """A batch's worth of what was held out, from there on; who has less repeats rows of its own."""
+        """A batch of held-out rows from ``start`` on. A network with fewer rows repeats some at weight 0."""
         size = self._size
         mine = [rest[start : start + size] for rest in held]
         numbers = [
@@ -107,17 +107,17 @@ class Material:
             for part, learned in zip(mine, self._learned, strict=True)
         ]
         lengths = np.array([len(part) for part in mine])[:, None]
-        shares = (np.arange(size) < lengths) / np.maximum([len(rest) for rest in held], 1)[:, None]
+        weights = (np.arange(size) < lengths) / np.maximum([len(rest) for rest in held], 1)[:, None]
         return torch.as_tensor(np.array(numbers), device=where), torch.as_tensor(
-            np.float32(shares), device=where
+            np.float32(weights), device=where
         )
 
 
-def _split(lesson: Lesson, *, hold_out: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows are learned from, and which decide when to stop: by the lesson's own seed."""
-    n_rows = len(lesson.codes)
+def _split(training_set: TrainingSet, *, hold_out: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Places of the rows to train on and of the rows held out, drawn with the set's own seed."""
+    n_rows = len(training_set.codes)
     if not hold_out:
         return np.arange(n_rows), np.arange(0)
-    order = np.random.default_rng([lesson.seed, 0, 1]).permutation(n_rows)
+    order = np.random.default_rng([training_set.seed, 0, 1]).permutation(n_rows)
     held, learned = np.split(order, [n_rows // _HELD_OUT])
     return np.sort(learned), held

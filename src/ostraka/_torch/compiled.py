@@ -1,6 +1,7 @@
-"""Compiled: a perceptron's steps, all of them in one call, in memory that one core keeps to itself.
+"""Compiled training of a perceptron: all steps in one call, on one core.
 
-A perceptron is a vector: of each layer the weights (n_in, n_out), then the biases. Between layers is ReLU.
+A perceptron is stored as a vector: for each layer the weights (n_in, n_out), then the biases. ReLU follows
+every layer except the last.
 """
 
 from __future__ import annotations
@@ -12,36 +13,36 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
-__all__ = ["DIVERGED", "Perceptron", "Rows", "held_out", "learn"]
+__all__ = ["DIVERGED", "Examples", "Perceptron", "held_out_loss", "train"]
 
-_FREE = {"reassoc", "contract", "arcp", "nsz"}  # sums may be reordered, NaN and infinity stay exact
-DIVERGED = 1e30  # a loss from here on: the sum over a stack stays finite
+_FAST_MATH = {"reassoc", "contract", "arcp", "nsz"}  # sums may be reordered; NaN and infinity are kept
+DIVERGED = 1e30  # a loss of at least this has diverged; the sum over a stack stays finite
 _kernel = functools.partial(
-    nb.njit, cache=True, nogil=True, fastmath=_FREE, error_model="numpy", no_cfunc_wrapper=True
+    nb.njit, cache=True, nogil=True, fastmath=_FAST_MATH, error_model="numpy", no_cfunc_wrapper=True
 )
 
 
-class Rows(NamedTuple):
-    """What a network learns from.
+class Examples(NamedTuple):
+    """The rows that a network is trained on.
 
     Attributes
     ----------
     rows : float32 array, shape (n_rows, n_features)
     codes : int64 array, shape (n_rows,)
-    shares : float32 array, shape (batch_size,)
-        What each row of a batch weighs.
+    row_weights : float32 array, shape (batch_size,)
+        The weight of each row of a batch.
     absent : bool array, shape (n_classes,)
-        Classes that the network knows nothing of.
+        Classes that the network cannot predict.
     """
 
     rows: np.ndarray
     codes: np.ndarray
-    shares: np.ndarray
+    row_weights: np.ndarray
     absent: np.ndarray
 
 
 class Perceptron(NamedTuple):
-    """A network and its optimizer.
+    """A network and the state of its optimizer.
 
     Attributes
     ----------
@@ -58,8 +59,10 @@ class Perceptron(NamedTuple):
 
 
 @_kernel()
-def learn(given: Rows, network: Perceptron, batches: np.ndarray, rates: np.ndarray, done: int) -> np.ndarray:
-    """Steps of Adam on the cross-entropy, in place, up to the first that diverges.
+def train(
+    examples: Examples, network: Perceptron, batches: np.ndarray, rates: np.ndarray, done: int
+) -> np.ndarray:
+    """Minimise the cross-entropy with Adam, in place, until the last step or until the loss diverges.
 
     Parameters
     ----------
@@ -67,119 +70,121 @@ def learn(given: Rows, network: Perceptron, batches: np.ndarray, rates: np.ndarr
         Row numbers.
     rates : float64 array, shape (n_epochs, n_steps)
     done : int
-        Steps before these.
+        Number of steps made before.
 
     Returns
     -------
     float64 array, shape (n_epochs,)
-        The mean loss of each epoch; infinity from where it diverges.
+        The mean loss of each epoch; infinity from the epoch in which it diverges.
     """
     widths, weights, size = network.widths, network.weights, batches.shape[2]
-    passed = np.empty(size * widths.sum(), dtype=np.float32)
+    activations = np.empty(size * widths.sum(), dtype=np.float32)
     spare = np.empty(size * widths.max(), dtype=np.float32)
-    slopes = np.empty_like(weights)
+    gradient = np.empty_like(weights)
     losses = np.full(batches.shape[0], np.inf)
     for epoch in range(batches.shape[0]):
         total = 0.0
         for step in range(batches.shape[1]):
             numbers = batches[epoch, step]
-            _gather(given.rows, numbers, passed)
-            _forward(widths, weights, passed, size)
-            loss = _turned(given, given.shares, numbers, passed)
+            _gather(examples.rows, numbers, activations)
+            _forward(widths, weights, activations, size)
+            loss = _loss_and_gradient(examples, examples.row_weights, numbers, activations)
             if not loss < DIVERGED:
                 return losses
             total += loss
-            _backward(network, passed, spare, slopes, size)
+            _backward(network, activations, spare, gradient, size)
             done += 1
-            _adam(network, slopes, rates[epoch, step], done)
+            _adam(network, gradient, rates[epoch, step], done)
         losses[epoch] = total / batches.shape[1]
     return losses
 
 
 @_kernel()
-def held_out(given: Rows, network: Perceptron, numbers: np.ndarray) -> float:
-    """Mean cross-entropy of the rows of these numbers, int64."""
-    size = min(given.shares.size, numbers.size)
-    passed = np.empty(size * network.widths.sum(), dtype=np.float32)
-    shares = np.full(size, 1 / numbers.size, dtype=np.float32)
+def held_out_loss(examples: Examples, network: Perceptron, numbers: np.ndarray) -> float:
+    """Mean cross-entropy of the rows with these int64 numbers."""
+    size = min(examples.row_weights.size, numbers.size)
+    activations = np.empty(size * network.widths.sum(), dtype=np.float32)
+    row_weights = np.full(size, 1 / numbers.size, dtype=np.float32)
     loss = 0.0
     for start in range(0, numbers.size, size):
         some = numbers[start : start + size]
-        part = passed[: some.size * network.widths.sum()]
-        _gather(given.rows, some, part)
+        part = activations[: some.size * network.widths.sum()]
+        _gather(examples.rows, some, part)
         _forward(network.widths, network.weights, part, some.size)
-        loss += _turned(given, shares, some, part)
+        loss += _loss_and_gradient(examples, row_weights, some, part)
     return loss
 
 
 @_kernel()
-def _gather(rows: np.ndarray, numbers: np.ndarray, passed: np.ndarray) -> None:
+def _gather(rows: np.ndarray, numbers: np.ndarray, activations: np.ndarray) -> None:
     width = rows.shape[1]
     for k in range(numbers.size):
-        passed[k * width : (k + 1) * width] = rows[numbers[k]]
+        activations[k * width : (k + 1) * width] = rows[numbers[k]]
 
 
 @_kernel()
-def _forward(widths: np.ndarray, weights: np.ndarray, passed: np.ndarray, size: int) -> None:
-    """What layers pass on, one behind the other in ``passed``."""
+def _forward(widths: np.ndarray, weights: np.ndarray, activations: np.ndarray, size: int) -> None:
+    """Compute the layers' outputs, one after the other in ``activations``."""
     at, here = 0, 0
     for layer in range(widths.size - 1):
         n_in, n_out = widths[layer], widths[layer + 1]
-        came = passed[here : here + size * n_in].reshape(size, n_in)
+        came = activations[here : here + size * n_in].reshape(size, n_in)
         here += size * n_in
-        goes = passed[here : here + size * n_out].reshape(size, n_out)
+        goes = activations[here : here + size * n_out].reshape(size, n_out)
         np.dot(came, weights[at : at + n_in * n_out].reshape(n_in, n_out), goes)
         at += n_in * n_out
         rectified = layer < widths.size - 2
         for k in range(size):
             for j in range(n_out):
                 out = goes[k, j] + weights[at + j]
-                goes[k, j] = np.float32(0) if rectified and out < 0 else out  # NaN stays
+                goes[k, j] = np.float32(0) if rectified and out < 0 else out  # NaN is kept
         at += n_out
 
 
 @_kernel()
-def _turned(given: Rows, shares: np.ndarray, numbers: np.ndarray, passed: np.ndarray) -> float:
-    """The loss; logits, the last of what was passed, become its slopes."""
-    absent, codes = given.absent, given.codes
-    logits = passed[passed.size - numbers.size * absent.size :].reshape(numbers.size, absent.size)
+def _loss_and_gradient(
+    examples: Examples, row_weights: np.ndarray, numbers: np.ndarray, activations: np.ndarray
+) -> float:
+    """The loss. Its gradient overwrites the logits, which are the last activations."""
+    absent, codes = examples.absent, examples.codes
+    logits = activations[activations.size - numbers.size * absent.size :].reshape(numbers.size, absent.size)
     loss = 0.0
     for k in range(logits.shape[0]):
         top, mass = np.float32(-np.inf), np.float32(0)
         for j in range(absent.size):
-            if not absent[j] and not logits[k, j] <= top:  # NaN is the top
+            if not absent[j] and not logits[k, j] <= top:  # NaN becomes the top
                 top = logits[k, j]
         code = codes[numbers[k]]
-        surprise = top - logits[k, code]
+        below_top = top - logits[k, code]
         for j in range(absent.size):
             logits[k, j] = np.float32(0) if absent[j] else np.exp(logits[k, j] - top)
             mass += logits[k, j]
-        loss += shares[k] * (surprise + np.log(mass))
+        loss += row_weights[k] * (below_top + np.log(mass))
         for j in range(absent.size):
-            logits[k, j] *= shares[k] / mass
-        logits[k, code] -= shares[k]
+            logits[k, j] *= row_weights[k] / mass
+        logits[k, code] -= row_weights[k]
     return loss
 
 
 @_kernel()
 def _backward(
-    network: Perceptron, passed: np.ndarray, spare: np.ndarray, slopes: np.ndarray, size: int
+    network: Perceptron, activations: np.ndarray, spare: np.ndarray, gradient: np.ndarray, size: int
 ) -> None:
-    """Slopes of the loss in every weight; what came to a layer becomes the slopes in it."""
+    """Gradient of the loss in every weight. The gradient in a layer's input overwrites that input."""
     widths, weights = network.widths, network.weights
-    at, here = weights.size, passed.size
+    at, here = weights.size, activations.size
     for layer in range(widths.size - 2, -1, -1):
         n_in, n_out = widths[layer], widths[layer + 1]
         here -= size * n_out
-        back = passed[here : here + size * n_out].reshape(size, n_out)
-        came = passed[here - size * n_in : here].reshape(size, n_in)
+        back = activations[here : here + size * n_out].reshape(size, n_out)
+        came = activations[here - size * n_in : here].reshape(size, n_in)
         at -= n_out
-        slopes[at : at + n_out] = 0
+        gradient[at : at + n_out] = 0
         for k in range(size):
             for j in range(n_out):
-                slopes[at + j] += back[k, j]
+                gradient[at + j] += back[k, j]
         at -= n_in * n_out
-        np.dot(came.T, back, slopes[at : at + n_in * n_out].reshape(n_in, n_out))
+        np.dot(came.T, back, gradient[at : at + n_in * n_out].reshape(n_in, n_out))
         if layer:
             reached = spare[: size * n_in].reshape(size, n_in)
             np.dot(back, weights[at : at + n_in * n_out].reshape(n_in, n_out).T, reached)
@@ -189,8 +194,8 @@ def _backward(
 
 
 @_kernel()
-def _adam(network: Perceptron, slopes: np.ndarray, rate: float, step: int) -> None:
-    """Adam (Kingma and Ba 2015, arXiv:1412.6980), decay decoupled (Loshchilov and Hutter 2019)."""
+def _adam(network: Perceptron, gradient: np.ndarray, rate: float, step: int) -> None:
+    """A step of Adam (Kingma and Ba 2015, arXiv:1412.6980), decay decoupled (Loshchilov and Hutter 2019)."""
     weights, first, second = network.weights, network.moments[0], network.moments[1]
     beta_1, beta_2, epsilon, decay = network.constants
     slow, new = np.float32(beta_1), np.float32(1 - beta_1)
@@ -199,6 +204,6 @@ def _adam(network: Perceptron, slopes: np.ndarray, rate: float, step: int) -> No
     wide = np.float32(1 / math.sqrt(1 - beta_2**step))
     least, left = np.float32(epsilon), np.float32(1 - rate * decay)
     for i in range(weights.size):
-        first[i] = slow * first[i] + new * slopes[i]
-        second[i] = slower * second[i] + newer * slopes[i] * slopes[i]
+        first[i] = slow * first[i] + new * gradient[i]
+        second[i] = slower * second[i] + newer * gradient[i] * gradient[i]
         weights[i] = left * weights[i] - pace * first[i] / (np.sqrt(second[i]) * wide + least)

@@ -1,4 +1,4 @@
-"""Where torch computes, and with how many threads."""
+"""Devices, threads and global random generators of torch."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ostraka import _check
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["device", "own_chance", "reseed", "threads"]
+__all__ = ["device", "preserve_generators", "reseed", "threads"]
 
 
 def device(name: str) -> torch.device:
-    """The device of that name; "auto" is the GPU if there is one.
+    """The device of that name. "auto" is the GPU if there is one, otherwise the CPU.
 
     Raises
     ------
     ValueError
-        A device that this machine, or this build of torch, does not have.
+        This machine, or this build of torch, does not have the device.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -33,22 +33,22 @@ def device(name: str) -> torch.device:
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:  # torch raises either where there is no CUDA
         raise ValueError(
-            f"device {name!r} is not there: this torch ({torch.__version__}) sees "
-            f"{torch.cuda.device_count()} GPUs. Type device='cpu', or 'auto' for whatever there is"
+            f"device {name!r} is not available: this torch ({torch.__version__}) sees "
+            f"{torch.cuda.device_count()} GPUs. Type device='cpu', or device='auto'"
         ) from error
     return chosen
 
 
 def reseed(seed: int) -> None:
-    """As torch.manual_seed does, in a three hundredth of the time: that one writes down who called."""
+    """Seed torch's generators, in 1/300 of the time of torch.manual_seed, which records its caller."""
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(seed)
 
 
 @contextlib.contextmanager
-def own_chance() -> Iterator[None]:
-    """Every global generator comes back as it was: what is drawn inside stays inside."""
+def preserve_generators() -> Iterator[None]:
+    """Restore the global generators of NumPy, Python and torch on exit."""
     before = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
         with torch.random.fork_rng():
@@ -60,18 +60,18 @@ def own_chance() -> Iterator[None]:
 
 @contextlib.contextmanager
 def threads(number: int | None) -> Iterator[int]:
-    """Compute with that many threads inside, and as before outside.
+    """Let torch compute with this many threads inside the context.
 
-    None: as many as torch uses, which are the cores or ``OMP_NUM_THREADS``, but no more than this process
-    may run on: more threads than cores make small networks many times slower.
+    None: torch's own number, which is that of the cores or ``OMP_NUM_THREADS``, but at most the number of
+    cores that this process may use: more threads than cores slow small networks down several times.
     """
     if number is not None:
         _check.integer(n_threads=number, least=1)
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    wanted = min(torch.get_num_threads(), allowed) if number is None else number
+    targets = min(torch.get_num_threads(), allowed) if number is None else number
     before = torch.get_num_threads()
-    torch.set_num_threads(wanted)
+    torch.set_num_threads(targets)
     try:
-        yield wanted
+        yield targets
     finally:
         torch.set_num_threads(before)

@@ -1,4 +1,4 @@
-"""Losses of a stack, and how they fall with its weights."""
+"""The cross-entropy of each network in a stack, and its gradient."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 if TYPE_CHECKING:
-    from ostraka._torch.stacks import Stack
+    from ostraka._torch.stacks import NetworkStack
 
-__all__ = ["Wanted", "descend"]
+__all__ = ["Targets", "backpropagate"]
 
 
-class Wanted(NamedTuple):
-    """What a batch should be answered: classes, those a network does not know of, each row's weight."""
+class Targets(NamedTuple):
+    """The class of each row, the classes that a network cannot predict, and the weight of each row."""
 
-    targets: torch.Tensor  # (n_networks, n_rows)
+    codes: torch.Tensor  # (n_networks, n_rows)
     absent: torch.Tensor  # (n_networks, 1, n_classes)
-    shares: torch.Tensor  # (n_networks, n_rows)
+    row_weights: torch.Tensor  # (n_networks, n_rows)
 
     def losses(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities over the classes that each network knows of, and each network's cross-entropy."""
+        """Log-probabilities of the classes that each network can predict, and its cross-entropy."""
         logs = torch.log_softmax(logits.masked_fill(self.absent, -torch.inf), dim=2)
-        of_rows = logs.gather(2, self.targets[:, :, None])[:, :, 0]
-        return logs, -(of_rows * self.shares).sum(dim=1)
+        of_rows = logs.gather(2, self.codes[:, :, None])[:, :, 0]
+        return logs, -(of_rows * self.row_weights).sum(dim=1)
 
-    def slopes(self, logs: torch.Tensor) -> torch.Tensor:
-        """By how much the losses grow with the logits; takes the memory of ``logs``."""
-        slopes = logs.exp_()
-        one = slopes.new_ones(()).expand(*self.targets.shape, 1)
-        return slopes.scatter_add_(2, self.targets[:, :, None], -one).mul_(self.shares[:, :, None])
+    def gradient(self, logs: torch.Tensor) -> torch.Tensor:
+        """Gradient of the losses in the logits. It overwrites ``logs``."""
+        gradient = logs.exp_()
+        one = gradient.new_ones(()).expand(*self.codes.shape, 1)
+        return gradient.scatter_add_(2, self.codes[:, :, None], -one).mul_(self.row_weights[:, :, None])
 
 
-def descend(stack: Stack, rows: torch.Tensor, wanted: Wanted) -> torch.Tensor:
-    """Each network's loss; its gradient is then where the optimizer looks for it."""
+def backpropagate(stack: NetworkStack, rows: torch.Tensor, targets: Targets) -> torch.Tensor:
+    """Compute each network's loss, and store its gradient in the parameters."""
     logits = stack.logits(rows, training=True)
     with torch.no_grad():
-        logs, losses = wanted.losses(logits)
-        slopes = wanted.slopes(logs)
-    logits.backward(slopes)  # type: ignore[no-untyped-call]
+        logs, losses = targets.losses(logits)
+        gradient = targets.gradient(logs)
+    logits.backward(gradient)  # type: ignore[no-untyped-call]
     return losses

@@ -1,4 +1,4 @@
-"""The only training loop: resumable, repeatable, and back at the last good state when a loss is NaN."""
+"""The only training loop: repeatable, resumable, and restored to the last good epoch when a loss is NaN."""
 
 from __future__ import annotations
 
@@ -7,45 +7,33 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from ostraka import _files
+from ostraka._diverged import TrainingDiverged
+from ostraka._torch.checkpoints import Checkpoint
 from ostraka._torch.devices import reseed
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["TrainingDiverged", "Turn", "cosine", "epoch_seed", "train"]
+    from ostraka._torch.checkpoints import Stateful
 
-_BETWEEN_SAVES = 30.0  # seconds; saving more often would cost more than what a crash loses
+__all__ = ["Objective", "cosine", "epoch_callback", "epoch_seed", "n_steps", "train"]
 
-
-class TrainingDiverged(FloatingPointError):  # noqa: N818  (as BudgetExceeded)
-    """A loss was not finite. Modules and checkpoint are as they were after the last good epoch."""
-
-
-class Stateful(Protocol):
-    """A module, an optimizer, or anything else that survives as a ``state_dict``."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that training has changed."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> object:
-        """Go on from there."""
-        ...
+_BETWEEN_SAVES = 30.0  # seconds; saving more often would cost more time than a crash loses
+_VERSION = 2  # of the state in a checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """One optimizer's part of a step: what it makes smaller, of a batch.
+class Objective:
+    """A loss of a batch, and the optimizer that reduces it.
 
-    A loss that needs no gradient has left those of the parameters where the optimizer looks for them;
-    without an optimizer it has made the whole step.
+    If the loss does not require a gradient, it has already stored the gradients of the parameters. Without
+    an optimizer, it has already made the whole step.
     """
 
     optimizer: torch.optim.Optimizer | None
@@ -62,13 +50,28 @@ def cosine(progress: float) -> float:
     return math.cos(7 * math.pi * progress / 16)
 
 
+def n_steps(n_rows: int, batch_size: int) -> int:
+    """Batches in an epoch. A short last batch is left out, unless it is the only one."""
+    return max(1, n_rows // batch_size)
+
+
 def epoch_seed(seed: int, epoch: int) -> int:
-    """What seeds all the chance in one epoch."""
+    """The seed of all random numbers in one epoch."""
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
 
 
+def epoch_callback(progress: Callable[[str, int, int], object] | None) -> Callable[[int, int], object]:
+    """``progress`` with the stage ``"epochs"``; a function that does nothing if there is none."""
+
+    def on_epoch(done: int, total: int) -> None:
+        if progress is not None:
+            progress("epochs", done, total)
+
+    return on_epoch
+
+
 def train(
-    turns: Sequence[Turn],
+    objectives: Sequence[Objective],
     batches: Callable[[torch.Generator], Iterable[Any]],
     *,
     steps: int,
@@ -79,74 +82,74 @@ def train(
     after_step: Callable[[], object] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     fingerprint: str = "",
-    told: Callable[[int, int], object] = lambda _done, _total: None,
+    on_epoch: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> list[float]:
-    """Let every turn step on every batch, for some epochs.
+    """Train for a number of epochs: in each step, every objective makes one optimizer step.
 
     Parameters
     ----------
-    turns : sequence of Turn
-        In this order on every batch.
+    objectives : sequence of Objective
+        In this order for every batch.
     batches : callable(generator) -> iterable
-        The batches of one epoch; all their chance comes from the generator, or from torch's own,
-        which is seeded alike. The same seed trains the same, whether interrupted or not.
+        The batches of one epoch. Random numbers come from the generator, or from torch's own generator,
+        which gets the same seed. The same seed trains the same network, interrupted or not.
     steps : int
-        How many batches there are in an epoch.
+        Batches in an epoch.
     epochs, seed : int
     state : mapping of str to Stateful
-        Every module that the turns or ``after_step`` change. Optimizers come along by themselves.
+        Every module that the objectives or ``after_step`` change. Optimizers are added here.
     schedule : callable(progress in [0, 1)) -> share of the learning rates, optional
     after_step : callable, optional
-        After all turns of a step: a moving average of weights, say.
+        Called after all objectives of a step, for example for a moving average of weights.
     checkpoint : path, optional
-        A file to go on from, if it is there, and to keep the last good state in. Only its owner
-        may read it: a model of private data is private.
+        If the file exists, training continues from it. It gets the last good state. Only its owner can
+        read it, because a model of private data is private.
     fingerprint : str
-        What else must be the same for the file to be of this training: data, settings.
-    told : callable(done, total)
-        After every epoch.
+        What else must be equal for the file to belong to this training: data and settings.
+    on_epoch : callable(done, total)
+        Called after every epoch.
 
     Returns
     -------
     list of float
-        The first turn's mean loss in each epoch.
+        The first objective's mean loss in each epoch.
 
     Raises
     ------
     TrainingDiverged
         A loss was not finite.
     ValueError
-        The checkpoint is of another training.
+        The checkpoint belongs to another training.
     """
-    course = _Course(
-        turns=turns,
+    run = _Run(
+        objectives=objectives,
         batches=batches,
         steps=steps,
         epochs=epochs,
         seed=seed,
         schedule=schedule,
         after_step=after_step,
-        rates=[[group["lr"] for group in turn.groups] for turn in turns],
+        rates=[[group["lr"] for group in objective.groups] for objective in objectives],
     )
-    keep = dict(state) | {
-        f"optimizer {number}": turn.optimizer
-        for number, turn in enumerate(turns)
-        if turn.optimizer is not None
+    parts = dict(state) | {
+        f"optimizer {number}": objective.optimizer
+        for number, objective in enumerate(objectives)
+        if objective.optimizer is not None
     }
-    name = f"seed {seed}, {epochs} epochs of {steps} steps, {fingerprint}"
-    file = None if checkpoint is None else _Checkpoint(Path(checkpoint), name)
-    losses = [] if file is None else file.restore(keep)
-    good, spare, saved = _copied(keep), None, time.monotonic()
+    name = f"version {_VERSION}, seed {seed}, {epochs} epochs of {steps} steps, {fingerprint}"
+    file = None if checkpoint is None else Checkpoint(Path(checkpoint), name)
+    losses = [] if file is None else file.restore(parts)
+    good, spare, saved = _copied(parts), None, time.monotonic()
     try:
         for epoch in range(len(losses), epochs):
-            loss = course.epoch(epoch)
-            good, spare, losses = _copied(keep, spare), good, [*losses, loss]
-            told(epoch + 1, epochs)
+            loss = run.epoch(epoch)
+            good, spare, losses = _copied(parts, spare), good, [*losses, loss]
+            on_epoch(epoch + 1, epochs)
             if file is not None and time.monotonic() - saved > _BETWEEN_SAVES:
                 file.save(good, losses)
                 saved = time.monotonic()
     except BaseException:
-        for part, stateful in keep.items():
+        for part, stateful in parts.items():
             stateful.load_state_dict(good[part])
         raise
     finally:
@@ -156,27 +159,27 @@ def train(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Course:
-    """What every epoch of one training has in common."""
+class _Run:
+    """What all epochs of one training have in common."""
 
-    turns: Sequence[Turn]
+    objectives: Sequence[Objective]
     batches: Callable[[torch.Generator], Iterable[Any]]
     steps: int
     epochs: int
     seed: int
     schedule: Callable[[float], float] | None
     after_step: Callable[[], object] | None
-    rates: list[list[float]]  # of every turn's parameter groups, as they were at the very beginning
+    rates: list[list[float]]  # the first learning rates of every objective's parameter groups
 
     def epoch(self, epoch: int) -> float:
-        """One pass over the batches; the first turn's mean loss."""
+        """Train on every batch once. Return the first objective's mean loss."""
         total = 0.0
         own = epoch_seed(self.seed, epoch)
-        with torch.random.fork_rng():  # whoever called keeps their random numbers
+        with torch.random.fork_rng():  # the caller's random numbers stay as they are
             reseed(own)
             for step, batch in enumerate(self.batches(torch.Generator().manual_seed(own))):
                 self._set_rates((epoch + step / self.steps) / self.epochs)
-                values = [self._step(turn, batch, epoch, step) for turn in self.turns]
+                values = [self._step(objective, batch, epoch, step) for objective in self.objectives]
                 total += values[0]
                 if self.after_step is not None:
                     self.after_step()
@@ -185,14 +188,14 @@ class _Course:
     def _set_rates(self, progress: float) -> None:
         if self.schedule is not None:
             share = self.schedule(progress)
-            for turn, rates in zip(self.turns, self.rates, strict=True):
-                for group, rate in zip(turn.groups, rates, strict=True):
+            for objective, rates in zip(self.objectives, self.rates, strict=True):
+                for group, rate in zip(objective.groups, rates, strict=True):
                     group["lr"] = rate * share
 
-    def _step(self, turn: Turn, batch: Any, epoch: int, step: int) -> float:
-        if turn.optimizer is not None:
-            turn.optimizer.zero_grad(set_to_none=True)
-        loss = turn.loss(batch)
+    def _step(self, objective: Objective, batch: Any, epoch: int, step: int) -> float:
+        if objective.optimizer is not None:
+            objective.optimizer.zero_grad(set_to_none=True)
+        loss = objective.loss(batch)
         value = float(loss.detach())
         if not math.isfinite(value):
             raise TrainingDiverged(
@@ -200,20 +203,22 @@ class _Course:
                 f"step {step + 1} of {self.steps}: the model is as after epoch {epoch}. "
                 "Try a smaller learning_rate"
             )
-        if loss.requires_grad:  # else its gradients are there already
+        if loss.requires_grad:  # otherwise the gradients are stored already
             loss.backward()  # type: ignore[no-untyped-call]
-        if turn.optimizer is not None:
-            turn.optimizer.step()
+        if objective.optimizer is not None:
+            objective.optimizer.step()
         return value
 
 
-def _copied(keep: Mapping[str, Stateful], spare: Any = None) -> dict[str, dict[str, Any]]:
-    copied: dict[str, dict[str, Any]] = _over({name: each.state_dict() for name, each in keep.items()}, spare)
+def _copied(parts: Mapping[str, Stateful], spare: Any = None) -> dict[str, dict[str, Any]]:
+    copied: dict[str, dict[str, Any]] = _over(
+        {name: each.state_dict() for name, each in parts.items()}, spare
+    )
     return copied
 
 
 def _over(now: Any, before: Any) -> Any:
-    """A copy, in memory that is there where it fits: fresh memory costs more than the copying."""
+    """A copy that reuses the memory of ``before`` where it fits: new memory costs more than the copying."""
     if isinstance(now, torch.Tensor):
         fits = isinstance(before, torch.Tensor) and (before.shape, before.dtype) == (now.shape, now.dtype)
         return before.copy_(now.detach()) if fits else now.detach().clone()
@@ -221,34 +226,3 @@ def _over(now: Any, before: Any) -> Any:
         old = before if isinstance(before, dict) else {}
         return {name: _over(part, old.get(name)) for name, part in now.items()}
     return copy.deepcopy(now)
-
-
-@dataclass(frozen=True, slots=True)
-class _Checkpoint:
-    """One file: whole or as before, and never of another training."""
-
-    path: Path
-    name: str
-
-    def restore(self, keep: Mapping[str, Stateful]) -> list[float]:
-        """Load what is there; the losses of the epochs that it has behind it."""
-        if not self.path.exists():
-            return []
-        try:
-            found = torch.load(self.path, weights_only=True)
-        except Exception as error:
-            raise ValueError(
-                f"{self.path} is no checkpoint of a training: remove it to begin again"
-            ) from error
-        if found["name"] != self.name:  # which neither names: a hash of private rows is in both
-            raise ValueError(
-                f"{self.path} is of another training (other data, seed or settings): "
-                "type another path, or remove the file to begin again"
-            )
-        for part, stateful in keep.items():
-            stateful.load_state_dict(found["state"][part])
-        return list(found["losses"])
-
-    def save(self, good: dict[str, dict[str, Any]], losses: list[float]) -> None:
-        content = {"name": self.name, "state": good, "losses": losses}
-        _files.write(self.path, lambda beside: torch.save(content, beside), private=True)

@@ -1,4 +1,4 @@
-"""Perceptrons trained in compiled code: each by itself, as many at a time as there are threads."""
+"""Perceptrons trained in compiled code: one network on each thread at a time."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import torch
 from torch import nn
 
 from ostraka._torch import compiled
-from ostraka._torch.devices import device, own_chance, threads
-from ostraka._torch.lessons import Material
-from ostraka._torch.loop import Turn, train
+from ostraka._torch.batches import StackBatches
+from ostraka._torch.devices import device, preserve_generators, threads
+from ostraka._torch.loop import Objective, train
 from ostraka._torch.stacks import weights_of
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
-    from ostraka._torch.classifier import TorchClassifier
-    from ostraka._torch.lessons import Lesson
-    from ostraka._torch.stacks import Plan, Weights
+    from ostraka._torch.batches import TrainingSet
+    from ostraka._torch.stacks import TrainingPlan, Weights
+    from ostraka.networks import TorchClassifier
 
-__all__ = ["compilable", "taught"]
+__all__ = ["is_compilable", "train_perceptrons"]
 
-_VISIT = 2**30  # weights times rows until the next network's turn: coming back costs reading its memory
-_LEAST = 1024  # a row costs at least what it costs with so many weights
-_ADAM = (torch.optim.Adam, torch.optim.AdamW)
+_WORK = 2**30  # weights times rows before a thread takes the next network, whose memory it then has to read
+_LEAST = 1024  # a row costs at least as much as with this number of weights
+_ADAM = (None, torch.optim.Adam, torch.optim.AdamW)
 
 
-def compilable(network: TorchClassifier, module: nn.Module) -> bool:
-    """Whether these settings, and this module, are what the compiled code computes."""
+def is_compilable(network: TorchClassifier, module: nn.Module) -> bool:
+    """Whether the compiled code implements these settings and this module."""
     return (
         device(network.device).type == "cpu"
         and network.optimizer in _ADAM
@@ -42,18 +42,18 @@ def compilable(network: TorchClassifier, module: nn.Module) -> bool:
     )
 
 
-def taught(
-    plan: Plan,
-    lessons: Sequence[Lesson],
+def train_perceptrons(
+    plan: TrainingPlan,
+    training_sets: Sequence[TrainingSet],
     *,
     checkpoint: str | os.PathLike[str] | None,
     fingerprint: str,
-    told: Callable[[int, int], object],
+    on_progress: Callable[[int, int], object],
 ) -> tuple[list[Weights], np.ndarray, list[float]]:
-    """As :func:`ostraka._torch.lockstep.taught`."""
+    """Same result as :func:`ostraka._torch.vectorised.train_stack`."""
     network = plan.network
-    material = Material(
-        lessons,
+    batches = StackBatches(
+        training_sets,
         n_classes=plan.n_classes,
         batch_size=network.batch_size,
         hold_out=network.patience is not None,
@@ -61,19 +61,19 @@ def taught(
     )
     with (
         threads(network.n_threads) as n_threads,
-        own_chance(),
-        threadpoolctl.threadpool_limits(1, user_api="blas"),  # or each thread's products would start more
+        preserve_generators(),
+        threadpoolctl.threadpool_limits(1, user_api="blas"),  # otherwise every thread starts more threads
         ThreadPoolExecutor(n_threads) as pool,
     ):
-        learners = [_Learner(plan, material, number) for number in range(len(lessons))]
-        rows = int(material.steps.max()) * network.batch_size
-        at_a_visit = max(1, _VISIT // (max(learners[0].weights.numel(), _LEAST) * rows))
-        train(  # to it, visits to all are one step of one epoch: it keeps checkpoints of the learners
-            [Turn(optimizer=None, loss=lambda n_epochs: _visit(learners, n_epochs, pool, told))],
-            lambda _generator: [at_a_visit],
+        learners = [_Learner(plan, batches, number) for number in range(len(training_sets))]
+        rows = int(batches.steps.max()) * network.batch_size
+        epochs_at_once = max(1, _WORK // (max(learners[0].weights.numel(), _LEAST) * rows))
+        train(  # its "epoch" is a round over all networks; it stores checkpoints of the learners
+            [Objective(optimizer=None, loss=lambda n_epochs: _round(learners, n_epochs, pool, on_progress))],
+            lambda _generator: [epochs_at_once],
             steps=1,
-            epochs=-(-network.epochs // at_a_visit),
-            seed=lessons[0].seed,
+            epochs=-(-network.epochs // epochs_at_once),
+            seed=training_sets[0].seed,
             state={} if checkpoint is None else {"learners": nn.ModuleList(learners)},
             checkpoint=checkpoint,
             fingerprint=fingerprint,
@@ -83,42 +83,45 @@ def taught(
     return list(networks), np.array(failed), losses.tolist()
 
 
-def _visit(
-    learners: Sequence[_Learner], n_epochs: int, pool: ThreadPoolExecutor, told: Callable[[int, int], object]
+def _round(
+    learners: Sequence[_Learner],
+    n_epochs: int,
+    pool: ThreadPoolExecutor,
+    on_progress: Callable[[int, int], object],
 ) -> torch.Tensor:
-    """Bring everybody so many epochs further."""
+    """Train every network for this number of epochs."""
     begin, epochs, many = int(learners[0].epoch), len(learners[0].losses), len(learners)
     end = min(begin + n_epochs, epochs)
-    visits = [pool.submit(learner.go_on, end) for learner in learners]
+    tasks = [pool.submit(learner.train_to, end) for learner in learners]
     try:
-        for done, visit in enumerate(visits, start=1):
-            visit.result()
-            told(begin * many + done * (end - begin), epochs * many)
+        for done, task in enumerate(tasks, start=1):
+            task.result()
+            on_progress(begin * many + done * (end - begin), epochs * many)
     finally:
-        for visit in visits:
-            visit.cancel()
-        wait(visits)  # whoever stops this may put weights back
+        for task in tasks:
+            task.cancel()
+        wait(tasks)  # after an interrupt the training loop restores weights: no thread may write them then
     return torch.zeros(())
 
 
 class _Learner(nn.Module):
-    """One perceptron on its way; nothing here is another's."""
+    """One perceptron in training. It shares no state with another."""
 
     weights: torch.Tensor
     moments: torch.Tensor
-    kept: torch.Tensor
+    best_weights: torch.Tensor
     losses: torch.Tensor
-    best: torch.Tensor
-    waited: torch.Tensor
-    broken: torch.Tensor
+    best_loss: torch.Tensor
+    epochs_waited: torch.Tensor
+    failed: torch.Tensor
     epoch: torch.Tensor
 
-    def __init__(self, plan: Plan, material: Material, number: int) -> None:
+    def __init__(self, plan: TrainingPlan, batches: StackBatches, number: int) -> None:
         super().__init__()
-        self.network, self.material, self.number = plan.network, material, number
+        self.network, self.batches, self.number = plan.network, batches, number
         made = weights_of(
-            plan.network.built(
-                n_features=plan.n_features, n_classes=plan.n_classes, seed=material.seeds[number]
+            plan.network.new_module(
+                n_features=plan.n_features, n_classes=plan.n_classes, seed=batches.seeds[number]
             )
         )
         self.shapes = {name: tuple(whole.shape) for name, whole in made.items()}
@@ -129,67 +132,67 @@ class _Learner(nn.Module):
         for name, buffer in {
             "weights": weights,
             "moments": torch.zeros(2, len(weights)),
-            "kept": None if plan.network.patience is None else weights.clone(),
+            "best_weights": None if plan.network.patience is None else weights.clone(),
             "losses": torch.zeros(plan.network.epochs, dtype=torch.float64),
-            "best": torch.tensor(torch.inf, dtype=torch.float64),
-            "waited": torch.tensor(0),
-            "broken": torch.tensor(False),
+            "best_loss": torch.tensor(torch.inf, dtype=torch.float64),
+            "epochs_waited": torch.tensor(0),
+            "failed": torch.tensor(False),
             "epoch": torch.tensor(0),
         }.items():
             self.register_buffer(name, buffer)
 
-    def go_on(self, end: int) -> None:
-        """Learn up to that epoch, unless something has ended it."""
+    def train_to(self, end: int) -> None:
+        """Train up to that epoch, unless the network has failed or has waited too long."""
         begin, patience = int(self.epoch), self.network.patience
-        at_once = end - begin if patience is None else 1  # a call for every epoch would cost a tenth more
+        at_once = end - begin if patience is None else 1  # one call for each epoch takes 10 % more time
         for epoch in range(begin, end, at_once):
-            if self.broken or (patience is not None and int(self.waited) >= patience):
+            if self.failed or (patience is not None and int(self.epochs_waited) >= patience):
                 break
-            self._learn(range(epoch, epoch + at_once))
+            self._train(range(epoch, epoch + at_once))
             if patience is not None:
-                self._judge()
+                self._validate()
         self.epoch.fill_(end)
 
     def result(self) -> tuple[Weights, bool]:
-        """Its weights as its module has them, and whether it failed."""
-        last = self.weights if self.network.patience is None else self.kept
+        """The weights with the names and shapes of the module, and whether the network failed."""
+        last = self.weights if self.network.patience is None else self.best_weights
         parts = torch.split(last, [math.prod(shape) for shape in self.shapes.values()])
         named = {
             name: part.reshape(shape[::-1]).t().clone(memory_format=torch.contiguous_format)
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
-        return named, bool(self.broken) or not all(bool(edge.isfinite()) for edge in last.aminmax())
+        return named, bool(self.failed) or not all(bool(edge.isfinite()) for edge in last.aminmax())
 
-    def _learn(self, epochs: range) -> None:
-        steps = int(self.material.steps[self.number])
-        order = np.stack([self.material.order(self.number, epoch) for epoch in epochs])
+    def _train(self, epochs: range) -> None:
+        steps = int(self.batches.steps[self.number])
+        order = np.stack([self.batches.order(self.number, epoch) for epoch in epochs])
         rates = np.full((len(epochs), steps), self.network.learning_rate)
-        schedule, begin = self.network.scheduled(), epochs[0] * steps
+        schedule, begin = self.network.rate_schedule(), epochs[0] * steps
         if schedule is not None:
             whole = self.network.epochs * steps
             rates *= np.reshape([schedule((begin + step) / whole) for step in range(rates.size)], rates.shape)
-        losses = compiled.learn(self._given(), self._perceptron(), order, rates, begin)
+        losses = compiled.train(self._examples(), self._perceptron(), order, rates, begin)
         diverged = np.isinf(losses)
         self.losses.numpy()[epochs.start : epochs.stop] = np.where(diverged, 0.0, losses)
-        self.broken.fill_(bool(diverged.any()))
+        self.failed.fill_(bool(diverged.any()))
 
-    def _judge(self) -> None:
-        """Keep what has never been better; without rows to judge by, that is the last."""
-        held = self.material.held_rows[self.number]
-        loss = compiled.held_out(self._given(), self._perceptron(), held) if len(held) else -np.inf
-        better = loss < float(self.best) or loss == -np.inf
+    def _validate(self) -> None:
+        """Keep the weights if the held-out loss is the lowest so far. Without held-out rows, always keep."""
+        held = self.batches.held_rows[self.number]
+        loss = compiled.held_out_loss(self._examples(), self._perceptron(), held) if len(held) else -np.inf
+        better = loss < float(self.best_loss) or loss == -np.inf
         if better:
-            self.best.fill_(loss)
-            np.copyto(self.kept.numpy(), self.weights.numpy())  # torch would start threads of its own
-        self.waited.fill_(0 if better else int(self.waited) + 1)
+            self.best_loss.fill_(loss)
+            np.copyto(self.best_weights.numpy(), self.weights.numpy())  # torch would start more threads
+        self.epochs_waited.fill_(0 if better else int(self.epochs_waited) + 1)
 
-    def _given(self) -> compiled.Rows:
-        material, number = self.material, self.number
-        return compiled.Rows(
-            rows=material.rows.numpy(),
-            codes=material.targets.numpy(),
-            shares=material.shares[number].numpy(),
-            absent=material.absent[number].numpy(),
+    def _examples(self) -> compiled.Examples:
+        batches, number = self.batches, self.number
+        return compiled.Examples(
+            rows=batches.rows.numpy(),
+            codes=batches.codes.numpy(),
+            row_weights=batches.row_weights[number].numpy(),
+            absent=batches.absent[number].numpy(),
         )
 
     def _perceptron(self) -> compiled.Perceptron:
@@ -202,7 +205,7 @@ class _Learner(nn.Module):
 
 
 def _is_perceptron(module: nn.Module) -> bool:
-    """Whether a module is linear layers with ReLU between, all of them trained, and no hooks."""
+    """Whether a module consists of linear layers with ReLU between them, all trained, without hooks."""
     layers = list(module) if type(module) is nn.Sequential else []
     linear, between = layers[::2], layers[1::2]
     return (
@@ -217,7 +220,7 @@ def _is_perceptron(module: nn.Module) -> bool:
 
 
 def _names(module: nn.Module) -> list[str]:
-    """Names of the weights and biases of linear layers, as they lie in a perceptron's vector."""
+    """Names of the weights and biases, in their order in a perceptron's vector."""
     linear = [name for name, layer in module.named_children() if type(layer) is nn.Linear]
     return [f"{name}.{part}" for name in linear for part in ("weight", "bias")]
 

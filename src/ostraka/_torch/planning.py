@@ -1,4 +1,4 @@
-"""Whether networks of one shape can be stacked: tried on made-up rows, before anything private is read."""
+"""Find out on made-up rows, before private rows are read, whether networks of one shape can be stacked."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
-from ostraka._torch import lockstep
-from ostraka._torch.devices import device, own_chance, reseed, threads
-from ostraka._torch.lessons import Lesson
-from ostraka._torch.perceptrons import compilable
-from ostraka._torch.slopes import Wanted, descend
-from ostraka._torch.stacks import Plan, Stack
+from ostraka._torch import vectorised
+from ostraka._torch.batches import TrainingSet
+from ostraka._torch.devices import device, preserve_generators, reseed, threads
+from ostraka._torch.gradients import Targets, backpropagate
+from ostraka._torch.perceptrons import is_compilable
+from ostraka._torch.stacks import NetworkStack, TrainingPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ostraka._torch.classifier import TorchClassifier
+    from ostraka.networks import TorchClassifier
 
 __all__ = ["plan"]
 
 _IN_CACHE = 20 * 2**20  # bytes that a stack works on: measured by bench/teachers.py
-_AT_LEAST = 64  # compiled networks in a group: they share no cache, and threads should not run out of them
+_AT_LEAST = 64  # compiled networks in a group: they share no cache, and every thread needs work
 _PER_WEIGHT = 16  # bytes: a weight, its gradient, and two moments, float32
-_PER_ACTIVATION = 8  # bytes: itself, and its gradient
-# Each weight is moved by its own gradient and history only: a stack trains as its networks would alone.
+_PER_ACTIVATION = 8  # bytes: the activation and its gradient
+# A weight's step depends on its own gradient and history only: a stack trains as its networks alone would.
 _ELEMENTWISE = {
     torch.optim.SGD,
     torch.optim.Adam,
@@ -47,20 +47,20 @@ _ELEMENTWISE = {
     torch.optim.Adadelta,
     torch.optim.ASGD,
 }
-_GARBAGE = (math.nan, math.inf, -1e30)  # what must not get from one network into another
+_GARBAGE = (math.nan, math.inf, -1e30)  # values that must not reach another network
 
 
-def plan(network: TorchClassifier, *, n_features: int, n_classes: int) -> Plan:
-    """Look at a network on made-up rows: what is wrong with it shows here, and whether it can be stacked.
+def plan(network: TorchClassifier, *, n_features: int, n_classes: int) -> TrainingPlan:
+    """Try a network on made-up rows: report what is wrong with it, and find out whether it can be stacked.
 
     Raises
     ------
     ValueError
-        It cannot read such rows, returns no logits, or cannot be trained; the device is not there.
+        The network cannot read such rows, returns no logits, or cannot be trained; or the device is missing.
     """
     where = device(network.device)
-    module = network.built(n_features=n_features, n_classes=n_classes, seed=0).to(where)
-    alone = Plan(
+    module = network.new_module(n_features=n_features, n_classes=n_classes, seed=0).to(where)
+    alone = TrainingPlan(
         network=network,
         module=module,
         n_features=n_features,
@@ -71,32 +71,32 @@ def plan(network: TorchClassifier, *, n_features: int, n_classes: int) -> Plan:
     )
     made_up = torch.Generator().manual_seed(0)
     rows = torch.rand(3, network.batch_size, n_features, generator=made_up).to(where)
-    with _unseen(network.n_threads):
+    with _isolated(network.n_threads):
         try:
-            look = clone(network)
-            look.classes_, look.module_ = np.arange(n_classes), module
-            look.require_logits(rows[0][:2])
+            trial = clone(network)
+            trial.classes_, trial.module_ = np.arange(n_classes), module
+            trial.require_logits(rows[0][:2])
             optimizer = _stepped(alone, rows[:1])
         except Exception as error:
             raise ValueError(
-                f"{network!r} cannot teach; on made-up rows of {n_features} features it says: {error}"
+                f"{network!r} cannot be trained; on made-up rows of {n_features} features it raises: {error}"
             ) from error
-        # whatever vmap cannot do is done one after another
+        # networks that vmap cannot compute are trained one after another
         with contextlib.suppress(Exception):
             if type(optimizer) in _ELEMENTWISE:
                 return _compiled(_together(alone, rows), rows)
     return alone
 
 
-def _together(alone: Plan, rows: torch.Tensor) -> Plan:
-    """The plan for stacks; ``alone`` if a network in one differs from itself alone, or touches another."""
+def _together(alone: TrainingPlan, rows: torch.Tensor) -> TrainingPlan:
+    """The plan for stacks; ``alone`` if a stacked network differs from a single one or affects another."""
     together = dataclasses.replace(alone, together=True)
-    before = _drawn()
-    clean = _probed(together.built(range(3)), rows)
-    if _drawn() != before:  # from generators that are not torch's: in no order that a stack could keep
+    before = _generator_state()
+    clean = _probe(together.new_stack(range(3)), rows)
+    if _generator_state() != before:  # the module draws from generators that are not torch's
         return alone
     size = _size(alone, rows)
-    if size == 1 or not (_as_alone(alone, clean, rows) and _apart(together, clean, rows)):
+    if size == 1 or not (_equals_alone(alone, clean, rows) and _is_isolated(together, clean, rows)):
         return alone
     orders = {
         name: (0, *sorted(range(1, found.dim()), key=lambda axis: -found.stride()[axis]))
@@ -105,84 +105,85 @@ def _together(alone: Plan, rows: torch.Tensor) -> Plan:
     return dataclasses.replace(together, orders=orders, size=size)
 
 
-def _compiled(found: Plan, rows: torch.Tensor) -> Plan:
-    """The plan for compiled code, if that is for such networks, and learns as a stack does."""
-    if not (found.together and compilable(found.network, found.module)):
+def _compiled(found: TrainingPlan, rows: torch.Tensor) -> TrainingPlan:
+    """The plan for compiled code, if it implements such networks and its losses equal those of a stack."""
+    if not (found.together and is_compilable(found.network, found.module)):
         return found
     compiled = dataclasses.replace(found, compiled=True, size=max(found.size, _AT_LEAST))
     short = clone(found.network).set_params(epochs=3, patience=None, checkpoint=None, progress=None)
-    lessons = [
-        Lesson(rows=own.numpy(), codes=np.arange(len(own)) % found.n_classes, seed=number)
+    training_sets = [
+        TrainingSet(rows=own.numpy(), codes=np.arange(len(own)) % found.n_classes, seed=number)
         for number, own in enumerate(rows)
     ]
     one, other = (
-        lockstep.taught(dataclasses.replace(plan, network=short), lessons)[2] for plan in (found, compiled)
+        vectorised.train_stack(dataclasses.replace(plan, network=short), training_sets)[2]
+        for plan in (found, compiled)
     )
     return compiled if np.allclose(one, other, rtol=1e-2) else found
 
 
-def _as_alone(alone: Plan, clean: dict[str, list[torch.Tensor]], rows: torch.Tensor) -> bool:
-    """Whether each network in a stack is what it is by itself, but for rounding."""
+def _equals_alone(alone: TrainingPlan, clean: dict[str, list[torch.Tensor]], rows: torch.Tensor) -> bool:
+    """Whether each network in a stack computes what it computes alone, up to rounding."""
     for number in range(3):
-        by_itself = _probed(alone.built([number]), rows[number : number + 1])
-        for part in ("logits", "gradients"):  # what is drawn in training is drawn for a whole stack
+        by_itself = _probe(alone.new_stack([number]), rows[number : number + 1])
+        for part in ("logits", "gradients"):  # random numbers in training are drawn for the whole stack
             for one, other in zip(by_itself[part], clean[part], strict=True):
                 if not torch.allclose(one[0], other[number], rtol=1e-2, atol=1e-4):
                     return False
     return True
 
 
-def _apart(together: Plan, clean: dict[str, list[torch.Tensor]], rows: torch.Tensor) -> bool:
-    """Whether the rows and the weights of the second network are nothing to the first and the third."""
-    # to the last bit, where the same twice is the same: some kernels of GPUs add in any order
-    exactly = _same(clean, _probed(together.built(range(3)), rows), exactly=True)
+def _is_isolated(together: TrainingPlan, clean: dict[str, list[torch.Tensor]], rows: torch.Tensor) -> bool:
+    """Whether rows and weights of the second network leave the first and the third unchanged."""
+    # to the last bit if a repetition gives the same bits: some GPU kernels add in any order
+    exactly = _same(clean, _probe(together.new_stack(range(3)), rows), exactly=True)
     for garbage in _GARBAGE:
         changed = rows.clone()
         changed[1] = garbage
-        stack = together.built(range(3))
+        stack = together.new_stack(range(3))
         for whole in stack.tensors():
             if whole.is_floating_point():
                 whole.data[1] = garbage
-        if not _same(clean, _probed(together.built(range(3)), changed), exactly=exactly):
+        if not _same(clean, _probe(together.new_stack(range(3)), changed), exactly=exactly):
             return False
-        if not _same(clean, _probed(stack, rows), exactly=exactly):
+        if not _same(clean, _probe(stack, rows), exactly=exactly):
             return False
     return True
 
 
-def _probed(stack: Stack, rows: torch.Tensor) -> dict[str, list[torch.Tensor]]:
-    """What a stack makes of rows, and how it would learn; the first axis of every tensor is the networks'."""
+def _probe(stack: NetworkStack, rows: torch.Tensor) -> dict[str, list[torch.Tensor]]:
+    """A stack's logits, gradients and losses on rows. The first axis of every tensor counts the networks."""
     reseed(0)
     logits = stack.logits(rows, training=False)
-    wanted = Wanted(
-        targets=torch.arange(rows.shape[1], device=rows.device)
+    targets = Targets(
+        codes=torch.arange(rows.shape[1], device=rows.device)
         .remainder(logits.shape[2])
         .expand(rows.shape[:2]),
         absent=torch.zeros(len(rows), 1, logits.shape[2], dtype=torch.bool, device=rows.device),
-        shares=torch.full(rows.shape[:2], 1 / rows.shape[1], device=rows.device),
+        row_weights=torch.full(rows.shape[:2], 1 / rows.shape[1], device=rows.device),
     )
-    logs, _ = wanted.losses(logits.detach())
-    leaves = list(stack.learning)
+    logs, _ = targets.losses(logits.detach())
+    leaves = list(stack.trained)
     options = {"allow_unused": True, "materialize_grads": True}
-    gradients = torch.autograd.grad(logits, leaves, wanted.slopes(logs), **options)
-    losses = descend(stack, rows, wanted)
+    gradients = torch.autograd.grad(logits, leaves, targets.gradient(logs), **options)
+    losses = backpropagate(stack, rows, targets)
     return {
         "logits": [logits.detach()],
-        "gradients": stack.as_known(gradients),
-        "trained": stack.as_known([torch.zeros_like(x) if x.grad is None else x.grad for x in leaves]),
+        "gradients": stack.in_module_order(gradients),
+        "trained": stack.in_module_order([torch.zeros_like(x) if x.grad is None else x.grad for x in leaves]),
         "losses": [losses],
-        "still": [whole.detach() for whole in stack.still],
+        "constant": [whole.detach() for whole in stack.constant],
     }
 
 
-def _drawn() -> tuple[Any, ...]:
-    """How far Python's and numpy's global generators are."""
+def _generator_state() -> tuple[Any, ...]:
+    """The state of Python's and NumPy's global generators."""
     _, words, place, *_ = np.random.get_state()  # noqa: NPY002
     return random.getstate(), np.asarray(words).tobytes(), place
 
 
 def _same(one: dict[str, list[torch.Tensor]], other: dict[str, list[torch.Tensor]], *, exactly: bool) -> bool:
-    """Whether the first and the third network are what they were."""
+    """Whether the first and the third network are unchanged."""
     return all(
         torch.equal(a[number], b[number]) if exactly else torch.allclose(a[number], b[number], rtol=1e-3)
         for part in one
@@ -191,10 +192,10 @@ def _same(one: dict[str, list[torch.Tensor]], other: dict[str, list[torch.Tensor
     )
 
 
-def _stepped(alone: Plan, rows: torch.Tensor) -> torch.optim.Optimizer:
-    """One step of training on made-up rows."""
-    stack = alone.built([0])
-    optimizer = alone.optimizer(stack.learning.parameters())
+def _stepped(alone: TrainingPlan, rows: torch.Tensor) -> torch.optim.Optimizer:
+    """Make one training step on made-up rows."""
+    stack = alone.new_stack([0])
+    optimizer = alone.optimizer(stack.trained.parameters())
     if alone.network.augment is not None:
         rows = alone.network.augment(rows[0])[None]
         if rows.shape[1:] != (alone.network.batch_size, alone.n_features):
@@ -206,8 +207,8 @@ def _stepped(alone: Plan, rows: torch.Tensor) -> torch.optim.Optimizer:
     return optimizer
 
 
-def _size(alone: Plan, rows: torch.Tensor) -> int:
-    """Networks in a stack: all of them on a GPU, else as many as stay in the cache."""
+def _size(alone: TrainingPlan, rows: torch.Tensor) -> int:
+    """Networks in a stack: all of them on a GPU, as many as fit into the cache on a CPU."""
     if rows.device.type != "cpu":
         return sys.maxsize
     weights = sum(parameter.numel() for parameter in alone.module.parameters())
@@ -217,7 +218,7 @@ def _size(alone: Plan, rows: torch.Tensor) -> int:
 
 
 def _activations(module: nn.Module, rows: torch.Tensor) -> int:
-    """Numbers that the layers of one network pass on, for one batch."""
+    """Number of activations of one network, for one batch."""
     numbers: list[int] = []
 
     def count(_layer: nn.Module, _rows: Any, out: Any) -> None:
@@ -232,8 +233,8 @@ def _activations(module: nn.Module, rows: torch.Tensor) -> int:
 
 
 @contextlib.contextmanager
-def _unseen(n_threads: int | None) -> Iterator[None]:
-    """No warnings, and no random numbers of anybody else's."""
-    with warnings.catch_warnings(), own_chance(), threads(n_threads):
+def _isolated(n_threads: int | None) -> Iterator[None]:
+    """Suppress warnings, limit threads, and restore the global generators."""
+    with warnings.catch_warnings(), preserve_generators(), threads(n_threads):
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""What trained networks say: many of them in one pass over public rows."""
+"""Predictions of many trained networks in one pass over public rows."""
 
 from __future__ import annotations
 
@@ -9,63 +9,63 @@ import numpy as np
 import torch
 
 from ostraka._torch.devices import device, threads
-from ostraka._torch.stacks import halving, weights_of
+from ostraka._torch.stacks import retry_with_half, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ostraka._torch.stacks import Plan, Stack, Weights
+    from ostraka._torch.stacks import NetworkStack, TrainingPlan, Weights
 
-__all__ = ["Trained", "answers"]
+__all__ = ["TrainedNetwork", "predict_classes"]
 
 _AT_ONCE = 1024  # rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
-class Trained:
-    """One network of a stack, and the classes that its lesson held: private, like all that is trained."""
+class TrainedNetwork:
+    """One network of a stack, and the classes in its training set. Private, since its rows were private."""
 
-    plan: Plan
+    plan: TrainingPlan
     weights: Weights
     present: np.ndarray
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        """Places in ``present``, as scikit-learn classifiers of that shard would predict.
+        """Positions in ``present``, as a scikit-learn classifier of that shard would predict.
 
         Raises
         ------
         ValueError
             A logit is not finite.
         """
-        found = answers(self.plan, [self], X)[0]
+        found = predict_classes(self.plan, [self], X)[0]
         if (found < 0).any():
             raise ValueError("the network's logits are not finite")
         places: np.ndarray = np.searchsorted(self.present, found)
         return places
 
 
-def answers(
-    plan: Plan,
-    networks: Sequence[Trained | None],
+def predict_classes(
+    plan: TrainingPlan,
+    networks: Sequence[TrainedNetwork | None],
     X: np.ndarray,
     *,
-    told: Callable[[int, int], object] = lambda _done, _total: None,
+    on_progress: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> np.ndarray:
-    """The class index that each network gives each row: -1 where it is not finite, or there is no network.
+    """The class index that each network predicts for each row; -1 if it cannot: see Returns.
 
     Parameters
     ----------
-    plan : Plan
-    networks : sequence of Trained or None
+    plan : TrainingPlan
+    networks : sequence of TrainedNetwork or None
     X : float32 array, shape (n_rows, n_features)
         Public.
-    told : callable(done, total)
-        After every stack.
+    on_progress : callable(done, total)
+        Called after every stack.
 
     Returns
     -------
     int64 array, shape (n_networks, n_rows)
-        Private.
+        Private. -1 where a logit is not finite, and where there is no network.
     """
     where = device(plan.network.device)
     size = min(plan.size, len(networks)) if plan.together else 1
@@ -74,29 +74,29 @@ def answers(
         for start in range(0, len(networks), size):
             some = networks[start : start + size]
             blank = {name: whole.cpu() for name, whole in weights_of(plan.module).items()}
-            stack = plan.stacked([blank if each is None else each.weights for each in some])
+            stack = plan.stack_of([blank if each is None else each.weights for each in some])
             known = torch.zeros(len(some), plan.n_classes, dtype=torch.bool)
             for mine, each in zip(known, some, strict=True):
                 mine[[] if each is None else each.present] = True
             found.append(_of_stack(stack, rows, known.to(where)))
-            told(min(start + size, len(networks)), len(networks))
+            on_progress(min(start + size, len(networks)), len(networks))
     return np.concatenate(found)
 
 
-def _of_stack(stack: Stack, rows: torch.Tensor, known: torch.Tensor) -> np.ndarray:
-    """In as many rows at once as there is memory for."""
+def _of_stack(stack: NetworkStack, rows: torch.Tensor, known: torch.Tensor) -> np.ndarray:
+    """Predictions of one stack, for as many rows at once as fit in memory."""
 
     def part(at_once: int) -> torch.Tensor:
         return torch.cat(
             [_of_rows(stack, some.to(known.device), known) for some in torch.split(rows, at_once)], dim=1
         )
 
-    found: torch.Tensor = halving(part, _AT_ONCE)
+    found: torch.Tensor = retry_with_half(part, _AT_ONCE)
     return found.numpy()
 
 
-def _of_rows(stack: Stack, rows: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
+def _of_rows(stack: NetworkStack, rows: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
     logits = stack.logits(rows, training=False)
     mine = known[:, None, :]
-    sound = (logits.isfinite() | ~mine).all(dim=2) & mine.any(dim=2)
-    return torch.where(sound, logits.masked_fill(~mine, -torch.inf).argmax(dim=2), -1).cpu()
+    finite = (logits.isfinite() | ~mine).all(dim=2) & mine.any(dim=2)
+    return torch.where(finite, logits.masked_fill(~mine, -torch.inf).argmax(dim=2), -1).cpu()

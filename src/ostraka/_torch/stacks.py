@@ -1,4 +1,4 @@
-"""Many networks of one shape as one: their weights lie side by side, and one call computes all of them."""
+"""A stack: many networks of one shape whose weights share tensors, so that one call computes all of them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from ostraka._torch.devices import device
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ostraka._torch.classifier import TorchClassifier
+    from ostraka.networks import TorchClassifier
 
-__all__ = ["Plan", "Stack", "Weights", "halving", "short_of_memory", "weights_of"]
+__all__ = ["NetworkStack", "TrainingPlan", "Weights", "is_out_of_memory", "retry_with_half", "weights_of"]
 
 Weights = dict[str, torch.Tensor]  # of one network: parameters and buffers by name
 
-_FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
-_BY_NUMBER = {  # layers without weights that treat every number by itself
+_BY_NUMBER = {  # layers without weights that treat every number separately
     nn.Dropout,
     nn.ELU,
     nn.GELU,
@@ -33,27 +32,33 @@ _BY_NUMBER = {  # layers without weights that treat every number by itself
     nn.Sigmoid,
     nn.Tanh,
 }
-_BY_ROW = {nn.AdaptiveAvgPool2d, nn.AvgPool2d, nn.Flatten, nn.MaxPool2d, nn.Unflatten}  # or every row
+_BY_ROW = {
+    nn.AdaptiveAvgPool2d,
+    nn.AvgPool2d,
+    nn.Flatten,
+    nn.MaxPool2d,
+    nn.Unflatten,
+}  # or every row separately
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Plan:
-    """How networks of one shape train and vote: together, or one after another. Nothing in it is private.
+class TrainingPlan:
+    """How networks of one shape train and vote: in stacks, or one after another. Public.
 
     Attributes
     ----------
     network : TorchClassifier
         The settings.
     module : torch.nn.Module
-        One such network, whose own weights are never used.
+        One such network. Its weights are never used.
     together : bool
         Whether a stack may hold more than one.
     orders : dict of str to tuple of int
-        How the axes of each stacked parameter lie in memory: as its gradient comes.
+        The memory order of each stacked parameter's axes, which is that of its gradient.
     size : int
-        Networks in a stack.
+        Number of networks in a stack.
     compiled : bool
-        Whether each trains by itself in compiled code.
+        Whether each network trains in compiled code.
     """
 
     network: TorchClassifier
@@ -65,56 +70,57 @@ class Plan:
     size: int
     compiled: bool = False
 
-    def alone(self) -> Plan:
-        """The plan for one network at a time, with all threads for it."""
+    def alone(self) -> TrainingPlan:
+        """The plan for one network at a time, which then uses all threads."""
         return replace(self, together=False, compiled=False, size=1)
 
-    def built(self, seeds: Sequence[int]) -> Stack:
-        """New networks, each with the weights of its own seed."""
+    def new_stack(self, seeds: Sequence[int]) -> NetworkStack:
+        """New networks with weights drawn from their own seeds."""
         made = (
-            self.network.built(n_features=self.n_features, n_classes=self.n_classes, seed=seed)
+            self.network.new_module(n_features=self.n_features, n_classes=self.n_classes, seed=seed)
             for seed in seeds
         )
-        return self.stacked([weights_of(module) for module in made])
+        return self.stack_of([weights_of(module) for module in made])
 
-    def stacked(self, networks: Sequence[Weights]) -> Stack:
-        """These networks, on the device of the plan."""
-        return Stack(self, networks).to(device(self.network.device))
+    def stack_of(self, networks: Sequence[Weights]) -> NetworkStack:
+        """A stack of these networks on the plan's device."""
+        return NetworkStack(self, networks).to(device(self.network.device))
 
     def optimizer(self, parameters: Any) -> torch.optim.Optimizer:
         """The network's optimizer, in one pass over the weights where torch has that."""
-        fused: Any = {"fused": True} if self.network.optimizer in _FUSED else {}
-        return self.network.optimizer(parameters, lr=self.network.learning_rate, **fused)
+        return self.network.new_optimizer(parameters, fused=True)
 
 
-class Stack(nn.Module):
-    """Networks side by side: their parameters and buffers, each with an axis for the networks first."""
+class NetworkStack(nn.Module):
+    """Parameters and buffers of several networks. The first axis of each tensor counts the networks."""
 
-    def __init__(self, plan: Plan, networks: Sequence[Weights]) -> None:
+    def __init__(self, plan: TrainingPlan, networks: Sequence[Weights]) -> None:
         super().__init__()
         self.plan = plan
         self.size = len(networks)
         whole = {name: torch.stack([each[name].detach() for each in networks]) for name in networks[0]}
-        # permuted as their gradients come: otherwise every step would copy all gradients
-        self.learning = nn.ParameterList(
+        # in the memory order of their gradients: otherwise every step copies all gradients
+        self.trained = nn.ParameterList(
             [nn.Parameter(whole[name].permute(order).contiguous()) for name, order in plan.orders.items()]
         )
-        self.still = nn.ParameterList(  # buffers, and parameters that are not trained
+        self.constant = nn.ParameterList(  # buffers, and parameters that are not trained
             [nn.Parameter(whole[name], requires_grad=False) for name in whole if name not in plan.orders]
         )
         self._names = [*plan.orders, *(name for name in whole if name not in plan.orders)]
         self._back = [np.argsort(order).tolist() for order in plan.orders.values()]
 
     def named(self) -> Weights:
-        """Every parameter and buffer as the module knows it, behind an axis for the networks."""
-        return dict(zip(self._names, [*self.as_known(list(self.learning)), *self.still], strict=True))
+        """Every parameter and buffer by its name in the module, behind an axis for the networks."""
+        return dict(
+            zip(self._names, [*self.in_module_order(list(self.trained)), *self.constant], strict=True)
+        )
 
     def tensors(self) -> list[torch.Tensor]:
-        """What training changes, as it lies in memory; the first axis is the networks'."""
-        return [*self.learning, *self.still]
+        """What training changes, in memory order. The first axis counts the networks."""
+        return [*self.trained, *self.constant]
 
-    def as_known(self, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Tensors that lie as ``learning`` does, with their axes as the module has them."""
+    def in_module_order(self, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Tensors in the memory order of ``trained``, with their axes permuted to the module's order."""
         return [each.permute(back) for each, back in zip(leaves, self._back, strict=True)]
 
     def one(self, number: int) -> Weights:
@@ -132,27 +138,27 @@ class Stack(nn.Module):
         return _called(module, alone, rows if rows.dim() == 2 else rows[0])[None]
 
 
-def halving(work: Callable[[int], Any], size: int) -> Any:
-    """``work(size)``, with half the size as often as memory is short."""
+def retry_with_half(work: Callable[[int], Any], size: int) -> Any:
+    """``work(size)``; the size is halved each time that memory runs out."""
     while True:
         try:
             return work(size)
         except (RuntimeError, MemoryError) as error:
-            if size == 1 or not short_of_memory(error):
+            if size == 1 or not is_out_of_memory(error):
                 raise
-        size = -(-size // 2)  # out here: while an exception is handled, its tensors live
+        size = -(-size // 2)  # after the handler: during it, the exception keeps its tensors in memory
 
 
-def short_of_memory(error: BaseException) -> bool:
-    """Whether torch says so: on the CPU it has no type for that."""
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that memory ran out. On the CPU torch has no type of error for it."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def _through(module: nn.Module, weights: Weights, prefix: str, rows: torch.Tensor) -> torch.Tensor:
-    """Rows (n_networks, n_rows, …) through a module: plain layers by hand, all else by vmap, at more cost."""
+    """Apply a module to rows (n_networks, n_rows, …): plain layers directly, others by the slower vmap."""
     kind = type(module)
     if kind is nn.Sequential:
-        for name, layer in module._modules.items():  # noqa: SLF001  (named_children leaves out what comes again)
+        for name, layer in module._modules.items():  # noqa: SLF001  (named_children leaves repeated layers out)
             rows = _through(cast("nn.Module", layer), weights, f"{prefix}{name}.", rows)
         return rows
     if kind is nn.Linear and rows.dim() == 3:
@@ -172,5 +178,5 @@ def _called(module: nn.Module, weights: Weights, rows: torch.Tensor) -> torch.Te
 
 
 def weights_of(module: nn.Module) -> Weights:
-    """Parameters and buffers, each once."""
+    """Parameters and buffers, each one once."""
     return dict(module.named_parameters()) | dict(module.named_buffers())

@@ -103,7 +103,7 @@ def _student(model: PATEClassifier, seed: int, *, asking: bool = False) -> Disti
 def _dry_run(model: PATEClassifier, data: Data, plan: Plan, teachers: TeacherEnsemble) -> None:
     """Try teachers, accounting, recording and student on made-up labels and votes, before any charge."""
     n_classes = len(data.classes(model.classes))
-    teachers.rehearse(data.public, n_classes=n_classes, n_rows=len(data.y) // teachers.n_teachers)
+    teachers.dry_run(data.public, n_classes=n_classes, n_rows=len(data.y) // teachers.n_teachers)
     try_record(plan, n_classes=n_classes)
     few = _safe_indexing(data.public, np.arange(min(data.public.shape[0], 10 * n_classes)))
     try:

@@ -13,7 +13,7 @@ from sklearn.utils import _safe_indexing
 from ostraka import _check
 from ostraka.door import ABSTAIN, confident, consistently, release
 from ostraka.ledger import BudgetExceeded
-from ostraka.students import Distilled, least_sure, schedule, typical
+from ostraka.students import Distilled, schedule, typical, uncertainty_sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ class Questions:
         student = self.student.fit(rows, answers, classes=range(self.n_classes))
         if not hasattr(student, "predict_proba"):
             return waiting[:size]
-        return least_sure(student.predict_proba(rows), n=size, among=waiting)
+        return uncertainty_sampling(student.predict_proba(rows), n=size, among=waiting)
 
     def _release(self, votes: Private, rows: np.ndarray, step: int) -> np.ndarray:
         if self.consistent is not None:

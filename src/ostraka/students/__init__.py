@@ -1,6 +1,6 @@
-"""Students: classifiers from public rows and released labels or private labels, and what they ask first.
+"""Students: classifiers that learn from public rows with released or private labels, and query strategies.
 
-Those of torch are loaded when they are used.
+Students that need torch are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ostraka.students.asking import least_sure, schedule, typical
 from ostraka.students.distil import Distilled
+from ostraka.students.query_strategy import schedule, typical, uncertainty_sampling
 
 if TYPE_CHECKING:
     from ostraka._torch.augment import ImageAugment, TableAugment
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ostraka.students.gan import FeatureMatchingGAN
     from ostraka.students.multistage import MultiStage
 
-_HOME = {  # need torch
+_HOME = {  # these need torch
     "ALIBI": "ostraka.students.alibi",
     "FeatureMatchingGAN": "ostraka.students.gan",
     "FixMatch": "ostraka.students.fixmatch",
@@ -35,14 +35,14 @@ __all__ = [
     "ImageAugment",
     "MultiStage",
     "TableAugment",
-    "least_sure",
     "schedule",
     "typical",
+    "uncertainty_sampling",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Load a student of torch when it is first used."""
+    """Load a student that needs torch when it is first used."""
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

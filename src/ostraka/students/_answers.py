@@ -1,4 +1,4 @@
-"""Answers: class numbers of public rows, some of them unanswered."""
+"""Checks of released labels, of which some may be missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["coded"]
 
 
 def coded(y: Any, classes: Any, *, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """The classes, and the index of each row's label among them or ABSTAIN; one row or more is answered."""
+    """The classes, and each row's class index or ABSTAIN. At least one row must have an answer."""
     y = column_or_1d(y, warn=True, dtype=None)
     if len(y) != n_rows:
         raise ValueError(f"y must have one label for each of {n_rows} rows, got {len(y)}")
@@ -30,7 +30,7 @@ def coded(y: Any, classes: Any, *, n_rows: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def _named(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same without a list of classes: those that are there."""
+    """The classes among the answers, and each row's class index or ABSTAIN."""
     if y.dtype == object:
         answered = np.array([label is not None and label != ABSTAIN for label in y])
     else:

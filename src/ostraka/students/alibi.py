@@ -1,4 +1,4 @@
-"""ALIBI: noisy labels once, and Bayes' rule in every step, with the model's own prediction as the prior."""
+"""ALIBI: noisy labels, corrected in every step by Bayes' rule with the model's prediction as prior."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ostraka import _check
-from ostraka._torch.classifier import digest
+from ostraka._torch.checkpoints import digest
 from ostraka._torch.devices import device
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse
 from ostraka.private import Private
@@ -18,77 +18,77 @@ from ostraka.students._labels import LabelStudent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ostraka._torch.classifier import TorchClassifier
     from ostraka.ledger import Ledger
+    from ostraka.networks import TorchClassifier
 
     Response = OneHotGaussian | OneHotLaplace | PriorResponse | RandomizedResponse
 
 __all__ = ["ALIBI"]
 
 _NAMED = ("auto", "laplace", "response")
-_TRIED = 4096  # labels, to see which mechanism tells more
+_TRIED = 4096  # simulated labels, to compare the information of two mechanisms
 _PRIORS = ("model", "uniform")
 
 
 class ALIBI(LabelStudent):
     """A classifier from public rows with private labels: additive Laplace with iterative Bayesian inference.
 
-    The labels are asked once, and answered with noise. Training then corrects the answers again in
-    every step: a row's target is the posterior of its label, given the answer, with the network's own
-    prediction for the row as the prior. That is post-processing, and costs nothing.
+    The labels are released once, with noise. In every training step, a row's target is the posterior of its
+    label given the noisy answer, with the network's own prediction as the prior. That is post-processing and
+    has no privacy cost.
 
     Parameters
     ----------
     network : TorchClassifier, optional
         Module, optimiser, epochs, batch size, device and seed. None: a small perceptron.
     epsilon : float, nats, optional
-        The price of all labels together; pure, delta is 0. Or give a ``mechanism`` of its own price.
+        The price of all labels together, with delta 0. None: ``mechanism`` has its own price.
     mechanism : str or mechanism, default "auto"
         ``"laplace"``: :class:`~ostraka.mechanisms.OneHotLaplace`, as in the paper. ``"response"``:
         :class:`~ostraka.mechanisms.RandomizedResponse`, and so randomised response with the model as
-        the prior. ``"auto"``: whichever tells more about a label, which ``epsilon`` and the number of
-        classes decide; with ten classes, Laplace up to an epsilon of about 1.5. Or one of the four
-        mechanisms on labels, without ``epsilon``.
+        the prior. ``"auto"``: the one with more information about a label, which depends on ``epsilon``
+        and the number of classes; with ten classes, Laplace up to an epsilon of about 1.5. Or one of the
+        four mechanisms on labels, without ``epsilon``.
     prior : str, default "model"
-        Or ``"uniform"``: then targets stay as they are, and a large network learns the noise.
+        Or ``"uniform"``: the targets then do not change, and a large network learns the noise.
     temperature : float, default 1
-        What the network's logits are divided by before they are a prior. 1 is the paper's; above, the
-        answers count more than the network.
+        The network's logits are divided by this for the prior. The paper has 1; a larger value gives the
+        answers more weight.
     ledger : Ledger, optional
-        Where to charge. None: one in memory, for what this fit costs; fitted again to the same data,
-        this estimator then asks nothing again. An estimator with a ledger does not pickle.
+        The ledger to charge. None: one in memory with the budget of this fit; fitting the estimator again
+        to the same data then releases nothing new. An estimator with a ledger cannot be pickled.
     key : str, default "labels"
-        Public name of the release in the ledger. The same key again, in any process, gets the same
-        answers and pays nothing: it stands for the same labels in the same order.
+        Public name of the release in the ledger. The same key in any process gives the same answers without
+        a charge, so it must stand for the same labels in the same order.
 
     Attributes
     ----------
     answers_ : array, shape (n_rows,) or (n_rows, n_classes)
-        Public. What the mechanism answered.
+        Public. The noisy labels.
     mechanism_ : mechanism
-        What answered.
+        Public. The mechanism that released them.
     curve_ : Curve
-        What the answers cost, and so all that is public here.
+        The cost of the answers, and so of all public attributes.
     classes_ : array of shape (n_classes,)
     network_ : TorchClassifier
-        Trained; a classifier of its own, without anything private.
+        The trained network, which contains nothing private.
 
     Raises
     ------
     ValueError
         Labels that are not in ``classes``, soft labels, a parameter out of range, a module without
-        logits, a device that is not there. Before anything is charged, and without showing a label.
+        logits, or a missing device. Raised before any charge; the message shows no label.
     BudgetExceeded
-        The ledger does not allow it; nothing was charged.
+        The budget is too small; nothing was charged.
     TrainingDiverged
-        A loss was not finite. ``network_`` is as after the last good epoch; the answers are in the
-        ledger, and the next fit costs nothing.
+        A loss was not finite. ``network_`` is as after the last good epoch. The answers are in the
+        ledger, so that the next fit has no cost.
 
     Guarantees
     ----------
-    Everything public about a fitted estimator is differentially private for one label by ``curve_``: it
-    is a function of the answers, the rows and the settings. Given: the rows, their number, and the
-    classes. Without ``classes``, those are read from the labels, and are then known.
+    All public attributes are differentially private for one label with cost ``curve_``: they are functions
+    of the answers, the rows and the settings. The rows, their number and the classes are public; without
+    ``classes``, the classes are read from the labels and are not protected.
     Source: Malek et al. 2021, arXiv:2106.03408, Algorithm 3 and eq. 3.
 
     Examples
@@ -124,7 +124,7 @@ class ALIBI(LabelStudent):
         self.key = key
 
     def fit(self, X: Any, y: Any, *, classes: Any = None) -> Self:
-        """Ask the labels once, and learn from the answers.
+        """Release the labels once, and learn from the answers.
 
         Parameters
         ----------
@@ -133,29 +133,29 @@ class ALIBI(LabelStudent):
         y : array of shape (n_rows,)
             Private: the class of each row.
         classes : array, optional
-            Every class there may be, which is then no secret of the labels.
+            All possible classes. None: those of the labels, which are then not protected.
         """
         X, codes = self._checked(X, y, classes)
         _check.one_of(allowed=_PRIORS, prior=self.prior)
         _check.positive(temperature=self.temperature)
         mechanism = self._response()
-        self.answers_ = self._asked(mechanism, X, codes)
+        self.answers_ = self._released(mechanism, X, codes)
         self.mechanism_ = mechanism
         self.network_ = self._new_network()
-        told = torch.as_tensor(
+        likelihoods = torch.as_tensor(
             mechanism.log_likelihood(self.answers_), dtype=torch.float32, device=device(self.network_.device)
         )
         settings = repr((mechanism, self.prior, self.temperature))
-        self.network_.minimise(X, self._loss(told), name=f"ALIBI {digest(X, self.answers_, settings)}")
+        self.network_.minimise(X, self._loss(likelihoods), name=f"ALIBI {digest(X, self.answers_, settings)}")
         return self
 
     def _response(self) -> Response:
-        """What will be asked, checked against the classes."""
+        """The mechanism, checked against the classes."""
         n_classes = len(self.classes_)
         if isinstance(self.mechanism, str):
             _check.one_of(allowed=_NAMED, mechanism=self.mechanism)
             if self.epsilon is None:
-                raise ValueError("epsilon must be given, or a mechanism that has a price of its own")
+                raise ValueError("epsilon must be given, or a mechanism with its own price")
             _check.positive(epsilon=self.epsilon)
             made: dict[str, OneHotLaplace | RandomizedResponse] = {
                 "laplace": OneHotLaplace(n_classes=n_classes, scale=2 / self.epsilon),
@@ -163,7 +163,7 @@ class ALIBI(LabelStudent):
             }
             return made[self.mechanism] if self.mechanism in made else min(made.values(), key=_unknown)
         if self.epsilon is not None:
-            raise ValueError(f"epsilon is the mechanism's own: leave it out, got {self.epsilon!r}")
+            raise ValueError(f"epsilon must be None if mechanism has its own price, got {self.epsilon!r}")
         known = (
             self.mechanism.prior.shape[1]
             if isinstance(self.mechanism, PriorResponse)
@@ -175,19 +175,19 @@ class ALIBI(LabelStudent):
             )
         return self.mechanism
 
-    def _loss(self, told: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-        """Cross entropy to the posteriors, of logits and row numbers."""
+    def _loss(self, log_likelihoods: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+        """Cross entropy of the posteriors, as a function of logits and row numbers."""
         entropy = nn.functional.cross_entropy
         if self.prior == "uniform":
-            fixed = torch.softmax(told, dim=1)
+            fixed = torch.softmax(log_likelihoods, dim=1)
             return lambda logits, rows: entropy(logits, fixed[rows])
         return lambda logits, rows: entropy(
-            logits, posterior(told[rows], logits, temperature=self.temperature)
+            logits, posterior(log_likelihoods[rows], logits, temperature=self.temperature)
         )
 
 
 def _unknown(mechanism: OneHotLaplace | RandomizedResponse) -> float:
-    """What an answer leaves unknown of its label, in nats, where all classes are alike; nothing private."""
+    """The entropy of a label given its answer, in nats, for equal classes. It uses no private data."""
     n_classes = mechanism.n_classes
     labels = np.arange(_TRIED) % n_classes
     answers = mechanism.release(Private(labels, mechanism.promise), rng=np.random.default_rng(0))
@@ -195,9 +195,11 @@ def _unknown(mechanism: OneHotLaplace | RandomizedResponse) -> float:
     return float(-np.log(known[np.arange(_TRIED), labels]).mean())
 
 
-def posterior(told: torch.Tensor, logits: torch.Tensor, *, temperature: float = 1.0) -> torch.Tensor:
-    """Equation 3: softmax of log likelihood plus log prior, which is a constant for the gradient.
+def posterior(
+    log_likelihoods: torch.Tensor, logits: torch.Tensor, *, temperature: float = 1.0
+) -> torch.Tensor:
+    """Equation 3: the softmax of log likelihood plus log prior, without a gradient through the prior.
 
-    The prior is the softmax of the logits. What normalises it all classes of a row share.
+    The prior is the softmax of the logits. Its normalisation is the same for all classes and cancels.
     """
-    return torch.softmax(told + logits.detach() / temperature, dim=1)
+    return torch.softmax(log_likelihoods + logits.detach() / temperature, dim=1)

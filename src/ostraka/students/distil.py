@@ -1,4 +1,4 @@
-"""Students: what public rows and released labels are distilled into. Nothing here is private."""
+"""A student that is trained on public rows and released labels. It uses no private data."""
 
 from __future__ import annotations
 
@@ -27,28 +27,27 @@ __all__ = ["Distilled"]
 _GRAPHS = (LabelPropagation, LabelSpreading)
 _NAMES = ("auto", "boosting", "self-training", "spreading")
 _FOLDS = 5
-_ENOUGH_TO_CHOOSE = 8 * _FOLDS  # answers; below, a fold holds too few to tell two students apart
+_ENOUGH_TO_CHOOSE = 8 * _FOLDS  # answers; with fewer, a fold is too small to compare two students
 
 
-def _can_say_how_sure(student: Distilled) -> bool:
+def _has_probabilities(student: Distilled) -> bool:
     model = getattr(student, "model_", student.estimator)
     return model is None or isinstance(model, str) or hasattr(model, "predict_proba")
 
 
 class Distilled(ClassifierMixin, BaseEstimator):
-    """A classifier from public rows of which only some were answered.
+    """A classifier that learns from public rows, of which only some have a released label.
 
     Parameters
     ----------
     estimator : str or scikit-learn classifier, default "auto"
-        ``"spreading"``: labels spread over the graph of nearest public rows, answered or not;
-        repairs wrong answers where the classes form clusters. ``"boosting"``: shallow trees on
-        the answered rows; for tables. ``"self-training"``: the same, then on its own surest
-        guesses for the other rows. ``"auto"``: spreading or boosting, whichever predicts held-out
-        answers better; that uses released labels only, and so costs no privacy. A semi-supervised
-        classifier of scikit-learn gets all rows, and so does one that says
-        ``learns_from_unanswered = True``, as :class:`FeatureMatchingGAN` does; any other only the
-        answered ones.
+        ``"spreading"``: label spreading on the graph of nearest public rows, which corrects wrong answers
+        where the classes form clusters. ``"boosting"``: shallow trees on the answered rows, for tables.
+        ``"self-training"``: the same, then also on its most confident predictions. ``"auto"``: spreading
+        or boosting, whichever predicts held-out answers better; this has no privacy cost. A
+        semi-supervised classifier of scikit-learn gets all rows, and so does one with the attribute
+        ``learns_from_unanswered = True``, such as :class:`FeatureMatchingGAN`; others get the answered
+        rows only.
     random_state : int, numpy.random.RandomState or None
         Seeds the training of the named students, and how "auto" splits.
 
@@ -56,9 +55,9 @@ class Distilled(ClassifierMixin, BaseEstimator):
     ----------
     classes_ : array of shape (n_classes,)
     model_ : fitted classifier, or None
-        None if all answers were the same: the student then always says that.
+        None if all answers were the same class, which is then the only prediction.
     name_ : str
-        Which of the named students it is, or the class of ``estimator``.
+        The name of the student, or the class name of ``estimator``.
 
     Examples
     --------
@@ -77,22 +76,22 @@ class Distilled(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, *, classes: Any = None) -> Self:
-        """Learn from the answered rows, and from where the others lie.
+        """Learn from the answered rows and from the distribution of the others.
 
         Parameters
         ----------
         X : array or data frame, shape (n_rows, n_features)
             Public.
         y : array of shape (n_rows,)
-            Public, already released. With ``classes``: indices into it, as the mechanisms answer.
-            Without: the labels themselves. ``ABSTAIN`` (-1; among text also None) where unanswered.
+            Public, already released. With ``classes``: indices into it, as mechanisms return them.
+            Without: the labels. ``ABSTAIN`` (-1; for text also None) where there is no answer.
         classes : array of shape (n_classes,), optional
-            Names of the classes, also of those that nobody answered.
+            Names of all classes, including those without an answer.
 
         Raises
         ------
         ValueError
-            No row was answered, an index is not in ``range(n_classes)``, or shapes do not match.
+            No row has an answer, an index is not in ``range(n_classes)``, or shapes do not match.
         """
         if y is None:
             raise ValueError("Distilled requires y to be passed, but the target y is None")
@@ -110,16 +109,16 @@ class Distilled(ClassifierMixin, BaseEstimator):
             return np.full(X.shape[0], self.classes_[self._seen[0]])
         return np.asarray(self.classes_[self.model_.predict(X)])
 
-    @available_if(_can_say_how_sure)
+    @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """How sure it is of each class, shape (n_rows, n_classes); zero for a class nobody answered."""
+        """Class probabilities, shape (n_rows, n_classes); 0 for classes without an answer."""
         X = self._validated(X)
-        sure = np.zeros((X.shape[0], len(self.classes_)))
-        sure[:, self._seen] = 1.0 if self.model_ is None else self.model_.predict_proba(X)
-        return sure
+        probabilities = np.zeros((X.shape[0], len(self.classes_)))
+        probabilities[:, self._seen] = 1.0 if self.model_ is None else self.model_.predict_proba(X)
+        return probabilities
 
     def _validated(self, X: Any, *, reset: bool = False) -> Any:
-        """A data frame as it came, anything else as finite numbers."""
+        """Check the rows: a data frame stays unchanged, other inputs become finite numbers."""
         if not reset:
             check_is_fitted(self, "classes_")
         allow_nan = get_tags(self).input_tags.allow_nan
@@ -134,7 +133,7 @@ class Distilled(ClassifierMixin, BaseEstimator):
         return tags
 
     def _chosen(self, X: Any, codes: np.ndarray) -> str:
-        """Which named student, or what the estimator given is called."""
+        """The name of the student to use, or the class name of the given estimator."""
         if not isinstance(self.estimator, str):
             return type(self.estimator).__name__
         if self.estimator not in _NAMES:
@@ -148,7 +147,7 @@ class Distilled(ClassifierMixin, BaseEstimator):
         return max(("spreading", "boosting"), key=lambda name: self._agreement(name, X, codes))
 
     def _agreement(self, name: str, X: Any, codes: np.ndarray) -> float:
-        """Share of held-out answers that a student predicts from the others."""
+        """The share of held-out answers that a student predicts from the others."""
         answered = np.flatnonzero(codes != ABSTAIN)
         predicted = np.full(len(codes), ABSTAIN)
         for _, held in KFold(_FOLDS, shuffle=True, random_state=_integer(self.random_state)).split(answered):
@@ -163,7 +162,7 @@ class Distilled(ClassifierMixin, BaseEstimator):
         return float(accuracy_score(codes[answered], predicted[answered]))
 
     def _named(self, name: str) -> Any:
-        """A fresh classifier, seeded unless it has a seed of its own."""
+        """A new classifier, seeded unless it has its own seed."""
         seed = _integer(self.random_state)
         if not isinstance(self.estimator, str):
             model = clone(self.estimator)
@@ -175,27 +174,27 @@ class Distilled(ClassifierMixin, BaseEstimator):
             return model.set_params(**dict.fromkeys(unseeded, seed)) if unseeded else model
         if name == "spreading":
             return Spreading()
-        # each round grows a tree a class: fewer rounds for many classes, or choosing takes longest of all
+        # a round grows one tree for each class, so that many classes get fewer rounds
         rounds = max(20, 120 // len(self._seen))
         boosting = GradientBoostingClassifier(n_estimators=rounds, max_depth=2, random_state=seed)
         return boosting if name == "boosting" else SelfTrainingClassifier(boosting, threshold=0.95)
 
 
 def _fitted(model: Any, X: Any, codes: np.ndarray) -> Any:
-    """Fit quietly, on all rows if the model can use unanswered ones."""
+    """Fit without warnings, on all rows if the model can use unanswered ones."""
     if isinstance(model, _GRAPHS):
         fit_graph(model, np.asarray(X, dtype=np.float64), codes)
         return model
     answered = codes != ABSTAIN
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what a classifier thinks of so few rows helps nobody
+        warnings.simplefilter("ignore")  # warnings about the small number of rows
         if isinstance(model, SelfTrainingClassifier) or getattr(model, "learns_from_unanswered", False):
             return model.fit(X, codes)
         return model.fit(_safe_indexing(X, np.flatnonzero(answered)), codes[answered])
 
 
 def _integer(random_state: int | np.random.RandomState | None) -> int | None:
-    """One seed for several uses, so that two students compared see the same folds."""
+    """One seed for several uses, so that two students are compared on the same folds."""
     return (
         random_state
         if random_state is None or isinstance(random_state, int | np.integer)

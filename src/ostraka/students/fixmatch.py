@@ -1,4 +1,4 @@
-"""FixMatch: few labels and many rows without; where it is sure of a row, it learns the row's other forms."""
+"""FixMatch: semi-supervised training with pseudo-labels and augmentation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from ostraka import _check
+from ostraka._torch.architectures import square
 from ostraka._torch.augment import ImageAugment, TableAugment
-from ostraka._torch.classifier import TorchClassifier, digest
+from ostraka._torch.checkpoints import digest
 from ostraka._torch.devices import device, threads
-from ostraka._torch.loop import Turn, train
-from ostraka._torch.networks import square
+from ostraka._torch.loop import Objective, epoch_callback, train
 from ostraka.door import ABSTAIN
+from ostraka.networks import TorchClassifier
 from ostraka.students._answers import coded
 
 if TYPE_CHECKING:
@@ -37,53 +38,52 @@ _OF_IMAGES = ("convolutional", "wide-resnet")
 class FixMatch(ClassifierMixin, BaseEstimator):
     """A torch network from a few labelled rows and many without a label.
 
-    A step takes ``batch_size`` labelled rows and ``ratio`` times as many unlabelled ones. The
-    labelled ones are learned in their weak form. What the network says of the weak form of an
-    unlabelled row, if it is sure, is learned as the label of the row's strong form.
+    A step takes ``batch_size`` labelled rows and ``ratio`` times as many unlabelled ones. Labelled rows are
+    trained on in their weakly augmented form. A confident prediction for the weak form of an unlabelled row
+    becomes the label of the row's strong form.
 
     Parameters
     ----------
     network : TorchClassifier, optional
-        What is trained, and how: its module, optimizer, schedule, device and seed. ``batch_size``
-        counts labelled rows. An epoch is one pass over the unlabelled rows, as far as whole batches
-        go. Its own ``augment`` is not used. None: a perceptron, Adam at 1e-3, 20 epochs of batches
-        of 64 under a cosine schedule.
+        Module, optimizer, schedule, device and seed of the training. ``batch_size`` counts labelled rows.
+        An epoch is one pass over the unlabelled rows, in whole batches. The network's ``augment`` is not
+        used. None: a perceptron, Adam at 1e-3, 20 epochs of batches of 64 with a cosine schedule.
     augment : ImageAugment or TableAugment, optional
-        Anything with methods ``weak`` and ``strong``. None: that of drawn, square images with values
-        from 0 to 1 if the network's module is the name of one for images, else that of tables.
+        Any object with methods ``weak`` and ``strong``. None: that of square drawings with values from 0
+        to 1 if the network's module is named "convolutional" or "wide-resnet", otherwise that of tables.
     ratio : int, default 7
         Unlabelled rows for each labelled one in a batch.
     threshold : float in (0, 1), default 0.95
-        Of the likeliest class's probability: less sure rows are not learned from.
+        Rows whose largest class probability is lower are not used.
     weight : float >= 0, default 1.0
-        Of the unlabelled rows' loss.
+        Weight of the unlabelled rows' loss.
     average : float in [0, 1), default 0.999
-        Share of itself that a moving average of the weights keeps in a step; in step t at most
-        (1 + t) / (10 + t), so that the first weights are soon forgotten. It is what predicts.
+        Decay of the moving average of the weights in a step; in step t at most (1 + t) / (10 + t), so that
+        the first weights are forgotten soon. The averaged network predicts.
     unlabelled : array of shape (n_unlabelled, n_features), optional
-        Public rows to learn from beside those given to ``fit``. None: all rows given to ``fit``,
-        answered or not; else these and the unanswered ones.
+        More public rows. None: all rows given to ``fit`` serve as unlabelled rows; otherwise these rows and
+        the unanswered ones do.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
     model_ : TorchClassifier
-        Fitted: its module has the averaged weights.
+        The fitted network, with the averaged weights.
     losses_ : list of float
         Mean loss of each epoch.
 
     Raises
     ------
     ValueError
-        Nothing answered, labels out of range or soft, a parameter out of range, unlabelled rows of
-        another width, a device that is not there: all before anything is trained.
+        No answer, labels out of range or soft, a parameter out of range, unlabelled rows of another width,
+        or a missing device. Raised before the training.
     TrainingDiverged
         The loss was not finite; ``model_`` is as after the last good epoch.
 
     Notes
     -----
-    Source: Sohn et al. 2020, arXiv:2001.07685, equations 3 and 4. What differs: the targets come
-    from a pass of their own, without gradients, and rows that are not sure make no second one.
+    Source: Sohn et al. 2020, arXiv:2001.07685, equations 3 and 4. Differences: pseudo-labels come from a
+    separate forward pass without gradients, and rows below the threshold make no second pass.
 
     Examples
     --------
@@ -123,17 +123,17 @@ class FixMatch(ClassifierMixin, BaseEstimator):
         ----------
         X : array of shape (n_rows, n_features)
         y : array of shape (n_rows,)
-            With ``classes``: indices into it, as the mechanisms answer. Without: the labels
-            themselves. ``ABSTAIN`` (-1) where unanswered.
+            With ``classes``: indices into it, as mechanisms return them. Without: the labels.
+            ``ABSTAIN`` (-1) where there is no answer.
         classes : array of shape (n_classes,), optional
-            Names of the classes, also of those that nobody answered.
+            Names of all classes, including those without an answer.
         """
         self._check()
         if y is None:
             raise ValueError("FixMatch requires y to be passed, but the target y is None")
         X = validate_data(self, X, dtype=np.float32)
         self.classes_, codes = coded(y, classes, n_rows=len(X))
-        if len(self.classes_) < 2:  # scikit-learn's tests know this sentence
+        if len(self.classes_) < 2:  # scikit-learn's tests expect this sentence
             raise ValueError("FixMatch cannot learn from one class: y must hold two or more")
         answered = codes != ABSTAIN
         self._train(X[answered], codes[answered], self._unlabelled(X, answered))
@@ -149,7 +149,7 @@ class FixMatch(ClassifierMixin, BaseEstimator):
         return np.asarray(self._fitted(X).predict(X))
 
     def logits(self, X: Any) -> np.ndarray:
-        """What the averaged network says before softmax, float64 of shape (n_rows, n_classes)."""
+        """The averaged network's output before softmax, float64 of shape (n_rows, n_classes)."""
         return self._fitted(X).logits(X)
 
     def _fitted(self, X: Any) -> TorchClassifier:
@@ -180,10 +180,10 @@ class FixMatch(ClassifierMixin, BaseEstimator):
         return others if answered.all() else np.concatenate([others, X[~answered]])
 
     def _train(self, X: np.ndarray, codes: np.ndarray, others: np.ndarray) -> None:
-        """Fit ``model_`` on labelled and other rows."""
+        """Train ``model_`` on labelled and unlabelled rows."""
         model = default_network() if self.network is None else clone(self.network)
         where, seed = device(model.device), model.seed()
-        module = model.built(n_features=X.shape[1], n_classes=len(self.classes_), seed=seed).to(where)
+        module = model.new_module(n_features=X.shape[1], n_classes=len(self.classes_), seed=seed).to(where)
         model.classes_, model.n_features_in_, model.module_ = self.classes_, X.shape[1], module
         model.require_logits(torch.as_tensor(X[:2], device=where))
         match = _Match(
@@ -204,8 +204,8 @@ class FixMatch(ClassifierMixin, BaseEstimator):
             with threads(model.n_threads):
                 self.losses_ = model.losses_ = train(
                     [
-                        Turn(
-                            optimizer=model.optimizer(module.parameters(), lr=model.learning_rate),
+                        Objective(
+                            optimizer=model.new_optimizer(module.parameters()),
                             loss=partial(match.loss, module),
                         )
                     ],
@@ -214,11 +214,11 @@ class FixMatch(ClassifierMixin, BaseEstimator):
                     epochs=model.epochs,
                     seed=seed,
                     state={"module": module, "average": averaged},
-                    schedule=model.scheduled(),
+                    schedule=model.rate_schedule(),
                     after_step=lambda: averaged.update_parameters(module),
                     checkpoint=model.checkpoint,
                     fingerprint=f"{digest(X, codes, others)}, {match}, average={self.average}, {module}",
-                    told=model.told,
+                    on_epoch=epoch_callback(model.progress),
                 )
         finally:
             model.module_ = averaged.module.eval()
@@ -231,12 +231,12 @@ class FixMatch(ClassifierMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True  # twenty epochs of the few rows that its checks have
+        tags.classifier_tags.poor_score = True  # twenty epochs are few for the small data of its checks
         return tags
 
 
 def default_network() -> TorchClassifier:
-    """What FixMatch trains if nothing is said."""
+    """The default network of FixMatch."""
     return TorchClassifier(batch_size=64, schedule="cosine")
 
 
@@ -251,7 +251,7 @@ def _averaged(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Match:
-    """What is learned from which batches."""
+    """The data, the batches and the loss of a training."""
 
     rows: torch.Tensor = field(repr=False)
     targets: torch.Tensor = field(repr=False)
@@ -264,11 +264,11 @@ class _Match:
 
     @property
     def steps(self) -> int:
-        """Batches in an epoch; a last one that is short is left out, unless it is the only one."""
+        """Batches in an epoch. A short last batch is left out, unless it is the only one."""
         return max(1, len(self.others) // (self.ratio * self.batch_size))
 
     def require_fitting(self) -> None:
-        """Raise what the augmentation raises of the least and the largest values there are."""
+        """Try the augmentation on the smallest and the largest values, and pass on its errors."""
         for rows in (self.rows, self.others):
             extremes = torch.stack([rows.amin(dim=0), rows.amax(dim=0)])
             with torch.random.fork_rng():
@@ -277,7 +277,7 @@ class _Match:
                 raise ValueError("augment must return rows of the shape that it was given")
 
     def batches(self, generator: torch.Generator) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Numbers of labelled and of other rows: each other row once, the labelled ones again and again."""
+        """Numbers of labelled and unlabelled rows: each unlabelled row once, labelled rows repeatedly."""
         few, many = self.batch_size, self.ratio * self.batch_size
         rounds = -(-self.steps * few // len(self.rows))
         labelled = torch.cat([torch.randperm(len(self.rows), generator=generator) for _ in range(rounds)])

@@ -1,4 +1,4 @@
-"""A student that learns from unanswered rows by telling them from forgeries (PATE-G)."""
+"""A student that also learns from unanswered rows, by feature matching with a generator (PATE-G)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from torch.optim.swa_utils import AveragedModel
 
 from ostraka import _check
 from ostraka._torch import adversarial
-from ostraka._torch.classifier import TorchClassifier, digest
+from ostraka._torch.checkpoints import digest
 from ostraka._torch.devices import device, threads
-from ostraka._torch.loop import Turn, train
+from ostraka._torch.loop import Objective, epoch_callback, train
 from ostraka.door import ABSTAIN
+from ostraka.networks import TorchClassifier
 from ostraka.students._answers import coded
 
 if TYPE_CHECKING:
@@ -27,41 +28,40 @@ if TYPE_CHECKING:
 __all__ = ["FeatureMatchingGAN"]
 
 _RANGES = ("auto", "unit", "any")
-_MEMORY = 1000  # steps that the moving average of weights reaches back, or a ninth of all if that is less
-_MOMENTUM = 0.5  # of Adam: more, and two networks that chase each other overshoot
+_MEMORY = 1000  # steps in the moving average of weights, or a ninth of all steps if that is less
+_MOMENTUM = 0.5  # of Adam: with more, alternating training of two networks overshoots
 
 
 class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
-    """A classifier that also tells real rows from a generator's, and so learns from unanswered ones.
+    """A classifier that also distinguishes real from generated rows, and so learns from unanswered rows.
 
-    The network has a logit for each class, and one fixed at 0 for "forged". It learns to name
-    answered rows, to call the others real, and the generator's forged; the generator learns to
-    match the mean features of real rows. The boundaries between classes move to where few rows lie.
+    The network has a logit for each class, and one fixed at 0 for "generated". It learns the classes of
+    answered rows, and to distinguish real from generated rows. The generator learns to match the mean
+    features of real rows. The boundaries between classes then move to regions with few rows.
 
     Parameters
     ----------
     network : TorchClassifier, optional
-        Module, optimizer, epochs, batch size, device, checkpoint and progress of the training. The
-        features are what goes into its module's last linear layer. None: 100 epochs of Adam on
-        weight-normalised layers of 500, 250 and 250 units with noise before each.
+        Module, optimizer, epochs, batch size, device, checkpoint and progress of the training. The features
+        are the input of the module's last linear layer. None: 100 epochs of Adam on weight-normalised
+        layers of 500, 250 and 250 units with noise before each.
     generator : sequence of int, default (250, 250)
         Widths of the generator's hidden layers.
     n_noise : int, default 100
-        Numbers that the generator makes a row of.
+        Number of random inputs of the generator.
     values : {"auto", "unit", "any"}
-        ``"unit"``: all values lie in [0, 1], as in images, and so do the generator's. ``"any"``:
-        columns are standardised by the public rows. ``"auto"``: whichever fits the rows.
+        ``"unit"``: all values are in [0, 1], as in images, and so are generated ones. ``"any"``: columns are
+        standardised with the public rows. ``"auto"``: ``"unit"`` if all values are in [0, 1].
     unanswered_weight : float, default 1.0
-        How much it matters to tell real from forged, beside naming the answered rows.
+        Weight of the loss of distinguishing real from generated rows.
     random_state : int, numpy.random.RandomState or None
-        Seeds a ``network`` that has no seed of its own. Not noise: no privacy depends on it.
+        Seeds a ``network`` without its own seed. No privacy depends on it.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
     network_ : TorchClassifier
-        Fitted; its weights are a moving average over the training. It knows the classes that
-        were answered.
+        The fitted network, with averaged weights. It has the classes with an answer.
     generator_ : torch.nn.Module
     losses_ : list of float
         The network's mean loss in each epoch.
@@ -69,17 +69,17 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
     Raises
     ------
     ValueError
-        No row was answered, shapes that do not fit, a module without logits, a device that is not there.
+        No row has an answer, shapes do not match, a module without logits, or a missing device.
     TrainingDiverged
-        A loss was not finite; the networks are as after the last good epoch.
+        A loss was not finite. The networks are as after the last good epoch.
 
     Notes
     -----
-    Everything that it sees is public or released already, and so is everything that it makes of it.
+    All inputs are public or already released, and so is the fitted model.
 
     Source: Salimans et al. 2016, arXiv:1606.03498, sections 3.1 and 5; as the student of private
-    teachers Papernot et al. 2017, arXiv:1610.05755, section 2.2. Unlike there the same batch of
-    rows serves both networks, and the default ones are smaller.
+    teachers Papernot et al. 2017, arXiv:1610.05755, section 2.2. Here both networks use the same batch of
+    rows, and the default networks are smaller.
 
     Examples
     --------
@@ -112,17 +112,17 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, *, classes: Any = None) -> Self:
-        """Learn from the answered rows, and from what tells the others from forgeries.
+        """Learn from the answered rows, and from the difference of real and generated rows.
 
         Parameters
         ----------
         X : array of shape (n_rows, n_features)
             Public.
         y : array of shape (n_rows,)
-            Public, already released. With ``classes``: indices into it, as the mechanisms answer.
-            Without: the labels themselves. ``ABSTAIN`` (-1; among text also None) where unanswered.
+            Public, already released. With ``classes``: indices into it, as mechanisms return them.
+            Without: the labels. ``ABSTAIN`` (-1; for text also None) where there is no answer.
         classes : array of shape (n_classes,), optional
-            Names of the classes, also of those that nobody answered.
+            Names of all classes, including those without an answer.
         """
         if y is None:
             raise ValueError("FeatureMatchingGAN requires y to be passed, but the target y is None")
@@ -135,7 +135,7 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         rows = torch.as_tensor(self._scaled(X), device=device(network.device))
         answered = np.flatnonzero(codes != ABSTAIN)
         named = torch.as_tensor(np.searchsorted(self._seen, codes[answered]), device=rows.device)
-        self._compete(rows, rows[answered], named)
+        self._train(rows, rows[answered], named)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -144,11 +144,11 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         return np.asarray(self.classes_[self._seen[best]])
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """How sure it is of each class, shape (n_rows, n_classes); zero for a class nobody answered."""
+        """Class probabilities, shape (n_rows, n_classes); 0 for classes without an answer."""
         logits = torch.as_tensor(self._logits(X))
-        sure = np.zeros((len(logits), len(self.classes_)))
-        sure[:, self._seen] = torch.softmax(logits, dim=1).numpy()
-        return sure
+        probabilities = np.zeros((len(logits), len(self.classes_)))
+        probabilities[:, self._seen] = torch.softmax(logits, dim=1).numpy()
+        return probabilities
 
     def _logits(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "network_")
@@ -167,7 +167,7 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         return network
 
     def _measure(self, X: np.ndarray) -> None:
-        """Where values lie."""
+        """Store the centre and the scale of the columns."""
         _check.one_of(allowed=_RANGES, values=self.values)
         unit = bool(X.min() >= 0 and X.max() <= 1)
         if self.values == "unit" and not unit:
@@ -180,11 +180,11 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
     def _scaled(self, X: np.ndarray) -> np.ndarray:
         return np.asarray((X - self._centre) / self._spread, dtype=np.float32)
 
-    def _compete(self, rows: torch.Tensor, answered: torch.Tensor, classes: torch.Tensor) -> None:
-        """Train both networks against each other, and keep the moving average of the one."""
+    def _train(self, rows: torch.Tensor, answered: torch.Tensor, classes: torch.Tensor) -> None:
+        """Train both networks alternately, and keep the averaged weights of the classifier."""
         data, network = (rows, answered, classes), self.network_
         where, seed = rows.device, network.seed()
-        network.module_ = module = network.built(
+        network.module_ = module = network.new_module(
             n_features=rows.shape[1], n_classes=len(self._seen), seed=seed
         ).to(where)
         network.require_logits(rows[:2])
@@ -193,7 +193,7 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
             self.generator_ = adversarial.generator(
                 self.n_noise, rows.shape[1], hidden=self.generator, unit=self._unit
             ).to(where)
-        game = adversarial.Game(
+        losses = adversarial.AdversarialLosses(
             classifier=module.train(),
             generator=self.generator_,
             n_noise=self.n_noise,
@@ -201,8 +201,8 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         )
         average = AveragedModel(module, avg_fn=_averaged)
         turns = [
-            Turn(optimizer=network.optimizer(player.parameters(), lr=network.learning_rate), loss=loss)
-            for player, loss in ((module, game.classifier_loss), (self.generator_, game.generator_loss))
+            Objective(optimizer=network.new_optimizer(player.parameters()), loss=loss)
+            for player, loss in ((module, losses.classifier_loss), (self.generator_, losses.generator_loss))
         ]
         try:
             with threads(network.n_threads):
@@ -213,11 +213,11 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
                     epochs=network.epochs,
                     seed=seed,
                     state={"classifier": module, "generator": self.generator_, "average": average},
-                    schedule=network.scheduled(),
+                    schedule=network.rate_schedule(),
                     after_step=lambda: average.update_parameters(module),
                     checkpoint=network.checkpoint,
-                    fingerprint=f"{digest(*(each.cpu().numpy() for each in data))}, {game!r}",
-                    told=network.told,
+                    fingerprint=f"{digest(*(each.cpu().numpy() for each in data))}, {losses!r}",
+                    on_epoch=epoch_callback(network.progress),
                 )
         finally:
             network.module_ = average.module.eval()
@@ -225,7 +225,7 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True  # a few epochs of the few rows that its checks have
+        tags.classifier_tags.poor_score = True  # few epochs on the small data of its checks
         return tags
 
 
@@ -251,7 +251,7 @@ def _batches(
     network: TorchClassifier,
     generator: torch.Generator,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Each row once, and beside them as many of the answered ones, drawn with replacement."""
+    """Batches of all rows, each with as many answered rows, drawn with replacement."""
     size = min(network.batch_size, len(rows))
     augment = network.augment or (lambda each: each)
     order = torch.randperm(len(rows), generator=generator).to(rows.device)

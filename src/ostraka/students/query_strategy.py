@@ -1,4 +1,4 @@
-"""Asking: which public rows to spend answers on."""
+"""Query strategies: which public rows to ask the teachers about."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from sklearn.neighbors import NearestNeighbors
 
 from ostraka import _check
 
-__all__ = ["least_sure", "schedule", "typical"]
+__all__ = ["schedule", "typical", "uncertainty_sampling"]
 
 _NEAR = 10
 
 
 def schedule(*, n_answers: int) -> tuple[int, ...]:
-    """How many rows to ask about at a time: half of them at once, the rest in five steps.
+    """Batch sizes of active learning: half of the answers first, the rest in five steps.
 
     Parameters
     ----------
     n_answers : int >= 1
-        In all. Public.
+        Total number of answers. Public.
 
     Returns
     -------
     tuple of int
-        Sums to ``n_answers``. The first is for :func:`typical` rows; each other one for those the
-        student is :func:`least_sure` of by then.
+        Sums to ``n_answers``. The first batch is for :func:`typical` rows, the others for
+        :func:`uncertainty_sampling`.
 
     Examples
     --------
@@ -43,17 +43,17 @@ def schedule(*, n_answers: int) -> tuple[int, ...]:
     return tuple(np.diff(ends, prepend=0).tolist())
 
 
-def least_sure(probabilities: Any, *, n: int, among: Any) -> np.ndarray:
-    """The rows where a student's two likeliest classes are closest together.
+def uncertainty_sampling(probabilities: Any, *, n: int, among: Any) -> np.ndarray:
+    """Uncertainty sampling by margin: rows whose two likeliest classes have the closest probabilities.
 
     Parameters
     ----------
     probabilities : array of shape (n_rows, n_classes)
-        How sure the student is. Public.
+        The student's class probabilities. Public.
     n : int
-        How many rows.
+        Number of rows.
     among : integer array
-        Which rows may be chosen; all of them come back if they are ``n`` or fewer.
+        The rows to choose from; all of them if there are ``n`` or fewer.
 
     Returns
     -------
@@ -62,12 +62,12 @@ def least_sure(probabilities: Any, *, n: int, among: Any) -> np.ndarray:
 
     Notes
     -----
-    Source: Papernot et al. 2017, arXiv:1610.05755, appendix B.2, asks where the student is least
-    confident; the margin is the same for two classes, and better for ten with noisy answers.
+    Source: Papernot et al. 2017, arXiv:1610.05755, appendix B.2, chooses the lowest confidence. The margin is
+    the same for two classes, and better for ten classes with noisy answers.
 
     Examples
     --------
-    >>> least_sure([[0.9, 0.1], [0.5, 0.5], [0.6, 0.4]], n=1, among=[0, 2])
+    >>> uncertainty_sampling([[0.9, 0.1], [0.5, 0.5], [0.6, 0.4]], n=1, among=[0, 2])
     array([2])
     """
     _check.integer(n=n)
@@ -77,26 +77,26 @@ def least_sure(probabilities: Any, *, n: int, among: Any) -> np.ndarray:
     return np.sort(rows[np.argsort(margin, kind="stable")[:n]])
 
 
-@threadpoolctl.threadpool_limits.wrap(limits=1)  # so small a problem only waits for other threads
+@threadpoolctl.threadpool_limits.wrap(limits=1)  # for small problems more threads take longer
 def typical(X: Any, *, n: int, random_state: int) -> np.ndarray:
-    """Rows that stand for all: of each of ``n`` clusters, the one with the closest neighbours.
+    """Typical rows: of each of ``n`` clusters, the row in the densest place.
 
-    Where rows lie densely the teachers agree, so an answer is more often right, and tells less
-    about any of them; and one a cluster leaves no region without.
+    Teachers agree more often on rows in dense places, so that answers are more often right and cost less.
+    One row for each cluster covers all regions.
 
     Parameters
     ----------
     X : array of shape (n_rows, n_features)
         Public.
     n : int
-        How many rows.
+        Number of rows.
     random_state : int
-        Where the clusters begin.
+        Seeds the initial clusters.
 
     Returns
     -------
     integer array, ascending
-        ``n`` different rows; all of them if there are no more.
+        ``n`` different rows; all rows if there are ``n`` or fewer.
 
     Examples
     --------
@@ -108,10 +108,10 @@ def typical(X: Any, *, n: int, random_state: int) -> np.ndarray:
     if len(points) <= n:
         return np.arange(len(points))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than clusters
+        warnings.simplefilter("ignore", ConvergenceWarning)  # there are fewer different rows than clusters
         cluster = KMeans(n_clusters=n, n_init=1, random_state=random_state).fit_predict(points)
     neighbours = NearestNeighbors(n_neighbors=min(_NEAR, len(points) - 1)).fit(points)
     sparse = neighbours.kneighbors()[0].mean(axis=1)
-    order = np.lexsort((sparse, cluster))  # the first of each cluster is its densest row
+    order = np.lexsort((sparse, cluster))  # the first row of each cluster is in its densest place
     first = np.r_[True, np.diff(cluster[order]) > 0]
     return np.sort(np.concatenate([order[first], order[~first]])[:n])

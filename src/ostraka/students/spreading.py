@@ -1,4 +1,4 @@
-"""Spreading: few, noisy answers over a graph of public rows, and from there to any row."""
+"""Label spreading on a graph of public rows, extended to new rows."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 __all__ = ["Spreading", "fit_graph"]
 
-_MOST_ROWS = 2000  # in the graph: time grows with their square, accuracy no longer
+_MOST_ROWS = 2000  # in the graph: more rows take quadratic time and do not raise the accuracy
 _RIDGE = 0.1
 
 
 class Spreading(ClassifierMixin, BaseEstimator):
     """Label spreading on the graph of nearest rows, extended to new rows by kernel ridge regression.
 
-    Neighbours outvote a wrong answer; then a smooth function is fitted to how sure the graph is,
-    the surer rows counting more. It generalises better than asking a new row's own neighbours.
+    Neighbours outvote a wrong answer. Then a smooth function is fitted to the class distributions of the
+    graph, weighted by their confidence. This generalises better than the neighbours of a new row.
 
     Parameters
     ----------
     n_neighbors : int
         Neighbours of each row in the graph.
     alpha : float in (0, 1)
-        How much of a row's label comes from its neighbours rather than from its own answer.
+        The weight of the neighbours' labels; a row's own answer has weight 1 - alpha.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
-        Classes that were answered.
+        Classes with an answer.
 
     Examples
     --------
@@ -57,9 +57,9 @@ class Spreading(ClassifierMixin, BaseEstimator):
         self.n_neighbors = n_neighbors
         self.alpha = alpha
 
-    @threadpoolctl.threadpool_limits.wrap(limits=1)  # so small a problem only waits for other threads
+    @threadpoolctl.threadpool_limits.wrap(limits=1)  # for small problems more threads take longer
     def fit(self, X: Any, y: Any) -> Self:
-        """Spread; ``y`` holds class numbers, and ``ABSTAIN`` for rows without an answer."""
+        """Fit graph and extension. ``y`` holds class indices, and ``ABSTAIN`` for rows without an answer."""
         X, y = validate_data(self, X, y, dtype=np.float64)
         X, y = _thinned(X, y)
         graph = LabelSpreading(kernel="knn", n_neighbors=self.n_neighbors, alpha=self.alpha, max_iter=100)
@@ -75,10 +75,10 @@ class Spreading(ClassifierMixin, BaseEstimator):
 
     @threadpoolctl.threadpool_limits.wrap(limits=1)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """How sure it is of each class, shape (n_rows, n_classes)."""
+        """Class probabilities, shape (n_rows, n_classes)."""
         check_is_fitted(self, "classes_")
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        # far from every row the regression says nothing: then the commonest answer counts
+        # far from all rows the regression is 0: then the most frequent answer counts
         sure = self._extension.predict(X).clip(min=0) + 1e-9 * self._prior
         return np.asarray(sure / sure.sum(axis=1, keepdims=True))
 
@@ -94,11 +94,11 @@ class Spreading(ClassifierMixin, BaseEstimator):
 
 
 def fit_graph(graph: LabelPropagation | LabelSpreading, X: np.ndarray, y: np.ndarray) -> None:
-    """Fit in place, quietly; rows in a part of the graph without any answer take the nearest one."""
+    """Fit in place, without warnings. Rows that no answer reaches get that of the nearest answered row."""
     answered = np.flatnonzero(y != ABSTAIN)
     graph.set_params(n_neighbors=max(1, min(graph.n_neighbors, len(X) - 1)))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # iterations that did not converge; rows out of reach
+        warnings.simplefilter("ignore")  # about convergence, and about rows that no answer reaches
         graph.fit(X, y)
     sure = graph.label_distributions_
     lost = np.flatnonzero(~(sure.sum(axis=1) > 0))  # NaN is lost too
@@ -109,7 +109,7 @@ def fit_graph(graph: LabelPropagation | LabelSpreading, X: np.ndarray, y: np.nda
 
 
 def _thinned(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Every answered row, and of the others as many as a graph can use; always the same ones."""
+    """All answered rows and a fixed selection of the others, at most ``_MOST_ROWS`` together."""
     if len(y) <= _MOST_ROWS:
         return X, y
     order = np.random.default_rng(0).permutation(len(y))

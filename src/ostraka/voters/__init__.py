@@ -1,24 +1,24 @@
-"""Voters: whoever holds private rows, as secret ballots.
+"""Voters: models and people that hold private rows and cast secret ballots.
 
-``teachers`` train on ``shards`` (with ``_ballots``, ``_engines``, ``_saved``, ``_stacked``). ``neighbours``
-vote by their labels (``_nearest``, ``_sampled``, ``_exact``). ``parties`` keep their rows at home
-(``_party``, over ``ostraka.secure``). ``prompts`` show rows to a language model
-(``_asking``, ``_cassette``, ``_endpoint``, ``_sheet``, ``_wording``).
+``teachers`` are trained on ``shards`` (with ``_voting``, ``_engines``, ``_saved``, ``_network_teachers``).
+``neighbours`` vote with their labels (``_nearest``, ``_sampled``, ``_exact``). ``parties`` keep their rows at
+home (``_party``, over ``ostraka.secure``). ``prompts`` show rows to a language model
+(``_requests``, ``_response_cache``, ``_endpoint``, ``_prompt_batch``, ``_template``).
 """
 
-from ostraka.voters._ballots import count_votes
 from ostraka.voters._saved import SavedTeachers
+from ostraka.voters._voting import count_votes
 from ostraka.voters.neighbours import NeighbourVoter
 from ostraka.voters.parties import Agreement, Identity, Party, PartyEnsemble, PartyError, PartyServer
-from ostraka.voters.prompts import Endpoint, EndpointError, Estimate, PromptEnsemble, Template
+from ostraka.voters.prompts import CostEstimate, Endpoint, EndpointError, PromptEnsemble, Template
 from ostraka.voters.shards import Manifest, partition
 from ostraka.voters.teachers import TeacherEnsemble
 
 __all__ = [
     "Agreement",
+    "CostEstimate",
     "Endpoint",
     "EndpointError",
-    "Estimate",
     "Identity",
     "Manifest",
     "NeighbourVoter",

@@ -1,4 +1,4 @@
-"""Endpoints: where a language model is asked, over HTTP or by a function of the caller's."""
+"""Access to a language model: an HTTP endpoint or a function."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-__all__ = ["Called", "Connection", "Endpoint", "Failure", "Line"]
+__all__ = ["Client", "Endpoint", "Failure", "FunctionClient", "HTTPClient"]
 
 _PATHS = {"chat": "/chat/completions", "text": "/completions"}
-_OURS = {"messages", "model", "n", "prompt", "stream"}
-_LATER = {408, 409, 425, 429}  # and 500 or more: the same request may pass another time
-_LONGEST_PAUSE = 60.0  # seconds between two tries, unless the server names more
-_LONGEST_WAIT = 300.0  # seconds a server may ask for; beyond, it has said no
+_RESERVED = {"messages", "model", "n", "prompt", "stream"}
+_TEMPORARY = {408, 409, 425, 429}  # and 500 or more: the same request may succeed later
+_LONGEST_PAUSE = 60.0  # seconds between two attempts, unless the server asks for more
+_LONGEST_WAIT = 300.0  # seconds that a server may ask for; a longer wait counts as a refusal
 _LARGEST = 1 << 20  # bytes of an answer
-_BATCH = 32  # prompts a function is given at once: what a kill can lose
+_BATCH = 32  # prompts in a call of a function: the most answers that a crash can lose
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An OpenAI-compatible endpoint, and how to treat it. Public: it holds the key's name, not the key.
+    """An OpenAI-compatible endpoint and its limits. Public: it holds the name of the key, not the key.
 
     Attributes
     ----------
     url : str
         The base, such as ``"https://api.openai.com/v1"`` or ``"http://localhost:8000/v1"``.
     api : str
-        ``"chat"`` asks ``/chat/completions``, ``"text"`` asks ``/completions``.
+        ``"chat"`` uses ``/chat/completions``, ``"text"`` uses ``/completions``.
     key_env : str or None
         Name of the environment variable that holds the API key. None: no key is sent.
     settings : mapping
-        Sent with every prompt, and part of what an answer is filed under.
+        Sent with every prompt, and part of the name of an answer in the cache.
     concurrency : int
-        Requests under way at once.
+        Number of concurrent requests.
     timeout : float
         Seconds for one request, from connecting to the last byte.
     retries : int
-        Tries after the first, on 408, 409, 425, 429, 5xx, timeouts, dropped connections and
-        answers that are no completion.
+        Attempts after the first, on 408, 409, 425, 429, 5xx, timeouts, dropped connections and
+        answers that are not a completion.
     pause : float
-        Seconds before the first retry; it doubles, up to a minute. ``Retry-After`` is obeyed by
-        all requests, up to five minutes.
+        Seconds before the first retry. It doubles with each retry, up to a minute. ``Retry-After``
+        applies to all requests, up to five minutes.
     allow_http : bool
-        Send private texts in the clear to another machine.
+        Allow private texts to be sent unencrypted to another machine.
 
     Raises
     ------
     ValueError
-        Not https and not this machine; a user, password or query in the URL; a setting that is ours.
+        The URL is neither https nor this machine; it has a user, password or query; a reserved setting.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class Endpoint:
     >>> Endpoint("http://models.example/v1")
     Traceback (most recent call last):
         ...
-    ValueError: url must be https for models.example: prompts hold private texts; allow_http=True sends them in the clear
+    ValueError: url must be https for models.example: prompts hold private texts; allow_http=True sends them unencrypted
     """  # noqa: E501  (the message is one line)
 
     url: str
@@ -97,23 +97,23 @@ class Endpoint:
         if parts.scheme == "http" and not (self.loopback or self.allow_http):
             raise ValueError(
                 f"url must be https for {self.host}: prompts hold private texts; "
-                "allow_http=True sends them in the clear"
+                "allow_http=True sends them unencrypted"
             )
-        if ours := sorted(_OURS & set(self.settings)):
-            raise ValueError(f"settings must leave out {', '.join(ours)}")
+        if reserved := sorted(_RESERVED & set(self.settings)):
+            raise ValueError(f"settings must leave out {', '.join(reserved)}")
         try:
             json.dumps(dict(self.settings))
         except (TypeError, ValueError):
-            raise ValueError("settings must be what JSON can hold") from None
+            raise ValueError("settings must be JSON values") from None
 
     @property
     def host(self) -> str:
-        """Who reads the prompts."""
+        """The host that reads the prompts."""
         return urlsplit(self.url).hostname or ""
 
     @property
     def loopback(self) -> bool:
-        """Whether that is this machine."""
+        """Whether the host is this machine."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -121,28 +121,28 @@ class Endpoint:
 
     @property
     def answer_tokens(self) -> int | None:
-        """The most that an answer may have, or None where the settings do not say."""
+        """The bound of an answer's length in the settings, or None."""
         most = self.settings.get("max_completion_tokens", self.settings.get("max_tokens"))
         return most if isinstance(most, int) else None
 
 
 class Failure(NamedTuple):
-    """A prompt that got no answer, and why, in words that quote neither."""
+    """Why a prompt got no answer. It quotes neither prompt nor answer."""
 
-    why: str
-    later: bool = False  # the same request may pass another time
-    whose: str = "prompt"  # "endpoint": too many requests, whatever is asked
-    wait: float | None = None  # seconds, as the server says
+    reason: str
+    temporary: bool = False  # the same request may succeed later
+    cause: str = "prompt"  # "endpoint": too many requests, independent of the prompt
+    wait: float | None = None  # seconds that the server asks for
 
 
-class Line(Protocol):
-    """Something that answers prompts."""
+class Client(Protocol):
+    """Access to a language model."""
 
     concurrency: int
     batch: int
 
     def ask(self, prompts: Sequence[str], stop: threading.Event) -> list[str] | Failure:
-        """Answers in order; once ``stop`` is set, begin nothing new."""
+        """The answers in order. Once ``stop`` is set, start no new request."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -152,8 +152,8 @@ class Line(Protocol):
     ) -> None: ...
 
 
-class Connection:
-    """A line to an endpoint, with retries. What httpx raises never leaves, since it may quote a prompt."""
+class HTTPClient:
+    """Client of an endpoint, with retries. Errors of httpx are not passed on: they may quote a prompt."""
 
     batch = 1
 
@@ -167,8 +167,8 @@ class Connection:
         self._client = httpx.Client(
             headers={"Content-Type": "application/json", **_authorization(endpoint.key_env)},
             timeout=endpoint.timeout,
-            trust_env=not endpoint.loopback,  # a proxy must not see what stays on this machine
-            follow_redirects=False,  # nor a host that nobody named
+            trust_env=not endpoint.loopback,  # a proxy must not see local requests
+            follow_redirects=False,  # another host must not see the prompts
             limits=httpx.Limits(max_connections=None),
         )
 
@@ -179,11 +179,11 @@ class Connection:
         self._client.close()
 
     def ask(self, prompts: Sequence[str], stop: threading.Event) -> list[str] | Failure:
-        """The answer to the one prompt, after as many tries as it takes and is allowed."""
+        """The answer to the only prompt, after at most ``retries`` retries."""
         (prompt,) = prompts
         body = self._body(prompt)
         pause = self._endpoint.pause
-        failure = Failure("not asked")
+        failure = Failure("not sent")
         for left in range(self._endpoint.retries, -1, -1):
             stop.wait(max(0.0, self._rest_until - time.monotonic()))
             if stop.is_set():
@@ -192,9 +192,9 @@ class Connection:
             if isinstance(got, str):
                 return [got]
             failure = got
-            if not failure.later or (failure.wait or 0.0) > _LONGEST_WAIT:
+            if not failure.temporary or (failure.wait or 0.0) > _LONGEST_WAIT:
                 break
-            if failure.wait is not None:  # all requests rest, not this one alone
+            if failure.wait is not None:  # all requests wait, not only this one
                 self._rest_until = max(self._rest_until, time.monotonic() + failure.wait)
             if left:
                 stop.wait(pause * (0.5 + secrets.SystemRandom().random() / 2))
@@ -214,19 +214,19 @@ class Connection:
             with self._client.stream("POST", self._address, content=body) as response:
                 content = _content(response, until=time.monotonic() + self._endpoint.timeout)
                 status, wait = response.status_code, _seconds(response.headers.get("Retry-After"))
-        except Exception as error:  # noqa: BLE001  (whatever it is, its text may quote the prompt)
-            return Failure(type(error).__name__, later=True)
+        except Exception as error:  # noqa: BLE001  (its text may quote the prompt)
+            return Failure(type(error).__name__, temporary=True)
         if content is None:
-            return Failure("the answer was too long or too slow", later=True)
+            return Failure("the answer was too long or too slow", temporary=True)
         if status != 200:
-            whose = "endpoint" if status == 429 else "prompt"
-            later = status in _LATER or status >= 500
-            return Failure(f"status {status}{_reason(content)}", later=later, whose=whose, wait=wait)
+            cause = "endpoint" if status == 429 else "prompt"
+            temporary = status in _TEMPORARY or status >= 500
+            return Failure(f"status {status}{_reason(content)}", temporary=temporary, cause=cause, wait=wait)
         return _completion(content, self._endpoint.api)
 
 
-class Called:
-    """A line to a function of the caller's."""
+class FunctionClient:
+    """Client of the caller's function."""
 
     batch = _BATCH
     concurrency = 1
@@ -241,7 +241,7 @@ class Called:
         pass
 
     def ask(self, prompts: Sequence[str], stop: threading.Event) -> list[str] | Failure:
-        """What the function returns, if that is one text a prompt."""
+        """The function's answers, if it returns one text for each prompt."""
         if stop.is_set():
             return Failure("stopped")
         try:
@@ -249,12 +249,12 @@ class Called:
         except Exception as error:  # noqa: BLE001  (as above)
             return Failure(f"the function raised {type(error).__name__}")
         if len(answers) != len(prompts) or not all(isinstance(answer, str) for answer in answers):
-            return Failure("the function must return one str a prompt")
+            return Failure("the function must return one str for each prompt")
         return answers
 
 
 def _authorization(name: str | None) -> dict[str, str]:
-    """The header with the key; what is wrong with a key is told without the key."""
+    """The header with the key. Messages never show the key."""
     if name is None:
         return {}
     key = os.environ.get(name, "").strip()
@@ -266,7 +266,7 @@ def _authorization(name: str | None) -> dict[str, str]:
 
 
 def _content(response: Any, *, until: float) -> bytes | None:
-    """The body, unless it is too long or drips."""
+    """The body; None if it is too long or too slow."""
     body = bytearray()
     for part in response.iter_bytes():
         body += part
@@ -280,14 +280,14 @@ def _completion(content: bytes, api: str) -> str | Failure:
         choice = json.loads(content)["choices"][0]
         text = choice["message"]["content"] if api == "chat" else choice["text"]
     except (ValueError, LookupError, TypeError, RecursionError):
-        return Failure("the answer is no completion", later=True)
+        return Failure("the answer is not a completion", temporary=True)
     if text is None:  # the model declined
         return ""
-    return text if isinstance(text, str) else Failure("the answer is no completion", later=True)
+    return text if isinstance(text, str) else Failure("the answer is not a completion", temporary=True)
 
 
 def _reason(content: bytes) -> str:
-    """The machine-readable words of an error body; never its sentence, which may quote what was sent."""
+    """The error codes of a response. Its message is dropped, because it may quote the prompt."""
     try:
         error = json.loads(content)["error"]
         words = [error.get(name) for name in ("code", "type", "param")]

@@ -1,4 +1,4 @@
-"""Engines: where teachers train and vote. Here, on the other cores, or on a Ray or Dask cluster."""
+"""Engines: teachers train and vote in this process, on several cores, or on a Ray or Dask cluster."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["spread"]
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-_BREATH = 0.2  # seconds between two signs of life
-_TRY_ALONE = 1.0  # seconds of work done here before anything else is considered
-_WORTH_A_POOL = 4.0  # seconds of work left, below which starting worker processes does not pay
+_INTERVAL = 0.2  # seconds between two reports of progress
+_TRY_ALONE = 1.0  # seconds of work in this process before a pool is considered
+_WORTH_A_POOL = 4.0  # seconds of work left, below which starting worker processes takes longer
 
 
 def spread(
@@ -29,16 +29,16 @@ def spread(
     *,
     engine: str,
     n_jobs: int | None,
-    told: Callable[[int, int], object] = lambda _done, _total: None,
+    on_progress: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> list[Answer]:
-    """``work`` done on every item, answers in the order of the items, whatever the engine.
+    """Apply ``work`` to every item, and return the answers in the order of the items.
 
-    ``work`` takes a batch and must treat each item alone. Only the items of a batch travel with
-    it, in memory and never through a memory-mapped file: they may be private.
+    ``work`` takes a batch and must treat each item separately. A task carries only the items of its
+    batch, in memory and never through a memory-mapped file, because they may be private.
     """
     done: list[Answer] = []
     if engine == "joblib":
-        done = _alone(work, items, alone=joblib.effective_n_jobs(_jobs(n_jobs)) == 1, told=told)
+        done = _alone(work, items, alone=joblib.effective_n_jobs(_jobs(n_jobs)) == 1, on_progress=on_progress)
     left = items[len(done) :]
     if not left:
         return done
@@ -54,7 +54,7 @@ def spread(
         batches = [list(left[start : start + size]) for start in range(0, len(left), size)]
         for answers in pool(joblib.delayed(work)(batch) for batch in batches):
             done += answers
-            told(len(done), len(items))
+            on_progress(len(done), len(items))
     return done
 
 
@@ -63,15 +63,15 @@ def _alone(
     items: Sequence[Item],
     *,
     alone: bool,
-    told: Callable[[int, int], object],
+    on_progress: Callable[[int, int], object],
 ) -> list[Answer]:
-    """In this process, a fraction of a second at a time, until it is clear that a pool would be quicker."""
+    """Work in this process, a fraction of a second at a time, until a pool would be faster."""
     done: list[Answer] = []
     start = time.perf_counter()
-    pace = _BREATH  # seconds an item, at first unknown and so taken one at a time
+    pace = _INTERVAL  # seconds for an item; unknown at first, so that the first batch is one item
     while len(done) < len(items):
-        done += work(items[len(done) : len(done) + max(1, int(_BREATH / pace))])
-        told(len(done), len(items))
+        done += work(items[len(done) : len(done) + max(1, int(_INTERVAL / pace))])
+        on_progress(len(done), len(items))
         spent = time.perf_counter() - start
         pace = spent / len(done)
         if not alone and spent > _TRY_ALONE and pace * (len(items) - len(done)) > _WORTH_A_POOL:
@@ -87,7 +87,7 @@ def _jobs(n_jobs: int | None) -> int | None:
 
 @contextlib.contextmanager
 def _backend(engine: str) -> Iterator[None]:
-    """The joblib back end of that name; a cluster that is not there yet is started on this machine."""
+    """The joblib back end of that name. If there is no cluster, one is started on this machine."""
     with contextlib.ExitStack() as stack:
         if engine == "ray":
             _check.require("ray.util.joblib", extra="ray").register_ray()
@@ -99,7 +99,7 @@ def _backend(engine: str) -> Iterator[None]:
 
 
 def _dask_client(distributed: Any, stack: contextlib.ExitStack) -> None:
-    """The client in use, or a local cluster for as long as the work lasts."""
+    """Use the current client, or a local cluster until the work is done."""
     try:
         distributed.get_client()
     except ValueError:

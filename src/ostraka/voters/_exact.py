@@ -1,8 +1,8 @@
-"""What an answer from a sample really costs, for the data at hand: exact, two classes. Owner only.
+"""The exact cost of an answer from a sample, for the given data and two classes. Private.
 
-Along the units, nearest first, the state is how many ballots of each class the sample has given so far.
-What came before is two independent binomials; what will come of a state is found going backwards. So one
-pass gives the law of the answer with any unit left out, and with one of either class put in at any place.
+The units are visited nearest first. The state is the number of ballots of each class so far. Its law is a
+product of two binomials; the law of the answer from a state is computed backwards. So one pass gives the law
+of the answer with any unit removed, and with a unit of either class inserted at any place.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SURELY", "sampled_rdp"]
 
-# -log of the chance that a sample reaches beyond the units that are followed: as far as their laws are off
+# -log of the probability that a sample needs more units than these, which bounds the error of the laws
 SURELY = 80.0
-# Rounding: each divergence is right to 1e-9 of itself and 1e-13; what is added makes it err upwards.
+# Each divergence is exact to a relative 1e-9 and 1e-13; these additions make the result an upper bound.
 _OUTWARD, _LOST = 1 + 1e-8, 1e-12
-# Laws further apart lose too many digits in a subtraction, and rarer outcomes all of them.
+# Beyond this ratio a subtraction loses too many digits; below this probability it loses all of them.
 _FURTHEST, _RAREST = 1e4, 1e-250
 
 
@@ -35,9 +35,9 @@ def sampled_rdp(
     orders: tuple[float, ...],
     whole: bool,
 ) -> np.ndarray:
-    """Largest divergence from any neighbour by one unit, either direction; infinity where it is not known.
+    """Largest divergence from a neighbour in either direction; infinity where it cannot be computed.
 
-    ``codes``: classes 0 and 1 of the units around one query, nearest first; ``whole``: there are no others.
+    ``codes``: classes 0 and 1 of the units around one query, nearest first; ``whole``: these are all units.
     """
     law, steps = _laws(_outcomes(mechanism, k), codes, k, sampling_rate)
     near = law + sampling_rate * steps
@@ -55,7 +55,7 @@ def sampled_rdp(
 
 
 def _outcomes(mechanism: GNMax | LNMax | Threshold, k: int) -> np.ndarray:
-    """Probability of both outcomes for every state, shape (2, k + 1, k + 1); 0 where ballots exceed k."""
+    """Probability of both outcomes in every state, shape (2, k + 1, k + 1); 0 for more than k ballots."""
     a, b = np.indices((k + 1, k + 1))
     possible = a + b <= k
     found = np.zeros((2, k + 1, k + 1))
@@ -64,7 +64,7 @@ def _outcomes(mechanism: GNMax | LNMax | Threshold, k: int) -> np.ndarray:
 
 
 def _laws(after: np.ndarray, codes: np.ndarray, k: int, rate: float) -> tuple[np.ndarray, np.ndarray]:
-    """Chances of both outcomes, and by how much those of each neighbour differ, over the rate."""
+    """Probabilities of both outcomes, and their differences for each neighbour divided by the rate."""
     before = np.concatenate([[[0, 0]], np.cumsum(np.stack([codes == 0, codes == 1], axis=1), axis=0)])
     ballots = np.arange(k)
     first, second = (binom.pmf(ballots, np.arange(most + 1)[:, None], rate) for most in before[-1])
@@ -74,17 +74,17 @@ def _laws(after: np.ndarray, codes: np.ndarray, k: int, rate: float) -> tuple[np
         now = after[:, :k, :k]
         one_more = [(later - now) * open_ for later in (after[:, 1:, :k], after[:, :k, 1:])]
         a, b = before[place]
-        steps += [first[a] @ change @ second[b] for change in one_more]  # put in here
+        steps += [first[a] @ change @ second[b] for change in one_more]  # inserted here
         if place:
             a, b = before[place - 1]
             change = one_more[codes[place - 1]]
-            steps.append(-(first[a] @ change @ second[b]))  # the unit before left out
+            steps.append(-(first[a] @ change @ second[b]))  # the unit before removed
             after[:, :k, :k] += rate * change
     return after[:, 0, 0], np.array(steps)
 
 
 def _divergence(log_p: np.ndarray, log_q: np.ndarray, orders: np.ndarray) -> np.ndarray:
-    """The largest over rows, at each order."""
+    """The largest divergence over rows, at each order."""
     found = np.empty(len(orders))
     for at, order in enumerate(orders):
         found[at] = np.logaddexp.reduce(order * log_p + (1 - order) * log_q, axis=1).max() / (order - 1)

@@ -1,4 +1,4 @@
-"""What a saved model may not hold although its types are known: bombs, and indices out of bounds."""
+"""Validation of saved models whose types are trusted: decompression bombs, and indices out of bounds."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["require_sound", "require_stored"]
+__all__ = ["validate_archive", "validate_model"]
 
 _SPARE = 1 << 20  # bytes by which a file may grow when it is read
 
 
-def require_stored(content: bytes, *, where: str) -> None:
-    """Refuse a file that grows when it is read: skops stores, and does not compress."""
+def validate_archive(content: bytes, *, where: str) -> None:
+    """Refuse a compressed file: skops stores without compression, and a small file could fill the memory."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
     except zipfile.BadZipFile:
         size = None
     if size is None or size > 2 * len(content) + _SPARE:
-        raise ValueError(
-            f"{where} is not a file as skops writes it: it must be a plain, uncompressed archive"
-        )
+        raise ValueError(f"{where} is not a file that skops wrote: it must be a plain, uncompressed archive")
 
 
-def require_sound(model: Any, *, n_features: int, where: str) -> None:
-    """Refuse trees whose compiled code would follow an index out of its arrays, or round in a circle."""
+def validate_model(model: Any, *, n_features: int, where: str) -> None:
+    """Refuse trees whose compiled code would read outside of its arrays, or loop forever."""
     waiting, seen = [model], set()
     while waiting:
         found = waiting.pop()
         if id(found) in seen:
             continue
         seen.add(id(found))
-        if not _is_sound(found, n_features):
-            raise ValueError(f"{where} holds a tree that leads out of bounds: it is not one that was trained")
+        if not _is_valid(found, n_features):
+            raise ValueError(
+                f"{where} holds a tree with an index out of bounds: it was changed after training"
+            )
         if isinstance(found, dict):
             waiting += found.values()
         elif isinstance(found, list | tuple | set):
@@ -46,7 +46,7 @@ def require_sound(model: Any, *, n_features: int, where: str) -> None:
             waiting += vars(found).values()
 
 
-def _is_sound(model: Any, n_features: int) -> bool:
+def _is_valid(model: Any, n_features: int) -> bool:
     kind = f"{type(model).__module__}.{type(model).__name__}"
     if kind == "sklearn.tree._tree.Tree":
         return _is_tree(model, n_features)
@@ -56,7 +56,7 @@ def _is_sound(model: Any, n_features: int) -> bool:
 
 
 def _is_tree(tree: Any, n_features: int) -> bool:
-    """Children come after their parents, within the nodes; features within the columns."""
+    """Whether children come after their parents and are nodes, and features are columns."""
     left, right, n = tree.children_left, tree.children_right, tree.node_count
     inner = left != -1
     own = np.arange(n)
@@ -70,7 +70,7 @@ def _is_tree(tree: Any, n_features: int) -> bool:
 
 
 def _is_index(tree: Any) -> bool:
-    """Every row is there once, every node is a range of them, and the last level is one of leaves."""
+    """Whether every row occurs once, every node is a range of rows, and the last level has leaves only."""
     data, order, nodes, bounds = (np.asarray(part) for part in tree.get_arrays())
     start, end = nodes["idx_start"], nodes["idx_end"]
     return bool(

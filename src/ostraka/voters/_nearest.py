@@ -1,4 +1,4 @@
-"""Nearest: for each query, the classes of the private units around it, the nearest first."""
+"""Search for the private units nearest to a query."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ if TYPE_CHECKING:
 __all__ = ["Nearest"]
 
 _CELLS = 2**24  # distances held at a time: 64 MiB
-# Of the sum of two squared norms: how far a quick distance may be from the careful one. Both round; the quick
-# one, to float32, loses 2**-23 of that sum, and less than 2**-24 before for up to 2**27 features.
-_DOUBT = 2.0**-21
+# The largest difference of a fast and an exact distance, as a share of the sum of the two squared norms.
+# Rounding the fast one to float32 loses 2**-23 of that sum; the steps before lose less than 2**-24 for up to
+# 2**27 features.
+_ERROR = 2.0**-21
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Nearest:
     """Private rows to search.
 
-    One more row must leave the order of all others as it was, even of rows equally far: a matrix product
-    rounds a distance by where its row stands. So it only chooses candidates, with room for its error. Their
-    order is by distances that are computed from one row and the query, always in the same steps, and then by
-    their place in the data.
+    One more row must not change the order of the others, not even of rows at equal distance. A matrix
+    product rounds a distance differently depending on the row's place, so it only selects candidates, with a
+    margin for its error. The candidates are ordered by distances that are computed from one row and the query
+    in fixed steps, and then by their place in the data.
     """
 
     features: np.ndarray  # float32, shape (n_rows, n_features); the rows of a unit stand together
@@ -41,7 +42,7 @@ class Nearest:
     def of(
         cls, features: np.ndarray, codes: np.ndarray, units: np.ndarray | None, *, cosine: bool = False
     ) -> Self:
-        """Rows with their class and, where a unit has several, their unit, numbered from 0 without gaps."""
+        """Rows with their classes and units, numbered from 0 without gaps; None: each row is a unit."""
         features, codes, starts = _scaled(features, cosine=cosine), codes.astype(np.uint16), None
         if units is not None:
             order = np.argsort(units, kind="stable")
@@ -51,7 +52,7 @@ class Nearest:
 
     @property
     def n_units(self) -> int:
-        """Private, where neighbours differ in how many there are."""
+        """Number of units. Private if neighbouring data sets differ in it."""
         return len(self.codes if self.starts is None else self.starts)
 
     def around(
@@ -59,30 +60,30 @@ class Nearest:
         points: np.ndarray,
         *,
         depth: int,
-        told: Callable[[int, int], object] = lambda _done, _total: None,
+        on_progress: Callable[[int, int], object] = lambda _done, _total: None,
     ) -> np.ndarray:
-        """Classes of the ``depth`` nearest units of each point, or of all: uint16, (n_queries, depth)."""
+        """Classes of the ``depth`` nearest units of each point, nearest first: uint16, (n_queries, depth)."""
         depth = min(depth, self.n_units)
         points = _scaled(points, cosine=self.cosine)
         found = np.empty((len(points), depth), dtype=np.uint16)
         for batch in gen_batches(len(points), max(1, _CELLS // len(self.codes))):
             with sklearn.config_context(assume_finite=True), np.errstate(all="ignore"):
-                quick = euclidean_distances(points[batch], self.features, squared=True)
-            for query, row in zip(range(*batch.indices(len(points))), quick, strict=True):
+                fast = euclidean_distances(points[batch], self.features, squared=True)
+            for query, row in zip(range(*batch.indices(len(points))), fast, strict=True):
                 found[query] = self.codes[self._ranked(points[query], row, depth)]
-            told(batch.stop, len(points))
+            on_progress(batch.stop, len(points))
         return found
 
-    def _ranked(self, point: np.ndarray, quick: np.ndarray, depth: int) -> np.ndarray:
-        """The nearest row of each of the nearest units, in order; no row left out could be among them."""
+    def _ranked(self, point: np.ndarray, fast: np.ndarray, depth: int) -> np.ndarray:
+        """The nearest row of each of the ``depth`` nearest units, in order."""
         with np.errstate(over="ignore", invalid="ignore"):
-            doubt = _DOUBT * (self.lengths + float(np.square(point, dtype=np.float64).sum()))
-            most = quick + doubt
+            margin = _ERROR * (self.lengths + float(np.square(point, dtype=np.float64).sum()))
+            most = fast + margin
             of_units = most if self.starts is None else np.minimum.reduceat(most, self.starts)
             reach = np.partition(of_units, depth - 1)[depth - 1]
-            candidates = np.flatnonzero(~(quick - doubt > reach))  # so written that NaN stays
-        careful = _squared(self.features[candidates], point)
-        ranked = candidates[np.argsort(careful, kind="stable")]
+            candidates = np.flatnonzero(~(fast - margin > reach))  # written so that NaN is kept
+        exact = _squared(self.features[candidates], point)
+        ranked = candidates[np.argsort(exact, kind="stable")]
         if self.starts is not None:
             units = np.searchsorted(self.starts, ranked, side="right")
             ranked = ranked[np.sort(np.unique(units, return_index=True)[1])]
@@ -90,7 +91,7 @@ class Nearest:
 
 
 def _squared(rows: np.ndarray, point: np.ndarray) -> np.ndarray:
-    """Squared distances, feature by feature: what one row gives does not depend on the rows beside it."""
+    """Squared distances, summed feature by feature: each depends on its own row only."""
     total = np.zeros(len(rows))
     with np.errstate(over="ignore"):
         for column, at in zip(np.ascontiguousarray(rows.T), point.astype(np.float64), strict=True):
@@ -99,7 +100,7 @@ def _squared(rows: np.ndarray, point: np.ndarray) -> np.ndarray:
 
 
 def _scaled(features: np.ndarray, *, cosine: bool) -> np.ndarray:
-    """As they are, or each of length 1: then the squared distance is 2 - 2 cosine."""
+    """The rows, scaled to length 1 for the cosine: the squared distance is then 2 - 2 cosine."""
     if not cosine:
         return features
     lengths = np.sqrt(_squared(features, np.zeros(features.shape[1])))

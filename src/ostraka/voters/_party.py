@@ -15,8 +15,8 @@ from ostraka.secure import rounds
 from ostraka.secure.errors import PartyError
 from ostraka.secure.keys import exchange_key, new_secret, unseal
 from ostraka.secure.rounds import Call, Round
-from ostraka.voters._ballots import Shard, Teacher, count_votes, train, vote
 from ostraka.voters._tables import encoded, rows
+from ostraka.voters._voting import Shard, Teacher, count_votes, train, vote
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Cassettes: every answer of a language model, written down once and replayed."""
+"""A cache of a language model's answers, in memory or in a file."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import BinaryIO
 
-__all__ = ["Cassette"]
+__all__ = ["ResponseCache"]
 
-_VERSION = 1
+_FORMAT, _VERSION = "cassette", 1  # in the first line of every file
 _KEY_BYTES = 32
 
 
-class Cassette:
-    """Answers by the name of their question; a name is a keyed hash, so no question is in the file.
+class ResponseCache:
+    """Answers by name. A name is a keyed hash of a prompt, so the file contains no prompt.
 
-    The file is private all the same. It holds the key, and each answer is a teacher's ballot:
-    whoever reads it can test a guess at a demonstration. Its owner alone may read it.
+    The file is private: it holds the key, and each answer is a teacher's ballot, so that a reader can test a
+    guess of a demonstration. Only its owner may read it.
 
-    It only grows, a line an answer, each on stable storage before :meth:`record` returns. A line cut
-    off by a crash fails its checksum and counts as never written. Several processes may append; of
-    two answers to one question the first is the answer.
+    The file is append-only, with one line for each answer. A line is on stable storage before :meth:`record`
+    returns. A line that a crash cut off fails its checksum and is ignored. Several processes may append; the
+    first of two answers to one prompt counts.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
@@ -46,13 +46,13 @@ class Cassette:
             self.load()
 
     def secret(self, purpose: str) -> bytes:
-        """32 bytes that only this cassette can make again."""
+        """32 bytes that only this cache can compute."""
         return hmac.digest(self._key, b"secret\0" + purpose.encode(), "sha256")
 
-    def name(self, setting: str, prompt: str) -> str:
-        """What a prompt under a setting is filed under; no setting contains a zero byte."""
-        question = f"question\0{setting}\0{prompt}".encode(errors="surrogatepass")
-        return hmac.digest(self._key, question, "sha256").hex()
+    def name(self, settings: str, prompt: str) -> str:
+        """The name of a prompt's answer under these settings, which contain no zero byte."""
+        content = f"question\0{settings}\0{prompt}".encode(errors="surrogatepass")
+        return hmac.digest(self._key, content, "sha256").hex()
 
     def __contains__(self, name: str) -> bool:
         return name in self._answers
@@ -61,7 +61,7 @@ class Cassette:
         return self._answers[name]
 
     def load(self) -> None:
-        """Read what was appended since the last time, here or by another process."""
+        """Read the lines that were appended since the last time, by any process."""
         if self.path is None:
             return
         with self._lock, self.path.open("rb") as file:
@@ -73,7 +73,7 @@ class Cassette:
                 self._add(line)
 
     def record(self, answers: Iterable[tuple[str, str | None]]) -> None:
-        """File answers, None for a question the model cannot be asked; durable on return."""
+        """Store answers durably; None stands for a prompt that the model cannot answer."""
         answers = list(answers)
         with self._lock:
             if self.path is not None:
@@ -82,7 +82,7 @@ class Cassette:
                 self._answers.setdefault(name, answer)
 
     def close(self) -> None:
-        """Let go of the file until the next answer."""
+        """Close the file until the next answer."""
         with self._lock:
             if self._file is not None:
                 self._file.close()
@@ -95,14 +95,14 @@ class Cassette:
             self._file.write(lines)
             self._file.flush()
             os.fsync(self._file.fileno())
-        except BaseException:  # half a line may be there: the next one must not be glued to it
+        except BaseException:  # half a line may be written: the next line must not continue it
             with contextlib.suppress(OSError):
                 self._file.close()
             self._file = None
             raise
 
     def _opened_for_append(self) -> BinaryIO:
-        """Behind a line that a crash cut off, a new line begins."""
+        """Open the file; end a line that a crash cut off."""
         assert self.path is not None  # noqa: S101  (for the type checker)
         with self.path.open("rb") as written:
             written.seek(-1, os.SEEK_END)
@@ -128,24 +128,24 @@ class Cassette:
 
 
 def _opened(path: Path) -> bytes:
-    """The key of the cassette there, begun if there is none, for its owner's eyes only."""
+    """The key of the cache file; a new file gets a new key."""
     if not path.exists():
         _begin(path)
     if os.name == "posix" and path.stat().st_mode & 0o077:
-        raise ValueError(f"{path} holds private answers but others may open it: type chmod 600 {path}")
+        raise ValueError(f"{path} holds private answers, but others can read it: type chmod 600 {path}")
     with path.open("rb") as file:
         first = file.readline()
     key = b""
     with contextlib.suppress(ValueError, TypeError, KeyError):
         header = json.loads(first)
-        if (header["ostraka"], header["version"]) == ("cassette", _VERSION):
+        if (header["ostraka"], header["version"]) == (_FORMAT, _VERSION):
             key = bytes.fromhex(header["key"])
     if len(key) != _KEY_BYTES or not first.endswith(b"\n"):
-        raise ValueError(f"{path} is no cassette of ostraka: name another file, or take it from a backup")
+        raise ValueError(f"{path} is not a response cache of ostraka: name another file, or restore a backup")
     return key
 
 
 def _begin(path: Path) -> None:
-    """Put a file with a fresh key in its place whole, or leave the one another process was quicker with."""
-    header = {"ostraka": "cassette", "version": _VERSION, "key": os.urandom(_KEY_BYTES).hex()}
+    """Create a file with a new key in one step; keep the file if another process created it first."""
+    header = {"ostraka": _FORMAT, "version": _VERSION, "key": os.urandom(_KEY_BYTES).hex()}
     _files.create(path, json.dumps(header).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""Votes of a sample that is drawn anew each time a mechanism opens them."""
+"""Votes of a sample that is drawn again each time a mechanism opens them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 __all__ = ["SampledVotes", "Sampler"]
 
-_CELLS = 2**20  # coins tossed at a time: 8 MiB
+_CELLS = 2**20  # random numbers drawn at a time: 8 MiB
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Sampler:
-    """What the votes of a fresh sample are counted from. Private."""
+    """The data from which the votes of a new sample are counted. Private."""
 
     crowd: Nearest
     points: np.ndarray
-    codes: np.ndarray  # of each query: the classes of the units around it, the nearest first
+    codes: np.ndarray  # for each query, the classes of the nearest units, nearest first
     k: int
     sampling_rate: float
     n_classes: int
@@ -32,26 +32,26 @@ class Sampler:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the votes."""
+        """Shape of the votes."""
         return len(self.codes), self.n_classes
 
     def __getitem__(self, rows: Any) -> Self:
         return replace(self, points=self.points[rows], codes=self.codes[rows])
 
     def repeated(self, n_trials: int) -> Self:
-        """Its only query, asked again and again."""
+        """A sampler of one query, repeated."""
         points, codes = (
             np.broadcast_to(each, (n_trials, each.shape[1])) for each in (self.points, self.codes)
         )
         return replace(self, points=points, codes=codes)
 
     def draw(self) -> np.ndarray:
-        """Every unit takes part in every query by chance, anew; the k nearest that do are counted."""
+        """Draw a new sample for each query, and count the votes of its k nearest units."""
         rng = os_keyed() if self.rng is None else self.rng
         counts, left = self._counted(self.codes, np.full(len(self.codes), self.k), rng)
         depth = self.codes.shape[1]
         if depth < self.crowd.n_units:
-            for query in np.flatnonzero(left):  # seldom: the coins tossed stay, the units beyond follow
+            for query in np.flatnonzero(left):  # rare: keep the units drawn so far, and draw among the others
                 rest = self.crowd.around(self.points[query : query + 1], depth=self.crowd.n_units)[:, depth:]
                 counts[query] += self._counted(rest, left[query : query + 1], rng)[0][0]
         return counts
@@ -59,7 +59,7 @@ class Sampler:
     def _counted(
         self, codes: np.ndarray, wanted: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Votes of the first ``wanted`` of each row that the coins select, and how many are still missing."""
+        """Votes of the first ``wanted`` sampled units of each row, and how many are still missing."""
         counts = np.empty((len(codes), self.n_classes), dtype=np.int64)
         left = np.empty(len(codes), dtype=np.int64)
         step = max(1, _CELLS // codes.shape[1])
@@ -76,10 +76,10 @@ class Sampler:
 
 
 class SampledVotes(Private):
-    """Private votes without values: each :meth:`open` counts those of a fresh sample.
+    """Private votes without stored values: each :meth:`open` counts the votes of a new sample.
 
-    Two releases from one sample would cost more than two of these (docs/neighbours.md), and nothing in
-    the price could notice. Here there is no sample to use twice.
+    Two releases from one sample cost more than two from two samples (docs/neighbours.md), and the price
+    assumes the latter. So no sample is stored.
     """
 
     __slots__ = ("_sampler",)
@@ -87,18 +87,18 @@ class SampledVotes(Private):
     def __init__(self, values: Any, adjacency: Adjacency) -> None:
         self._sampler = (
             values if isinstance(values, Sampler) else None
-        )  # else: computed from an opened sample
+        )  # otherwise values computed from an opened sample
         super().__init__(values if self._sampler is None else np.zeros(self._sampler.shape, int), adjacency)
 
     def __getitem__(self, rows: Any) -> Private:
-        """Some queries, still to be sampled."""
+        """Some of the queries. Their votes are still drawn at each opening."""
         if self._sampler is None:
             return super().__getitem__(rows)
         chosen = Private(np.arange(len(self)), self.adjacency)[rows].open()
         return SampledVotes(self._sampler[chosen], self.adjacency)
 
     def open(self) -> np.ndarray:
-        """The votes of a fresh sample, read-only, as for :meth:`Private.open`."""
+        """The votes of a new sample, read-only, as for :meth:`Private.open`."""
         if self._sampler is None:
             return super().open()
         counts = self._sampler.draw()
@@ -106,6 +106,6 @@ class SampledVotes(Private):
         return counts
 
     def with_adjacency(self, **changes: Any) -> Private:
-        """The same votes, still to be sampled, under another adjacency."""
+        """The same votes under another adjacency. They are still drawn at each opening."""
         values = super().open() if self._sampler is None else self._sampler
         return SampledVotes(values, replace(self.adjacency, **changes))

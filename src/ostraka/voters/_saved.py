@@ -1,4 +1,4 @@
-"""Teachers on disk: skops files under a list of their hashes. Never pickle, nothing parsed unchecked."""
+"""Fitted teachers in a folder: skops files and a list of their hashes. Files are checked before parsing."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import numpy as np
 
 from ostraka import _check
 from ostraka.mechanisms import GNMax, LNMax, Threshold
-from ostraka.voters._ballots import Teacher
-from ostraka.voters._stacked import as_network
+from ostraka.voters._network_teachers import as_network
+from ostraka.voters._voting import Teacher
 from ostraka.voters.teachers import TeacherEnsemble
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _KINDS = {kind.__name__: kind for kind in (GNMax, LNMax, Threshold)}
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class SavedTeachers:
-    """A fitted ensemble with all that it takes to ask it again: how rows are read, and the noise.
+    """A fitted ensemble with the settings for further answers: columns of the rows, and mechanisms.
 
     Attributes
     ----------
@@ -55,13 +55,13 @@ class SavedTeachers:
     screen : Threshold or None
         Public.
     columns : tuple of str
-        Public. Names of a row's cells, in order.
+        Public. Names of a row's values, in order.
     numeric : tuple of bool
-        Public. Which cells are numbers; the others are text.
+        Public. Which values are numbers; the others are text.
     grid : dict of str to float
-        Public. The step of each feature ("0", "1", …) within which two rows are one question.
+        Public. The grid step of each feature ("0", "1", …): rows in one cell are the same query.
     encoder : fitted transformer or None
-        Public. From cells to features; None where the cells are the features.
+        Public. Computes features from a row's values; None if the values are the features.
     sha256 : str
         Hash of the list of files that the teachers were read from; empty before they are saved.
 
@@ -118,17 +118,17 @@ class SavedTeachers:
         return int(self.ensemble.n_features_in_)
 
     def save(self, folder: str | os.PathLike[str] | Path) -> str:
-        """Write a new folder that only its owner may read; it is there whole or not at all.
+        """Write a new folder that only its owner can read, in one step.
 
         Returns
         -------
         str
-            ``sha256`` of the list of files, which names these teachers.
+            ``sha256`` of the list of files, which identifies these teachers.
 
         Raises
         ------
         FileExistsError
-            There is such a folder already.
+            The folder exists.
         ValueError
             The teachers are torch networks.
         """
@@ -140,7 +140,7 @@ class SavedTeachers:
             )
         folder = Path(folder)
         if folder.exists():
-            raise FileExistsError(f"{folder} exists: teachers that were saved are not overwritten")
+            raise FileExistsError(f"{folder} exists: saved teachers are not overwritten")
         beside = folder.with_name(f".{folder.name}.new")
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(mode=0o700, parents=True)
@@ -160,12 +160,12 @@ class SavedTeachers:
         ----------
         folder : path
         trusted : iterable of str
-            Types to accept beside those of scikit-learn that skops and this library trust.
+            Types to accept in addition to those that skops and this library trust.
 
         Raises
         ------
         ValueError
-            A file is missing, changed, or holds a type that is not trusted.
+            A file is missing or changed, or holds a type that is not trusted.
         """
         folder = Path(folder)
         if not (folder / _LIST).is_file():
@@ -204,12 +204,12 @@ class SavedTeachers:
 
     @staticmethod
     def name(folder: str | os.PathLike[str] | Path) -> str:
-        """The ``sha256`` of saved teachers, with nothing parsed: to compare before :meth:`load`."""
+        """The ``sha256`` of saved teachers, without parsing them: to compare before :meth:`load`."""
         path = Path(folder) / _LIST
         return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
     def _written(self, folder: Path) -> dict[str, Any]:
-        """Write the models; the list that goes with them."""
+        """Write the models, and return the list of files."""
         teachers = [_plain(teacher) for teacher in self.ensemble.teachers_]
         models: dict[str, Any] = {"estimator.skops": self.ensemble.estimator}
         if self.encoder is not None:
@@ -232,26 +232,26 @@ class SavedTeachers:
 
 
 def _dumped(model: Any, path: Path) -> str:
-    import skops.io  # noqa: PLC0415  (only who saves or serves needs it)
+    import skops.io  # noqa: PLC0415  (only needed for saving and serving)
 
     skops.io.dump(model, path)
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _parsed(folder: Path, name: str, sha256: str, *, n_features: int, trusted: frozenset[str]) -> Any:
-    """A model of the list, if it is the one that was written and holds known types only."""
+    """A model of the list, after checking its hash and its types."""
     import skops.io  # noqa: PLC0415
 
-    from ostraka.voters._sound import require_sound, require_stored  # noqa: PLC0415
+    from ostraka.voters._model_validation import validate_archive, validate_model  # noqa: PLC0415
 
     if not _PLAIN_NAME.fullmatch(name):
-        raise ValueError(f"{folder / _LIST} names a file that is none of ours: {name!r}")
+        raise ValueError(f"{folder / _LIST} names an unknown file: {name!r}")
     if not (folder / name).is_file():
-        raise ValueError(f"{folder / name} is missing: the folder must be the one 'ostraka learn' wrote")
+        raise ValueError(f"{folder / name} is missing: the folder must be the one that 'ostraka learn' wrote")
     content = (folder / name).read_bytes()
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise ValueError(f"{folder / name} is not the file that was saved: its hash is another")
-    require_stored(content, where=str(folder / name))
+        raise ValueError(f"{folder / name} is not the file that was saved: its hash differs")
+    validate_archive(content, where=str(folder / name))
     strange = sorted(set(skops.io.get_untrusted_types(data=content)) - _TRUSTED - trusted)
     if strange:
         raise ValueError(
@@ -259,12 +259,12 @@ def _parsed(folder: Path, name: str, sha256: str, *, n_features: int, trusted: f
             f"teachers and trust the libraries they come from, name each with --trust"
         )
     model = skops.io.loads(content, trusted=sorted(_TRUSTED | trusted))
-    require_sound(model, n_features=n_features, where=str(folder / name))
+    validate_model(model, n_features=n_features, where=str(folder / name))
     return model
 
 
 def _plain(teacher: Teacher) -> dict[str, Any]:
-    """A teacher in types that skops knows; large numbers as text."""
+    """A teacher in types that skops can store; large numbers as text."""
     return {
         "model": teacher.model,
         "present": teacher.present,

@@ -1,4 +1,4 @@
-"""Private tables as they come in: rows that can be counted, labels as numbers of known classes."""
+"""Checks of private tables: rows that can be selected, and labels as indices of known classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import scipy.sparse
 from sklearn.utils import get_tags
 from sklearn.utils.multiclass import check_classification_targets
 
-__all__ = ["CLASSES_FROM_Y", "encoded", "rows"]
+__all__ = ["CLASSES_FROM_Y", "encoded", "feature_table", "rows"]
 
 CLASSES_FROM_Y = (
     "The class list was taken from the private labels and is treated as public: pass classes= to avoid it."
@@ -17,7 +17,7 @@ CLASSES_FROM_Y = (
 
 
 def rows(X: Any, estimator: Any) -> Any:
-    """Rows that can be selected and counted: CSR matrices and data frames stay what they are."""
+    """Check the rows. CSR matrices and data frames keep their type."""
     X = X.tocsr() if scipy.sparse.issparse(X) else X if hasattr(X, "iloc") else np.asarray(X)
     if len(X.shape) < 2 or not X.shape[0]:
         raise ValueError(f"X must have shape (n_rows, n_features) with one row or more, got {X.shape}")
@@ -44,3 +44,33 @@ def encoded(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
             f"y must hold the {len(known)} declared classes only, but holds others: add them to classes="
         )
     return known, codes
+
+
+def feature_table(features: Any, name: str) -> np.ndarray:
+    """Check features, and return them as finite float32 numbers.
+
+    A matrix product rounds a row differently depending on its place; rounding to float32 removes almost all
+    of that difference.
+    """
+    if scipy.sparse.issparse(features):
+        raise ValueError(
+            f"{name} must have dense features, got a sparse matrix: end the transformer with TruncatedSVD, "
+            "fitted on public rows, or call toarray()"
+        )
+    table = None
+    try:
+        with np.errstate(over="ignore"):
+            table = np.ascontiguousarray(features, dtype=np.float32)
+    except (TypeError, ValueError):  # its text would quote a value
+        table = None
+    if table is None:
+        raise ValueError(f"{name} must have numbers as features: give a transformer that makes them")
+    if table.ndim != 2 or not table.size:
+        raise ValueError(
+            f"{name} must have shape (n_rows, n_features), with one row or more, got {table.shape}"
+        )
+    if not np.isfinite(table).all():
+        raise ValueError(
+            f"{name} of shape {table.shape} must be finite and below 3e38: drop or fill the rows"
+        )
+    return table

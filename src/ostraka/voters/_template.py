@@ -1,4 +1,4 @@
-"""Wording: how a question is put to a language model, and which class its answer names."""
+"""Templates of prompts, and the reader that finds the class in an answer."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ if TYPE_CHECKING:
 
 __all__ = ["Reader", "Template"]
 
-_DECORATION = " \t\r\n\"'`*_([{<“”‘’«»"  # what models put around a word; not signs, for "-1" is not "1"
+_DECORATION = (
+    " \t\r\n\"'`*_([{<“”‘’«»"  # what models put around a word; without signs, because "-1" is not "1"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """How a prompt is put together: instruction, demonstrations, question. All of it is public.
+    """The parts of a prompt: instruction, demonstrations, query. Public.
 
     Attributes
     ----------
     instruction : str
-        May have ``{words}``, which becomes the answers to choose from.
+        May have the field ``{words}``, which is replaced by the possible answers.
     shot : str
         A demonstration; must have ``{text}`` and ``{word}``.
     query : str
-        The question; must have ``{text}``.
+        The text to classify; must have ``{text}``.
     between : str
-        What stands between the parts.
+        The separator between the parts.
 
     Raises
     ------
     ValueError
-        A field is missing, or one that there is not.
+        A field is missing or unknown.
 
     Examples
     --------
@@ -77,16 +79,16 @@ class Template:
         Parameters
         ----------
         text : str
-            What is asked about.
+            The text to classify.
         words : sequence of str
-            One answer a class.
+            One answer for each class.
         shots : sequence of (text, word)
             The demonstrations, in order.
 
         Returns
         -------
         str
-            As private as its demonstrations.
+            The prompt, as private as its demonstrations.
         """
         shown = [self.shot.format(text=shot, word=word) for shot, word in shots]
         instruction = self.instruction.format(words=", ".join(words))
@@ -94,10 +96,10 @@ class Template:
 
 
 class Reader:
-    """Which class an answer names: the longest of the words that the answer is or begins with.
+    """Find the class that an answer names: the longest of the words that the answer begins with.
 
-    Upper and lower case, Unicode's compatible forms, and quotes or Markdown around the answer do
-    not matter. A word ends where no letter or digit follows.
+    Case, Unicode's compatible forms, and quotes or Markdown around the answer are ignored. A word ends
+    where no letter or digit follows.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -105,7 +107,7 @@ class Reader:
         folded = [_folded(word) for word in words]
         if len(set(folded)) != len(folded) or not all(folded):
             raise ValueError(
-                "words must differ in more than case, and none may be empty: give words=, one a class"
+                "words must differ in more than case, and none may be empty: give words=, one for each class"
             )
         self._codes = sorted(
             ((word, code) for code, word in enumerate(folded)), key=lambda pair: -len(pair[0])
@@ -135,7 +137,9 @@ def _fields(part: str, name: str) -> set[str]:
     try:
         found = {field: spec for _, field, spec, _ in string.Formatter().parse(part) if field is not None}
     except ValueError:
-        raise ValueError(f"{name} of a template must double every brace that is meant as one") from None
-    if any(spec and "{" in spec for spec in found.values()):  # a text would be read as a format, and quoted
+        raise ValueError(f"{name} of a template must double every literal brace") from None
+    if any(
+        spec and "{" in spec for spec in found.values()
+    ):  # a text would be used as a format, and an error would quote it
         raise ValueError(f"{name} of a template must have no field within a field")
     return set(found)

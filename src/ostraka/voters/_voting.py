@@ -1,4 +1,4 @@
-"""Ballots: what one teacher does with its shard, what it votes, and how ballots are counted."""
+"""Training of one teacher on its shard, its predictions, and the count of all ballots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ostraka import _check
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Ballot", "Shard", "Teacher", "count_votes", "rehearse", "train", "vote"]
+__all__ = ["Predictions", "Shard", "Teacher", "count_votes", "dry_run", "train", "vote"]
 
 
 def count_votes(predictions: Any, *, n_classes: int) -> np.ndarray:
@@ -63,7 +63,7 @@ def count_votes(predictions: Any, *, n_classes: int) -> np.ndarray:
 
 
 class Shard(NamedTuple):
-    """What one teacher gets: its rows, the class index of each, and what it does without them."""
+    """One teacher's rows, the class index of each, its seed, and the class it votes if training fails."""
 
     X: Any
     codes: np.ndarray
@@ -71,15 +71,15 @@ class Shard(NamedTuple):
     fallback: int
 
 
-class Ballot(NamedTuple):
-    """One teacher's class index for each query."""
+class Predictions(NamedTuple):
+    """One teacher's class index for each query: its ballots."""
 
     codes: np.ndarray
     failed: bool
 
 
 class Teacher(NamedTuple):
-    """A trained estimator and the classes its numbers stand for; without one, the class it always votes."""
+    """A trained estimator and the classes of its predictions. Without a model it always votes one class."""
 
     model: Any
     present: np.ndarray
@@ -88,11 +88,11 @@ class Teacher(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether it has seen more than one class and still learned nothing."""
+        """Whether its shard has several classes but training failed."""
         return self.model is None and len(self.present) != 1
 
     def codes(self, X: Any) -> np.ndarray:
-        """The class index of each row; raises what the estimator raises."""
+        """The class index of each row. Raises what the estimator raises."""
         if self.model is None:
             return np.full(X.shape[0], self.present[0] if len(self.present) == 1 else self.fallback)
         local = np.asarray(self.model.predict(X))
@@ -103,23 +103,23 @@ class Teacher(NamedTuple):
 
 
 def train(estimator: Any, shards: Sequence[Shard]) -> list[Teacher]:
-    """Train a clone on each shard. Nothing one shard holds can reach another teacher, or anybody's screen."""
+    """Train a clone on each shard. No shard affects another teacher, and no error text is shown."""
     teachers = []
     with _quiet():
         for shard in shards:
             present, local = np.unique(shard.codes, return_inverse=True)
             model = None
             if len(present) > 1:
-                # whatever an exception says may name private values, and it must cost one ballot only
+                # the text of an exception may hold private values, and an error may cost one ballot only
                 with contextlib.suppress(Exception):
                     model = seeded(estimator, shard.seed).fit(shard.X, local)
             teachers.append(Teacher(model, present, shard.seed, shard.fallback))
     return teachers
 
 
-def vote(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> list[Ballot]:
-    """Every teacher's ballot; one that cannot vote casts its fallback."""
-    ballots = []
+def vote(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> list[Predictions]:
+    """Every teacher's predictions; a teacher that fails votes its fallback."""
+    predictions = []
     smallest = np.min_scalar_type(n_classes)
     with _quiet():
         for teacher in teachers:
@@ -128,12 +128,12 @@ def vote(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> list[Ballot]:
             with contextlib.suppress(Exception):  # as in training
                 _seed_globals(teacher.seed)
                 codes, failed = teacher.codes(X), teacher.failed
-            ballots.append(Ballot(codes.astype(smallest), failed))
-    return ballots
+            predictions.append(Predictions(codes.astype(smallest), failed))
+    return predictions
 
 
-def rehearse(estimator: Any, X: Any, codes: np.ndarray) -> None:
-    """Train and ask one teacher in the open: what it raises may be read by anybody."""
+def dry_run(estimator: Any, X: Any, codes: np.ndarray) -> None:
+    """Train and ask one teacher on public rows; its errors are public and pass through."""
     seed = np.random.SeedSequence(0)
     with _quiet(trusted=False):
         Teacher(seeded(estimator, seed).fit(X, codes), np.unique(codes), seed, 0).codes(X)
@@ -151,7 +151,7 @@ def seeded(estimator: Any, seed: np.random.SeedSequence) -> Any:
 
 
 def _seed_globals(seed: np.random.SeedSequence) -> None:
-    """Estimators may draw from the global generators: shared, one shard would move every later ballot."""
+    """Seed the global generators, from which estimators may draw."""
     state = int(seed.generate_state(1)[0])
     np.random.seed(state)  # noqa: NPY002
     random.seed(state)
@@ -159,9 +159,9 @@ def _seed_globals(seed: np.random.SeedSequence) -> None:
 
 @contextlib.contextmanager
 def _quiet(*, trusted: bool = True) -> Iterator[None]:
-    """No warnings, one thread (tiny tasks lose by more), no second look at what the border has checked.
+    """Suppress warnings, use one thread (small tasks lose by more), skip checks that were made before.
 
-    The global generators come back as they were: what is drawn from them inside stays inside.
+    The global generators are restored on exit.
     """
     before = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:

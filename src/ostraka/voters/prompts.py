@@ -1,4 +1,4 @@
-"""Prompts: a language model that was shown a few private rows is a teacher. PromptPATE."""
+"""PromptPATE: each teacher is a prompt with a few private rows, which a language model answers."""
 
 from __future__ import annotations
 
@@ -11,90 +11,90 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ostraka import _check
 from ostraka.door import ABSTAIN
 from ostraka.private import Adjacency, Private
-from ostraka.voters._asking import Asking, EndpointError
-from ostraka.voters._ballots import count_votes
-from ostraka.voters._cassette import Cassette
-from ostraka.voters._endpoint import Called, Connection, Endpoint
-from ostraka.voters._sheet import Estimate, Sheet, count
-from ostraka.voters._wording import Reader, Template
-from ostraka.voters.shards import Manifest, partition
+from ostraka.voters._endpoint import Endpoint, FunctionClient, HTTPClient
+from ostraka.voters._prompt_batch import CostEstimate, PromptBatch, count
+from ostraka.voters._prompt_checks import check_settings, check_texts, class_indices
+from ostraka.voters._requests import EndpointError, RequestRun
+from ostraka.voters._response_cache import ResponseCache
+from ostraka.voters._template import Reader, Template
+from ostraka.voters._voting import count_votes
+from ostraka.voters.shards import Manifest, deal
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
-    from ostraka.voters._endpoint import Line
-    from ostraka.voters._sheet import Shots
+    from ostraka.voters._endpoint import Client
+from ostraka.voters._prompt_batch import Shots
 
-__all__ = ["Endpoint", "EndpointError", "Estimate", "PromptEnsemble", "Template"]
+__all__ = ["CostEstimate", "Endpoint", "EndpointError", "PromptEnsemble", "Template"]
 
-_WARNED: set[str] = set()  # hosts that this process was warned of
+_WARNED: set[str] = set()  # hosts about which this process has warned
 
 
 class PromptEnsemble(BaseEstimator):
-    """Many teachers, each a prompt with its own private demonstrations, who vote on public texts.
+    """Teachers that are prompts, each with its own private demonstrations, and that vote on public texts.
 
     Parameters
     ----------
     endpoint : Endpoint, str or callable
-        The language model: an OpenAI-compatible endpoint, its base URL, or a function that
-        takes a list of prompts and returns an answer for each. It **sees the private
-        demonstrations** and must treat each prompt by itself.
+        The language model: an OpenAI-compatible endpoint, its base URL, or a function from a list of
+        prompts to a list of answers. It **sees the private demonstrations** and must answer each
+        prompt separately.
     model : str
-        Public. The model's name; answers are filed under it.
+        Public. The model's name, which is part of the key of an answer.
     classes : sequence
         Public. Every class there may be. Column k of the votes counts ``classes[k]``.
     n_teachers : int, default 100
         Public.
     n_shots : int, default 1
-        Public. Demonstrations in a prompt; a shard with fewer rows shows all it has.
+        Public. Demonstrations in a prompt; a shard with fewer rows shows all of them.
     words : sequence of str, optional
-        Public. How the model is to name each class. None: ``str(class)``.
+        Public. The answer for each class. None: ``str(class)``.
     template : Template, optional
-        Public. How a prompt is worded.
-    cassette : path, optional
-        Private file, readable by its owner only, where every answer is written as it comes. The
-        same data, ``n_teachers`` and cassette give the same deal and so the same prompts: an
-        interrupted vote goes on where it stopped. None: answers last as long as this object.
+        Public. The text of a prompt.
+    response_cache : path, optional
+        Private file, readable by its owner only, to which every answer is written at once. The same
+        data, ``n_teachers`` and file give the same partition and the same prompts, so that an
+        interrupted vote continues. None: answers are kept as long as this object.
     replay : bool, default False
-        Take all answers from the cassette and refuse what is not there. No network.
+        Take all answers from the cache, without network; refuse a prompt that is not in it.
     max_calls : int, optional
-        Refuse before anything is asked if a vote needs more prompts answered than this.
+        Refuse a vote that needs more requests than this, before the first request.
     max_cost : float, optional
-        Refuse before anything is asked if :meth:`estimate` says more; in the unit of ``prices``.
+        Refuse a vote whose :meth:`estimate` exceeds this, before the first request; unit as ``prices``.
     prices : (float, float), optional
-        Money for a million tokens of prompts, and of answers.
+        Price of a million tokens of prompts, and of answers.
     tokenizer : callable(str) -> int, optional
-        Counts a prompt's tokens for the estimate.
+        Counts the tokens of a prompt, for the estimate.
     progress : callable(stage: str, done: int, total: int), optional
-        Called with the stage ``"votes"``.
+        FunctionClient with the stage ``"votes"``.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
         Public.
     manifest_ : Manifest
-        Whose rows are in which prompt. It stays with the data.
+        Private. Which rows are in which prompt.
     n_unreadable_ : int
-        Private. Ballots of the last vote that are a fixed class, since no class was named.
+        Private. Ballots of the last vote for which the model named no class.
     notes_ : list of str
-        Public. What a reader of any result must know.
+        Public. Remarks that belong to every result.
 
     Guarantees
     ----------
-    Whatever one unit's data is, it changes at most one prompt's demonstrations, and so moves at
-    most one vote in each query. An answer that names no class, or a prompt the model cannot be
-    asked, is a vote for class (number of the teacher) modulo ``n_classes``. This holds if the
-    model answers each prompt by itself. Noise that a mechanism adds protects against whoever sees
-    what is released; **nothing protects the demonstrations from whoever runs the endpoint**.
+    One unit's data changes the demonstrations of at most one prompt, and so at most one vote in each
+    query, if the model answers each prompt separately. An answer that names no class, and a prompt that
+    the model cannot answer, count as a vote for class (number of the teacher) modulo ``n_classes``. A
+    mechanism's noise protects the released answers; **nothing protects the demonstrations from whoever
+    runs the endpoint**.
     Source: Duan et al. 2023, arXiv:2305.15594, PromptPATE.
 
     Examples
     --------
-    A function in place of a language model, which says the word it sees more often:
+    A function in place of a language model. It answers with the word that occurs more often:
 
     >>> def parrot(prompts):
     ...     return ["good" if prompt.count("good") > prompt.count("bad") else "bad" for prompt in prompts]
@@ -116,7 +116,7 @@ class PromptEnsemble(BaseEstimator):
         n_shots: int = 1,
         words: Sequence[str] | None = None,
         template: Template | None = None,
-        cassette: str | os.PathLike[str] | None = None,
+        response_cache: str | os.PathLike[str] | None = None,
         replay: bool = False,
         max_calls: int | None = None,
         max_cost: float | None = None,
@@ -131,7 +131,7 @@ class PromptEnsemble(BaseEstimator):
         self.n_shots = n_shots
         self.words = words
         self.template = template
-        self.cassette = cassette
+        self.response_cache = response_cache
         self.replay = replay
         self.max_calls = max_calls
         self.max_cost = max_cost
@@ -140,7 +140,7 @@ class PromptEnsemble(BaseEstimator):
         self.progress = progress
 
     def fit(self, texts: Any, labels: Any, groups: Any = None, *, manifest: Manifest | None = None) -> Self:
-        """Deal the rows, and choose each prompt's demonstrations from its shard. Nothing is asked.
+        """Partition the rows, and choose each prompt's demonstrations from its shard. This sends no request.
 
         Parameters
         ----------
@@ -151,26 +151,32 @@ class PromptEnsemble(BaseEstimator):
         groups : array of shape (n_rows,), optional
             Private. Whom each row belongs to; the protected unit is then the person.
         manifest : Manifest, optional
-            A deal made before, to go on with. None: by a key of the cassette.
+            A partition made before. None: a new one, with a key of the response cache.
 
         Raises
         ------
         ValueError
-            Settings that cannot be used, a label that was not declared, fewer units than
-            teachers, a manifest of other data, a cassette that others may read.
+            Invalid settings, an undeclared label, fewer units than teachers, a manifest of other data,
+            or a response cache that others can read.
         """
-        texts, labels = _texts(texts), np.asarray(labels)
+        texts, labels = check_texts(texts), np.asarray(labels)
         if labels.shape != (len(texts),):
             raise ValueError(f"labels must be one for each of {len(texts)} texts, got shape {labels.shape}")
-        self._check_settings()
-        codes = _codes(labels, self.classes)
+        check_settings(self)
+        codes = class_indices(labels, self.classes)
         self.classes_ = np.asarray(self.classes)
         self._words = tuple(map(str, self.classes if self.words is None else self.words))
         self._read = Reader(self._words)
         self._endpoint = Endpoint(self.endpoint) if isinstance(self.endpoint, str) else self.endpoint
-        self._tape = Cassette(self.cassette)
+        self._responses = ResponseCache(self.response_cache)
         units = len(texts) if groups is None else groups
-        self.manifest_ = self._deal(units, len(texts), manifest)
+        self.manifest_ = deal(
+            units,
+            n_rows=len(texts),
+            n_teachers=self.n_teachers,
+            manifest=manifest,
+            key=self._responses.secret("deal"),
+        )
         self._shots = [
             [(texts[row], self._words[codes[row]]) for row in self._chosen(rows)]
             for rows in self.manifest_.rows()
@@ -181,8 +187,8 @@ class PromptEnsemble(BaseEstimator):
     def vote(self, texts: Any) -> Private:
         """Every teacher votes once on every text.
 
-        Asks what is not on the cassette yet. After an interruption or an :class:`EndpointError`,
-        vote again: nothing that was answered is asked for again.
+        Sends the prompts that are not in the response cache. After an interruption or an
+        :class:`EndpointError`, vote again: a prompt that was answered is not sent again.
 
         Parameters
         ----------
@@ -192,21 +198,21 @@ class PromptEnsemble(BaseEstimator):
         Returns
         -------
         Private of shape (n_queries, n_classes), in votes
-            One ballot a unit: ready for :func:`ostraka.release`.
+            One ballot for each unit, as :func:`ostraka.release` takes them.
 
         Raises
         ------
         EndpointError
-            The model does not answer a public prompt either.
+            The model does not answer a public prompt.
         ValueError
-            More than ``max_calls`` or ``max_cost``, or an unknown prompt in a replay. Nothing was
-            asked. For the owner: whether it is raised may depend on the private texts.
+            More than ``max_calls`` or ``max_cost``, or an unknown prompt in a replay. No request was
+            sent. Private: whether it is raised can depend on the private texts.
         """
         counts = count_votes(self.predictions(texts), n_classes=len(self.classes_))
         return Private(counts, Adjacency.one_ballot(unit=self.manifest_.unit))
 
     def predictions(self, texts: Any) -> np.ndarray:
-        """Each teacher's own class indices, **not protected**: for the owner's eyes.
+        """Each teacher's class indices, **not protected**: for the owner only.
 
         Parameters
         ----------
@@ -217,20 +223,15 @@ class PromptEnsemble(BaseEstimator):
         -------
         integer array, shape (n_teachers, n_queries)
             Private, as input of :func:`~ostraka.count_votes`.
-
-        Raises
-        ------
-        EndpointError, ValueError
-            As :meth:`vote`.
         """
         check_is_fitted(self, "manifest_")
-        said = self._said(self._shots, _texts(texts))
+        codes = self._codes_of(self._shots, check_texts(texts))
         fixed = np.arange(len(self._shots))[:, None] % len(self.classes_)
-        self.n_unreadable_ = int((said == ABSTAIN).sum())
-        return np.where(said == ABSTAIN, fixed, said)
+        self.n_unreadable_ = int((codes == ABSTAIN).sum())
+        return np.where(codes == ABSTAIN, fixed, codes)
 
     def zero_shot(self, texts: Any) -> np.ndarray:
-        """What the model says of public texts without any demonstration: what privacy must beat.
+        """Predictions without demonstrations: the accuracy that is free of any privacy cost.
 
         Parameters
         ----------
@@ -241,18 +242,13 @@ class PromptEnsemble(BaseEstimator):
         -------
         int64 array, shape (n_queries,)
             Public. A class index, or ``ABSTAIN`` where no class is named.
-
-        Raises
-        ------
-        EndpointError, ValueError
-            As :meth:`vote`.
         """
         check_is_fitted(self, "manifest_")
-        (codes,) = self._said([[]], _texts(texts))
+        (codes,) = self._codes_of([[]], check_texts(texts))
         return np.asarray(codes)
 
-    def estimate(self, texts: Any) -> Estimate:
-        """What :meth:`vote` on these texts would cost now. Asks nothing.
+    def estimate(self, texts: Any) -> CostEstimate:
+        """What :meth:`vote` on these texts would cost now. Sends no request.
 
         Parameters
         ----------
@@ -261,50 +257,20 @@ class PromptEnsemble(BaseEstimator):
 
         Returns
         -------
-        Estimate
+        CostEstimate
             For the owner.
         """
         check_is_fitted(self, "manifest_")
-        return self._estimated(self._sheet(self._shots, _texts(texts)))
-
-    def _check_settings(self) -> None:
-        _check.integer(n_teachers=self.n_teachers, n_shots=self.n_shots, least=1)
-        if self.max_calls is not None:
-            _check.integer(max_calls=self.max_calls)
-        if not isinstance(self.model, str) or not self.model:
-            raise ValueError(f"model must be the model's name, got {self.model!r}")
-        if not isinstance(self.endpoint, str | Endpoint) and not callable(self.endpoint):
-            raise TypeError("endpoint must be an Endpoint, a URL or a function of a list of prompts")
-        if len(self.classes) < 2 or (self.words is not None and len(self.words) != len(self.classes)):
-            raise ValueError(f"classes must be two or more, with one word each, got {len(self.classes)}")
-        if self.prices is not None:
-            prompts, answers = self.prices
-            _check.nonnegative(prompts=prompts, answers=answers)
-        if self.max_cost is not None:
-            _check.nonnegative(max_cost=self.max_cost)
-            if self.prices is None:
-                raise ValueError("max_cost needs prices=: money for a million tokens of prompts, of answers")
-
-    def _deal(self, units: Any, n_rows: int, manifest: Manifest | None) -> Manifest:
-        if not isinstance(units, int) and len(units) != n_rows:
-            raise ValueError(f"groups must name one person a row: got {len(units)} for {n_rows} rows")
-        if manifest is None:
-            return partition(units, n_teachers=self.n_teachers, key=self._tape.secret("deal"))
-        manifest.check(units)
-        if manifest.n_teachers != self.n_teachers:
-            raise ValueError(
-                f"the manifest deals to {manifest.n_teachers} teachers, but n_teachers={self.n_teachers}"
-            )
-        return manifest
+        return self._estimated(self._prompt_batch(self._shots, check_texts(texts)))
 
     def _chosen(self, rows: np.ndarray) -> np.ndarray:
-        """The demonstrations of a shard: the first in the keyed order, which is no order of the data."""
+        """The demonstrations of a shard: its first units in the keyed order."""
         return rows[np.argsort(self.manifest_.units[rows], kind="stable")[: self.n_shots]]
 
     def _notes(self) -> list[str]:
         shown = f"{len(self._shots)} prompts show at most {self.n_shots} private rows each."
         if not isinstance(self._endpoint, Endpoint):
-            return [shown, "The private demonstrations were given to a function of the caller's."]
+            return [shown, "The private demonstrations were given to the caller's function."]
         host = self._endpoint.host
         if self._endpoint.loopback:
             return [shown]
@@ -314,87 +280,69 @@ class PromptEnsemble(BaseEstimator):
             warnings.warn(reads, stacklevel=4)
         return [shown, reads]
 
-    def _said(self, shots: list[Shots], texts: list[str]) -> np.ndarray:
-        """The class each prompt's answer names, asked for if need be; shape (n_prompts, n_queries)."""
-        if (sheet := self._sheet(shots, texts)).waiting:
-            self._require_allowed(sheet)
-            self._ask(sheet)
-        return np.array([[self._read(self._tape[name]) for name in row] for row in sheet.names])
+    def _codes_of(self, shots: list[Shots], texts: list[str]) -> np.ndarray:
+        """The class that each answer names, after sending what is missing; shape (n_prompts, n_queries)."""
+        if (batch := self._prompt_batch(shots, texts)).waiting:
+            self._require_allowed(batch)
+            self._ask(batch)
+        return np.array([[self._read(self._responses[name]) for name in row] for row in batch.names])
 
-    def _sheet(self, shots: list[Shots], texts: list[str]) -> Sheet:
-        self._tape.load()
+    def _prompt_batch(self, shots: list[Shots], texts: list[str]) -> PromptBatch:
+        self._responses.load()
         how: dict[str, Any] = {"model": self.model, "api": "function", "settings": {}}
         if isinstance(self._endpoint, Endpoint):
             how |= {"api": self._endpoint.api, "settings": dict(self._endpoint.settings)}
-        return Sheet(
+        return PromptBatch(
             shots,
             texts,
-            wording=self._prompt,
-            setting=json.dumps(how, sort_keys=True),
-            cassette=self._tape,
+            render=self._prompt,
+            settings=json.dumps(how, sort_keys=True),
+            response_cache=self._responses,
         )
 
     def _prompt(self, text: str, shots: Shots) -> str:
         return (self.template or Template()).prompt(text, words=self._words, shots=shots)
 
-    def _estimated(self, sheet: Sheet) -> Estimate:
+    def _estimated(self, batch: PromptBatch) -> CostEstimate:
         most: int | None = max(count(word, self.tokenizer) for word in self._words)
         if isinstance(self._endpoint, Endpoint):
             most = self._endpoint.answer_tokens
-        return sheet.estimate(tokenizer=self.tokenizer, answer_tokens=most, prices=self.prices)
+        return batch.estimate(tokenizer=self.tokenizer, answer_tokens=most, prices=self.prices)
 
-    def _require_allowed(self, sheet: Sheet) -> None:
-        """The numbers stay with :meth:`estimate`: they depend on the private texts."""
+    def _require_allowed(self, batch: PromptBatch) -> None:
+        """Raise if the vote exceeds a limit. The message has no private number."""
         if self.replay:
             raise ValueError(
-                f"cassette {self.cassette} lacks answers to this vote: vote once with replay=False"
+                f"response_cache {self.response_cache} lacks answers for this vote: "
+                "vote once with replay=False"
             )
-        ask_less = "estimate(texts) says how much; nothing was asked"
-        if self.max_calls is not None and len(sheet.waiting) > self.max_calls:
-            raise ValueError(f"this vote needs more calls than max_calls={self.max_calls}: {ask_less}")
+        hint = "see estimate(texts); no request was sent"
+        if self.max_calls is not None and len(batch.waiting) > self.max_calls:
+            raise ValueError(f"this vote needs more calls than max_calls={self.max_calls}: {hint}")
         if self.max_cost is not None:
-            price = self._estimated(sheet).price
+            price = self._estimated(batch).price
             if price is None or not price <= self.max_cost:
-                raise ValueError(f"this vote may cost more than max_cost={self.max_cost}: {ask_less}")
+                raise ValueError(f"this vote may cost more than max_cost={self.max_cost}: {hint}")
 
-    def _ask(self, sheet: Sheet) -> None:
-        known = sheet.probe.name in self._tape
-        total = len(sheet.waiting)
-        with self._line() as line:
-            Asking(line, self._tape, probe=sheet.probe, told=partial(self._tell, total=total)).ask(
-                sheet.questions()
-            )
-        if not known and self._read(self._tape[sheet.probe.name]) == ABSTAIN:
+    def _ask(self, batch: PromptBatch) -> None:
+        known = batch.probe.name in self._responses
+        total = len(batch.waiting)
+        with self._new_client() as client:
+            RequestRun(
+                client, self._responses, probe=batch.probe, on_progress=partial(self._tell, total=total)
+            ).run(batch.requests())
+        if not known and self._read(self._responses[batch.probe.name]) == ABSTAIN:
             warnings.warn(
-                "Asked about the first text without demonstrations, the model named none of the words: "
-                "if it does not with them either, votes are worth nothing. See zero_shot(texts).",
+                "For the first text without demonstrations, the model answered with none of the words. "
+                "If it does the same with demonstrations, the votes are useless. See zero_shot(texts).",
                 stacklevel=5,
             )
 
-    def _line(self) -> Line:
+    def _new_client(self) -> Client:
         if isinstance(self._endpoint, Endpoint):
-            return Connection(self._endpoint, self.model)
-        return Called(self._endpoint)
+            return HTTPClient(self._endpoint, self.model)
+        return FunctionClient(self._endpoint)
 
     def _tell(self, done: int, *, total: int) -> None:
         if self.progress is not None:
             self.progress("votes", done, total)
-
-
-def _texts(texts: Any) -> list[str]:
-    """One text a row; what is none is not quoted."""
-    found = [texts] if isinstance(texts, str) else list(texts)
-    if isinstance(texts, str) or not found or not all(isinstance(text, str) for text in found):
-        raise ValueError("texts must be a sequence of str, one a row, without missing ones")
-    return [str(text) for text in found]
-
-
-def _codes(labels: np.ndarray, classes: Sequence[Any]) -> list[int]:
-    """The place of each label among the classes."""
-    places = {label: code for code, label in enumerate(np.asarray(classes).tolist())}
-    if len(places) != len(classes):
-        raise ValueError(f"classes must differ, but of {len(classes)} only {len(places)} do")
-    codes = [places.get(label, ABSTAIN) for label in labels.tolist()]
-    if ABSTAIN in codes:
-        raise ValueError("labels must hold the declared classes only, but hold others: see classes=")
-    return codes

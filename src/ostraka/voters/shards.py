@@ -1,4 +1,4 @@
-"""Shards: which teacher sees which unit, dealt once by a keyed hash and written down."""
+"""The partition of the private rows into shards: made once by a keyed hash, and written down."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy as np
 
 from ostraka import _check
 
-__all__ = ["Manifest", "partition"]
+__all__ = ["Manifest", "deal", "numbered", "partition"]
 
 _VERSION = 1
-_KEY_BYTES = (16, 64)  # below: guessable from its commitment; above: BLAKE2b's limit
+_KEY_BYTES = (16, 64)  # a shorter key can be guessed from its commitment; BLAKE2b takes no longer one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Manifest:
-    """The partition of the private rows into one shard a teacher, written once.
+    """The partition of the private rows into one shard for each teacher, written once.
 
-    It holds no identifier and not the key. But it tells which rows belong together and who
-    trained on them, so it stays with the data; :attr:`sha256` is what may be published.
+    It holds neither identifiers nor the key. But it tells which rows belong together and which teacher
+    saw them, so it is private. Its :attr:`sha256` may be published.
 
     Attributes
     ----------
@@ -34,9 +34,10 @@ class Manifest:
     shards : int32 array, shape (n_rows,)
         The teacher that sees each row.
     units : int32 array, shape (n_rows,)
-        Place of each row's unit in the keyed order: equal where and only where the unit is.
+        Place of each row's unit in the keyed order. Two rows have the same place if and only if they
+        have the same unit.
     commitment : str
-        SHA-256 of the key. Whoever has the key shows that the deal was not chosen by hand:
+        SHA-256 of the key. The key proves that the partition was not chosen by hand:
         ``partition(units, n_teachers=…, key=key).sha256`` is the same again.
 
     Raises
@@ -90,7 +91,7 @@ class Manifest:
 
     @property
     def sha256(self) -> str:
-        """Hash of all of it, in hex. Public."""
+        """Hash of the whole manifest, in hex. Public."""
         digest = hashlib.sha256(json.dumps(self._header(), sort_keys=True).encode())
         digest.update(self.shards.astype("<i4").tobytes())
         digest.update(self.units.astype("<i4").tobytes())
@@ -102,12 +103,12 @@ class Manifest:
         return np.split(order, np.cumsum(np.bincount(self.shards, minlength=self.n_teachers))[:-1])
 
     def check(self, units: Any = None) -> None:
-        """Prove the partition, and that it is the partition of these rows.
+        """Check that this is a partition, and that it is one of these rows.
 
         Parameters
         ----------
         units : int or array of shape (n_rows,), optional
-            As for :func:`partition`. None: the manifest is checked by itself.
+            As for :func:`partition`. None: only the manifest itself is checked.
 
         Raises
         ------
@@ -121,8 +122,8 @@ class Manifest:
         codes, _, unit = numbered(units)
         if len(codes) != self.n_rows or unit != self.unit:
             raise ValueError(
-                f"the manifest deals {self.n_rows} rows by {self.unit}, not {len(codes)} by {unit}: "
-                "it is of other data; start in a new folder, or without a manifest"
+                f"the manifest is for {self.n_rows} rows by {self.unit}, not for {len(codes)} by {unit}: "
+                "it belongs to other data; start in a new folder, or without a manifest"
             )
         first = np.full(int(codes.max()) + 1, -1, dtype=np.int32)
         first[codes] = self.units
@@ -189,7 +190,7 @@ class Manifest:
 
 
 def partition(units: Any, *, n_teachers: int, key: bytes | None = None) -> Manifest:
-    """Deal the units to the teachers: in the order of a keyed hash, in equal numbers.
+    """Assign the units to the teachers in the order of a keyed hash, in equal numbers.
 
     Parameters
     ----------
@@ -244,20 +245,32 @@ def partition(units: Any, *, n_teachers: int, key: bytes | None = None) -> Manif
     )
 
 
+def deal(
+    units: Any, *, n_rows: int, n_teachers: int, manifest: Manifest | None = None, key: bytes | None = None
+) -> Manifest:
+    """A new manifest, or the given one after checking that it fits. ``units`` as for :func:`partition`."""
+    if not isinstance(units, int) and len(units) != n_rows:
+        raise ValueError(f"groups must name one person for each row: got {len(units)} for {n_rows} rows")
+    if manifest is None:
+        return partition(units, n_teachers=n_teachers, key=key)
+    manifest.check(units)
+    if manifest.n_teachers != n_teachers:
+        raise ValueError(f"the manifest is for {manifest.n_teachers} teachers, but n_teachers={n_teachers}")
+    return manifest
+
+
 def numbered(units: Any) -> tuple[np.ndarray, list[str], str]:
-    """The unit of each row as a number, the units' names in that order, and what a unit is. Private."""
+    """The number of each row's unit, the names of the units in that order, and the kind of unit. Private."""
     if isinstance(units, int | np.integer) and not isinstance(units, bool):
         _check.integer(n_rows=int(units), least=1)
         return np.arange(units), [str(row) for row in range(units)], "row"
     array = np.asarray(units)
     if array.ndim != 1 or not len(array):
         raise ValueError(f"units must name the person of each row, in one dimension, got shape {array.shape}")
-    # doubtful spellings are one person: joining two people is safe, splitting one is not
+    # ambiguous spellings are one person: joining two people is safe, splitting one is not
     names, codes = np.unique([_name(value) for value in array.tolist()], return_inverse=True)
     if (names == "").any():
-        raise ValueError(
-            "every row must name its person, but some name none: drop these rows or fill them in"
-        )
+        raise ValueError("every row must name its person, but some do not: drop these rows or fill them in")
     return codes, names.tolist(), "person"
 
 

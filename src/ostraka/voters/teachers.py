@@ -1,4 +1,4 @@
-"""Teachers: one scikit-learn estimator a shard, and their secret ballots."""
+"""Teachers: one estimator for each shard of private rows, and their votes on public rows."""
 
 from __future__ import annotations
 
@@ -12,48 +12,53 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka.private import Adjacency, Private
-from ostraka.voters._ballots import Shard, count_votes, rehearse, train, vote
 from ostraka.voters._engines import spread
-from ostraka.voters._stacked import as_network, ballots, numbers, require_repeatable, taught
+from ostraka.voters._network_teachers import (
+    as_float32,
+    as_network,
+    predict,
+    require_repeatable,
+    train_networks,
+)
 from ostraka.voters._tables import CLASSES_FROM_Y, encoded, rows
-from ostraka.voters.shards import Manifest, partition
+from ostraka.voters._voting import Shard, count_votes, dry_run, train, vote
+from ostraka.voters.shards import Manifest, deal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ostraka.voters._ballots import Ballot
+    from ostraka.voters._voting import Predictions
 
 __all__ = ["TeacherEnsemble"]
 
 
 class TeacherEnsemble(BaseEstimator):
-    """Many teachers, each trained on its own shard of private rows, who vote on public ones.
+    """Teachers that are each trained on one shard of the private rows, and that vote on public rows.
 
     Parameters
     ----------
     estimator : scikit-learn classifier, TorchClassifier or torch.nn.Module
-        Public. Cloned for each teacher. A clone sees nothing but its shard, with the classes
-        present there numbered from 0. Torch networks train together, in stacks, as each would
-        alone (docs/torch-teachers.md), and know of the other classes only that they are not theirs.
+        Public. Cloned for each teacher. A clone sees only its shard, in which the classes are numbered
+        from 0. Torch networks train in stacks, with the same result as alone (docs/torch-teachers.md).
     n_teachers : int, default 250
         Public.
     engine : str, default "joblib"
         ``"joblib"`` (this process, and the other cores when that pays), ``"ray"``, ``"dask"``
-        (the cluster in use, else a local one), or any back end joblib knows.
+        (the cluster in use, otherwise a local one), or any back end that joblib knows.
     n_jobs : int, optional
         None: all cores of the machine or the cluster. Votes do not depend on it, nor on ``engine``.
-        Torch networks heed neither: they train here, on their own ``device`` and ``n_threads``.
+        Torch networks ignore both: they train in this process, on their ``device`` and ``n_threads``.
     random_state : int, numpy.random.RandomState or None
-        Seeds the teachers' training, never any noise: each teacher gets its own.
+        Seeds the teachers' training, never noise. Each teacher gets its own seed.
     progress : callable(stage: str, done: int, total: int), optional
-        Called with the stages ``"shards"``, ``"teachers"`` and ``"votes"``.
+        FunctionClient with the stages ``"shards"``, ``"teachers"`` and ``"votes"``.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
         Public. Column k of the votes counts ``classes_[k]``.
     manifest_ : Manifest
-        Who trained on what. It stays with the data.
+        Private. Which teacher was trained on which rows.
     unit_ : str
         Public. What is protected: ``"row"`` or ``"person"``.
     teachers_ : list
@@ -61,13 +66,13 @@ class TeacherEnsemble(BaseEstimator):
     n_failed_ : int
         Private. Teachers that could not be trained or could not vote.
     notes_ : list of str
-        Public. What a reader of any result must know.
+        Public. Remarks that belong to every result.
 
     Guarantees
     ----------
-    Whatever one unit's data is, it changes at most one teacher, and so moves at most one vote in
-    each query: a failing teacher, and one whose shard holds a single class, also vote. How a
-    teacher fails, its warnings and its exception's text reach nobody.
+    One unit's data changes at most one teacher, and so at most one vote in each query. A teacher that
+    fails, and one whose shard has a single class, also vote. Warnings and error texts of teachers are
+    suppressed.
 
     Examples
     --------
@@ -99,7 +104,7 @@ class TeacherEnsemble(BaseEstimator):
     def fit(
         self, X: Any, y: Any, groups: Any = None, *, classes: Any = None, manifest: Manifest | None = None
     ) -> Self:
-        """Deal the rows, and train every teacher on its shard.
+        """Partition the rows, and train every teacher on its shard.
 
         Parameters
         ----------
@@ -112,17 +117,17 @@ class TeacherEnsemble(BaseEstimator):
         classes : array of shape (n_classes,), optional
             Public. Every class there may be. None: the labels' own, and ``notes_`` says so.
         manifest : Manifest, optional
-            A deal made before, to go on with. None: a new one, by a key from the operating system.
+            A partition made before. None: a new one, with a key from the operating system.
 
         Raises
         ------
         ValueError
-            Wrong shapes, fewer units than teachers, a class not declared, missing values the
-            estimator does not take, a manifest of other data.
+            Wrong shapes, fewer units than teachers, an undeclared class, missing values that the
+            estimator does not accept, or a manifest of other data.
         """
         network = as_network(self.estimator)
         X = rows(X, self.estimator if network is None else network)
-        X = X if network is None else numbers(X)
+        X = X if network is None else as_float32(X)
         y = np.asarray(y)
         if y.shape != (X.shape[0],):
             raise ValueError(f"y must have one label for each of {X.shape[0]} rows, got shape {y.shape}")
@@ -132,9 +137,10 @@ class TeacherEnsemble(BaseEstimator):
         if network is not None:
             seeded = isinstance(self.random_state, int | np.integer)
             require_repeatable(network, seeded=seeded, dealt=manifest is not None)
-        self.manifest_ = self._deal(len(y) if groups is None else groups, len(y), manifest)
+        units = len(y) if groups is None else groups
+        self.manifest_ = deal(units, n_rows=len(y), n_teachers=self.n_teachers, manifest=manifest)
         self.unit_ = self.manifest_.unit
-        self._tell("shards", 1, 1)
+        self._report("shards", 1, 1)
         shards = [
             Shard(_safe_indexing(X, rows), codes[rows], seed, number % len(self.classes_))
             for number, (rows, seed) in enumerate(zip(self.manifest_.rows(), self._seeds(), strict=True))
@@ -142,14 +148,16 @@ class TeacherEnsemble(BaseEstimator):
         if network is None:
             self.teachers_ = self._spread(partial(train, self.estimator), shards, "teachers")
         else:
-            told = partial(self._tell, "teachers")
-            self.teachers_ = taught(network, shards, n_classes=len(self.classes_), told=told)
+            on_progress = partial(self._report, "teachers")
+            self.teachers_ = train_networks(
+                network, shards, n_classes=len(self.classes_), on_progress=on_progress
+            )
         self._failed = np.array([teacher.failed for teacher in self.teachers_])
         self._warn()
         return self
 
     def predictions(self, X: Any) -> np.ndarray:
-        """Each teacher's own class indices, **not protected**: for the owner's eyes.
+        """Each teacher's class indices, **not protected**: for the owner only.
 
         Parameters
         ----------
@@ -164,7 +172,7 @@ class TeacherEnsemble(BaseEstimator):
         Raises
         ------
         ValueError
-            Other columns than in training, or missing values the estimator does not take.
+            Other columns than in training, or missing values that the estimator does not accept.
         """
         check_is_fitted(self, "teachers_")
         network = as_network(self.estimator)
@@ -173,12 +181,12 @@ class TeacherEnsemble(BaseEstimator):
             raise ValueError(
                 f"X has {X.shape[1]} features, but the teachers were trained on {self.n_features_in_}"
             )
-        cast = self._cast(X if network is None else numbers(X), together=network is not None)
-        failed = np.array([ballot.failed for ballot in cast])
+        predictions = self._predict(X if network is None else as_float32(X), together=network is not None)
+        failed = np.array([each.failed for each in predictions])
         if (failed > self._failed).any():
             self._failed |= failed
             self._warn()
-        return np.array([ballot.codes for ballot in cast])
+        return np.array([each.codes for each in predictions])
 
     def vote(self, X: Any) -> Private:
         """Every teacher votes once on every row.
@@ -191,47 +199,47 @@ class TeacherEnsemble(BaseEstimator):
         Returns
         -------
         Private of shape (n_queries, n_classes), in votes
-            One ballot a unit: ready for :func:`ostraka.release`.
+            One ballot for each unit, as :func:`ostraka.release` takes them.
         """
         predictions = self.predictions(X)
         counts = count_votes(predictions, n_classes=len(self.classes_))
         return Private(counts, Adjacency.one_ballot(unit=self.unit_))
 
-    def rehearse(self, X: Any, *, n_classes: int, n_rows: int) -> None:
-        """Train and ask one teacher on public rows with made-up labels, so that a wrong setting is seen.
+    def dry_run(self, X: Any, *, n_classes: int, n_rows: int) -> None:
+        """Train and ask one teacher on public rows with made-up labels, so that wrong settings raise.
 
-        The private teachers never raise: a misspelt setting would only show as useless votes.
+        Private teachers never raise: with a wrong setting their votes would be useless.
 
         Parameters
         ----------
         X : array, sparse matrix or data frame
-            Public rows, of the columns the teachers will see.
+            Public rows, with the columns of the private rows.
         n_classes, n_rows : int
-            Public. How many classes, and rows in a shard.
+            Public. Number of classes, and of rows in a shard.
 
         Raises
         ------
         ValueError
-            What the estimator raised; nothing in it is private.
+            The estimator raised. The message contains nothing private.
         """
         network = as_network(self.estimator)
         teacher = self.estimator if network is None else network
         X = rows(X, teacher)
-        X = X if network is None else numbers(X)
+        X = X if network is None else as_float32(X)
         n_rows = max(n_rows, 10 * n_classes)
         try:
-            rehearse(
+            dry_run(
                 teacher,
                 _safe_indexing(X, np.arange(n_rows) % X.shape[0]),
                 np.arange(n_rows) % n_classes,
             )
         except Exception as error:
             raise ValueError(
-                f"{self.estimator!r} cannot teach; on public rows with made-up labels it says: {error}"
+                f"{self.estimator!r} cannot be trained; on public rows with made-up labels it raises: {error}"
             ) from error
 
     def restore(self, teachers: list[Any], *, classes: np.ndarray, n_features: int, unit: str) -> Self:
-        """Take teachers that were trained before, as :class:`SavedTeachers` does, instead of fitting.
+        """Take teachers that were trained before, instead of fitting. :class:`SavedTeachers` uses this.
 
         Parameters
         ----------
@@ -243,7 +251,7 @@ class TeacherEnsemble(BaseEstimator):
         Raises
         ------
         ValueError
-            There are not ``n_teachers`` of them.
+            Their number is not ``n_teachers``.
         """
         if len(teachers) != self.n_teachers:
             raise ValueError(f"teachers must be {self.n_teachers}, got {len(teachers)}")
@@ -254,26 +262,14 @@ class TeacherEnsemble(BaseEstimator):
 
     @property
     def n_failed_(self) -> int:
-        """Private. How many teachers could not be trained or asked."""
+        """Private. Number of teachers that could not be trained or asked."""
         return int(self._failed.sum())
 
-    def _cast(self, X: Any, *, together: bool) -> list[Ballot]:
+    def _predict(self, X: Any, *, together: bool) -> list[Predictions]:
         if together:
-            told = partial(self._tell, "votes")
-            return ballots(self.teachers_, X, n_classes=len(self.classes_), told=told)
+            on_progress = partial(self._report, "votes")
+            return predict(self.teachers_, X, n_classes=len(self.classes_), on_progress=on_progress)
         return self._spread(partial(vote, X, len(self.classes_)), self.teachers_, "votes")
-
-    def _deal(self, units: Any, n_rows: int, manifest: Manifest | None) -> Manifest:
-        if not isinstance(units, int) and len(units) != n_rows:
-            raise ValueError(f"groups must name one person a row: got {len(units)} for {n_rows} rows")
-        if manifest is None:
-            return partition(units, n_teachers=self.n_teachers)
-        manifest.check(units)
-        if manifest.n_teachers != self.n_teachers:
-            raise ValueError(
-                f"the manifest deals to {manifest.n_teachers} teachers, but n_teachers={self.n_teachers}"
-            )
-        return manifest
 
     def _seeds(self) -> list[np.random.SeedSequence]:
         state = self.random_state
@@ -281,9 +277,11 @@ class TeacherEnsemble(BaseEstimator):
         return np.random.SeedSequence(entropy).spawn(self.n_teachers)
 
     def _spread(self, work: Callable[[Sequence[Any]], list[Any]], items: list[Any], stage: str) -> list[Any]:
-        return spread(work, items, engine=self.engine, n_jobs=self.n_jobs, told=partial(self._tell, stage))
+        return spread(
+            work, items, engine=self.engine, n_jobs=self.n_jobs, on_progress=partial(self._report, stage)
+        )
 
-    def _tell(self, stage: str, done: int, total: int) -> None:
+    def _report(self, stage: str, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(stage, done, total)
 

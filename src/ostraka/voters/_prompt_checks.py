@@ -1,0 +1,61 @@
+"""Checks of the settings, texts and labels of a :class:`PromptEnsemble`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostraka import _check
+from ostraka.door import ABSTAIN
+from ostraka.voters._endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ostraka.voters.prompts import PromptEnsemble
+
+__all__ = ["check_settings", "check_texts", "class_indices"]
+
+
+def check_settings(ensemble: PromptEnsemble) -> None:
+    """Raise if a setting is invalid."""
+    _check.integer(n_teachers=ensemble.n_teachers, n_shots=ensemble.n_shots, least=1)
+    if ensemble.max_calls is not None:
+        _check.integer(max_calls=ensemble.max_calls)
+    if not isinstance(ensemble.model, str) or not ensemble.model:
+        raise ValueError(f"model must be the model's name, got {ensemble.model!r}")
+    if not isinstance(ensemble.endpoint, str | Endpoint) and not callable(ensemble.endpoint):
+        raise TypeError("endpoint must be an Endpoint, a URL or a function of a list of prompts")
+    if len(ensemble.classes) < 2 or (
+        ensemble.words is not None and len(ensemble.words) != len(ensemble.classes)
+    ):
+        raise ValueError(f"classes must be two or more, with one word each, got {len(ensemble.classes)}")
+    if ensemble.prices is not None:
+        prompts, answers = ensemble.prices
+        _check.nonnegative(prompts=prompts, answers=answers)
+    if ensemble.max_cost is not None:
+        _check.nonnegative(max_cost=ensemble.max_cost)
+        if ensemble.prices is None:
+            raise ValueError(
+                "max_cost needs prices=: the price of a million tokens of prompts, and of answers"
+            )
+
+
+def check_texts(texts: Any) -> list[str]:
+    """Check the texts, one for each row. The message never quotes a value."""
+    found = [texts] if isinstance(texts, str) else list(texts)
+    if isinstance(texts, str) or not found or not all(isinstance(text, str) for text in found):
+        raise ValueError("texts must be a sequence of str, one for each row, without missing ones")
+    return [str(text) for text in found]
+
+
+def class_indices(labels: np.ndarray, classes: Sequence[Any]) -> list[int]:
+    """The index of each label among the classes."""
+    places = {label: code for code, label in enumerate(np.asarray(classes).tolist())}
+    if len(places) != len(classes):
+        raise ValueError(f"classes must differ, but of {len(classes)} only {len(places)} are different")
+    codes = [places.get(label, ABSTAIN) for label in labels.tolist()]
+    if ABSTAIN in codes:
+        raise ValueError("labels must hold the declared classes only, but hold others: add them to classes=")
+    return codes
