@@ -297,7 +297,7 @@ def test_a_partition_is_written_to_a_file_that_its_owner_alone_reads_and_is_used
     one = fitted(manifest=path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert fitted(manifest=str(path)).manifest_.sha256 == one.manifest_.sha256
-    with pytest.raises(ValueError, match="it is of other data"):
+    with pytest.raises(ValueError, match="it belongs to other data"):
         PATEClassifier(**QUICK, manifest=path).fit(X[PRIVATE][:-1], Y[PRIVATE][:-1], X[PUBLIC])
 
 

@@ -1,0 +1,34 @@
+"""Without torch, every public name exists, and training a network says what to install."""
+
+import subprocess
+import sys
+
+BLOCKED = """
+import sys
+sys.modules["torch"] = None  # importing it raises ModuleNotFoundError
+"""
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", BLOCKED + code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_star_import_and_hasattr_work():
+    code = """
+import ostraka
+from ostraka import *
+print(all(hasattr(ostraka, name) for name in dir(ostraka)), TorchClassifier.__name__)
+"""
+    assert run(code) == "True TorchClassifier"
+
+
+def test_training_a_network_names_the_install_command():
+    code = """
+from ostraka import TorchClassifier
+try:
+    TorchClassifier().fit([[0.0], [1.0]], [0, 1])
+except ImportError as error:
+    print(error)
+"""
+    assert run(code) == "torch is not installed: pip install 'ostraka[torch]'"
