@@ -5,7 +5,13 @@ import sys
 
 BLOCKED = """
 import sys
-sys.modules["torch"] = None  # importing it raises ModuleNotFoundError
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'")
+
+sys.meta_path.insert(0, Blocked())
 """
 
 
