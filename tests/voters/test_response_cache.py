@@ -1,6 +1,7 @@
-"""Cassettes: every answer once, whatever happens to the process or the file, and no text in it."""
+"""The response cache: every answer once, whatever happens to the process or the file, and no text in it."""
 
 import contextlib
+import hmac
 import os
 import stat
 import threading
