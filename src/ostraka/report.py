@@ -16,6 +16,7 @@ __all__ = ["Figure", "Result", "Row", "at_most", "privacy_label", "render_html",
 
 _UTILITY = {
     "student": "Student accuracy",
+    "balanced": "Balanced accuracy (mean recall of the classes)",
     "non_private": "Non-private accuracy",
     "plurality": "Accuracy of the plurality, no noise",
     "one_teacher": "Accuracy of one teacher",
@@ -249,7 +250,22 @@ def _accuracies(result: Result) -> list[Row]:
         Row(name=text, value=_percent(known[name]), heading=_GOOD, owner_only=name not in result.utility)
         for name, text in _UTILITY.items()
         if name in known
-    ]
+    ] + _more_accuracies(result.utility)
+
+
+def _more_accuracies(utility: dict[str, Any]) -> list[Row]:
+    """Recall, AUC and calibration, where they were measured."""
+    recall, auc, gap = (utility.get(name) for name in ("recall", "auc", "calibration_error"))
+    lines = []
+    if recall:
+        many = f" and {len(recall) - _SHOWN} more" if len(recall) > _SHOWN else ""
+        each = ", ".join(f"{name} {_percent(value)}" for name, value in list(recall.items())[:_SHOWN])
+        lines.append(("Recall of each class", each + many))
+    if auc is not None:
+        lines.append(("AUC", f"{auc:.3f}"))
+    if gap is not None:
+        lines.append(("Calibration error", f"{_percent(gap)} (mean gap between confidence and accuracy)"))
+    return [Row(name=name, value=value, heading=_GOOD) for name, value in lines]
 
 
 def _bounds(result: Result) -> list[Row]:

@@ -250,11 +250,31 @@ def test_rows_are_held_out_only_on_request(folder):
     assert "--public FILE" in err
     assert "--holdout 0.2" in err
     code, out, err = learn("private.csv", *COMMON, "--drop", "who", "--holdout", "0.25", "--json")
-    assert code == 0
+    assert code == 0, err
     assert "held-out rows" in err
     record = json.loads(out)
     assert record["settings"]["n_rows"] == 450
     assert any("held-out rows" in text for text in record["upper"]["not_protected"])
+
+
+def test_the_private_table_is_no_public_table_unless_said_and_then_stated(folder):
+    code, _, err = person(public="private.csv")
+    assert code == 1
+    assert "public rows (X_public) are private rows, too" in err
+    assert "--allow-overlap" in err
+    assert not charges(folder)
+    (folder / "run" / "plan.json").unlink(missing_ok=True)
+    code, out, err = person("--allow-overlap", "--json", "--out", "other", public="private.csv")
+    assert code == 0, err
+    assert any("may be copies of private rows" in text for text in json.loads(out)["upper"]["not_protected"])
+
+
+def test_a_model_that_learned_nothing_has_an_exit_code_of_its_own(folder):
+    code, out, err = person("--sigma", "4000", "--answers", "2", "--json")
+    assert code == 4
+    assert "the model learned nothing" in err
+    assert json.loads(out)["utility"]["answered"] == 2
+    assert any("learned from 2 answers" in note for note in json.loads(out)["notes"])
 
 
 def interrupt_at(monkeypatch, stage: str, at: int) -> None:

@@ -43,7 +43,10 @@ def model(with_same_draws) -> PATEClassifier:
 
 
 @pytest.mark.usefixtures("same_draws")
-@parametrize_with_checks([PATEClassifier(), PATEClassifier(DecisionTreeClassifier(), n_teachers=5)])
+@parametrize_with_checks(
+    [PATEClassifier(holdout=0.2), PATEClassifier(DecisionTreeClassifier(), n_teachers=5, holdout=0.2)]
+)
+@pytest.mark.filterwarnings("ignore:most private rows occur several times")
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:sklearn")
 def test_it_is_a_scikit_learn_classifier(estimator, check):
     check(estimator)
@@ -86,7 +89,7 @@ def test_the_record_has_what_a_report_needs(model):
     assert result.settings["manifest"] == model.manifest_.sha256
     assert result.settings["unit"] == "row"
     assert result.settings["relation"] == "replace-one"
-    assert result.utility == {"answered": 20, "abstained": 0}
+    assert result.utility == {"answered": 20, "abstained": 0, "classes_said": 4}
     assert len(result.series["epsilon"]) == 20
     assert result.series["epsilon"] == sorted(result.series["epsilon"])
     assert result.series["epsilon"][-1] == pytest.approx(result.upper["epsilon"], rel=1e-9)
@@ -139,7 +142,7 @@ def test_without_public_rows_some_are_held_out_and_it_says_so_first():
 
 def test_held_out_people_are_held_out_with_all_their_rows():
     groups = np.arange(900) // 3
-    model = PATEClassifier(**QUICK, random_state=0).fit(X, Y, groups=groups)
+    model = PATEClassifier(**QUICK, holdout=0.2, random_state=0).fit(X, Y, groups=groups)
     held = set(groups[model.held_out_].tolist())
     assert len(held) == 60
     assert len(model.held_out_) == 180
@@ -150,7 +153,7 @@ def test_held_out_people_are_held_out_with_all_their_rows():
 
 def test_labels_of_held_out_rows_are_not_used():
     manifest = partition(720, n_teachers=50, key=b"sixteen bytes ok")
-    choices = {**QUICK, "random_state": 5, "classes": range(4), "manifest": manifest}
+    choices = {**QUICK, "random_state": 5, "classes": range(4), "manifest": manifest, "holdout": 0.2}
     one = PATEClassifier(GaussianNB(), **choices).fit(X, Y)
     scrambled = Y.copy()
     scrambled[one.held_out_] = 3 - Y[one.held_out_]
@@ -412,7 +415,7 @@ def test_wrong_settings_are_refused_before_anything_is_paid(choices, match, tmp_
 
 
 def test_wrong_rows_are_refused():
-    quick = PATEClassifier(**QUICK)
+    quick = PATEClassifier(**QUICK, holdout=0.2)
     with pytest.raises(ValueError, match="holds one class only"):
         quick.fit(X, np.zeros(900))
     with pytest.raises(ValueError, match="NaN"):

@@ -1,4 +1,4 @@
-"""The command line: one file a verb, and one place where exceptions become a sentence and an exit code."""
+"""The command line: a file for each verb, and one place that turns exceptions into exit codes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ for _verb in VERBS:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run ``ostraka`` and leave with its exit code: 0, or 1 failure, 2 usage, 3 budget, 130 interrupted."""
+    """Run ``ostraka`` and exit: 0, or 1 failure, 2 usage, 3 budget, 4 nothing learned, 130 interrupted."""
     with warnings.catch_warnings():
         warnings.showwarning = _warned
         code, sentence = _run(arguments)
@@ -63,6 +63,6 @@ def _run(arguments: list[str] | None) -> tuple[int, str]:
 
 
 def _warned(message: Warning | str, category: type[Warning], filename: str, *_: object, **__: object) -> None:
-    """Our own warnings, as one line; those of other libraries may quote private values and are not shown."""
+    """Print this library's warnings as one line; others may quote private values and are not shown."""
     if issubclass(category, UserWarning) and Path(filename).is_relative_to(Path(ostraka.__file__).parent):
         typer.echo(f"note: {message}", err=True)

@@ -1,4 +1,4 @@
-"""Exceptions as one sentence and an exit code; never a traceback, which may quote private values."""
+"""Exceptions become a sentence and an exit code. Tracebacks may quote private values and are not shown."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-__all__ = ["BUDGET", "DONE", "FAILED", "INTERRUPTED", "USAGE", "told", "usage"]
+__all__ = ["BUDGET", "DONE", "FAILED", "INTERRUPTED", "NOTHING_LEARNED", "USAGE", "told", "usage"]
 
-DONE, FAILED, USAGE, BUDGET, INTERRUPTED = 0, 1, 2, 3, 130
+DONE, FAILED, USAGE, BUDGET, NOTHING_LEARNED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 _RAISE = dis.opmap["RAISE_VARARGS"]
 _CLICK = typer.BadParameter.__mro__[

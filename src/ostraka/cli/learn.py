@@ -37,6 +37,10 @@ _HANDED_OVER = (
     "result.json, report.html, manifest.json and teachers/ are for the owner of the data. "
     "'ostraka report {0} --public' writes a page that may be passed on."
 )
+_NOTHING_LEARNED = (
+    "\nostraka: the model learned nothing: {0}. What was spent stays spent. 'ostraka plan' proposes a budget "
+    "and a number of teachers and answers to try; type --out with another folder for the next run"
+)
 _STAGES = {
     "shards": "rows dealt to teachers",
     "teachers": "teachers trained",
@@ -66,6 +70,12 @@ def learn(
             help="Instead of --public: give up the privacy of this share of the rows.", metavar="SHARE"
         ),
     ] = None,
+    allow_overlap: Annotated[
+        bool,
+        typer.Option(
+            "--allow-overlap", help="Accept public rows that are private rows, too; the label says so."
+        ),
+    ] = False,
     person: Annotated[
         str | None,
         typer.Option(help="Column that says whom a row belongs to; protects people.", metavar="COLUMN"),
@@ -131,6 +141,7 @@ def learn(
     """Learn from private rows by secret ballot; write a model, its price and a report to a folder."""
     from ostraka import GNMax, PATEClassifier, Threshold
     from ostraka.cli import _data, _show
+    from ostraka.pate import learned_nothing
 
     defaults = _DIGITS if private is None else _TABLES
     if auto and any(choice is not None for choice in (teachers, answers, sigma, screen)):
@@ -164,6 +175,7 @@ def learn(
             n_answers=answers,
             student=student.estimator(default=defaults.student),
             classes=task.classes,
+            allow_overlap=allow_overlap,
             engine=engine.value,
             n_jobs=jobs,
             random_state=seed,
@@ -180,6 +192,9 @@ def learn(
     else:
         _show.show_result(result)
     _show.wrapped(_HANDED_OVER.format(out), on_stderr=True)
+    if why := learned_nothing(result):
+        _show.wrapped(_NOTHING_LEARNED.format(why), on_stderr=True)
+        raise typer.Exit(_errors.NOTHING_LEARNED)
 
 
 def _choose(model: PATEClassifier, task: Task) -> None:

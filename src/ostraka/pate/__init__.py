@@ -8,13 +8,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ostraka.pate._metrics import learned_nothing
 from ostraka.pate.classifier import PATEClassifier
 from ostraka.pate.plan import LabelPlan, Plan
 
 if TYPE_CHECKING:
     from ostraka.pate.pate_fm import PATEFM
 
-__all__ = ["PATEFM", "LabelPlan", "PATEClassifier", "Plan"]
+__all__ = ["PATEFM", "LabelPlan", "PATEClassifier", "Plan", "learned_nothing"]
 
 
 def __getattr__(name: str) -> Any:

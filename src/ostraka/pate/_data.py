@@ -57,7 +57,7 @@ class Seeds(NamedTuple):
         return cls(*(np.random.SeedSequence(drawn).generate_state(4) >> 1).tolist())
 
 
-def split(X: Any, y: np.ndarray, groups: Any, *, X_public: Any, holdout: float, seed: int) -> Data:
+def split(X: Any, y: np.ndarray, groups: Any, *, X_public: Any, holdout: float | None, seed: int) -> Data:
     """Take the public rows given, or hold out the rows of a share of the units."""
     if groups is not None:
         groups = np.asarray(groups)
@@ -67,6 +67,11 @@ def split(X: Any, y: np.ndarray, groups: Any, *, X_public: Any, holdout: float, 
             )
     if X_public is not None:
         return Data(X, y, groups, X_public, None)
+    if holdout is None:
+        raise ValueError(
+            "X_public must be given: unprotected rows to ask the teachers about. If there are "
+            "none, holdout=0.2 gives up the privacy of a fifth of the private units instead"
+        )
     if not 0 < holdout < 1:
         raise ValueError(f"holdout must be > 0 and < 1, got {holdout!r}")
     unit_of, units, _ = numbered(len(y) if groups is None else groups)

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from ostraka.accounting import exact_curve, exact_rdp
 from ostraka.attacks import leakage_panel
 from ostraka.door import ABSTAIN
+from ostraka.pate._metrics import measured
 from ostraka.pate.plan import LabelPlan
 from ostraka.result import Result
 from ostraka.students import schedule
@@ -40,6 +41,7 @@ def record(run: Run) -> Result:
         raise ValueError("a record must be made from a whole run, got one without its owner's part")
     n_questions = plan.n_queries if isinstance(plan, LabelPlan) else plan.n_answers
     answered = int((run.labels != ABSTAIN).sum())
+    said = {} if run.n_classes_said is None else {"classes_said": run.n_classes_said}
     return Result(
         kind="learn",
         settings=_settings(run, owned),
@@ -54,14 +56,14 @@ def record(run: Run) -> Result:
             "simulation": owned.ledger.simulation,
             "not_protected": list(run.notes),
         },
-        utility={"answered": answered, "abstained": len(run.asked) - answered},
+        utility={"answered": answered, "abstained": len(run.asked) - answered, **said},
         series={"epsilon": [plan.curve(n + 1).epsilon(plan.delta) for n in range(n_questions)]},
         owner={
             **_owner_figures(plan, owned.votes.open()),
             "n_failed": owned.ensemble.n_failed_,
             **({"seconds": owned.seconds} if owned.seconds else {}),
         },
-        notes=run.notes,
+        notes=(*run.notes, *run.warnings),
     )
 
 
@@ -92,12 +94,10 @@ def with_accuracies(
     run: Run, result: Result, X: Any, y: np.ndarray, *, X_private: Any = None, y_private: Any = None
 ) -> Result:
     """The same record, with how good everything is on rows whose labels are known."""
-    utility = {
-        "student": _accuracy(run.student, X, y),
-        "majority": float(np.unique(y, return_counts=True)[1].max() / len(y)),
-    }
+    utility, series = measured(run.student, X, y, classes=run.classes)
+    result = replace(result, utility={**result.utility, **utility}, series={**result.series, **series})
     if run.owned is None:
-        return replace(result, utility={**result.utility, **utility})
+        return result
     predictions = run.owned.ensemble.predictions(X)
     plurality = count_votes(predictions, n_classes=len(run.classes)).argmax(axis=1)
     private = {
@@ -111,7 +111,6 @@ def with_accuracies(
     progress = {} if public is None else {"student": _progress(run, public, X, y)}
     return replace(
         result,
-        utility={**result.utility, **utility},
         series={**result.series, **progress},
         owner={**result.owner, "utility": {**result.owner.get("utility", {}), **private}},
     )

@@ -58,12 +58,16 @@ class Run:
         Rows in the order they were asked about.
     held_out : int64 array or None
         Rows of the private table that were used as public ones.
+    n_classes_said : int or None
+        How many different classes the student says of the public rows.
     spent : Curve
         Cost of all charges in the ledger, and of the answers that were planned and not given.
     noise : str
         Where the noise came from.
     notes : tuple of str
         What is not protected.
+    warnings : tuple of str
+        Public facts that make the student poor.
     owned : Owned or None
     """
 
@@ -76,9 +80,11 @@ class Run:
     labels: np.ndarray
     asked: np.ndarray
     held_out: np.ndarray | None
+    n_classes_said: int | None
     spent: Curve
     noise: str
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]
     owned: Owned | None
 
     def attributes(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import numpy as np
 
 from ostraka import _files
 from ostraka.ledger import Budget, Ledger
+from ostraka.pate._guards import warn_of_refits
 from ostraka.voters import Manifest, partition
 
 if TYPE_CHECKING:
@@ -36,11 +37,15 @@ _PROCESS_SECRET = os.urandom(32)  # for ledgers in memory, which end with the pr
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, repr=False)
 class Session:
-    """The ledger that a fit charges, the partition of its rows, and the secret beside the ledger."""
+    """The ledger that a fit charges, the partition of its rows, and the secret beside the ledger.
+
+    ``digests`` are those of the private rows, as :func:`ostraka.pate._guards.row_digests` makes them.
+    """
 
     ledger: Ledger
     manifest: Manifest
     secret: bytes
+    digests: np.ndarray
 
     def key(self, data: Data, *settings: Any) -> str:
         """A name for these questions to these teachers. Other private rows or labels get another one.
@@ -55,7 +60,9 @@ _OPEN: WeakValueDictionary[bytes, Session] = WeakValueDictionary()
 _KEY = os.urandom(32)  # so that the names of open sessions tell nothing about the rows
 
 
-def begin(model: PATEClassifier | PATEFM, data: Data, plan: Plan | LabelPlan) -> Session:
+def begin(
+    model: PATEClassifier | PATEFM, data: Data, plan: Plan | LabelPlan, *, digests: np.ndarray
+) -> Session:
     """The session of the same fit if one is open, else a new one: a ledger, and the units dealt to teachers.
 
     Raises
@@ -65,23 +72,27 @@ def begin(model: PATEClassifier | PATEFM, data: Data, plan: Plan | LabelPlan) ->
     """
     name = _name(model, data)
     if name is None:
-        return _new(model, data, plan)
+        return _new(model, data, plan, digests)
     keyed = hashlib.blake2b(name.encode(), key=_KEY).digest()
     found = _OPEN.get(keyed)
-    return found if found is not None else _OPEN.setdefault(keyed, _new(model, data, plan))
+    return found if found is not None else _OPEN.setdefault(keyed, _new(model, data, plan, digests))
 
 
-def _new(model: PATEClassifier | PATEFM, data: Data, plan: Plan | LabelPlan) -> Session:
+def _new(model: PATEClassifier | PATEFM, data: Data, plan: Plan | LabelPlan, digests: np.ndarray) -> Session:
     manifest = _dealt(model.manifest, data.units, n_teachers=plan.n_teachers)
     ledger = model.ledger
     if not isinstance(ledger, Ledger):
-        where = ":memory:" if ledger is None else ledger
-        ledger = Ledger(where, budget=Budget(epsilon=model.epsilon, delta=plan.delta))
+        if ledger is None:
+            warn_of_refits(digests)
+        where = ":memory:" if ledger is None else os.fspath(ledger)
+        known = where != ":memory:" and Path(where).exists()  # a ledger that is there keeps its own budget
+        budget = None if known else Budget(epsilon=model.epsilon, delta=plan.delta)
+        ledger = Ledger(where, budget=budget)
     if ledger.budget.delta != plan.delta:
         raise ValueError(
             f"delta must be the ledger's, {ledger.budget.delta:g}, got {plan.delta:g}: leave it out"
         )
-    return Session(ledger, manifest, _secret(ledger.path))
+    return Session(ledger, manifest, _secret(ledger.path), digests)
 
 
 def _secret(path: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ostraka.ledger import Ledger
 from ostraka.pate._data import Seeds, labels_of, split
 from ostraka.pate._fitted import Fitted
+from ostraka.pate._guards import require_apart, require_safe_pipeline, row_digests, seems_repeated
 from ostraka.pate._learning import learn
 from ostraka.pate._record import with_accuracies
 from ostraka.pate._session import begin
@@ -33,6 +35,14 @@ if TYPE_CHECKING:
 __all__ = ["PATEClassifier"]
 
 _ASKS = ("least-confident", "random")
+_REPEATED = (
+    "most private rows occur several times. If equal rows are one person's, only one of them is protected: "
+    "pass groups= (--person COLUMN) to protect people"
+)
+_WAY_OUT = (
+    "they would be neither private nor a test; take rows of other units, or allow_overlap=True "
+    "(--allow-overlap), which the record states"
+)
 
 
 def _can_say_how_sure(model: PATEClassifier) -> bool:
@@ -75,8 +85,12 @@ class PATEClassifier(ClassifierMixin, Fitted):
         column's public range, and a secret in a file beside the ledger's.
     classes : array, optional
         Every class there may be, which is then no secret of the labels.
-    holdout : float in (0, 1)
-        Without ``X_public``: the share of units whose rows are given up as public questions.
+    holdout : float in (0, 1), optional
+        Without ``X_public``: the share of units whose rows are given up as public questions. None:
+        :meth:`fit` refuses to run without ``X_public``.
+    allow_overlap : bool
+        Accept public rows, and rows to :meth:`evaluate` with, that are copies of private ones; the
+        record says so.
     ledger : Ledger, str or path, optional
         Where to charge. None: in memory. A path: that file, with budget (epsilon, delta) if new.
     manifest : Manifest, str or path, optional
@@ -144,7 +158,8 @@ class PATEClassifier(ClassifierMixin, Fitted):
         asks: str = "least-confident",
         consistent: Consistent | bool = False,
         classes: Any = None,
-        holdout: float = 0.2,
+        holdout: float | None = None,
+        allow_overlap: bool = False,
         ledger: Ledger | str | os.PathLike[str] | None = None,
         manifest: Manifest | str | os.PathLike[str] | None = None,
         engine: str = "joblib",
@@ -164,6 +179,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
         self.consistent = consistent
         self.classes = classes
         self.holdout = holdout
+        self.allow_overlap = allow_overlap
         self.ledger = ledger
         self.manifest = manifest
         self.engine = engine
@@ -210,7 +226,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
             Private.
         X_public : array or data frame, shape (n_public, n_features), optional
             Public. None: a share ``holdout`` of the units is given up as public questions; their
-            labels are not used.
+            labels are not used. In a scikit-learn Pipeline, see docs/quickstart.md.
         groups : array of shape (n_rows,), optional
             Private. Whom each row belongs to: then a person is the protected unit, else a row.
 
@@ -223,14 +239,20 @@ class PATEClassifier(ClassifierMixin, Fitted):
         """
         if self.asks not in _ASKS:
             raise ValueError(f"asks must be one of {', '.join(_ASKS)}, got {self.asks!r}")
+        require_safe_pipeline(self, public_given=X_public is not None)
         X = self._queries(X, reset=True)
         y = labels_of(y, n_rows=X.shape[0], name="PATEClassifier")
         X_public = None if X_public is None else self._queries(X_public)
         seeds = Seeds.of(self.random_state)
         data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
+        digests = row_digests(data.X, columns=getattr(self, "feature_names_in_", None))
+        if groups is None and seems_repeated(data.X, digests):
+            warnings.warn(_REPEATED, stacklevel=2)
+        if X_public is not None:
+            self._require_apart(digests, X_public, "public rows (X_public)")
         n_classes, n_public = len(data.classes(self.classes)), data.public.shape[0]
         plan = self.plan(n_units=data.n_units, n_classes=n_classes, n_public=n_public)
-        self._session = begin(self, data, plan)
+        self._session = begin(self, data, plan, digests=digests)
         return self._finish(learn(self, data, plan, seeds, self._session))
 
     def predict(self, X: Any) -> np.ndarray:
@@ -257,15 +279,24 @@ class PATEClassifier(ClassifierMixin, Fitted):
         Returns
         -------
         Result
-            ``utility`` has the accuracy of the student and of always saying the commonest class;
+            ``utility`` has the accuracy of the student and of always saying the commonest class,
+            balanced accuracy, recall of each class, AUC and calibration error;
             ``owner["utility"]`` what comes from private rows without noise, as long as this
             estimator still has its teachers: the plurality, the mean teacher, the non-private model.
+
+        Raises
+        ------
+        ValueError
+            Rows to measure with are private rows, as far as this estimator still has its digests.
         """
         check_is_fitted(self, "student_")
+        X = self._queries(X)
+        if hasattr(self, "_session"):
+            self._require_apart(self._session.digests, X, "rows to measure with")
         self.result_ = with_accuracies(
             self._run,
             self.result_,
-            self._queries(X),
+            X,
             np.asarray(y),
             X_private=X_private,
             y_private=y_private,
@@ -288,3 +319,9 @@ class PATEClassifier(ClassifierMixin, Fitted):
         finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
         validated = validate_data(self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite)
         return X if frame else validated
+
+    def _require_apart(self, digests: np.ndarray, X: Any, what: str) -> None:
+        if self.allow_overlap:
+            return
+        columns = getattr(self, "feature_names_in_", None)
+        require_apart(digests, row_digests(X, columns=columns), what=what, way_out=_WAY_OUT)

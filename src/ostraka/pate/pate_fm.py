@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ostraka.door import ABSTAIN
 from ostraka.pate._data import Data, Seeds, labels_of
 from ostraka.pate._fitted import Fitted
+from ostraka.pate._guards import row_digests
 from ostraka.pate._questions import answered, paid, require_affordable
 from ostraka.pate._record import OS_NOISE, try_record, with_accuracies
 from ostraka.pate._run import Owned, Run
@@ -198,7 +199,7 @@ class PATEFM(ClassifierMixin, Fitted):
         seeds, data = Seeds.of(self.random_state), Data(X, y, None, X, None)
         classes = data.classes(self.classes)
         plan = self.plan(n_rows=len(y), n_classes=len(classes))
-        self._session = here = begin(self, data, plan)
+        self._session = here = begin(self, data, plan, digests=row_digests(X))
         teachers = self._teachers(X, plan, seeds.teachers)
         key = here.key(data, repr(plan), seeds, _as_asked(teachers.estimator))
         require_affordable(here.ledger, plan, key=key)
@@ -224,10 +225,12 @@ class PATEFM(ClassifierMixin, Fitted):
                 labels=labels,
                 asked=asked,
                 held_out=None,
+                n_classes_said=None,
                 # how many questions were left out depends on the votes, so all of them count as asked
                 spent=here.ledger.spent() + plan.left(paid(here.ledger, key=key)),
                 noise=OS_NOISE,
                 notes=(_FEATURES, *teachers.notes_, _PARTITION),
+                warnings=(),
                 owned=Owned(
                     ensemble=teachers,
                     ledger=here.ledger,

@@ -1,0 +1,195 @@
+"""Guards against mistakes that would cost privacy, or an honest number, without a word.
+
+Rows are compared by digests under a key of this process; nothing of them is kept on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+
+__all__ = ["require_apart", "require_safe_pipeline", "row_digests", "seems_repeated", "warn_of_refits"]
+
+_KEY = os.urandom(16)
+_FALSE_ALARM = 1e-4  # that equal rows of two independent samples of one population are taken for copies
+_Z = 4.5  # standard deviations, for the same reason: a chance of 3e-6
+_SKETCH = 512  # smallest digests of a table: two tables that share a few per cent of their rows share some
+_REFIT = (
+    "these private rows were learned from before in this process, under another ledger: each result states "
+    "its own epsilon only, and together they cost about the sum. Pass one ledger=PATH to all of them"
+)
+_seen: list[np.ndarray] = []
+_warned: list[bool] = []
+
+
+def row_digests(X: Any, *, columns: Any = None) -> np.ndarray:
+    """One 64-bit number a row: equal rows have equal ones, other rows others but for a chance of 2⁻⁶⁴.
+
+    Parameters
+    ----------
+    X : array or data frame, shape (n_rows, n_columns)
+    columns : sequence of str, optional
+        Names in the order to read them in. None: as they come.
+    """
+    if hasattr(X, "columns"):
+        names = X.columns if columns is None else columns
+        return _digests([np.asarray(X[name]) for name in names])
+    return _digests(list(np.asarray(X).T))
+
+
+def require_apart(private: np.ndarray, others: np.ndarray, *, what: str, way_out: str) -> None:
+    """Refuse public rows that seem to be copies of private ones.
+
+    Rows of coarse tables are often equal by chance. If both tables were samples of one population, then of
+    all rows of one value, each would stand in either table by chance. Copies balance the tables more.
+
+    Raises
+    ------
+    ValueError
+        Some are copies; the message says how many, and ``way_out``.
+    """
+    if not (_pairs_beyond_chance(private, others) or _balanced_beyond_chance(private, others)):
+        return
+    copies = int(np.isin(others, private).sum())
+    raise ValueError(f"{copies:,} of the {len(others):,} {what} are private rows, too: {way_out}")
+
+
+def seems_repeated(X: Any, digests: np.ndarray) -> bool:
+    """Whether most rows have a twin, and few would have one if the columns were independent."""
+    if _twins(digests) <= len(digests) / 2:
+        return False
+    shuffle = np.random.default_rng(0)  # decides about a warning only
+    columns = [np.asarray(X[name]) for name in X.columns] if hasattr(X, "columns") else list(np.asarray(X).T)
+    shuffled = _digests([shuffle.permutation(column) for column in columns])
+    return _twins(shuffled) < len(digests) / 10
+
+
+def require_safe_pipeline(model: Any, *, public_given: bool) -> None:
+    """Refuse a scikit-learn Pipeline that fits its other steps to the private rows before this estimator.
+
+    Raises
+    ------
+    ValueError
+        Such a step, or public rows that do not pass through the steps.
+    """
+    pipeline = _pipeline_of(model)
+    if pipeline is None:
+        return
+    before = [step for _, step in pipeline.steps[:-1] if step is not None and step != "passthrough"]
+    for step in before:
+        if not isinstance(step, FrozenEstimator) and get_tags(step).requires_fit:
+            raise ValueError(
+                f"{type(step).__name__} stands before {type(model).__name__} in a Pipeline and was fitted to "
+                "private rows, so their privacy is lost. Put it inside the teachers and the student, "
+                f"estimator=make_pipeline({type(step).__name__}(), …), or fit it to public rows and freeze "
+                "it with sklearn.frozen.FrozenEstimator"
+            )
+    if before and public_given and "X_public" not in (getattr(pipeline, "transform_input", None) or ()):
+        raise ValueError(
+            "X_public does not pass through the steps of the Pipeline that X passes through: use "
+            "Pipeline(…, transform_input=['X_public']) with metadata routing, as docs/quickstart.md has it"
+        )
+
+
+def warn_of_refits(digests: np.ndarray) -> None:
+    """Warn once in a process that the same rows were learned from under two ledgers in memory."""
+    sketch = np.unique(digests)[:_SKETCH]
+    if not _warned and any(np.isin(sketch, known).any() for known in _seen):
+        _warned.append(True)
+        warnings.warn(_REFIT, stacklevel=2)
+    _seen.append(sketch)
+
+
+def _pipeline_of(model: Any) -> Pipeline | None:
+    """The Pipeline that is fitting this estimator as its last step, if one is."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, Pipeline) and caller.steps[-1][1] is model:
+            return caller
+        frame = frame.f_back
+    return None
+
+
+def _pairs_beyond_chance(private: np.ndarray, others: np.ndarray) -> bool:
+    """Of values that occur twice in all, whether more stand once in each table than chance explains."""
+    from scipy.stats import binom  # noqa: PLC0415  (0.2 s to import)
+
+    totals, mine = _pooled(private, others)
+    twice = totals == 2
+    n, m = mine.sum(), totals.sum() - mine.sum()
+    apart = int((mine[twice] == 1).sum())
+    return bool(binom.sf(apart - 1, twice.sum(), 2 * n * m / (n + m) ** 2) < _FALSE_ALARM)
+
+
+def _balanced_beyond_chance(private: np.ndarray, others: np.ndarray) -> bool:
+    """Whether the tables share more rows, each value counted as in the table with fewer, than by chance."""
+    from scipy.stats import binom  # noqa: PLC0415  (0.2 s to import)
+
+    totals, mine = _pooled(private, others)
+    rate = mine.sum() / totals.sum()
+    kinds, times = np.unique(totals, return_counts=True)
+    mean = variance = 0.0
+    for kind, n in zip(kinds.tolist(), times.tolist(), strict=True):
+        counts = np.arange(kind + 1)
+        chance, shared = binom.pmf(counts, kind, rate), np.minimum(counts, kind - counts)
+        expected = float(chance @ shared)
+        mean, variance = mean + n * expected, variance + n * (float(chance @ shared**2) - expected**2)
+    excess = float(np.minimum(mine, totals - mine).sum()) - mean
+    return bool(excess > _Z * np.sqrt(variance) > 0)
+
+
+def _pooled(private: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How often each different row occurs in both tables, and in the private one."""
+    (values, counts), (other_values, other_counts) = _counted(private), _counted(others)
+    pooled = np.union1d(values, other_values)
+    mine, theirs = np.zeros((2, len(pooled)), dtype=np.int64)
+    mine[np.searchsorted(pooled, values)] = counts
+    theirs[np.searchsorted(pooled, other_values)] = other_counts
+    return mine + theirs, mine
+
+
+def _digests(columns: list[np.ndarray]) -> np.ndarray:
+    digest = np.full(len(columns[0]), int.from_bytes(_KEY[:8]), dtype=np.uint64)
+    for column in columns:
+        digest = _mixed(digest ^ _bits(column))
+    return digest
+
+
+def _twins(digests: np.ndarray) -> int:
+    """Number of rows that are equal to another one."""
+    counts = np.unique(digests, return_counts=True)[1]
+    return int(counts[counts > 1].sum())
+
+
+def _counted(digests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Different rows and how often each occurs; a table repeated k times as a whole counts once."""
+    values, counts = np.unique(digests, return_counts=True)
+    return values, counts // np.gcd.reduce(counts)
+
+
+def _bits(column: np.ndarray) -> np.ndarray:
+    """A column as 64-bit numbers: the bits of numbers, keyed digests of anything else."""
+    if column.dtype.kind in "biuf":
+        numbers = column.astype(np.float64) + 0.0  # -0.0 is 0.0
+        numbers[np.isnan(numbers)] = np.nan
+        return numbers.view(np.uint64)
+    texts, codes = np.unique([str(value) for value in column.tolist()], return_inverse=True)
+    known = [hashlib.blake2b(text.encode(), key=_KEY, digest_size=8).digest() for text in texts.tolist()]
+    return np.frombuffer(b"".join(known), dtype=np.uint64)[codes]
+
+
+def _mixed(words: np.ndarray) -> np.ndarray:
+    """The finaliser of SplitMix64: every bit depends on every bit."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = words ^ (words >> np.uint64(31))
+    return mixed

@@ -1,0 +1,220 @@
+"""Mistakes of users that would cost privacy or an honest number are refused, or said."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.datasets import make_blobs
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from ostraka import PATEClassifier
+from ostraka.pate import _guards, learned_nothing
+from ostraka.pate._metrics import measured, warnings_of
+from ostraka.result import Result
+
+X, Y = make_blobs(n_samples=700, centers=3, n_features=3, cluster_std=1.2, random_state=3)
+PUBLIC, PRIVATE, NEW = slice(0, 150), slice(150, 550), slice(550, 700)
+QUICK = {"n_teachers": 40, "epsilon": 5.0, "n_answers": 15, "student": "spreading"}
+
+
+def coarse(n: int, seed: int) -> np.ndarray:
+    """Rows of five kinds each: many are equal by chance."""
+    return np.random.default_rng(seed).integers(0, 5, (n, 4)).astype(float)
+
+
+def apart(private: np.ndarray, others: np.ndarray) -> None:
+    digests = (_guards.row_digests(rows) for rows in (private, others))
+    _guards.require_apart(*digests, what="public rows", way_out="…")
+
+
+def test_equal_rows_have_equal_digests_and_others_do_not():
+    rows = np.array([[1.0, -0.0], [1.0, 0.0], [0.0, 1.0], [np.nan, 1.0], [np.nan, 1.0]])
+    one, two, three, four, five = _guards.row_digests(rows).tolist()
+    assert one == two != three
+    assert four == five != three
+    grid = np.stack(np.meshgrid(np.arange(300.0), np.arange(300.0)), axis=-1).reshape(-1, 2)
+    assert len(np.unique(_guards.row_digests(grid))) == 90_000
+
+
+def test_data_frames_are_compared_by_the_names_of_their_columns():
+    frame = pd.DataFrame({"age": [1, 2], "sex": ["f", "m"]})
+    swapped = frame[["sex", "age"]]
+    columns = ["age", "sex"]
+    np.testing.assert_array_equal(
+        _guards.row_digests(frame, columns=columns), _guards.row_digests(swapped, columns=columns)
+    )
+
+
+def test_copies_are_refused_with_their_number():
+    private = np.random.default_rng(0).normal(size=(1000, 3))
+    with pytest.raises(ValueError, match="300 of the 300 public rows are private rows, too"):
+        apart(private, private[:300])
+    with pytest.raises(ValueError, match="40 of the 300 public rows"):
+        apart(private, np.concatenate([private[:40], np.random.default_rng(1).normal(size=(260, 3))]))
+    with pytest.raises(ValueError, match="300 of the 300"):
+        apart(np.repeat(private, 3, axis=0), private[:300])
+
+
+@pytest.mark.statistical
+def test_rows_that_are_equal_by_chance_are_no_copies():
+    """One refusal in 10,000 is expected of samples of one law: three in 120 have a chance of 3e-7."""
+    refused = 0
+    for seed in range(60):
+        one, two = np.random.default_rng(seed).integers(50, 2000, 2)
+        for kinds in (2, 4):
+            try:
+                apart(coarse(one, seed)[:, :kinds], coarse(two, 1000 + seed)[:, :kinds])
+            except ValueError:
+                refused += 1
+    assert refused < 3
+
+
+def test_copies_are_seen_among_rows_that_are_often_equal_by_chance():
+    private = coarse(400, 0)
+    with pytest.raises(ValueError, match="public rows"):
+        apart(private, private[:200])
+    few_kinds = coarse(600, 0)[:, :3]
+    with pytest.raises(ValueError, match="public rows"):
+        apart(few_kinds, few_kinds[:480])
+
+
+def test_a_fit_refuses_private_rows_as_public_ones_unless_told_and_then_states_it():
+    with pytest.raises(ValueError, match=r"400 of the 400 public rows \(X_public\).*--allow-overlap"):
+        PATEClassifier(**QUICK).fit(X[PRIVATE], Y[PRIVATE], X[PRIVATE])
+    model = PATEClassifier(**QUICK, allow_overlap=True).fit(X[PRIVATE], Y[PRIVATE], X[PRIVATE])
+    assert any("may be copies" in text for text in model.result_.upper["not_protected"])
+
+
+def test_accuracy_on_private_rows_is_refused():
+    model = PATEClassifier(**QUICK).fit(X[PRIVATE], Y[PRIVATE], X[PUBLIC])
+    with pytest.raises(ValueError, match="rows to measure with are private rows"):
+        model.evaluate(X[PRIVATE], Y[PRIVATE])
+    assert model.evaluate(X[NEW], Y[NEW]).utility["student"] > 0.5
+
+
+def test_rows_are_held_out_only_when_asked():
+    with pytest.raises(ValueError, match=r"X_public must be given.*holdout=0.2"):
+        PATEClassifier(**QUICK).fit(X, Y)
+
+
+def test_a_scaler_that_was_fitted_to_private_rows_is_refused():
+    pipeline = make_pipeline(StandardScaler(), PATEClassifier(**QUICK, holdout=0.2))
+    with pytest.raises(ValueError, match="StandardScaler stands before PATEClassifier"):
+        pipeline.fit(X[PRIVATE], Y[PRIVATE])
+    search = GridSearchCV(pipeline, {"pateclassifier__n_teachers": [20]}, cv=2, error_score="raise")
+    with pytest.raises(ValueError, match="StandardScaler stands before"):
+        search.fit(X[PRIVATE], Y[PRIVATE])
+
+
+def test_public_rows_that_miss_a_step_of_the_pipeline_are_refused():
+    pipeline = make_pipeline(FunctionTransformer(np.cbrt), PATEClassifier(**QUICK))
+    with pytest.raises(ValueError, match="transform_input"):
+        pipeline.fit(X[PRIVATE], Y[PRIVATE], pateclassifier__X_public=X[PUBLIC])
+
+
+@pytest.mark.usefixtures("same_draws")
+def test_the_recipes_for_a_pipeline_work():
+    inside = PATEClassifier(
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        **{**QUICK, "student": make_pipeline(StandardScaler(), LogisticRegression())},
+    )
+    assert inside.fit(X[PRIVATE], Y[PRIVATE], X[PUBLIC]).score(X[NEW], Y[NEW]) > 0.8
+    scaler = FrozenEstimator(StandardScaler().fit(X[PUBLIC]))
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = PATEClassifier(**QUICK).set_fit_request(X_public=True)
+        pipeline = Pipeline([("scale", scaler), ("learn", model)], transform_input=["X_public"])
+        pipeline.fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+        assert pipeline.score(X[NEW], Y[NEW]) > 0.8
+
+
+@pytest.mark.usefixtures("same_draws")
+def test_cross_validation_gets_the_public_rows_and_pays_for_every_fold(monkeypatch):
+    monkeypatch.setattr(_guards, "_warned", [])
+    monkeypatch.setattr(_guards, "_seen", [])
+    with pytest.warns(UserWarning, match="learned from before.*ledger=PATH") as told:
+        scores = cross_val_score(
+            PATEClassifier(**QUICK), X[PRIVATE], Y[PRIVATE], cv=3, params={"X_public": X[PUBLIC]}
+        )
+    assert len(told) == 1
+    assert scores.mean() > 0.7
+
+
+def test_other_rows_are_no_refit(monkeypatch):
+    monkeypatch.setattr(_guards, "_warned", [])
+    monkeypatch.setattr(_guards, "_seen", [])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in np.split(np.random.default_rng(0).normal(size=(600, 2)), 3):
+            _guards.warn_of_refits(_guards.row_digests(rows))
+
+
+def test_equal_rows_suggest_people():
+    rows = np.repeat(np.random.default_rng(0).normal(size=(200, 3)), 3, axis=0)
+    others = coarse(20_000, 0), coarse(450, 0)[:, :3], X
+    repeated = [_guards.seems_repeated(table, _guards.row_digests(table)) for table in (rows, *others)]
+    assert repeated == [True, False, False, False]
+    with pytest.warns(UserWarning, match="--person COLUMN"):
+        PATEClassifier(**QUICK).fit(rows, np.repeat(np.arange(200) % 3, 3), X[PUBLIC])
+
+
+def test_what_makes_a_model_poor_is_said():
+    told = " ".join(
+        warnings_of(
+            n_teachers=5, answers=np.array([1]), predicted=np.array(["b", "b"]), classes=np.array(["a", "b"])
+        )
+    )
+    for words in ("Only 5 teachers", "from 1 answers", "No answer was a", "learned nothing"):
+        assert words in told
+    assert not warnings_of(
+        n_teachers=50, answers=np.arange(20) % 2, predicted=np.arange(20) % 2, classes=np.arange(2)
+    )
+
+
+class Says:
+    """A student with given predictions."""
+
+    def __init__(self, labels, sure=None):
+        self.labels = np.asarray(labels)
+        if sure is not None:
+            self.predict_proba = lambda _: np.asarray(sure)
+
+    def predict(self, _):
+        return self.labels
+
+
+def test_measures_are_those_of_their_definitions():
+    truth = np.array([0, 0, 0, 0, 1, 1])
+    sure = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.2, 0.8], [0.4, 0.6], [0.6, 0.4]])
+    utility, series = measured(Says([0, 0, 0, 1, 1, 0], sure), None, truth, classes=np.arange(2))
+    assert series["confusion"].tolist() == [[3, 1], [1, 1]]
+    assert utility["recall"] == {"0": 0.75, "1": 0.5}
+    assert utility["balanced"] == 0.625
+    assert utility["student"] == utility["majority"] == pytest.approx(4 / 6)
+    assert utility["auc"] == 6 / 8  # of 8 pairs, 6 in order
+    # one bin each: .9, two of .8, .7 and two of .6; the mean gap by hand
+    gap = (abs(0.9 - 1) + 2 * abs(0.8 - 0.5) + abs(0.7 - 1) + 2 * abs(0.6 - 0.5)) / 6
+    assert utility["calibration_error"] == pytest.approx(gap)
+
+
+def record(confusion, **utility) -> Result:
+    rows = np.array(confusion)
+    balanced = float(np.mean(np.diag(rows) / rows.sum(axis=1)))
+    return Result(
+        kind="learn",
+        settings={"n_classes": len(rows)},
+        utility={"balanced": balanced, **utility},
+        series={"confusion": rows},
+    )
+
+
+def test_a_student_that_guesses_has_learned_nothing():
+    assert "no better than a guess" in learned_nothing(record([[90, 10], [88, 12]]))
+    assert "same class" in learned_nothing(record([[90, 10], [8, 92]], classes_said=1))
+    assert learned_nothing(record([[90, 10], [8, 92]], classes_said=2)) == ""
+    assert learned_nothing(Result(kind="learn", settings={"n_classes": 3})) == ""
