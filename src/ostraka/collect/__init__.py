@@ -4,6 +4,7 @@
 reports, a ``tally`` adds up, and a ``keeper`` holds masks. ``estimate`` reads the released sums.
 """
 
+from ostraka.collect import estimate
 from ostraka.collect.client import Client
 from ostraka.collect.encodings import Grid, Histogram, Pairs, Tree
 from ostraka.collect.keeper import Keeper
@@ -22,4 +23,5 @@ __all__ = [
     "Tally",
     "Task",
     "Tree",
+    "estimate",
 ]

@@ -1,0 +1,201 @@
+"""Estimates: right without noise, within their intervals with it, least squares where they say so."""
+
+import gzip
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Task, Tree, estimate
+
+FALSE_ALARM = 1e-9  # chance that right intervals fail one comparison
+
+
+def task(encoding, sigma=5.0) -> Task:
+    return Task(encoding, sigma=sigma, noise="tally", tally="ab" * 32)
+
+
+def summed(encoding, values) -> np.ndarray:
+    return np.sum([encoding.encode(value).astype(np.int32) for value in values], axis=0).astype(float)
+
+
+def tree_sums(tree: Tree, values: np.ndarray) -> np.ndarray:
+    depth = len(tree.sizes)
+    parts = [
+        np.bincount((values - tree.low) // tree.fanout ** (depth - 1 - level), minlength=size)
+        for level, size in enumerate(tree.sizes)
+    ]
+    return np.concatenate(parts).astype(float)
+
+
+@given(
+    st.lists(st.integers(-5, 40), min_size=1, max_size=40),
+    st.sampled_from([0.1, 0.5, 0.9]),
+    st.integers(2, 9),
+)
+def test_without_noise_the_quantile_is_that_of_the_sorted_values(values, q, fanout):
+    tree = Tree(-5, 41, fanout=fanout)
+    found = estimate.quantile(summed(tree, values), task(tree), q, variance=0.0, n_clients=len(values))
+    exact = sorted(values)[max(0, math.ceil(q * len(values) - 1e-9) - 1)]
+    assert found.value == exact
+    assert found.low <= exact <= found.high
+
+
+def test_a_quantile_of_a_histogram_is_the_middle_of_its_cell():
+    histogram = Histogram(0, 10, cells=20)
+    found = estimate.quantile(summed(histogram, [1.1, 2.2, 8.8]), task(histogram), 0.5, variance=0.0)
+    assert found.value == 2.25
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("fanout", "known"), [(2, True), (16, True), (16, False)])
+def test_intervals_hold_the_quantile_as_often_as_they_say(fanout, known):
+    rng, tree, held, width, trials = np.random.default_rng(3), Tree(0, 200, fanout=fanout), 0, [], 300
+    values = np.clip(rng.normal(90, 30, 600), 0, 199).astype(int)
+    clean, exact = tree_sums(tree, values), np.sort(values)[299]
+    for _ in range(trials):
+        noisy = clean + np.rint(rng.normal(0, 12.0, tree.cells))
+        found = estimate.quantile(
+            noisy, task(tree, 12.0), 0.5, n_clients=600 if known else None, confidence=0.8
+        )
+        held += found.low <= exact <= found.high
+        width.append(found.high - found.low)
+    assert binom.cdf(held, trials, 0.8) > FALSE_ALARM
+    assert np.median(width) < 40
+
+
+def test_consistent_counts_are_those_of_least_squares():
+    rng = np.random.default_rng(0)
+    for sizes, fanout in (((2, 4, 8), 2), ((3, 8, 23), 3), ((4, 63), 16), ((5,), 5)):
+        counts = rng.normal(10, 5, sum(sizes))
+        design = np.concatenate(
+            [
+                np.arange(size)[:, None] == (np.arange(sizes[-1]) // fanout ** (len(sizes) - 1 - level))[None]
+                for level, size in enumerate(sizes)
+            ]
+        ).astype(float)
+        leaves = np.linalg.lstsq(design, counts, rcond=None)[0]
+        found = estimate.consistent(counts, sizes, fanout)
+        np.testing.assert_allclose(np.concatenate(found), design @ leaves, atol=1e-9)
+        total = 77
+        held = estimate.consistent(counts, sizes, fanout, total=total)
+        heavy = np.vstack([design, 1e6 * np.ones(sizes[-1])])
+        leaves = np.linalg.lstsq(heavy, np.append(counts, 1e6 * total), rcond=None)[0]
+        np.testing.assert_allclose(np.concatenate(held), design @ leaves, atol=1e-4)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_rank_needs_no_more_nodes_than_its_margin_assumes(known):
+    sizes, fanout = (2, 5, 14), 3
+    found = estimate._nodes_of_ranks(sizes, fanout, known=known)
+    # shortest paths between the borders of leaves, where every node is an edge
+    borders, edges = sizes[-1] + 1, []
+    for level, size in enumerate(sizes):
+        wide = fanout ** (len(sizes) - 1 - level)
+        edges += [(k * wide, min((k + 1) * wide, sizes[-1])) for k in range(size)]
+    distance = np.full((borders, borders), np.inf)
+    np.fill_diagonal(distance, 0)
+    for a, b in edges:
+        distance[a, b] = distance[b, a] = 1
+    for middle in range(borders):
+        distance = np.minimum(distance, distance[:, [middle]] + distance[[middle]])
+    shortest = np.minimum(distance[0], distance[-1]) if known else distance[0]
+    assert (found >= shortest[1:]).all()  # the margin never assumes less than there is
+    assert found.mean() <= 1.3 * shortest[1:].mean() + 0.5
+
+
+def test_a_heat_map_has_the_shape_of_its_grid_and_is_not_negative():
+    grid = Grid(x=(0, 3), y=(0, 2), shape=(3, 2))
+    found = estimate.heat_map([5, -9, 0, 1, 2, 30], task(grid, sigma=2.0))
+    assert found.value.tolist() == [[5, 0], [0, 1], [2, 30]]
+    assert found.high[2, 1] - found.value[2, 1] == pytest.approx(1.959964 * 2.0)
+    assert (found.low <= found.value).all()
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12), st.floats(0.01, 1.0))
+def test_a_forecast_is_the_weighted_average_whose_weights_add_to_one(series, alpha):
+    weights = [(1 - alpha) ** (len(series) - 1 - place) for place in range(len(series))]
+    expected = sum(w * x for w, x in zip(weights, series, strict=True)) / sum(weights)
+    found = estimate.forecast(series, alpha=alpha, variance=4.0)
+    assert found.value == pytest.approx(expected, abs=1e-9)
+    assert 0 < found.high - found.value <= 1.96 * 2.0 + 1e-6
+    np.testing.assert_allclose(estimate.forecast(np.array([series, series]).T, alpha=alpha).value, expected)
+
+
+def test_heavy_hitters_of_sketches_are_found_within_their_intervals():
+    rng = np.random.default_rng(2)
+    items = rng.zipf(1.4, 8_000) % 1_000
+    distinct, counts = np.unique(items, return_counts=True)
+    truth = dict(zip(distinct.tolist(), counts.tolist(), strict=True))
+    for kind in (CountMin, CountSketch):
+        sketch = kind(width=200, depth=9, key="33" * 32)
+        sums = np.zeros(sketch.cells)
+        signs = sketch.signs(distinct) if kind is CountSketch else np.ones((9, len(distinct)))
+        np.add.at(sums, sketch.places(distinct), signs * counts)
+        noisy = sums + rng.normal(0, 20, sketch.cells)
+        found, value = estimate.heavy_hitters(noisy, task(sketch, 20.0), candidates=range(1_000), n=5)
+        assert set(found.tolist()) == set(distinct[np.argsort(-counts)[:5]].tolist())
+        exact = np.array([truth[item] for item in found.tolist()])
+        assert ((value.low <= exact) & (exact <= value.high)).sum() >= 4
+    with pytest.raises(ValueError, match="candidates"):
+        estimate.heavy_hitters(noisy, task(sketch), n=5)
+
+
+def test_with_noise_that_drowns_everything_recommendations_are_the_popular_items():
+    pairs = Pairs(items=6, at_most=3)
+    sums = summed(pairs, [[0, 1]] * 50 + [[2]] * 400 + [[3]] * 300 + [[4, 5]] * 100)
+    clear = estimate.similar_items(sums, task(pairs), [0], n=1, n_clients=850, variance=0.01)
+    drowned = estimate.similar_items(sums, task(pairs), [0], n=3, n_clients=850, variance=1e3)
+    assert clear.tolist() == [1]
+    assert set(drowned.tolist()[:2]) == {2, 3}
+
+
+def test_recommendations_from_noisy_baskets_are_not_below_popularity(data_dir):
+    path = data_dir / "groceries" / "groceries.txt.gz"
+    if not path.exists():
+        pytest.skip(f"the groceries are not at {path}")
+    lines = gzip.decompress(path.read_bytes()).decode().strip().split("\n")
+    baskets = [line.split(",") for line in lines]
+    numbers = {name: place for place, name in enumerate(sorted({name for one in baskets for name in one}))}
+    rng = np.random.default_rng(1)
+    order = rng.permutation(len(baskets))
+    coded = [[numbers[name] for name in dict.fromkeys(baskets[place])] for place in order]
+    train, test = coded[:8_000], [one for one in coded[8_000:] if len(one) > 1][:600]
+    pairs = Pairs(items=len(numbers), at_most=6)
+    rough = task(pairs, sigma=8.25)  # epsilon of 4 at delta 1e-6
+    assert rough.mechanism.curve().epsilon(delta=1e-6) < 4.0
+    noisy = summed(pairs, train) + np.rint(rng.normal(0, 8.25, pairs.cells))
+    popular = np.argsort(-np.bincount([item for one in train for item in one], minlength=len(numbers)))
+    hits = np.zeros(2)
+    for basket in test:
+        left_out = int(rng.integers(len(basket)))
+        rest = basket[:left_out] + basket[left_out + 1 :]
+        found = estimate.similar_items(noisy, rough, rest, n_clients=len(train))
+        usual = [item for item in popular.tolist() if item not in rest][:10]
+        hits += (basket[left_out] in found, basket[left_out] in usual)
+    assert hits[0] >= 0.97 * hits[1]  # five splits of all baskets: 0.386 against 0.385, docs/collect.md
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: estimate.quantile([1, 2], task(Tree(0, 8)), 0.5),
+        lambda: estimate.quantile([math.nan] * 8, task(Tree(0, 8)), 0.5),
+        lambda: estimate.quantile([1] * 8, task(Tree(0, 8)), 1.0),
+        lambda: estimate.quantile([1] * 4, task(Grid(x=(0, 1), y=(0, 1), shape=(2, 2))), 0.5),
+        lambda: estimate.quantile([1] * 8, task(Tree(0, 8)), 0.5, confidence=1.0),
+        lambda: estimate.quantile([1] * 8, task(Tree(0, 8)), 0.5, variance=math.nan),
+        lambda: estimate.quantile([1] * 8, Task(Tree(0, 8), sigma=9.0, tally="ab" * 32), 0.5),
+        lambda: estimate.heat_map([1] * 8, task(Tree(0, 8))),
+        lambda: estimate.forecast([], alpha=0.5),
+        lambda: estimate.forecast([1.0], alpha=0.0),
+        lambda: estimate.similar_items([1] * 8, task(Tree(0, 8)), [1], n_clients=3),
+        lambda: estimate.similar_items([1] * 3, task(Pairs(items=2, at_most=1)), [2], n_clients=3),
+    ],
+)
+def test_what_cannot_be_estimated_is_refused(work):
+    with pytest.raises(ValueError, match=r"must|needs?|have"):
+        work()
