@@ -19,6 +19,7 @@ FLOORS = (
             "_check",
             "_diverged",
             "_files",
+            "_images",
             "_numeric",
             "_torch",
             "consistent",

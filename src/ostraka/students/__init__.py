@@ -9,7 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ostraka.students.distil import Distilled
+from ostraka.students.moments import MomentLogistic
 from ostraka.students.query_strategy import schedule, typical, uncertainty_sampling
+from ostraka.students.smoothing import AugmentedSVM, SmoothedCounts
 
 if TYPE_CHECKING:
     from ostraka._torch.augment import ImageAugment, TableAugment
@@ -29,11 +31,14 @@ _HOME = {  # these need torch
 
 __all__ = [
     "ALIBI",
+    "AugmentedSVM",
     "Distilled",
     "FeatureMatchingGAN",
     "FixMatch",
     "ImageAugment",
+    "MomentLogistic",
     "MultiStage",
+    "SmoothedCounts",
     "TableAugment",
     "schedule",
     "typical",

@@ -3,11 +3,14 @@
 ``teachers`` are trained on ``shards`` (with ``_voting``, ``_engines``, ``_saved``, ``_network_teachers``).
 ``neighbours`` vote with their labels (``_nearest``, ``_sampled``, ``_exact``). ``parties`` keep their rows at
 home (``_party``, over ``ostraka.secure``). ``prompts`` show rows to a language model
-(``_requests``, ``_response_cache``, ``_endpoint``, ``_prompt_batch``, ``_template``).
+(``_requests``, ``_response_cache``, ``_endpoint``, ``_prompt_batch``, ``_template``). ``cells`` and
+``bins`` say where a row may vote, from public rows alone (``_fixed``, ``_graph``).
 """
 
 from ostraka.voters._saved import SavedTeachers
 from ostraka.voters._voting import count_votes
+from ostraka.voters.bins import QuantileCells
+from ostraka.voters.cells import GraphCells
 from ostraka.voters.neighbours import NeighbourVoter
 from ostraka.voters.parties import Agreement, Identity, Party, PartyEnsemble, PartyError, PartyServer
 from ostraka.voters.prompts import CostEstimate, Endpoint, EndpointError, PromptEnsemble, Template
@@ -19,6 +22,7 @@ __all__ = [
     "CostEstimate",
     "Endpoint",
     "EndpointError",
+    "GraphCells",
     "Identity",
     "Manifest",
     "NeighbourVoter",
@@ -27,6 +31,7 @@ __all__ = [
     "PartyError",
     "PartyServer",
     "PromptEnsemble",
+    "QuantileCells",
     "SavedTeachers",
     "TeacherEnsemble",
     "Template",

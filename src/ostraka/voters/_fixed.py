@@ -1,0 +1,61 @@
+"""Rows as small integers, so that sums of products are exact and no row's place moves another's rounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+__all__ = ["FixedPoint", "numbers"]
+
+_MOST = 127
+_FINE = 2**12  # steps of a principal component's entries
+_EXACT_IN_FLOAT32 = 2**24
+_N_COMPONENTS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedPoint:
+    """How public rows say that numbers become integers of at most 127 in size."""
+
+    middle: np.ndarray
+    step: float
+    components: np.ndarray | None
+    component_step: float
+
+    @classmethod
+    def of(cls, public: np.ndarray) -> Self:
+        """From public rows: their middle, their range and, for many columns, their principal components."""
+        middle = public.mean(axis=0)
+        step = max(float(np.abs(public - middle).max()), 1e-300) / _MOST
+        if 3 * _MOST**2 * public.shape[1] < _EXACT_IN_FLOAT32:
+            return cls(middle=middle, step=step, components=None, component_step=1.0)
+        plain = cls(middle=middle, step=step, components=None, component_step=1.0)
+        whole = plain.integers(public).astype(np.float64)
+        _, vectors = np.linalg.eigh(whole.T @ whole)
+        components = np.rint(vectors[:, : -_N_COMPONENTS - 1 : -1] * _FINE)
+        component_step = max(float(np.abs(whole @ components).max()), 1.0) / _MOST
+        return cls(middle=middle, step=step, components=components, component_step=component_step)
+
+    def integers(self, rows: np.ndarray) -> np.ndarray:
+        """float32 numbers which are integers, each row from that row alone; beyond the range, its end."""
+        whole = np.clip(np.rint((rows - self.middle) / self.step), -_MOST, _MOST)
+        if self.components is not None:
+            # products of integers below 2^7 and 2^12 are exact in float64
+            whole = np.clip(np.rint(whole @ self.components / self.component_step), -_MOST, _MOST)
+        return np.ascontiguousarray(whole, dtype=np.float32)
+
+
+def numbers(rows: Any, name: str) -> np.ndarray:
+    """Rows as finite float64 of shape (n_rows, n_columns), images flattened. Messages name shapes only."""
+    try:
+        table = np.asarray(rows, dtype=np.float64)
+    except (TypeError, ValueError):  # which would quote a value
+        table = None
+    if table is None or table.ndim < 2 or not len(table):
+        raise ValueError(f"{name} must be numbers of shape (n_rows, n_columns)")
+    table = table.reshape(len(table), -1)
+    if not np.isfinite(table).all():
+        raise ValueError(f"{name} of shape {table.shape} must be finite")
+    return table

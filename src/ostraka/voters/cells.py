@@ -1,0 +1,236 @@
+"""Public cells: where a private row may cast its ballot. Nothing here is learned from private rows."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.cluster import AgglomerativeClustering
+from sklearn.utils.validation import check_is_fitted
+
+from ostraka import _check
+from ostraka._images import INVARIANCES, transforms
+from ostraka.voters._fixed import FixedPoint, numbers
+from ostraka.voters._graph import affinity, nearest, smooth
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Cells", "GraphCells", "digest", "reach", "same_rows"]
+
+_WARD_BY_ALL_PAIRS = 3000  # rows; beyond, only neighbours in the graph are merged
+
+
+class GraphCells(BaseEstimator):
+    """Cells of public rows: clusters of their graph, or smooth features over which a ballot is spread.
+
+    Parameters
+    ----------
+    image_shape : (height, width), optional
+        Rows are grey images of this shape, flattened or not. None: rows are plain numbers. Public.
+    invariances : sequence of {"shift", "rotate", "scale", "shear"}, default: all
+        Small changes of an image which leave its class as it is: distances are least over them. Used only
+        with ``image_shape``. Public.
+    n_cells : int, optional
+        A ballot goes to one of so many Ward clusters. None: it is spread over ``n_features`` features.
+    n_features : int, default 60
+        Eigenvectors of the graph. Public.
+    time : float >= 0, default 8
+        How far features are smoothed along the graph: more for less budget. Public.
+    n_neighbors : int, default 7
+        Neighbours of a row in the graph. Public.
+    resolution : int, default 256
+        Length of a spread ballot, in units of the counts: its entries are rounded to integers. Public.
+
+    Attributes
+    ----------
+    codebooks_ : list of one int64 array, shape (n_public, n_cells or n_features)
+        What a row adds to the counts of its class, for each public row which may be nearest to it. Public.
+    features_ : float64 array, shape (n_public, n_features)
+        Smooth features of the public rows, each row of length 1. Public.
+    sha256_ : str
+        Hash of the codebooks. Public.
+
+    Guarantees
+    ----------
+    A private row's code is the place of its nearest public row. It is computed in exact integer arithmetic
+    from that row and the public rows, so no other private row moves it. All that a row can add is therefore
+    a line of ``codebooks_``, a finite public list (docs/noisy-counts.md, Theorem 2).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> images = load_digits().data
+    >>> cells = GraphCells(image_shape=(8, 8), n_cells=15).fit(images[:200])
+    >>> cells.codes(images[200:205]).shape, cells.codebooks_[0].shape
+    ((5, 1), (200, 15))
+    """
+
+    def __init__(
+        self,
+        *,
+        image_shape: tuple[int, int] | None = None,
+        invariances: Sequence[str] = INVARIANCES,
+        n_cells: int | None = None,
+        n_features: int = 60,
+        time: float = 8.0,
+        n_neighbors: int = 7,
+        resolution: int = 256,
+    ) -> None:
+        self.image_shape = image_shape
+        self.invariances = invariances
+        self.n_cells = n_cells
+        self.n_features = n_features
+        self.time = time
+        self.n_neighbors = n_neighbors
+        self.resolution = resolution
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
+        """Build the graph of public rows.
+
+        Parameters
+        ----------
+        X : array of shape (n_public, n_columns) or (n_public, height, width)
+            Public.
+        y : ignored
+        """
+        table = self._rows(X)
+        _check.integer(n_features=self.n_features, n_neighbors=self.n_neighbors, least=2)
+        _check.integer(resolution=self.resolution, least=1)
+        _check.nonnegative(time=self.time)
+        if self.n_cells is not None:
+            _check.integer(n_cells=self.n_cells, least=1)
+        if len(table) <= self.n_neighbors:
+            raise ValueError(f"X must have more than n_neighbors={self.n_neighbors} rows, got {len(table)}")
+        self.n_features_in_ = table.shape[1]
+        self._fixed = FixedPoint.of(table)
+        self._versions = [self._fixed.integers(each) for each in self._changed(table)]
+        near = nearest(self._versions[0], self._versions, self.n_neighbors + 1)
+        self._weights = affinity(*_without_itself(*near))
+        values, vectors = smooth(self._weights, min(self.n_features, len(table) - 1))
+        self._vectors = vectors
+        self.features_ = _unit(vectors * np.exp(self.time * (values - 1) / 2))
+        self.codebooks_ = [self._codebook()]
+        self.sha256_ = digest(self.codebooks_)
+        self._source = X
+        return self
+
+    def is_of(self, X: Any) -> bool:
+        """Whether the graph was built on these very rows."""
+        return same_rows(self._source, X)
+
+    def codes(self, X: Any) -> np.ndarray:
+        """The nearest public row of each row, int64 of shape (n_rows, 1): a line of ``codebooks_[0]``."""
+        check_is_fitted(self, "codebooks_")
+        table = self._rows(X)
+        if table.shape[1] != self.n_features_in_:
+            raise ValueError(f"X must have {self.n_features_in_} columns, got {table.shape[1]}")
+        return nearest(self._fixed.integers(table), self._versions, 1)[0]
+
+    def clusters(self, n_cells: int) -> np.ndarray:
+        """Ward clusters of the public rows by their smooth features, int64 of shape (n_public,)."""
+        check_is_fitted(self, "features_")
+        _check.integer(n_cells=n_cells, least=1)
+        n_cells = min(n_cells, len(self._vectors))
+        points = _unit(self._vectors[:, : max(2, min(12, n_cells))])
+        graph = None if len(points) <= _WARD_BY_ALL_PAIRS else self._weights
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a graph in several parts
+            found = AgglomerativeClustering(n_cells, connectivity=graph).fit_predict(points)
+        return np.asarray(found, dtype=np.int64)
+
+    def prototypes(self, n_cells: int) -> np.ndarray:
+        """One public row a cluster, the nearest to its middle: questions worth asking; int64, (n_cells,)."""
+        found = self.clusters(n_cells)
+        points = _unit(self._vectors[:, : max(2, min(12, n_cells))])
+        chosen = []
+        for cell in np.unique(found):
+            members = np.flatnonzero(found == cell)
+            apart = points[members] - points[members].mean(axis=0)
+            chosen.append(members[(apart**2).sum(axis=1).argmin()])
+        return np.array(chosen, dtype=np.int64)
+
+    def _codebook(self) -> np.ndarray:
+        if self.n_cells is None:
+            return np.asarray(np.rint(self.features_ * self.resolution), dtype=np.int64)
+        found = self.clusters(self.n_cells)
+        return np.asarray(np.eye(found.max() + 1, dtype=np.int64)[found])
+
+    def _changed(self, table: np.ndarray) -> list[np.ndarray]:
+        """The public rows under each small change."""
+        if self.image_shape is None:
+            return [table]
+        return [np.asarray(table @ change) for change in transforms(self.image_shape, self.invariances)]
+
+    def _rows(self, X: Any) -> np.ndarray:
+        table = numbers(X, "X")
+        if self.image_shape is not None and table.shape[1] != math.prod(self.image_shape):
+            raise ValueError(f"X must hold images of shape {self.image_shape}, got {table.shape[1]} columns")
+        return table
+
+
+class Cells(Protocol):
+    """What a voter asks of public cells: lines that a row may add, and which of them it adds."""
+
+    codebooks_: list[np.ndarray]
+
+    def codes(self, X: Any) -> np.ndarray:
+        """A line of each codebook for each row, shape (n_rows, n_codebooks), from that row alone."""
+        ...
+
+    def is_of(self, X: Any) -> bool:
+        """Whether the cells were made from these very rows."""
+        ...
+
+
+def same_rows(fitted: Any, X: Any) -> bool:
+    """Whether two tables share memory or hold the same."""
+    if fitted is X:
+        return True
+    if not (isinstance(fitted, np.ndarray) and isinstance(X, np.ndarray)):
+        return False
+    return np.shares_memory(fitted, X) or (fitted.shape == X.shape and bool((fitted == X).all()))
+
+
+def reach(codebooks: Sequence[np.ndarray]) -> float:
+    """How far one row moves the whole table, as a Euclidean norm: the most over all pairs of codes.
+
+    Replaced by a row of another class, both lines move; of the same class, their difference; by nothing,
+    one line. Columns add up as squares. Exact in integers, then one square root.
+    """
+    return math.sqrt(sum(_reach_squared(book) for book in codebooks))
+
+
+def _reach_squared(book: np.ndarray) -> int:
+    lines = np.unique(book, axis=0).astype(np.float64)  # integers: products below 2^53 are exact
+    size = np.einsum("ij,ij->i", lines, lines)
+    two_classes = int(size.max()) + int(size.max())
+    same_class = max(
+        int((size[start : start + 256, None] + size - 2 * (lines[start : start + 256] @ lines.T)).max())
+        for start in range(0, len(lines), 256)
+    )
+    return max(two_classes, same_class)
+
+
+def digest(codebooks: Sequence[np.ndarray]) -> str:
+    """Hash of public codebooks, in hex."""
+    whole = hashlib.sha256()
+    for book in codebooks:
+        whole.update(repr(book.shape).encode() + book.astype("<i8").tobytes())
+    return whole.hexdigest()
+
+
+def _unit(features: np.ndarray) -> np.ndarray:
+    return np.asarray(features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-300))
+
+
+def _without_itself(places: np.ndarray, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Neighbours without the row itself; of equal rows, another one may come first."""
+    own = places == np.arange(len(places))[:, None]
+    own[~own.any(axis=1), -1] = True
+    shape = len(places), places.shape[1] - 1
+    return places[~own].reshape(shape), distances[~own].reshape(shape)

@@ -1,0 +1,163 @@
+"""Students of noisy counts: right without noise, calibrated with it, and chance where labels are noise."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+from ostraka.students import AugmentedSVM, MomentLogistic, SmoothedCounts
+
+FALSE_ALARM = 1e-9
+
+
+def table(n, rng):
+    """Five columns of four bins whose labels follow a logistic law, as lines and labels."""
+    codes = rng.integers(0, 4, size=(n, 5))
+    lines = np.concatenate([np.eye(4)[column] for column in codes.T], axis=1)
+    weights = np.linspace(-1.2, 1.2, 20)
+    return lines, (rng.random(n) < expit(lines @ weights - 0.3)).astype(int)
+
+
+def counted(lines, y, sigma, rng, n_classes=2):
+    exact = np.stack([lines[y == c].sum(axis=0) for c in range(n_classes)], axis=1)
+    return exact + np.rint(sigma * rng.normal(size=exact.shape))
+
+
+class TestMomentLogistic:
+    def test_without_noise_predicts_as_ordinary_logistic_regression(self):
+        rng = np.random.default_rng(0)
+        private, y = table(20_000, rng)
+        public, _ = table(2_000, rng)
+        fresh, _ = table(2_000, rng)
+        moments = MomentLogistic().fit(public, counted(private, y, 0.0, rng), sigma=0.0, n_units=20_000)
+        ordinary = LogisticRegression(C=1.0, max_iter=500).fit(private, y)
+        agree = (moments.predict(fresh) == ordinary.predict(fresh)).mean()
+        assert agree > 0.96
+        apart = moments.predict_proba(fresh)[:, 1] - ordinary.predict_proba(fresh)[:, 1]
+        assert np.abs(apart).mean() < 0.02
+
+    def test_standard_errors_are_those_of_repeated_noise(self):
+        rng = np.random.default_rng(1)
+        private, y = table(20_000, rng)
+        public, _ = table(2_000, rng)
+        sigma, exact = 200.0, counted(private, y, 0.0, rng)
+        found = []
+        for _ in range(40):
+            noisy = exact + np.rint(sigma * rng.normal(size=exact.shape))
+            model = MomentLogistic().fit(public, noisy, sigma=sigma, n_units=20_000)
+            found.append(model.coef_[:, 1] - model.coef_[:, 0])
+        ratio = np.std(found, axis=0) / model.standard_errors_[:, 1]
+        assert 0.75 < np.median(ratio) < 1.3
+        assert 0.5 < ratio.min() < ratio.max() < 2
+
+    def test_labels_at_random_give_the_largest_class(self):
+        rng = np.random.default_rng(2)
+        private, y = table(20_000, rng)
+        public, _ = table(1_000, rng)
+        shuffled = rng.permutation((rng.random(len(y)) < 0.2).astype(int))
+        model = MomentLogistic().fit(
+            public, counted(private, shuffled, 60.0, rng), sigma=60.0, n_units=20_000
+        )
+        assert (model.predict(public) == 0).mean() > 0.99
+
+    def test_several_classes_and_names(self):
+        rng = np.random.default_rng(3)
+        codes, names = rng.integers(0, 3, size=6_000), np.array(["x", "y", "z"])
+        labels = np.where(rng.random(6_000) < 0.8, codes, rng.integers(0, 3, size=6_000))
+        lines = np.eye(3)[codes]
+        counts = counted(lines, labels, 10.0, rng, n_classes=3)
+        model = MomentLogistic().fit(lines[:300], counts, sigma=10.0, n_units=6_000, classes=names)
+        assert model.predict(np.eye(3)).tolist() == ["x", "y", "z"]
+        np.testing.assert_allclose(model.predict_proba(np.eye(3)).sum(axis=1), 1.0)
+
+    @pytest.mark.parametrize(
+        ("lines", "counts", "words"),
+        [
+            (np.ones((5, 3)), np.ones((2, 2)), "a row for each cell"),
+            (np.ones((5, 2)), [[1, np.nan], [1, 2]], "finite"),
+        ],
+    )
+    def test_refuses(self, lines, counts, words):
+        with pytest.raises(ValueError, match=words):
+            MomentLogistic().fit(lines, counts, sigma=1.0, n_units=10)
+
+
+class TestSmoothedCounts:
+    def smooth_world(self, rng, n=300):
+        """Rows on a line, smooth features, and true shares."""
+        at = np.linspace(0, 1, n)
+        features = np.stack([np.cos(np.pi * k * at) for k in range(8)], axis=1)
+        shares = np.stack([expit(8 * (at - 0.5)), expit(8 * (0.5 - at))], axis=1)
+        return features, shares - 0.5
+
+    def test_gives_the_closed_form_posterior(self):
+        rng = np.random.default_rng(0)
+        features, _ = self.smooth_world(rng)
+        counts, sigma, scale = rng.normal(size=(8, 2)) * 50, 7.0, 0.5
+        found = SmoothedCounts(scale=scale).fit(features, counts, sigma=sigma, n_units=900, features=features)
+        reached = 3 * features.T @ features
+        centred = counts - counts.mean(axis=1, keepdims=True)
+        precision = reached.T @ reached / sigma**2 + np.eye(8) / scale**2
+        mean = np.linalg.solve(precision, reached.T @ centred / sigma**2)
+        np.testing.assert_allclose(found.shares_, features @ mean, rtol=1e-7, atol=1e-10)
+        covariance = features @ np.linalg.inv(precision) @ features.T
+        np.testing.assert_allclose(found.deviation_, np.sqrt(np.diag(covariance)), rtol=1e-5)
+
+    def test_the_scale_adapts_to_signal_and_noise(self):
+        rng = np.random.default_rng(1)
+        features, shares = self.smooth_world(rng)
+        exact = 10 * features.T @ shares
+        scales = [
+            SmoothedCounts()
+            .fit(
+                features,
+                size * exact + 30 * rng.normal(size=exact.shape),
+                sigma=30,
+                n_units=3e3,
+                features=features,
+            )
+            .scale_
+            for size in (0.0, 1.0)
+        ]
+        assert scales[0] < scales[1]
+
+    def test_confidence_is_how_often_it_is_right(self):
+        rng = np.random.default_rng(2)
+        features, _ = self.smooth_world(rng)
+        sure, right = [], []
+        for _ in range(60):  # worlds drawn from the prior
+            shares = features @ (0.3 * rng.normal(size=(8, 2)))
+            exact = features.T @ (shares - shares.mean(axis=1, keepdims=True))
+            noisy = exact + 40 * rng.normal(size=exact.shape)
+            found = SmoothedCounts(scale=0.3).fit(features, noisy, sigma=40.0, n_units=300, features=features)
+            sure.append(found.confidence_)
+            right.append(found.labels_ == shares.argmax(axis=1))
+        assert np.mean(sure) == pytest.approx(np.mean(right), abs=0.06)
+
+    def test_refuses_other_shapes(self):
+        with pytest.raises(ValueError, match="shape"):
+            SmoothedCounts().fit(
+                np.ones((5, 2)), np.ones((3, 2)), sigma=1.0, n_units=9, features=np.ones((5, 2))
+            )
+
+
+class TestAugmentedSVM:
+    def test_small_changes_help_with_few_images(self):
+        X, y = load_digits(return_X_y=True)
+        scores = [
+            AugmentedSVM(image_shape=shape).fit(X[:150], y[:150]).score(X[600:1200], y[600:1200])
+            for shape in (None, (8, 8))
+        ]
+        assert scores[1] > scores[0] + 0.03
+
+    def test_one_class_is_said_always(self):
+        model = AugmentedSVM().fit(np.eye(4), ["a"] * 4)
+        assert model.predict(np.eye(4)).tolist() == ["a"] * 4
+
+    def test_weights_count(self):
+        X = np.array([[0.0], [0.1], [1.0], [1.1]] * 5)
+        y = np.array([0, 0, 1, 1] * 5)
+        wrong = np.where(np.arange(20) == 2, 0, y)
+        weight = np.where(np.arange(20) == 2, 1e-6, 1.0)
+        assert AugmentedSVM().fit(X, wrong, weight).score(X, y) == 1.0

@@ -1,0 +1,180 @@
+"""Public cells: exact places, invariances that are stated, and how far a line can move a table."""
+
+import itertools
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.datasets import load_digits, load_iris
+from sklearn.exceptions import NotFittedError
+
+from ostraka._images import INVARIANCES, transforms
+from ostraka.voters import GraphCells, QuantileCells
+from ostraka.voters.cells import reach
+
+IMAGES, DIGITS = load_digits(return_X_y=True)
+PUBLIC, PRIVATE = IMAGES[:250], IMAGES[250:]
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return GraphCells(image_shape=(8, 8)).fit(PUBLIC)
+
+
+class TestGraphCells:
+    def test_a_rows_code_depends_on_no_other_row(self, cells):
+        together = cells.codes(PRIVATE[:300])
+        alone = np.concatenate([cells.codes(row[None]) for row in PRIVATE[:300]])
+        np.testing.assert_array_equal(together, alone)
+        np.testing.assert_array_equal(cells.codes(PRIVATE[:300][::-1])[::-1], together)
+
+    def test_many_columns_are_projected_and_still_exact(self):
+        rng = np.random.default_rng(0)
+        rows = rng.normal(size=(60, 500))
+        wide = GraphCells(n_features=5).fit(rows)
+        fresh = rng.normal(size=(40, 500))
+        alone = np.concatenate([wide.codes(row[None]) for row in fresh])
+        np.testing.assert_array_equal(wide.codes(fresh), alone)
+        np.testing.assert_array_equal(wide.codes(rows)[:, 0], np.arange(60))
+
+    def test_a_shifted_image_stays_near_its_original(self):
+        shift = transforms((8, 8), ["shift"])[1]
+        shifted = np.asarray(PUBLIC @ shift)
+        kept = {
+            names: (
+                GraphCells(image_shape=(8, 8), invariances=names).fit(PUBLIC).codes(shifted)[:, 0]
+                == np.arange(len(PUBLIC))
+            ).mean()
+            for names in ((), INVARIANCES)
+        }
+        assert kept[INVARIANCES] > 0.9 > kept[()]
+
+    def test_invariances_make_neighbours_agree_more_often(self, cells):
+        plain = GraphCells(image_shape=(8, 8), invariances=()).fit(PUBLIC)
+        right = [(DIGITS[each.codes(PRIVATE)[:, 0]] == DIGITS[250:]).mean() for each in (plain, cells)]
+        assert right[1] > right[0]
+
+    def test_lines_are_integers_of_about_the_stated_length(self, cells):
+        book = cells.codebooks_[0]
+        assert book.dtype == np.int64
+        np.testing.assert_allclose(np.linalg.norm(book, axis=1), 256, rtol=0.02)
+
+    def test_clusters_give_one_cell_a_row(self):
+        clustered = GraphCells(image_shape=(8, 8), n_cells=12).fit(PUBLIC)
+        np.testing.assert_array_equal(clustered.codebooks_[0].sum(axis=1), 1)
+        assert clustered.codebooks_[0].shape == (250, 12)
+        assert reach(clustered.codebooks_) == math.sqrt(2)
+
+    def test_clusters_are_purer_than_chance_without_labels(self, cells):
+        found = cells.clusters(15)
+        purity = sum(np.bincount(DIGITS[:250][found == c]).max() for c in range(15)) / 250
+        assert purity > 0.8
+
+    def test_prototypes_are_one_public_row_a_cluster(self, cells):
+        chosen, found = cells.prototypes(15), cells.clusters(15)
+        assert sorted(found[chosen]) == list(range(15))
+
+    def test_repeats_itself(self, cells):
+        assert GraphCells(image_shape=(8, 8)).fit(PUBLIC).sha256_ == cells.sha256_
+
+    def test_equal_rows_do_no_harm(self):
+        rows = np.repeat(load_iris().data[:20], 3, axis=0)
+        again = GraphCells(n_features=4).fit(rows)
+        assert np.isfinite(again.features_).all()
+
+    @pytest.mark.parametrize(
+        ("settings", "rows", "words"),
+        [
+            ({}, [[math.nan, 1.0]] * 20, "finite"),
+            ({}, [["a", "b"]] * 20, "numbers"),
+            ({}, np.ones((5, 3)), "more than"),
+            ({"image_shape": (8, 8)}, np.ones((20, 63)), "images"),
+            ({"image_shape": (8, 8), "invariances": ["mirror"]}, PUBLIC, "invariance"),
+            ({"n_cells": 0}, PUBLIC, "n_cells"),
+            ({"time": -1.0}, PUBLIC, "time"),
+        ],
+    )
+    def test_refuses(self, settings, rows, words):
+        with pytest.raises(ValueError, match=words):
+            GraphCells(**settings).fit(rows)
+
+    def test_refuses_before_it_is_fitted_and_other_columns(self, cells):
+        with pytest.raises(NotFittedError):
+            GraphCells().codes(PUBLIC)
+        with pytest.raises(ValueError, match="columns"):
+            GraphCells().fit(PUBLIC).codes(PUBLIC[:, :60])
+
+
+class TestReach:
+    def moves(self, book, n_classes):
+        """All tables that one row can add, nothing included."""
+        tables = [np.zeros((book.shape[1], n_classes))]
+        for line, c in itertools.product(book, range(n_classes)):
+            table = np.zeros((book.shape[1], n_classes))
+            table[:, c] = line
+            tables.append(table)
+        return tables
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_is_the_largest_move_of_a_table_by_enumeration(self, seed):
+        book = np.random.default_rng(seed).integers(-9, 10, size=(12, 4))
+        tables = self.moves(book, 3)
+        largest = max(np.linalg.norm(a - b) for a, b in itertools.combinations(tables, 2))
+        assert reach([book]) == pytest.approx(largest, rel=1e-14)
+
+    def test_of_real_features_by_enumeration(self):
+        some = GraphCells(image_shape=(8, 8), n_features=10).fit(PUBLIC[:40])
+        tables = np.array(self.moves(some.codebooks_[0], 3)).reshape(-1, 30)
+        largest = max(np.linalg.norm(tables - each, axis=1).max() for each in tables)
+        assert reach(some.codebooks_) == pytest.approx(largest, rel=1e-14)
+        assert math.sqrt(2) * 250 < reach(some.codebooks_) < math.sqrt(2) * 300
+
+    def test_opposite_lines_of_one_class_move_further_than_two_classes(self):
+        assert reach([np.array([[3, 0], [-3, 0]])]) == 6.0
+
+    def test_columns_add_up_as_squares(self):
+        assert reach([np.eye(3, dtype=int)] * 5) == math.sqrt(10)
+
+
+class TestQuantileCells:
+    def test_every_row_has_one_bin_a_column_whatever_it_holds(self):
+        public = pa.table({"age": [None, *range(40)], "job": ["a", "b"] * 20 + [None]})
+        cells = QuantileCells(n_bins=4, least=5).fit(public)
+        odd = pa.table({"age": [-1e300, 1e300, None, 7.0], "job": ["a", "z", None, ""]})
+        codes = cells.codes(odd)
+        sizes = [len(book) for book in cells.codebooks_]
+        assert codes.shape == (4, 2)
+        assert ((codes >= 0) & (codes < sizes)).all()
+        assert codes[2, 0] == sizes[0] - 1
+        assert (codes[1:, 1] == sizes[1] - 1).all()
+
+    def test_a_common_value_has_a_bin_of_its_own(self):
+        gains = np.r_[np.zeros(900), np.arange(1, 101)][:, None]
+        cells = QuantileCells(n_bins=5).fit(gains)
+        codes = cells.codes(np.array([[0.0], [-1.0], [1.0], [50.0], [100.0]]))[:, 0]
+        assert len(set(codes.tolist())) == 5
+        shares = np.bincount(cells.codes(gains)[:, 0])
+        assert shares.max() == 900
+
+    def test_text_where_numbers_were_goes_to_the_last_bin(self):
+        cells = QuantileCells(n_bins=3).fit(np.arange(30.0)[:, None])
+        found = cells.codes(np.array([["5"], ["much"], ["nan"]], dtype=object))[:, 0]
+        assert found[0] == cells.codes(np.array([[5.0]]))[0, 0]
+        assert (found[1:] == len(cells.codebooks_[0]) - 1).all()
+
+    def test_columns_are_chosen_by_name(self):
+        frame = pa.table({"a": list(range(20)), "b": list(range(20))})
+        cells = QuantileCells(columns=["b"], n_bins=2).fit(frame)
+        assert cells.columns_ == ["b"]
+        with pytest.raises(ValueError, match="no column 'c'"):
+            QuantileCells(columns=["c"]).fit(frame)
+
+    def test_reach_is_that_of_one_ballot_a_column(self):
+        cells = QuantileCells(n_bins=4).fit(load_iris().data)
+        assert reach(cells.codebooks_) == math.sqrt(8)
+
+    @pytest.mark.parametrize("wrong", [{"n_bins": 1}, {"least": 0}])
+    def test_refuses(self, wrong):
+        with pytest.raises(ValueError, match="integer"):
+            QuantileCells(**wrong).fit(load_iris().data)
