@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from bench._data import ask, histograms
-from ostraka import ABSTAIN, Budget, GNMax, Ledger, TeacherEnsemble, Threshold
+from ostraka import ABSTAIN, Budget, Confident, GNMax, Ledger, TeacherEnsemble, Threshold
 from ostraka.attacks import recover_votes
 from ostraka.consistent import Consistent
 from ostraka.door import consistently
@@ -57,19 +57,23 @@ def same_epsilon(whom: np.ndarray) -> None:
         line(f"(c) sigma {sigma:g}, {low:,} answers", whom, GNMax(sigma=sigma), low)
 
 
-def line(title: str, whom: np.ndarray, mechanism: GNMax | tuple[Threshold, GNMax], repeats: int) -> None:
+def line(title: str, whom: np.ndarray, mechanism: GNMax | Confident, repeats: int) -> None:
     """Mean normalised L1 error; how often an answer is the plurality; how often there is one."""
-    argmax = mechanism[1] if isinstance(mechanism, tuple) else mechanism
+    argmax = mechanism.argmax if isinstance(mechanism, Confident) else mechanism
     wrong, right, answered = [], [], []
     for votes in whom:
         q = np.exp(argmax.log_outcomes(votes[None])[0])
-        passes = np.exp(mechanism[0].log_outcomes(votes[None])[0, 0]) if isinstance(mechanism, tuple) else 1.0
+        passes = (
+            np.exp(mechanism.screen.log_outcomes(votes[None])[0, 0])
+            if isinstance(mechanism, Confident)
+            else 1.0
+        )
         right.append(q[votes.argmax()])
         answered.append(passes)
         for seed in range(SEEDS):
             heard = np.random.default_rng(seed + 99).binomial(repeats, passes)
             answers = ask(argmax, votes, heard, seed)
-            if isinstance(mechanism, tuple):
+            if isinstance(mechanism, Confident):
                 answers = np.append(answers, repeats - heard)
             found = recover_votes(answers, n_teachers=TEACHERS, mechanism=mechanism)
             wrong.append(np.abs(found.mean - votes).sum() / (2 * TEACHERS))

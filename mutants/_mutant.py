@@ -36,8 +36,8 @@ __all__ = [
 CURVE, DOOR, PRIVATE, CHECK = "curve.py", "door.py", "private.py", "_check.py"
 ARGMAX, SCREEN, TIGHT = "mechanisms/argmax.py", "mechanisms/screen.py", "mechanisms/_tight.py"
 GRID, NOISE, OUTCOME = "mechanisms/_grid.py", "mechanisms/_noise.py", "mechanisms/outcome.py"
-EXACT, THEOREMS, CALIBRATION = "accounting/exact.py", "accounting/_theorems.py", "accounting/calibration.py"
-PAIRS, RENYI = "accounting/_neighbours.py", "accounting/_divergence.py"
+EXACT, THEOREMS, CALIBRATION = "accounting/exact.py", "mechanisms/_theorems.py", "accounting/calibration.py"
+PAIRS, RENYI = "mechanisms/_neighbours.py", "mechanisms/_divergence.py"
 
 # below tests
 BY_CURVE, BY_CONTRACT = "oracles/test_curve.py::", "contracts/test_curve_contract.py::"

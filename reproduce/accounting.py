@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from bench._data import folder
-from ostraka import Adjacency, GNMax, LNMax, Private, Threshold
+from ostraka import Adjacency, Confident, GNMax, LNMax, Private, Threshold
 from ostraka.accounting import calibrate, every_bound, exact_curve, exact_rdp, papernot2018_curve
 from ostraka.curve import ORDERS
 
@@ -128,7 +128,7 @@ def plain_composition() -> None:
 def budget_limited(counts: dict[str, np.ndarray]) -> None:
     print("\n000, figure 4: each histogram as often as the budget affords (printed: 1.97 and 4.96)")
     for name, delta in DELTAS.items():
-        pair = (SCREENS[name], GNMax(sigma=SIGMA))
+        pair = Confident(screen=SCREENS[name], argmax=GNMax(sigma=SIGMA))
         theirs, ours = (
             [
                 epsilon(times * cost(pair, row[None]), delta)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench._data import ask, folder, histograms
-from ostraka import GNMax, Threshold, count_votes
+from ostraka import Confident, GNMax, Threshold, count_votes
 from ostraka.accounting import exact_curve, papernot2018_curve
 from ostraka.attacks import consensus_test, recover_votes
 from reproduce import _drawing
@@ -59,7 +59,7 @@ def epsilon(curve: Curve, delta: float) -> float:
 
 def cost(name: str, votes: np.ndarray, sigma: float, n_answers: int) -> tuple[float, float]:
     """Price of the attack as the paper has it (Confident-GNMax, 2018 bound), and exactly (GNMax)."""
-    paper = papernot2018_curve((SCREENS[name], GNMax(sigma=sigma)), votes[None])
+    paper = papernot2018_curve(Confident(screen=SCREENS[name], argmax=GNMax(sigma=sigma)), votes[None])
     exact = exact_curve(GNMax(sigma=sigma), votes[None])
     return epsilon(n_answers * paper, DELTAS[name]), epsilon(n_answers * exact, DELTAS[name])
 

@@ -80,7 +80,7 @@ class Shared:
         return Ledger(folder / NAME, budget=self.budget)
 
     def pay(self, ledger: Ledger, key: str) -> Paid:
-        return Paid(ledger.charge(MECHANISM, uses=1, protects="row", simulation=False, key=key), 0)
+        return Paid(ledger.charge(MECHANISM, uses=1, unit="row", simulation=False, key=key), 0)
 
     def rows(self, folder: Path) -> list[tuple[int, str | None, bytes, int | None]]:
         with closing(sqlite3.connect(folder / NAME)) as db:

@@ -145,7 +145,7 @@ class Walk(RuleBasedStateMachine):
         for _ in range(uses):
             after = more(after, mechanism)
         try:
-            seq = self.ledger.charge(MECHANISMS[mechanism], uses=uses, protects="row", simulation=False)
+            seq = self.ledger.charge(MECHANISMS[mechanism], uses=uses, unit="row", simulation=False)
         except BudgetExceeded:
             assert epsilon(after) > BUDGET.epsilon
         else:

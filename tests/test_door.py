@@ -67,7 +67,7 @@ def test_the_charge_is_written_before_the_answer_is_drawn(ledger, votes):
     [(entries_then, _, _)] = spy.seen
     assert entries_then == 1
     [entry] = ledger.entries()
-    assert (entry.uses, entry.protects, entry.simulation) == (4, "row", False)
+    assert (entry.uses, entry.unit, entry.simulation) == (4, "row", False)
     assert ledger.spent().rdp == pytest.approx((4 * spy.curve()).rdp)
 
 
@@ -108,7 +108,7 @@ def test_data_that_can_change_more_than_the_mechanism_hides_is_refused_before_an
 
 def test_the_ledger_learns_whom_the_data_protects(ledger):
     release(GNMax(sigma=20.0), Private(VOTES, Adjacency.one_ballot(unit="person")), ledger=ledger)
-    assert ledger.protects == "person"
+    assert ledger.unit == "person"
     with pytest.raises(LedgerError, match="protect"):
         release(GNMax(sigma=20.0), Private(VOTES, Adjacency.one_ballot(unit="row")), ledger=ledger)
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostraka import Adjacency, Budget, GNMax, Ledger, LNMax, Private, Threshold, release
+from ostraka import Adjacency, Budget, Confident, GNMax, Ledger, LNMax, Private, Threshold, release
 from ostraka.accounting import exact_curve, papernot2018_curve
 
 SECRET = 7_654_321  # appears nowhere unless a value leaks
@@ -160,7 +160,9 @@ def test_votes_that_are_no_votes_are_refused_without_being_quoted(mechanism, bad
             lambda: release(mechanism, private, ledger=ledger),
             lambda: mechanism.log_outcomes(bad),
             lambda: exact_curve(mechanism, bad),
-            lambda: papernot2018_curve((Threshold(at=3, sigma=1.0), GNMax(sigma=1.0)), bad),
+            lambda: papernot2018_curve(
+                Confident(screen=Threshold(at=3, sigma=1.0), argmax=GNMax(sigma=1.0)), bad
+            ),
         ):
             with pytest.raises(ValueError, match="counts") as refusal:
                 use()

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ostraka.curve import Curve
     from ostraka.door import ABSTAIN, confident, interactive, release
     from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError, OstrakaError
-    from ostraka.mechanisms import GNMax, LNMax, Threshold
+    from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
     from ostraka.networks import TorchClassifier, TrainingDiverged
     from ostraka.pate import PATEClassifier
     from ostraka.private import Adjacency, Private
@@ -24,6 +24,7 @@ _HOME = {
     "Adjacency": "private",
     "Budget": "ledger",
     "BudgetExceeded": "ledger",
+    "Confident": "mechanisms",
     "Curve": "curve",
     "GNMax": "mechanisms",
     "LNMax": "mechanisms",
@@ -48,6 +49,7 @@ __all__ = [
     "Adjacency",
     "Budget",
     "BudgetExceeded",
+    "Confident",
     "Curve",
     "GNMax",
     "LNMax",

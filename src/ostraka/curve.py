@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ostraka import _check
 from ostraka._numeric import log_ndtr, up
 
-__all__ = ["ORDERS", "Curve"]
+__all__ = ["MOVES", "ORDERS", "Curve", "Priced"]
 
 
 def _default_orders() -> tuple[float, ...]:
@@ -25,6 +25,10 @@ def _default_orders() -> tuple[float, ...]:
 
 
 ORDERS: tuple[float, ...] = _default_orders()
+
+# What one protected unit can change: a ballot of every query, a label, a row, or a vector of bounded norms.
+MOVES = ("ballot", "label", "row", "vector")
+_MOVED_OF_OLD = {"record": "vector"}  # how records written before "moves" spelled it
 
 _LEAST = 5e-324  # a chance that underflows is still a chance
 
@@ -42,8 +46,9 @@ class Curve:
         Bound on the Rényi divergence of each order between neighbours, in both directions (the
         published bounds of 2017 and 2018 in one: see ``accounting.dependent``).
         At infinity it is the epsilon of pure differential privacy.
-    unit : str
-        What is protected: ``"ballot"`` (one teacher's votes), ``"label"``, ``"record"``.
+    moves : {"ballot", "label", "row", "vector"}
+        What one protected unit can change, as :attr:`ostraka.Adjacency.moves`: curves of the same
+        kind add. Who the unit is (a row, a person) is recorded by ledgers, not here.
     publishable : bool
         False once a term was computed from private data: such a number is for the owner only.
     mu_squared : float >= 0 or infinity
@@ -73,7 +78,7 @@ class Curve:
 
     orders: tuple[float, ...]
     rdp: tuple[float, ...]
-    unit: str = "ballot"
+    moves: str = "ballot"
     publishable: bool = True
     mu_squared: float = math.inf
     slack: float = 0.0
@@ -86,32 +91,35 @@ class Curve:
         if not all(value >= 0 for value in self.rdp):
             raise ValueError("rdp must be >= 0 and not NaN")
         _check.nonnegative(mu_squared=self.mu_squared, slack=self.slack)
+        _check.one_of(moves=self.moves, allowed=MOVES)
 
     @classmethod
-    def zero(cls, *, unit: str = "ballot", orders: tuple[float, ...] = ORDERS) -> Curve:
+    def zero(cls, *, moves: str = "ballot", orders: tuple[float, ...] = ORDERS) -> Curve:
         """The cost of nothing."""
-        return cls(orders, (0.0,) * len(orders), unit, mu_squared=0.0)
+        return cls(orders, (0.0,) * len(orders), moves, mu_squared=0.0)
 
     @classmethod
     def gaussian(
-        cls, *, sensitivity: float, sigma: float, unit: str = "record", orders: tuple[float, ...] = ORDERS
+        cls, *, sensitivity: float, sigma: float, moves: str = "vector", orders: tuple[float, ...] = ORDERS
     ) -> Curve:
         """The Gaussian mechanism: Rényi divergence order * mu^2 / 2, mu = sensitivity / sigma."""
         _check.positive(sensitivity=sensitivity, sigma=sigma)
         mu_squared = up((sensitivity / sigma) ** 2)
-        return cls(orders, tuple(up(order * mu_squared / 2) for order in orders), unit, mu_squared=mu_squared)
+        return cls(
+            orders, tuple(up(order * mu_squared / 2) for order in orders), moves, mu_squared=mu_squared
+        )
 
     def __add__(self, other: Curve) -> Curve:
         if not isinstance(other, Curve):
             return NotImplemented
-        if (self.orders, self.unit) != (other.orders, other.unit):
+        if (self.orders, self.moves) != (other.orders, other.moves):
             raise ValueError(
-                f"cannot compose a curve of unit {self.unit!r} with {other.unit!r}, or of other orders"
+                f"cannot compose curves of one {self.moves} and of one {other.moves}, or of other orders"
             )
         return Curve(
             self.orders,
             tuple(up(a + b) for a, b in zip(self.rdp, other.rdp, strict=True)),
-            self.unit,
+            self.moves,
             publishable=self.publishable and other.publishable,
             mu_squared=up(self.mu_squared + other.mu_squared),
             slack=up(self.slack + other.slack),
@@ -120,7 +128,7 @@ class Curve:
     def __mul__(self, times: int) -> Curve:
         _check.integer(times=times)
         if times == 0:
-            return replace(Curve.zero(unit=self.unit, orders=self.orders), publishable=self.publishable)
+            return replace(Curve.zero(moves=self.moves, orders=self.orders), publishable=self.publishable)
         return replace(
             self,
             rdp=tuple(up(times * value) for value in self.rdp),
@@ -132,8 +140,8 @@ class Curve:
 
     def smaller(self, other: Curve) -> Curve:
         """Two bounds on the same release: the smaller at every order."""
-        if (self.orders, self.unit) != (other.orders, other.unit):
-            raise ValueError("only bounds on the same unit and orders can be compared")
+        if (self.orders, self.moves) != (other.orders, other.moves):
+            raise ValueError("only bounds on the same kind of change and orders can be compared")
         return replace(
             self,
             rdp=tuple(min(a, b) for a, b in zip(self.rdp, other.rdp, strict=True)),
@@ -191,7 +199,7 @@ class Curve:
         return {
             "orders": [_plain(x) for x in self.orders],
             "rdp": [_plain(x) for x in self.rdp],
-            "unit": self.unit,
+            "moves": self.moves,
             "publishable": self.publishable,
             "mu_squared": _plain(self.mu_squared),
             "slack": _plain(self.slack),
@@ -199,11 +207,12 @@ class Curve:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Curve:
-        """The inverse of :meth:`to_dict`."""
+        """The inverse of :meth:`to_dict`; also reads records that call ``moves`` the unit."""
+        moved = record["moves"] if "moves" in record else record["unit"]
         return cls(
             tuple(float(x) for x in record["orders"]),
             tuple(float(x) for x in record["rdp"]),
-            record["unit"],
+            _MOVED_OF_OLD.get(moved, moved),
             publishable=bool(record["publishable"]),
             mu_squared=float(record["mu_squared"]),
             slack=float(record["slack"]),
@@ -232,6 +241,14 @@ class Curve:
             best = min(best, _rdp_delta(orders, rdp, epsilon))
         best = min(best, _gaussian_delta(epsilon, math.sqrt(self.mu_squared)))
         return min(1.0, up(best + (1 + math.exp(min(epsilon, 700.0))) * self.slack))
+
+
+class Priced(Protocol):
+    """Anything with a price: all that a ledger needs to know, beside the ``repr``."""
+
+    def curve(self) -> Curve:
+        """Cost of one use on any data."""
+        ...
 
 
 def _rdp_epsilon(orders: np.ndarray, rdp: np.ndarray, delta: float) -> np.ndarray:

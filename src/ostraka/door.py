@@ -3,43 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ostraka import _check
 from ostraka.consistent import KeyedNoise
+from ostraka.mechanisms.confident import Confident
+from ostraka.mechanisms.protocols import ABSTAIN, Staged
 
 if TYPE_CHECKING:
     from ostraka.consistent import Consistent
-    from ostraka.curve import Curve
     from ostraka.ledger import Ledger
-    from ostraka.private import Adjacency, Private
+    from ostraka.mechanisms.protocols import BallotMechanism, Mechanism
+    from ostraka.private import Private
 
-__all__ = ["ABSTAIN", "Mechanism", "confident", "consistently", "interactive", "os_keyed", "release"]
-
-ABSTAIN = -1
-
-
-class Mechanism(Protocol):
-    """Frozen public parameters, their code and their price, in one object."""
-
-    @property
-    def promise(self) -> Adjacency:
-        """The largest change of its input that :meth:`curve` pays for."""
-        ...
-
-    def curve(self) -> Curve:
-        """Cost of one use on any data; reads the fields only."""
-        ...
-
-    def uses(self, private: Private) -> int:
-        """How many uses answering all of ``private`` takes."""
-        ...
-
-    def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
-        """The noisy answers. All noise comes from ``rng``."""
-        ...
+__all__ = ["ABSTAIN", "confident", "consistently", "interactive", "os_keyed", "release"]
 
 
 def release(
@@ -55,7 +34,8 @@ def release(
     Parameters
     ----------
     mechanism : Mechanism
-        Public. Its ``curve()`` is what each use costs.
+        Public. Its ``curve()`` is what each use costs. One with stages (:class:`~ostraka.Confident`) is
+        paid for stage by stage, each for the entries that the answers before it let through.
     private : Private
         One use per entry.
     ledger : Ledger
@@ -98,10 +78,16 @@ def release(
     """
     if not private.adjacency.within(mechanism.promise):
         raise ValueError(f"{mechanism!r} hides {mechanism.promise}, but the data is {private.adjacency}")
+    if isinstance(mechanism, Staged):
+
+        def stage(name: str, part: Mechanism, entries: Private) -> np.ndarray:
+            return release(part, entries, ledger=ledger, rng=rng, key=_part(key, name))
+
+        return mechanism.in_stages(private, stage)
     entry = ledger.charge(
         mechanism,
         uses=mechanism.uses(private),
-        protects=private.adjacency.unit,
+        unit=private.adjacency.unit,
         simulation=not (rng is None or isinstance(rng, KeyedNoise)),
         key=key,
     )
@@ -115,16 +101,24 @@ def release(
 def confident(
     votes: Private,
     *,
-    screen: Mechanism,
-    argmax: Mechanism,
+    screen: BallotMechanism,
+    argmax: BallotMechanism,
     ledger: Ledger,
     rng: np.random.Generator | None = None,
     key: str | None = None,
 ) -> np.ndarray:
     """Confident-GNMax: answer the queries with a clear plurality, ``ABSTAIN`` elsewhere.
 
-    Two payments in this order: the screen for every query, then the argmax for those it let
-    through (which ones is public by then). Parameters as for :func:`release`.
+    The same as :func:`release` of :class:`~ostraka.Confident`: two payments in this order, the screen for
+    every query, then the argmax for those it let through (which ones is public by then).
+
+    Parameters
+    ----------
+    votes : Private of shape (n_queries, n_classes), in votes
+    screen, argmax : BallotMechanism
+        As for :class:`~ostraka.Confident`. Public.
+    ledger, rng, key
+        As for :func:`release`.
 
     Returns
     -------
@@ -144,11 +138,7 @@ def confident(
     ...     confident(votes, screen=Threshold(at=75, sigma=3.0), argmax=GNMax(sigma=10.0), ledger=ledger)
     array([ 0, -1])
     """
-    clear = release(screen, votes, ledger=ledger, rng=rng, key=_part(key, "screen"))
-    answers = np.full(len(clear), ABSTAIN, dtype=np.int64)
-    if clear.any():
-        answers[clear] = release(argmax, votes[clear], ledger=ledger, rng=rng, key=_part(key, "argmax"))
-    return answers
+    return release(Confident(screen=screen, argmax=argmax), votes, ledger=ledger, rng=rng, key=key)
 
 
 def consistently(

@@ -1,15 +1,20 @@
-"""Private: an array nobody may print, plot or learn from. Only a mechanism opens it."""
+"""Private: an array which does not print, convert or pickle, with its adjacency. Only mechanisms open it."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ostraka import _check
+from ostraka.curve import MOVES
 
-__all__ = ["Adjacency", "Private"]
+__all__ = ["RELATIONS", "Adjacency", "Private"]
+
+
+RELATIONS = ("replace-one", "add-or-remove")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,34 +24,74 @@ class Adjacency:
     Attributes
     ----------
     unit : str
-        Whom the claim protects: ``"row"``, ``"person"``, ``"party"``, ``"label"``.
-    moves : str
-        What a unit moves: ``"ballot"`` (one vote of one teacher in every query), or ``"label"`` (the
-        label of one row; all else about the row is public).
-    at_most : float
-        How many of them one unit moves: ballots in each row of the array, labels in all of it.
-    relation : str
-        ``"replace-one"``: neighbours differ in the data of one unit, replaced by any other data
-        or by nothing; which shard every other unit belongs to stays as the manifest says.
+        Who is protected: ``"row"``, ``"person"``, ``"label"``, ``"party"``, ``"client"``.
+    moves : {"ballot", "label", "row", "vector"}
+        What one unit can change. ``"ballot"``: one teacher's vote on every query, in tables of vote
+        counts. ``"label"``: the label of a row whose features are public. ``"row"``: a whole row.
+        ``"vector"``: all numbers of the array at once, within the norms below (sums, tables of counts).
+    at_most : float > 0
+        How many of them one unit moves: ballots in each row of the array; labels or rows in all of it.
+    l0, l1, l2 : float > 0
+        For ``"vector"``: bounds on the change of the whole array, as the number of entries that change,
+        the sum of absolute changes, and the Euclidean norm. Infinity: not bounded in this norm.
+    relation : {"replace-one", "add-or-remove"}
+        See Notes.
     sampling_rate : float in (0, 1]
         Poisson probability with which a unit takes part at all; 1 means always.
+    noise_sigma : float >= 0
+        Standard deviation of Skellam noise that the numbers carry already, as parties add it to their
+        counts before anybody sees a sum. 0: there is none.
+
+    Raises
+    ------
+    ValueError
+        An unknown word, or a number out of range.
+
+    Notes
+    -----
+    ``"replace-one"``: neighbours differ in the data of one unit, which is replaced by any other data.
+    All other units, and which shard each belongs to, stay the same, and so do the numbers of units, of
+    teachers and of rows, which are public: nothing is replaced by nothing. A ballot changes its class;
+    it neither appears nor vanishes (a teacher that fails votes a class fixed in advance).
+    ``"add-or-remove"``: the unit is present in one of the two data sets and missing in the other, and
+    the number of units is not public. A ballot appears, vanishes, or changes its class because another
+    unit casts it instead.
 
     Examples
     --------
     >>> Adjacency.one_ballot(unit="person").within(Adjacency.one_ballot())
     True
+    >>> sums = Adjacency.vector(unit="client", l0=1, l1=1.0, l2=1.0)
+    >>> sums.within(Adjacency.vector(l2=2.0)), sums.within(Adjacency.vector(l2=0.5))
+    (True, False)
     """
 
     unit: str = "row"
     moves: str = "ballot"
     at_most: float = 1.0
+    l0: float = math.inf
+    l1: float = math.inf
+    l2: float = math.inf
     relation: str = "replace-one"
     sampling_rate: float = 1.0
+    noise_sigma: float = 0.0
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.unit, str) and self.unit):
+            raise ValueError(f"unit must say who is protected, got {self.unit!r}")
+        _check.one_of(moves=self.moves, allowed=MOVES)
+        _check.one_of(relation=self.relation, allowed=RELATIONS)
         _check.positive(at_most=self.at_most, sampling_rate=self.sampling_rate)
+        _check.nonnegative(l0=self.l0, l1=self.l1, l2=self.l2, noise_sigma=self.noise_sigma)
         if self.sampling_rate > 1:
             raise ValueError(f"sampling_rate must be at most 1, got {self.sampling_rate!r}")
+        norms = (self.l0, self.l1, self.l2)
+        if min(norms) == 0:
+            raise ValueError(f"l0, l1 and l2 must be > 0, got {norms}")
+        if self.moves == "vector" and not math.isfinite(min(norms)):
+            raise ValueError("a vector must be bounded in one norm at least: give l0=, l1= or l2=")
+        if self.moves != "vector" and norms != (math.inf,) * 3:
+            raise ValueError(f"l0, l1 and l2 are for moves='vector', got {norms} with moves={self.moves!r}")
 
     @classmethod
     def one_ballot(cls, *, unit: str = "row") -> Adjacency:
@@ -58,12 +103,38 @@ class Adjacency:
         """One unit owns the label of one row: neighbours differ in this label, and in nothing else."""
         return cls(unit=unit, moves="label")
 
+    @classmethod
+    def one_row(cls, *, unit: str = "row") -> Adjacency:
+        """One unit owns one row of the array."""
+        return cls(unit=unit, moves="row")
+
+    @classmethod
+    def vector(
+        cls,
+        *,
+        unit: str = "row",
+        l0: float = math.inf,
+        l1: float = math.inf,
+        l2: float = math.inf,
+        relation: str = "replace-one",
+    ) -> Adjacency:
+        """One unit moves the whole array, by at most so much in each norm that is given."""
+        return cls(unit=unit, moves="vector", l0=l0, l1=l1, l2=l2, relation=relation)
+
     def within(self, promise: Adjacency) -> bool:
-        """Whether a mechanism that promises to hide ``promise`` hides this too, whoever the unit is."""
+        """Whether a mechanism that promises to hide ``promise`` hides this too, whoever the unit is.
+
+        True only if the same thing moves, under the same relation, in numbers with the same noise, no
+        more of it, no farther in any norm, and no more often.
+        """
         return (
             self.moves == promise.moves
             and self.relation == promise.relation
+            and self.noise_sigma == promise.noise_sigma
             and self.at_most <= promise.at_most
+            and self.l0 <= promise.l0
+            and self.l1 <= promise.l1
+            and self.l2 <= promise.l2
             and self.sampling_rate <= promise.sampling_rate
         )
 
@@ -105,6 +176,10 @@ class Private:
         self.adjacency = adjacency
 
     @property
+    def _may_repeat(self) -> bool:
+        return self.adjacency.moves == "ballot" and self.adjacency.sampling_rate == 1
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape, which is public."""
         return self._values.shape
@@ -115,14 +190,18 @@ class Private:
     def __getitem__(self, rows: Any) -> Private:
         """Some entries, under the same adjacency; an integer selects one entry, kept as an array of one.
 
-        Labels cannot be selected twice: one unit would then own two of them.
+        An entry can be selected twice only where one unit moves a ballot of every query anyway. It
+        cannot where a unit owns an entry (labels, rows, vectors), which it would then own twice, nor
+        where entries were sampled by chance, since two copies would share one sample.
         """
         if isinstance(rows, int | np.integer):
             if not -len(self) <= rows < len(self):
                 raise IndexError(f"index {rows} is out of range for {len(self)} entries")
             rows = slice(rows, rows + 1 or None)
-        elif self.adjacency.moves == "label" and not _distinct(np.arange(len(self))[rows]):
-            raise ValueError("rows must not repeat a label: one unit would move it more than once")
+        elif not self._may_repeat and not _distinct(np.arange(len(self))[rows]):
+            raise ValueError(
+                f"rows must not repeat a {self.adjacency.moves}: one unit would move it more than once"
+            )
         return Private(self._values[rows], self.adjacency)
 
     def open(self) -> np.ndarray:

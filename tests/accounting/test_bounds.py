@@ -8,12 +8,12 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from ostraka import GNMax, LNMax, Threshold
+from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.accounting import exact_curve, moments2017_curve, papernot2018_curve
 from ostraka.accounting.bounds import every_bound
 
 VOTES = np.array([[180, 40, 30], [90, 80, 80], [240, 5, 5], [125, 124, 1]])
-CONFIDENT = (Threshold(at=160, sigma=60.0), GNMax(sigma=30.0))
+CONFIDENT = Confident(screen=Threshold(at=160, sigma=60.0), argmax=GNMax(sigma=30.0))
 DELTA = 1e-5
 
 
@@ -29,7 +29,7 @@ def named(bounds):
         (Threshold(at=160, sigma=60.0), ["classic", "gaussian", "tight", "exact"]),
         (CONFIDENT, ["classic", "gaussian", "tight", "papernot2018", "exact"]),
         (
-            (Threshold(at=160, sigma=60.0, noise="every"), GNMax(sigma=30.0)),
+            Confident(screen=Threshold(at=160, sigma=60.0, noise="every"), argmax=GNMax(sigma=30.0)),
             ["classic", "gaussian", "tight", "exact"],
         ),
     ],

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 from ostraka.accounting.certificate import Certificate, _claims, _guess, _raised, plan_certificate
 from ostraka.accounting.ladder import UNIT, ladders, worst
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms import GNMax, LNMax, Threshold
+from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
 from ostraka.private import Adjacency, Private
 
 FALSE_ALARM = 1e-9  # probability that a correct sampler fails one check
@@ -22,7 +22,7 @@ SMALL = Certificate(
 )
 MANY = Certificate(mechanism=GNMax(sigma=2.0), n_teachers=8, n_classes=3, n_queries=1, order=2.0, noise=1.5)
 PAIR = Certificate(
-    mechanism=(Threshold(at=4, sigma=3.0), GNMax(sigma=2.0)),
+    mechanism=Confident(screen=Threshold(at=4, sigma=3.0), argmax=GNMax(sigma=2.0)),
     n_teachers=9,
     n_classes=3,
     n_queries=2,
@@ -213,7 +213,13 @@ def test_a_better_guess_is_a_smaller_bound_and_a_wrong_one_still_covers():
         ({"noise": 0.0}, "noise"),
         ({"n_queries": 0}, "n_queries"),
         ({"n_screened": 1}, "n_screened"),
-        ({"mechanism": (Threshold(at=4, sigma=1.0), GNMax(sigma=1.0)), "n_classes": 3}, "n_screened"),
+        (
+            {
+                "mechanism": Confident(screen=Threshold(at=4, sigma=1.0), argmax=GNMax(sigma=1.0)),
+                "n_classes": 3,
+            },
+            "n_screened",
+        ),
     ],
 )
 def test_wrong_parameters_are_refused(change, says):

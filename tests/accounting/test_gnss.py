@@ -12,7 +12,7 @@ from ostraka.accounting import papernot2018_curve
 from ostraka.accounting.gnss import SmoothBound, gnss_rdp, plan_gnss
 from ostraka.accounting.sensitivity import local_sensitivities, smooth_sensitivity
 from ostraka.curve import ORDERS
-from ostraka.mechanisms import GNMax, LNMax, Threshold
+from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
 from ostraka.private import Adjacency, Private
 
 PLAN = SmoothBound(
@@ -114,7 +114,7 @@ def test_one_ballot_moves_what_is_published_before_noise_by_no_more_than_is_paid
 
 
 def test_a_pair_pays_for_the_screen_and_for_what_was_answered():
-    pair = (Threshold(at=60, sigma=20.0), GNMax(sigma=10.0))
+    pair = Confident(screen=Threshold(at=60, sigma=20.0), argmax=GNMax(sigma=10.0))
     plan = SmoothBound(
         mechanism=pair,
         n_teachers=100,
@@ -132,7 +132,7 @@ def test_a_pair_pays_for_the_screen_and_for_what_was_answered():
     assert plan.cost(stacked) == pytest.approx(truth, rel=1e-10)
     parts = [
         local_sensitivities(part, rows, n_teachers=100, order=4.0)
-        for part, rows in zip(pair, (ROWS, ROWS[answered]), strict=True)
+        for part, rows in zip((pair.screen, pair.argmax), (ROWS, ROWS[answered]), strict=True)
     ]
     np.testing.assert_allclose(plan.sensitivities(stacked), parts[0] + parts[1], rtol=1e-12)
     nothing = replace(plan, n_queries=20)

@@ -11,7 +11,7 @@ from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
 from ostraka.accounting.ladder import UNIT, _censored_gaussian, _censored_pure, check_ballots, ladders, worst
 from ostraka.curve import ORDERS
-from ostraka.mechanisms import GNMax, LNMax, Threshold
+from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
 
 ROUNDING = 1e-7  # relative, what costs may be above the truth
 FLOOR = 2e-11  # nats, likewise: one unit and what cancels
@@ -77,7 +77,12 @@ def test_where_two_classes_stand_is_the_first_count():
 
 
 @pytest.mark.parametrize(
-    "mechanism", [GNMax(sigma=2.0), LNMax(scale=2.0), (Threshold(at=4, sigma=2.0), GNMax(sigma=2.0))]
+    "mechanism",
+    [
+        GNMax(sigma=2.0),
+        LNMax(scale=2.0),
+        Confident(screen=Threshold(at=4, sigma=2.0), argmax=GNMax(sigma=2.0)),
+    ],
 )
 def test_the_worst_case_within_k_ballots_is_found_by_looking_at_every_table(mechanism):
     n_teachers, n_queries, order = 5, 2, 4.0
@@ -208,7 +213,9 @@ def test_no_ballot_moves_a_query_further_than_the_reach(mechanism, n_teachers, n
 
 def test_screens_of_many_classes_cost_their_largest_divergence():
     screen, order, n_teachers = Threshold(at=8.5, sigma=2.0), 5.0, 12
-    ladder, _ = ladders((screen, GNMax(sigma=3.0)), n_teachers=n_teachers, n_classes=3, order=order)
+    ladder, _ = ladders(
+        Confident(screen=screen, argmax=GNMax(sigma=3.0)), n_teachers=n_teachers, n_classes=3, order=order
+    )
     rows = tables(n_teachers, 3)
     for row in rows:
         largest = np.array([near.max() for near in moves(row)])
@@ -241,7 +248,12 @@ def test_neighbours_interleave_exactly():
 
 
 def test_parts_add_up():
-    parts = ladders((Threshold(at=9, sigma=3.0), GNMax(sigma=3.0)), n_teachers=12, n_classes=3, order=4.0)
+    parts = ladders(
+        Confident(screen=Threshold(at=9, sigma=3.0), argmax=GNMax(sigma=3.0)),
+        n_teachers=12,
+        n_classes=3,
+        order=4.0,
+    )
     counts = np.array([[9.0, 2.0, 1.0], [5.0, 4.0, 3.0]])
     rungs = [part.rungs(counts) for part in parts]
     both = worst(list(zip(parts, rungs, strict=True)), 12)

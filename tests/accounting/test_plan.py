@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from ostraka import Adjacency, GNMax, LNMax, Private, Threshold
+from ostraka import Adjacency, Confident, GNMax, LNMax, Private, Threshold
 from ostraka.accounting.calibration import calibrate
 from ostraka.accounting.difficulty import Difficulty, assumed, measured
 from ostraka.accounting.plan import propose
@@ -37,11 +37,11 @@ def test_calibrated_laplace_noise_fits_and_a_little_less_does_not(goal):
 
 def test_mechanisms_paid_for_together_are_calibrated_together():
     def pair(sigma):
-        return Threshold(at=100, sigma=3 * sigma), GNMax(sigma=sigma)
+        return Confident(screen=Threshold(at=100, sigma=3 * sigma), argmax=GNMax(sigma=sigma))
 
     sigma = calibrate(pair, n_answers=50, epsilon=1.0, delta=1e-5)
-    total = [50 * part.curve() for part in pair(sigma)]
-    assert 0.9999 < (total[0] + total[1]).epsilon(delta=1e-5) <= 1.0
+    total = 50 * (Threshold(at=100, sigma=3 * sigma).curve() + GNMax(sigma=sigma).curve())
+    assert 0.9999 < total.epsilon(delta=1e-5) <= 1.0
 
 
 class Gaussian:

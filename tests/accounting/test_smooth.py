@@ -13,11 +13,11 @@ from ostraka.accounting.gnss import SmoothBound
 from ostraka.accounting.smooth import _Terms, release_epsilon
 from ostraka.curve import ORDERS, Curve
 from ostraka.ledger import Budget, BudgetExceeded, Ledger
-from ostraka.mechanisms import GNMax, LNMax, Threshold
+from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
 from ostraka.private import Adjacency, Private
 
 GNMAX = GNMax(sigma=40.0)
-PAIR = (Threshold(at=200, sigma=150.0), GNMAX)
+PAIR = Confident(screen=Threshold(at=200, sigma=150.0), argmax=GNMAX)
 
 
 def private(counts, unit="row"):
@@ -159,7 +159,7 @@ def test_the_order_does_not_depend_on_what_was_answered():
         told = release_epsilon(PAIR, votes, delta=1e-5, answered=answered, rng=np.random.default_rng(0))
         orders.add((told.order, told.release_rdp, told.any_votes))
     assert len(orders) == 1
-    assert told.any_votes == (400 * (PAIR[0].curve() + PAIR[1].curve())).epsilon(delta=1e-5)
+    assert told.any_votes == (400 * PAIR.curve()).epsilon(delta=1e-5)
     fixed = release_epsilon(
         GNMAX, private(agreeing(400)), delta=1e-5, order=8.0, rng=np.random.default_rng(0)
     )
@@ -211,13 +211,13 @@ def test_a_bound_beyond_what_is_paid_for_falls_back_to_any_votes():
         (GNMAX, {"method": "guess"}, ValueError, "method must be one of"),
         (GNMAX, {"agreement": 2.0}, ValueError, "agreement"),
         (GNMAX, {"order": 8.1}, ValueError, "order"),
-        (GNMAX, {"answered": [True, True]}, ValueError, "for a pair"),
+        (GNMAX, {"answered": [True, True]}, ValueError, "with a screen"),
         (PAIR, {}, ValueError, "answered is needed"),
         (PAIR, {"answered": [True]}, ValueError, r"bool of shape \(2,\)"),
         (PAIR, {"answered": [1, 0]}, ValueError, "bool"),
-        ((GNMAX, GNMAX), {}, TypeError, "pair"),
+        ((GNMAX, GNMAX), {}, TypeError, "mechanism must be"),
         (3, {}, TypeError, "mechanism must be"),
-        (Threshold(at=2, sigma=1.0), {"method": "gnss"}, TypeError, "got Threshold"),
+        (Threshold(at=2, sigma=1.0), {"method": "gnss"}, TypeError, "Threshold.* does not offer"),
     ],
 )
 def test_what_is_not_covered_is_refused(mechanism, options, error, says):

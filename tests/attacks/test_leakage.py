@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from ostraka import GNMax, LNMax, Threshold
+from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.attacks import cramer_rao, leakage_meter, leakage_panel, recover_votes
 
 GAUSSIAN = GNMax(sigma=40.0)
@@ -28,9 +28,14 @@ def test_two_classes_have_the_bound_of_a_coin():
     np.testing.assert_allclose(bound, [[by_gap / 2, by_gap / 2]], rtol=1e-9)
 
 
-@pytest.mark.parametrize("mechanism", [GAUSSIAN, LNMax(scale=20.0), (Threshold(at=60, sigma=20.0), GAUSSIAN)])
+@pytest.mark.parametrize(
+    "mechanism",
+    [GAUSSIAN, LNMax(scale=20.0), Confident(screen=Threshold(at=60, sigma=20.0), argmax=GAUSSIAN)],
+)
 def test_the_bound_is_the_inverse_of_a_numerical_information(mechanism):
-    screen, argmax = mechanism if isinstance(mechanism, tuple) else (None, mechanism)
+    screen, argmax = (
+        (mechanism.screen, mechanism.argmax) if isinstance(mechanism, Confident) else (None, mechanism)
+    )
     votes = np.array([70.0, 50, 30])
 
     def outcomes(h):
@@ -131,7 +136,7 @@ def test_the_panel_is_plain_and_says_what_repeats_cost():
 
 def test_the_panel_of_a_screened_ballot_pays_for_both():
     screen = Threshold(at=60, sigma=20.0)
-    panel = leakage_panel((screen, GAUSSIAN), INSIDE, n_answers=10)
+    panel = leakage_panel(Confident(screen=screen, argmax=GAUSSIAN), INSIDE, n_answers=10)
     assert panel["epsilon"] == [(10 * (screen.curve() + GAUSSIAN.curve())).epsilon(1e-5)]
 
 

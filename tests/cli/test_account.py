@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 import ostraka.cli
-from ostraka import GNMax, LNMax, Threshold
+from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.accounting import exact_curve, papernot2018_curve
 
 PREDICTIONS = np.array([[0, 2, 1], [0, 2, 1], [0, 1, 1], [0, 0, 1], [0, 0, 2]])  # teachers by queries
@@ -106,7 +106,7 @@ def test_every_mechanism_is_accounted_for(file, tmp_path, capfd):
     guesses = tmp_path / "guesses.npz"
     np.savez(guesses, guesses=np.eye(3))
     screen = Threshold(at=4.0, sigma=3.0)
-    pair = (screen, GNMax(sigma=4.0))
+    pair = Confident(screen=screen, argmax=GNMax(sigma=4.0))
     cases = {
         ("lnmax", "--scale", 5): exact_curve(LNMax(scale=5.0), COUNTS),
         ("confident", "--sigma", 4, "--screen", 4, 3): exact_curve(pair, COUNTS),

@@ -18,7 +18,7 @@ from ostraka.mechanisms.subsampled import amplified
 VOTES = [[60, 30, 10], [100, 0, 0], [34, 33, 33]]
 CURVES = {
     "zero": Curve.zero(),
-    "gaussian": Curve.gaussian(sensitivity=1.0, sigma=7.0, unit="ballot"),
+    "gaussian": Curve.gaussian(sensitivity=1.0, sigma=7.0, moves="ballot"),
     "GNMax": GNMax(sigma=20.0).curve(),
     "GNMax, classic": GNMax(sigma=20.0).curve("classic"),
     "LNMax": LNMax(scale=20.0).curve(),
@@ -65,13 +65,13 @@ class TestEveryCurve:
         assert (2 * curve).rdp == pytest.approx(twice.rdp, rel=1e-15, abs=0)
         assert (curve * 2).mu_squared == pytest.approx(twice.mu_squared, rel=1e-15, abs=0)
         assert (2 * curve).slack == pytest.approx(twice.slack, rel=1e-15, abs=0)
-        nothing = Curve.zero(unit=curve.unit, orders=curve.orders)
+        nothing = Curve.zero(moves=curve.moves, orders=curve.orders)
         assert (0 * curve).rdp == nothing.rdp
         assert (curve + nothing).rdp == pytest.approx(curve.rdp, rel=1e-15, abs=0)
         assert (1 * curve).epsilon(1e-5) == pytest.approx(curve.epsilon(1e-5), rel=1e-12, abs=0)
 
     def test_what_depends_on_private_data_stays_unpublishable(self, curve):
-        like = Curve.zero(unit=curve.unit, orders=curve.orders)
+        like = Curve.zero(moves=curve.moves, orders=curve.orders)
         kept = [curve + like, like + curve, 5 * curve, 0 * curve, curve.smaller(like), like.smaller(curve)]
         assert {each.publishable for each in kept} == {curve.publishable}
         assert not (replace(curve, publishable=False) + curve).publishable
@@ -85,8 +85,8 @@ class TestEveryCurve:
 
     def test_adds_only_to_its_like(self, curve):
         for other in (
-            replace(curve, unit="household"),
-            Curve((1.0625,), (1.0,), curve.unit),
+            replace(curve, moves="row"),
+            Curve((1.0625,), (1.0,), curve.moves),
         ):
             with pytest.raises(ValueError, match="cannot compose"):
                 curve + other

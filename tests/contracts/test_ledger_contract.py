@@ -36,7 +36,7 @@ class Priced:
 
 
 MECHANISMS = [
-    Priced("gaussian", Curve.gaussian(sensitivity=1.0, sigma=9.0, unit="ballot", orders=ORDERS)),
+    Priced("gaussian", Curve.gaussian(sensitivity=1.0, sigma=9.0, moves="ballot", orders=ORDERS)),
     Priced("pure", Curve(ORDERS, (0.01, 0.02, 0.04, 0.1, 0.1, 0.1))),
     Priced("tiny", Curve(ORDERS, (1e-14,) * 6, mu_squared=1e-14, slack=1e-15)),
     Priced("sampled", Curve(ORDERS, (0.004, 0.008, 0.05, math.inf, math.inf, math.inf), slack=1e-9)),
@@ -117,7 +117,7 @@ class AgainstAList(RuleBasedStateMachine):
         assert self.ledger.affords(mechanism, uses=uses) == fits
 
         def charge():
-            return self.ledger.charge(mechanism, uses=uses, protects="row", simulation=simulation, key=key)
+            return self.ledger.charge(mechanism, uses=uses, unit="row", simulation=simulation, key=key)
 
         if same_key and asked == self.entries[same_key[0] - 1]:
             assert charge() == same_key[0]

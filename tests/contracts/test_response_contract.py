@@ -82,7 +82,7 @@ class TestEveryResponse:
         mechanism.release(private(), rng=rng())
         assert mechanism.curve() == curve == replace(mechanism).curve()
         assert curve.publishable
-        assert curve.unit == "label"
+        assert curve.moves == "label"
         assert 0 < curve.epsilon(delta=1e-5) < math.inf
 
     def test_all_rows_are_one_use_and_no_rows_are_none(self, mechanism):
@@ -91,7 +91,7 @@ class TestEveryResponse:
             release(mechanism, private(), ledger=ledger)
             once = mechanism.curve()
             assert ledger.spent().rdp == pytest.approx(once.rdp, rel=1e-9, abs=1e-15)
-            assert ledger.protects == "label"
+            assert ledger.unit == "label"
         empty = (
             replace(mechanism, prior=np.empty((0, 3))) if isinstance(mechanism, PriorResponse) else mechanism
         )
@@ -138,7 +138,7 @@ class TestEveryResponse:
 
     def test_the_door_is_shut_to_data_that_can_change_more(self, mechanism):
         with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
-            for wider in ({"at_most": 2.0}, {"moves": "ballot"}, {"relation": "another"}):
+            for wider in ({"at_most": 2.0}, {"moves": "ballot"}, {"relation": "add-or-remove"}):
                 with pytest.raises(ValueError, match="hides"):
                     release(mechanism, private(**wider), ledger=ledger)
             assert ledger.count() == 0

@@ -26,7 +26,7 @@ class Gaussian:
     sigma: float
 
     def curve(self):
-        return Curve.gaussian(sensitivity=1.0, sigma=self.sigma, unit="ballot")
+        return Curve.gaussian(sensitivity=1.0, sigma=self.sigma, moves="ballot")
 
 path = sys.argv[1]
 """
@@ -40,7 +40,7 @@ class Gaussian:
     promise = Adjacency.one_ballot()
 
     def curve(self):
-        return Curve.gaussian(sensitivity=1.0, sigma=self.sigma, unit="ballot")
+        return Curve.gaussian(sensitivity=1.0, sigma=self.sigma, moves="ballot")
 
     def uses(self, private):
         return len(private)

@@ -12,7 +12,7 @@ from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError, history
 from ostraka.ledger.anchor import Anchor
 from ostraka.ledger.chain import Row, Seal
 
-ASK = {"protects": "row", "simulation": False}
+ASK = {"unit": "row", "simulation": False}
 SECRET = b"0123456789abcdef" * 2
 
 
@@ -205,7 +205,7 @@ def test_a_budget_raised_behind_the_ledgers_back_is_noticed_by_a_quick_start_too
     monkeypatch.setattr(history, "SNAPSHOT_EVERY", 4)
     with Ledger(path, budget=budget, anchor=anchor, secret=SECRET) as ledger:
         for _ in range(11):
-            ledger.charge(gaussian(90.0), uses=1, protects="row", simulation=False)
+            ledger.charge(gaussian(90.0), uses=1, unit="row", simulation=False)
     with closing(sqlite3.connect(path)) as db:
         find = "SELECT name, sql FROM sqlite_schema WHERE tbl_name = 'budget' AND type = 'trigger'"
         triggers = db.execute(find).fetchall()

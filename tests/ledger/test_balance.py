@@ -13,8 +13,8 @@ from ostraka.ledger.chain import Seal, price
 @pytest.fixture
 def priced():
     def priced(sigma):
-        curve = Curve.gaussian(sensitivity=1.0, sigma=sigma, unit="ballot")
-        return Seal(None).price(1, f"sigma={sigma}", curve.unit, *price(curve))
+        curve = Curve.gaussian(sensitivity=1.0, sigma=sigma, moves="ballot")
+        return Seal(None).price(1, f"sigma={sigma}", curve.moves, *price(curve))
 
     return priced
 

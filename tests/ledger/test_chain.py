@@ -58,9 +58,9 @@ def test_a_total_becomes_a_curve_that_is_never_below_it(lanes):
 
 
 def test_orders_and_unit_come_back():
-    orders, cost = price(Curve.gaussian(sensitivity=1.0, sigma=3.0, unit="label"))
+    orders, cost = price(Curve.gaussian(sensitivity=1.0, sigma=3.0, moves="label"))
     back = to_curve(cost, "label", orders)
-    assert (back.orders, back.unit, back.publishable) == (ORDERS, "label", True)
+    assert (back.orders, back.moves, back.publishable) == (ORDERS, "label", True)
 
 
 def test_small_terms_beside_large_ones_are_never_lost():

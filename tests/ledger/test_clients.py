@@ -19,7 +19,7 @@ from ostraka.ledger import (
 )
 from ostraka.ledger.store import SQLiteStore
 
-ASK = {"protects": "row", "simulation": False}
+ASK = {"unit": "row", "simulation": False}
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ class TestQuestionsThatFollow:
 @dataclass(frozen=True)
 class Nothing:
     def curve(self):
-        return 0 * Curve.gaussian(sensitivity=1.0, sigma=10.0, unit="ballot")
+        return 0 * Curve.gaussian(sensitivity=1.0, sigma=10.0, moves="ballot")
 
 
 def test_a_question_asked_before_takes_as_many_reads_as_a_new_one(ledger, ask, monkeypatch):
@@ -314,7 +314,7 @@ class TestGrants:
 
     def test_cost_nothing(self, ledger, gaussian):
         assert ledger.spent() == Curve.zero()
-        assert ledger.protects is None
+        assert ledger.unit is None
 
     @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
     def test_are_of_finite_epsilon(self, ledger, epsilon):
@@ -358,9 +358,9 @@ class TestWrongArguments:
     def test_another_unit_is_the_error_of_its_caller_alone(self, ledger, ask):
         ledger.charge_each([ask("q")])
         with pytest.raises(LedgerError, match="counts ballot curves that protect a row"):
-            ledger.charge_each([ask("r"), ask("s")], protects="person")
-        good = [ledger._prices.priced(ask("t"), protects="row", simulation=False)]
-        bad = [ledger._prices.priced(ask("u"), protects="person", simulation=False)]
+            ledger.charge_each([ask("r"), ask("s")], unit="person")
+        good = [ledger._prices.priced(ask("t"), unit="row", simulation=False)]
+        bad = [ledger._prices.priced(ask("u"), unit="person", simulation=False)]
         first, second = ledger._serve([bad, good])
         assert isinstance(first, LedgerError)
         assert [outcome.seq for outcome in second] == [4]

@@ -232,7 +232,7 @@ class TestInALedger:
 
     def charged(self, path, budget, *, uses):
         with Ledger(path, budget=budget) as ledger:
-            ledger.charge(GNMax(sigma=40.0), uses=uses, protects="row", simulation=False)
+            ledger.charge(GNMax(sigma=40.0), uses=uses, unit="row", simulation=False)
 
     def test_it_refuses_what_a_fixed_plan_may_still_ask(self):
         self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5), uses=260)

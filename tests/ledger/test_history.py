@@ -19,7 +19,7 @@ def store(budget):
 
 
 def curve(unit="ballot"):
-    return Curve.gaussian(sensitivity=1.0, sigma=40.0, unit=unit)
+    return Curve.gaussian(sensitivity=1.0, sigma=40.0, moves=unit)
 
 
 @pytest.fixture

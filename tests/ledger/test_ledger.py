@@ -9,7 +9,7 @@ import ostraka
 from ostraka import Adjacency, Curve, GNMax, Private, release
 from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 
-ASK = {"protects": "row", "simulation": False}
+ASK = {"unit": "row", "simulation": False}
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ class TestCharge:
         with pytest.raises(BudgetExceeded) as refusal:
             ledger.charge(gaussian(0.5), uses=1, **ASK)
         assert refusal.value.left == budget.epsilon
-        assert ledger.protects is None
+        assert ledger.unit is None
 
     def test_a_cost_beyond_all_bounds_is_refused(self, ledger, priced):
         for price in (Curve((2.0,), (math.inf,)), Curve((2.0,), (0.0,), slack=math.inf)):
@@ -121,29 +121,29 @@ class TestCharge:
     def test_names_that_are_no_plain_text_are_refused(self, ledger, gaussian, text):
         with pytest.raises(ValueError, match="key must be printable text"):
             ledger.charge(gaussian(40.0), uses=1, key=text, **ASK)
-        with pytest.raises(ValueError, match="protects must be printable text"):
-            ledger.charge(gaussian(40.0), uses=1, protects=text, simulation=False)
+        with pytest.raises(ValueError, match="unit must be printable text"):
+            ledger.charge(gaussian(40.0), uses=1, unit=text, simulation=False)
 
     def test_numbers_of_numpy_are_numbers(self, ledger, gaussian):
-        ledger.charge(gaussian(40.0), uses=np.int64(2), protects="row", simulation=np.True_)
+        ledger.charge(gaussian(40.0), uses=np.int64(2), unit="row", simulation=np.True_)
         assert (ledger.entries()[0].uses, ledger.entries()[0].simulation) == (2, True)
 
 
 class TestTheFirstChargeBinds:
     @pytest.fixture(autouse=True)
     def charged(self, ledger, gaussian):
-        assert ledger.protects is None
-        ledger.charge(gaussian(40.0), uses=1, protects="person", simulation=False)
-        assert ledger.protects == "person"
+        assert ledger.unit is None
+        ledger.charge(gaussian(40.0), uses=1, unit="person", simulation=False)
+        assert ledger.unit == "person"
 
     def test_whom_it_protects(self, ledger, gaussian):
         with pytest.raises(LedgerError, match="protect a person; this is a ballot curve that protects a row"):
             ledger.charge(gaussian(40.0), uses=1, **ASK)
 
     def test_the_unit_and_the_orders_of_its_curves(self, ledger, priced):
-        for price in (Curve.gaussian(sensitivity=1, sigma=9, unit="label"), Curve((2.0,), (0.1,))):
+        for price in (Curve.gaussian(sensitivity=1, sigma=9, moves="label"), Curve((2.0,), (0.1,))):
             with pytest.raises(LedgerError, match="use a separate ledger"):
-                ledger.charge(priced(price), uses=1, protects="person", simulation=False)
+                ledger.charge(priced(price), uses=1, unit="person", simulation=False)
             with pytest.raises(LedgerError, match="use a separate ledger"):
                 ledger.affords(priced(price), uses=1)
         assert len(ledger.entries()) == 1
@@ -166,7 +166,7 @@ class TestAKey:
 
     @pytest.mark.parametrize(
         ("sigma", "change"),
-        [(41.0, {}), (40.0, {"uses": 3}), (40.0, {"protects": "person"}), (40.0, {"simulation": True})],
+        [(41.0, {}), (40.0, {"uses": 3}), (40.0, {"unit": "person"}), (40.0, {"simulation": True})],
     )
     def test_stands_for_one_question_only(self, ledger, gaussian, sigma, change):
         with pytest.raises(LedgerError, match="key 'k' was charged for another question"):
@@ -277,7 +277,7 @@ class TestTheRecord:
         ledger.charge(gaussian(40.0), uses=2, key="a", **ASK)
         ledger.charge(gaussian(20.0), uses=1, **ASK)
         one, two = ledger.entries()
-        assert (one.seq, one.key, one.mechanism, one.uses, one.protects, one.simulation) == (
+        assert (one.seq, one.key, one.mechanism, one.uses, one.unit, one.simulation) == (
             (1, "a", "Gaussian(sigma=40.0)", 2, "row", False)
         )
         assert one.curve.rdp == pytest.approx((2 * gaussian(40.0).curve()).rdp, rel=1e-9)

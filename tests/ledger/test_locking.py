@@ -7,7 +7,7 @@ import pytest
 
 from ostraka.ledger import Ledger, LedgerError, locking
 
-ASK = {"protects": "row", "simulation": False}
+ASK = {"unit": "row", "simulation": False}
 
 
 @pytest.fixture(autouse=True)

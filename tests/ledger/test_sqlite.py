@@ -14,7 +14,7 @@ import pytest
 from ostraka.ledger import Budget, Ledger, LedgerError, history
 from ostraka.ledger import sqlite as files
 
-ASK = {"protects": "row", "simulation": False}
+ASK = {"unit": "row", "simulation": False}
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ class TestANewFile:
     def test_made_by_several_processes_at_once_is_one_ledger(self, path, start):
         script = """
 with Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
-    ledger.charge(Gaussian(40.0), uses=1, protects="row", simulation=False)
+    ledger.charge(Gaussian(40.0), uses=1, unit="row", simulation=False)
 """
         processes = [start(script, path) for _ in range(4)]
         assert [(p.communicate()[1], p.returncode) for p in processes] == [("", 0)] * 4

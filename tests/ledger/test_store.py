@@ -12,7 +12,7 @@ import pytest
 
 from ostraka.ledger import BudgetExceeded, Ledger, LedgerError, sqlite, store
 
-ASK = {"protects": "row", "simulation": False}
+ASK = {"unit": "row", "simulation": False}
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ with Ledger(path) as ledger:
     sys.stdin.readline()
     while refused < 3:
         try:
-            ledger.charge(Gaussian(12.0), uses=1, protects="row", simulation=False)
+            ledger.charge(Gaussian(12.0), uses=1, unit="row", simulation=False)
             accepted += 1
         except BudgetExceeded:
             refused += 1
@@ -82,7 +82,7 @@ with Ledger(path) as ledger:
     print("ready", flush=True)
     sys.stdin.readline()
     for n in range(8):
-        entry = ledger.charge(Gaussian(40.0), uses=1, protects="row", simulation=False, key=f"k{n}")
+        entry = ledger.charge(Gaussian(40.0), uses=1, unit="row", simulation=False, key=f"k{n}")
         print(entry, ledger.record(entry, np.random.default_rng().normal(size=2)))
 """
         processes = [start(script, path) for _ in range(3)]
@@ -119,7 +119,7 @@ import json, os, random, signal, time
 def charge_for_ever(pipe):
     ledger = Ledger(path)
     while True:
-        seq = ledger.charge(Gaussian(400.0), uses=1, protects="row", simulation=False)
+        seq = ledger.charge(Gaussian(400.0), uses=1, unit="row", simulation=False)
         os.write(pipe, f"{seq}\\n".encode())
 
 rng = random.Random(0)
@@ -165,7 +165,7 @@ while rounds < 10 or n_acknowledged <= 30:  # on a busy machine some rounds come
         script = """
 import os, signal
 ledger = Ledger(path)
-ledger.charge(Gaussian(40.0), uses=1, protects="row", simulation=False, key="k")
+ledger.charge(Gaussian(40.0), uses=1, unit="row", simulation=False, key="k")
 os.kill(os.getpid(), signal.SIGKILL)
 """
         assert start(script, path).wait() == -signal.SIGKILL
@@ -185,15 +185,15 @@ import os
 ledger = Ledger(path)
 if os.fork() == 0:
     try:
-        ledger.charge(Gaussian(40.0), uses=1, protects="row", simulation=False)
+        ledger.charge(Gaussian(40.0), uses=1, unit="row", simulation=False)
     except LedgerError as error:
         print(error, flush=True)
     ledger.close()
     with Ledger(path) as own:
-        print(own.charge(Gaussian(40.0), uses=1, protects="row", simulation=False), flush=True)
+        print(own.charge(Gaussian(40.0), uses=1, unit="row", simulation=False), flush=True)
     os._exit(0)
 os.wait()
-print(ledger.charge(Gaussian(40.0), uses=1, protects="row", simulation=False))
+print(ledger.charge(Gaussian(40.0), uses=1, unit="row", simulation=False))
 """
         Ledger(path, budget=budget).close()
         output, errors = start(script, path).communicate()

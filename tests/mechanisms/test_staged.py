@@ -136,7 +136,7 @@ def test_the_door_charges_all_stages_once():
         np.testing.assert_array_equal(first, again)
         assert ledger.count() == 1
         assert ledger.epsilon() <= ROOM
-        assert ledger.protects == "label"
+        assert ledger.unit == "label"
 
 
 def test_a_crash_between_stages_costs_nothing_more_and_leaves_no_answer():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from ostraka import GNMax, LNMax, Threshold
+from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.accounting import exact_curve, exact_rdp
 from ostraka.curve import ORDERS
 
@@ -126,9 +126,9 @@ def test_a_nearly_unanimous_vote_costs_3_5e_12_to_many_digits(oracle_law):
 
 def log_law(mechanism, counts, seen):
     """Log probabilities of every outcome, from the outcome map."""
-    if not isinstance(mechanism, tuple):
+    if not isinstance(mechanism, Confident):
         return mechanism.log_outcomes(seen if isinstance(mechanism, Threshold) else counts)
-    screen, argmax = mechanism
+    screen, argmax = mechanism.screen, mechanism.argmax
     passes, stops = screen.log_outcomes(seen).T
     return np.concatenate([argmax.log_outcomes(counts) + passes[:, None], stops[:, None]], axis=1)
 
@@ -158,7 +158,11 @@ def brute_force(mechanism, counts, orders, *, relation="replace-one", surprise=N
 
 ARGMAXES = [GNMax(sigma=0.5), GNMax(sigma=3.0), GNMax(sigma=40.0), LNMax(scale=0.5), LNMax(scale=7.0)]
 SCREENS = [Threshold(at=at, sigma=s, noise=n) for n in ("largest", "every") for at, s in ((12, 1.5), (20, 9))]
-PAIRS = [(screen, argmax) for screen in SCREENS for argmax in (GNMax(sigma=3.0), GNMax(sigma=0.5))]
+PAIRS = [
+    Confident(screen=screen, argmax=argmax)
+    for screen in SCREENS
+    for argmax in (GNMax(sigma=3.0), GNMax(sigma=0.5))
+]
 
 
 def histograms(seed, n, n_classes):
@@ -182,7 +186,7 @@ def test_interactive_gnmax_is_one_law_whose_screen_sees_the_surprise(screen):
     rows = histograms(2, 8, 3)
     guesses = np.random.default_rng(3).dirichlet([1, 1, 1], size=8)
     surprise = rows - 25 * guesses
-    pair = (screen, GNMax(sigma=3.0))
+    pair = Confident(screen=screen, argmax=GNMax(sigma=3.0))
     got = exact_rdp(pair, rows, surprise=surprise, orders=SOME_ORDERS)
     for row, odd, costs in zip(rows, surprise, got, strict=True):
         wanted = brute_force(pair, row, SOME_ORDERS, surprise=odd)
@@ -224,7 +228,9 @@ def test_the_limit_of_large_orders_of_lnmax_is_pure_privacy_2_over_scale():
     assert costs[-1, -1] == pytest.approx(0.5, rel=2e-2)  # a clear winner: the loser's chance moves by e^0.5
 
 
-@pytest.mark.parametrize("mechanism", [GNMax(sigma=4.0), (SCREENS[0], GNMax(sigma=4.0))], ids=str)
+@pytest.mark.parametrize(
+    "mechanism", [GNMax(sigma=4.0), Confident(screen=SCREENS[0], argmax=GNMax(sigma=4.0))], ids=str
+)
 def test_classes_with_equal_counts_are_several_classes(mechanism):
     equal, nearly = exact_rdp(mechanism, [[9, 8, 8, 0, 0], [9, 8, 8 - 1e-9, 0, 1e-9]], orders=SOME_ORDERS)
     np.testing.assert_allclose(nearly, equal, rtol=1e-7)
@@ -235,7 +241,7 @@ def test_classes_with_equal_counts_are_several_classes(mechanism):
 @given(row=st.lists(st.integers(0, 40), min_size=3, max_size=6), seed=st.integers(0, 99))
 def test_classes_have_no_names(row, seed):
     order = np.random.default_rng(seed).permutation(len(row))
-    pair = (Threshold(at=20, sigma=5.0), GNMax(sigma=6.0))
+    pair = Confident(screen=Threshold(at=20, sigma=5.0), argmax=GNMax(sigma=6.0))
     one, two = exact_rdp(pair, [row, np.array(row)[order]])
     np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-30)
 

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from ostraka import GNMax, LNMax, Threshold
+from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.accounting import exact_rdp, moments2017_curve, papernot2018_curve
 from ostraka.curve import ORDERS
 
@@ -62,9 +62,9 @@ def silences(n_classes):
 
 
 def log_law(mechanism, counts):
-    if not isinstance(mechanism, tuple):
+    if not isinstance(mechanism, Confident):
         return mechanism.log_outcomes(counts)
-    passes, stops = mechanism[0].log_outcomes(counts).T
+    passes, stops = mechanism.screen.log_outcomes(counts).T
     return np.concatenate([mechanism[1].log_outcomes(counts) + passes[:, None], stops[:, None]], axis=1)
 
 
@@ -90,7 +90,7 @@ def never_above(divergence, bound):
 
 
 def price(mechanism, **bound):
-    if isinstance(mechanism, tuple):
+    if isinstance(mechanism, Confident):
         return sum((part.curve(**bound) for part in mechanism[1:]), start=mechanism[0].curve(**bound)).rdp
     return mechanism.curve(**bound).rdp
 
@@ -142,7 +142,7 @@ def test_the_exact_cost_is_the_largest_divergence_over_neighbours_and_directions
 
 @pytest.mark.parametrize("mechanism", [*ARGMAXES, *PAIRS[::2]], ids=str)
 def test_the_2018_bound_covers_the_direction_it_claims(mechanism):
-    answered = {"answered": [True]} if isinstance(mechanism, tuple) else {}
+    answered = {"answered": [True]} if isinstance(mechanism, Confident) else {}
     bound = cache(lambda row: papernot2018_curve(mechanism, [row], **answered).rdp)
     for n_classes in SIZES:
         rows, pairs = histograms(n_classes)
@@ -168,9 +168,9 @@ def test_the_tight_price_is_nearly_reached():
 
 
 def test_one_law_for_screen_and_answer_is_cheaper_than_two_payments():
-    screen, argmax = PAIRS[2]
+    screen, argmax = PAIRS[2].screen, PAIRS[2].argmax
     rows, _ = histograms(3)
     at = [ORDERS.index(order) for order in (2.0, 8.0, math.inf)]
-    one, two = (exact_rdp(m, rows)[:, at] for m in ((screen, argmax), argmax))
+    one, two = (exact_rdp(m, rows)[:, at] for m in (Confident(screen=screen, argmax=argmax), argmax))
     assert (one <= exact_rdp(screen, rows)[:, at] + two + ROUNDING).all()
     assert one.sum() < 0.95 * (exact_rdp(screen, rows)[:, at] + two).sum()

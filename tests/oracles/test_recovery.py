@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaln, logsumexp
 from scipy.stats import laplace, norm
 
-from ostraka import GNMax, LNMax, Threshold
+from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.attacks import recover_votes
 
 N_TEACHERS, N_CLASSES = 9, 3
@@ -84,7 +84,7 @@ CASES = [
     ("lnmax", LNMax(scale=3.0), lambda h: np.log(slow_law(laplace, 3.0, h)), np.array([40, 25, 3])),
     (
         "confident",
-        (Threshold(at=5, sigma=2.0), GNMax(sigma=4.0)),
+        Confident(screen=Threshold(at=5, sigma=2.0), argmax=GNMax(sigma=4.0)),
         lambda h: np.append(
             np.log(slow_law(norm, 4.0, h)) + norm.logsf((5 - max(h)) / 2.0), norm.logcdf((5 - max(h)) / 2.0)
         ),
@@ -92,7 +92,7 @@ CASES = [
     ),
     (
         "confident, noise on every count",
-        (Threshold(at=5, sigma=2.0, noise="every"), GNMax(sigma=4.0)),
+        Confident(screen=Threshold(at=5, sigma=2.0, noise="every"), argmax=GNMax(sigma=4.0)),
         lambda h: np.append(
             np.log(slow_law(norm, 4.0, h)) + np.log1p(-np.prod(norm.cdf((5 - h) / 2.0))),
             np.log(norm.cdf((5 - h) / 2.0)).sum(),

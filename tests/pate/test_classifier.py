@@ -148,7 +148,7 @@ def test_held_out_people_are_held_out_with_all_their_rows():
     assert len(model.held_out_) == 180
     assert model.manifest_.n_units == 240
     assert model.result_.settings["unit"] == "person"
-    assert model.ledger_.protects == "person"
+    assert model.ledger_.unit == "person"
 
 
 def test_labels_of_held_out_rows_are_not_used():

@@ -77,7 +77,7 @@ def test_it_learns_and_says_what_it_spent(model):
 
 def test_the_ledger_says_whose_labels_were_charged(model):
     entries = model.ledger_.entries()
-    assert {entry.protects for entry in entries} == {"label"}
+    assert {entry.unit for entry in entries} == {"label"}
     uses = {
         name: sum(entry.uses for entry in entries if entry.mechanism.startswith(name))
         for name in ("GN", "Th")

@@ -31,7 +31,7 @@ def ask(ledger, *questions, start=0):
         )
         for n, (who, name, answer) in enumerate(questions)
     ]
-    for receipt in ledger.charge_each(asked, protects="row"):
+    for receipt in ledger.charge_each(asked, unit="row"):
         assert not isinstance(receipt, Exception)
 
 
@@ -80,7 +80,7 @@ def test_the_latest_answers_come_newest_first_and_are_few(ledger):
 def test_what_binds_a_key_to_a_batch_is_no_answer(ledger):
     free = Reserved(each=NOISE, uses=0)
     marker = ChargeRequest(account="alice", key="batch", digest="0" * 64, cost=free, reserve=free, answer=3)
-    ledger.charge_each([marker], protects="row")
+    ledger.charge_each([marker], unit="row")
     counts = counted(ledger)
     assert (counts.seq, counts.answers, counts.latest(), counts.costs) == (3, {}, (), {})
 

@@ -33,13 +33,13 @@ class Held:
         self.ledger, self.after, self.fails = ledger, after, fails
         self.reached, self.go = threading.Event(), threading.Event()
 
-    def charge_each(self, asked, *, protects):
-        outcome = self.ledger.charge_each(asked, protects=protects) if self.after else None
+    def charge_each(self, asked, *, unit):
+        outcome = self.ledger.charge_each(asked, unit=unit) if self.after else None
         self.reached.set()
         self.go.wait(PATIENCE)
         if self.fails:
             raise self.fails
-        return outcome or self.ledger.charge_each(asked, protects=protects)
+        return outcome or self.ledger.charge_each(asked, unit=unit)
 
 
 def question(key: str, name: str, row) -> bytes:
@@ -228,7 +228,7 @@ def test_a_cost_computed_from_the_data_stops_the_service_unanswered(tmp_path, sa
     class Cheaper:
         def curve(self) -> Curve:
             plain = saved.mechanism.curve()
-            return Curve(plain.orders, plain.rdp, plain.unit, publishable=False)
+            return Curve(plain.orders, plain.rdp, plain.moves, publishable=False)
 
     stopped = threading.Event()
     service = deploy(tmp_path, saved, stop=lambda _: stopped.set())
@@ -309,8 +309,8 @@ from ostraka.voters import SavedTeachers
 from tests.service.conftest import deploy
 service = deploy(Path(sys.argv[1]), SavedTeachers.load(sys.argv[2]))
 class Sabotaged:
-    def charge_each(self, asked, *, protects):
-        service.there.ledger.charge_each(asked, protects=protects)
+    def charge_each(self, asked, *, unit):
+        service.there.ledger.charge_each(asked, unit=unit)
         raise LedgerError("the outcome of a commit is not known")
 service.there.batcher._ledger = Sabotaged()
 print(service.keys["alice"], flush=True)

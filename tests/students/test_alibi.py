@@ -172,7 +172,7 @@ def test_the_price_is_the_mechanisms_and_pure():
         assert model.curve_ == OneHotLaplace(n_classes=10, scale=2.0).curve()
         assert model.curve_.rdp[-1] == 1.0
         assert ledger.epsilon() == pytest.approx(model.curve_.epsilon(delta=1e-6), rel=1e-9)
-        assert (ledger.count(), ledger.protects) == (1, "label")
+        assert (ledger.count(), ledger.unit) == (1, "label")
         assert not ledger.simulation
 
 

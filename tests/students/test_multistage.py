@@ -38,7 +38,7 @@ def test_it_is_a_scikit_learn_classifier(estimator, check):
 def test_all_stages_together_cost_one_epsilon(shares):
     with book() as ledger:
         model = MultiStage(network(), epsilon=1.5, shares=shares, ledger=ledger).fit(X, Y)
-        assert (ledger.count(), ledger.protects) == (1, "label")
+        assert (ledger.count(), ledger.unit) == (1, "label")
         assert model.curve_ == PriorResponse(prior=[[0.5, 0.5]], epsilon=1.5).curve()
         assert model.curve_.rdp[-1] == 1.5
         assert ledger.epsilon() <= 1.5 * (1 + 1e-9)

@@ -9,6 +9,7 @@ from ostraka import (
     Adjacency,
     Budget,
     BudgetExceeded,
+    Confident,
     Curve,
     GNMax,
     Ledger,
@@ -43,7 +44,7 @@ def prices(counts: np.ndarray) -> tuple[float, float, float, float]:
 
 def owners_curves(counts: np.ndarray) -> list[Curve]:
     """Everything that may not be published."""
-    screened = (Threshold(at=60.0, sigma=20.0), GNMax(sigma=40.0))
+    screened = Confident(screen=Threshold(at=60.0, sigma=20.0), argmax=GNMax(sigma=40.0))
     return [
         exact_curve(GNMax(sigma=40.0), counts),
         exact_curve(LNMax(scale=20.0), counts),

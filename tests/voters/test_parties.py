@@ -67,7 +67,7 @@ def test_votes_can_be_released_like_those_of_teachers_but_protect_a_party(ensemb
     votes = parties.vote([[0.0, 0.0]])
     with Ledger(":memory:", budget=Budget(epsilon=100.0, delta=1e-5)) as ledger:
         assert release(parties.agreement.mechanism, votes, ledger=ledger) == [1]
-        assert ledger.protects == "party"
+        assert ledger.unit == "party"
     assert votes.adjacency.unit == "party"
     assert parties.agreement.mechanism == GNMax(sigma=1.0)
 
@@ -229,7 +229,7 @@ def test_noisy_votes_are_taken_by_their_own_mechanism_only(ensemble):
                 release(mechanism, private, ledger=ledger)
         assert ledger.entries() == ()
         assert release(parties.agreement.mechanism, votes, ledger=ledger).shape == (5,)
-        assert ledger.protects == "party"
+        assert ledger.unit == "party"
 
 
 @pytest.mark.statistical

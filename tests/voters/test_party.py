@@ -304,7 +304,7 @@ def test_a_party_pays_before_it_answers_and_stops_at_its_own_budget(ensemble):
         party._ledger = ledger
         for _ in range(2):
             parties.vote(np.zeros((3, 2)))
-        assert [(one.uses, one.protects) for one in ledger.entries()] == [(3, "party")] * 2
+        assert [(one.uses, one.unit) for one in ledger.entries()] == [(3, "party")] * 2
         with pytest.raises(PartyError, match="party-2 refuses: what it may answer is used up") as caught:
             parties.vote([[0.0, 0.0]])
         assert caught.value.code == "budget_exceeded"
@@ -325,7 +325,7 @@ def test_a_party_whose_budget_is_used_up_between_call_and_request_sends_nothing(
 
 
 def spend(ledger, parties):
-    ledger.charge(parties.agreement.mechanism, uses=1, protects="party", simulation=False)
+    ledger.charge(parties.agreement.mechanism, uses=1, unit="party", simulation=False)
 
 
 JSON = st.recursive(

@@ -10,16 +10,22 @@ from ostraka import _check
 from ostraka.accounting.dependent import moments2017_curve, papernot2018_curve
 from ostraka.accounting.exact import exact_rdp
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms import GNMax, LNMax, Threshold
+from ostraka.mechanisms.protocols import (
+    HasMomentsBound,
+    HasPublishedBound,
+    HasScreenBound,
+    classic_curve,
+    parts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy as np
 
-__all__ = ["Bound", "every_bound"]
+    from ostraka.mechanisms import BallotMechanism
 
-Ballot = GNMax | LNMax | Threshold | tuple[Threshold, GNMax]
+__all__ = ["Bound", "every_bound"]
 
 _OUTWARD = 1 + 1e-9  # as in exact_curve: each divergence is right to about 1e-11 of itself
 
@@ -83,7 +89,7 @@ class Bound:
 
 
 def every_bound(
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     counts: Any,
     *,
     surprise: Any = None,
@@ -94,8 +100,8 @@ def every_bound(
 
     Parameters
     ----------
-    mechanism : GNMax, LNMax, Threshold, or (Threshold, GNMax) for Confident- and Interactive-GNMax
-        Public.
+    mechanism : BallotMechanism
+        Public. ``Confident`` also for Interactive-GNMax.
     counts : array of shape (n_queries, n_classes), in votes
         Private.
     surprise : array of the same shape, optional
@@ -108,8 +114,8 @@ def every_bound(
     Returns
     -------
     tuple of Bound
-        Those that exist for the mechanism. Whatever the votes, a pair costs what it would if the screen
-        let every row through; its exact cost is that of one outcome law; the 2018 bound of a pair is
+        Those that exist for the mechanism. Whatever the votes, one with a screen costs what it would if
+        the screen let every row through; its exact cost is that of one outcome law; its 2018 bound is
         the *expected* cost, as its authors plot it.
 
     Raises
@@ -124,12 +130,12 @@ def every_bound(
     ((1, 2), [0.058, 0.111])
     """
     votes = _check.counts(counts)
-    seen = votes if surprise is None else _check.counts(surprise)
+    odd = None if surprise is None else _check.counts(surprise)
+    seen = votes if odd is None else odd
     _check.integer(answers_per_query=answers_per_query, least=1)
     ends = (len(votes),) if at is None else tuple(int(end) for end in at)
     if not ends or not all(a < b for a, b in zip((0, *ends), ends, strict=False)) or ends[-1] > len(votes):
         raise ValueError(f"at must be increasing, from 1 to at most {len(votes)}, got {list(ends)}")
-    parts = mechanism if isinstance(mechanism, tuple) else (mechanism,)
     spans = [slice(start, end) for start, end in zip((0, *ends), ends, strict=False)]
 
     def any_votes(name: str, each: Curve) -> Bound:
@@ -143,17 +149,18 @@ def every_bound(
             totals.append(total)
         return _bound(name, totals, ends, answers_per_query)
 
-    found = [any_votes("classic", _orders_only([part.curve(bound="classic") for part in parts]))]
-    whole = [part.curve() for part in parts]
-    if all(math.isfinite(curve.mu_squared) for curve in whole):
-        found.append(any_votes("gaussian", _gaussian_only(whole)))
-    found.append(any_votes("tight", _orders_only(whole)))
-    if isinstance(mechanism, LNMax):
+    found = []
+    classic, whole = classic_curve(mechanism), mechanism.curve()
+    if classic is not None:
+        found.append(any_votes("classic", replace(classic, mu_squared=math.inf)))
+    if math.isfinite(whole.mu_squared):
+        found.append(any_votes("gaussian", replace(whole, rdp=(math.inf,) * len(whole.rdp))))
+    found.append(any_votes("tight", replace(whole, mu_squared=math.inf)))
+    if isinstance(mechanism, HasMomentsBound):
         found.append(these_votes("moments2017", lambda span: moments2017_curve(mechanism, votes[span])))
     if _has_2018(mechanism):
         found.append(these_votes("papernot2018", lambda span: _published(mechanism, votes, seen, span)))
-    slack = sum(curve.slack for curve in whole)
-    found.append(these_votes("exact", lambda span: _exact(mechanism, votes, seen, span, slack)))
+    found.append(these_votes("exact", lambda span: _exact(mechanism, votes, odd, span, whole.slack)))
     return tuple(found)
 
 
@@ -168,30 +175,22 @@ def _bound(name: str, curves: list[Curve], ends: tuple[int, ...], times: int) ->
     )
 
 
-def _orders_only(curves: list[Curve]) -> Curve:
-    total = sum(curves[1:], start=curves[0])
-    return replace(total, mu_squared=math.inf)
+def _has_2018(mechanism: BallotMechanism) -> bool:
+    screen, argmax = parts(mechanism)
+    if screen is not None and not (isinstance(screen, HasScreenBound) and screen.screen_bound() is not None):
+        return False
+    return isinstance(argmax, HasPublishedBound)
 
 
-def _gaussian_only(curves: list[Curve]) -> Curve:
-    total = sum(curves[1:], start=curves[0])
-    return replace(total, rdp=(math.inf,) * len(total.rdp))
+def _published(mechanism: BallotMechanism, votes: np.ndarray, seen: np.ndarray, span: slice) -> Curve:
+    screened = None if parts(mechanism)[0] is None else seen[span]
+    return papernot2018_curve(mechanism, votes[span], screened=screened)
 
 
-def _has_2018(mechanism: Ballot) -> bool:
-    if isinstance(mechanism, tuple):
-        return mechanism[0].noise == "largest"
-    return isinstance(mechanism, GNMax | LNMax)
-
-
-def _published(mechanism: Ballot, votes: np.ndarray, seen: np.ndarray, span: slice) -> Curve:
-    if isinstance(mechanism, tuple):
-        return papernot2018_curve(mechanism, votes[span], screened=seen[span])
-    assert not isinstance(mechanism, Threshold)  # noqa: S101  (_has_2018 has looked)
-    return papernot2018_curve(mechanism, votes[span])
-
-
-def _exact(mechanism: Ballot, votes: np.ndarray, seen: np.ndarray, span: slice, slack: float) -> Curve:
-    rdp = exact_rdp(mechanism, votes[span], surprise=seen[span], orders=ORDERS).sum(axis=0) * _OUTWARD
+def _exact(
+    mechanism: BallotMechanism, votes: np.ndarray, odd: np.ndarray | None, span: slice, slack: float
+) -> Curve:
+    surprise = None if odd is None else odd[span]
+    rdp = exact_rdp(mechanism, votes[span], surprise=surprise, orders=ORDERS).sum(axis=0) * _OUTWARD
     n = span.stop - span.start
     return Curve(ORDERS, tuple(rdp.tolist()), "ballot", publishable=False, slack=n * slack)

@@ -6,22 +6,22 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ostraka import _check
-from ostraka.mechanisms import GNMax, LNMax, Threshold
+from ostraka.mechanisms.protocols import HasClassicCurve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ostraka.curve import Curve
-    from ostraka.door import Mechanism
+    from ostraka.curve import Curve, Priced
+    from ostraka.mechanisms.protocols import HasNoise
 
-__all__ = ["calibrate", "together"]
+__all__ = ["calibrate"]
 
 _ROUGHLY, _TIGHT_OF_CLASSIC = 1e-3, 0.8
 _LEAST, _MOST = 1e-3, 1e9  # votes
 
 
 def calibrate(
-    family: type[GNMax | LNMax] | Callable[[float], Mechanism | tuple[Mechanism, ...]],
+    family: type[HasNoise] | Callable[[float], Priced],
     *,
     n_answers: int,
     epsilon: float,
@@ -32,8 +32,8 @@ def calibrate(
 
     Parameters
     ----------
-    family : GNMax, LNMax, or callable from noise to a mechanism or a tuple of mechanisms
-        What answers. A tuple is paid for together, once an answer. The cost must fall with the noise.
+    family : GNMax, LNMax, or callable from noise to a mechanism
+        What answers. The cost must fall with the noise.
     n_answers : int >= 1
     epsilon, delta : float
         The goal. Public.
@@ -70,13 +70,13 @@ def calibrate(
     _check.positive(precision=precision)
     made = _maker(family)
 
-    def excess(noise: float, *, price: Callable[[Any], Curve] = together) -> float:
+    def excess(noise: float, *, price: Callable[[Any], Curve] = _tight) -> float:
         """Log of cost over goal: not positive where it fits."""
         spent = (n_answers * price(made(noise))).epsilon(delta)
         return math.log(max(spent, 1e-300) / epsilon) if spent < math.inf else math.inf
 
     start = math.sqrt(n_answers) / epsilon
-    if _has_classic(made(1.0)):
+    if isinstance(made(1.0), HasClassicCurve):
         dear = _solve(lambda noise: excess(noise, price=_classic), start, _ROUGHLY)
         start = _TIGHT_OF_CLASSIC * dear if dear < math.inf else start
     noise = _solve(excess, start, precision)
@@ -88,25 +88,12 @@ def calibrate(
     return noise
 
 
-def together(parts: Any) -> Curve:
-    """Price of one answer by one mechanism, or by several of them."""
-    return _sum([part.curve() for part in _each(parts)])
+def _tight(mechanism: Priced) -> Curve:
+    return mechanism.curve()
 
 
-def _classic(parts: Any) -> Curve:
-    return _sum([part.curve(bound="classic") for part in _each(parts)])
-
-
-def _has_classic(parts: Any) -> bool:
-    return all(isinstance(part, GNMax | LNMax | Threshold) for part in _each(parts))
-
-
-def _each(parts: Any) -> tuple[Any, ...]:
-    return parts if type(parts) is tuple else (parts,)  # a mechanism may be a named tuple itself
-
-
-def _sum(curves: list[Curve]) -> Curve:
-    return sum(curves[1:], start=curves[0])
+def _classic(mechanism: HasClassicCurve) -> Curve:
+    return mechanism.classic_curve()
 
 
 def _solve(excess: Callable[[float], float], start: float, precision: float) -> float:
@@ -123,10 +110,8 @@ def _solve(excess: Callable[[float], float], start: float, precision: float) -> 
 
 def _maker(family: Any) -> Callable[[float], Any]:
     """From noise to mechanisms."""
-    if family is GNMax:
-        return lambda noise: GNMax(sigma=noise)
-    if family is LNMax:
-        return lambda noise: LNMax(scale=noise)
+    if hasattr(family, "with_noise"):
+        return lambda noise: family.with_noise(noise=noise)
     made: Callable[[float], Any] = family
     return made
 

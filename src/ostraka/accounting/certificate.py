@@ -11,13 +11,16 @@ import numpy as np
 import scipy.special
 
 from ostraka import _check
-from ostraka.accounting.ladder import UNIT, Ballot, Ladder, check_ballots, ladders, worst
+from ostraka.accounting.ladder import UNIT, Ladder, check_ballots, ladders, worst
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms.argmax import FLOAT_SLACK
+from ostraka.mechanisms.protocols import parts
 from ostraka.private import Adjacency, Private
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["Certificate", "plan_certificate"]
 
@@ -33,13 +36,13 @@ class Certificate:
 
     Attributes
     ----------
-    mechanism : GNMax, LNMax, Threshold or (Threshold, GNMax)
+    mechanism : GNMax, LNMax, Threshold or Confident
         What gave the answers.
     n_teachers, n_classes : int
     n_queries : int
         Number of rows of the votes.
     n_screened : int
-        For a pair and three classes or more: the first ``n_screened`` rows went through the screen,
+        With a screen and three classes or more: the first ``n_screened`` rows went through the screen,
         the rest are rows that it let through, answered by the argmax. Otherwise 0.
     order : float, one of ``ORDERS``, finite
         The Rényi order at which costs are summed.
@@ -59,7 +62,7 @@ class Certificate:
     most 1. Theorem 3: what :meth:`bound` says of the published number.
     """
 
-    mechanism: Ballot
+    mechanism: BallotMechanism
     n_teachers: int
     n_classes: int
     n_queries: int
@@ -83,13 +86,13 @@ class Certificate:
             raise ValueError(f"agreement must be at most 1, got {self.agreement!r}")
         if not 0.5 <= self.confidence < 1:
             raise ValueError(f"confidence must be >= 0.5 and < 1, got {self.confidence!r}")
-        two_parts = isinstance(self.mechanism, tuple) and self.n_classes > 2
+        two_parts = parts(self.mechanism)[0] is not None and self.n_classes > 2
         if not (self.n_screened <= self.n_queries and (self.n_screened > 0) == two_parts):
-            raise ValueError("n_screened is the number of screened rows of a pair of three classes or more")
+            raise ValueError("n_screened is the number of screened rows: with a screen and many classes")
 
     def curve(self) -> Curve:
         """What publishing costs: a Gaussian of sensitivity 1."""
-        gaussian = Curve.gaussian(sensitivity=1.0, sigma=self.noise, unit="ballot")
+        gaussian = Curve.gaussian(sensitivity=1.0, sigma=self.noise, moves="ballot")
         return Curve(ORDERS, gaussian.rdp, "ballot", mu_squared=gaussian.mu_squared, slack=FLOAT_SLACK)
 
     def uses(self, private: Private) -> int:
@@ -114,8 +117,8 @@ class Certificate:
             raise ValueError(f"counts must have shape {shape} and {self.n_teachers} ballots a row")
         steps = _ladders(self)
         rows = (array,) if len(steps) == 1 else (array[: self.n_screened], array[self.n_screened :])
-        parts = [(ladder, ladder.rungs(part)) for ladder, part in zip(steps, rows, strict=True)]
-        costs = worst(parts, self.n_teachers)
+        placed = [(ladder, ladder.rungs(part)) for ladder, part in zip(steps, rows, strict=True)]
+        costs = worst(placed, self.n_teachers)
         lowest, guess = _guess(self)
         covers = lowest + np.searchsorted(guess, costs * UNIT, side="left")
         return max(lowest, int((covers - np.arange(len(costs))).max()))
@@ -145,7 +148,7 @@ class Certificate:
 
 @lru_cache(maxsize=64)
 def plan_certificate(
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     *,
     n_teachers: int,
     n_classes: int,

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.special
 
 from ostraka import _check
-from ostraka.accounting._theorems import log_q_gaussian, log_q_laplace, theorem3, theorem6
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms import GNMax, LNMax, Threshold
+from ostraka.mechanisms.protocols import (
+    HasMomentsBound,
+    HasPublishedBound,
+    HasScreenBound,
+    check_ballot,
+    parts,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import ArrayLike
 
-__all__ = ["moments2017_curve", "papernot2018_curve"]
+    from ostraka.mechanisms.protocols import ArgmaxBound, BallotMechanism, PublishedBound, ScreenBound
+
+__all__ = ["argmax_bound", "moments2017_curve", "papernot2018_curve", "screen_bound"]
 
 _CHUNK = 4096  # queries at a time: bounds memory at about 4096 x len(ORDERS) doubles per temporary
 
 
 def papernot2018_curve(
-    mechanism: GNMax | LNMax | tuple[Threshold, GNMax],
+    mechanism: BallotMechanism,
     counts: ArrayLike,
     *,
     screened: ArrayLike | None = None,
@@ -34,15 +37,15 @@ def papernot2018_curve(
 
     Parameters
     ----------
-    mechanism : GNMax, LNMax, or (Threshold, GNMax) for Confident- and Interactive-GNMax
-        Public.
+    mechanism : GNMax, LNMax, or Confident (also for Interactive-GNMax)
+        Public. Any argmax that offers ``published_bound()``, any screen that offers ``screen_bound()``.
     counts : array, shape (n_queries, n_classes), in votes
         Private.
     screened : array, shape (n_queries, n_classes), in votes, optional
         What the screen saw, where that is not ``counts``: for Interactive-GNMax the votes minus
-        ``n_teachers`` times the student's guess. Only for a pair.
+        ``n_teachers`` times the student's guess. Only with a screen.
     answered : bool array, shape (n_queries,), optional
-        Which queries the screen let through. Only for a pair. None: the expected cost, every
+        Which queries the screen let through. Only with a screen. None: the expected cost, every
         argmax weighted by its probability of being asked, as the paper plots it; that is a
         forecast, not a bound on any one run.
 
@@ -55,9 +58,9 @@ def papernot2018_curve(
     Raises
     ------
     TypeError
-        Another mechanism.
+        A mechanism without such a bound.
     ValueError
-        Another screen noise, malformed ``counts``, or options of a pair given for one mechanism.
+        A screen with noise on every count, malformed ``counts``, or options of a screen without one.
 
     Guarantees
     ----------
@@ -77,26 +80,27 @@ def papernot2018_curve(
     >>> curve.publishable
     False
     """
-    if not isinstance(mechanism, tuple):
-        if screened is not None or answered is not None:
-            raise ValueError("screened and answered are for a pair (Threshold, GNMax)")
-        return _curve(_rdp(mechanism, _check.counts(counts)))
-    if len(mechanism) != 2 or not isinstance(mechanism[0], Threshold) or not isinstance(mechanism[1], GNMax):
-        raise TypeError("a pair must be (Threshold, GNMax), in this order")
-    screen, argmax = mechanism
+    check_ballot(mechanism)
+    screen, argmax = parts(mechanism)
     asked = _check.counts(counts)
+    bound = argmax_bound(argmax)
+    if screen is None:
+        if screened is not None or answered is not None:
+            raise ValueError("screened and answered are for mechanisms with a screen, such as Confident")
+        return _curve(_total(bound.log_q(asked), bound))
     seen = asked if screened is None else _check.counts(screened)
     if seen.shape != asked.shape:
         raise ValueError(f"screened must have shape {asked.shape}, got {seen.shape}")
-    log_answer, log_abstain = _log_pass(screen, seen)
-    screening = _total(
-        np.minimum(log_answer, log_abstain), lambda log_q: theorem6(log_q, math.sqrt(2) * screen.sigma)
+    gate = screen_bound(screen)
+    chances = (
+        np.exp(screen.log_outcomes(seen)[:, 0])
+        if answered is None
+        else _mask(answered, len(asked)).astype(float)
     )
-    chances = np.exp(log_answer) if answered is None else _mask(answered, len(asked)).astype(float)
-    return _curve(screening + _rdp(argmax, asked, weights=chances))
+    return _curve(_total(gate.log_q(seen), gate) + _total(bound.log_q(asked), bound, weights=chances))
 
 
-def moments2017_curve(mechanism: LNMax, counts: ArrayLike, *, n_moments: int = 8) -> Curve:
+def moments2017_curve(mechanism: BallotMechanism, counts: ArrayLike, *, n_moments: int = 8) -> Curve:
     """Data-dependent moments bound of Papernot et al. 2017 for LNMax, each row of ``counts`` answered once.
 
     Parameters
@@ -116,7 +120,7 @@ def moments2017_curve(mechanism: LNMax, counts: ArrayLike, *, n_moments: int = 8
     Raises
     ------
     TypeError
-        Not LNMax.
+        A mechanism without such a bound.
     ValueError
         Malformed ``counts``, or no moment.
 
@@ -132,12 +136,29 @@ def moments2017_curve(mechanism: LNMax, counts: ArrayLike, *, n_moments: int = 8
     >>> moments2017_curve(LNMax(scale=20.0), [[240, 10]]).orders
     (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
     """
-    if not isinstance(mechanism, LNMax):
-        raise TypeError(f"the 2017 moments bound is for LNMax, got {type(mechanism).__name__}")
+    if not isinstance(mechanism, HasMomentsBound):
+        raise TypeError(f"{mechanism!r} offers no moments bound of 2017; LNMax does")
     _check.integer(n_moments=n_moments, least=1)
     orders = tuple(float(order) for order in range(2, n_moments + 2))
-    log_q = log_q_laplace(_check.counts(counts), mechanism.scale)
-    return _curve(_total(log_q, lambda part: theorem3(part, 2 / mechanism.scale, orders)), orders)
+    bound = mechanism.moments_bound()
+    return _curve(_total(bound.log_q(_check.counts(counts)), bound, orders), orders)
+
+
+def argmax_bound(mechanism: BallotMechanism) -> ArgmaxBound:
+    """The bound of 2018 that an argmax offers, or an error that says which do."""
+    if not isinstance(mechanism, HasPublishedBound):
+        raise TypeError(f"{mechanism!r} offers no bound of 2018 for an argmax; GNMax and LNMax do")
+    return mechanism.published_bound()
+
+
+def screen_bound(screen: BallotMechanism) -> ScreenBound:
+    """The bound of 2018 that a screen offers, or an error that says which do."""
+    if not isinstance(screen, HasScreenBound):
+        raise TypeError(f"{screen!r} offers no bound of 2018 for a screen; Threshold does")
+    bound = screen.screen_bound()
+    if bound is None:
+        raise ValueError(f"the 2018 bound is for a screen with noise on the largest count, got {screen!r}")
+    return bound
 
 
 def _curve(rdp: np.ndarray, orders: tuple[float, ...] = ORDERS) -> Curve:
@@ -151,38 +172,23 @@ def _mask(answered: ArrayLike, n_queries: int) -> np.ndarray:
     return mask
 
 
-def _rdp(mechanism: GNMax | LNMax, counts: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """Sum over queries of the bound of one argmax, one value an order."""
-    if isinstance(mechanism, GNMax):
-        sigma = mechanism.sigma
-        return _total(log_q_gaussian(counts, sigma), lambda log_q: theorem6(log_q, sigma), weights)
-    if isinstance(mechanism, LNMax):
-        pure = 2 / mechanism.scale
-        log_q = log_q_laplace(counts, mechanism.scale)
-        return _total(log_q, lambda part: theorem3(part, pure), weights)
-    raise TypeError(f"the 2018 bound is for GNMax and LNMax, got {type(mechanism).__name__}")
-
-
 def _total(
-    log_q: np.ndarray, bound: Callable[[np.ndarray], np.ndarray], weights: np.ndarray | None = None
+    log_q: np.ndarray,
+    bound: PublishedBound,
+    orders: tuple[float, ...] = ORDERS,
+    *,
+    weights: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Weighted sum over queries of ``bound(log_q)``, rounded up; equal queries are computed once."""
+    """Weighted sum over queries of the bound, rounded up; equal queries are computed once."""
     value, where = np.unique(log_q, return_inverse=True)
     times = np.bincount(where, weights=weights, minlength=len(value))
     asked = times > 0  # 0 * infinity is a cost of nothing
     value, times = value[asked], times[asked]
     total = sum(
-        (times[at : at + _CHUNK] @ bound(value[at : at + _CHUNK]) for at in range(0, len(value), _CHUNK)),
-        start=np.zeros(bound(np.array([-1.0])).shape[1]),
+        (
+            times[at : at + _CHUNK] @ bound.rdp(value[at : at + _CHUNK], orders)
+            for at in range(0, len(value), _CHUNK)
+        ),
+        start=np.zeros(len(orders)),
     )
     return np.asarray(total * (1 + 4e-16 * (8 + len(value))))
-
-
-def _log_pass(screen: Threshold, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities that the 2018 screen answers and that it abstains."""
-    if screen.noise != "largest":
-        raise ValueError(
-            f"the 2018 bound is for a screen with noise on the largest count, got noise={screen.noise!r}"
-        )
-    above = (seen.max(axis=1) - screen.at) / screen.sigma
-    return scipy.special.log_ndtr(above), scipy.special.log_ndtr(-above)

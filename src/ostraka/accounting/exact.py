@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ostraka import _check
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms import GNMax, LNMax, Threshold
+from ostraka.mechanisms.protocols import HasExactCosts, check_ballot
+
+if TYPE_CHECKING:
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["exact_curve", "exact_rdp"]
-
-Ballot = GNMax | LNMax | Threshold | tuple[Threshold, GNMax]
 
 # Each divergence is right to about 1e-11 of itself, or lost below 1e-190; what is added makes it err upwards.
 _OUTWARD, _LOST = 1 + 1e-9, 1e-190
 
 
 def exact_curve(
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     counts: Any,
     *,
     relation: Literal["replace-one", "add-or-remove"] = "replace-one",
@@ -30,12 +31,13 @@ def exact_curve(
 
     Parameters
     ----------
-    mechanism : GNMax, LNMax, Threshold, or (Threshold, GNMax)
-        Public. The pair is Confident-GNMax as one outcome law over the classes and "no answer".
+    mechanism : BallotMechanism
+        Public. ``Confident`` counts as one outcome law over the classes and "no answer". Compiled for
+        the mechanisms of this library; of any other the outcomes of all neighbours are enumerated.
     counts : array of shape (n_queries, n_classes), in votes
         Private.
     relation : {"replace-one", "add-or-remove"}
-        One ballot changes its class, or one ballot is added or removed.
+        One ballot changes its class; or one ballot is added or removed. See :class:`~ostraka.Adjacency`.
     surprise : array of shape (n_queries, n_classes), in votes, optional
         For Interactive-GNMax: the counts minus the student's guess, which the screen looks at.
     orders : tuple of float > 1
@@ -49,7 +51,7 @@ def exact_curve(
     Raises
     ------
     TypeError
-        Another mechanism, or a pair that is not a screen and an argmax.
+        Not a ballot mechanism.
     ValueError
         Counts not finite, of one class, or of the wrong shape; orders not above 1 and increasing.
 
@@ -70,13 +72,13 @@ def exact_curve(
     """
     rdp = exact_rdp(mechanism, counts, relation=relation, surprise=surprise, orders=orders).sum(axis=0)
     n_queries = len(_check.counts(counts))
-    slack = n_queries * sum(part.curve().slack for part in _parts(mechanism) if part is not None)
+    slack = n_queries * mechanism.curve().slack
     rdp = rdp * _OUTWARD + n_queries * _LOST
     return Curve(orders, tuple(rdp.tolist()), "ballot", publishable=False, slack=slack)
 
 
 def exact_rdp(
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     counts: Any,
     *,
     relation: Literal["replace-one", "add-or-remove"] = "replace-one",
@@ -91,57 +93,28 @@ def exact_rdp(
     array([[0.000614],
            [0.000796]])
     """
-    from ostraka.accounting import _neighbours  # noqa: PLC0415  (compiled code, loaded when needed)
-    from ostraka.mechanisms import outcome  # noqa: PLC0415
-
     _check.one_of(relation=relation, allowed=("replace-one", "add-or-remove"))
+    _ballots(mechanism)
     counts = _check.counts(counts)
     seen = counts if surprise is None else _check.counts(surprise)
     if seen.shape != counts.shape:
         raise ValueError(f"surprise must have the shape of counts, {counts.shape}, got {seen.shape}")
-    kind, scale, screen, at, sigma = _fields(mechanism)
     order = np.array(orders, dtype=np.float64)
     if not (order.size and order[0] > 1 and np.all(order[:-1] < order[1:])):
         raise ValueError("orders must be above 1 and increasing")
-    out = np.empty((len(counts), order.size))
-    replace = relation == "replace-one"
+    if isinstance(mechanism, HasExactCosts):
+        return mechanism.exact_rdp(counts, seen=seen, orders=order, relation=relation)
+    if surprise is not None:
+        raise ValueError(f"surprise is for mechanisms with a screen, got {mechanism!r}")
+    from ostraka.mechanisms import _costs  # noqa: PLC0415  (compiled code, loaded when needed)
 
-    def work(rows: slice) -> None:
-        _neighbours.costs(
-            counts[rows], seen[rows], kind, scale, screen, at, sigma, order, out[rows], replace=replace
-        )
-
-    outcome.in_chunks(work, len(counts))
-    return out
+    return _costs.enumerated(mechanism, counts, orders=order, relation=relation)
 
 
-def _fields(mechanism: Ballot) -> tuple[int, float, int, float, float]:
-    """A mechanism as the kernel wants it: argmax noise and scale; screen kind, place and noise."""
-    from ostraka.accounting import _neighbours  # noqa: PLC0415
-    from ostraka.mechanisms import outcome  # noqa: PLC0415
-
-    screen, argmax = _parts(mechanism)
-    kind, scale = -1, 1.0
-    if isinstance(argmax, GNMax):
-        kind, scale = outcome.GAUSSIAN, argmax.sigma
-    elif argmax is not None:
-        kind, scale = outcome.LAPLACE, argmax.scale
-    if screen is None:
-        return kind, scale, _neighbours.NO_SCREEN, 0.0, 1.0
-    how = _neighbours.SCREEN_MAX if screen.noise == "largest" else _neighbours.SCREEN_ANY
-    return kind, scale, how, screen.at, screen.sigma
-
-
-def _parts(mechanism: Ballot) -> tuple[Threshold | None, GNMax | LNMax | None]:
-    """The screen and the argmax. Anything else is refused: what is not understood must not come out free."""
-    if isinstance(mechanism, Threshold):
-        return mechanism, None
-    if isinstance(mechanism, GNMax | LNMax):
-        return None, mechanism
-    if isinstance(mechanism, tuple) and len(mechanism) == 2:
-        screen, argmax = mechanism
-        if isinstance(screen, Threshold) and isinstance(argmax, GNMax | LNMax):
-            return screen, argmax
-    raise TypeError(
-        f"exact costs are for GNMax, LNMax, Threshold, or a pair (Threshold, GNMax), got {mechanism!r}"
-    )
+def _ballots(mechanism: BallotMechanism) -> None:
+    """Raise unless one ballot of weight 1 moves, or the mechanism knows what its ballots weigh."""
+    check_ballot(mechanism)
+    promise = mechanism.promise
+    plain = promise.moves == "ballot" and promise.sampling_rate == 1 and promise.noise_sigma == 0
+    if not plain or (promise.at_most != 1 and not isinstance(mechanism, HasExactCosts)):
+        raise ValueError(f"exact costs are for one ballot of a table of votes; this hides {promise}")

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 
 from ostraka import _check
-from ostraka.accounting._theorems import log_q_gaussian, log_q_laplace, theorem3, theorem6
+from ostraka.accounting.dependent import argmax_bound, screen_bound
 from ostraka.accounting.ladder import check_ballots
 from ostraka.accounting.sensitivity import (
     check_conditions,
@@ -20,12 +20,14 @@ from ostraka.accounting.sensitivity import (
     smooth_sensitivity,
 )
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms import GNMax, LNMax, Threshold
 from ostraka.mechanisms.argmax import FLOAT_SLACK
+from ostraka.mechanisms.protocols import HasScreenBound, parts
 from ostraka.private import Adjacency, Private
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["SmoothBound", "gnss_rdp", "plan_gnss"]
 
@@ -72,10 +74,11 @@ class SmoothBound:
 
     Attributes
     ----------
-    mechanism : GNMax, LNMax or (Threshold, GNMax)
+    mechanism : GNMax, LNMax or Confident
+        What gave the answers; one that offers the bound of 2018.
     n_teachers, n_classes, n_queries : int
     n_screened : int
-        For a pair: the first rows went through the screen, the rest are the rows it let through.
+        With a screen: the first rows went through the screen, the rest are the rows it let through.
     order, beta, noise : float
         The Rényi order; the decay of smooth sensitivity a ballot; the noise in units of it.
     failure : float in (0, 1)
@@ -93,7 +96,7 @@ class SmoothBound:
     docs/publishing-epsilon.md, Theorem 7.
     """
 
-    mechanism: GNMax | LNMax | tuple[Threshold, GNMax]
+    mechanism: BallotMechanism
     n_teachers: int
     n_classes: int
     n_queries: int
@@ -109,11 +112,10 @@ class SmoothBound:
         _check.integer(n_teachers=self.n_teachers, n_classes=self.n_classes, least=2)
         _check.integer(n_queries=self.n_queries, least=1)
         _check.delta(self.failure)
-        pair = isinstance(self.mechanism, tuple)
-        if not (0 <= self.n_screened <= self.n_queries and (self.n_screened > 0) == pair):
-            raise ValueError("n_screened is the number of screened rows of a pair (Threshold, GNMax)")
+        screen, argmax = parts(self.mechanism)
+        if not (0 <= self.n_screened <= self.n_queries and (self.n_screened > 0) == (screen is not None)):
+            raise ValueError("n_screened is the number of screened rows of a mechanism with a screen")
         gnss_rdp(order=self.order, beta=self.beta, noise=self.noise)
-        argmax = self.mechanism[1] if isinstance(self.mechanism, tuple) else self.mechanism
         require_conditions(argmax, n_classes=self.n_classes, order=self.order)
 
     def curve(self) -> Curve:
@@ -166,7 +168,7 @@ class SmoothBound:
 
 @lru_cache(maxsize=64)
 def plan_gnss(
-    mechanism: GNMax | LNMax | tuple[Threshold, GNMax],
+    mechanism: BallotMechanism,
     *,
     n_teachers: int,
     n_classes: int,
@@ -186,7 +188,7 @@ def plan_gnss(
     ValueError
         The conditions fail at every order.
     """
-    argmax = mechanism[1] if isinstance(mechanism, tuple) else mechanism
+    _, argmax = parts(mechanism)
     best, least = None, math.inf
     for order in _ORDERS if orders is None else orders:
         if check_conditions(argmax, n_classes=n_classes, order=order) != (True, True):
@@ -251,19 +253,16 @@ def _guessed(plan: SmoothBound) -> tuple[float, np.ndarray]:
     return cost, local
 
 
-def _parts(plan: SmoothBound, counts: np.ndarray) -> list[tuple[GNMax | LNMax | Threshold, np.ndarray]]:
+def _parts(plan: SmoothBound, counts: np.ndarray) -> list[tuple[BallotMechanism, np.ndarray]]:
     """Each answer's mechanism with its rows."""
-    if isinstance(plan.mechanism, tuple):
-        screen, argmax = plan.mechanism
-        return [(screen, counts[: plan.n_screened]), (argmax, counts[plan.n_screened :])]
-    return [(plan.mechanism, counts)]
+    screen, argmax = parts(plan.mechanism)
+    if screen is None:
+        return [(argmax, counts)]
+    return [(screen, counts[: plan.n_screened]), (argmax, counts[plan.n_screened :])]
 
 
-def _bounds(mechanism: GNMax | LNMax | Threshold, counts: np.ndarray, order: float) -> np.ndarray:
+def _bounds(mechanism: BallotMechanism, counts: np.ndarray, order: float) -> np.ndarray:
     """The 2018 bound of each row at one order."""
-    if isinstance(mechanism, GNMax):
-        return theorem6(log_q_gaussian(counts, mechanism.sigma), mechanism.sigma, (order,))[:, 0]
-    if isinstance(mechanism, LNMax):
-        return theorem3(log_q_laplace(counts, mechanism.scale), 2 / mechanism.scale, (order,))[:, 0]
-    above = (counts.max(axis=1) - mechanism.at) / mechanism.sigma
-    return theorem6(scipy.special.log_ndtr(-np.abs(above)), math.sqrt(2) * mechanism.sigma, (order,))[:, 0]
+    screens = isinstance(mechanism, HasScreenBound)
+    published = screen_bound(mechanism) if screens else argmax_bound(mechanism)
+    return published.rdp(published.log_q(counts), (order,))[:, 0]

@@ -13,14 +13,14 @@ from scipy.ndimage import maximum_filter1d
 
 from ostraka.accounting.exact import exact_rdp
 from ostraka.curve import ORDERS
-from ostraka.mechanisms import GNMax, LNMax, Threshold
+from ostraka.mechanisms.protocols import HasScreenBound, parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["UNIT", "Ballot", "Ladder", "check_ballots", "ladders", "worst"]
+    from ostraka.mechanisms import BallotMechanism
 
-Ballot = GNMax | LNMax | Threshold | tuple[Threshold, GNMax]
+__all__ = ["UNIT", "Ladder", "check_ballots", "ladders", "worst"]
 
 UNIT = 2.0**-36  # nats; costs are whole multiples, so that their sums are exact
 _FINE = 32  # rungs a ballot where agreement is continuous
@@ -56,24 +56,33 @@ class Ladder:
     rungs: Callable[[np.ndarray], np.ndarray]
 
 
-def ladders(mechanism: Ballot, *, n_teachers: int, n_classes: int, order: float) -> tuple[Ladder, ...]:
-    """One ladder for every answer of the mechanism: one, or screen and argmax for a pair of many classes."""
+def ladders(
+    mechanism: BallotMechanism, *, n_teachers: int, n_classes: int, order: float
+) -> tuple[Ladder, ...]:
+    """One ladder for every answer of the mechanism: one, or with a screen and many classes one for each."""
     if n_classes == 2:
         return (_two_classes(mechanism, n_teachers, order),)
-    if isinstance(mechanism, tuple):
-        screen, argmax = mechanism
-        return (
-            _screen(screen, n_teachers, n_classes, order),
-            _gaussian(argmax, n_teachers, n_classes, order),
-        )
-    if isinstance(mechanism, GNMax):
-        return (_gaussian(mechanism, n_teachers, n_classes, order),)
-    if isinstance(mechanism, LNMax):
-        return (_laplace(mechanism, n_teachers, n_classes, order),)
-    return (_screen(mechanism, n_teachers, n_classes, order),)
+    return tuple(
+        _many_classes(part, n_teachers, n_classes, order) for part in parts(mechanism) if part is not None
+    )
 
 
-def worst(parts: Sequence[tuple[Ladder, np.ndarray]], n_ballots: int) -> np.ndarray:
+def _many_classes(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> Ladder:
+    """The ladder of one part: exact for a screen, from what its curve says for an argmax."""
+    if isinstance(mechanism, HasScreenBound):
+        return _screen(mechanism, n_teachers, n_classes, order)
+    curve = mechanism.curve()
+    if math.isfinite(curve.mu_squared):
+        return _gaussian(mechanism, n_teachers, n_classes, order)
+    if math.isfinite(curve.rdp[-1]):
+        return _pure(mechanism, n_teachers, n_classes, order)
+    raise TypeError(
+        f"{mechanism!r} is neither dominated by a Gaussian nor purely private: for three classes or more "
+        "nothing bounds its cost from the likeliest answer alone"
+    )
+
+
+def worst(placed: Sequence[tuple[Ladder, np.ndarray]], n_ballots: int) -> np.ndarray:
     """Largest summed cost within 0, …, n_ballots ballots of queries on these rungs; int64, in ``UNIT``.
 
     A ballot may change its vote in every query, so the worst case of a sum is the sum of worst
@@ -81,7 +90,7 @@ def worst(parts: Sequence[tuple[Ladder, np.ndarray]], n_ballots: int) -> np.ndar
     neighbours D and D'.
     """
     total = np.zeros(n_ballots + 1, dtype=np.int64)
-    for ladder, rungs in parts:
+    for ladder, rungs in placed:
         times = np.bincount(rungs, minlength=len(ladder.cost))
         if int(ladder.cost.max()) * max(1, len(rungs)) >= 2**62:
             raise OverflowError("these queries cost more than can be summed exactly: publish them in parts")
@@ -103,7 +112,7 @@ def check_ballots(counts: np.ndarray) -> int:
 
 
 @lru_cache(maxsize=512)
-def _two_classes(mechanism: Ballot, n_teachers: int, order: float) -> Ladder:
+def _two_classes(mechanism: BallotMechanism, n_teachers: int, order: float) -> Ladder:
     """Exact: with two classes the first count is all there is to know. One rung a ballot."""
     return Ladder(
         cost=_units(_two_class_costs(mechanism, n_teachers)[:, ORDERS.index(order)]),
@@ -116,17 +125,17 @@ def _two_classes(mechanism: Ballot, n_teachers: int, order: float) -> Ladder:
 
 
 @lru_cache(maxsize=16)
-def _two_class_costs(mechanism: Ballot, n_teachers: int) -> np.ndarray:
+def _two_class_costs(mechanism: BallotMechanism, n_teachers: int) -> np.ndarray:
     """Exact cost of every two-class histogram at every finite order; shape (n_teachers + 1, n_orders)."""
     first = np.arange(n_teachers + 1)
     return exact_rdp(mechanism, np.stack([first, n_teachers - first], axis=1), orders=ORDERS[:-1])
 
 
 @lru_cache(maxsize=512)
-def _screen(screen: Threshold, n_teachers: int, n_classes: int, order: float) -> Ladder:
+def _screen(screen: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> Ladder:
     """Exact: the screen looks at the largest count only, and a ballot moves it by at most one."""
-    if screen.noise != "largest":
-        raise ValueError(f"a screen of many classes needs noise='largest' here, got {screen.noise!r}")
+    if not (isinstance(screen, HasScreenBound) and screen.screen_bound()):
+        raise ValueError(f"a screen of many classes needs noise='largest' here, got {screen!r}")
     largest = np.arange(-1, n_teachers + 2)
     law = screen.log_outcomes(np.stack([largest, np.full_like(largest, -1)], axis=1))
     steps = np.maximum(_divergence(law[:-1], law[1:], order), _divergence(law[1:], law[:-1], order))
@@ -141,9 +150,10 @@ def _screen(screen: Threshold, n_teachers: int, n_classes: int, order: float) ->
 
 
 @lru_cache(maxsize=512)
-def _gaussian(mechanism: GNMax, n_teachers: int, n_classes: int, order: float) -> Ladder:
+def _gaussian(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> Ladder:
     """A bound from the probability of the likeliest answer alone; docs/publishing-epsilon.md, Theorem 5."""
-    shift = math.sqrt(2) / mechanism.sigma
+    curve = mechanism.curve()
+    shift = math.sqrt(curve.mu_squared)  # one ballot is at most a Gaussian shift of this
 
     def agreement(counts: np.ndarray) -> np.ndarray:
         """Phi^-1(P[likeliest answer]) in ballots: for two classes half the gap."""
@@ -151,7 +161,7 @@ def _gaussian(mechanism: GNMax, n_teachers: int, n_classes: int, order: float) -
 
     lowest = float(scipy.special.ndtri(1 / n_classes)) / shift - 1
     edges = lowest + np.arange(math.ceil((n_teachers - lowest) * _FINE)) / _FINE
-    cap = mechanism.curve().rdp[ORDERS.index(order)]
+    cap = curve.rdp[ORDERS.index(order)]
     bound = np.repeat(_censored_gaussian(-(edges[::_SHARED] - 1e-6) * shift, shift, order), _SHARED)
     return Ladder(
         cost=_units(np.minimum(bound[: len(edges)], cap)),
@@ -164,16 +174,17 @@ def _gaussian(mechanism: GNMax, n_teachers: int, n_classes: int, order: float) -
 
 
 @lru_cache(maxsize=512)
-def _laplace(mechanism: LNMax, n_teachers: int, n_classes: int, order: float) -> Ladder:
+def _pure(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> Ladder:
     """Likewise for pure differential privacy; docs/publishing-epsilon.md, Theorem 6."""
-    pure = 2 / mechanism.scale
+    curve = mechanism.curve()
+    pure = curve.rdp[-1]
 
     def agreement(counts: np.ndarray) -> np.ndarray:
         """-log P[another answer] in ballots."""
         return np.asarray(-_log_rest(mechanism, counts) / pure)
 
     edges = np.arange(math.ceil((n_teachers + 1 / pure) * _FINE)) / _FINE
-    cap = mechanism.curve().rdp[ORDERS.index(order)]
+    cap = curve.rdp[ORDERS.index(order)]
     bound = _censored_pure(-(edges - 1e-6) * pure, pure, order)
     return Ladder(
         cost=_units(np.minimum(bound, cap)),
@@ -193,7 +204,7 @@ def _place(agreement: np.ndarray, lowest: float, n_rungs: int) -> np.ndarray:
     return np.clip(np.floor((agreement - lowest) * _FINE), 0, n_rungs - 1).astype(np.int64)
 
 
-def _log_rest(mechanism: GNMax | LNMax, counts: np.ndarray) -> np.ndarray:
+def _log_rest(mechanism: BallotMechanism, counts: np.ndarray) -> np.ndarray:
     """Log probability of all answers but the likeliest."""
     return np.asarray(
         scipy.special.logsumexp(np.sort(mechanism.log_outcomes(counts), axis=1)[:, :-1], axis=1)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ostraka import _check
-from ostraka.accounting.calibration import calibrate, together
+from ostraka.accounting.calibration import calibrate
 from ostraka.accounting.difficulty import Difficulty, assumed
-from ostraka.mechanisms import GNMax, Threshold
+from ostraka.mechanisms import Confident, GNMax, Threshold
 from ostraka.private import Private
 
 if TYPE_CHECKING:
@@ -196,12 +196,13 @@ class _Search(NamedTuple):
     def finished(self, choice: _Choice, epsilon: float) -> Proposal:
         """The noise exactly, and the ranges."""
 
-        def pair(sigma: float) -> tuple[Any, ...]:
-            return tuple(part for part in _noises(choice, sigma) if part is not None)
+        def asked(sigma: float) -> GNMax | Confident:
+            argmax, screen = _noises(choice, sigma)
+            return argmax if screen is None else Confident(screen=screen, argmax=argmax)
 
         sigma = _digits_up(
             calibrate(
-                pair,
+                asked,
                 n_answers=choice.n_questions,
                 epsilon=epsilon * (1 - 1e-9),
                 delta=self.delta,
@@ -221,7 +222,7 @@ class _Search(NamedTuple):
             n_questions=choice.n_questions,
             mechanism=mechanism,
             screen=screen,
-            epsilon=(choice.n_questions * together(pair(sigma))).epsilon(self.delta),
+            epsilon=(choice.n_questions * asked(sigma).curve()).epsilon(self.delta),
             delta=self.delta,
             answered=answered,
             answers=answers,

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.special
 from scipy.ndimage import maximum_filter1d
 
 from ostraka import _check
-from ostraka.accounting._theorems import theorem3, theorem6, union_gaussian, union_laplace
-from ostraka.mechanisms import GNMax, LNMax, Threshold
+from ostraka.accounting.dependent import argmax_bound, screen_bound
+from ostraka.mechanisms.protocols import HasScreenBound
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import ArgmaxBound
 
 __all__ = ["check_conditions", "local_sensitivities", "require_conditions", "smooth_sensitivity"]
 
@@ -25,7 +26,7 @@ _RELATIVE = 1e-9  # what a condition may fail by, as rounding does
 
 
 def local_sensitivities(
-    mechanism: GNMax | LNMax | Threshold, counts: ArrayLike, *, n_teachers: int, order: float
+    mechanism: BallotMechanism, counts: ArrayLike, *, n_teachers: int, order: float
 ) -> np.ndarray:
     """Bounds on how far one more ballot moves the 2018 bound, 0, …, n_teachers ballots away. Owner only.
 
@@ -67,7 +68,7 @@ def local_sensitivities(
     """
     array = _check.counts(counts)
     _check.integer(n_teachers=n_teachers, least=2)
-    if isinstance(mechanism, Threshold):
+    if isinstance(mechanism, HasScreenBound):
         return _of_screen(mechanism, array, n_teachers, order)
     require_conditions(mechanism, n_classes=array.shape[1], order=order)
     return _of_argmax(_model(mechanism, array.shape[1], order), array, n_teachers)
@@ -79,7 +80,7 @@ def smooth_sensitivity(sensitivities: np.ndarray, *, beta: float) -> float:
     return float((sensitivities * np.exp(-beta * np.arange(len(sensitivities)))).max())
 
 
-def check_conditions(mechanism: GNMax | LNMax, *, n_classes: int, order: float) -> tuple[bool, bool]:
+def check_conditions(mechanism: BallotMechanism, *, n_classes: int, order: float) -> tuple[bool, bool]:
     """Whether conditions C5 and C6 of Papernot et al. 2018, appendix B, hold, on a grid of 4096 points.
 
     C5: the bound grows with q up to q0, where it meets the bound for any votes. C6: so does the
@@ -94,7 +95,7 @@ def check_conditions(mechanism: GNMax | LNMax, *, n_classes: int, order: float) 
     return _model(mechanism, n_classes, order).conditions
 
 
-def require_conditions(mechanism: GNMax | LNMax, *, n_classes: int, order: float) -> None:
+def require_conditions(mechanism: BallotMechanism, *, n_classes: int, order: float) -> None:
     """Raise unless both conditions hold."""
     conditions = check_conditions(mechanism, n_classes=n_classes, order=order)
     if conditions != (True, True):
@@ -109,17 +110,17 @@ def require_conditions(mechanism: GNMax | LNMax, *, n_classes: int, order: float
 class _Model:
     """The bound of one argmax as a function of q, on a scale on which a ballot moves q by one step."""
 
-    mechanism: GNMax | LNMax
+    published: ArgmaxBound
     n_classes: int
     order: float
     meets: float  # q0 as a point of the scale; smaller points are larger q
     conditions: tuple[bool, bool]
 
     def points(self, votes: np.ndarray) -> np.ndarray:
-        return _points(self.mechanism, votes[:, 1:] - votes[:, :1])
+        return self.published.points(votes[:, 1:] - votes[:, :1])
 
     def bound(self, point: np.ndarray) -> np.ndarray:
-        return _bound(self.mechanism, self.n_classes, self.order, point)
+        return self.published.at_points(point, n_classes=self.n_classes, order=self.order)
 
     def sensitivity(self, point: np.ndarray) -> np.ndarray:
         """Algorithm 3, outside the plateau from one ballot before q0 to q0."""
@@ -127,30 +128,13 @@ class _Model:
         return np.asarray(np.maximum(worse - here, here - better))
 
 
-def _points(mechanism: GNMax | LNMax, behind: np.ndarray) -> np.ndarray:
-    """The bound on q of Prop. 7 (or Lemma 4 of 2017) in ballots: one ballot moves it by at most 1."""
-    if isinstance(mechanism, GNMax):
-        log_each = union_gaussian(behind, mechanism.sigma) - math.log(behind.shape[1])
-        return np.asarray(-scipy.special.ndtri_exp(log_each) * mechanism.sigma / math.sqrt(2))
-    return np.asarray(-union_laplace(behind, mechanism.scale) * mechanism.scale / 2)
-
-
-def _bound(mechanism: GNMax | LNMax, n_classes: int, order: float, point: np.ndarray) -> np.ndarray:
-    orders = (order,)
-    if isinstance(mechanism, GNMax):
-        log_q = scipy.special.log_ndtr(-point * math.sqrt(2) / mechanism.sigma) + math.log(n_classes - 1)
-        return theorem6(np.minimum(log_q, -1e-12), mechanism.sigma, orders)[:, 0]
-    return theorem3(np.minimum(-point * 2 / mechanism.scale, -1e-12), 2 / mechanism.scale, orders)[:, 0]
-
-
 @lru_cache(maxsize=512)
-def _model(mechanism: GNMax | LNMax, n_classes: int, order: float) -> _Model:
+def _model(mechanism: BallotMechanism, n_classes: int, order: float) -> _Model:
     """Find q0 and look at the two conditions."""
-    if not isinstance(mechanism, GNMax | LNMax):
-        raise TypeError(f"smooth sensitivity is for GNMax, LNMax and screens, got {type(mechanism).__name__}")
-    noise = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.scale
-    point = np.linspace(-2.0, 26 * noise if isinstance(mechanism, GNMax) else 350 * noise, 4 * _GRID)
-    bound = _bound(mechanism, n_classes, order, point)
+    published = argmax_bound(mechanism)
+    bound_at = partial(published.at_points, n_classes=n_classes, order=order)
+    point = np.linspace(-2.0, published.furthest, 4 * _GRID)
+    bound = bound_at(point)
     smaller = bound < bound.max() * (1 - 1e-12)
     if not smaller.any():
         raise ValueError(f"at order {order:g} the 2018 bound never falls below the bound for any votes")
@@ -158,13 +142,13 @@ def _model(mechanism: GNMax | LNMax, n_classes: int, order: float) -> _Model:
     low, high = float(point[max(0, first - 1)]), float(point[first])
     for _ in range(60):
         middle = (low + high) / 2
-        below = _bound(mechanism, n_classes, order, np.array([middle]))[0] < bound.max() * (1 - 1e-12)
+        below = bound_at(np.array([middle]))[0] < bound.max() * (1 - 1e-12)
         low, high = (low, middle) if below else (middle, high)
     falls = np.linspace(high, float(point[-1]), _GRID)
-    value = _bound(mechanism, n_classes, order, falls)
+    value = bound_at(falls)
     steps = np.linspace(high + 1, float(point[-1]), _GRID)
-    step = _bound(mechanism, n_classes, order, steps - 1) - _bound(mechanism, n_classes, order, steps)
-    return _Model(mechanism, n_classes, order, low, (_falls(value), _falls(step)))
+    step = bound_at(steps - 1) - bound_at(steps)
+    return _Model(published, n_classes, order, low, (_falls(value), _falls(step)))
 
 
 def _falls(values: np.ndarray) -> bool:
@@ -211,14 +195,11 @@ def _step(votes: np.ndarray, rising: np.ndarray) -> np.ndarray:
     return moved
 
 
-def _of_screen(screen: Threshold, counts: np.ndarray, n_teachers: int, order: float) -> np.ndarray:
+def _of_screen(screen: BallotMechanism, counts: np.ndarray, n_teachers: int, order: float) -> np.ndarray:
     """Largest step of the screen's bound within each distance; it depends on the largest count only."""
-    if screen.noise != "largest":
-        raise ValueError(
-            f"the 2018 bound is for a screen with noise on the largest count, got {screen.noise!r}"
-        )
-    above = (np.arange(n_teachers + 1) - screen.at) / screen.sigma
-    bound = theorem6(scipy.special.log_ndtr(-np.abs(above)), math.sqrt(2) * screen.sigma, (order,))[:, 0]
+    published = screen_bound(screen)
+    unlikely = published.log_q_of_largest(np.arange(n_teachers + 1.0))
+    bound = published.rdp(unlikely, (order,))[:, 0]
     step = np.pad(np.abs(np.diff(bound)), 1)
     local = np.maximum(step[1:], step[:-1])
     largest = counts.max(axis=1).astype(np.int64)

@@ -11,15 +11,17 @@ import numpy as np
 from ostraka import _check
 from ostraka.accounting.certificate import Certificate, plan_certificate
 from ostraka.accounting.gnss import SmoothBound, plan_gnss
-from ostraka.accounting.ladder import Ballot, check_ballots
+from ostraka.accounting.ladder import check_ballots
 from ostraka.curve import ORDERS, Curve
 from ostraka.door import release
 from ostraka.ledger import Budget, Ledger
-from ostraka.mechanisms import GNMax, LNMax, Threshold
+from ostraka.mechanisms.protocols import HasPublishedBound, check_ballot, parts
 from ostraka.private import Private
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["PublishedEpsilon", "release_epsilon"]
 
@@ -33,7 +35,7 @@ class PublishedEpsilon:
     epsilon, delta : float
         What is claimed, of the answers and this record together: see :attr:`guarantee`.
     any_votes : float
-        The epsilon of the answers alone that holds whatever the votes (for a pair: if the screen had
+        The epsilon of the answers alone that holds whatever the votes (with a screen: if it had
         let every query through); to know it, nothing had to be published.
     method : str
         ``"certificate"``, ``"gnss"``, or ``"any votes"`` where publishing could not have paid.
@@ -92,7 +94,7 @@ class PublishedEpsilon:
 
 
 def release_epsilon(
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     votes: Private,
     *,
     delta: float,
@@ -108,7 +110,7 @@ def release_epsilon(
 
     Parameters
     ----------
-    mechanism : GNMax, LNMax, Threshold or (Threshold, GNMax)
+    mechanism : GNMax, LNMax, Threshold or Confident
         What answered, or will answer, each row of ``votes`` once. Public.
     votes : Private of shape (n_queries, n_classes), in votes
         Whole ballots, as many in every row. Number and text of the queries are public.
@@ -127,7 +129,7 @@ def release_epsilon(
         Public guess of the share of nearly unanimous queries. A wrong guess costs accuracy only. It
         must not be taken from ``votes``.
     answered : bool array, shape (n_queries,), optional
-        For a pair: which queries the released screen let through. Needed for three classes or more,
+        With a screen: which queries the released screen let through. Needed for three classes or more,
         and for ``"gnss"``.
     order : float, optional
         The Rényi order, one of ``ostraka.curve.ORDERS``. None: the best for the number of rows and the
@@ -172,7 +174,9 @@ def release_epsilon(
     _check.one_of(method=method, allowed=("auto", "certificate", "gnss"))
     if not isinstance(votes, Private):
         raise TypeError("votes must be Private: Private(counts, Adjacency.one_ballot())")
-    _check_mechanism(mechanism)
+    check_ballot(mechanism)
+    if not votes.adjacency.within(mechanism.promise):
+        raise ValueError(f"{mechanism!r} hides {mechanism.promise}, but the data is {votes.adjacency}")
     rows, n_screened = _rows(mechanism, votes, answered, method)
     n_teachers = check_ballots(_check.counts(votes.open()))
     # how many were answered is itself an answer: only the size of the guess may depend on it
@@ -253,11 +257,12 @@ class _Terms:
         return min(epsilon, self.most) if epsilon <= self.ceiling else self.most
 
 
-def _plan(mechanism: Ballot, method: str, **sizes: Any) -> Certificate | SmoothBound:
+def _plan(mechanism: BallotMechanism, method: str, **sizes: Any) -> Certificate | SmoothBound:
     if method != "gnss":
         return plan_certificate(mechanism, **sizes)
-    if isinstance(mechanism, Threshold):
-        raise TypeError("method='gnss' is for GNMax, LNMax and pairs (Threshold, GNMax), got Threshold")
+    argmax = parts(mechanism)[1]
+    if not isinstance(argmax, HasPublishedBound):
+        raise TypeError(f"method='gnss' needs the bound of 2018, which {argmax!r} does not offer")
     return plan_gnss(mechanism, **sizes)
 
 
@@ -280,20 +285,13 @@ def _without(most: Curve, *, delta: float, votes: Private, simulation: bool) -> 
     )
 
 
-def _check_mechanism(mechanism: Ballot) -> None:
-    if isinstance(mechanism, tuple):
-        known = list(map(type, mechanism)) == [Threshold, GNMax]
-    else:
-        known = isinstance(mechanism, GNMax | LNMax | Threshold)
-    if not known:
-        raise TypeError("mechanism must be GNMax, LNMax, Threshold or a pair (Threshold, GNMax)")
-
-
-def _rows(mechanism: Ballot, votes: Private, answered: ArrayLike | None, method: str) -> tuple[Private, int]:
-    """One row an answer. For a pair in two parts: all rows, for the screen, then those it let through."""
-    if not isinstance(mechanism, tuple):
+def _rows(
+    mechanism: BallotMechanism, votes: Private, answered: ArrayLike | None, method: str
+) -> tuple[Private, int]:
+    """One row an answer. With a screen in two parts: all rows, for it, then those it let through."""
+    if parts(mechanism)[0] is None:
         if answered is not None:
-            raise ValueError("answered is for a pair (Threshold, GNMax)")
+            raise ValueError("answered is for mechanisms with a screen, such as Confident")
         return votes, 0
     if answered is None:
         if votes.shape[1] > 2 or method == "gnss":
@@ -308,9 +306,6 @@ def _rows(mechanism: Ballot, votes: Private, answered: ArrayLike | None, method:
     return Private(np.concatenate([counts, counts[mask]]), votes.adjacency), len(votes)
 
 
-def _any_votes(mechanism: Ballot, n_queries: int) -> Curve:
+def _any_votes(mechanism: BallotMechanism, n_queries: int) -> Curve:
     """What the answers cost whatever the votes, every query let through."""
-    if isinstance(mechanism, tuple):
-        screen, argmax = mechanism
-        return n_queries * (screen.curve() + argmax.curve())
     return n_queries * mechanism.curve()

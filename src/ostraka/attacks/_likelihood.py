@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostraka.attacks._law import law
+from ostraka.attacks._law import has_abstain, law
 
 if TYPE_CHECKING:
-    from ostraka.attacks._law import Ballot
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["most_likely"]
 
@@ -18,7 +18,7 @@ _MOST_STEPS = 60
 _FLAT = 1e-12  # curvature where answers say nothing at all
 
 
-def most_likely(answers: np.ndarray, total: float, mechanism: Ballot) -> np.ndarray:
+def most_likely(answers: np.ndarray, total: float, mechanism: BallotMechanism) -> np.ndarray:
     """Votes, not negative and adding up to ``total``, that maximise the likelihood of the answers.
 
     Without a screen the likelihood is log-concave in the votes (noise with a log-concave density,
@@ -26,7 +26,7 @@ def most_likely(answers: np.ndarray, total: float, mechanism: Ballot) -> np.ndar
     """
     from ostraka.attacks._steps import best_steps  # noqa: PLC0415  (compiled code, loaded when needed)
 
-    n_classes = len(answers) - isinstance(mechanism, tuple)
+    n_classes = len(answers) - has_abstain(mechanism)
     seen = answers[:n_classes] + 1.0
     votes: np.ndarray = total * seen / seen.sum()
     gain, slope, curvature = _model(answers, votes, mechanism)
@@ -55,7 +55,9 @@ def most_likely(answers: np.ndarray, total: float, mechanism: Ballot) -> np.ndar
     return votes
 
 
-def _model(answers: np.ndarray, votes: np.ndarray, mechanism: Ballot) -> tuple[float, np.ndarray, np.ndarray]:
+def _model(
+    answers: np.ndarray, votes: np.ndarray, mechanism: BallotMechanism
+) -> tuple[float, np.ndarray, np.ndarray]:
     """Log likelihood, its slope, and the expected curvature (Fisher's)."""
     logs, slopes = law(mechanism, votes[None])
     log_q, slope = logs[0], slopes[0]

@@ -9,10 +9,12 @@ import numpy as np
 
 from ostraka.attacks._law import information
 from ostraka.attacks._likelihood import most_likely
-from ostraka.attacks._tables import tables
+from ostraka.attacks._tables import log_prior, tables
+from ostraka.attacks._walk import walk
+from ostraka.mechanisms.protocols import HasArgmaxKernel, HasScreenKernel, parts
 
 if TYPE_CHECKING:
-    from ostraka.attacks._law import Ballot
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["marginals", "rounded"]
 
@@ -22,23 +24,30 @@ _MOST, _LEAST = 40_000, 6_000
 
 
 def marginals(
-    answers: np.ndarray, n_teachers: int, mechanism: Ballot, *, prior: float | str
+    answers: np.ndarray, n_teachers: int, mechanism: BallotMechanism, *, prior: float | str
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Posterior of each class's count, shape (n_classes, n_counts); the likeliest votes; votes a count step.
 
     The same answers give the same result: the chain's own randomness is seeded by them.
     """
     steps = min(n_teachers, _FINEST)
-    known = tables(answers, n_teachers, mechanism, steps=steps, prior=prior)
     start = most_likely(answers, n_teachers, mechanism)
-    n_steps = int(np.clip(_WORK / (2 * len(start) * known.cdf.shape[1]), _LEAST, _MOST))
-    from ostraka.attacks import _sampler  # noqa: PLC0415  (compiled code, loaded when needed)
-
-    votes = rounded(start / known.unit, steps)
-    reach = _reach(start, answers.sum(), mechanism, n_teachers) / known.unit
+    unit = n_teachers / steps
+    votes = rounded(start / unit, steps)
+    reach = _reach(start, answers.sum(), mechanism, n_teachers) / unit
     seed = zlib.crc32(np.ascontiguousarray(answers, dtype=np.int64).tobytes())
-    seen, best = _sampler.chain(votes, reach, known, n_steps, seed)
-    return seen / seen.sum(axis=1, keepdims=True), best, known.unit
+    screen, argmax = parts(mechanism)
+    gate = screen if isinstance(screen, HasScreenKernel) else None
+    if isinstance(argmax, HasArgmaxKernel) and gate is screen:
+        from ostraka.attacks import _sampler  # noqa: PLC0415  (compiled code, loaded when needed)
+
+        known = tables(answers, n_teachers, argmax=argmax, screen=gate, steps=steps, prior=prior)
+        n_steps = int(np.clip(_WORK / (2 * len(start) * known.cdf.shape[1]), _LEAST, _MOST))
+        seen, best = _sampler.chain(votes, reach, known, n_steps, seed)
+    else:
+        weights = log_prior(steps, len(start), prior)
+        seen, best = walk(votes, answers, mechanism, reach=reach, prior=weights, unit=unit, seed=seed)
+    return seen / seen.sum(axis=1, keepdims=True), best, unit
 
 
 def rounded(votes: np.ndarray, total: int) -> np.ndarray:
@@ -50,7 +59,7 @@ def rounded(votes: np.ndarray, total: int) -> np.ndarray:
     return down
 
 
-def _reach(votes: np.ndarray, n_answers: float, mechanism: Ballot, n_teachers: int) -> np.ndarray:
+def _reach(votes: np.ndarray, n_answers: float, mechanism: BallotMechanism, n_teachers: int) -> np.ndarray:
     """Votes to move between two classes at a time, so that a fair part of the proposals is accepted."""
     known = n_answers * information(mechanism, votes[None])[0]
     own = np.diag(known)

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import gammaln, log_ndtr, ndtr
 
-from ostraka.attacks._law import argmax_of, has_abstain, screen_of
-from ostraka.mechanisms import GNMax
+from ostraka.mechanisms.argmax import GAUSSIAN
+from ostraka.mechanisms.screen import EVERY, LARGEST
 
 if TYPE_CHECKING:
-    from ostraka.attacks._law import Ballot
-    from ostraka.mechanisms import Threshold
+    from ostraka.mechanisms.protocols import HasArgmaxKernel, HasScreenKernel
 
-__all__ = ["EVERY", "LARGEST", "NO_SCREEN", "Tables", "tables"]
+__all__ = ["EVERY", "LARGEST", "NO_SCREEN", "Tables", "log_prior", "tables"]
 
 # Where the Dirichlet concentration of a class may lie: from "all others agree" to "they toss coins".
 CONCENTRATIONS = np.geomspace(0.03, 30.0, 13)
@@ -24,7 +23,7 @@ DISSENTS = np.array([0.1, 1.0])
 _LEGENDRE_X, _LEGENDRE_W = np.polynomial.legendre.leggauss(8)
 
 
-NO_SCREEN, LARGEST, EVERY = 0, 1, 2
+NO_SCREEN = 0
 
 
 class Tables(NamedTuple):
@@ -61,32 +60,37 @@ class Tables(NamedTuple):
 
 
 def tables(
-    answers: np.ndarray, n_teachers: int, mechanism: Ballot, *, steps: int, prior: float | str
+    answers: np.ndarray,
+    n_teachers: int,
+    *,
+    argmax: HasArgmaxKernel,
+    screen: HasScreenKernel | None,
+    steps: int,
+    prior: float | str,
 ) -> Tables:
     """Tables for counts 0, unit, …, n_teachers, ``steps`` of them above 0."""
-    n_classes = len(answers) - has_abstain(mechanism)
+    n_classes = len(answers) - (screen is not None)
     unit = n_teachers / steps
     counts = np.arange(steps + 1) * unit
-    argmax = argmax_of(mechanism)
-    if isinstance(argmax, GNMax):
-        nodes, weights = _gaussian_nodes(n_teachers, argmax.sigma, n_classes)
-        z = (nodes - counts[:, None]) / argmax.sigma
-        cdf, density = ndtr(z), np.exp(-(z**2) / 2) / (argmax.sigma * math.sqrt(2 * math.pi))
+    kind, scale = argmax.argmax_kernel
+    if kind == GAUSSIAN:
+        nodes, weights = _gaussian_nodes(n_teachers, scale, n_classes)
+        z = (nodes - counts[:, None]) / scale
+        cdf, density = ndtr(z), np.exp(-(z**2) / 2) / (scale * math.sqrt(2 * math.pi))
     else:
-        nodes, weights = _laplace_nodes(counts, argmax.scale)
-        z = (nodes - counts[:, None]) / argmax.scale
+        nodes, weights = _laplace_nodes(counts, scale)
+        z = (nodes - counts[:, None]) / scale
         tail = 0.5 * np.exp(-np.abs(z))
-        cdf, density = np.where(z < 0, tail, 1 - tail), tail / argmax.scale
+        cdf, density = np.where(z < 0, tail, 1 - tail), tail / scale
     with np.errstate(divide="ignore", invalid="ignore"):
         pull = np.where(cdf > 0, density / cdf * weights, 0.0)
-    screen = screen_of(mechanism)
-    own, leader = _prior(steps, n_classes, prior)
+    own, leader = log_prior(steps, n_classes, prior)
     return Tables(
         answers=answers[:n_classes].astype(float),
         stopped=float(answers[n_classes:].sum()),
         cdf=np.ascontiguousarray(cdf),
         pull=np.ascontiguousarray(pull),
-        kind=NO_SCREEN if screen is None else LARGEST if screen.noise == "largest" else EVERY,
+        kind=NO_SCREEN if screen is None else screen.screen_kernel[0],
         screen=_screen(screen, counts),
         prior=own,
         leader=leader,
@@ -94,7 +98,7 @@ def tables(
     )
 
 
-def _prior(steps: int, n_classes: int, prior: float | str) -> tuple[np.ndarray, np.ndarray]:
+def log_prior(steps: int, n_classes: int, prior: float | str) -> tuple[np.ndarray, np.ndarray]:
     """Log weights of a count: of a class like the others, and of the leader; one row a hypothesis.
 
     "leader": what is left for the others is beta-binomial, and they share it as Dirichlet-multinomial.
@@ -113,10 +117,11 @@ def _prior(steps: int, n_classes: int, prior: float | str) -> tuple[np.ndarray, 
     return own, dissent + gammaln(others) + gammaln(rest + 1) - gammaln(rest + others)
 
 
-def _screen(screen: Threshold | None, counts: np.ndarray) -> np.ndarray:
+def _screen(screen: HasScreenKernel | None, counts: np.ndarray) -> np.ndarray:
     if screen is None:
         return np.zeros((len(counts), 2))
-    gap = (screen.at - counts) / screen.sigma
+    _, at, sigma = screen.screen_kernel
+    gap = (at - counts) / sigma
     return np.stack([log_ndtr(-gap), log_ndtr(gap)], axis=1)
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostraka.attacks._law import argmax_of
+from ostraka.attacks._law import argmax_of, law
 
 if TYPE_CHECKING:
-    from ostraka.attacks._law import Ballot
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["descend"]
 
@@ -17,7 +17,7 @@ _MOST_STEPS = 100
 _LONG, _SHORT = 10.0, 1.0  # votes
 
 
-def descend(answers: np.ndarray, n_teachers: int, mechanism: Ballot) -> np.ndarray:
+def descend(answers: np.ndarray, n_teachers: int, mechanism: BallotMechanism) -> np.ndarray:
     """Votes whose outcome law points where the answers' frequencies point: steps of ten votes, then of one.
 
     Source: Wang et al. 2022, arXiv:2209.10732, Algorithm 2, and the authors' public code for what
@@ -46,8 +46,8 @@ def descend(answers: np.ndarray, n_teachers: int, mechanism: Ballot) -> np.ndarr
     return votes
 
 
-def _distance(votes: np.ndarray, aim: np.ndarray, mechanism: Ballot) -> tuple[float, np.ndarray]:
-    logs, slopes = argmax_of(mechanism).log_outcomes_gradient(votes[None])
+def _distance(votes: np.ndarray, aim: np.ndarray, mechanism: BallotMechanism) -> tuple[float, np.ndarray]:
+    logs, slopes = law(argmax_of(mechanism), votes[None])
     q = np.exp(logs[0])
     by_votes = slopes[0] * q[:, None]
     length = float(np.linalg.norm(q))

@@ -10,10 +10,10 @@ import numpy as np
 from ostraka import _check
 from ostraka.attacks import _likelihood, _posterior, _wang
 from ostraka.attacks._law import argmax_of, has_abstain, information, tangent
-from ostraka.mechanisms import GNMax
+from ostraka.mechanisms.protocols import HasArgmaxKernel, check_ballot
 
 if TYPE_CHECKING:
-    from ostraka.attacks._law import Ballot
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["RecoveredVotes", "recover_votes"]
 
@@ -57,7 +57,7 @@ def recover_votes(
     answers: Any,
     *,
     n_teachers: int | None,
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     n_classes: int | None = None,
     prior: float | Literal["leader", "alike"] = "leader",
     method: Literal["posterior", "maximum-likelihood", "wang2022"] = "posterior",
@@ -72,7 +72,7 @@ def recover_votes(
     n_teachers : int or None
         Number of teachers. None if unknown: answers tell counts apart, not their level, and every
         number comes back relative to the mean count.
-    mechanism : GNMax, LNMax, or (Threshold, GNMax)
+    mechanism : GNMax, LNMax, Confident or any other that answers with a class
         Public.
     n_classes : int, optional
         To check ``answers`` against; None takes what they show.
@@ -141,9 +141,9 @@ def recover_votes(
     )
 
 
-def _checked(answers: Any, mechanism: Ballot, n_classes: int | None) -> np.ndarray:
+def _checked(answers: Any, mechanism: BallotMechanism, n_classes: int | None) -> np.ndarray:
     """How often each outcome was seen, as float64, or an error that says which rule it breaks."""
-    argmax_of(mechanism)
+    check_ballot(mechanism, classes=True)
     abstains = has_abstain(mechanism)
     counts = np.asarray(answers)
     if counts.ndim != 1 or counts.dtype.kind not in "iuf":
@@ -155,7 +155,7 @@ def _checked(answers: Any, mechanism: Ballot, n_classes: int | None) -> np.ndarr
         raise ValueError("answers must be whole numbers >= 0: how often each outcome was seen")
     shown = len(counts) - abstains
     if n_classes is not None and shown != n_classes:
-        extra = " (a column for no answer needs a screen: mechanism=(Threshold, GNMax))"
+        extra = " (a column for no answer needs a screen: mechanism=Confident(screen=..., argmax=...))"
         raise ValueError(
             f"answers must have {n_classes} classes{' and no answer' if abstains else ''}, "
             f"got {len(counts)} outcomes{'' if abstains else extra}"
@@ -168,7 +168,9 @@ def _checked(answers: Any, mechanism: Ballot, n_classes: int | None) -> np.ndarr
     return counts
 
 
-def _believed(counts: np.ndarray, n_teachers: int, mechanism: Ballot, prior: float | str) -> RecoveredVotes:
+def _believed(
+    counts: np.ndarray, n_teachers: int, mechanism: BallotMechanism, prior: float | str
+) -> RecoveredVotes:
     chances, best, unit = _posterior.marginals(counts, n_teachers, mechanism, prior=prior)
     lower, upper = _shortest(chances)
     mean = chances @ np.arange(chances.shape[1]) * unit
@@ -191,7 +193,7 @@ def _wangs(votes: np.ndarray, n_teachers: int) -> RecoveredVotes:
 
 def _relative(
     counts: np.ndarray,
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     *,
     prior: float | Literal["leader", "alike"],
     method: Literal["posterior", "maximum-likelihood", "wang2022"],
@@ -201,7 +203,9 @@ def _relative(
     labels = counts[: len(counts) - has_abstain(mechanism)]
     if not labels.any():
         raise ValueError("without n_teachers only answered questions help, and every one was refused")
-    scale = argmax.sigma if isinstance(argmax, GNMax) else argmax.scale
+    if not isinstance(argmax, HasArgmaxKernel):
+        raise TypeError(f"n_teachers is needed: {argmax!r} does not offer the scale of its noise")
+    _, scale = argmax.argmax_kernel
     level = max(1, round(_AS_MANY * scale)) * len(labels)
     found = recover_votes(
         labels,
@@ -240,7 +244,7 @@ def _shortest(chances: np.ndarray, mass: float = 0.95) -> tuple[np.ndarray, np.n
     return lower, upper
 
 
-def _deviations(n_answers: float, votes: np.ndarray, mechanism: Ballot) -> np.ndarray:
+def _deviations(n_answers: float, votes: np.ndarray, mechanism: BallotMechanism) -> np.ndarray:
     """Standard deviation of each count as the answers' information has it."""
     basis = tangent(len(votes))
     known = n_answers * basis.T @ information(mechanism, votes[None])[0] @ basis
@@ -248,7 +252,7 @@ def _deviations(n_answers: float, votes: np.ndarray, mechanism: Ballot) -> np.nd
     return spread
 
 
-def _silence(counts: np.ndarray, votes: np.ndarray, mechanism: Ballot, words: str) -> str:
+def _silence(counts: np.ndarray, votes: np.ndarray, mechanism: BallotMechanism, words: str) -> str:
     """A sentence if the answers can hardly change anybody's mind."""
     n_teachers = votes.sum()
     told = counts.sum() * np.linalg.eigvalsh(information(mechanism, votes[None])[0])[-1]

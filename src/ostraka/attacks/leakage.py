@@ -9,10 +9,11 @@ from scipy.special import ndtri
 from scipy.stats.qmc import Sobol
 
 from ostraka import _check
-from ostraka.attacks._law import argmax_of, information, tangent
+from ostraka.attacks._law import information, tangent
+from ostraka.mechanisms.protocols import check_ballot
 
 if TYPE_CHECKING:
-    from ostraka.attacks._law import Ballot
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["cramer_rao", "leakage_meter", "leakage_panel"]
 
@@ -22,12 +23,12 @@ _REPEATS = (1, 10, 100, 1_000, 10_000)
 _QUESTIONS = 24  # that a panel looks at
 
 
-def cramer_rao(mechanism: Ballot, counts: Any, *, n_answers: int) -> np.ndarray:
+def cramer_rao(mechanism: BallotMechanism, counts: Any, *, n_answers: int) -> np.ndarray:
     """Smallest standard deviation of any unbiased estimate of each count, from so many answers.
 
     Parameters
     ----------
-    mechanism : GNMax, LNMax, or (Threshold, GNMax)
+    mechanism : GNMax, LNMax, Confident or any other that answers with a class
         Public.
     counts : array of shape (n_queries, n_classes), in votes
         Private. Not negative.
@@ -69,7 +70,7 @@ def cramer_rao(mechanism: Ballot, counts: Any, *, n_answers: int) -> np.ndarray:
     return spread
 
 
-def leakage_meter(mechanism: Ballot, counts: Any, *, n_answers: Any) -> np.ndarray:
+def leakage_meter(mechanism: BallotMechanism, counts: Any, *, n_answers: Any) -> np.ndarray:
     """Votes that the best attacker still gets wrong after so many answers to one question.
 
     An attacker who knows which class leads and has a first guess of the other counts (the better
@@ -79,7 +80,7 @@ def leakage_meter(mechanism: Ballot, counts: Any, *, n_answers: Any) -> np.ndarr
 
     Parameters
     ----------
-    mechanism : GNMax, LNMax, or (Threshold, GNMax)
+    mechanism : GNMax, LNMax, Confident or any other that answers with a class
         Public.
     counts : array of shape (n_queries, n_classes), in votes
         Private. Not negative.
@@ -123,7 +124,7 @@ def leakage_meter(mechanism: Ballot, counts: Any, *, n_answers: Any) -> np.ndarr
 
 
 def leakage_panel(
-    mechanism: Ballot, counts: Any, *, n_answers: Any = _REPEATS, delta: float = 1e-5
+    mechanism: BallotMechanism, counts: Any, *, n_answers: Any = _REPEATS, delta: float = 1e-5
 ) -> dict[str, Any]:
     """What repeated questions would reveal, as plain numbers for the owner's part of a record.
 
@@ -157,8 +158,7 @@ def leakage_panel(
     order = np.argsort(votes.max(axis=1), kind="stable")
     votes = votes[order[np.unique(np.linspace(0, len(votes) - 1, _QUESTIONS).astype(int))]]
     left = leakage_meter(mechanism, votes, n_answers=points)
-    parts = mechanism if isinstance(mechanism, tuple) else (mechanism,)
-    once = parts[0].curve() if len(parts) == 1 else parts[0].curve() + parts[1].curve()
+    once = mechanism.curve()
     return {
         "questions": len(votes),
         "repeats": points.tolist(),
@@ -170,8 +170,8 @@ def leakage_panel(
     }
 
 
-def _votes(mechanism: Ballot, counts: Any) -> np.ndarray:
-    argmax_of(mechanism)
+def _votes(mechanism: BallotMechanism, counts: Any) -> np.ndarray:
+    check_ballot(mechanism, classes=True)
     votes = _check.counts(counts)
     if (votes < 0).any() or not votes.sum(axis=1).all():
         raise ValueError(f"counts of shape {votes.shape} must be >= 0, with a vote in every row")

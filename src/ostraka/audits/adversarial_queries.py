@@ -11,8 +11,8 @@ from ostraka import _check
 from ostraka.audits._divergence import of_laws
 
 if TYPE_CHECKING:
-    from ostraka.audits.claims import Ballot
     from ostraka.audits.models import VoteModel
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["AdversarialQueries", "Adversary", "Worlds", "adversarial_queries", "mean_leak"]
 
@@ -56,7 +56,7 @@ def adversarial_queries(
     queries: np.ndarray,
     labels: np.ndarray,
     *,
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     pool: np.ndarray | None = None,
     n_candidates: int = 20,
     n_rounds: int = 2,
@@ -122,7 +122,7 @@ def adversarial_queries(
     return _natural(queries, row, label)
 
 
-def mean_leak(model: VoteModel, mechanism: Ballot) -> float:
+def mean_leak(model: VoteModel, mechanism: BallotMechanism) -> float:
     """Divergence of order 2 between the answers to the mean votes of both worlds: a quick approximation."""
     shared = model.n * model.law + model.fixed + model.parties.sum(axis=0)
     laws = np.exp(mechanism.log_outcomes([shared + w @ model.moves for w in (model.present, model.absent)]))
@@ -133,7 +133,7 @@ def _search(
     system: Worlds,
     queries: np.ndarray,
     pool: np.ndarray | None,
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     *,
     n_candidates: int,
     n_rounds: int,

@@ -25,8 +25,8 @@ from ostraka.curve import Curve
 from ostraka.mechanisms import GNMax
 
 if TYPE_CHECKING:
-    from ostraka.audits.claims import Ballot
     from ostraka.audits.models import VoteModel
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["Leak", "audit_adversary", "measure_leak"]
 
@@ -65,7 +65,7 @@ class Leak:
 def measure_leak(
     system: Worlds,
     adversarial: AdversarialQueries,
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     *,
     n_answers: int | None = None,
     trials: int = 10**8,
@@ -149,7 +149,7 @@ def measure_leak(
 def audit_adversary(
     adversary: Adversary,
     system: Worlds,
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     queries: np.ndarray,
     labels: np.ndarray,
     *,
@@ -284,7 +284,7 @@ def _times(bound: RenyiBound, times: int) -> RenyiBound:
     return replace(bound, rdp=rdp, forward=forward, reverse=reverse)
 
 
-def _worst(models: list[VoteModel], mechanism: Ballot, rng: np.random.Generator) -> int:
+def _worst(models: list[VoteModel], mechanism: BallotMechanism, rng: np.random.Generator) -> int:
     """The query which leaks most in the model: a shortlist by mean votes, then compared by exact laws."""
     rough = [mean_leak(model, mechanism) for model in models]
     best = np.argsort(rough)[::-1][:_WORST]

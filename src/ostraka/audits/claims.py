@@ -6,7 +6,7 @@ import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from ostraka.audits._divergence import of_laws
 from ostraka.audits.cuts import Method, check_orders, hold_out, renyi_lower_bound, tallies
 from ostraka.audits.epsilon import epsilon_lower_bound
 from ostraka.audits.finding import Finding, Measure, Verdict
-from ostraka.door import Mechanism, os_keyed
+from ostraka.door import os_keyed
+from ostraka.mechanisms.protocols import BallotMechanism, outcome_places
 from ostraka.private import Adjacency, Private
 from ostraka.scores import Scores
 
@@ -33,16 +34,8 @@ MISFIT = 1e-6  # probability that answers of the right law are said not to follo
 _CHUNK = 4_000  # what fits a core's cache
 
 
-class Ballot(Mechanism, Protocol):
-    """A mechanism with an outcome map."""
-
-    def log_outcomes(self, counts: Any) -> np.ndarray:
-        """Log probability of each outcome, one row a query."""
-        ...
-
-
 def sample_outcomes(
-    mechanism: Ballot, votes: Any, *, trials: int, rng: np.random.Generator | None = None
+    mechanism: BallotMechanism, votes: Any, *, trials: int, rng: np.random.Generator | None = None
 ) -> np.ndarray:
     """Count the answers of a mechanism which answers the same votes many times.
 
@@ -96,12 +89,11 @@ def sample_outcomes(
 
 def outcome_counts(answers: np.ndarray, *, n_outcomes: int) -> np.ndarray:
     """How often each outcome came. A screen has the outcomes "passes" and "stops", in this order."""
-    places = ~answers if answers.dtype == bool else answers
-    return np.bincount(places.astype(np.int64), minlength=n_outcomes)
+    return np.bincount(outcome_places(answers, n_outcomes), minlength=n_outcomes)
 
 
 def audit_mechanism(
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     votes: Any,
     neighbour: Any,
     *,
@@ -306,7 +298,7 @@ def _fits(counts: np.ndarray, law: np.ndarray) -> bool:
     return bool(((low <= law) & (law <= high)).all())
 
 
-def _log_law(mechanism: Ballot, votes: Any) -> np.ndarray:
+def _log_law(mechanism: BallotMechanism, votes: Any) -> np.ndarray:
     world = np.asarray(votes, dtype=np.float64)
     if world.ndim != 1:
         raise ValueError(f"votes must be one count a class, got shape {world.shape}")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka.audits.claims import Ballot, audit_mechanism, outcome_counts
+from ostraka.audits.claims import audit_mechanism, outcome_counts
 from ostraka.audits.cuts import renyi_lower_bound
 from ostraka.audits.epsilon import epsilon_lower_bound
 from ostraka.audits.finding import Finding, Measure
 from ostraka.door import release
 from ostraka.ledger import Budget, BudgetExceeded, Ledger
-from ostraka.mechanisms import GNMax
+from ostraka.mechanisms import BallotMechanism, GNMax
 from ostraka.private import Adjacency, Private
 from ostraka.voters import TeacherEnsemble
 
@@ -45,7 +45,7 @@ class System:
     teachers : callable, (estimator, keyword n_teachers) -> TeacherEnsemble
     """
 
-    mechanism: Callable[..., Ballot] = GNMax
+    mechanism: Callable[..., BallotMechanism] = GNMax
     answer: Callable[..., np.ndarray] = release
     ledger: Callable[..., Any] = Ledger
     teachers: Callable[..., Any] = TeacherEnsemble
@@ -118,7 +118,7 @@ def _argmax(system: System, name: str, votes: list[int], neighbour: list[int], *
     return replace(found, name=f"{name}: {found.name}")
 
 
-def _through_the_door(system: System, mechanism: Ballot, votes: Any, *, trials: int) -> np.ndarray:
+def _through_the_door(system: System, mechanism: BallotMechanism, votes: Any, *, trials: int) -> np.ndarray:
     world, tally = np.asarray(votes, dtype=np.float64), np.zeros(len(votes), dtype=np.int64)
     for start in range(0, trials, _RELEASE):
         private = Private(np.tile(world, (min(_RELEASE, trials - start), 1)), _BALLOT)

@@ -11,12 +11,12 @@ from ostraka import _check
 from ostraka.audits._mixture import gaussian_argmax_law
 from ostraka.audits.paired import bound_pairs
 from ostraka.curve import ORDERS
-from ostraka.mechanisms import GNMax
+from ostraka.mechanisms import BallotMechanism, GNMax
 from ostraka.private import Adjacency, Private
 
 if TYPE_CHECKING:
     from ostraka.audits.bounds import RenyiBound
-    from ostraka.audits.claims import Ballot
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["VoteModel"]
 
@@ -115,7 +115,7 @@ class VoteModel:
             parties=np.empty((0, base.size)),
         )
 
-    def outcome_laws(self, mechanism: Ballot) -> tuple[np.ndarray, np.ndarray]:
+    def outcome_laws(self, mechanism: BallotMechanism) -> tuple[np.ndarray, np.ndarray]:
         """Probability of each answer with and without the target, all randomness integrated out.
 
         Raises
@@ -149,7 +149,7 @@ class VoteModel:
 
     def lower_bound(
         self,
-        mechanism: Ballot,
+        mechanism: BallotMechanism,
         *,
         n_draws: int = 10_000,
         orders: tuple[float, ...] = ORDERS,

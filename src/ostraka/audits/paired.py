@@ -12,7 +12,7 @@ from ostraka.audits.cuts import check_confidence, check_orders
 from ostraka.audits.intervals import empirical_bernstein
 
 if TYPE_CHECKING:
-    from ostraka.audits.claims import Ballot
+    from ostraka.mechanisms import BallotMechanism
     from ostraka.private import Private
 
 __all__ = ["bound_pairs", "paired_bound"]
@@ -26,7 +26,7 @@ _NOTE = (
 
 
 def paired_bound(
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     votes_p: Private,
     votes_q: Private,
     *,

@@ -19,7 +19,7 @@ from ostraka.voters import count_votes, partition
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ostraka.audits.claims import Ballot
+    from ostraka.mechanisms import BallotMechanism
     from ostraka.voters import Manifest
 
 __all__ = ["DEFECTS", "SOUND", "mutation_score"]
@@ -113,7 +113,7 @@ def _slightly_less(rng: np.random.Generator, sigma: float, shape: tuple[int, ...
 
 def _sensitivity_one(sigma: float) -> Curve:
     """The price for sensitivity 1. A ballot changes two counts, so the sensitivity is the root of 2."""
-    return Curve.gaussian(sensitivity=1.0, sigma=sigma, unit="ballot")
+    return Curve.gaussian(sensitivity=1.0, sigma=sigma, moves="ballot")
 
 
 def _half_price(sigma: float) -> Curve:
@@ -121,7 +121,7 @@ def _half_price(sigma: float) -> Curve:
     return GNMax(sigma=sigma * 2**0.5).curve()
 
 
-def _fixed_seed(mechanism: Ballot, private: Private, *, ledger: Any) -> np.ndarray:
+def _fixed_seed(mechanism: BallotMechanism, private: Private, *, ledger: Any) -> np.ndarray:
     """A release whose generator starts from the same seed every time."""
     return release(mechanism, private, ledger=ledger, rng=np.random.default_rng(31))
 

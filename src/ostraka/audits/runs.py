@@ -13,8 +13,7 @@ from ostraka.door import os_keyed
 from ostraka.private import Adjacency, Private
 
 if TYPE_CHECKING:
-    from ostraka.audits.claims import Ballot
-    from ostraka.mechanisms import Threshold
+    from ostraka.mechanisms import BallotMechanism, Threshold
 
 __all__ = ["audit_run", "worst_case_votes"]
 
@@ -26,7 +25,7 @@ _TAILS = (0.5, 0.2, 0.08, 0.03, 0.012)  # how often a threshold is passed in the
 
 
 def audit_run(
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     *,
     n_answers: int,
     n_teachers: int,
@@ -113,7 +112,7 @@ def audit_run(
 
 
 def worst_case_votes(
-    mechanism: Ballot, *, n_teachers: int, n_classes: int, screen: Threshold | None = None
+    mechanism: BallotMechanism, *, n_teachers: int, n_classes: int, screen: Threshold | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Votes of two classes, and the same with one ballot moved, that an answer tells apart best.
 
@@ -149,7 +148,7 @@ def worst_case_votes(
     return votes[told.argmax()], moved[told.argmax()]
 
 
-def _log_law(mechanism: Ballot, screen: Threshold | None, votes: np.ndarray) -> np.ndarray:
+def _log_law(mechanism: BallotMechanism, screen: Threshold | None, votes: np.ndarray) -> np.ndarray:
     """Log probability of each class and, behind a screen, of no answer; one row a vote."""
     answers = np.maximum(np.asarray(mechanism.log_outcomes(votes)), -1e300)
     if screen is None:
@@ -159,7 +158,7 @@ def _log_law(mechanism: Ballot, screen: Threshold | None, votes: np.ndarray) -> 
 
 
 def _scores(
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     screen: Threshold | None,
     votes: np.ndarray,
     ratio: np.ndarray,

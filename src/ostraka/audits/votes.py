@@ -15,7 +15,7 @@ from ostraka.audits.paired import paired_bound
 from ostraka.curve import ORDERS
 
 if TYPE_CHECKING:
-    from ostraka.audits.claims import Ballot
+    from ostraka.mechanisms import BallotMechanism
     from ostraka.private import Private
 
 __all__ = ["votes_lower_bound"]
@@ -27,7 +27,7 @@ _NOTE = (
 
 
 def votes_lower_bound(
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     votes_p: Private,
     votes_q: Private,
     *,
@@ -87,7 +87,7 @@ def votes_lower_bound(
 
 
 def _separate_bound(
-    mechanism: Ballot,
+    mechanism: BallotMechanism,
     votes_p: Private,
     votes_q: Private,
     *,

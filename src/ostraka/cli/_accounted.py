@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ostraka.accounting.bounds import Bound
-    from ostraka.accounting.exact import Ballot
     from ostraka.cli._votes import Votes
     from ostraka.curve import Curve
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["record", "show"]
 
@@ -25,7 +25,7 @@ _EXPECTED = "papernot2018 is the expected cost over the screen's noise"
 
 
 def record(
-    ballot: Ballot,
+    ballot: BallotMechanism,
     cast: Votes,
     *,
     surprise: np.ndarray | None,
@@ -36,6 +36,7 @@ def record(
     """Everything computed, public and owner's parts apart."""
     from ostraka.accounting import exact_rdp
     from ostraka.accounting.bounds import every_bound
+    from ostraka.mechanisms.protocols import parts
 
     n = len(cast.counts)
     at = np.unique(np.rint(np.geomspace(1, n, _POINTS)).astype(int)) if n > _POINTS else np.arange(1, n + 1)
@@ -47,7 +48,7 @@ def record(
     order = exact.best_order(delta)
     cost = exact_rdp(ballot, cast.counts, surprise=surprise, orders=(order,))[:, 0] * answers_per_query
     price = dict(zip(best.orders, best.rdp, strict=True))[order] / n
-    screen, argmax = ballot if isinstance(ballot, tuple) else (None, ballot)
+    screen, argmax = parts(ballot)
     plain = {bound.name: _plain(bound, delta) for bound in bounds}
     return Result(
         kind="account",

@@ -13,8 +13,8 @@ from ostraka.cli import _errors
 if TYPE_CHECKING:
     import numpy as np
 
-    from ostraka.accounting.exact import Ballot
     from ostraka.cli._votes import Votes
+    from ostraka.mechanisms import BallotMechanism
     from ostraka.result import Result
 
 __all__ = ["account"]
@@ -108,8 +108,8 @@ def account(
 
 def _mechanism(
     kind: Kind, *, sigma: float | None, scale: float | None, screen: tuple[float, float] | None
-) -> Ballot:
-    from ostraka import GNMax, LNMax, Threshold
+) -> BallotMechanism:
+    from ostraka import Confident, GNMax, LNMax, Threshold
 
     screened = kind in {Kind.CONFIDENT, Kind.INTERACTIVE}
     if (screen is not None) != screened:
@@ -121,10 +121,10 @@ def _mechanism(
         raise typer.BadParameter(f"--mechanism {kind} needs --{noise} VOTES, and no other noise")
     with _errors.usage(f"--{noise}"):
         argmax = LNMax(scale=value) if kind is Kind.LNMAX else GNMax(sigma=value)
-    if screen is None or isinstance(argmax, LNMax):
+    if screen is None:
         return argmax
     with _errors.usage("--screen"):
-        return Threshold(at=screen[0], sigma=screen[1]), argmax
+        return Confident(screen=Threshold(at=screen[0], sigma=screen[1]), argmax=argmax)
 
 
 def _surprise(kind: Kind, guesses: Path | None, cast: Votes) -> np.ndarray | None:

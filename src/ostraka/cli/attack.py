@@ -13,8 +13,8 @@ from ostraka.cli import _errors
 
 if TYPE_CHECKING:
     from ostraka.attacks import ConsensusTest, RecoveredVotes
-    from ostraka.attacks._law import Ballot
     from ostraka.cli._answers import Cassette
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["app"]
 
@@ -125,8 +125,8 @@ def attributes(
 
 def _ballot(
     kind: Kind, *, sigma: float | None, scale: float | None, screen: tuple[float, float] | None
-) -> Ballot:
-    from ostraka import GNMax, LNMax, Threshold
+) -> BallotMechanism:
+    from ostraka import Confident, GNMax, LNMax, Threshold
 
     wanted, other, name = (scale, sigma, "scale") if kind is Kind.LNMAX else (sigma, scale, "sigma")
     if wanted is None or other is not None:
@@ -141,10 +141,12 @@ def _ballot(
     if screen is None:
         return argmax
     with _errors.usage("--screen"):
-        return Threshold(at=screen[0], sigma=screen[1]), argmax
+        return Confident(screen=Threshold(at=screen[0], sigma=screen[1]), argmax=argmax)
 
 
-def _recovered(heard: Cassette, ballot: Ballot, teachers: int | None, method: Method) -> list[RecoveredVotes]:
+def _recovered(
+    heard: Cassette, ballot: BallotMechanism, teachers: int | None, method: Method
+) -> list[RecoveredVotes]:
     from ostraka.attacks import recover_votes
     from ostraka.cli._progress import Stages
 
@@ -157,7 +159,7 @@ def _recovered(heard: Cassette, ballot: Ballot, teachers: int | None, method: Me
 
 
 def _plain(
-    heard: Cassette, found: list[RecoveredVotes], ballot: Ballot, teachers: int | None
+    heard: Cassette, found: list[RecoveredVotes], ballot: BallotMechanism, teachers: int | None
 ) -> dict[str, Any]:
     import numpy as np
 

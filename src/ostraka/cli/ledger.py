@@ -170,7 +170,7 @@ def _totals(ledger: Ledger) -> dict[str, object]:
         "epsilon_spent": ledger.epsilon(),
         "epsilon_left": ledger.left(),
         "budget": {"epsilon": ledger.budget.epsilon, "delta": ledger.budget.delta},
-        "protects": ledger.protects,
+        "unit": ledger.unit,
         "simulation": ledger.simulation,
         "charges": ledger.count(),
         "head": ledger.head,
@@ -189,7 +189,7 @@ def _plain(entry: Entry) -> dict[str, object]:
         "key": entry.key,
         "mechanism": entry.mechanism,
         "uses": entry.uses,
-        "protects": entry.protects,
+        "unit": entry.unit,
         "simulation": entry.simulation,
         "digest": entry.digest,
         "answer": entry.answer,
@@ -218,7 +218,7 @@ def _print(ledger: Ledger, entries: tuple[Entry, ...]) -> None:
             left = f"{math.floor(account.left * 1e4) / 1e4:g}"
             clients.add_row(account.name, f"{account.cap:g}", at_most(account.spent), left)
         console.print(clients)
-    unit = f"for one {ledger.protects}" if ledger.protects else "nothing is charged yet"
+    unit = f"for one {ledger.unit}" if ledger.unit else "nothing is charged yet"
     budget = f"{ledger.budget.epsilon:g} at delta {ledger.budget.delta:g}"
     console.print(f"spent {at_most(ledger.epsilon())} of epsilon {budget}, {unit}")
     if ledger.simulation:

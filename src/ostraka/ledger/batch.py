@@ -11,11 +11,12 @@ import numpy as np
 from ostraka import _check
 from ostraka.ledger.budget import BudgetExceeded, KeyConflict, LedgerError
 from ostraka.ledger.chain import CHARGE, Row, price
-from ostraka.ledger.records import ChargeRequest, Priced, Receipt
+from ostraka.ledger.records import ChargeRequest, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ostraka.curve import Priced
     from ostraka.ledger.backend import Store
     from ostraka.ledger.balance import Balance
     from ostraka.ledger.history import History
@@ -57,9 +58,9 @@ class PriceList:
                 f"{mechanism!r} has a cost computed from private data: only publishable curves are charged"
             )
         orders, cost = price(curve)
-        return repr(mechanism), curve.unit, orders, cost
+        return repr(mechanism), curve.moves, orders, cost
 
-    def priced(self, asked: ChargeRequest, *, protects: str, simulation: bool) -> PricedRequest:
+    def priced(self, asked: ChargeRequest, *, unit: str, simulation: bool) -> PricedRequest:
         """Check a request and look its prices up; raise ValueError for a wrong argument."""
         check_text(account=asked.account, key=asked.key)
         _check.integer(least=-(2**31), answer=asked.answer)
@@ -74,7 +75,7 @@ class PriceList:
             int(asked.answer),
             int(asked.times),
             bool(asked.follows),
-            protects,
+            unit,
             int(simulation),
         )
 

@@ -64,7 +64,7 @@ class Entry:
         Its ``repr``; empty for a grant.
     uses : int
         How many of them the ledger's budget was charged for; 0 where a client repeated a question.
-    protects : str
+    unit : str
         The protected unit: ``"row"``, ``"person"``, …
     simulation : bool
         The noise came from a reproducible generator.
@@ -89,7 +89,7 @@ class Entry:
     key: str | None
     mechanism: str
     uses: int
-    protects: str
+    unit: str
     simulation: bool
     curve: Curve
     epsilon_after: float
@@ -188,7 +188,7 @@ class Row(NamedTuple):
             key=self.key,
             mechanism=priced.mechanism if priced else "",
             uses=self.uses,
-            protects=self.protects,
+            unit=self.protects,
             simulation=bool(self.simulation),
             curve=to_curve(fold(None, priced.cost, uses=self.uses), priced.unit, priced.orders)
             if priced

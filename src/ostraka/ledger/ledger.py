@@ -18,9 +18,9 @@ from ostraka.ledger.readings import Readings, stored_array
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ostraka.curve import Curve
+    from ostraka.curve import Curve, Priced
     from ostraka.ledger.history import History
-    from ostraka.ledger.records import ChargeRequest, Priced
+    from ostraka.ledger.records import ChargeRequest
 
 __all__ = ["Ledger"]
 
@@ -59,7 +59,7 @@ class Ledger(Readings):
     ``Ledger``), and together never overspend. Sums are exact: each price is rounded up once.
 
     What is answered under accepted charges is (budget.epsilon, budget.delta)-differentially private
-    for one unit ``protects``, however the questions are chosen, if the mechanisms and numbers of
+    for one protected unit, however the questions are chosen, if the mechanisms and numbers of
     uses are fixed in advance (Mironov 2017, arXiv:1702.07476, Prop. 1, at each order; Dong et al.
     2019, arXiv:1905.02383, Cor. 2, for the Gaussian part). It also holds where earlier answers
     decide only how often *one* mechanism is used, as in Confident-GNMax with a fixed number of
@@ -76,14 +76,14 @@ class Ledger(Readings):
     --------
     >>> from ostraka import Budget, GNMax, Ledger
     >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
-    ...     ledger.charge(GNMax(sigma=40.0), uses=100, protects="row", simulation=False)
+    ...     ledger.charge(GNMax(sigma=40.0), uses=100, unit="row", simulation=False)
     ...     ledger.left() < 2.0
     1
     True
     """
 
     def charge(
-        self, mechanism: Priced, *, uses: int, protects: str, simulation: bool, key: str | None = None
+        self, mechanism: Priced, *, uses: int, unit: str, simulation: bool, key: str | None = None
     ) -> int:
         """Record the cost of ``uses`` uses durably, or refuse and record nothing.
 
@@ -92,7 +92,7 @@ class Ledger(Readings):
         mechanism : Mechanism
             Public, with a ``repr`` that names its parameters. Its ``curve()`` must be publishable.
         uses : int >= 0
-        protects : str
+        unit : str
             The protected unit. The first charge binds the ledger to it.
         simulation : bool
             The noise will come from a reproducible generator.
@@ -114,21 +114,21 @@ class Ledger(Readings):
             A cost computed from private data, or a wrong argument.
         """
         _check_uses(uses)
-        check_text(protects=protects)
+        check_text(unit=unit)
         if key is not None:
             check_text(key=key)
         quote = self._prices.quote(mechanism)
         with self._writing() as history:
             known = self._store.with_keys([("", key)]).get(("", key)) if key is not None else None
             if known:
-                asked = quote[0], int(uses), protects, int(simulation)
+                asked = quote[0], int(uses), unit, int(simulation)
                 was = history.prices[history.checked(known, self._store).price or 0].mechanism
                 if (was, known.uses, known.protects, known.simulation) != asked:
                     raise KeyConflict(
                         f"key {key!r} was charged for another question in {self.path}: use a new key"
                     )
                 return known.seq
-            _check_bound(history, quote, protects)
+            _check_bound(history, quote, unit)
             total = history.dataset.curve(history.reserve(*quote), uses=int(uses))
             if not self.budget.allows(total):
                 raise self._refusal(history, quote[0], int(uses), total)
@@ -141,7 +141,7 @@ class Ledger(Readings):
                 key=key,
                 price=priced.id,
                 uses=int(uses),
-                protects=protects,
+                protects=unit,
                 simulation=int(simulation),
                 epsilon=total.epsilon(self.budget.delta),
             )
@@ -157,7 +157,7 @@ class Ledger(Readings):
             return self.budget.allows(history.dataset.curve(history.reserve(*quote), uses=int(uses)))
 
     def charge_each(
-        self, requests: Sequence[ChargeRequest], *, protects: str = "row", simulation: bool = False
+        self, requests: Sequence[ChargeRequest], *, unit: str = "row", simulation: bool = False
     ) -> list[Outcome]:
         """Charge the requests of clients. Requests of many threads share one transaction.
 
@@ -165,7 +165,7 @@ class Ledger(Readings):
         ----------
         requests : sequence of ChargeRequest
             Decided in this order.
-        protects : str
+        unit : str
             The protected unit, as in :meth:`charge`.
         simulation : bool
             As in :meth:`charge`.
@@ -186,8 +186,8 @@ class Ledger(Readings):
         ValueError
             A wrong argument, or a cost computed from private data.
         """
-        check_text(protects=protects)
-        priced = [self._prices.priced(each, protects=protects, simulation=simulation) for each in requests]
+        check_text(unit=unit)
+        priced = [self._prices.priced(each, unit=unit, simulation=simulation) for each in requests]
         return self._group.submit(priced)
 
     def grant(self, account: str, *, budget_epsilon: float) -> int:

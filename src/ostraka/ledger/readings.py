@@ -83,7 +83,7 @@ class Readings(CommittedState):
             return history.simulation
 
     @property
-    def protects(self) -> str | None:
+    def unit(self) -> str | None:
         """The protected unit of all charges; None before the first charge."""
         with self._reading() as history:
             return history.protects

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ostraka.curve import Curve
+    from ostraka.curve import Priced
 
-__all__ = ["Account", "ChargeRequest", "Priced", "Receipt"]
-
-
-class Priced(Protocol):
-    """What a ledger needs of a mechanism, besides its ``repr``."""
-
-    def curve(self) -> Curve:
-        """Cost of one use on any data."""
-        ...
+__all__ = ["Account", "ChargeRequest", "Receipt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from ostraka.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from ostraka.mechanisms.argmax import GNMax, LNMax
+from ostraka.mechanisms.confident import Confident
+from ostraka.mechanisms.protocols import BallotMechanism, Mechanism
 from ostraka.mechanisms.response import PriorResponse, RandomizedResponse
 from ostraka.mechanisms.screen import Threshold
 from ostraka.mechanisms.skellam import SkellamMax, SkellamSum
@@ -9,8 +11,11 @@ from ostraka.mechanisms.subsampled import Subsampled
 from ostraka.mechanisms.weighted import Weighted
 
 __all__ = [
+    "BallotMechanism",
+    "Confident",
     "GNMax",
     "LNMax",
+    "Mechanism",
     "OneHotGaussian",
     "OneHotLaplace",
     "PriorResponse",

@@ -145,7 +145,7 @@ class OneHotGaussian:
 
     def curve(self) -> Curve:
         """Cost of one release of all labels."""
-        whole = Curve.gaussian(sensitivity=up(math.sqrt(2)), sigma=self.sigma, unit="label")
+        whole = Curve.gaussian(sensitivity=up(math.sqrt(2)), sigma=self.sigma, moves="label")
         return Curve(ORDERS, whole.rdp, "label", mu_squared=whole.mu_squared, slack=FLOAT_SLACK)
 
     def delta(self, epsilon: float) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -14,7 +14,12 @@ from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import _tight
 from ostraka.private import Adjacency, Private
 
+if TYPE_CHECKING:
+    from ostraka.mechanisms.published import GaussianBound, LaplaceBound
+
 __all__ = ["FLOAT_SLACK", "GNMax", "LNMax"]
+
+GAUSSIAN, LAPLACE = 0, 1  # as in mechanisms.outcome, which loads compiled code
 
 # Total variation distance, per answer, of float64 noise from real noise (docs/floating-point.md).
 FLOAT_SLACK = 2.0**-40
@@ -60,12 +65,17 @@ class GNMax:
         ``"classic"`` pays for the whole noisy histogram: order / sigma². ``"tight"`` pays for its
         argmax only, about 0.64 of that; Gaussian-DP composition comes with both.
         """
-        whole = Curve.gaussian(sensitivity=math.sqrt(2), sigma=self.sigma, unit="ballot")
         _check.one_of(bound=bound, allowed=("tight", "classic"))
-        rdp = whole.rdp
-        if bound == "tight":
-            rdp = tuple(map(min, _tight.gaussian_argmax(1 / self.sigma, ORDERS), rdp))
-        return Curve(ORDERS, rdp, "ballot", mu_squared=whole.mu_squared, slack=FLOAT_SLACK)
+        classic = self.classic_curve()
+        if bound == "classic":
+            return classic
+        rdp = tuple(map(min, _tight.gaussian_argmax(1 / self.sigma, ORDERS), classic.rdp))
+        return replace(classic, rdp=rdp)
+
+    def classic_curve(self) -> Curve:
+        """``curve(bound="classic")``."""
+        whole = Curve.gaussian(sensitivity=math.sqrt(2), sigma=self.sigma, moves="ballot")
+        return replace(whole, slack=FLOAT_SLACK)
 
     def uses(self, private: Private) -> int:
         """One use a query."""
@@ -82,6 +92,35 @@ class GNMax:
         from ostraka.mechanisms import outcome  # noqa: PLC0415
 
         return outcome.log_outcomes_gradient(_check.counts(counts), kind=outcome.GAUSSIAN, scale=self.sigma)
+
+    def exact_rdp(
+        self, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
+    ) -> np.ndarray:
+        """Largest Rényi divergence over all neighbours, shape (n_queries, n_orders), nats."""
+        from ostraka.mechanisms import _costs  # noqa: PLC0415
+
+        kernel = self.argmax_kernel
+        return _costs.compiled(counts, seen=seen, orders=orders, relation=relation, argmax=kernel)
+
+    @property
+    def argmax_kernel(self) -> tuple[int, float]:
+        """The noise, and its scale in votes, as compiled code wants them."""
+        return GAUSSIAN, self.sigma
+
+    def published_bound(self) -> GaussianBound:
+        """What :func:`ostraka.accounting.papernot2018_curve` adds up."""
+        from ostraka.mechanisms.published import GaussianBound  # noqa: PLC0415  (only owners need it)
+
+        return GaussianBound(self.sigma)
+
+    @classmethod
+    def with_noise(cls, *, noise: float) -> Self:
+        """The one with ``sigma=noise``: what :func:`ostraka.accounting.calibrate` searches."""
+        return cls(sigma=noise)
+
+    def rescaled(self, factor: float) -> Self:
+        """The same in other units of votes."""
+        return replace(self, sigma=self.sigma * factor)
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """The answers, int64 of shape (n_queries,)."""
@@ -126,10 +165,16 @@ class LNMax:
         ``"classic"`` pays for two Laplace counts; ``"tight"`` for the argmax only, about two thirds.
         """
         _check.one_of(bound=bound, allowed=("tight", "classic"))
+        classic = self.classic_curve()
+        if bound == "classic":
+            return classic
+        rdp = tuple(map(min, _tight.laplace_argmax(1 / self.scale, ORDERS), classic.rdp))
+        return replace(classic, rdp=rdp)
+
+    def classic_curve(self) -> Curve:
+        """``curve(bound="classic")``."""
         two = 2 * _tight.laplace_rdp(1 / self.scale, np.array(ORDERS)) * (1 + 1e-12)
         rdp = tuple(np.minimum(two, up(2 / self.scale)).tolist())
-        if bound == "tight":
-            rdp = tuple(map(min, _tight.laplace_argmax(1 / self.scale, ORDERS), rdp))
         return Curve(ORDERS, rdp, "ballot", slack=FLOAT_SLACK)
 
     def uses(self, private: Private) -> int:
@@ -147,6 +192,39 @@ class LNMax:
         from ostraka.mechanisms import outcome  # noqa: PLC0415
 
         return outcome.log_outcomes_gradient(_check.counts(counts), kind=outcome.LAPLACE, scale=self.scale)
+
+    def exact_rdp(
+        self, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
+    ) -> np.ndarray:
+        """Largest Rényi divergence over all neighbours, shape (n_queries, n_orders), nats."""
+        from ostraka.mechanisms import _costs  # noqa: PLC0415
+
+        kernel = self.argmax_kernel
+        return _costs.compiled(counts, seen=seen, orders=orders, relation=relation, argmax=kernel)
+
+    @property
+    def argmax_kernel(self) -> tuple[int, float]:
+        """The noise, and its scale in votes, as compiled code wants them."""
+        return LAPLACE, self.scale
+
+    def published_bound(self) -> LaplaceBound:
+        """What :func:`ostraka.accounting.papernot2018_curve` adds up."""
+        from ostraka.mechanisms.published import LaplaceBound  # noqa: PLC0415  (only owners need it)
+
+        return LaplaceBound(self.scale)
+
+    def moments_bound(self) -> LaplaceBound:
+        """What :func:`ostraka.accounting.moments2017_curve` adds up."""
+        return self.published_bound()
+
+    @classmethod
+    def with_noise(cls, *, noise: float) -> Self:
+        """The one with ``scale=noise``: what :func:`ostraka.accounting.calibrate` searches."""
+        return cls(scale=noise)
+
+    def rescaled(self, factor: float) -> Self:
+        """The same in other units of votes."""
+        return replace(self, scale=self.scale * factor)
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """The answers, int64 of shape (n_queries,)."""

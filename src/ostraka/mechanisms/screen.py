@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
@@ -14,7 +14,13 @@ from ostraka.mechanisms import _tight
 from ostraka.mechanisms.argmax import FLOAT_SLACK
 from ostraka.private import Adjacency, Private
 
+if TYPE_CHECKING:
+    from ostraka.mechanisms.published import ScreenBound
+
 __all__ = ["Threshold"]
+
+LARGEST, EVERY = 1, 2  # as compiled code has them; 0 is no screen
+_HALF_LOG_2PI = 0.9189385332046727
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +60,7 @@ class Threshold:
     sigma: float
     noise: Literal["largest", "every"] = "largest"
     promise: ClassVar[Adjacency] = Adjacency.one_ballot()
+    passes_or_stops: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check.positive(sigma=self.sigma)
@@ -67,12 +74,18 @@ class Threshold:
         releasing what the threshold is applied to. ``"tight"`` pays for the yes or no only.
         """
         _check.one_of(bound=bound, allowed=("tight", "classic"))
-        every = self.noise == "every"
-        whole = Curve.gaussian(sensitivity=2**0.5 if every else 1.0, sigma=self.sigma, unit="ballot")
-        rdp = whole.rdp
-        if bound == "tight":
-            rdp = tuple(map(min, _tight.gaussian_screen(1 / self.sigma, ORDERS, each=every), rdp))
-        return Curve(ORDERS, rdp, "ballot", mu_squared=whole.mu_squared, slack=FLOAT_SLACK)
+        classic = self.classic_curve()
+        if bound == "classic":
+            return classic
+        each = self.noise == "every"
+        rdp = tuple(map(min, _tight.gaussian_screen(1 / self.sigma, ORDERS, each=each), classic.rdp))
+        return replace(classic, rdp=rdp)
+
+    def classic_curve(self) -> Curve:
+        """``curve(bound="classic")``."""
+        sensitivity = 2**0.5 if self.noise == "every" else 1.0
+        whole = Curve.gaussian(sensitivity=sensitivity, sigma=self.sigma, moves="ballot")
+        return replace(whole, slack=FLOAT_SLACK)
 
     def uses(self, private: Private) -> int:
         """One use a query."""
@@ -90,6 +103,43 @@ class Threshold:
             rare, logsumexp(log_ndtr(-gap), axis=1), np.log(-np.expm1(np.where(rare, -1.0, stops)))
         )
         return np.stack([passes, stops], axis=1)
+
+    def log_outcomes_gradient(self, counts: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Log probabilities, and their derivatives by each count (last axis), per vote."""
+        table = _check.counts(counts)
+        logs = self.log_outcomes(table)
+        gap = (self.at - table) / self.sigma
+        by_stop = -np.exp(-(gap**2) / 2 - _HALF_LOG_2PI - log_ndtr(gap)) / self.sigma
+        if self.noise == "largest":
+            top = table == table.max(axis=1, keepdims=True)
+            by_stop = np.where(top, by_stop, 0.0) / top.sum(axis=1, keepdims=True)
+        with np.errstate(over="ignore"):
+            odds = np.exp(np.minimum(logs[:, 1] - logs[:, 0], 700.0))
+        return logs, np.stack([-odds[:, None] * by_stop, by_stop], axis=1)
+
+    def exact_rdp(
+        self, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
+    ) -> np.ndarray:
+        """Largest Rényi divergence over all neighbours, shape (n_queries, n_orders), nats."""
+        from ostraka.mechanisms import _costs  # noqa: PLC0415  (compiled code, loaded when needed)
+
+        kernel = self.screen_kernel
+        return _costs.compiled(counts, seen=seen, orders=orders, relation=relation, screen=kernel)
+
+    @property
+    def screen_kernel(self) -> tuple[int, float, float]:
+        """The kind of screen, its place and its noise in votes, as compiled code wants them."""
+        return LARGEST if self.noise == "largest" else EVERY, self.at, self.sigma
+
+    def screen_bound(self) -> ScreenBound | None:
+        """What :func:`ostraka.accounting.papernot2018_curve` adds up; None with noise on every count."""
+        from ostraka.mechanisms.published import ScreenBound  # noqa: PLC0415  (only owners need it)
+
+        return ScreenBound(self.at, self.sigma) if self.noise == "largest" else None
+
+    def rescaled(self, factor: float) -> Self:
+        """The same in other units of votes."""
+        return replace(self, at=self.at * factor, sigma=self.sigma * factor)
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """Which queries pass, bool of shape (n_queries,)."""

@@ -76,7 +76,7 @@ class SkellamMax:
     @property
     def promise(self) -> Adjacency:
         """One ballot, in counts that this noise is part of."""
-        return Adjacency(moves=f"ballot under Skellam noise of sigma={self.sigma!r}")
+        return Adjacency(noise_sigma=self.sigma)
 
     def curve(self) -> Curve:
         """Cost of one row of noisy counts, for every possible votes."""

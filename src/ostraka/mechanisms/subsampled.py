@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from ostraka import _check
+from ostraka.mechanisms.protocols import passes_or_stops
 
 if TYPE_CHECKING:
     from ostraka.curve import Curve
@@ -78,6 +79,11 @@ class Subsampled:
     def curve(self) -> Curve:
         """Cost of one answer, whatever the votes."""
         return amplified(self.mechanism.curve(), sampling_rate=self.sampling_rate)
+
+    @property
+    def passes_or_stops(self) -> bool:
+        """As the mechanism has it."""
+        return passes_or_stops(self.mechanism)
 
     def uses(self, private: Private) -> int:
         """As the mechanism has it."""

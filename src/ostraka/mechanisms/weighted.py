@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ostraka import _check
+from ostraka.mechanisms.protocols import passes_or_stops
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,6 +82,11 @@ class Weighted:
     def curve(self) -> Curve:
         """Cost of one answer, whatever the votes."""
         return self.unit.curve()
+
+    @property
+    def passes_or_stops(self) -> bool:
+        """As the mechanism has it."""
+        return passes_or_stops(self.mechanism)
 
     def uses(self, private: Private) -> int:
         """As the mechanism has it."""

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from ostraka.accounting import exact_curve, exact_rdp
 from ostraka.attacks import leakage_panel
 from ostraka.door import ABSTAIN
+from ostraka.mechanisms import Confident
 from ostraka.pate._metrics import measured
 from ostraka.pate.plan import LabelPlan
 from ostraka.result import Result
@@ -146,7 +147,7 @@ def with_audit(run: Run, result: Result, *, trials: int | None, confidence: floa
 
 def _owner_figures(plan: Plan | LabelPlan, counts: np.ndarray) -> dict[str, Any]:
     """What answers to these votes cost, and how far the teachers agreed. For the owner only."""
-    law = plan.mechanism if plan.screen is None else (plan.screen, plan.mechanism)
+    law = plan.mechanism if plan.screen is None else Confident(screen=plan.screen, argmax=plan.mechanism)
     total = exact_curve(law, counts)
     order = total.best_order(plan.delta)
     return {

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
     from ostraka.consistent import Consistent
-    from ostraka.door import Mechanism
-    from ostraka.mechanisms import Threshold
+    from ostraka.mechanisms import Mechanism, Threshold
     from ostraka.result import Result
 
 __all__ = ["PATEClassifier"]

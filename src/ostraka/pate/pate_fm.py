@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
     from sklearn.utils import Tags
 
-    from ostraka.door import Mechanism
     from ostraka.ledger import Ledger
-    from ostraka.mechanisms import Threshold
+    from ostraka.mechanisms import Mechanism, Threshold
     from ostraka.pate.plan import LabelPlan
     from ostraka.private import Private
     from ostraka.result import Result

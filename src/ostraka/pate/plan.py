@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from ostraka import _check
 from ostraka.accounting import calibrate
 from ostraka.ledger import BudgetExceeded
-from ostraka.mechanisms import GNMax
+from ostraka.mechanisms import Confident, GNMax
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ostraka.curve import Curve
-    from ostraka.door import Mechanism
-    from ostraka.mechanisms import Threshold
+    from ostraka.mechanisms import Mechanism, Threshold
 
 __all__ = ["LabelPlan", "Plan", "make_label_plan", "make_plan"]
 
@@ -282,8 +281,9 @@ def _quietest(
     def spent(sigma: float) -> float:
         return (n_answers * _each(GNMax(sigma=sigma), screen)).epsilon(delta)
 
-    def asked(sigma: float) -> GNMax | tuple[Threshold, GNMax]:
-        return GNMax(sigma=sigma) if screen is None else (screen, GNMax(sigma=sigma))
+    def asked(sigma: float) -> GNMax | Confident:
+        argmax = GNMax(sigma=sigma)
+        return argmax if screen is None else Confident(screen=screen, argmax=argmax)
 
     drowned = spent(n_teachers)
     if drowned > within:

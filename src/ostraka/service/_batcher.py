@@ -34,7 +34,7 @@ class ChargingLedger(Protocol):
     """The method of a ledger that the batcher uses."""
 
     def charge_each(
-        self, requests: Sequence[ChargeRequest], *, protects: str
+        self, requests: Sequence[ChargeRequest], *, unit: str
     ) -> list[Receipt | BudgetExceeded | KeyConflict]:
         """Charge every request that fits, durably, in one transaction."""
         ...
@@ -65,11 +65,11 @@ class Batcher:
         answerer: Answerer,
         ledger: ChargingLedger,
         *,
-        protects: str,
+        unit: str,
         stop: Callable[[BaseException], object],
         most_waiting: int = 4096,
     ) -> None:
-        self._answerer, self._ledger, self._protects, self._stop = answerer, ledger, protects, stop
+        self._answerer, self._ledger, self._unit, self._stop = answerer, ledger, unit, stop
         self._free = Reserved(each=answerer.reserve, uses=0)
         self._most_waiting, self.waiting = most_waiting, 0
         self._asked: SimpleQueue[Job | None] = SimpleQueue()
@@ -150,7 +150,7 @@ class Batcher:
     def _charge(self, jobs: list[Job]) -> None:
         asked = [self._questions(job) for job in jobs]
         together = [one for each in asked for one in each]
-        outcomes = iter(self._ledger.charge_each(together, protects=self._protects) if together else [])
+        outcomes = iter(self._ledger.charge_each(together, unit=self._unit) if together else [])
         for job, each in zip(jobs, asked, strict=True):
             _settle(job, [next(outcomes) for _ in each])
 

@@ -82,7 +82,7 @@ class Deployment:
         self._grant()
         self._left = {account.name: account.left for account in ledger.accounts()}
         self._stop = stop or _stop
-        self.batcher = Batcher(answerer, ledger, protects=self.unit, stop=self._stop)
+        self.batcher = Batcher(answerer, ledger, unit=self.unit, stop=self._stop)
         self._looking: asyncio.Task[None] | None = None
 
     @classmethod
@@ -220,7 +220,7 @@ class Deployment:
         binding = ChargeRequest(
             account=ITSELF, key="teachers", digest=consistent.name, cost=free, reserve=free, answer=0
         )
-        (outcome,) = self.ledger.charge_each([binding], protects=self.unit)
+        (outcome,) = self.ledger.charge_each([binding], unit=self.unit)
         if isinstance(outcome, KeyConflict):
             raise LedgerError(
                 "this ledger counts for other teachers, other noise or another secret, and there is one "

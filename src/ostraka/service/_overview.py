@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ostraka.door import ABSTAIN
-from ostraka.mechanisms import GNMax
+from ostraka.mechanisms import Confident
 
 if TYPE_CHECKING:
-    from ostraka.attacks._law import Ballot
     from ostraka.ledger import Entry, Ledger
+    from ostraka.mechanisms import BallotMechanism
     from ostraka.service._deployment import Deployment
     from ostraka.voters import SavedTeachers
 
@@ -127,7 +127,7 @@ class Overview:
 
     mechanism: str
     screen: str | None
-    ballot: Ballot
+    ballot: BallotMechanism
     n_teachers: int
     n_classes: int
     unit: str
@@ -228,10 +228,10 @@ def _is_free(entry: Entry) -> bool:
     return entry.mechanism.startswith("Reserved(")
 
 
-def _ballot(saved: SavedTeachers) -> Ballot:
-    if saved.screen is not None and isinstance(saved.mechanism, GNMax):
-        return saved.screen, saved.mechanism
-    return saved.mechanism
+def _ballot(saved: SavedTeachers) -> BallotMechanism:
+    if saved.screen is None:
+        return saved.mechanism
+    return Confident(screen=saved.screen, argmax=saved.mechanism)
 
 
 def overview(there: Deployment) -> Overview:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
-    from ostraka.attacks._law import Ballot
+    from ostraka.mechanisms import BallotMechanism
     from ostraka.service._overview import ClientView, Overview
 
 __all__ = ["render"]
@@ -164,7 +164,9 @@ def _meter(seen: Overview) -> list[tuple[Any, float, float, float]]:
 
 
 @functools.lru_cache(maxsize=64)
-def _hidden(ballot: Ballot, n_teachers: int, n_classes: int, points: tuple[int, ...]) -> tuple[float, ...]:
+def _hidden(
+    ballot: BallotMechanism, n_teachers: int, n_classes: int, points: tuple[int, ...]
+) -> tuple[float, ...]:
     from ostraka.attacks import leakage_meter  # noqa: PLC0415  (compiled code, loaded when needed)
 
     leader = -(-_EXAMPLE * n_teachers // 100)

@@ -192,7 +192,7 @@ class Party:
 
     def _pay(self, ledger: Ledger, n_rows: int) -> None:
         """Durably, before anything leaves."""
-        ledger.charge(self.agreement.mechanism, uses=n_rows, protects="party", simulation=False)
+        ledger.charge(self.agreement.mechanism, uses=n_rows, unit="party", simulation=False)
 
     def _budgeted(self, work: Callable[[Ledger], None]) -> None:
         """What a ledger refuses, in words that do not show its file."""

@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
-from ostraka.accounting._divergence import largest_divergence
 from ostraka.mechanisms._compiled import kernel
+from ostraka.mechanisms._divergence import largest_divergence
 from ostraka.mechanisms._grid import grid, sort_down
 from ostraka.mechanisms._noise import GAUSSIAN, log_cdf, log_pdf
 from ostraka.mechanisms.outcome import levels, tilt
@@ -29,11 +29,8 @@ _NOTHING, _OPEN = (np.empty(0), np.empty((0, 0, 0))), np.empty((0, 0, 2))
 def costs(
     counts: np.ndarray,
     scores: np.ndarray,
-    kind: int,
-    scale: float,
-    screen: int,
-    at: float,
-    sigma: float,
+    argmax: tuple[int, float],
+    gate: tuple[int, float, float],
     orders: np.ndarray,
     out: np.ndarray,
     *,
@@ -44,6 +41,8 @@ def costs(
     ``kind`` < 0: no argmax is released. ``scores`` is what the screen looks at. ``replace``: one
     ballot changes its class; otherwise one ballot is added or removed.
     """
+    kind, scale = argmax
+    screen, at, sigma = gate
     unit = scale if kind >= 0 else 1.0
     out[:] = 0.0
     for q in range(len(counts)):
