@@ -39,8 +39,9 @@ def table(whom: np.ndarray) -> None:
     for sigma in (5.0, 10.0, 20.0, 80.0, 160.0):
         line(f"(c) sigma {sigma:g}, 10,000 repeats", whom, GNMax(sigma=sigma), REPEATS)
     for at in (150, 200, 230):
-        line(f"(d) threshold {at}, sigma 40, and 40", whom, (Threshold(at=at, sigma=40.0), noisy), REPEATS)
-    screened = (Threshold(at=200, sigma=150.0), noisy)
+        screened = Confident(screen=Threshold(at=at, sigma=40.0), argmax=noisy)
+        line(f"(d) threshold {at}, sigma 40, and 40", whom, screened, REPEATS)
+    screened = Confident(screen=Threshold(at=200, sigma=150.0), argmax=noisy)
     line("(d) threshold 200, sigma 150, and 40", whom, screened, REPEATS)
     line("(a) and (d) together", whom, screened, 1)
 

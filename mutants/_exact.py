@@ -52,8 +52,8 @@ MUTANTS = [
     Mutant(
         "what is not understood is free",
         EXACT,
-        '    raise TypeError(\n        f"exact costs',
-        '    return None, None\n    raise TypeError(\n        f"exact costs',
+        "    _ballots(mechanism)\n",
+        '    if not hasattr(mechanism, "promise"):\n        return np.zeros((len(counts), len(orders)))\n',
         "accounting/test_exact.py::test_what_is_not_understood_is_refused_not_free",
     ),
     Mutant(

@@ -193,8 +193,8 @@ MUTANTS = [
     Mutant(
         "the screen is not paid",
         DOOR,
-        'clear = release(screen, votes, ledger=ledger, rng=rng, key=_part(key, "screen"))',
-        "clear = screen.release(votes, rng=os_keyed() if rng is None else rng)",
+        "return release(part, entries, ledger=ledger, rng=rng, key=_part(key, name))",
+        "return part.release(entries, rng=os_keyed() if rng is None else rng)",
         BY_DOOR + "TestConfident::test_costs_every_screen_and_the_answers_given",
     ),
     Mutant(
@@ -207,7 +207,7 @@ MUTANTS = [
     Mutant(
         "sensitivity without the root of two",
         ARGMAX,
-        'whole = Curve.gaussian(sensitivity=math.sqrt(2), sigma=self.sigma, unit="ballot")',
+        'whole = Curve.gaussian(sensitivity=math.sqrt(2), sigma=self.sigma, moves="ballot")',
         'whole = Curve.gaussian(sensitivity=1.0, sigma=self.sigma, moves="ballot")',
         "mechanisms/test_argmax.py::test_the_classic_price_is_order_over_sigma_squared",
     ),
@@ -264,8 +264,8 @@ MUTANTS = [
     Mutant(
         "half a vote for the screen's sensitivity",
         SCREEN,
-        "2**0.5 if every else 1.0",
-        "2**0.5 if every else 0.5",
+        '2**0.5 if self.noise == "every" else 1.0',
+        '2**0.5 if self.noise == "every" else 0.5',
         BY_ALL + "test_no_divergence_exceeds_the_tight_or_the_classic_price",
     ),
     Mutant(

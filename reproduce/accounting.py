@@ -144,7 +144,7 @@ def query_limited(counts: dict[str, np.ndarray]) -> None:
     for name, delta in DELTAS.items():
         for sigma in (40.0, 60.0, 80.0, 100.0):
             mechanism = GNMax(sigma=sigma)
-            pair = (SCREENS[name], mechanism)
+            pair = Confident(screen=SCREENS[name], argmax=mechanism)
             theirs, screened, ours = (
                 [epsilon(10_000 * cost(what, row[None]), delta) for row in counts[name]]
                 for cost, what in (

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench._mnist import ensemble, mnist
-from ostraka import ABSTAIN, Budget, GNMax, Ledger, Threshold, TorchClassifier, confident, release
+from ostraka import ABSTAIN, Budget, Confident, GNMax, Ledger, Threshold, TorchClassifier, confident, release
 from ostraka.accounting import exact_curve, papernot2018_curve, release_epsilon
 from ostraka.students import Distilled, FeatureMatchingGAN, FixMatch, ImageAugment, typical
 
@@ -114,7 +114,7 @@ def asked(
         answers, law, told = release(mechanism, votes, ledger=ledger, rng=rng), mechanism, None
     else:
         answers = confident(votes, screen=screen, argmax=mechanism, ledger=ledger, rng=rng)
-        law, told = (screen, mechanism), answers != ABSTAIN
+        law, told = Confident(screen=screen, argmax=mechanism), answers != ABSTAIN
     counts = votes.open()
     published = release_epsilon(law, votes, delta=DELTA, answered=told, rng=rng)
     return answers, {

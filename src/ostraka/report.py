@@ -29,7 +29,7 @@ _THESE = "For the votes of this run, not for publication: it leaks at most"
 _SCOPE = "What is protected"
 _SIMULATION = "simulation, no privacy"
 _RELATIONS = {
-    "replace-one": "replace-one: the data of one {unit} is replaced by any other data, or by nothing",
+    "replace-one": "replace-one: the data of one {unit} is replaced by any other data",
 }
 _SETTINGS = {
     "n_rows": "Private rows",

@@ -48,7 +48,7 @@ class Manifest:
     Guarantees
     ----------
     The neighbouring relation is *replace-one*: the data of one unit (one row, or all rows of one
-    person) is replaced by any other data, or by nothing, while every other unit stays in the
+    person) is replaced by any other data, while every other unit stays in the
     shard this manifest names. Then at most one shard differs, so at most one teacher, so at most
     one ballot in each query. The number of units, of rows and the manifest itself are the same
     on both sides and treated as public. It is *not* add-or-remove with the deal repeated: that
