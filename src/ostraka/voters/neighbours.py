@@ -72,8 +72,8 @@ class NeighbourVoter(BaseEstimator):
 
     *Add-or-remove* (the default): one unit is added or removed, the number of units is not public, and the
     price is ``Subsampled(mechanism=…, sampling_rate=…)``. *Replace-one*: the data of one unit is replaced
-    by any other, and the number of units stays; nothing is proved here about what sampling saves, and the price is the
-    mechanism's own.
+    by any other, and the number of units stays; nothing is proved here about what sampling saves, and the
+    price is the mechanism's own.
 
     *Add-or-remove* votes are drawn each time a mechanism opens them, so that every charge pays for one new
     sample. A transformer that was fitted on private rows is not covered.
