@@ -3,6 +3,7 @@
 from ostraka.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from ostraka.mechanisms.argmax import GNMax, LNMax
 from ostraka.mechanisms.confident import Confident
+from ostraka.mechanisms.counts import NoisyCounts
 from ostraka.mechanisms.protocols import BallotMechanism, Mechanism
 from ostraka.mechanisms.response import PriorResponse, RandomizedResponse
 from ostraka.mechanisms.screen import Threshold
@@ -16,6 +17,7 @@ __all__ = [
     "GNMax",
     "LNMax",
     "Mechanism",
+    "NoisyCounts",
     "OneHotGaussian",
     "OneHotLaplace",
     "PriorResponse",

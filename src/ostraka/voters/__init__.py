@@ -3,8 +3,8 @@
 ``teachers`` are trained on ``shards`` (with ``_voting``, ``_engines``, ``_saved``, ``_network_teachers``).
 ``neighbours`` vote with their labels (``_nearest``, ``_sampled``, ``_exact``). ``parties`` keep their rows at
 home (``_party``, over ``ostraka.secure``). ``prompts`` show rows to a language model
-(``_requests``, ``_response_cache``, ``_endpoint``, ``_prompt_batch``, ``_template``). ``cells`` and
-``bins`` say where a row may vote, from public rows alone (``_fixed``, ``_graph``).
+(``_requests``, ``_response_cache``, ``_endpoint``, ``_prompt_batch``, ``_template``). ``rows`` vote once
+each, for public ``cells`` and ``bins`` (``_fixed``, ``_graph``).
 """
 
 from ostraka.voters._saved import SavedTeachers
@@ -14,6 +14,7 @@ from ostraka.voters.cells import GraphCells
 from ostraka.voters.neighbours import NeighbourVoter
 from ostraka.voters.parties import Agreement, Identity, Party, PartyEnsemble, PartyError, PartyServer
 from ostraka.voters.prompts import CostEstimate, Endpoint, EndpointError, PromptEnsemble, Template
+from ostraka.voters.rows import RowVoter
 from ostraka.voters.shards import Manifest, partition
 from ostraka.voters.teachers import TeacherEnsemble
 
@@ -32,6 +33,7 @@ __all__ = [
     "PartyServer",
     "PromptEnsemble",
     "QuantileCells",
+    "RowVoter",
     "SavedTeachers",
     "TeacherEnsemble",
     "Template",

@@ -1,0 +1,198 @@
+"""Every row its own teacher: one ballot in all, cast for a public cell and the row's class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from ostraka import _check
+from ostraka.door import os_keyed
+from ostraka.private import Adjacency, Private
+from ostraka.voters._tables import CLASSES_FROM_Y, encoded
+from ostraka.voters.cells import reach
+from ostraka.voters.shards import Manifest, numbered, partition
+
+if TYPE_CHECKING:
+    from ostraka.voters.cells import Cells
+
+__all__ = ["RowVoter"]
+
+
+class RowVoter(BaseEstimator):
+    """Row voting: each private row casts one ballot in all, for its cell among public cells and its class.
+
+    Parameters
+    ----------
+    cells : GraphCells, QuantileCells or the like, fitted on public rows
+        Says what a row may add to the counts of its class. Public. It is never fitted here.
+    person : {"shared", "sampled"}
+        What a person with several rows does. ``"shared"``: the rows share one ballot of ``units`` parts.
+        ``"sampled"``: one row, drawn at random by the operating system's generator when votes are counted,
+        casts it.
+    units : int, default 12
+        Parts of a shared ballot. Used only where rows were grouped. Public.
+    manifest : Manifest, optional
+        One teacher a unit. None: dealt anew.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        Public. Column k of the counts is of ``classes_[k]``.
+    unit_ : str
+        Public. ``"row"``, or ``"person"`` when rows were grouped.
+    n_units_ : int
+        Public. Protected units.
+    manifest_ : Manifest
+        With the data, like the rows. Only its hash may be published.
+    ballot_ : int
+        Public. Parts in which one ballot is counted: 1, or ``units``.
+    adjacency_ : Adjacency
+        Public. How far one unit moves the table of counts.
+    notes_ : list of str
+        Public. What a reader of any result must know.
+
+    Guarantees
+    ----------
+    *Sensitivity.* The table is a sum over units. A unit adds integer combinations, of total weight
+    ``ballot_``, of lines of the public codebooks, in the columns of its rows' classes. So if its data are
+    replaced by any other, or by nothing, the table moves by an integer vector of Euclidean norm at most
+    ``ballot_`` times the reach of the codebooks, which is computed over all pairs of their lines: sqrt(2) for
+    clusters, sqrt(2 k) for k columns of bins (docs/noisy-counts.md, Theorem 2). Other units' ballots do not
+    depend on it. The number of units is public.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from ostraka import Budget, Ledger, release
+    >>> from ostraka.mechanisms import NoisyCounts
+    >>> from ostraka.voters import GraphCells
+    >>> X, y = load_digits(return_X_y=True)
+    >>> cells = GraphCells(image_shape=(8, 8), n_cells=15).fit(X[:300])
+    >>> votes = RowVoter(cells=cells).fit(X[300:], y[300:], classes=range(10)).vote()
+    >>> votes
+    Private(shape=(15, 10), unit='row')
+    >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+    ...     release(NoisyCounts(sigma=4.0), votes, ledger=ledger).shape
+    (15, 10)
+    """
+
+    def __init__(
+        self,
+        *,
+        cells: Cells,
+        person: Literal["shared", "sampled"] = "shared",
+        units: int = 12,
+        manifest: Manifest | None = None,
+    ) -> None:
+        self.cells = cells
+        self.person = person
+        self.units = units
+        self.manifest = manifest
+
+    def fit(self, X: Any, y: Any, groups: Any = None, *, classes: Any = None) -> Self:
+        """Find each row's code among the public cells, and keep it with the label.
+
+        Parameters
+        ----------
+        X : array or data frame of n_rows rows, as ``cells`` takes it
+            Private.
+        y : array of shape (n_rows,)
+            Private.
+        groups : array of shape (n_rows,), optional
+            Private. Whom each row belongs to; the protected unit is then the person.
+        classes : array of shape (n_classes,), optional
+            Public. Every class there may be. None: the labels' own, and ``notes_`` says so.
+
+        Raises
+        ------
+        ValueError
+            Cells which were not fitted, or were fitted on these very rows; codes outside of the codebooks;
+            wrong shapes; a class not declared; a manifest of other data.
+        """
+        self._check_settings()
+        codes = self._codes_of(X)
+        y = np.asarray(y)
+        if y.shape != (len(codes),):
+            raise ValueError(f"y must have one label for each of {len(codes)} rows, got shape {y.shape}")
+        if groups is not None and len(groups) != len(codes):
+            raise ValueError(f"groups must name one person a row: got {len(groups)} for {len(codes)} rows")
+        self.notes_ = [] if classes is not None else [CLASSES_FROM_Y]
+        self.classes_, labels = encoded(y, classes)
+        owners = len(codes) if groups is None else groups
+        people, names, self.unit_ = numbered(owners)
+        self.n_units_ = len(names)
+        self.manifest_ = self._dealt(owners)
+        self.ballot_ = 1 if groups is None or self.person == "sampled" else self.units
+        far = self.ballot_ * reach(self.cells.codebooks_)
+        self.adjacency_ = Adjacency.vector(unit=self.unit_, l2=far)
+        self._codes, self._labels, self._people = codes, labels, people
+        return self
+
+    def vote(self) -> Private:
+        """The table of counts: each column of cells below the one before it, one column a class.
+
+        Returns
+        -------
+        Private of shape (n_cells, n_classes), int64, in parts of a ballot
+            One unit moves it by at most ``adjacency_.l2``: for :class:`ostraka.mechanisms.NoisyCounts`.
+        """
+        check_is_fitted(self, "adjacency_")
+        weights = self._weights()
+        tables = []
+        for codes, book in zip(self._codes.T, self.cells.codebooks_, strict=True):
+            lines = np.zeros((len(book), len(self.classes_)), dtype=np.int64)
+            np.add.at(lines, (codes, self._labels), weights)
+            tables.append(book.T @ lines)
+        return Private(np.concatenate(tables), self.adjacency_)
+
+    def _weights(self) -> np.ndarray:
+        """Parts of its person's ballot that each row casts; they sum to ``ballot_`` for every person.
+
+        No other person's rows decide them: a sampled row is drawn by the operating system's generator.
+        """
+        if self.unit_ == "row":
+            return np.ones(len(self._people), dtype=np.int64)
+        draw = (
+            os_keyed().random(len(self._people)) if self.person == "sampled" else np.zeros(len(self._people))
+        )
+        order = np.lexsort((draw, self._people))  # stable: shared remainders go to a person's first rows
+        sizes = np.bincount(self._people)
+        within = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        size = sizes[self._people[order]]
+        parts = np.empty(len(order), dtype=np.int64)
+        parts[order] = self.ballot_ // size + (within < self.ballot_ % size)
+        return parts
+
+    def _dealt(self, owners: Any) -> Manifest:
+        if self.manifest is None:
+            return partition(owners, n_teachers=self.n_units_)
+        self.manifest.check(owners)
+        if self.manifest.n_teachers != self.n_units_:
+            raise ValueError(
+                f"the manifest must have one teacher a {self.unit_}: "
+                f"{self.n_units_}, not {self.manifest.n_teachers}"
+            )
+        return self.manifest
+
+    def _check_settings(self) -> None:
+        _check.one_of(person=self.person, allowed=("shared", "sampled"))
+        _check.integer(units=self.units, least=1)
+        check_is_fitted(self.cells, "codebooks_")
+
+    def _codes_of(self, X: Any) -> np.ndarray:
+        """Codes of the private rows, checked against the public codebooks."""
+        if self.cells.is_of(X):
+            raise ValueError(
+                "cells must come from public rows, but they were fitted on these private rows: what they say "
+                "about them would leave without noise"
+            )
+        codes, books = np.asarray(self.cells.codes(X)), self.cells.codebooks_
+        sizes = [len(book) for book in books]
+        if codes.ndim != 2 or codes.shape[1] != len(sizes) or codes.dtype.kind not in "iu":
+            raise ValueError(f"cells must give {len(sizes)} whole codes a row, got shape {codes.shape}")
+        if len(codes) and (codes.min() < 0 or (codes.max(axis=0) >= sizes).any()):
+            raise ValueError("cells gave a code outside of their codebooks")
+        return codes

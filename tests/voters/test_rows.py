@@ -1,0 +1,183 @@
+"""Row voting: one ballot in all, whoever's rows change; public cells only; second ballots are seen."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.datasets import load_digits, load_iris
+from sklearn.exceptions import NotFittedError
+
+from ostraka import Budget, Ledger, release
+from ostraka.mechanisms import NoisyCounts
+from ostraka.voters import GraphCells, QuantileCells, RowVoter
+
+IMAGES, DIGITS = load_digits(return_X_y=True)
+PUBLIC, PRIVATE, LABELS = IMAGES[:200], IMAGES[200:500], DIGITS[200:500]
+
+
+@pytest.fixture(scope="module")
+def spread():
+    return GraphCells(image_shape=(8, 8), n_features=20).fit(PUBLIC)
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    return GraphCells(image_shape=(8, 8), n_cells=12).fit(PUBLIC)
+
+
+def counted(cells, X, y, groups=None, **settings):
+    return RowVoter(cells=cells, **settings).fit(X, y, groups, classes=range(10)).vote()
+
+
+class TestTheTable:
+    def test_of_clusters_is_the_plain_count(self, clusters):
+        table = counted(clusters, PRIVATE, LABELS).open()
+        cell = clusters.codebooks_[0].argmax(axis=1)[clusters.codes(PRIVATE)[:, 0]]
+        expected = np.zeros((12, 10), dtype=int)
+        np.add.at(expected, (cell, LABELS), 1)
+        np.testing.assert_array_equal(table, expected)
+        assert table.dtype == np.int64
+
+    def test_of_features_is_the_sum_of_lines(self, spread):
+        lines = spread.codebooks_[0][spread.codes(PRIVATE)[:, 0]]
+        np.testing.assert_array_equal(
+            counted(spread, PRIVATE, LABELS).open(), lines.T @ np.eye(10, dtype=int)[LABELS]
+        )
+
+    def test_of_columns_has_every_row_once_a_column(self):
+        X, y = load_iris(return_X_y=True)
+        cells = QuantileCells(n_bins=3).fit(X[::3])
+        table = RowVoter(cells=cells).fit(X[1::3], y[1::3], classes=range(3)).vote()
+        cuts = np.cumsum([len(book) for book in cells.codebooks_])[:-1]
+        for part in np.split(table.open(), cuts):
+            np.testing.assert_array_equal(part.sum(axis=0), np.bincount(y[1::3]))
+        assert table.adjacency.l2 == math.sqrt(8)
+
+
+class TestSensitivity:
+    def moves(self, cells, rows, labels, spare, groups=None, **settings):
+        """How far tables move when one unit's rows are replaced, and what the adjacency says."""
+        base = counted(cells, rows, labels, groups, **settings)
+        owners = np.arange(len(rows)) if groups is None else groups
+        for owner, (row, label) in itertools.product(np.unique(owners)[:4], spare):
+            own = owners == owner
+            X, y = rows.copy(), labels.copy()
+            X[own], y[own] = row, label
+            other = counted(cells, X, y, groups, **settings)
+            assert other.adjacency == base.adjacency
+            yield np.linalg.norm(other.open() - base.open()), base.adjacency.l2
+            gone = counted(
+                cells, rows[~own], labels[~own], None if groups is None else groups[~own], **settings
+            )
+            yield np.linalg.norm(gone.open() - base.open()), base.adjacency.l2
+
+    @pytest.mark.parametrize("kind", ["spread", "clusters"])
+    def test_one_row_moves_the_table_no_further_than_stated(self, kind, request):
+        cells = request.getfixturevalue(kind)
+        spare = list(zip(IMAGES[500:540], DIGITS[500:540], strict=True))
+        found = list(self.moves(cells, PRIVATE[:40], LABELS[:40], spare))
+        assert all(moved <= stated for moved, stated in found)
+        assert max(moved for moved, _ in found) > 0.95 * found[0][1]
+
+    def test_a_person_with_several_rows_shares_one_ballot(self, spread):
+        groups = np.repeat(np.arange(10), 4)
+        spare = list(zip(IMAGES[500:520], DIGITS[500:520], strict=True))
+        found = list(self.moves(spread, PRIVATE[:40], LABELS[:40], spare, groups, units=12))
+        assert all(moved <= stated for moved, stated in found)
+        assert found[0][1] == pytest.approx(12 * math.sqrt(2) * 256, rel=0.05)
+
+    @pytest.mark.parametrize("sizes", [(1, 1, 1), (5, 7, 2), (13, 40, 3)])
+    def test_shared_parts_sum_to_the_ballot_for_everybody(self, clusters, sizes):
+        groups = np.repeat([30, 10, 20], sizes)
+        X, y = PRIVATE[: len(groups)], LABELS[: len(groups)]
+        table = counted(clusters, X, y, groups, units=12)
+        assert table.open().sum() == 36
+        assert table.adjacency.unit == "person"
+
+    def test_a_persons_parts_do_not_depend_on_other_people(self, clusters):
+        groups = np.array([1] * 5 + [2] * 3 + [3] * 14)
+        X, y = PRIVATE[:22], LABELS[:22]
+        voter = RowVoter(cells=clusters).fit(X, y, groups, classes=range(10))
+        fewer = RowVoter(cells=clusters).fit(X[:8], y[:8], groups[:8], classes=range(10))
+        np.testing.assert_array_equal(voter._weights()[:8], fewer._weights())
+
+    def test_a_sampled_person_casts_one_whole_ballot(self, clusters):
+        groups = np.repeat(np.arange(30), 10)
+        voter = RowVoter(cells=clusters, person="sampled").fit(PRIVATE, LABELS, groups, classes=range(10))
+        weights = [voter._weights().reshape(30, 10) for _ in range(3)]
+        assert all((each.sum(axis=1) == 1).all() for each in weights)
+        assert voter.adjacency_.l2 == math.sqrt(2)
+        # three equal draws of 30 rows out of 10 each have a chance of 10^-60
+        assert any((each != weights[0]).any() for each in weights[1:])
+
+    def test_a_planted_second_ballot_is_seen(self, clusters, monkeypatch):
+        monkeypatch.setattr(RowVoter, "_weights", lambda self: np.full(len(self._people), 2))
+        spare = list(zip(IMAGES[500:520], DIGITS[500:520], strict=True))
+        assert any(moved > stated for moved, stated in self.moves(clusters, PRIVATE[:20], LABELS[:20], spare))
+
+
+class TestTheDoor:
+    def test_released_counts_are_charged_once(self, clusters):
+        votes = counted(clusters, PRIVATE, LABELS)
+        mechanism = NoisyCounts(sigma=3.0)
+        with Ledger(":memory:", budget=Budget(epsilon=3.0, delta=1e-4)) as ledger:
+            assert release(mechanism, votes, ledger=ledger).shape == (12, 10)
+            assert ledger.spent().epsilon(1e-4) == pytest.approx(mechanism.curve().epsilon(1e-4))
+
+    def test_noise_for_clusters_is_too_little_for_columns(self):
+        X, y = load_iris(return_X_y=True)
+        cells = QuantileCells(n_bins=3).fit(X[::3])
+        votes = RowVoter(cells=cells).fit(X[1::3], y[1::3], classes=range(3)).vote()
+        with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-4)) as ledger:
+            with pytest.raises(ValueError, match="hides"):
+                release(NoisyCounts(sigma=3.0), votes, ledger=ledger)
+            assert not ledger.entries()
+
+
+class TestRefusals:
+    def test_of_cells_that_were_never_fitted(self):
+        with pytest.raises(NotFittedError):
+            RowVoter(cells=GraphCells()).fit(PRIVATE, LABELS)
+
+    @pytest.mark.parametrize("same", [lambda X: X, lambda X: X[:100], lambda X: X.copy()])
+    def test_of_cells_fitted_on_the_private_rows(self, same):
+        cells = GraphCells(image_shape=(8, 8), n_cells=5).fit(same(PRIVATE))
+        with pytest.raises(ValueError, match="public rows"):
+            RowVoter(cells=cells).fit(PRIVATE, LABELS)
+
+    def test_of_cells_that_say_more_than_their_codebooks(self, clusters):
+        class Wrong(BaseEstimator):
+            codebooks_ = clusters.codebooks_
+            answer = np.array([[0], [200]])
+
+            def fit(self, X):
+                return self
+
+            def codes(self, X):
+                return self.answer
+
+            def is_of(self, X):
+                return False
+
+        for answer in ([[0], [200]], [[0], [-1]], [[0, 0], [0, 0]], [[0.5], [0.0]]):
+            wrong = Wrong()
+            wrong.answer = np.array(answer)
+            with pytest.raises(ValueError, match="cells"):
+                RowVoter(cells=wrong).fit(PRIVATE[:2], LABELS[:2], classes=range(10))
+
+    def test_of_other_lengths_settings_and_manifests(self, clusters):
+        with pytest.raises(ValueError, match="one label"):
+            RowVoter(cells=clusters).fit(PRIVATE, LABELS[:-1])
+        with pytest.raises(ValueError, match="one person"):
+            RowVoter(cells=clusters).fit(PRIVATE, LABELS, [1, 2])
+        with pytest.raises(ValueError, match="person must be"):
+            RowVoter(cells=clusters, person="all").fit(PRIVATE, LABELS)
+        other = RowVoter(cells=clusters).fit(PRIVATE[:50], LABELS[:50]).manifest_
+        with pytest.raises(ValueError, match="manifest"):
+            RowVoter(cells=clusters, manifest=other).fit(PRIVATE, LABELS)
+
+    def test_classes_from_private_labels_are_noted(self, clusters):
+        assert RowVoter(cells=clusters).fit(PRIVATE, LABELS).notes_
+        assert not RowVoter(cells=clusters).fit(PRIVATE, LABELS, classes=range(10)).notes_
