@@ -30,14 +30,14 @@ def test_a_change_of_units_changes_no_outcome(mechanism):
     heavy = Weighted(mechanism=mechanism, weight=4.0)
     votes = np.array([[40.0, 24.0, 8.0], [28.0, 28.0, 16.0]])
     np.testing.assert_allclose(
-        heavy.unit.log_outcomes(heavy.scaled(votes)), mechanism.log_outcomes(votes), rtol=0, atol=1e-9
+        heavy.per_ballot.log_outcomes(heavy.scaled(votes)), mechanism.log_outcomes(votes), rtol=0, atol=1e-9
     )
 
 
 def test_the_exact_cost_of_heavy_ballots_is_that_of_the_scaled_ones():
     heavy = Weighted(mechanism=GNMax(sigma=20.0), weight=5.0)
     votes = np.array([[150.0, 95.0, 5.0]])
-    scaled = exact_curve(heavy.unit, heavy.scaled(votes))
+    scaled = exact_curve(heavy.per_ballot, heavy.scaled(votes))
     orders = np.array(ORDERS[:-1])
     here = heavy.mechanism.log_outcomes(votes)[0]
     worst = np.zeros(len(orders))

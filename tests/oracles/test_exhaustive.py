@@ -24,7 +24,10 @@ SCREENS = [
     for at, sigma in ((3, 0.5), (4.5, 2.0), (2, 40.0))
     for noise in ("largest", "every")
 ]
-PAIRS = list(zip(SCREENS, [GNMax(sigma=s) for s in (0.5, 2.0, 2.0, 0.5, 40.0, 40.0)], strict=True))
+PAIRS = [
+    Confident(screen=screen, argmax=GNMax(sigma=sigma))
+    for screen, sigma in zip(SCREENS, (0.5, 2.0, 2.0, 0.5, 40.0, 40.0), strict=True)
+]
 MECHANISMS = [*ARGMAXES, *SCREENS, *PAIRS]
 
 
@@ -65,7 +68,7 @@ def log_law(mechanism, counts):
     if not isinstance(mechanism, Confident):
         return mechanism.log_outcomes(counts)
     passes, stops = mechanism.screen.log_outcomes(counts).T
-    return np.concatenate([mechanism[1].log_outcomes(counts) + passes[:, None], stops[:, None]], axis=1)
+    return np.concatenate([mechanism.argmax.log_outcomes(counts) + passes[:, None], stops[:, None]], axis=1)
 
 
 def divergences(log_p, log_q):
@@ -90,8 +93,6 @@ def never_above(divergence, bound):
 
 
 def price(mechanism, **bound):
-    if isinstance(mechanism, Confident):
-        return sum((part.curve(**bound) for part in mechanism[1:]), start=mechanism[0].curve(**bound)).rdp
     return mechanism.curve(**bound).rdp
 
 

@@ -19,7 +19,17 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from ostraka import ABSTAIN, Budget, BudgetExceeded, GNMax, Ledger, LedgerError, PATEClassifier, Threshold
+from ostraka import (
+    ABSTAIN,
+    Budget,
+    BudgetExceeded,
+    Confident,
+    GNMax,
+    Ledger,
+    LedgerError,
+    PATEClassifier,
+    Threshold,
+)
 from ostraka.accounting import exact_curve
 from ostraka.mechanisms import Weighted
 from ostraka.pate import _questions, _record
@@ -326,7 +336,9 @@ def test_a_screen_abstains_and_what_it_saved_is_still_counted():
     assert model.result_.utility["abstained"] == (answers == ABSTAIN).sum()
     # how many were answered depends on the votes: the bound is that of all of them
     assert model.result_.upper["epsilon"] == pytest.approx(model.plan_.epsilon, rel=1e-9)
-    exact = exact_curve((model.plan_.screen, model.plan_.mechanism), model.votes_.open())
+    exact = exact_curve(
+        Confident(screen=model.plan_.screen, argmax=model.plan_.mechanism), model.votes_.open()
+    )
     assert model.result_.owner["epsilon_these_votes"] == exact.epsilon(1e-5)
 
 

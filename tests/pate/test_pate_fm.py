@@ -20,6 +20,7 @@ from ostraka import (  # noqa: E402  (needs torch)
     TorchClassifier,
 )
 from ostraka.accounting import exact_curve  # noqa: E402
+from ostraka.mechanisms import Confident  # noqa: E402
 from ostraka.pate import PATEFM, LabelPlan  # noqa: E402
 from ostraka.result import Result  # noqa: E402
 from ostraka.students import FixMatch  # noqa: E402
@@ -93,7 +94,7 @@ def test_an_audit_puts_a_lower_bound_beside_the_upper(model):
 
 
 def test_the_owner_is_told_the_exact_price_of_these_votes(model):
-    law = (model.plan_.screen, model.plan_.mechanism)
+    law = Confident(screen=model.plan_.screen, argmax=model.plan_.mechanism)
     exact = exact_curve(law, model.votes_.open())
     assert not exact.publishable
     assert model.result_.owner["epsilon_these_votes"] == exact.epsilon(delta=1e-4)

@@ -6,13 +6,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ostraka import _check
-from ostraka.mechanisms.protocols import HasClassicCurve
+from ostraka.mechanisms.protocols import classic_curve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ostraka.curve import Curve, Priced
-    from ostraka.mechanisms.protocols import HasNoise
+    from ostraka.mechanisms.protocols import HasNoise, Mechanism
 
 __all__ = ["calibrate"]
 
@@ -76,7 +76,7 @@ def calibrate(
         return math.log(max(spent, 1e-300) / epsilon) if spent < math.inf else math.inf
 
     start = math.sqrt(n_answers) / epsilon
-    if isinstance(made(1.0), HasClassicCurve):
+    if classic_curve(made(1.0)) is not None:
         dear = _solve(lambda noise: excess(noise, price=_classic), start, _ROUGHLY)
         start = _TIGHT_OF_CLASSIC * dear if dear < math.inf else start
     noise = _solve(excess, start, precision)
@@ -92,8 +92,8 @@ def _tight(mechanism: Priced) -> Curve:
     return mechanism.curve()
 
 
-def _classic(mechanism: HasClassicCurve) -> Curve:
-    return mechanism.classic_curve()
+def _classic(mechanism: Mechanism) -> Curve:
+    return classic_curve(mechanism) or mechanism.curve()
 
 
 def _solve(excess: Callable[[float], float], start: float, precision: float) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ostraka import _check
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms.protocols import HasExactCosts, check_ballot
+from ostraka.mechanisms.protocols import check_ballot, exact_costs
 
 if TYPE_CHECKING:
     from ostraka.mechanisms import BallotMechanism
@@ -102,19 +102,12 @@ def exact_rdp(
     order = np.array(orders, dtype=np.float64)
     if not (order.size and order[0] > 1 and np.all(order[:-1] < order[1:])):
         raise ValueError("orders must be above 1 and increasing")
-    if isinstance(mechanism, HasExactCosts):
-        return mechanism.exact_rdp(counts, seen=seen, orders=order, relation=relation)
-    if surprise is not None:
-        raise ValueError(f"surprise is for mechanisms with a screen, got {mechanism!r}")
-    from ostraka.mechanisms import _costs  # noqa: PLC0415  (compiled code, loaded when needed)
-
-    return _costs.enumerated(mechanism, counts, orders=order, relation=relation)
+    return exact_costs(mechanism, counts, seen=seen, orders=order, relation=relation)
 
 
 def _ballots(mechanism: BallotMechanism) -> None:
-    """Raise unless one ballot of weight 1 moves, or the mechanism knows what its ballots weigh."""
+    """Raise unless ballots of an exact table of votes are what moves."""
     check_ballot(mechanism)
     promise = mechanism.promise
-    plain = promise.moves == "ballot" and promise.sampling_rate == 1 and promise.noise_sigma == 0
-    if not plain or (promise.at_most != 1 and not isinstance(mechanism, HasExactCosts)):
+    if promise.moves != "ballot" or promise.sampling_rate < 1 or promise.noise_sigma:
         raise ValueError(f"exact costs are for one ballot of a table of votes; this hides {promise}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostraka.mechanisms.protocols import gradient, parts
+from ostraka.mechanisms.protocols import abstains, gradient, parts
 
 if TYPE_CHECKING:
     from ostraka.mechanisms import BallotMechanism
@@ -21,7 +21,7 @@ def argmax_of(mechanism: BallotMechanism) -> BallotMechanism:
 
 def has_abstain(mechanism: BallotMechanism) -> bool:
     """Whether "no answer" is one of the outcomes; it is the last."""
-    return parts(mechanism)[0] is not None
+    return abstains(mechanism)
 
 
 def law(mechanism: BallotMechanism, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

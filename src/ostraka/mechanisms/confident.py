@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from ostraka.mechanisms.protocols import (
     BallotMechanism,
     HasArgmaxKernel,
     HasScreenKernel,
-    Screened,
+    abstains,
+    classic_curve,
     gradient,
     passes_or_stops,
 )
@@ -66,12 +67,13 @@ class Confident:
 
     screen: BallotMechanism
     argmax: BallotMechanism
+    abstains: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not passes_or_stops(self.screen):
             raise TypeError(f"screen must pass or stop queries, as Threshold(...) does, got {self.screen!r}")
         named = callable(getattr(self.argmax, "release", None)) and not passes_or_stops(self.argmax)
-        if not named or isinstance(self.argmax, Screened):
+        if not named or abstains(self.argmax):
             raise TypeError(f"argmax must answer with a class, as GNMax(...) does, got {self.argmax!r}")
         if self.screen.promise != self.argmax.promise:
             raise ValueError(
@@ -91,9 +93,8 @@ class Confident:
 
     def classic_curve(self) -> Curve:
         """The same from the classic curves of both parts."""
-        parts = [getattr(part, "classic_curve", part.curve)() for part in (self.screen, self.argmax)]
-        total: Curve = parts[0] + parts[1]
-        return total
+        screen, argmax = (classic_curve(part) or part.curve() for part in (self.screen, self.argmax))
+        return screen + argmax
 
     def uses(self, private: Private) -> int:
         """One use a query."""
@@ -129,6 +130,10 @@ class Confident:
                 argmax=argmax.argmax_kernel,
                 screen=screen.screen_kernel,
             )
+        if seen is not counts:
+            raise ValueError(f"surprise is for a screen like Threshold, got {screen!r}")
+        if self.promise.at_most != 1:
+            raise ValueError(f"exact costs by enumeration are for ballots that weigh 1, got {self!r}")
         return _costs.enumerated(self, counts, orders=orders, relation=relation)
 
     def rescaled(self, factor: float) -> Confident:

@@ -40,8 +40,10 @@ __all__ = [
     "ScreenBound",
     "Screened",
     "Staged",
+    "abstains",
     "check_ballot",
     "classic_curve",
+    "exact_costs",
     "gradient",
     "outcome_places",
     "parts",
@@ -80,7 +82,8 @@ class BallotMechanism(Mechanism, Protocol):
         """Log probability of each outcome, shape (n_queries, n_outcomes), nats.
 
         :func:`outcome_places` says which column an answer belongs to. A mechanism whose outcomes are
-        "passes" and "stops" instead of classes has ``passes_or_stops = True``.
+        "passes" and "stops" instead of classes has ``passes_or_stops = True``; one whose last outcome is
+        "no answer" has ``abstains = True``.
         """
         ...
 
@@ -132,8 +135,8 @@ class HasScreenKernel(Protocol):
 class HasClassicCurve(Protocol):
     """Offers the price of publishing the noisy counts themselves, which its own price never exceeds."""
 
-    def classic_curve(self) -> Curve:
-        """Cost of one use."""
+    def classic_curve(self) -> Curve | None:
+        """Cost of one use; None where a part of the mechanism does not offer it."""
         ...
 
 
@@ -273,6 +276,11 @@ def passes_or_stops(mechanism: Mechanism) -> bool:
     return bool(getattr(mechanism, "passes_or_stops", False))
 
 
+def abstains(mechanism: Mechanism) -> bool:
+    """Whether "no answer" is the last outcome."""
+    return bool(getattr(mechanism, "abstains", False))
+
+
 def parts(mechanism: BallotMechanism) -> tuple[BallotMechanism | None, BallotMechanism]:
     """The screen, if the mechanism has one, and what answers the queries that it lets through.
 
@@ -324,6 +332,35 @@ def classic_curve(mechanism: Mechanism) -> Curve | None:
     True
     """
     return mechanism.classic_curve() if isinstance(mechanism, HasClassicCurve) else None
+
+
+def exact_costs(
+    mechanism: BallotMechanism, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
+) -> np.ndarray:
+    """Largest Rényi divergence over all neighbours: offered, or by enumerating outcomes of all of them.
+
+    Raises
+    ------
+    ValueError
+        A mechanism without a fast path whose ballots weigh something else than 1, or whose screen
+        should see other counts.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> votes, orders = np.array([[150.0, 100.0]]), np.array([2.0])
+    >>> exact_costs(GNMax(sigma=40.0), votes, seen=votes, orders=orders, relation="replace-one").round(6)
+    array([[0.000614]])
+    """
+    if isinstance(mechanism, HasExactCosts):
+        return mechanism.exact_rdp(counts, seen=seen, orders=orders, relation=relation)
+    if mechanism.promise.at_most != 1:
+        raise ValueError(f"exact costs by enumeration are for ballots that weigh 1; got {mechanism!r}")
+    if seen is not counts:
+        raise ValueError(f"surprise is for mechanisms with a screen, got {mechanism!r}")
+    from ostraka.mechanisms import _costs  # noqa: PLC0415  (compiled code, loaded when needed)
+
+    return _costs.enumerated(mechanism, counts, orders=orders, relation=relation)
 
 
 def outcome_places(answers: np.ndarray, n_outcomes: int) -> np.ndarray:

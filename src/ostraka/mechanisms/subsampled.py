@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import gammaln
 
 from ostraka import _check
-from ostraka.mechanisms.protocols import passes_or_stops
+from ostraka.mechanisms.protocols import abstains, passes_or_stops
 
 if TYPE_CHECKING:
     from ostraka.curve import Curve
-    from ostraka.mechanisms.argmax import GNMax, LNMax
-    from ostraka.mechanisms.screen import Threshold
+    from ostraka.mechanisms.protocols import BallotMechanism
     from ostraka.private import Adjacency, Private
 
 __all__ = ["Subsampled"]
@@ -38,7 +37,7 @@ class Subsampled:
 
     Attributes
     ----------
-    mechanism : GNMax, LNMax or Threshold
+    mechanism : GNMax, LNMax, Threshold, Confident, or any other ballot mechanism
         What is asked of the sample. Public.
     sampling_rate : float in (0, 1]
         Poisson probability of taking part. Public; who took part is secret.
@@ -46,7 +45,8 @@ class Subsampled:
     Raises
     ------
     ValueError
-        ``sampling_rate`` out of range.
+        ``sampling_rate`` out of range; a mechanism that does not hide a replaced ballot of exact counts, or
+        counts on sampling itself.
 
     Guarantees
     ----------
@@ -64,26 +64,49 @@ class Subsampled:
     [4.88, 0.21]
     """
 
-    mechanism: GNMax | LNMax | Threshold
+    mechanism: BallotMechanism
     sampling_rate: float
 
     def __post_init__(self) -> None:
         _rate(self.sampling_rate)
+        own = getattr(self.mechanism, "promise", None)
+        if own is not None and own.sampling_rate != 1:
+            raise ValueError(
+                "mechanism counts on sampling already: take one Subsampled at the product of the rates, "
+                f"got {self.mechanism!r}"
+            )
+        if own is None or own.moves != "ballot" or own.relation != "replace-one" or own.noise_sigma:
+            raise ValueError(
+                f"mechanism must hide a ballot of exact counts, as GNMax does, got {self.mechanism!r}"
+            )
 
     @property
     def promise(self) -> Adjacency:
-        """One ballot of a unit that takes part with ``sampling_rate``, and is added or removed."""
-        own = self.mechanism.promise
-        return replace(own, relation="add-or-remove", sampling_rate=self.sampling_rate)
-
-    def curve(self) -> Curve:
-        """Cost of one answer, whatever the votes."""
-        return amplified(self.mechanism.curve(), sampling_rate=self.sampling_rate)
+        """What the mechanism hides, of a unit that takes part by chance, and is added or removed."""
+        return replace(self.mechanism.promise, relation="add-or-remove", sampling_rate=self.sampling_rate)
 
     @property
     def passes_or_stops(self) -> bool:
         """As the mechanism has it."""
         return passes_or_stops(self.mechanism)
+
+    @property
+    def abstains(self) -> bool:
+        """As the mechanism has it."""
+        return abstains(self.mechanism)
+
+    def curve(self) -> Curve:
+        """Cost of one answer, whatever the votes."""
+        return amplified(self.mechanism.curve(), sampling_rate=self.sampling_rate)
+
+    def log_outcomes(self, counts: Any) -> np.ndarray:
+        """The mechanism's own outcome law, given the votes of one sample."""
+        return self.mechanism.log_outcomes(counts)
+
+    def rescaled(self, factor: float) -> Subsampled:
+        """The same in other units of votes, if the mechanism can be."""
+        inner: Any = self.mechanism
+        return replace(self, mechanism=inner.rescaled(factor))
 
     def uses(self, private: Private) -> int:
         """As the mechanism has it."""

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ostraka import _check
-from ostraka.mechanisms.protocols import passes_or_stops
+from ostraka.mechanisms.protocols import (
+    Rescalable,
+    abstains,
+    classic_curve,
+    exact_costs,
+    gradient,
+    passes_or_stops,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ostraka.curve import Curve
-    from ostraka.mechanisms.argmax import GNMax, LNMax
-    from ostraka.mechanisms.screen import Threshold
+    from ostraka.mechanisms.protocols import BallotMechanism
     from ostraka.private import Adjacency, Private
 
 __all__ = ["Weighted"]
@@ -29,7 +35,7 @@ class Weighted:
 
     Attributes
     ----------
-    mechanism : GNMax, LNMax or Threshold
+    mechanism : GNMax, LNMax, Threshold, or any ballot mechanism that offers ``rescaled``
         Noise (and threshold) in units of the weighted counts. Public.
     weight : float > 0
         The most that one ballot may count. Public, and so must be how it was chosen: weights learned
@@ -38,12 +44,14 @@ class Weighted:
     Raises
     ------
     ValueError
-        ``weight`` not finite and positive.
+        ``weight`` not finite and positive, or a mechanism that is not about ballots (labels, say), or whose
+        noise cannot be scaled.
 
     Guarantees
     ----------
     One moved ballot of weight at most ``weight`` costs at most ``curve()`` per answer; lighter ones cost
-    no more (docs/proof.md, Lemma 3).
+    no more (docs/proof.md, Lemma 3). The price is that of the mechanism in units of one ballot, so it
+    follows from the mechanism's own promise, also of one that is weighted or subsampled itself.
 
     Examples
     --------
@@ -51,15 +59,22 @@ class Weighted:
     >>> heavy = Weighted(mechanism=GNMax(sigma=80.0), weight=2.0)
     >>> heavy.curve() == GNMax(sigma=40.0).curve()
     True
-    >>> heavy.unit, heavy.scaled([[120.0, 60.0]])
+    >>> heavy.per_ballot, heavy.scaled([[120.0, 60.0]])
     (GNMax(sigma=40.0), array([[60., 30.]]))
     """
 
-    mechanism: GNMax | LNMax | Threshold
+    mechanism: BallotMechanism
     weight: float
 
     def __post_init__(self) -> None:
         _check.positive(weight=self.weight)
+        moves = getattr(getattr(self.mechanism, "promise", None), "moves", None)
+        if moves != "ballot" or not isinstance(self.mechanism, Rescalable):
+            raise ValueError(
+                "mechanism must be a ballot mechanism whose noise is in votes, such as GNMax(...), "
+                f"got {self.mechanism!r}"
+            )
+        self.per_ballot  # noqa: B018  (raises where a part of the mechanism cannot be scaled)
 
     @property
     def promise(self) -> Adjacency:
@@ -68,25 +83,60 @@ class Weighted:
         return replace(own, at_most=own.at_most * self.weight)
 
     @property
-    def unit(self) -> GNMax | LNMax | Threshold:
-        """The same in units of one ballot: what exact accounting takes, with :meth:`scaled` counts."""
-        lengths = {"sigma", "scale", "at"} & set(self.mechanism.__dataclass_fields__)
-        return replace(
-            self.mechanism, **{name: getattr(self.mechanism, name) / self.weight for name in lengths}
-        )
+    def passes_or_stops(self) -> bool:
+        """As the mechanism has it."""
+        return passes_or_stops(self.mechanism)
+
+    @property
+    def abstains(self) -> bool:
+        """As the mechanism has it."""
+        return abstains(self.mechanism)
+
+    @property
+    def per_ballot(self) -> BallotMechanism:
+        """The same in units of one ballot, of which the price is."""
+        inner: Any = self.mechanism
+        scaled: BallotMechanism = inner.rescaled(1 / self.weight)
+        return scaled
 
     def scaled(self, counts: Any) -> np.ndarray:
         """Weighted counts in units of one ballot, shape (n_queries, n_classes). Private where they are."""
         return _check.counts(counts) / self.weight
 
-    def curve(self) -> Curve:
-        """Cost of one answer, whatever the votes."""
-        return self.unit.curve()
+    def curve(self, bound: Literal["tight", "classic"] = "tight") -> Curve:
+        """Cost of one answer, whatever the votes: that of the mechanism in units of one ballot."""
+        _check.one_of(bound=bound, allowed=("tight", "classic"))
+        classic = self.classic_curve() if bound == "classic" else None
+        return self.per_ballot.curve() if classic is None else classic
 
-    @property
-    def passes_or_stops(self) -> bool:
-        """As the mechanism has it."""
-        return passes_or_stops(self.mechanism)
+    def classic_curve(self) -> Curve | None:
+        """``curve(bound="classic")``, if the mechanism offers it."""
+        return classic_curve(self.per_ballot)
+
+    def log_outcomes(self, counts: Any) -> np.ndarray:
+        """The mechanism's own outcome law; counts are weighted."""
+        return self.mechanism.log_outcomes(counts)
+
+    def log_outcomes_gradient(self, counts: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Log probabilities, and their derivatives by each weighted count (last axis)."""
+        return gradient(self.mechanism, _check.counts(counts))
+
+    def exact_rdp(
+        self, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
+    ) -> np.ndarray:
+        """Largest Rényi divergence over all neighbours, of ballots which all weigh ``weight``."""
+        return exact_costs(
+            self.per_ballot,
+            counts / self.weight,
+            seen=seen / self.weight,
+            orders=orders,
+            relation=relation,
+        )
+
+    def rescaled(self, factor: float) -> Weighted:
+        """The same in other units of votes."""
+        inner: Any = self.mechanism
+        return replace(self, mechanism=inner.rescaled(factor))
 
     def uses(self, private: Private) -> int:
         """As the mechanism has it."""

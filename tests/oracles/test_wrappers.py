@@ -1,0 +1,164 @@
+"""Mechanisms made of mechanisms: every pair and triple is priced above all divergences, or refused."""
+
+import itertools
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+
+from ostraka import Adjacency, Budget, Confident, GNMax, Ledger, LNMax, Private, Threshold, release
+from ostraka.curve import ORDERS
+from ostraka.mechanisms import RandomizedResponse, SkellamMax, Subsampled, Weighted
+
+RATE, WEIGHT, TEACHERS = 0.3, 2.0, 5
+AT = [ORDERS.index(order) for order in (1.125, 2.0, 3.0, 8.0, 32.0)]
+BASES = (GNMax(sigma=1.5), LNMax(scale=1.5), Threshold(at=3.0, sigma=1.5))
+SCREEN = Threshold(at=3.0, sigma=2.0)
+
+
+def weighted(inner):
+    return Weighted(mechanism=inner, weight=WEIGHT)
+
+
+def subsampled(inner):
+    return Subsampled(mechanism=inner, sampling_rate=RATE)
+
+
+def screened(inner):
+    """The inner mechanism behind a screen that is wrapped as it is."""
+    return Confident(screen=like(inner, SCREEN), argmax=inner)
+
+
+def like(inner, screen):
+    if isinstance(inner, Weighted):
+        return weighted(like(inner.mechanism, screen))
+    if isinstance(inner, Subsampled):
+        return subsampled(like(inner.mechanism, screen))
+    return screen
+
+
+WRAPPERS = (weighted, subsampled, screened)
+CHAINS = [chain for size in (1, 2, 3) for chain in itertools.product(WRAPPERS, repeat=size)]
+
+
+def made(base, chain):
+    """Innermost wrapper first."""
+    for wrap in chain:
+        base = wrap(base)
+    return base
+
+
+def some_are_refused(chain):
+    return chain.count(subsampled) > 1 or chain.count(screened) > 1
+
+
+@cache
+def moves(weight, relation):
+    """What ballots of this weight in all can do to three counts, however they are split."""
+    steps = range(-weight, weight + 1)
+    found = []
+    for change in itertools.product(steps, repeat=3):
+        gained, lost = sum(max(c, 0) for c in change), -sum(min(c, 0) for c in change)
+        whole = gained == lost if relation == "replace-one" else max(gained, lost) <= weight
+        if any(change) and whole and gained <= weight:
+            found.append(change)
+    return np.array(found, dtype=float)
+
+
+@cache
+def pairs(weight, relation):
+    """All votes of a few teachers, and every neighbour of each."""
+    rows = [row for row in itertools.product(range(TEACHERS + 1), repeat=3) if 0 < sum(row) <= TEACHERS]
+    here = np.repeat(np.array(rows, dtype=float), len(moves(weight, relation)), axis=0)
+    there = here + np.tile(moves(weight, relation), (len(rows), 1))
+    kept = (there >= 0).all(axis=1)
+    return here[kept], there[kept]
+
+
+def laws(mechanism, without, other):
+    """Outcome laws of two neighbours: a unit that takes part by chance does so in the second only."""
+    if isinstance(mechanism, Weighted):
+        return laws(mechanism.mechanism, without, other)
+    if isinstance(mechanism, Subsampled):
+        p, q = laws(mechanism.mechanism, without, other)
+        return p, (1 - mechanism.sampling_rate) * p + mechanism.sampling_rate * q
+    if isinstance(mechanism, Confident):  # each part sees a sample of its own, if any
+        screens, answers = laws(mechanism.screen, without, other), laws(mechanism.argmax, without, other)
+        return tuple(
+            np.concatenate([s[:, :1] * a, s[:, 1:]], axis=1) for s, a in zip(screens, answers, strict=True)
+        )
+    return np.exp(mechanism.log_outcomes(without)), np.exp(mechanism.log_outcomes(other))
+
+
+def largest(mechanism):
+    """Over all votes and neighbours, both directions; one number an order."""
+    promise = mechanism.promise
+    p, q = laws(mechanism, *pairs(round(promise.at_most), promise.relation))
+    found = []
+    for order in np.array(ORDERS)[AT]:
+        both = [(a**order * b ** (1 - order)).sum(axis=1).max() for a, b in ((p, q), (q, p))]
+        found.append(math.log(max(both)) / (order - 1))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: "-".join(wrap.__name__ for wrap in chain))
+def test_every_pair_and_triple_of_wrappers_is_priced_above_all_divergences_or_refused(chain):
+    for base in BASES:
+        if some_are_refused(chain) or (screened in chain and base is BASES[2]):
+            with pytest.raises((TypeError, ValueError)):
+                made(base, chain)
+            continue
+        mechanism = made(base, chain)
+        price = np.array(mechanism.curve().rdp)[AT]
+        assert (largest(mechanism) <= price * (1 + 1e-9) + 1e-12).all(), mechanism
+        assert mechanism.promise.at_most == WEIGHT ** chain.count(weighted)
+        assert mechanism.promise.sampling_rate == RATE ** chain.count(subsampled)
+
+
+def test_prices_are_not_far_above_what_can_happen():
+    for chain, share in (((weighted,), 0.8), ((weighted, weighted), 0.3), ((screened,), 0.25)):
+        mechanism = made(GNMax(sigma=1.5), chain)
+        assert largest(mechanism)[1] > share * mechanism.curve().rdp[AT[1]]
+
+
+def test_ten_ballots_of_a_sample_cost_what_they_reveal():
+    """A tenth of the noise hides ten ballots; before, they were charged as one."""
+    mechanism = Weighted(mechanism=Subsampled(mechanism=GNMax(sigma=20.0), sampling_rate=0.1), weight=10.0)
+    one = Subsampled(mechanism=GNMax(sigma=2.0), sampling_rate=0.1)
+    assert mechanism.curve() == one.curve()
+    assert (2000 * mechanism.curve()).epsilon(delta=1e-5) > 100
+    votes = Private([[30, 10]], Adjacency(at_most=10.0, relation="add-or-remove", sampling_rate=0.1))
+    with Ledger(":memory:", budget=Budget(epsilon=1.31, delta=1e-5)) as ledger:
+        spent = [release(mechanism, votes, ledger=ledger) for _ in range(2)]
+        assert len(spent) == 2
+        assert ledger.epsilon() == pytest.approx((2 * one.curve()).epsilon(delta=1e-5), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "says"),
+    [
+        (
+            lambda: Weighted(mechanism=RandomizedResponse(n_classes=3, epsilon=1.0), weight=50.0),
+            "noise is in",
+        ),
+        (lambda: Weighted(mechanism=SkellamMax(sigma=9.0), weight=2.0), "noise is in votes"),
+        (lambda: Weighted(mechanism="GNMax", weight=2.0), "noise is in votes"),
+        (lambda: subsampled(subsampled(GNMax(sigma=9.0))), "product of the rates"),
+        (lambda: subsampled(weighted(subsampled(GNMax(sigma=9.0)))), "product of the rates"),
+        (lambda: subsampled(SkellamMax(sigma=9.0)), "exact counts"),
+        (lambda: subsampled(RandomizedResponse(n_classes=3, epsilon=1.0)), "exact counts"),
+        (lambda: subsampled(None), "exact counts"),
+        (lambda: Confident(screen=SCREEN, argmax=weighted(GNMax(sigma=9.0))), "hide the same change"),
+        (lambda: Confident(screen=subsampled(SCREEN), argmax=GNMax(sigma=9.0)), "hide the same change"),
+    ],
+)
+def test_wrappers_that_cannot_be_priced_are_refused_when_they_are_made(wrap, says):
+    with pytest.raises(ValueError, match=says):
+        wrap()
+
+
+def test_a_weighted_mechanism_that_is_weighted_counts_for_both():
+    twice = weighted(weighted(GNMax(sigma=12.0)))
+    assert twice.promise.at_most == 4.0
+    assert twice.curve() == GNMax(sigma=3.0).curve()
