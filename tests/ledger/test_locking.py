@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from ostraka.ledger import Ledger, LedgerError, locking
+from ostraka.ledger import Ledger, LedgerError
 
 ASK = {"unit": "row", "simulation": False}
 
@@ -85,15 +85,29 @@ os._exit(0)
             Ledger(path, **options).close()
             assert [file.name for file in path.parent.iterdir()] == [path.name]
 
-    def test_keeps_the_lock_where_a_last_holder_removes_the_file_meanwhile(self, path, monkeypatch):
-        flock, removed = locking._fcntl_.flock, []
+    def test_cannot_be_had_twice_by_deleting_what_lies_beside_the_file(self, path, start):
+        with Ledger(path, owner=True):
+            for other in path.parent.glob(f"{path.name}-*"):
+                if not other.name.endswith(("-wal", "-shm")):
+                    other.unlink()
+            with pytest.raises(LedgerError, match="owned"):
+                Ledger(path)
+            script = "try:\n    Ledger(path)\nexcept LedgerError as error:\n    print(error)\n"
+            output, errors = start(script, path).communicate()
+            assert errors == ""
+            assert "is owned by another process" in output
 
-        def late(handle, how):
-            if not removed:
-                removed.append(locking.Path(f"{path}-owner").unlink())
-            flock(handle, how)
-
-        monkeypatch.setattr(locking._fcntl_, "flock", late)
-        with Ledger(path, owner=True), pytest.raises(LedgerError, match="owned"):
-            Ledger(path)
-        assert removed
+    def test_a_refused_opening_leaves_the_locks_of_sqlite_in_place(self, path, start, gaussian):
+        # to close any handle of a file drops this process's locks on it: another process that closes the
+        # ledger would then take itself for the last one, and remove the log
+        with Ledger(path) as ours:
+            ours.charge(gaussian(40.0), uses=1, **ASK)
+            with pytest.raises(LedgerError, match="is open for writing"):
+                Ledger(path, owner=True)
+            Ledger(path).close()
+            output, errors = start("Ledger(path).close()\nprint('closed')", path).communicate()
+            assert (output, errors) == ("closed\n", "")
+            assert path.with_name(f"{path.name}-wal").exists()
+            assert ours.charge(gaussian(40.0), uses=1, **ASK) == 2
+        with Ledger(path) as again:
+            assert again.count() == 2

@@ -14,6 +14,8 @@ from ostraka.ledger import (
     KeyConflict,
     Ledger,
     LedgerError,
+    LedgerMoved,
+    LedgerUnavailable,
     Receipt,
     history,
 )
@@ -159,6 +161,31 @@ class TestDamage:
             Ledger(where)
 
 
+def cut(ledger, where):
+    """End the ledger's session on the server."""
+    (pid,) = ledger._store._db.execute("SELECT pg_backend_pid()").fetchone()
+    with psycopg.connect(where, autocommit=True) as db:
+        db.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+
+
+class CutAtCommit:
+    """A connection that is cut before or after its first COMMIT."""
+
+    def __init__(self, db, cut, *, after):
+        self._db, self._cut, self._after = db, cut, after
+
+    def __getattr__(self, name):
+        return getattr(self._db, name)
+
+    def execute(self, query, *values, **options):
+        if query != "COMMIT":
+            return self._db.execute(query, *values, **options)
+        if self._after:
+            self._db.execute(query)
+        self._cut()
+        return self._db.execute("SELECT 1")
+
+
 class TestOwners:
     def test_nobody_else_may_write_meanwhile(self, where, budget, ask):
         with Ledger(where, budget=budget, owner=True) as owner:
@@ -174,15 +201,63 @@ class TestOwners:
         with Ledger(where), pytest.raises(LedgerError, match="is open for writing elsewhere"):
             Ledger(where, owner=True)
 
-    def test_a_connection_that_was_cut_charges_nothing_more(self, ledger, where, ask):
-        (pid,) = ledger._store._db.execute("SELECT pg_backend_pid()").fetchone()
-        with psycopg.connect(where, autocommit=True) as db:
-            db.execute("SELECT pg_terminate_backend(%s)", (pid,))
-        for _ in range(2):
-            with pytest.raises(LedgerError):
+    @pytest.mark.parametrize("owner", [False, True])
+    def test_a_connection_that_was_cut_is_made_again(self, where, budget, ask, owner):
+        with Ledger(where, budget=budget, owner=owner) as ledger:
+            ledger.grant("ann", budget_epsilon=1.0)
+            cut(ledger, where)
+            with pytest.raises(LedgerUnavailable, match="try again"):
                 ledger.charge_each([ask("q")])
-        with Ledger(where) as again:
-            assert len(again.entries()) == 1
+            assert ledger.charge_each([ask("q")])[0].seq == 2
+            if owner:
+                with pytest.raises(LedgerError, match="is owned by another process"):
+                    Ledger(where)
+            ledger.verify()
+
+    def test_a_cut_during_the_commit_is_settled_by_the_retry(self, ledger, where, ask):
+        for n, after in enumerate((False, True)):
+            db = ledger._store._db
+            ledger._store._db = CutAtCommit(db, lambda: cut(ledger, where), after=after)
+            with pytest.raises(LedgerUnavailable):
+                ledger.charge_each([ask(f"q{n}")])
+            before = len(Ledger(where, read_only=True).entries())
+            assert ledger.charge_each([ask(f"q{n}")])[0].seq == 2 + n == before + (not after)
+        assert ledger.count() == 3
+
+    def test_an_owner_that_lost_its_lock_to_another_stops(self, where, budget, ask):
+        with Ledger(where, budget=budget, owner=True) as ledger:
+            ledger.grant("ann", budget_epsilon=1.0)
+            cut(ledger, where)
+            with Ledger(where, owner=True) as other:
+                for _ in range(2):
+                    with pytest.raises(LedgerUnavailable):
+                        ledger.charge_each([ask("q")])
+                other.charge_each([ask("r")])
+            with pytest.raises(LedgerMoved):
+                ledger.charge_each([ask("q")])
+
+    @pytest.mark.parametrize("lost", ["ostraka_total, ostraka_answer, ostraka_entry", "ALL"])
+    def test_tables_that_went_stop_it(self, ledger, where, ask, lost):
+        ledger.charge_each([ask("q")])
+        cut(ledger, where)
+        with psycopg.connect(where, autocommit=True) as db:
+            if lost == "ALL":
+                db.execute("DO $$ BEGIN EXECUTE 'DROP SCHEMA ' || current_schema() || ' CASCADE'; END $$")
+            else:
+                db.execute(f"DROP TABLE {lost}")
+        with pytest.raises(LedgerError) as raised:
+            ledger.charge_each([ask("r")])
+        if isinstance(raised.value, LedgerUnavailable):  # the first call finds the connection cut
+            with pytest.raises(LedgerMoved):
+                ledger.charge_each([ask("r")])
+
+    def test_a_ledger_that_was_rolled_back_stops_it(self, ledger, where, ask):
+        ledger.charge_each([ask("q")])
+        with psycopg.connect(where, autocommit=True) as db:
+            db.execute("SET session_replication_role = replica")
+            db.execute("DELETE FROM ostraka_entry WHERE seq = 2")
+        with pytest.raises(LedgerMoved, match="replaced or rolled back"):
+            ledger.charge_each([ask("r")])
 
     def test_an_unknown_outcome_of_a_commit_stops_the_ledger(self, ledger, where, ask):
         db = ledger._store._db
@@ -230,12 +305,14 @@ class TestOutOfReach:
         ledger._store._db.execute("SET lock_timeout = '50ms'")
         with psycopg.connect(where) as other:
             other.execute("SELECT * FROM ostraka_budget FOR UPDATE")
-            with pytest.raises(LedgerError, match="was held by others"):
+            with pytest.raises(LedgerError, match="is held by others"):
                 ledger.charge_each([ask("q")])
         assert isinstance(ledger.charge_each([ask("q")])[0], Receipt)
 
     def test_no_server(self, budget, tmp_path):
-        with pytest.raises(LedgerError, match=r"could not be used, and nothing was answered \(PostgreSQL: "):
+        with pytest.raises(
+            LedgerError, match=r"cannot be reached, and nothing was answered: try again \(PostgreSQL: "
+        ):
             Ledger(f"postgresql:///none?host={tmp_path}", budget=budget)
 
     def test_a_commit_that_was_a_rollback(self, ledger, ask):

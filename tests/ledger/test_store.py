@@ -266,7 +266,7 @@ class TestOutOfReach:
             closing(sqlite3.connect(path, isolation_level=None)) as other,
         ):
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(LedgerError, match="was held by another process"):
+            with pytest.raises(LedgerError, match="is held by another process"):
                 ledger.charge(gaussian(40.0), uses=1, **ASK)
             other.execute("ROLLBACK")
             assert ledger.charge(gaussian(40.0), uses=1, **ASK) == 1

@@ -1,6 +1,14 @@
 """Ledger: durable, append-only charges against a budget, and against the caps of clients."""
 
-from ostraka.ledger.budget import Budget, BudgetExceeded, KeyConflict, LedgerError, OstrakaError
+from ostraka.ledger.budget import (
+    Budget,
+    BudgetExceeded,
+    KeyConflict,
+    LedgerError,
+    LedgerMoved,
+    LedgerUnavailable,
+    OstrakaError,
+)
 from ostraka.ledger.chain import Entry
 from ostraka.ledger.filter import RenyiFilter
 from ostraka.ledger.ledger import Ledger
@@ -15,6 +23,8 @@ __all__ = [
     "KeyConflict",
     "Ledger",
     "LedgerError",
+    "LedgerMoved",
+    "LedgerUnavailable",
     "OstrakaError",
     "Receipt",
     "RenyiFilter",

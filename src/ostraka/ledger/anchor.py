@@ -6,13 +6,14 @@ other slot intact. A slot is a line ``ostraka-anchor <seq> <head> <seal>``; the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ostraka import _files
-from ostraka.ledger.budget import LedgerError
+from ostraka.ledger.budget import LedgerError, LedgerMoved
 
 if TYPE_CHECKING:
     from ostraka.ledger.backend import Store
@@ -34,7 +35,7 @@ class Anchor:
     """The anchor file: number and head of the newest entry whose answer may have left."""
 
     def __init__(self, path: str | os.PathLike[str], seal: Seal, *, read_only: bool = False) -> None:
-        self.path, self._seal, self._handle, self._at = Path(path), seal, -1, -1
+        self.path, self._seal, self._handle, self._at, self._seq = Path(path), seal, -1, -1, 0
         how = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
         try:
             self._handle = os.open(self.path, how | os.O_CLOEXEC, 0o600)
@@ -72,6 +73,7 @@ class Anchor:
             _locks.flock(self._handle, _locks.LOCK_EX)
         try:
             before = self.read()
+            self._check_newest(before)
             if before is None or before[0] < seq:
                 slot = (self._at + 1) % 2
                 line = b"%s %d %s" % (_MARK, seq, head.hex().encode())
@@ -80,9 +82,18 @@ class Anchor:
                     raise OSError(f"{self.path} could not be written")
                 getattr(os, "fdatasync", os.fsync)(self._handle)  # macOS has no fdatasync
                 self._at = slot
+            self._seq = seq
         finally:
             if _locks is not None:  # pragma: no branch
                 _locks.flock(self._handle, _locks.LOCK_UN)
+
+    def _check_newest(self, before: tuple[int, bytes] | None) -> None:
+        """Raise LedgerMoved if the file was removed, replaced, or records less than this process wrote."""
+        with contextlib.suppress(FileNotFoundError):
+            same = os.path.samestat(os.fstat(self._handle), self.path.stat())
+            if same and (before[0] if before else 0) >= self._seq:
+                return
+        raise LedgerMoved(f"{self.path} was removed, replaced or rolled back while it was open: put it back")
 
     def close(self) -> None:
         """Close the file."""

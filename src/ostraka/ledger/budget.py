@@ -4,8 +4,10 @@
 
     OstrakaError          base of all errors that a caller can act on
     ├── BudgetExceeded    the charge does not fit: ``asked``, ``left``; nothing was recorded
-    └── LedgerError       the ledger is damaged, foreign, unreachable or bound to something else: ``seq``
-        └── KeyConflict   a key was used again for another question
+    └── LedgerError       the ledger is damaged, foreign or bound to something else: ``seq``
+        ├── KeyConflict         a key was used again for another question
+        ├── LedgerMoved         the ledger was removed, replaced or rolled back while it was open
+        └── LedgerUnavailable   the ledger cannot be reached now: try again with the same key
 
 BudgetExceeded is not a LedgerError, so code that handles damage does not hide a spent budget.
 """
@@ -29,6 +31,8 @@ __all__ = [
     "BudgetExceeded",
     "KeyConflict",
     "LedgerError",
+    "LedgerMoved",
+    "LedgerUnavailable",
     "OstrakaError",
 ]
 
@@ -70,6 +74,21 @@ class LedgerError(OstrakaError):
     def __init__(self, message: str, *, seq: int | None = None) -> None:
         super().__init__(message)
         self.seq = seq
+
+
+class LedgerUnavailable(LedgerError):  # noqa: N818  (a condition that passes)
+    """The ledger is locked, out of disk space or out of reach. Nothing was answered; it stays usable.
+
+    The same call can be tried again. With the same key it is charged once, even where a database
+    lost the connection during the commit of the first try.
+    """
+
+
+class LedgerMoved(LedgerError):  # noqa: N818  (the state of the file)
+    """The ledger or its anchor was removed, replaced or rolled back while it was open.
+
+    What was charged is not on record there. Nothing more may be answered by this process.
+    """
 
 
 class KeyConflict(LedgerError):  # noqa: N818  (a refusal, not an error)

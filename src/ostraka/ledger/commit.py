@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 from ostraka.ledger.anchor import Anchor, check_anchored
 from ostraka.ledger.batch import Outcome, PricedRequest, PriceList, serve
-from ostraka.ledger.budget import DAMAGED, Budget, LedgerError
+from ostraka.ledger.budget import DAMAGED, Budget, LedgerError, LedgerMoved
 from ostraka.ledger.chain import Seal
 from ostraka.ledger.group import Group
 from ostraka.ledger.history import History
@@ -51,6 +51,7 @@ class CommittedState:
                 self.verify()
             else:
                 self._start_from(Anchor(anchor, self._seal, read_only=read_only))
+            self._durable = self._history.seq, self._history.head
         except BaseException:
             self.close()
             raise
@@ -139,12 +140,28 @@ class CommittedState:
         if not self._writes:
             raise LedgerError(f"{self.path} was opened to be read: leave read_only= out")
         with self._store.reading():
-            with self._store.writing(), self._reading() as history:
-                before = history.seq
-                yield history
+            with self._store.writing():
+                self._check_on_record()
+                with self._reading() as history:
+                    before = history.seq
+                    yield history
             history.settle()
+            self._durable = history.seq, history.head
             if history.seq != before:
                 self._remember()
+
+    def _check_on_record(self) -> None:
+        """Raise LedgerMoved unless the newest entry known here is on record, and for an owner the newest."""
+        seq, head = self._durable
+        row = self._store.with_seq(seq) if seq else None
+        lost = seq and (row is None or row.digest != head)
+        in_doubt = self._history.dirty  # a lost connection may have committed one more transaction
+        if lost or (self._store.alone and not in_doubt and self._store.with_seq(seq + 1) is not None):
+            trouble = (
+                f"has another history than the {seq} entries known here, so it was replaced or rolled back"
+            )
+            self._store.poison(trouble)
+            raise LedgerMoved(f"{self.path} {trouble}: stop, and put the newest copy back")
 
 
 def _open_store(where: str, *, budget: Budget | None, secret: str) -> Store:

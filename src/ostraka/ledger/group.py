@@ -66,8 +66,9 @@ class Group(Generic[Asks, Gets]):
                 else:
                     ticket.gets = gets
         except BaseException as error:
+            kind = type(error) if isinstance(error, LedgerError) else LedgerError
             for ticket in batch:
-                ticket.error = LedgerError(str(error) or "interrupted: it is unknown whether it was charged")
+                ticket.error = kind(str(error) or "interrupted: it is unknown whether it was charged")
             raise
         finally:
             for ticket in batch:

@@ -2,77 +2,107 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import sys
+import threading
 import weakref
-from pathlib import Path
+from collections import Counter
 from typing import Any
 
 from ostraka.ledger.budget import LedgerError
 
 try:
     import fcntl as _fcntl
-except ImportError:  # pragma: no cover  (not a POSIX system: files can be shared, but not owned)
+except ImportError:  # pragma: no cover  (not a POSIX system: files can be shared, not owned)
     _fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FileLock"]
+__all__ = ["OPENING", "FileLock"]
 
 _fcntl_: Any = _fcntl
+# Elsewhere flock and fcntl locks exclude each other: SQLite could not lock a file that is locked by flock.
+_ON_THE_FILE_ITSELF = sys.platform == "linux"
+OPENING = threading.RLock()  # held while a connection is opened or closed
+_connections: Counter[tuple[int, int]] = Counter()  # of this process, by device and inode
+_unlocked: dict[tuple[int, int], list[int]] = {}  # handles to close after the last connection of their file
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 class FileLock:
-    """A lock on ``<ledger>-owner``, released at the latest when the process ends.
+    """An flock on the ledger file itself, for the life of one SQLite connection.
 
-    The ledger itself is not locked: closing a handle on it would drop SQLite's own locks.
+    Closing any handle of a file drops all fcntl locks of the process on it, and SQLite needs its own
+    until the last connection is closed. So handles are closed after that. Open a connection and
+    make its FileLock while holding ``OPENING``.
     """
 
-    def __init__(self, ledger: str, *, alone: bool) -> None:
-        self.alone, self._path, self._handle = alone, Path(f"{ledger}-owner"), -1
-        if _fcntl_ is None:  # pragma: no cover
-            if alone:
-                raise LedgerError(f"{ledger} cannot be owned on this system: leave owner= out")
-            return
-        while self._handle < 0:
-            self._handle = self._locked(ledger)
-        self._close_handle = weakref.finalize(self, os.close, self._handle)
+    def __init__(self, ledger: str) -> None:
+        self.alone, self._ledger, self._handle = False, ledger, -1
+        found = os.stat(ledger)  # noqa: PTH116  (text, as SQLite takes it)
+        self._file = found.st_dev, found.st_ino
+        _connections[self._file] += 1
         _held.add(self)
 
-    def _locked(self, ledger: str) -> int:
-        """A handle that has the lock; -1 if the previous holder removed the file meanwhile."""
-        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def take(self, *, alone: bool) -> None:
+        """Lock out all other writers, or only an owner."""
+        if _fcntl_ is None:  # pragma: no cover
+            if alone:
+                raise LedgerError(f"{self._ledger} cannot be owned on this system: leave owner= out")
+            return
+        path = self._ledger if _ON_THE_FILE_ITSELF else f"{self._ledger}-owner"
+        flags = os.O_RDONLY if _ON_THE_FILE_ITSELF else os.O_RDWR | os.O_CREAT
+        handle = os.open(path, flags | os.O_CLOEXEC, 0o600)
         try:
-            _fcntl_.flock(handle, _fcntl_.LOCK_NB | (_fcntl_.LOCK_EX if self.alone else _fcntl_.LOCK_SH))
-            if os.path.samestat(os.fstat(handle), self._path.stat()):
-                return handle
+            _fcntl_.flock(handle, _fcntl_.LOCK_NB | (_fcntl_.LOCK_EX if alone else _fcntl_.LOCK_SH))
         except BlockingIOError:
-            os.close(handle)
-            who = "is open for writing elsewhere" if self.alone else "is owned by another process"
-            raise LedgerError(f"{ledger} {who}: stop that first, or open it with read_only=True") from None
+            _unlocked.setdefault(self._file, []).append(handle)
+            who = "is open for writing elsewhere" if alone else "is owned by another process"
+            raise LedgerError(
+                f"{self._ledger} {who}: stop that first, or open it with read_only=True"
+            ) from None
+        self._handle, self.alone = handle, alone
+
+    def is_same_file(self) -> bool:
+        """Whether the ledger's path still names the file that was opened."""
+        try:
+            found = os.stat(self._ledger)  # noqa: PTH116  (text, and for each transaction)
         except FileNotFoundError:
-            pass
-        os.close(handle)
-        return -1
+            return False
+        return (found.st_dev, found.st_ino) == self._file
 
     def close(self) -> None:
-        """Release the lock; the last holder removes the file."""
-        if self._handle >= 0:
-            with contextlib.suppress(OSError):  # others hold it, or the directory is read-only
-                _fcntl_.flock(self._handle, _fcntl_.LOCK_NB | _fcntl_.LOCK_EX)
-                self._path.unlink(missing_ok=True)
-        self.forget()
+        """Release the lock, after the connection is closed."""
+        with OPENING:
+            if self._handle >= 0:
+                _fcntl_.flock(self._handle, _fcntl_.LOCK_UN)
+                _unlocked.setdefault(self._file, []).append(self._handle)
+            self._handle = -1
+            if self in _held:
+                _held.discard(self)
+                _connections[self._file] -= 1
+            if not _connections[self._file]:
+                for handle in _unlocked.pop(self._file, []):
+                    os.close(handle)
 
     def forget(self) -> None:
-        """Close this process's handle. A lock that a parent or child process holds stays."""
+        """Close the handle of a forked child. The parent's lock stays."""
         if self._handle >= 0:
-            self._close_handle()
+            os.close(self._handle)
         self._handle = -1
 
 
 def _forget_all() -> None:
     for lock in list(_held):
         lock.forget()
+    for handles in _unlocked.values():
+        for handle in handles:
+            os.close(handle)
+    _held.clear()
+    _connections.clear()
+    _unlocked.clear()
 
 
 if hasattr(os, "register_at_fork"):  # pragma: no branch
+    os.register_at_fork(
+        before=OPENING.acquire, after_in_parent=OPENING.release, after_in_child=OPENING.release
+    )
     os.register_at_fork(after_in_child=_forget_all)

@@ -9,75 +9,24 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from ostraka import _check
 from ostraka.ledger.backend import agreed
-from ostraka.ledger.budget import DAMAGED, Budget, LedgerError
+from ostraka.ledger.budget import DAMAGED, Budget, LedgerError, LedgerMoved, LedgerUnavailable
 from ostraka.ledger.chain import Fields, Price, Row
 from ostraka.ledger.history import Total
+from ostraka.ledger.postgres_tables import NAMES, VERSION, fill, shown, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = ["PostgresStore"]
 
-VERSION = 2
-PATIENCE = 60  # seconds to wait for the transactions of others
-TABLES = """
-CREATE TABLE ostraka_budget (
-    id integer PRIMARY KEY CHECK (id = 1),
-    version integer NOT NULL,
-    epsilon double precision NOT NULL,
-    delta double precision NOT NULL,
-    adaptive boolean NOT NULL,
-    secret text NOT NULL
-);
-CREATE TABLE ostraka_price (
-    id integer PRIMARY KEY,
-    mechanism text NOT NULL,
-    unit text NOT NULL,
-    orders bytea NOT NULL,
-    cost bytea NOT NULL
-);
-CREATE TABLE ostraka_entry (
-    seq bigint PRIMARY KEY,
-    kind text NOT NULL,
-    account text NOT NULL,
-    key text,
-    price integer REFERENCES ostraka_price,
-    uses bigint NOT NULL,
-    protects text NOT NULL,
-    simulation integer NOT NULL,
-    epsilon double precision NOT NULL,
-    asked bytea,
-    answer bigint,
-    cap double precision,
-    state bytea,
-    digest bytea NOT NULL
-);
-CREATE UNIQUE INDEX ostraka_entry_key ON ostraka_entry (account, key) WHERE key IS NOT NULL;
-CREATE UNIQUE INDEX ostraka_entry_asked ON ostraka_entry (asked) WHERE asked IS NOT NULL AND uses > 0;
-CREATE INDEX ostraka_entry_state ON ostraka_entry (seq) WHERE state IS NOT NULL;
-CREATE TABLE ostraka_total (
-    entry bigint NOT NULL REFERENCES ostraka_entry,
-    account text NOT NULL,
-    cap double precision,
-    protects text NOT NULL,
-    simulation integer NOT NULL,
-    total bytea,
-    PRIMARY KEY (entry, account)
-);
-CREATE TABLE ostraka_answer (
-    entry bigint PRIMARY KEY REFERENCES ostraka_entry,
-    "array" bytea NOT NULL,
-    digest bytea NOT NULL
-);
-CREATE FUNCTION ostraka_append_only() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME; END $$;
-"""
-_NAMES = ("answer", "budget", "entry", "price", "total")
+PATIENCE, _OWNER_WAITS = 60, 5  # seconds to wait for the locks of others
+_CONNECTING = {"connect_timeout": 5, "tcp_user_timeout": 30_000, "keepalives_idle": 10}  # s, ms, s
 _SELECT = f"SELECT {', '.join(Row._fields)} FROM ostraka_entry "  # noqa: S608  (names of our own)
 _KEYS = "(account, key) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
 _BATCH = 1000
@@ -89,13 +38,19 @@ class PostgresStore:
 
     def __init__(self, where: str, *, budget: Budget | None, secret: str) -> None:
         self._pg: Any = _check.require("psycopg", extra="service")
-        self.path = _named(self._pg, where)
+        self.path = shown(self._pg, where)
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._trouble: str | None = None
-        self._alone = False
+        self._where, self._alone, self._writes = where, False, False
+        self._db = self._connected(budget, secret)
+        # a ledger that is dropped without close(), such as an estimator's, must not leak its connection
+        self._release = weakref.finalize(self, _release, self._db, self._process)
+
+    def _connected(self, budget: Budget | None, secret: str) -> Any:
+        """A new connection to the ledger with this budget and secret."""
         with self._explained():
-            self._db = self._pg.connect(where, autocommit=True)
+            self._db = db = self._pg.connect(self._where, autocommit=True, **self._options())
             try:
                 self._make_durable()
                 found, name = self._found(budget, secret)
@@ -103,8 +58,34 @@ class PostgresStore:
                     self.path, found=found, expected=budget, name=name, secret=secret
                 )
             except BaseException:
-                self._db.close()
+                db.close()
                 raise
+        return db
+
+    def _options(self) -> dict[str, int]:
+        """How long to wait for a server, where the address does not say."""
+        given = self._pg.conninfo.conninfo_to_dict(self._where)
+        return {name: value for name, value in _CONNECTING.items() if name not in given}
+
+    def _reconnect(self) -> None:
+        """Replace a lost connection, and take the writer lock again."""
+        self._release()
+        budget = self.budget
+        try:
+            self._db = self._connected(None, self.secret)
+        except LedgerUnavailable:
+            raise
+        except LedgerError as error:
+            raise LedgerMoved(f"{error} (after a lost connection)") from error
+        if self.budget != budget:
+            raise LedgerMoved(f"{self.path} has another budget since a lost connection: stop, and restore it")
+        self._release = weakref.finalize(self, _release, self._db, self._process)
+        if self._writes:
+            try:
+                self.own(alone=self._alone)
+            except LedgerError as error:
+                self._db.close()
+                raise LedgerUnavailable(f"{error} (after a lost connection)") from error
 
     @property
     def alone(self) -> bool:
@@ -120,7 +101,10 @@ class PostgresStore:
         if not got:
             who = "is open for writing elsewhere" if alone else "is owned by another process"
             raise LedgerError(f"{self.path} {who}: stop that first, or open it with read_only=True")
-        self._alone = alone
+        if alone:
+            with self._explained():
+                self._db.execute(f"SET lock_timeout = '{_OWNER_WAITS}s'")
+        self._alone, self._writes = alone, True
 
     @contextmanager
     def reading(self) -> Iterator[Self]:
@@ -130,6 +114,8 @@ class PostgresStore:
         with self._lock, self._explained():
             if self._trouble:
                 raise LedgerError(f"{self.path} {self._trouble}: open Ledger(…) again")
+            if self._db.closed:
+                self._reconnect()
             yield self
 
     @contextmanager
@@ -147,7 +133,10 @@ class PostgresStore:
 
     def _roll_back(self) -> None:
         trouble, self._trouble = self._trouble, _UNKNOWN
-        if self._db.info.transaction_status != self._pg.pq.TransactionStatus.IDLE:
+        status, known = self._db.info.transaction_status, self._pg.pq.TransactionStatus
+        if status == known.UNKNOWN:  # the connection is lost, and the server rolls back
+            self._db.close()
+        elif status != known.IDLE:
             self._db.execute("ROLLBACK")
         self._trouble = trouble
 
@@ -156,8 +145,13 @@ class PostgresStore:
         try:
             done = self._db.execute("COMMIT").statusmessage
         except self._pg.Error as error:
+            if self._db.broken:
+                # The server may have committed. The next transaction waits for that one's lock, reads what
+                # is on record, and a retry with the same key finds its charge.
+                self._trouble = None
+                raise
             raise LedgerError(
-                f"{self.path} {self._trouble}: open Ledger(…) again ({_words(error)})"
+                f"{self.path} {self._trouble}: open Ledger(…) again ({words(error)})"
             ) from error
         if done != "COMMIT":
             raise LedgerError(f"{self.path} {self._trouble}: open Ledger(…) again (PostgreSQL: {done})")
@@ -172,16 +166,16 @@ class PostgresStore:
         if os.getpid() == self._process:
             with self._lock:
                 self._trouble = "is closed"
-                self._db.close()
+                self._release()
 
     def check(self) -> None:
         """Check that the triggers which forbid changes are in place."""
         names = self._db.execute(
             "SELECT count(*) FROM pg_trigger WHERE tgenabled = 'O' AND tgrelid = ANY(%s::regclass[])"
             " AND tgfoid = 'ostraka_append_only'::regproc",
-            ([f"ostraka_{name}" for name in _NAMES],),
+            ([f"ostraka_{name}" for name in NAMES],),
         ).fetchone()
-        if names != (2 * len(_NAMES),):
+        if names != (2 * len(NAMES),):
             raise LedgerError(f"{self.path} {DAMAGED} (its triggers were changed)")
 
     def rows(self, after: int) -> Iterator[Fields]:
@@ -283,7 +277,7 @@ class PostgresStore:
                     raise LedgerError(
                         f"no ledger at {self.path}: to begin one, add budget=Budget(epsilon=…, delta=…)"
                     )
-                self._fill(budget, secret)
+                fill(self._db, budget, secret)
         row = self._db.execute(
             "SELECT version, epsilon, delta, adaptive, secret FROM ostraka_budget", binary=True
         ).fetchone()
@@ -295,48 +289,27 @@ class PostgresStore:
             )
         return Budget(epsilon=row[1], delta=row[2], adaptive=row[3]), row[4]
 
-    def _fill(self, budget: Budget, secret: str) -> None:
-        self._db.execute(TABLES)
-        values = (VERSION, budget.epsilon, budget.delta, budget.adaptive, secret)
-        self._db.execute("INSERT INTO ostraka_budget VALUES (1, %s, %s, %s, %s, %s)", values)
-        for name in _NAMES:
-            self._db.execute(
-                f"CREATE TRIGGER ostraka_{name}_change BEFORE UPDATE OR DELETE ON ostraka_{name} "
-                "FOR EACH ROW EXECUTE FUNCTION ostraka_append_only()"
-            )
-            self._db.execute(
-                f"CREATE TRIGGER ostraka_{name}_empty BEFORE TRUNCATE ON ostraka_{name} "
-                "FOR EACH STATEMENT EXECUTE FUNCTION ostraka_append_only()"
-            )
-
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Turn errors of PostgreSQL into one sentence."""
         try:
             yield
         except self._pg.errors.LockNotAvailable as error:
-            raise LedgerError(f"{self.path} was held by others for {PATIENCE} s: try again later") from error
+            raise LedgerUnavailable(f"{self.path} is held by others: try again later") from error
+        except self._pg.errors.UndefinedTable as error:
+            raise LedgerMoved(f"{self.path} has no tables any more: stop, and restore them") from error
         except self._pg.Error as error:
+            passing = self._pg.OperationalError, self._pg.errors.ReadOnlySqlTransaction  # such as a failover
+            if isinstance(error, passing):
+                raise LedgerUnavailable(
+                    f"{self.path} cannot be reached, and nothing was answered: try again ({words(error)})"
+                ) from error
             raise LedgerError(
-                f"{self.path} could not be used, and nothing was answered ({_words(error)})"
+                f"{self.path} could not be used, and nothing was answered ({words(error)})"
             ) from error
 
 
-def _named(pg: Any, where: str) -> str:
-    """Server and database of an address, without user, password and other parts."""
-    try:
-        parts = pg.conninfo.conninfo_to_dict(where)
-    except pg.Error:  # its message may quote a password
-        parts = {}
-    host, database = str(parts.get("host") or ""), str(parts.get("dbname") or "")
-    if not parts or "@" in host:  # possibly part of a password
-        raise LedgerError(
-            "the address of the ledger cannot be read: type postgresql://user@host/database, with special "
-            "characters as %XX, and keep the password in PGPASSFILE"
-        )
-    return f"postgresql://{'' if host.startswith('/') else host}/{database}"
-
-
-def _words(error: Exception) -> str:
-    """The first line of what PostgreSQL says: later lines may quote a statement."""
-    return f"PostgreSQL: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
+def _release(db: Any, process: int) -> None:
+    """Close a connection, unless this is a forked child, which shares it with its parent."""
+    if os.getpid() == process:
+        db.close()

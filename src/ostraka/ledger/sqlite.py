@@ -20,14 +20,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ostraka import _files
-from ostraka.ledger.budget import DAMAGED, Budget, LedgerError
+from ostraka.ledger.budget import DAMAGED, Budget, LedgerError, LedgerMoved, LedgerUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["check", "checkpoint", "explained", "inspect", "open_file", "settle"]
+__all__ = [
+    "check",
+    "checkpoint",
+    "expect_no_others",
+    "explained",
+    "inspect",
+    "open_file",
+    "settle",
+]
 
 APPLICATION, VERSION = 0x6F737472, 2  # "ostr" in SQLite's header; and the version of the tables below
+_SHORT, _OWNER_WAITS = 100, 5_000  # milliseconds: for a checkpoint, and of an owner for any lock
 _PIECE = 2**20  # bytes of the log read at a time
 PATIENCE = 60.0  # seconds to wait for the transactions of others, each of about a millisecond
 TABLES = """
@@ -96,7 +105,9 @@ _ADVICE = {
     sqlite3.SQLITE_CORRUPT: DAMAGED,
     sqlite3.SQLITE_CANTOPEN: "cannot be opened: it must be a file, in a directory you may write: chmod u+w",
     sqlite3.SQLITE_READONLY: "cannot be written, and nothing was: chmod u+w the file and its directory",
-    sqlite3.SQLITE_BUSY: f"was held by another process for {PATIENCE:g} s: try again when that is done",
+}
+_PASSING = {  # the transaction was rolled back, and another try may succeed
+    sqlite3.SQLITE_BUSY: "is held by another process, and nothing was charged: try again when that is done",
     sqlite3.SQLITE_FULL: "cannot grow, the disk is full, and nothing was charged: free some space, try again",
 }
 
@@ -107,7 +118,11 @@ def explained(path: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED:
+            raise LedgerMoved(f"{path} was moved or removed while it was open: put it back") from error
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _PASSING:
+            raise LedgerUnavailable(f"{path} {_PASSING[code]} (SQLite: {error})") from error
         advice = _ADVICE.get(code, "could not be used, and nothing was answered")
         raise LedgerError(f"{path} {advice} (SQLite: {error})") from error
     except UnicodeDecodeError as error:  # from the text of a damaged table
@@ -202,8 +217,21 @@ def watch(path: Path) -> sqlite3.Connection:
 
 
 def checkpoint(db: sqlite3.Connection) -> None:
-    """Move the log into the file and empty the log, while other writers are kept out."""
-    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    """Move the log into the file and empty the log, while other writers are kept out.
+
+    A long reader, such as a backup, leaves the log as it is for now.
+    """
+    (wait,) = db.execute("PRAGMA busy_timeout").fetchone()
+    db.execute(f"PRAGMA busy_timeout = {_SHORT}")
+    try:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {wait}")
+
+
+def expect_no_others(db: sqlite3.Connection) -> None:
+    """Wait less for locks: an owner has no other writers to wait for."""
+    db.execute(f"PRAGMA busy_timeout = {_OWNER_WAITS}")
 
 
 def settle(db: sqlite3.Connection, path: str) -> None:

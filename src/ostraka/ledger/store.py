@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Self
 
 from ostraka.ledger import sqlite
 from ostraka.ledger.backend import agreed
-from ostraka.ledger.budget import Budget, LedgerError
+from ostraka.ledger.budget import Budget, LedgerError, LedgerMoved
 from ostraka.ledger.chain import Fields, Price, Row
 from ostraka.ledger.history import Total
-from ostraka.ledger.locking import FileLock
+from ostraka.ledger.locking import OPENING, FileLock
+from ostraka.ledger.unchanged import MOVED, Unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,18 +42,21 @@ class SQLiteStore:
         self._trouble: str | None = None
         self._commits = 0
         self._file_lock: FileLock | None = None
-        with sqlite.explained(path):
+        self._unchanged: Unchanged | None = None
+        with sqlite.explained(path), OPENING:
             self._db = sqlite.open_file(path, budget, secret)
+            if path != ":memory:":
+                self._file_lock = FileLock(path)
             try:
                 found, name = sqlite.inspect(self._db, path)
                 self.budget, self.secret = agreed(
                     path, found=found, expected=budget, name=name, secret=secret
                 )
             except BaseException:
-                self._db.close()
+                _release(self._db, self._file_lock, self._process)
                 raise
         # a ledger that is dropped without close(), such as an estimator's, must not leak its connection
-        self._release = weakref.finalize(self, _release, self._db, self._process)
+        self._release = weakref.finalize(self, _release, self._db, self._file_lock, self._process)
 
     @property
     def alone(self) -> bool:
@@ -61,10 +65,13 @@ class SQLiteStore:
 
     def own(self, *, alone: bool) -> None:
         """Take the writer lock: exclusive, or shared with other writers."""
-        if self.path != ":memory:":
+        if self._file_lock is not None:
             with sqlite.explained(self.path):
-                self._file_lock = FileLock(self.path, alone=alone)
+                self._file_lock.take(alone=alone)
                 sqlite.settle(self._db, self.path)
+                if alone:
+                    sqlite.expect_no_others(self._db)
+                    self._unchanged = Unchanged(self.path)
 
     @contextmanager
     def reading(self) -> Iterator[Self]:
@@ -84,9 +91,12 @@ class SQLiteStore:
         with self.reading():
             db = self._db
             self._roll_back()  # left over if an interrupt hit between two of the lines below
+            self._check_unchanged(log=True)
             if self._log_is_long():
                 sqlite.checkpoint(db)
                 self._commits = 0
+                if self._unchanged:
+                    self._unchanged.note_checkpoint()
             try:
                 db.execute("BEGIN IMMEDIATE")
                 yield self
@@ -94,6 +104,17 @@ class SQLiteStore:
                 self._roll_back()
                 raise
             self._commit()
+            self._check_unchanged(log=False)
+            if self._unchanged:
+                self._unchanged.note_commit()
+
+    def _check_unchanged(self, *, log: bool) -> None:
+        if self._file_lock is None:
+            return
+        same = self._unchanged.holds(log=log) if self._unchanged else self._file_lock.is_same_file()
+        if not same:
+            self._trouble = MOVED
+            raise LedgerMoved(f"{self.path} {MOVED}")
 
     def _roll_back(self) -> None:
         if self._db.in_transaction:
@@ -112,6 +133,10 @@ class SQLiteStore:
         try:
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
+                self._roll_back()  # the log's end was not written: the transaction does not exist
+                self._trouble = None
+                raise
             raise LedgerError(
                 f"{self.path} {self._trouble}: open Ledger({self.path!r}) again (SQLite: {error})"
             ) from error
@@ -128,8 +153,6 @@ class SQLiteStore:
             with self._lock:
                 self._trouble = "is closed"
                 self._release()
-                if self._file_lock:
-                    self._file_lock.close()
 
     def check(self) -> None:
         """Check every page and index of the file; called while another thread reads."""
@@ -209,7 +232,10 @@ class SQLiteStore:
         return Row._make(found) if found else None
 
 
-def _release(db: sqlite3.Connection, process: int) -> None:
-    """Close a connection, unless this is a forked child: its close would drop its parent's locks."""
+def _release(db: sqlite3.Connection, lock: FileLock | None, process: int) -> None:
+    """Close a connection and its lock, unless this is a forked child, which must not touch its parent's."""
     if os.getpid() == process:
-        db.close()
+        with OPENING:
+            db.close()
+            if lock is not None:
+                lock.close()

@@ -1,0 +1,234 @@
+"""What passes is refused and the ledger goes on; a ledger that was moved stops before the next answer."""
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError, LedgerMoved, LedgerUnavailable
+
+ASK = {"protects": "row", "simulation": False}
+SECRET = b"s" * 32
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def owned(folder):
+    """A ledger as the service opens it, with one charge."""
+    ledger = Ledger(
+        folder / "ledger.sqlite",
+        budget=Budget(epsilon=5.0, delta=1e-5),
+        secret=SECRET,
+        anchor=folder / "elsewhere" / "anchor",
+        owner=True,
+    )
+    ledger.grant("ann", budget_epsilon=5.0)
+    yield ledger
+    ledger.close()
+
+
+@pytest.fixture
+def ask(gaussian):
+    cost = gaussian(100.0)
+    return lambda key: ChargeRequest(
+        account="ann", key=key, digest=key.encode().hex(), cost=cost, reserve=cost, answer=7
+    )
+
+
+def rest(path):
+    return path.with_name(path.name + "-wal")
+
+
+class TestWhatPasses:
+    def test_a_write_lock_of_another_program(self, owned, ask):
+        owned._store._db.execute("PRAGMA busy_timeout = 50")
+        with closing(sqlite3.connect(owned.path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            for _ in range(3):
+                with pytest.raises(LedgerUnavailable, match="nothing was charged: try again"):
+                    owned.charge_each([ask("q")])
+            other.execute("ROLLBACK")
+        (receipt,) = owned.charge_each([ask("q")])
+        assert (receipt.seq, owned.count()) == (2, 2)
+
+    def test_a_disk_that_is_full_at_the_commit(self, owned, ask):
+        class Full:
+            def __init__(self, db):
+                self.db, self.left = db, 2
+
+            def __getattr__(self, name):
+                return getattr(self.db, name)
+
+            def execute(self, query, *values):
+                if query == "COMMIT" and self.left:
+                    self.left -= 1
+                    error = sqlite3.OperationalError("database or disk is full")
+                    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                    raise error
+                return self.db.execute(query, *values)
+
+        owned._store._db = Full(owned._store._db)
+        for _ in range(2):
+            with pytest.raises(LedgerUnavailable, match="the disk is full, and nothing was charged"):
+                owned.charge_each([ask("q")])
+        (receipt,) = owned.charge_each([ask("q")])
+        assert (receipt.seq, owned.count()) == (2, 2)
+        owned.verify()
+
+    def test_a_disk_that_is_full_in_the_middle(self, owned, ask):
+        db = owned._store._db
+        (pages,) = db.execute("PRAGMA page_count").fetchone()
+        db.execute(f"PRAGMA max_page_count = {pages}")
+        keys = iter(f"{n:0900}" for n in range(99))
+
+        def charge_on():
+            for key in keys:
+                owned.charge_each([ask(key)])
+
+        with pytest.raises(LedgerUnavailable):
+            charge_on()
+        before = owned.count()
+        db.execute("PRAGMA max_page_count = 100000")
+        assert owned.charge_each([ask("q")])[0].seq == before + 1
+        owned.verify()
+
+    def test_a_backup_that_reads_for_long(self, owned, ask, monkeypatch):
+        monkeypatch.setattr("ostraka.ledger.store.CHECKPOINT_EVERY", 2)
+        with closing(sqlite3.connect(owned.path, isolation_level=None)) as other:
+            other.execute("BEGIN")
+            other.execute("SELECT count(*) FROM entry").fetchall()
+            for n in range(6):
+                owned.charge_each([ask(f"q{n}")])
+        owned.charge_each([ask("after")])
+        assert owned.count() == 8
+
+    @pytest.mark.parametrize("what", ["read", "verify", "chmod", "link", "backup"])
+    def test_what_changes_nothing_stops_nothing(self, owned, folder, ask, what):
+        path = folder / "ledger.sqlite"
+        if what == "read":
+            Ledger(path, secret=SECRET, read_only=True).close()
+        elif what == "verify":
+            owned.verify()
+        elif what == "chmod":
+            path.chmod(0o640)
+        elif what == "link":
+            os.link(path, folder / "elsewhere" / "link")
+        else:
+            with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(folder / "copy")) as copy:
+                db.backup(copy)
+        assert owned.charge_each([ask("q")])[0].seq == 2
+
+
+def removed(path, anchor, older):
+    path.unlink()
+
+
+def renamed(path, anchor, older):
+    path.rename(path.with_name("other"))
+
+
+def replaced(path, anchor, older):
+    older.rename(path)
+
+
+def overwritten(path, anchor, older):
+    shutil.copyfile(older, path)
+
+
+def overwritten_with_its_time(path, anchor, older):
+    shutil.copyfile(older, path)
+    shutil.copystat(older, path)  # as rsync and cp -p do
+
+
+def without_its_log(path, anchor, older):
+    rest(path).unlink()
+
+
+def with_a_shorter_log(path, anchor, older):
+    os.truncate(rest(path), 100)
+
+
+def without_its_anchor(path, anchor, older):
+    anchor.unlink()
+
+
+def with_an_older_anchor(path, anchor, older):
+    anchor.write_bytes(older.with_name("anchor").read_bytes())
+
+
+def written_by_another_program(path, anchor, older):
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 2")
+        db.execute("CREATE TABLE stranger (a)")
+
+
+MOVES = (
+    removed,
+    renamed,
+    replaced,
+    overwritten,
+    overwritten_with_its_time,
+    without_its_log,
+    with_a_shorter_log,
+    without_its_anchor,
+    with_an_older_anchor,
+    written_by_another_program,
+)
+
+
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
+def test_a_ledger_that_was_moved_answers_nothing_more(owned, folder, ask, move):
+    path, anchor, older = folder / "ledger.sqlite", folder / "elsewhere" / "anchor", folder / "older"
+    with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(older)) as copy:
+        db.backup(copy)
+    shutil.copyfile(anchor, folder / "anchor")
+    for n in range(5):
+        owned.charge_each([ask(f"q{n}")])
+    move(path, anchor, older)
+    with pytest.raises(LedgerMoved):
+        owned.charge_each([ask("after")])
+    with pytest.raises(LedgerError, match="open Ledger"):
+        owned.charge_each([ask("q0")])  # not even an answer that was paid for
+
+
+@pytest.mark.parametrize("move", [removed, replaced], ids=lambda move: move.__name__)
+def test_a_shared_ledger_that_was_moved_answers_nothing_more(folder, gaussian, move):
+    path = folder / "ledger.sqlite"
+    with Ledger(path, budget=Budget(epsilon=5.0, delta=1e-5)) as ledger:
+        ledger.charge(gaussian(100.0), uses=1, **ASK)
+        with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(folder / "older")) as copy:
+            db.backup(copy)
+        move(path, None, folder / "older")
+        with pytest.raises(LedgerMoved, match="removed, replaced or changed"):
+            ledger.charge(gaussian(100.0), uses=1, **ASK)
+
+
+def test_a_shared_ledger_that_was_rolled_back_in_place_answers_nothing_more(folder, gaussian):
+    path = folder / "ledger.sqlite"
+    Ledger(path, budget=Budget(epsilon=5.0, delta=1e-5)).close()
+    shutil.copyfile(path, folder / "older")
+    with Ledger(path) as ledger:
+        ledger.charge(gaussian(100.0), uses=1, **ASK)
+        ledger._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ledger._store._db.execute("PRAGMA shrink_memory")
+        shutil.copyfile(folder / "older", path)
+        with pytest.raises(LedgerError):
+            ledger.charge(gaussian(100.0), uses=1, **ASK)
+
+
+def test_callers_who_were_served_together_are_all_told_to_try_again(owned):
+    assert issubclass(LedgerUnavailable, LedgerError)
+
+    def fails(_):
+        raise LedgerUnavailable("locked")
+
+    owned._group._serve = fails
+    with pytest.raises(LedgerUnavailable, match="locked"):
+        owned.charge_each([])
