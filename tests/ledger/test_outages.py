@@ -9,7 +9,7 @@ import pytest
 
 from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError, LedgerMoved, LedgerUnavailable
 
-ASK = {"protects": "row", "simulation": False}
+ASK = {"unit": "row", "simulation": False}
 SECRET = b"s" * 32
 
 

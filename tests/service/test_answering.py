@@ -10,7 +10,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ostraka import ABSTAIN, GNMax, LNMax, Private, TeacherEnsemble, Threshold
 from ostraka.consistent import Consistent, grid_of
-from ostraka.service._answering import Answerer, Both, Reserved
+from ostraka.service._answering import Answerer, Confident, Reserved
 from ostraka.voters import SavedTeachers
 from tests.service.conftest import CLASSES, ensemble, rows
 
@@ -35,7 +35,7 @@ def test_labels_and_prices_are_those_of_the_mechanism(saved, mechanism, screen):
     one = dataclasses.replace(saved, mechanism=mechanism, screen=screen)
     same = consistent(saved)
     answered = Answerer(one, same).answer(X)
-    both = Both(screen=screen, argmax=mechanism) if screen else None
+    both = Confident(screen=screen, argmax=mechanism) if screen else None
     for row, got in zip(X, answered, strict=True):
         votes = saved.ensemble.vote(same.snap(row[None]))
         assert got.digest == same.digests(row[None])[0]

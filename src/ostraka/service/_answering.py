@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from ostraka.door import ABSTAIN
+from ostraka.mechanisms import Confident
 from ostraka.service._linear import Stack
 
 if TYPE_CHECKING:
@@ -16,32 +17,20 @@ if TYPE_CHECKING:
 
     from ostraka.consistent import Consistent
     from ostraka.curve import Curve
-    from ostraka.mechanisms import GNMax, LNMax, Threshold
+    from ostraka.mechanisms import BallotMechanism
     from ostraka.private import Private
     from ostraka.voters import SavedTeachers
 
-__all__ = ["Answered", "Answerer", "Both", "Reserved"]
+__all__ = ["Answered", "Answerer", "Reserved"]
 
 _FURTHEST = 2.0**22 - 1  # grid steps from zero, the range of `Consistent` less one
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Both:
-    """Screen and argmax together: the price of an answered question."""
-
-    screen: Threshold
-    argmax: GNMax | LNMax
-
-    def curve(self) -> Curve:
-        """Cost of one use on any data."""
-        return self.screen.curve() + self.argmax.curve()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
     """A number of uses of one price. Zero uses make an entry that costs nothing."""
 
-    each: Both | GNMax | LNMax
+    each: BallotMechanism
     uses: int
 
     def curve(self) -> Curve:
@@ -54,7 +43,7 @@ class Answered(NamedTuple):
 
     digest: str
     answer: int
-    cost: Both | GNMax | LNMax | Threshold
+    cost: BallotMechanism
 
 
 class Answerer:
@@ -70,8 +59,10 @@ class Answerer:
         self._mechanism, self._screen = saved.mechanism, saved.screen
         self._stack = Stack.of(saved.ensemble)
         self._steps = np.array([saved.grid[str(j)] for j in range(len(saved.grid))])
-        self.reserve: Both | GNMax | LNMax = (
-            saved.mechanism if saved.screen is None else Both(screen=saved.screen, argmax=saved.mechanism)
+        self.reserve: BallotMechanism = (
+            saved.mechanism
+            if saved.screen is None
+            else Confident(screen=saved.screen, argmax=saved.mechanism)
         )
 
     @property
@@ -117,9 +108,7 @@ class Answerer:
             warnings.simplefilter("ignore")
             return self._saved.ensemble.vote(rows)
 
-    def _draw(
-        self, mechanism: GNMax | LNMax | Threshold, votes: Private, digests: Sequence[str]
-    ) -> np.ndarray:
+    def _draw(self, mechanism: BallotMechanism, votes: Private, digests: Sequence[str]) -> np.ndarray:
         if not votes.adjacency.within(mechanism.promise):
             raise ValueError(f"{mechanism!r} hides {mechanism.promise}, but the votes are {votes.adjacency}")
         noise = self._consistent.noises(digests, purpose=repr(mechanism))

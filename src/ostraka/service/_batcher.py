@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import threading
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ostraka.ledger import BudgetExceeded, ChargeRequest, KeyConflict, Receipt
+from ostraka.ledger import BudgetExceeded, ChargeRequest, KeyConflict, LedgerUnavailable, Receipt
 from ostraka.service._answering import Reserved
-from ostraka.service._replies import Refused
+from ostraka.service._replies import Refused, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Batcher", "ChargingLedger", "Job"]
 
+_LOG = logging.getLogger("ostraka.service")
 _MOST_ROWS = 512  # of one micro-batch
 _LAST = None
 
@@ -56,8 +58,9 @@ class Job:
 class Batcher:
     """Turns jobs into receipts.
 
-    ``stop`` is called from the charging thread when it is unknown whether a charge was written. It must
-    not return. Nothing is answered after that.
+    Where the ledger cannot be used for a while, requests get 503 and the next ones are tried again.
+    ``stop`` is called from the charging thread when it is unknown whether a charge was written, and when
+    the ledger was moved. It must not return. Nothing is answered after that.
     """
 
     def __init__(
@@ -106,6 +109,10 @@ class Batcher:
                     job.refused = Refused(500, "failed")
             try:
                 self._charge([job for job in jobs if job.refused is None])
+            except LedgerUnavailable as error:
+                _LOG.warning("the ledger cannot be used now, nothing was answered: %s", error)
+                for job in jobs:
+                    job.refused = job.refused or unavailable()
             except BaseException as error:  # noqa: BLE001  (it is unknown what is written: no answers)
                 self._stop(error)
                 return

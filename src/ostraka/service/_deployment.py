@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Self
 from ostraka import _check, _files
 from ostraka.consistent import Consistent
 from ostraka.door import ABSTAIN
-from ostraka.ledger import Budget, BudgetExceeded, ChargeRequest, KeyConflict, Ledger, LedgerError
+from ostraka.ledger import (
+    Budget,
+    BudgetExceeded,
+    ChargeRequest,
+    KeyConflict,
+    Ledger,
+    LedgerError,
+    LedgerUnavailable,
+)
 from ostraka.service._answering import Answerer, Reserved
 from ostraka.service._batcher import Batcher
 from ostraka.service._keys import CLIENT, Holder, Keyring
@@ -239,13 +247,18 @@ class Deployment:
 
     async def _look(self) -> None:
         """New keys, revoked keys and new grants take effect within a second or two."""
+        to_grant = False
         while True:
             await asyncio.sleep(_LOOK)
             try:
-                if self.keys.refresh():
+                to_grant = self.keys.refresh() or to_grant
+                if to_grant:
                     await asyncio.to_thread(self._grant)
                     accounts = await asyncio.to_thread(self.ledger.accounts)
                     self._left.update({account.name: account.left for account in accounts})
+                    to_grant = False
+            except LedgerUnavailable as error:
+                _LOG.warning("grants wait until the ledger can be used again: %s", error)
             except LedgerError as error:  # it is unknown whether a grant was written
                 self._stop(error)
             except (AttributeError, OSError, TypeError, ValueError) as error:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["WORDS", "Refused", "Reply"]
+__all__ = ["WORDS", "Refused", "Reply", "unavailable"]
 
 # Codes of refusals, with the default message of each.
 WORDS = {
@@ -23,6 +23,8 @@ WORDS = {
     "too_large": "the body is too large",
     "too_fast": "too many rows a second: wait as long as Retry-After says",
     "busy": "too much is waiting: try again, with the same Idempotency-Key",
+    "unavailable": "the ledger cannot be written now; nothing was answered: try again, with the same "
+    "Idempotency-Key",
     "failed": "the service failed before anything was charged: try again, with the same Idempotency-Key",
 }
 _PLAIN = (
@@ -72,3 +74,8 @@ class Refused(Exception):  # noqa: N818  (a reply, not a defect)
         self.reply = Reply.json(
             {"ok": False, "code": code, "error": words or WORDS[code]}, status=status, more=more
         )
+
+
+def unavailable() -> Refused:
+    """The refusal while the ledger cannot be written: its database is locked, full or away."""
+    return Refused(503, "unavailable", more=((b"retry-after", b"2"),))

@@ -9,11 +9,12 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ostraka.ledger import LedgerUnavailable
 from ostraka.service._keys import CLIENT, OWNER, Holder, bearer
 from ostraka.service._openapi import described, page
 from ostraka.service._overview import overview
 from ostraka.service._page import render
-from ostraka.service._replies import Refused, Reply
+from ostraka.service._replies import Refused, Reply, unavailable
 from ostraka.service._requests import idempotency_key, require_json
 
 if TYPE_CHECKING:
@@ -85,14 +86,14 @@ class Application:
             body = await self._body(headers, receive) if route.method == "POST" else b""
             reply = await route.handler(self, Request(headers, who, last, body))
         except Refused as refused:
-            self.deployment.metrics.refused(client, refused.code)
-            reply = refused.reply
+            reply = self._refused(client, refused)
+        except LedgerUnavailable:
+            reply = self._refused(client, unavailable())
         except _Disconnected:
             return
         except Exception as error:  # noqa: BLE001  (its message may quote private values)
             _LOG.error("unexpected %s in %s", type(error).__name__, _place(error))
-            self.deployment.metrics.refused(client, "failed")
-            reply = Refused(500, "failed").reply
+            reply = self._refused(client, Refused(500, "failed"))
         try:
             await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers()})
             await send({"type": "http.response.body", "body": reply.body})
@@ -101,6 +102,10 @@ class Application:
             RuntimeError,
         ):  # disconnected; the ledger keeps the answer for a retry
             return
+
+    def _refused(self, client: str, refused: Refused) -> Reply:
+        self.deployment.metrics.refused(client, refused.code)
+        return refused.reply
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """Start and stop with the server."""
