@@ -19,7 +19,7 @@ import numpy as np
 from bench._mnist import Images, mnist
 from ostraka import GNMax, Threshold, TorchClassifier
 from ostraka.attacks import Canaries, draw_canaries
-from ostraka.audits import memorisation_lower_bound
+from ostraka.audits import one_run_lower_bound
 from ostraka.pate import PATEFM
 from ostraka.students import ALIBI, FixMatch, ImageAugment
 
@@ -108,7 +108,7 @@ def measured(model: Any, data: Images, planted: Canaries, test: Images, *, delta
     model.fit(data.X, planted.plant(data.y))
     seconds = time.process_time() - start
     said = model.predict_proba(data.X[planted.positions])
-    bound = memorisation_lower_bound(planted.scores(said), delta=delta)
+    bound = one_run_lower_bound(planted.scores(said), delta=delta, game="labels")
     return {
         "accuracy": float(model.score(test.X, test.y)),
         "lower": bound.epsilon,

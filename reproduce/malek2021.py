@@ -24,7 +24,7 @@ from bench._data import folder
 from ostraka import TorchClassifier
 from ostraka._torch.architectures import perceptron, wide_resnet
 from ostraka.attacks import draw_canaries
-from ostraka.audits import memorisation_lower_bound
+from ostraka.audits import one_run_lower_bound
 from ostraka.students import ALIBI, MultiStage
 from ostraka.students.alibi import posterior
 from reproduce import _drawing
@@ -244,7 +244,7 @@ def memorised(epsilon: float, mechanism: str, seed: int) -> dict[str, Any]:
     said = model.predict_proba(X[planted.positions])
     known = model.mechanism_.posterior(model.answers_[planted.positions], np.full(10, 0.1))
     of_model, of_answers = (
-        memorisation_lower_bound(planted.scores(each), delta=0.0) for each in (said, known)
+        one_run_lower_bound(planted.scores(each), delta=0.0, game="labels") for each in (said, known)
     )
     return {
         "accuracy": model.score(data.X_test, data.y_test),

@@ -17,7 +17,7 @@ import numpy as np
 
 from bench._data import folder
 from ostraka.attacks import Canaries
-from ostraka.audits import MemorisationBound, memorisation_lower_bound
+from ostraka.audits import CanaryBound, one_run_lower_bound
 from ostraka.result import Result
 from reproduce import _drawing
 
@@ -135,13 +135,13 @@ def one_decoy(planted: Canaries, *, seed: int = 0) -> Canaries:
     )
 
 
-def bounds(planted: Canaries, said: np.ndarray, *, delta: float) -> dict[str, MemorisationBound]:
+def bounds(planted: Canaries, said: np.ndarray, *, delta: float) -> dict[str, CanaryBound]:
     """Bounds that hold: at the paper's threshold, with cuts of their own, and with one decoy only."""
     scores = planted.scores(said)
     return {
-        "at 0.99": memorisation_lower_bound(scores, delta=delta, at=FIGURE_AT),
-        "several cuts": memorisation_lower_bound(scores, delta=delta),
-        "one decoy": memorisation_lower_bound(one_decoy(planted).scores(said), delta=delta),
+        "at 0.99": one_run_lower_bound(scores, delta=delta, at=FIGURE_AT, game="labels"),
+        "several cuts": one_run_lower_bound(scores, delta=delta, game="labels"),
+        "one decoy": one_run_lower_bound(one_decoy(planted).scores(said), delta=delta, game="labels"),
     }
 
 
@@ -227,7 +227,10 @@ def calibration(draws: int) -> None:
         for _ in range(draws):
             game = redrawn(planted, rng=rng)
             scores = game.scores(said)
-            bounded = (memorisation_lower_bound(scores, delta=0.0, at=at).epsilon for at in (FIGURE_AT, None))
+            bounded = (
+                one_run_lower_bound(scores, delta=0.0, at=at, game="labels").epsilon
+                for at in (FIGURE_AT, None)
+            )
             above += np.array([authors_interval(game, said)[0], *bounded]) > 0
         all_lines += above / len(TABLE_1)
         cells = " | ".join(f"{share:.0%}" for share in above / draws)

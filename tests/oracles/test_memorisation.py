@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from ostraka.audits import memorisation_lower_bound
+from ostraka.audits import one_run_lower_bound
 
 FALSE_ALARM = 1e-9  # probability that a correct bound fails one check
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -63,8 +63,8 @@ def test_a_shuffled_model_shows_nothing(paper):
     """The same confidences on other rows: whatever was seen came from the training labels."""
     planted, said = paper.saved("cifar10_RR_H")
     shuffled = said[np.random.default_rng(0).permutation(len(said))]
-    assert memorisation_lower_bound(planted.scores(said), delta=0.0).epsilon > 3
-    assert memorisation_lower_bound(planted.scores(shuffled), delta=0.0).epsilon == 0.0
+    assert one_run_lower_bound(planted.scores(said), delta=0.0, game="labels").epsilon > 3
+    assert one_run_lower_bound(planted.scores(shuffled), delta=0.0, game="labels").epsilon == 0.0
 
 
 @pytest.mark.statistical
@@ -75,7 +75,7 @@ def test_where_labels_are_redrawn_the_bounds_are_silent_and_the_printed_ones_are
         for _ in range(30):
             game = paper.redrawn(planted, rng=rng)
             authors += paper.authors_interval(game, said)[0] > 0
-            ours += memorisation_lower_bound(game.scores(said), delta=0.0).epsilon > 0
+            ours += one_run_lower_bound(game.scores(said), delta=0.0, game="labels").epsilon > 0
     assert binomtest(ours, 90, 0.05, alternative="greater").pvalue > FALSE_ALARM
     assert ours <= 9  # these draws themselves
     assert authors > 60

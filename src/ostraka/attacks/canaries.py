@@ -139,7 +139,7 @@ def draw_canaries(
     """Choose rows and wrong labels for them, all at random, and decoys for each.
 
     Train with ``draw_canaries(labels, …).plant(labels)``, ask the model for its probabilities on those rows,
-    and hand :meth:`Canaries.scores` to :func:`ostraka.audits.memorisation_lower_bound`.
+    and hand :meth:`Canaries.scores` to :func:`ostraka.audits.one_run_lower_bound`.
 
     Parameters
     ----------

@@ -2,13 +2,14 @@
 
 from ostraka.audits.adversaries import audit_adversary
 from ostraka.audits.bounds import EpsilonBound, RenyiBound
+from ostraka.audits.canaries import audit_canaries
 from ostraka.audits.claims import audit_answers, audit_mechanism
 from ostraka.audits.cuts import hold_out, renyi_lower_bound
 from ostraka.audits.epsilon import delta_lower_bound, epsilon_lower_bound
 from ostraka.audits.finding import Finding
 from ostraka.audits.library import System, audit_library
-from ostraka.audits.memorisation import MemorisationBound, audit_canaries, memorisation_lower_bound
 from ostraka.audits.neighbourhood import NeighbourWorlds
+from ostraka.audits.one_run import CanaryBound, one_run_lower_bound
 from ostraka.audits.planted import mutation_score
 from ostraka.audits.runs import audit_run
 from ostraka.audits.training import Retraining, TeacherWorlds, retrained_votes
@@ -16,9 +17,9 @@ from ostraka.audits.until import audit_until
 from ostraka.audits.votes import votes_lower_bound
 
 __all__ = [
+    "CanaryBound",
     "EpsilonBound",
     "Finding",
-    "MemorisationBound",
     "NeighbourWorlds",
     "RenyiBound",
     "Retraining",
@@ -34,8 +35,8 @@ __all__ = [
     "delta_lower_bound",
     "epsilon_lower_bound",
     "hold_out",
-    "memorisation_lower_bound",
     "mutation_score",
+    "one_run_lower_bound",
     "renyi_lower_bound",
     "retrained_votes",
     "votes_lower_bound",

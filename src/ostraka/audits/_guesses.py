@@ -1,9 +1,10 @@
-"""How many guesses about canaries are right, and what that takes: dominated by a binomial law."""
+"""Guesses about canaries: which are made, how many are right, and what that says about epsilon."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.stats
@@ -13,16 +14,122 @@ from ostraka.audits.intervals import clopper_pearson
 if TYPE_CHECKING:
     from ostraka.scores import Scores
 
-__all__ = ["Method", "counts", "ends", "epsilon", "sizes"]
-
-Method = Literal["one-run", "many-runs"]
+__all__ = ["Guesses", "inclusion_guesses", "label_guesses", "odds", "share_of", "upper_end"]
 
 _FEWEST = 30  # guesses: fewer show little, and every number that is tried costs confidence
-_LEAKED = 0.2  # of the error goes to guesses that delta may have given away
-_DOWN = 1 - 1e-12
+_DEFAULT_PART = 8  # one canary in eight is guessed where nothing else is said
+_COINS = 1e-6  # probability that fair coins are taken for unfair ones
 
 
-def sizes(runs: list[Scores]) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Guesses:
+    """One entry for each cut: how many guesses are made and how many are right.
+
+    ``planned``: the numbers of guesses were fixed before the scores were seen; missing ones count as wrong.
+    """
+
+    right: np.ndarray
+    made: np.ndarray
+    at: np.ndarray
+    n_canaries: int
+    n_candidates: int
+    planned: bool
+
+
+def label_guesses(runs: list[Scores], *, at: Any, guesses: Any) -> Guesses:
+    """The guesses of a game about labels, as :class:`ostraka.attacks.Canaries` scores it."""
+    n_canaries, n_candidates = _label_sizes(runs)
+    values, (right, wrong) = _from_the_surest(runs)
+    made = right + wrong  # cuts may depend on this number only: it does not say who is right
+    if guesses is None:
+        chosen = _halves(values, made) if at is None else np.unique(np.asarray(at, dtype=np.float64))
+        if not chosen.size or not (np.isfinite(chosen) & (chosen > 0)).all():
+            raise ValueError(f"at must be finite and > 0, got {at!r}")
+        first, planned = np.searchsorted(values, chosen), False
+        numbers = made[first]
+    else:
+        numbers, planned = _plans(guesses, n_canaries), True
+        pointed = np.flatnonzero(np.append(values, np.inf) > 0)
+        first = np.array([pointed[np.argmax(made[pointed] <= number)] for number in numbers])
+        chosen = np.append(values, np.inf)[first]
+    return Guesses(
+        right=right[first],
+        made=numbers,
+        at=chosen,
+        n_canaries=n_canaries,
+        n_candidates=n_candidates,
+        planned=planned,
+    )
+
+
+def inclusion_guesses(runs: list[Scores], *, guesses: Any, rng: np.random.Generator) -> Guesses:
+    """The guesses of a game about inclusion: half of them the highest scores (in), half the lowest (out)."""
+    if not runs:
+        raise ValueError("scores must be those of one training or more, got none")
+    included, left_out = (
+        sum(int(getattr(each, name).sum()) for each in runs) for name in ("members", "others")
+    )
+    n_canaries = included + left_out
+    if scipy.stats.binomtest(included, n_canaries, 0.5).pvalue < _COINS:
+        raise ValueError(
+            f"scores must be of canaries that a fair coin included or left out, got {included:,} members and "
+            f"{left_out:,} others; for canaries with other labels say game='labels'"
+        )
+    if included == left_out and all(_looks_like_labels(each) for each in runs):
+        raise ValueError("scores look like those of ostraka.attacks.Canaries.scores: say game='labels'")
+    usual = min(n_canaries, max(_FEWEST, n_canaries // _DEFAULT_PART))
+    numbers = _plans(usual if guesses is None else guesses, n_canaries)
+    values = np.unique(np.concatenate([each.values for each in runs]))
+    tally = np.stack([_tally(runs, name, values) for name in ("members", "others")])
+    right = [
+        _hits(tally[:, ::-1], number - number // 2, side=0, rng=rng)
+        + _hits(tally, number // 2, side=1, rng=rng)
+        for number in numbers
+    ]
+    return Guesses(
+        right=np.array(right),
+        made=numbers,
+        at=np.full(numbers.size, np.nan),
+        n_canaries=n_canaries,
+        n_candidates=2,
+        planned=True,
+    )
+
+
+def _plans(guesses: Any, n_canaries: int) -> np.ndarray:
+    numbers = np.unique(np.asarray(guesses))
+    if not numbers.size or numbers.dtype.kind not in "iu" or numbers[0] < 1 or numbers[-1] > n_canaries:
+        raise ValueError(f"guesses must be whole numbers from 1 to {n_canaries}, got {guesses!r}")
+    return numbers
+
+
+def _looks_like_labels(scores: Scores) -> bool:
+    """Whether at least half of all scores are 0 and none is below: one of two candidates was pointed at."""
+    both = scores.members + scores.others
+    return bool(scores.values.size > 2 and scores.values[0] == 0 and 2 * both[0] >= both.sum())
+
+
+def _tally(runs: list[Scores], name: str, values: np.ndarray) -> np.ndarray:
+    counts = np.zeros(values.size, dtype=np.int64)
+    for each in runs:
+        np.add.at(counts, np.searchsorted(values, each.values), getattr(each, name))
+    return counts
+
+
+def _hits(tally: np.ndarray, wanted: int, *, side: int, rng: np.random.Generator) -> int:
+    """How many of the first ``wanted`` canaries are on the guessed side; ties at the end are drawn by lot."""
+    both = tally.sum(axis=0)
+    before = np.cumsum(both)
+    whole = int(np.searchsorted(before, wanted, side="right"))
+    hits = int(tally[side, :whole].sum())
+    rest = wanted - (int(before[whole - 1]) if whole else 0)
+    if rest:
+        good, bad = int(tally[side, whole]), int(tally[1 - side, whole])
+        hits += int(rng.hypergeometric(good, bad, rest))
+    return hits
+
+
+def _label_sizes(runs: list[Scores]) -> tuple[int, int]:
     """Canaries, and candidates of each."""
     if not runs:
         raise ValueError("scores must be those of one training or more, got none")
@@ -42,19 +149,13 @@ def sizes(runs: list[Scores]) -> tuple[int, int]:
     return sum(members for members, _ in games), 1 + int(decoys.pop())
 
 
-def counts(runs: list[Scores], at: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cuts, and for each how many guesses are right, and how many are made."""
-    values, place = np.unique(np.concatenate([each.values for each in runs]), return_inverse=True)
+def _from_the_surest(runs: list[Scores]) -> tuple[np.ndarray, np.ndarray]:
+    """Values, and right and wrong guesses at each value or above it; a last column without any."""
+    values = np.unique(np.concatenate([each.values for each in runs]))
     tally = np.zeros((2, values.size + 1), dtype=np.int64)
     for row, name in zip(tally, ("members", "others"), strict=True):
-        np.add.at(row, place, np.concatenate([getattr(each, name) for each in runs]))
-    right, wrong = tally[:, ::-1].cumsum(axis=1)[:, ::-1]  # from the surest down
-    made = right + wrong  # all that cuts may depend on: it does not say who is right
-    chosen = _halves(values, made) if at is None else np.unique(np.asarray(at, dtype=np.float64))
-    if not chosen.size or not (np.isfinite(chosen) & (chosen > 0)).all():
-        raise ValueError(f"at must be finite and > 0, got {at!r}")
-    first = np.searchsorted(values, chosen)
-    return chosen, right[first], made[first]
+        row[:-1] = _tally(runs, name, values)
+    return values, tally[:, ::-1].cumsum(axis=1)[:, ::-1]
 
 
 def _halves(values: np.ndarray, made: np.ndarray) -> np.ndarray:
@@ -68,39 +169,20 @@ def _halves(values: np.ndarray, made: np.ndarray) -> np.ndarray:
     return np.unique(cuts)
 
 
-def ends(
-    right: np.ndarray,
-    guesses: np.ndarray,
-    n_candidates: int,
-    n_canaries: int,
-    *,
-    delta: float,
-    error: float,
-    method: Method,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Epsilon at both ends of the share of right guesses; each end, of all cuts, errs with ``error``."""
-    given, chance = _given_away(n_canaries, delta=delta, error=error, method=method)
-    trials = np.maximum(guesses, 1)
-    least, _ = clopper_pearson(np.maximum(right - given, 0), trials, error=(error - chance) / right.size)
-    unknown = np.where(guesses == 0, trials, right)
-    _, most = clopper_pearson(unknown, trials, error=error / right.size)
-    return epsilon(least, n_candidates) * _DOWN, epsilon(most, n_candidates)
-
-
-def _given_away(n_canaries: int, *, delta: float, error: float, method: Method) -> tuple[int, float]:
-    """How many right guesses are set aside for delta, and the probability that it gave away more."""
-    if delta == 0:
-        return 0, 0.0
-    allowed = _LEAKED * error
-    if method == "one-run":  # whatever gives one label away may give all away: Markov
-        given = max(0, math.ceil(n_canaries * delta / allowed) - 1)
-        return given, n_canaries * delta / (given + 1)
-    given = int(scipy.stats.binom.isf(allowed, n_canaries, delta))
-    return given, float(scipy.stats.binom.sf(given, n_canaries, delta))
-
-
-def epsilon(share: np.ndarray, n_candidates: int) -> np.ndarray:
+def odds(share: np.ndarray, n_candidates: int) -> np.ndarray:
     """The epsilon that allows this share of right guesses."""
     with np.errstate(divide="ignore"):
-        odds = np.log(share) - np.log1p(-share)
-    return np.asarray(np.maximum(0.0, odds + math.log(n_candidates - 1)))
+        log_odds = np.log(share) - np.log1p(-share)
+    return np.asarray(np.maximum(0.0, log_odds + math.log(n_candidates - 1)))
+
+
+def share_of(epsilon: float, n_candidates: int) -> float:
+    """The share of right guesses that an epsilon allows."""
+    return 1 / (1 + (n_candidates - 1) * math.exp(-epsilon))
+
+
+def upper_end(guesses: Guesses, *, error: float) -> np.ndarray:
+    """Upper end of the share of right guesses, as an epsilon, for each cut."""
+    trials = np.maximum(guesses.made, 1)
+    unknown = np.where(guesses.made == 0, trials, guesses.right)
+    return odds(clopper_pearson(unknown, trials, error=error / guesses.right.size)[1], guesses.n_candidates)

@@ -132,7 +132,7 @@ def delta_lower_bound(
     --------
     >>> bound = delta_lower_bound([900, 100], [100, 900], epsilon=1.0)
     >>> round(bound.delta, 3), round(bound.estimate, 3)
-    (0.541, 0.628)
+    (0.542, 0.628)
     """
     _check.nonnegative(epsilon=epsilon)
     _check.integer(group=group, least=1)

@@ -47,6 +47,7 @@ def audit_file(
     with _errors.usage("the claim"):
         return audit_canaries(
             scores,
+            game="labels",
             claimed_epsilon=claimed,
             delta=0.0 if delta is None else delta,
             confidence=confidence,

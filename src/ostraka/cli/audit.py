@@ -214,7 +214,7 @@ def _print(findings: tuple[Finding, ...], score: list[dict[str, Any]] | None) ->
         console.print(f"{finding.verdict.upper()}  {finding.name}")
         console.print(table)
         console.print(f"{finding.sentence}")
-        what = "canaries" if finding.method in {"one-run", "many-runs"} else "trials a world"
+        what = "canaries" if "canaries" in finding.name else "trials a world"
         console.print(f"{finding.trials:,} {what}, {finding.method}. {finding.note}\n")
     if score is not None:
         detected = sum(bool(each["detected_by"]) for each in score)

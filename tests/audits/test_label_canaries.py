@@ -1,4 +1,4 @@
-"""The memorisation audit: against other code and all small mechanisms, never above the truth, not blind."""
+"""Canaries with other labels: against other code and all small mechanisms, below the truth, not blind."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from ostraka import Adjacency, Private
 from ostraka.attacks import draw_canaries
-from ostraka.audits import MemorisationBound, audit_canaries, memorisation_lower_bound
+from ostraka.audits import CanaryBound, audit_canaries, one_run_lower_bound
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, RandomizedResponse
 from ostraka.scores import Scores
 
@@ -52,7 +52,7 @@ def converted(share, n_candidates):
 @pytest.mark.parametrize("n_decoys", [1, 8])
 def test_both_ends_are_clopper_and_pearsons(right, wrong, n_decoys):
     scores = game(right, wrong, abstained=7, n_decoys=n_decoys)
-    bound = memorisation_lower_bound(scores, delta=0.0, at=0.5)
+    bound = one_run_lower_bound(scores, delta=0.0, at=0.5, game="labels")
     one_sided = proportion_confint(right, right + wrong, alpha=0.10, method="beta")[0]
     low, high = proportion_confint(right, right + wrong, alpha=0.05, method="beta")
     assert bound.epsilon == pytest.approx(converted(one_sided, n_decoys + 1), rel=1e-6)
@@ -64,17 +64,17 @@ def test_both_ends_are_clopper_and_pearsons(right, wrong, n_decoys):
 
 
 def test_the_estimate_is_the_log_of_the_odds():
-    bound = memorisation_lower_bound(game(90, 10, n_decoys=8), delta=0.0)
+    bound = one_run_lower_bound(game(90, 10, n_decoys=8), delta=0.0, game="labels")
     assert bound.estimate == pytest.approx(math.log(9) + math.log(8))
-    assert memorisation_lower_bound(game(50, 0), delta=0.0).estimate == math.inf
-    assert memorisation_lower_bound(game(10, 90), delta=0.0).estimate == 0.0
+    assert one_run_lower_bound(game(50, 0), delta=0.0, game="labels").estimate == math.inf
+    assert one_run_lower_bound(game(10, 90), delta=0.0, game="labels").estimate == 0.0
 
 
 def test_several_cuts_share_the_error():
     scores = Scores.of(
         members=[0.99] * 50 + [0.6] * 30 + [0.0] * 40, others=[0.99] * 2 + [0.6] * 38 + [0.0] * 80
     )
-    both = memorisation_lower_bound(scores, delta=0.0, at=(0.5, 0.95))
+    both = one_run_lower_bound(scores, delta=0.0, at=(0.5, 0.95), game="labels")
     want = proportion_confint(50, 52, alpha=0.05, method="beta")[0]  # half of it at this end, for two cuts
     assert both.epsilon == pytest.approx(converted(want, 2), rel=1e-6)
     assert (both.at, both.n_cuts, both.right, both.guesses) == (0.95, 2, 50, 52)
@@ -87,7 +87,7 @@ def test_by_itself_it_tries_all_guesses_and_the_surer_halves_down_to_thirty():
     sure, right = rng.random(200), rng.random(200) < 0.7
     scores = Scores.of(members=np.where(right, sure, 0.0), others=np.where(right, 0.0, sure))
     tops = [np.sort(sure)[-k] for k in (200, 100, 50)]  # 25 would be too few
-    got, named = (memorisation_lower_bound(scores, delta=0.0, at=at) for at in (None, tuple(tops)))
+    got, named = (one_run_lower_bound(scores, delta=0.0, at=at, game="labels") for at in (None, tuple(tops)))
     assert got == named
     assert got.n_cuts == 3
 
@@ -99,63 +99,68 @@ def test_where_to_cut_does_not_depend_on_who_is_right():
     for share in (0.0, 0.5, 1.0):
         right = rng.random(300) < share
         scores = Scores.of(members=np.where(right, sure, 0.0), others=np.where(right, 0.0, sure))
-        cuts.add(memorisation_lower_bound(scores, delta=0.0).n_cuts)
+        cuts.add(one_run_lower_bound(scores, delta=0.0, game="labels").n_cuts)
     assert len(cuts) == 1
 
 
 def test_guesses_that_tie_are_made_together():
-    bound = memorisation_lower_bound(game(300, 100), delta=0.0)
+    bound = one_run_lower_bound(game(300, 100), delta=0.0, game="labels")
     assert (bound.n_cuts, bound.guesses) == (1, 400)
 
 
 @pytest.mark.parametrize("at", [None, 0.99])
 def test_without_a_guess_nothing_is_known(at):
     scores = game(0, 0, abstained=20) if at is None else game(15, 5)
-    bound = memorisation_lower_bound(scores, delta=1e-5, at=at)
+    bound = one_run_lower_bound(scores, delta=1e-5, at=at, game="labels")
     assert (bound.epsilon, bound.interval, bound.estimate, bound.guesses) == (0.0, (0.0, math.inf), 0.0, 0)
 
 
 def test_trainings_are_pooled():
     runs = [game(40, 10), game(35, 15), game(45, 5)]
-    pooled = memorisation_lower_bound(runs, delta=0.0, at=0.5)
-    whole = memorisation_lower_bound(game(120, 30), delta=0.0, at=0.5)
+    pooled = one_run_lower_bound(runs, delta=0.0, at=0.5, game="labels")
+    whole = one_run_lower_bound(game(120, 30), delta=0.0, at=0.5, game="labels")
     assert pooled == whole
-    assert pooled.method == "one-run"
+    assert pooled.method == "any-dependence"
 
 
 def test_one_canary_in_each_of_many_trainings_is_told_apart():
     runs = [game(1, 0)] * 80 + [game(0, 1)] * 20
-    many, one = (memorisation_lower_bound(scores, delta=0.0) for scores in (runs, game(80, 20)))
-    assert (many.method, one.method) == ("many-runs", "one-run")
+    many, one = (one_run_lower_bound(scores, delta=0.0, game="labels") for scores in (runs, game(80, 20)))
+    assert (many.method, one.method) == ("many-runs", "any-dependence")
     assert many.epsilon == one.epsilon
 
 
 # --- delta ---
 
 
-def test_delta_takes_some_right_guesses_and_some_of_the_confidence():
-    n, delta, error = 5000, 1e-5, 0.05
-    bound = memorisation_lower_bound(game(4000, 1000), delta=delta, at=0.5)
-    given = math.ceil(n * delta / (0.2 * error)) - 1
-    left = error - n * delta / (given + 1)
-    want = proportion_confint(4000 - given, n, alpha=2 * left, method="beta")[0]
-    assert given == 4
-    assert bound.epsilon == pytest.approx(converted(want, 2), rel=1e-6)
+def test_delta_is_paid_by_a_share_of_the_error_that_is_fixed_in_advance():
+    """By mpmath: E max(0, 1 - (v - B)_+ / i) + n delta / i is the error at the bound."""
+    n, delta, right, error = 1000, 1e-4, 850, 0.05
+    bound = one_run_lower_bound(game(right, n - right), delta=delta, at=0.5, game="labels")
+    i = mpmath.mpf(n * delta) / (0.65 * error)
+    share = 1 / (1 + mpmath.exp(-bound.epsilon))
+    total = n * mpmath.mpf(delta) / i
+    for hits in range(n + 1):
+        part = max(mpmath.mpf(0), 1 - mpmath.mpf(max(0, right - hits)) / i)
+        if part:
+            total += part * mpmath.binomial(n, hits) * share**hits * (1 - share) ** (n - hits)
+    assert float(total) == pytest.approx(error, rel=1e-6)
+    assert total <= error
 
 
 def test_delta_costs_less_where_trainings_are_independent():
     delta, error = 1e-3, 0.05
-    bound = memorisation_lower_bound([game(1, 0)] * 800 + [game(0, 1)] * 200, delta=delta)
+    bound = one_run_lower_bound([game(1, 0)] * 800 + [game(0, 1)] * 200, delta=delta, game="labels")
     given = next(j for j in range(99) if binom.sf(j, 1000, delta) <= 0.2 * error)
     left = error - binom.sf(given, 1000, delta)
     want = proportion_confint(800 - given, 1000, alpha=2 * left, method="beta")[0]
     assert bound.epsilon == pytest.approx(converted(want, 2), rel=1e-6)
-    assert bound.epsilon > memorisation_lower_bound(game(800, 200), delta=delta).epsilon
+    assert bound.epsilon > one_run_lower_bound(game(800, 200), delta=delta, game="labels").epsilon
 
 
 def test_a_delta_that_may_give_everything_away_leaves_nothing_to_say():
-    assert memorisation_lower_bound(game(1000, 0), delta=0.5).epsilon == 0.0
-    assert memorisation_lower_bound(game(1000, 0), delta=0.0).epsilon > 5
+    assert one_run_lower_bound(game(1000, 0), delta=0.5, game="labels").epsilon == 0.0
+    assert one_run_lower_bound(game(1000, 0), delta=0.0, game="labels").epsilon > 5
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -166,7 +171,10 @@ def test_labels_given_away_with_probability_delta_are_no_epsilon(together):
     for _ in range(runs):
         told = np.full(n, rng.random() < delta) if together else rng.random(n) < delta
         right = int((told | (rng.random(n) < 0.5)).sum())
-        above += [memorisation_lower_bound(game(right, n - right), delta=d).epsilon > 0 for d in (delta, 0.0)]
+        above += [
+            one_run_lower_bound(game(right, n - right), delta=d, game="labels").epsilon > 0
+            for d in (delta, 0.0)
+        ]
     assert binomtest(int(above[0]), runs, 0.05, alternative="greater").pvalue > FALSE_ALARM
 
 
@@ -174,8 +182,8 @@ def test_delta_is_needed():
     """30 % of the labels are told: without a delta that is an epsilon, with one of 0.3 it is none."""
     rng = np.random.default_rng(7)
     right = int(((rng.random(N) < 0.3) | (rng.random(N) < 0.5)).sum())
-    assert memorisation_lower_bound(game(right, N - right), delta=0.0).epsilon > 0.4
-    assert memorisation_lower_bound(game(right, N - right), delta=0.3).epsilon == 0.0
+    assert one_run_lower_bound(game(right, N - right), delta=0.0, game="labels").epsilon > 0.4
+    assert one_run_lower_bound(game(right, N - right), delta=0.3, game="labels").epsilon == 0.0
 
 
 # --- validity, without chance: every outcome of small mechanisms ---
@@ -193,8 +201,8 @@ def coverage(steps, *, epsilon, n_candidates, confidence):
     law = ways * np.exp(epsilon * (g - g.max()))
     law /= law.sum()
     above = [
-        memorisation_lower_bound(
-            game(right, m - right, n_decoys=n_candidates - 1), delta=0.0, confidence=confidence
+        one_run_lower_bound(
+            game(right, m - right, n_decoys=n_candidates - 1), delta=0.0, confidence=confidence, game="labels"
         ).epsilon
         > epsilon
         for right in range(m + 1)
@@ -224,8 +232,8 @@ def test_a_mechanism_that_breaks_its_promise_is_seen_more_often_than_allowed():
 def bounds(mechanism, *, runs, **game_of):
     return np.array(
         [
-            memorisation_lower_bound(
-                attacked(mechanism, seed=seed, **game_of), delta=0.0, confidence=0.95
+            one_run_lower_bound(
+                attacked(mechanism, seed=seed, **game_of), delta=0.0, confidence=0.95, game="labels"
             ).epsilon
             for seed in range(runs)
         ]
@@ -246,7 +254,7 @@ def test_a_model_that_knows_nothing_shows_nothing(n_decoys):
         rng = np.random.default_rng(seed)
         planted = draw_canaries(labels, n_classes=10, n=200, rng=rng, n_decoys=n_decoys)
         said = rng.dirichlet(np.full(10, 0.2), size=200)
-        found.append(memorisation_lower_bound(planted.scores(said), delta=0.0).epsilon)
+        found.append(one_run_lower_bound(planted.scores(said), delta=0.0, game="labels").epsilon)
     assert never_above(np.array(found), 0.0)
     assert np.mean(np.array(found) > 0) < 0.05  # these runs themselves
 
@@ -259,8 +267,8 @@ def test_the_best_of_several_uncorrected_cuts_would_be_caught():
         sure, right = rng.random(400), rng.random(400) < 0.5
         scores = Scores.of(members=np.where(right, sure, 0.0), others=np.where(right, 0.0, sure))
         cuts = np.linspace(0.01, 0.97, 25)
-        found.append(max(memorisation_lower_bound(scores, delta=0.0, at=at).epsilon for at in cuts))
-        paid.append(memorisation_lower_bound(scores, delta=0.0, at=tuple(cuts)).epsilon)
+        found.append(max(one_run_lower_bound(scores, delta=0.0, at=at, game="labels").epsilon for at in cuts))
+        paid.append(one_run_lower_bound(scores, delta=0.0, at=tuple(cuts), game="labels").epsilon)
     assert not never_above(np.array(found), 0.0)
     assert never_above(np.array(paid), 0.0)
 
@@ -284,7 +292,7 @@ def test_laplace_rows_are_found_from_below(epsilon, part):
 @pytest.mark.statistical
 def test_many_canaries_show_nearly_all_of_laplace_rows():
     scores = attacked(OneHotLaplace(n_classes=10, scale=1.0), seed=0, n=100_000, n_decoys=1)
-    assert 0.93 * 2.0 < memorisation_lower_bound(scores, delta=0.0).epsilon < 2.0
+    assert 0.93 * 2.0 < one_run_lower_bound(scores, delta=0.0, game="labels").epsilon < 2.0
 
 
 @pytest.mark.statistical
@@ -293,8 +301,8 @@ def test_gaussian_rows_keep_epsilon_at_their_delta():
     epsilon = mechanism.curve().epsilon(delta=1e-4)
     found = np.array(
         [
-            memorisation_lower_bound(attacked(mechanism, seed=seed, n_decoys=1), delta=1e-4).epsilon
-            for seed in range(100)
+            one_run_lower_bound(attacked(mechanism, seed=seed, n_decoys=1), delta=1e-4, game="labels").epsilon
+            for seed in range(30)
         ]
     )
     assert never_above(found, epsilon)
@@ -315,6 +323,7 @@ def test_too_little_noise_is_found_out(broken, sound):
             claimed_epsilon=2.0,
             delta=0.0,
             confidence=0.999,
+            game="labels",
         ).verdict
         for mechanism in (broken, sound)
     ]
@@ -329,7 +338,9 @@ def test_the_game_must_be_fair():
     label = rng.integers(0, 9, size=N)
     unfair = replace(fair, labels=label, decoys=label[:, None] + 1)
     blind = np.tile(np.arange(10, 0, -1) / 55, (N, 1))  # the same for every row
-    found = [memorisation_lower_bound(each.scores(blind), delta=0.0).epsilon for each in (fair, unfair)]
+    found = [
+        one_run_lower_bound(each.scores(blind), delta=0.0, game="labels").epsilon for each in (fair, unfair)
+    ]
     assert found[0] < 0.3
     assert found[1] > 5
 
@@ -347,18 +358,18 @@ def test_the_game_must_be_fair():
     ],
 )
 def test_a_claim_gets_a_verdict_and_a_sentence(scores, claimed, verdict, says):
-    found = audit_canaries(scores, claimed_epsilon=claimed, delta=0.0)
+    found = audit_canaries(scores, claimed_epsilon=claimed, delta=0.0, game="labels")
     assert found.verdict == verdict
     assert says in found.sentence
-    assert found.measures[0].lower == memorisation_lower_bound(scores, delta=0.0).epsilon
-    assert (found.measures[0].upper, found.trials, found.method) == (claimed, found.trials, "one-run")
+    assert found.measures[0].lower == one_run_lower_bound(scores, delta=0.0, game="labels").epsilon
+    assert (found.measures[0].upper, found.trials, found.method) == (claimed, found.trials, "any-dependence")
 
 
 def test_a_bound_is_plain_json():
-    bound = memorisation_lower_bound(game(40, 0), delta=0.0)
+    bound = one_run_lower_bound(game(40, 0), delta=0.0, game="labels")
     told = json.loads(json.dumps(bound.to_dict(), allow_nan=False))
     assert told["estimate"] == told["interval"][1] == "inf"
-    assert set(told) == set(MemorisationBound.__slots__)
+    assert set(told) == set(CanaryBound.__slots__)
 
 
 # --- what is refused ---
@@ -384,9 +395,9 @@ def test_a_bound_is_plain_json():
 def test_what_cannot_be_is_refused(changes, says):
     given = {"scores": game(5, 5), "delta": 0.0, **changes}
     with pytest.raises(ValueError, match=says):
-        memorisation_lower_bound(given.pop("scores"), **given)
+        one_run_lower_bound(given.pop("scores"), **given, game="labels")
 
 
 def test_a_claim_below_nothing_is_refused():
     with pytest.raises(ValueError, match="claimed_epsilon must be >= 0"):
-        audit_canaries(game(5, 5), claimed_epsilon=-1.0, delta=0.0)
+        audit_canaries(game(5, 5), claimed_epsilon=-1.0, delta=0.0, game="labels")

@@ -1,0 +1,106 @@
+"""Probability of many right guesses under a claim: with a failure probability delta, and for Gaussian curves.
+
+Every function returns an upper bound on P(``right`` or more of ``guesses``) for the claim that is tested.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.special
+import scipy.stats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "gaussian_is_refuted",
+    "largest_refuted",
+    "near_tail",
+    "planned_tail",
+    "price_of_delta",
+    "steinke_tail",
+]
+
+_DELTA_SHARE = 0.65  # of the error pays for delta where the number of guesses is not fixed in advance
+_UP = 1 + 1e-9  # relative error of the binomial tails, on the safe side
+
+
+def price_of_delta(n_canaries: int, *, delta: float, error: float) -> tuple[float, float]:
+    """A distance i fixed before any guess, and the part n delta / i of the error that it costs."""
+    distance = max(1.0, n_canaries * delta / (_DELTA_SHARE * error))
+    return distance, n_canaries * delta / distance
+
+
+def near_tail(right: int, guesses: int, share: float, *, distance: float) -> float:
+    """E max(0, 1 - (right - B)_+ / distance) for B binomial.
+
+    With any J >= 0, ``1[B + J >= right]`` is at most that number before its mean, plus ``J / distance``. So
+    J may depend on B, and the number of guesses on the output; for several cuts ``J / distance`` is paid once.
+    """
+    short = np.arange(1, min(int(distance), right) + 1)
+    masses = scipy.stats.binom.pmf(right - short, guesses, share)
+    tail = scipy.stats.binom.sf(right - 1, guesses, share)
+    return float(min(1.0, (tail + (masses * (1 - short / distance)).sum()) * _UP))
+
+
+def planned_tail(right: int, guesses: int, share: float, *, n_delta: float) -> float:
+    """P(B + J >= right) for B binomial, J >= 0 of mean ``n_delta``, and any dependence between the two.
+
+    The smallest of ``near_tail + n_delta / distance``: the number of guesses must be fixed in advance.
+    """
+    tail = float(scipy.stats.binom.sf(right - 1, guesses, share))
+    if n_delta == 0 or right == 0:
+        return min(1.0, tail * _UP)
+    distance = np.arange(1, right + 1)
+    masses = scipy.stats.binom.pmf(right - distance, guesses, share)
+    near, weighted = np.cumsum(masses), np.cumsum(distance * masses)
+    return float(min(1.0, (tail + near - weighted / distance + n_delta / distance).min() * _UP))
+
+
+def steinke_tail(right: int, guesses: int, share: float, *, n_delta: float) -> float:
+    """Steinke, Nasr and Jagielski 2023, Theorem 5.2: fair coins, and a number of guesses fixed in advance.
+
+    P <= f(v) + 2 n delta max_i (f(v - i) - f(v)) / i, f(v) = P(B >= v). Terms with i < 2 n delta are replaced
+    by an upper bound that grows with epsilon, so that the claims which are refuted are an interval.
+    """
+    tail = float(scipy.stats.binom.sf(right - 1, guesses, share))
+    if n_delta == 0 or right == 0:
+        return min(1.0, tail * _UP)
+    i = np.arange(1, right + 1)
+    part = 2 * n_delta / i
+    closer = scipy.stats.binom.sf(right - 1 - i, guesses, share)
+    terms = np.maximum(0.0, 1 - part) * tail + part * closer
+    return float(min(1.0, max(tail, float(terms.max())) * _UP))
+
+
+def gaussian_is_refuted(mu: float, right: int, guesses: int, n_canaries: int, *, error: float) -> bool:
+    """Whether so many right guesses have probability at most ``error`` under mu-Gaussian DP.
+
+    Source: Mahloujifar, Melis and Chaudhuri 2025, arXiv:2410.22235, recursion for two candidates. ``hits``
+    and ``misses`` bound the shares of right and wrong guesses over all outcomes with i or more right guesses.
+    Refuted if together they exceed the share of guesses that were made.
+    """
+    hits = error * right / n_canaries
+    misses = error * (guesses - right) / n_canaries
+    for i in range(right - 1, -1, -1):
+        needed = float(scipy.special.ndtr(scipy.special.ndtri(hits) - mu)) * (1 - 1e-12)
+        if needed <= misses:
+            break  # neither can change any more
+        hits = min(1.0, hits + i / (guesses - i) * (needed - misses))
+        misses = needed
+    return hits + misses > guesses / n_canaries * _UP
+
+
+def largest_refuted(refuted: Callable[[float], bool], *, most: float) -> float:
+    """The largest value that is refuted, from below, by bisection; 0 if none is."""
+    if not refuted(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while high < most and refuted(high):
+        low, high = high, 2 * high
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low

@@ -1,0 +1,411 @@
+"""One training with canaries: tails by other means, published figures, coverage, and what is refused."""
+
+import math
+from functools import partial
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+from scipy.stats import binom, binomtest, norm
+
+from ostraka import Curve, GNMax
+from ostraka.audits import audit_canaries, one_run_lower_bound
+from ostraka.audits._tails import gaussian_is_refuted, near_tail, planned_tail, steinke_tail
+from ostraka.mechanisms import RandomizedResponse
+from ostraka.scores import Scores
+
+FALSE_ALARM = 1e-9  # probability that a correct bound fails one check
+DELTA = 1e-5
+
+
+def game(n, guesses, right):
+    """Scores of ``n`` canaries, half of them in; of the surest ``guesses`` so many are guessed right."""
+    top, bottom = guesses - guesses // 2, guesses // 2
+    wrong_top = (guesses - right) // 2
+    wrong_bottom = guesses - right - wrong_top
+    high, low = np.arange(2.0, top + 2), -np.arange(2.0, bottom + 2)
+    rest = np.linspace(-1, 1, n - guesses)
+    n_rest = min(rest.size, max(0, n // 2 - (top - wrong_top) - wrong_bottom))
+    return Scores.of(
+        members=np.concatenate([high[wrong_top:], low[:wrong_bottom], rest[:n_rest]]),
+        others=np.concatenate([high[:wrong_top], low[wrong_bottom:], rest[n_rest:]]),
+    )
+
+
+def observed(included, mu, rng):
+    """A Gaussian mechanism with one coordinate for each canary."""
+    return included * mu + rng.normal(size=included.size)
+
+
+def gaussian_game(mu, n, *, seed):
+    rng = np.random.default_rng(seed)
+    included = rng.random(n) < 0.5
+    seen = observed(included, mu, rng)
+    return Scores.of(members=seen[included], others=seen[~included])
+
+
+def response_game(epsilon, n, *, seed):
+    """Randomised response on the coins: a pure mechanism that is far from Gaussian."""
+    rng = np.random.default_rng(seed)
+    included = rng.random(n) < 0.5
+    told = np.where(rng.random(n) < 1 / (1 + math.exp(-epsilon)), included, ~included)
+    return Scores.of(members=told[included].astype(float), others=told[~included].astype(float))
+
+
+def bound(n, guesses, right, delta, **settings):
+    return one_run_lower_bound(game(n, guesses, right), delta=delta, guesses=guesses, **settings)
+
+
+# --- published figures ---
+
+
+@pytest.mark.parametrize(
+    ("counts", "peer", "floor"),
+    [
+        # jax-privacy 2.0.0: _epsilon_one_run(0, n, guesses, right, 0.05, delta); it solves to 1e-6
+        ((1000, 100, 100, 1e-4), 3.2018, 3.1),
+        ((10_000, 500, 499, 1e-5), 4.4823, 4.4),
+        ((1000, 1000, 650, 1e-3), 0.4750, 0.47),
+        ((10_000, 10_000, 7400, 1e-3), 0.8932, 0.89),
+    ],
+)
+def test_steinke_is_what_jax_privacy_computes_or_better(counts, peer, floor):
+    n, guesses, right, delta = counts
+    found = bound(n, guesses, right, delta)
+    assert found.epsilon >= max(floor, peer - 1e-3)
+    assert found.epsilon <= 1.01 * peer, "the smaller of two tails, of which one is the peer's"
+    assert (found.method, found.right, found.guesses, found.n_canaries) == ("steinke", right, guesses, n)
+
+
+def any_dependence(n, guesses, right, delta):
+    """The same counts as a game about labels, where the number of guesses may depend on the output."""
+    scores = Scores.of(
+        members=[1.0] * right + [0.0] * (n - right),
+        others=[1.0] * (guesses - right) + [0.0] * (n - guesses + right),
+    )
+    found = one_run_lower_bound(scores, delta=delta, at=0.5, game="labels")
+    assert found.method == "any-dependence"
+    return found.epsilon
+
+
+@pytest.mark.parametrize(
+    ("n", "guesses", "right", "delta", "floor"),
+    [(1000, 100, 100, 1e-4, 2.6), (10_000, 500, 499, 1e-5, 4.0), (1000, 1000, 650, 1e-3, 0.38)],
+)
+def test_without_assumptions_delta_is_spent_nearest_to_what_was_seen(n, guesses, right, delta, floor):
+    found = any_dependence(n, guesses, right, delta)
+    assert floor <= found < bound(n, guesses, right, delta).epsilon
+
+
+# --- tails ---
+
+
+@pytest.mark.parametrize(
+    ("right", "guesses", "n_delta"), [(9, 10, 0.02), (14, 20, 0.4), (5, 5, 0.003), (3, 12, 2.5)]
+)
+def test_the_planned_tail_is_the_worst_joint_law_of_a_linear_programme(right, guesses, n_delta):
+    """Over all joint laws of a binomial B and a J >= 0 with mean n delta: the largest P(B + J >= right)."""
+    share = 0.6
+    pairs = [(b, j) for b in range(guesses + 1) for j in range(right + 1)]
+    hit = [-float(b + j >= right) for b, j in pairs]
+    law = binom.pmf(np.arange(guesses + 1), guesses, share)
+    marginals = [[float(b == k) for b, _ in pairs] for k in range(guesses + 1)]
+    worst = linprog(
+        hit, A_ub=[[j for _, j in pairs]], b_ub=[n_delta], A_eq=marginals, b_eq=law, bounds=(0, 1)
+    )
+    assert planned_tail(right, guesses, share, n_delta=n_delta) == pytest.approx(-worst.fun, abs=1e-7)
+
+
+@pytest.mark.parametrize("distance", [1.0, 3.08, 40.0])
+def test_one_distance_costs_no_less_than_the_best_of_all(distance):
+    one = near_tail(14, 20, 0.6, distance=distance) + 0.4 / distance
+    assert one >= planned_tail(14, 20, 0.6, n_delta=0.4)
+
+
+def test_the_near_tail_is_its_sum_by_mpmath():
+    right, guesses, distance = 30, 40, mpmath.mpf("3.5")
+    share = mpmath.mpf("0.6")
+    want = mpmath.fsum(
+        max(mpmath.mpf(0), 1 - max(0, right - b) / distance)
+        * mpmath.binomial(guesses, b)
+        * share**b
+        * (1 - share) ** (guesses - b)
+        for b in range(guesses + 1)
+    )
+    got = near_tail(right, guesses, 0.6, distance=3.5)
+    assert got == pytest.approx(float(want), rel=1e-8)
+    assert got >= want
+
+
+def test_guesses_whose_number_depends_on_the_output_keep_the_error():
+    """Half of all runs make 5 guesses, half 60; delta is spent where it helps most. Exact probabilities."""
+    error, n_delta, share, numbers = 0.05, 0.05, 0.5, (5, 60)
+
+    def probability(limits):
+        """P(right guesses reach the limit), all of J spent on the outcomes nearest to it in both halves."""
+        gaps = [
+            (limit - b, binom.pmf(b, number, share) / 2)
+            for limit, number in zip(limits, numbers, strict=True)
+            for b in range(limit)
+        ]
+        found = sum(
+            binom.sf(limit - 1, number, share) / 2 for limit, number in zip(limits, numbers, strict=True)
+        )
+        left = n_delta
+        for gap, mass in sorted(gaps):
+            part = min(mass, left / gap)
+            found, left = found + part, left - part * gap
+        return found
+
+    def limit(number, tail, allowed):
+        return next(v for v in range(number + 2) if v > number or tail(v, number, share) <= allowed)
+
+    distance = n_delta / (0.65 * error)
+    fixed = [limit(n, partial(near_tail, distance=distance), error - n_delta / distance) for n in numbers]
+    assert probability(fixed) <= error
+
+
+@pytest.mark.parametrize(("right", "guesses", "share"), [(9, 10, 0.55), (140, 200, 0.6)])
+def test_steinkes_tail_is_theorem_5_2_by_mpmath(right, guesses, share):
+    n_delta = 0.01
+    law = [
+        mpmath.binomial(guesses, k) * mpmath.mpf(share) ** k * (1 - mpmath.mpf(share)) ** (guesses - k)
+        for k in range(guesses + 1)
+    ]
+    tail = [mpmath.fsum(law[max(0, v) :]) for v in range(-1, right + 1)]
+    f = lambda v: tail[v + 1]  # noqa: E731
+    want = f(right) + 2 * n_delta * max((f(right - i) - f(right)) / i for i in range(1, right + 1))
+    got = steinke_tail(right, guesses, share, n_delta=n_delta)
+    assert got == pytest.approx(float(want), rel=1e-8)
+    assert got >= want
+
+
+@pytest.mark.parametrize("n_delta", [0.01, 3.0])
+def test_tails_grow_with_the_share_so_that_what_is_refuted_is_an_interval(n_delta):
+    for tail in (planned_tail, steinke_tail):
+        found = [tail(70, 100, share, n_delta=n_delta) for share in np.linspace(0.5, 0.9, 60)]
+        assert (np.diff(found) >= -1e-12).all()
+
+
+def test_the_gaussian_recursion_is_that_of_mpmath():
+    """The largest refuted mu of 90 right guesses of 100, of 400 canaries, with 30 digits."""
+    n, guesses, right, error = 400, 100, 90, mpmath.mpf("0.05")
+
+    def refuted(mu):
+        hits, misses = error * right / n, error * (guesses - right) / n
+        for i in range(right - 1, -1, -1):
+            quantile = mpmath.sqrt(2) * mpmath.erfinv(2 * hits - 1)
+            needed = mpmath.ncdf(quantile - mu)
+            if needed <= misses:
+                break
+            hits, misses = (
+                min(mpmath.mpf(1), hits + mpmath.mpf(i) / (guesses - i) * (needed - misses)),
+                needed,
+            )
+        return hits + misses > mpmath.mpf(guesses) / n
+
+    low, high = mpmath.mpf(0), mpmath.mpf(4)
+    with mpmath.workdps(30):
+        for _ in range(25):
+            middle = (low + high) / 2
+            low, high = (middle, high) if refuted(middle) else (low, middle)
+    settings = {"right": right, "guesses": guesses, "n_canaries": n, "error": 0.05}
+    assert gaussian_is_refuted(float(low) - 1e-6, **settings)
+    assert not gaussian_is_refuted(float(high) + 1e-6, **settings)
+
+
+# --- coverage and power ---
+
+
+def never_above(found, truth, confidence=0.95):
+    above = int((np.asarray(found) > truth).sum())
+    return binomtest(above, len(found), 1 - confidence, alternative="greater").pvalue > FALSE_ALARM
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
+def test_randomised_response_is_found_from_below(epsilon):
+    """Binary scores: nearly all are tied, and lots are drawn."""
+    found = [
+        one_run_lower_bound(
+            response_game(epsilon, 1000, seed=s),
+            delta=0.0,
+            guesses=1000,
+            confidence=0.8,
+            rng=np.random.default_rng(s),
+        ).epsilon
+        for s in range(150)
+    ]
+    assert never_above(found, epsilon, confidence=0.8)
+    assert np.mean(found) >= 0.85 * epsilon
+    assert max(found) > epsilon, "at confidence 0.8 a bound that never errs is too small"
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("epsilon", [2.0, 4.0, 8.0])
+def test_a_claimed_gaussian_curve_is_certified_from_below(epsilon):
+    """1,000 canaries, an eighth guessed. The peer's figures at confidence 0.95: 0.96, 1.97, 4.16."""
+    mu = gaussian_mu(epsilon)
+    curve = Curve.gaussian(sensitivity=mu, sigma=1.0)
+    assert curve.epsilon(DELTA) == pytest.approx(epsilon, abs=1e-6)
+    found = [
+        one_run_lower_bound(gaussian_game(mu, 1000, seed=s), delta=DELTA, curve=curve).epsilon
+        for s in range(20)
+    ]
+    assert max(found) <= epsilon
+    assert np.mean(found) >= {2.0: 0.96, 4.0: 1.97, 8.0: 4.16}[epsilon]
+    without = [one_run_lower_bound(gaussian_game(mu, 1000, seed=s), delta=DELTA).epsilon for s in range(20)]
+    assert np.mean(without) < 0.75 * np.mean(found)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("mu", [1e-3, 0.5])
+def test_true_gaussian_claims_are_refuted_as_seldom_as_said(mu):
+    curve, claims = Curve.gaussian(sensitivity=mu, sigma=1.0), 0
+    for seed in range(150):
+        found = audit_canaries(
+            gaussian_game(mu, 300, seed=seed), delta=DELTA, curve=curve, confidence=0.5, guesses=100
+        )
+        claims += found.verdict == "violated"
+    assert binomtest(claims, 150, 0.5, alternative="greater").pvalue > FALSE_ALARM
+
+
+def gaussian_mu(epsilon):
+    """Mu of Gaussian differential privacy with this epsilon at DELTA, by bisection on the closed form."""
+    low, high = 0.0, 10.0
+    for _ in range(60):
+        mu = (low + high) / 2
+        delta = norm.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2)
+        low, high = (mu, high) if delta < DELTA else (low, mu)
+    return low
+
+
+def test_a_curve_says_too_much_of_a_mechanism_that_is_not_gaussian():
+    """Why other curves are refused: randomised response of epsilon 4, and more than 5 would be certified."""
+    epsilon = 4.0
+    right = round(1000 / (1 + math.exp(-epsilon)))
+    low, high = 0.0, 10.0
+    for _ in range(40):
+        mu = (low + high) / 2
+        low, high = (mu, high) if gaussian_is_refuted(mu, right, 1000, 1000, error=0.05) else (low, mu)
+    assert Curve.gaussian(sensitivity=low, sigma=1.0).epsilon(DELTA) > 5
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        GNMax(sigma=40.0).curve(),
+        RandomizedResponse(n_classes=2, epsilon=1.0).curve(),
+        Curve.zero(unit="record"),
+    ],
+    ids=["argmax", "response", "nothing"],
+)
+def test_curves_that_are_not_gaussian_are_refused(curve):
+    with pytest.raises(ValueError, match="curve must be that of a Gaussian mechanism"):
+        one_run_lower_bound(gaussian_game(1.0, 100, seed=0), delta=DELTA, curve=curve)
+
+
+@pytest.mark.statistical
+def test_what_delta_gives_away_all_at_once_is_no_epsilon():
+    """(0, delta)-DP: with probability n delta all coins are told in one run in which nothing else leaks."""
+    n, delta, runs = 200, 2e-4, 300
+    rng, above = np.random.default_rng(6), 0
+    for _ in range(runs):
+        included = rng.random(n) < 0.5
+        seen = included + 0.0 if rng.random() < n * delta else rng.random(n)
+        scores = Scores.of(members=seen[included], others=seen[~included])
+        above += one_run_lower_bound(scores, delta=delta, confidence=0.9, rng=rng).epsilon > 0
+    assert binomtest(above, runs, 0.1, alternative="greater").pvalue > FALSE_ALARM
+
+
+# --- the games ---
+
+
+def test_ties_are_drawn_by_lot_and_nothing_else_is():
+    scores = response_game(2.0, 400, seed=1)
+    lots = {
+        one_run_lower_bound(scores, delta=0.0, guesses=100, rng=np.random.default_rng(s)).right
+        for s in range(20)
+    }
+    assert len(lots) > 1
+    plain = gaussian_game(1.0, 400, seed=1)
+    assert len({one_run_lower_bound(plain, delta=0.0, guesses=100).right for _ in range(5)}) == 1
+
+
+def test_the_surest_on_both_sides_are_guessed():
+    scores = Scores.of(members=[9.0, 8.0, 7.0, 0.1, -5.0], others=[-9.0, -8.0, 0.2, 0.0, 6.0])
+    found = one_run_lower_bound(scores, delta=0.0, guesses=6)
+    assert (found.right, found.guesses) == (5, 6)  # in: 9, 8, 7; out: -9, -8, -5
+
+
+def test_planned_guesses_of_labels_count_what_is_missing_as_wrong():
+    scores = Scores.of(members=[0.9] * 40 + [0.0] * 60, others=[0.9] * 10 + [0.0] * 90)
+    found = one_run_lower_bound(scores, delta=1e-4, game="labels", guesses=80)
+    assert (found.right, found.guesses, found.method, found.at) == (40, 80, "steinke", None)
+    fewer = one_run_lower_bound(scores, delta=1e-4, game="labels", guesses=30)
+    assert (fewer.right, fewer.guesses) == (0, 30), "fifty tied guesses are not split"
+
+
+def test_more_candidates_need_no_fair_coins():
+    scores = Scores.of(members=[0.9] * 90 + [0.0] * 10, others=[0.9] * 10 + [0.0] * 790)
+    found = one_run_lower_bound(scores, delta=1e-5, game="labels", guesses=100)
+    assert (found.method, found.n_candidates) == ("any-dependence", 9)
+    assert found.epsilon > one_run_lower_bound(scores, delta=1e-5, game="labels").epsilon - 1e-9
+
+
+def test_several_trainings_are_pooled():
+    runs = [gaussian_game(1.0, 200, seed=s) for s in range(3)]
+    found = one_run_lower_bound(runs, delta=DELTA, guesses=90)
+    assert (found.n_canaries, found.guesses) == (600, 90)
+
+
+def test_a_false_gaussian_claim_is_violated_and_a_true_one_is_not():
+    scores = gaussian_game(2.0, 2000, seed=3)
+    false, true = (
+        audit_canaries(scores, delta=DELTA, curve=Curve.gaussian(sensitivity=1.0, sigma=s))
+        for s in (1.0, 0.5)
+    )
+    assert (false.verdict, true.verdict) == ("violated", "consistent")
+    assert "Gaussian" in false.note
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"scores": Scores.of(members=[1.0] * 90, others=[0.0] * 10)}, "fair coin"),
+        ({"scores": Scores.of(members=[0.9, 0.8, 0.0] * 20, others=[0.0] * 60)}, "say game='labels'"),
+        ({"scores": []}, "one training or more"),
+        ({"guesses": 0}, "guesses must be whole numbers from 1 to 100"),
+        ({"guesses": 101}, "guesses must be whole numbers from 1 to 100"),
+        ({"guesses": 2.5}, "guesses must be whole numbers"),
+        ({"guesses": ()}, "guesses must be whole numbers"),
+        ({"at": 0.5}, "at must only be given for labels"),
+        ({"game": "coins"}, "game must be one of"),
+        ({"delta": 1.0}, "delta must be"),
+        (
+            {"curve": Curve.gaussian(sensitivity=1.0, sigma=1.0), "delta": 0.0},
+            "delta must be > 0 with a curve",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(settings, words):
+    given = {"scores": gaussian_game(1.0, 100, seed=0), "delta": DELTA, **settings}
+    with pytest.raises(ValueError, match=words):
+        one_run_lower_bound(given.pop("scores"), **given)
+
+
+def test_a_curve_needs_planned_guesses_of_two_candidates():
+    scores = Scores.of(members=[0.9] * 20, others=[0.0] * 20)
+    with pytest.raises(ValueError, match="fixed in advance"):
+        one_run_lower_bound(
+            scores, delta=DELTA, game="labels", curve=Curve.gaussian(sensitivity=1.0, sigma=1.0)
+        )
+
+
+@pytest.mark.parametrize(
+    "claims", [{}, {"claimed_epsilon": 1.0, "curve": Curve.gaussian(sensitivity=1, sigma=1)}]
+)
+def test_a_claim_is_an_epsilon_or_a_curve(claims):
+    with pytest.raises(ValueError, match="either claimed_epsilon or curve"):
+        audit_canaries(gaussian_game(1.0, 100, seed=0), delta=DELTA, **claims)
