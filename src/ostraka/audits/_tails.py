@@ -37,7 +37,7 @@ def near_tail(right: int, guesses: int, share: float, *, distance: float) -> flo
     """E max(0, 1 - (right - B)_+ / distance) for B binomial.
 
     With any J >= 0, ``1[B + J >= right]`` is at most that number before its mean, plus ``J / distance``. So
-    J may depend on B, and the number of guesses on the output; for several cuts ``J / distance`` is paid once.
+    J may depend on B, and the number of guesses on the output. Several cuts pay ``J / distance`` once.
     """
     short = np.arange(1, min(int(distance), right) + 1)
     masses = scipy.stats.binom.pmf(right - short, guesses, share)
