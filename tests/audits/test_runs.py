@@ -1,6 +1,7 @@
 """The audit of a whole run: what the strongest adversary certifies, beside what is exactly so."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from scipy.stats import binom
 
 from ostraka import GNMax, LNMax, Threshold
 from ostraka.audits import audit_run
+from ostraka.audits._run_law import run_laws
 from ostraka.audits.runs import worst_case_votes
 
 RUN = {"n_answers": 40, "n_teachers": 60, "n_classes": 3, "delta": 1e-4, "trials": 4_000}
@@ -26,7 +28,9 @@ def test_a_sound_mechanism_is_never_above_its_promise(mechanism, screen):
     if screen is not None:
         promised = promised + RUN["n_answers"] * screen.curve()
     found = lower(mechanism, screen=screen)
-    assert 0.2 * promised.epsilon(RUN["delta"]) < found <= promised.epsilon(RUN["delta"])
+    assert (
+        (0.35 if screen else 0.75) * promised.epsilon(RUN["delta"]) < found <= promised.epsilon(RUN["delta"])
+    )
 
 
 def exact_epsilon(p, q, n, delta):
@@ -42,18 +46,76 @@ def exact_epsilon(p, q, n, delta):
     return high
 
 
-def test_of_two_classes_it_certifies_most_of_the_exact_epsilon_and_never_more():
+@pytest.mark.parametrize(
+    ("sigma", "n_answers", "delta"), [(8.0, 40, 1e-2), (8.0, 40, 1e-7), (40.0, 1000, 1e-5)]
+)
+def test_of_two_classes_it_certifies_nearly_all_of_the_exact_epsilon_and_never_more(sigma, n_answers, delta):
     # two classes: each answer is a coin, so a run is a binomial law and epsilon at delta is known exactly
-    mechanism = GNMax(sigma=8.0)
+    mechanism = GNMax(sigma=sigma)
     worlds = worst_case_votes(mechanism, n_teachers=60, n_classes=2)
     p, q = (math.exp(mechanism.log_outcomes(world[None])[0, 0]) for world in worlds)
-    exact = max(exact_epsilon(p, q, 40, 1e-2), exact_epsilon(1 - q, 1 - p, 40, 1e-2))
-    above = 0
-    for seed in range(10):
-        found = lower(mechanism, n_classes=2, delta=1e-2, trials=20_000, seed=seed)
-        above += found > exact
-        assert found > 0.6 * exact
-    assert above <= 4  # each with probability at most 0.05: chance of more than 4 of 10 below 7e-5
+    exact = max(exact_epsilon(*pair, n_answers, delta) for pair in ((p, q), (1 - q, 1 - p)))
+    found = lower(mechanism, n_classes=2, delta=delta, n_answers=n_answers, trials=100)
+    assert 0.99 * exact < found <= exact
+
+
+def product_epsilon(p, q, n, delta):
+    """Smallest epsilon of n answers of few outcomes, by enumeration of all sequences."""
+    log_p, log_q = (np.log(law) for law in (p, q))
+    for _ in range(n - 1):
+        log_p, log_q = (np.add.outer(a, np.log(b)).ravel() for a, b in ((log_p, p), (log_q, q)))
+    low, high = 0.0, 50.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        worst = max(
+            np.maximum(0, np.exp(a) - np.exp(middle + b)).sum() for a, b in ((log_p, log_q), (log_q, log_p))
+        )
+        low, high = (middle, high) if worst > delta else (low, middle)
+    return high
+
+
+def test_the_law_of_a_run_is_that_of_all_sequences_of_answers():
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        p, q = rng.dirichlet(np.ones(4), size=2)
+        exact = product_epsilon(p, q, 6, 1e-3)
+        found = run_laws(np.log(p), np.log(q), n_answers=6)
+        assert 0.98 * exact < found.epsilon(1e-3) <= exact
+        assert found.p.sum() == pytest.approx(1)
+
+
+def test_equal_worlds_and_a_large_delta_have_no_epsilon():
+    law = np.log([0.5, 0.3, 0.2])
+    assert run_laws(law, law, n_answers=100).epsilon(1e-9) == 0.0
+    assert run_laws(law, np.log([0.3, 0.5, 0.2]), n_answers=1).epsilon(0.3) == 0.0
+
+
+def test_an_impossible_outcome_leaves_a_finite_bound():
+    far = np.array([-1e300, 0.0]), np.array([math.log(0.5), math.log(0.5)])
+    assert run_laws(*far, n_answers=3).epsilon(1e-5) > 10
+
+
+def test_a_certified_epsilon_is_most_of_the_price_within_seconds():
+    """100 and 1,000 answers at sigma 40: exact adaptive composition gives 1.07 and 3.87."""
+    start = time.process_time()
+    for n_answers, exact in ((100, 1.072), (1000, 3.87)):
+        run = {"n_answers": n_answers, "n_teachers": 250, "n_classes": 10, "delta": 1e-5}
+        found = audit_run(GNMax(sigma=40.0), claimed_epsilon=9.0, **run, rng=np.random.default_rng(0))
+        assert 0.9 * exact < found.measures[0].lower <= exact
+    assert time.process_time() - start < 20
+
+
+def test_runs_whose_noise_is_shared_do_not_follow_the_exact_law():
+    class Shared(GNMax):
+        """Every answer alone has the right law; within a release all answers share their noise."""
+
+        def release(self, private, *, rng):
+            counts = private.open()
+            return (counts + rng.normal(scale=self.sigma, size=counts.shape[1])).argmax(axis=1)
+
+    found = audit_run(Shared(sigma=8.0), **RUN, claimed_epsilon=99.0, rng=np.random.default_rng(0))
+    assert found.verdict == "violated"
+    assert "do not follow the outcome map" in found.sentence
 
 
 def test_half_the_noise_is_a_broken_promise():
@@ -66,6 +128,7 @@ def test_half_the_noise_is_a_broken_promise():
     found = audit_run(Broken(sigma=8.0), **settings, rng=np.random.default_rng(0))
     assert found.verdict == "violated"
     assert "The promise is broken" in found.sentence
+    assert found.method == "2-cut"
     sound = audit_run(GNMax(sigma=8.0), **settings, rng=np.random.default_rng(0))
     assert sound.verdict == "consistent"
 
@@ -89,7 +152,7 @@ def test_trials_are_fewer_where_a_run_is_long():
     found = audit_run(
         GNMax(sigma=200.0), n_answers=1_000, n_teachers=10, n_classes=20, claimed_epsilon=9.0, delta=1e-4
     )
-    assert found.trials == 1_000
+    assert found.trials == 500
 
 
 @pytest.mark.parametrize(

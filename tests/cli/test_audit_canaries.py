@@ -7,7 +7,7 @@ import pytest
 
 import ostraka.cli
 from ostraka.attacks import draw_canaries
-from ostraka.audits import memorisation_lower_bound
+from ostraka.audits import one_run_lower_bound
 
 
 def audited(capfd, *arguments) -> tuple[int, str, str]:
@@ -38,11 +38,11 @@ def test_a_claim_gets_its_verdict_in_words_and_as_json(capfd, model, claimed, co
     got, out, err = audited(capfd, "--canaries", file, "--claimed-epsilon", claimed)
     assert (got, err) == (code, "")
     assert f"{verdict.upper()}  labels of 500 canaries, each one of 9" in out
-    assert "500 canaries, one-run" in out
+    assert "500 canaries, any-dependence" in out
     got, out, err = audited(capfd, "--canaries", file, "--claimed-epsilon", claimed, "--json")
     record = json.loads(out)
     assert (got, err, record["verdict"]) == (code, "", verdict)
-    want = memorisation_lower_bound(scores, delta=0.0).epsilon
+    want = one_run_lower_bound(scores, game="labels", delta=0.0).epsilon
     assert record["findings"][0]["measures"][0]["lower"] == want > 1
 
 
@@ -50,7 +50,7 @@ def test_delta_confidence_and_threshold_reach_the_bound(capfd, model):
     file, scores = model(n_decoys=1)
     options = ["--delta", "1e-4", "--confidence", "0.9", "--at", "0.99"]
     _, out, _ = audited(capfd, "--canaries", file, "--claimed-epsilon", 3, *options, "--json")
-    want = memorisation_lower_bound(scores, delta=1e-4, confidence=0.9, at=0.99)
+    want = one_run_lower_bound(scores, game="labels", delta=1e-4, confidence=0.9, at=0.99)
     assert json.loads(out)["findings"][0]["measures"][0]["lower"] == want.epsilon
 
 
@@ -58,7 +58,7 @@ def test_one_decoy_a_canary_may_be_a_plain_row(capfd, model):
     file, scores = model(n_decoys=1)
     flat, _ = model(n_decoys=1, decoys=np.load(file)["decoys"][:, 0])
     _, out, _ = audited(capfd, "--canaries", flat, "--claimed-epsilon", 3, "--json")
-    want = memorisation_lower_bound(scores, delta=0.0).epsilon
+    want = one_run_lower_bound(scores, game="labels", delta=0.0).epsilon
     assert json.loads(out)["findings"][0]["measures"][0]["lower"] == want
 
 

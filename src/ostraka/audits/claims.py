@@ -24,7 +24,7 @@ from ostraka.scores import Scores
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["AUDIT_ORDERS", "audit_answers", "audit_mechanism", "judged_answers", "sample_outcomes"]
+__all__ = ["AUDIT_ORDERS", "audit_answers", "audit_mechanism", "follows", "judged_answers", "sample_outcomes"]
 
 AUDIT_ORDERS = (2.0, 3.0, 4.0, 8.0, 16.0, 32.0)
 
@@ -160,7 +160,7 @@ def audit_mechanism(
     # what float64 noise may differ from real noise by is far below what any number of trials can see
     order = np.array(orders)
     exact = np.maximum(of_laws(laws[0], laws[1], order), of_laws(laws[1], laws[0], order))
-    fits = all(_fits(count, law) for count, law in zip(counts, laws, strict=True))
+    fits = all(follows(count, law) for count, law in zip(counts, laws, strict=True))
     upper = [curve.rdp[curve.orders.index(each)] for each in orders]
     measures = tuple(
         Measure(what=f"order {each:g}", upper=high, exact=middle, lower=low)
@@ -291,7 +291,7 @@ def judged_answers(
     )
 
 
-def _fits(counts: np.ndarray, law: np.ndarray) -> bool:
+def follows(counts: np.ndarray, law: np.ndarray) -> bool:
     """Whether every outcome came as often as its probability says, by exact tests."""
     trials, each = int(counts.sum()), MISFIT / (4 * counts.size)  # two worlds, two ends
     low, high = intervals.clopper_pearson(counts, trials, error=each)
