@@ -108,7 +108,7 @@ def test_exact_laws_are_refused_where_there_are_none():
     parties = VoteModel.fixed_parties([LAW, LAW], ONE)
     with pytest.raises(ValueError, match="without parties whose ballots are random"):
         parties.outcome_laws(GNMax(sigma=2.0))
-    with pytest.raises(ValueError, match="GNMax"):
+    with pytest.raises(ValueError, match="Gaussian noise"):
         VoteModel.random_shards(LAW, ONE, n_teachers=3).outcome_laws(LNMax(scale=2.0))
 
 

@@ -297,7 +297,7 @@ def test_a_curve_says_too_much_of_a_mechanism_that_is_not_gaussian():
     [
         GNMax(sigma=40.0).curve(),
         RandomizedResponse(n_classes=2, epsilon=1.0).curve(),
-        Curve.zero(unit="record"),
+        Curve.zero(),
     ],
     ids=["argmax", "response", "nothing"],
 )

@@ -22,7 +22,6 @@ from ostraka.audits.claims import AUDIT_ORDERS
 from ostraka.audits.cuts import check_confidence, check_orders, renyi_lower_bound
 from ostraka.audits.finding import Finding, Measure, Verdict
 from ostraka.curve import Curve
-from ostraka.mechanisms import GNMax
 
 if TYPE_CHECKING:
     from ostraka.audits.models import VoteModel
@@ -123,7 +122,7 @@ def measure_leak(
         chosen, times = list(range(len(models))), 1
     each = 1 - (1 - confidence) / len(chosen)
     bounds, skipped, exact = [], [], np.zeros(order.size)
-    known = isinstance(mechanism, GNMax) and not any(len(models[j].parties) for j in chosen)
+    known = all(models[j].has_outcome_laws(mechanism) for j in chosen)
     for j in chosen:
         if not adversarial.repeated and np.abs(models[j].present - models[j].absent).sum() < _NOTHING:
             skipped.append(_nothing(orders, each))
@@ -291,7 +290,7 @@ def _worst(models: list[VoteModel], mechanism: BallotMechanism, rng: np.random.G
     leaks = []
     for j in best:
         model = models[j]
-        if isinstance(mechanism, GNMax) and not len(model.parties):
+        if model.has_outcome_laws(mechanism):
             p, q = model.outcome_laws(mechanism)
         else:
             votes = model.worlds(n_draws=2_000, rng=rng)

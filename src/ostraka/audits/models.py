@@ -11,7 +11,8 @@ from ostraka import _check
 from ostraka.audits._mixture import gaussian_argmax_law
 from ostraka.audits.paired import bound_pairs
 from ostraka.curve import ORDERS
-from ostraka.mechanisms import BallotMechanism, GNMax
+from ostraka.mechanisms._noise import GAUSSIAN
+from ostraka.mechanisms.protocols import HasArgmaxKernel
 from ostraka.private import Adjacency, Private
 
 if TYPE_CHECKING:
@@ -115,6 +116,10 @@ class VoteModel:
             parties=np.empty((0, base.size)),
         )
 
+    def has_outcome_laws(self, mechanism: BallotMechanism) -> bool:
+        """Whether :meth:`outcome_laws` knows the laws of this mechanism's answers."""
+        return not len(self.parties) and _gaussian_noise(mechanism) is not None
+
     def outcome_laws(self, mechanism: BallotMechanism) -> tuple[np.ndarray, np.ndarray]:
         """Probability of each answer with and without the target, all randomness integrated out.
 
@@ -124,10 +129,14 @@ class VoteModel:
             Parties with random ballots of their own, or another mechanism: :meth:`lower_bound` draws votes
             instead.
         """
-        if len(self.parties) or not isinstance(mechanism, GNMax):
-            raise ValueError("the exact law must be that of GNMax, without parties whose ballots are random")
+        sigma = _gaussian_noise(mechanism)
+        if sigma is None or not self.has_outcome_laws(mechanism):
+            raise ValueError(
+                "the exact law must be that of an argmax with Gaussian noise, such as GNMax, without parties "
+                "whose ballots are random"
+            )
         used = (self.present > 0) | (self.absent > 0)
-        laws = gaussian_argmax_law(self.n, self.law, self.fixed + self.moves[used], sigma=mechanism.sigma)
+        laws = gaussian_argmax_law(self.n, self.law, self.fixed + self.moves[used], sigma=sigma)
         return self.present[used] @ laws, self.absent[used] @ laws
 
     def draw(self, *, n_draws: int, rng: np.random.Generator) -> np.ndarray:
@@ -168,6 +177,12 @@ class VoteModel:
         worlds = [np.tensordot(w[used], laws, axes=1) for w in (self.present, self.absent)]
         reach = mechanism.curve().delta(0.0)
         return bound_pairs(*worlds, reach=reach, orders=orders, confidence=confidence)
+
+
+def _gaussian_noise(mechanism: BallotMechanism) -> float | None:
+    """Sigma in votes, of an argmax of counts with Gaussian noise; else None."""
+    kind, scale = mechanism.argmax_kernel if isinstance(mechanism, HasArgmaxKernel) else (None, 0.0)
+    return scale if kind == GAUSSIAN else None
 
 
 def _law(values: Any) -> np.ndarray:

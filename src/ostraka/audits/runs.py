@@ -12,10 +12,11 @@ from ostraka.audits.claims import follows
 from ostraka.audits.epsilon import epsilon_lower_bound
 from ostraka.audits.finding import Finding, Measure
 from ostraka.door import os_keyed
+from ostraka.mechanisms.protocols import outcome_places
 from ostraka.private import Adjacency, Private
 
 if TYPE_CHECKING:
-    from ostraka.mechanisms import BallotMechanism, Threshold
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["audit_run", "worst_case_votes"]
 
@@ -33,7 +34,6 @@ def audit_run(
     n_classes: int,
     claimed_epsilon: float,
     delta: float,
-    screen: Threshold | None = None,
     trials: int | None = None,
     confidence: float = 0.95,
     rng: np.random.Generator | None = None,
@@ -47,13 +47,11 @@ def audit_run(
 
     Parameters
     ----------
-    mechanism : GNMax or LNMax
+    mechanism : ballot mechanism, such as GNMax or Confident
     n_answers, n_teachers, n_classes : int
         Of the run. Public.
     claimed_epsilon, delta : float
         What the run promises in all.
-    screen : Threshold, optional
-        As for :func:`ostraka.confident`.
     trials : int, optional
         Runs in each world. None: 20,000, or fewer where that takes longer than a second or two.
     confidence : float in (0, 1)
@@ -92,20 +90,18 @@ def audit_run(
     if trials is None:
         trials = int(min(_MOST_TRIALS, max(_LEAST_TRIALS, _DRAWS / (n_answers * n_classes))))
     _check.integer(trials=trials, least=100)
-    worlds = worst_case_votes(mechanism, screen=screen, n_teachers=n_teachers, n_classes=n_classes)
-    laws = run_laws(*(_log_law(mechanism, screen, world[None])[0] for world in worlds), n_answers=n_answers)
+    worlds = worst_case_votes(mechanism, n_teachers=n_teachers, n_classes=n_classes)
+    laws = run_laws(*(_log_law(mechanism, world[None])[0] for world in worlds), n_answers=n_answers)
     exact, edges = laws.epsilon(delta), laws.quantile_edges(_TAILS)
     rng = os_keyed() if rng is None else rng
-    scores = [
-        _scores(mechanism, screen, world, laws.points, (trials, n_answers), rng=rng) for world in worlds
-    ]
+    scores = [_scores(mechanism, world, laws.points, (trials, n_answers), rng=rng) for world in worlds]
     counts = [np.bincount(np.searchsorted(edges, s, side="right"), minlength=edges.size + 1) for s in scores]
     seen = epsilon_lower_bound(*counts, delta=delta, confidence=confidence, ordered=True)
     fits = all(follows(count, law) for count, law in zip(counts, laws.binned(edges), strict=True))
     lower = max(exact, seen.epsilon) if fits else seen.epsilon
     broken = lower > claimed_epsilon
     return Finding(
-        name=f"{n_answers} answers of {mechanism!r}" + ("" if screen is None else f" behind {screen!r}"),
+        name=f"{n_answers} answers of {mechanism!r}",
         verdict="violated" if broken or not fits else "consistent",
         sentence=_sentence(lower, claimed_epsilon, confidence=confidence, broken=broken, fits=fits),
         measures=(
@@ -120,13 +116,13 @@ def audit_run(
 
 
 def worst_case_votes(
-    mechanism: BallotMechanism, *, n_teachers: int, n_classes: int, screen: Threshold | None = None
+    mechanism: BallotMechanism, *, n_teachers: int, n_classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Votes of two classes, and the same with one ballot moved, that an answer tells apart best.
 
     Parameters
     ----------
-    mechanism, screen
+    mechanism
         As for :func:`audit_run`.
     n_teachers, n_classes : int
         Public.
@@ -151,23 +147,18 @@ def worst_case_votes(
     moved = votes.copy()
     moved[:, 0] -= 1
     moved[:, 1] += 1
-    here, there = _log_law(mechanism, screen, votes), _log_law(mechanism, screen, moved)
+    here, there = _log_law(mechanism, votes), _log_law(mechanism, moved)
     told = ((np.exp(here) - np.exp(there)) * (here - there)).sum(axis=1)
     return votes[told.argmax()], moved[told.argmax()]
 
 
-def _log_law(mechanism: BallotMechanism, screen: Threshold | None, votes: np.ndarray) -> np.ndarray:
-    """Log probability of each class and, behind a screen, of no answer; one row a vote."""
-    answers = np.maximum(np.asarray(mechanism.log_outcomes(votes)), -1e300)
-    if screen is None:
-        return np.asarray(answers)
-    passes, stops = np.maximum(np.asarray(screen.log_outcomes(votes)), -1e300).T
-    return np.column_stack([answers + passes[:, None], stops])
+def _log_law(mechanism: BallotMechanism, votes: np.ndarray) -> np.ndarray:
+    """Log probability of each outcome, one row a vote; finite, so that differences are."""
+    return np.asarray(np.maximum(mechanism.log_outcomes(votes), -1e300))
 
 
 def _scores(
     mechanism: BallotMechanism,
-    screen: Threshold | None,
     votes: np.ndarray,
     points: np.ndarray,
     shape: tuple[int, int],
@@ -180,9 +171,7 @@ def _scores(
     told = np.empty(n, dtype=np.int64)
     for start in range(0, n, _CHUNK):
         asked = block[: min(_CHUNK, n - start)]
-        outcome = np.full(len(asked), len(points) - 1)
-        clear = slice(None) if screen is None else screen.release(asked, rng=rng)
-        outcome[clear] = mechanism.release(asked[clear], rng=rng)
+        outcome = outcome_places(mechanism.release(asked, rng=rng), len(points))
         told[start : start + len(asked)] = points[outcome]
     return np.asarray(told.reshape(shape).sum(axis=1))
 

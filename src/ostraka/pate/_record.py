@@ -19,6 +19,7 @@ from ostraka.students import schedule
 from ostraka.voters import count_votes
 
 if TYPE_CHECKING:
+    from ostraka.mechanisms import BallotMechanism
     from ostraka.pate._run import Owned, Run
     from ostraka.pate.plan import Plan
 
@@ -123,8 +124,7 @@ def with_audit(run: Run, result: Result, *, trials: int | None, confidence: floa
 
     plan = run.plan
     found = audit_run(
-        plan.mechanism,
-        screen=plan.screen,
+        _one_mechanism(plan),
         n_answers=plan.n_answers,
         n_teachers=plan.n_teachers,
         n_classes=len(run.classes),
@@ -145,9 +145,13 @@ def with_audit(run: Run, result: Result, *, trials: int | None, confidence: floa
     return replace(result, lower=lower)
 
 
+def _one_mechanism(plan: Plan | LabelPlan) -> BallotMechanism:
+    return plan.mechanism if plan.screen is None else Confident(screen=plan.screen, argmax=plan.mechanism)
+
+
 def _owner_figures(plan: Plan | LabelPlan, counts: np.ndarray) -> dict[str, Any]:
     """What answers to these votes cost, and how far the teachers agreed. For the owner only."""
-    law = plan.mechanism if plan.screen is None else Confident(screen=plan.screen, argmax=plan.mechanism)
+    law = _one_mechanism(plan)
     total = exact_curve(law, counts)
     order = total.best_order(plan.delta)
     return {
