@@ -780,3 +780,16 @@ def test_questions_of_another_shape_are_refused():
 
 def test_a_plain_array_is_no_private_one():
     assert isinstance(voter(X, Y).vote(X), Private)
+
+
+@pytest.mark.parametrize("n_units", [99, 100, 300])
+def test_replacing_a_unit_never_changes_how_many_ballots_are_cast(n_units):
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(n_units, 3)), rng.integers(0, 2, n_units)
+    voter = NeighbourVoter(k=200, sampling_rate=1.0, relation="replace-one")
+    cast = set()
+    for replaced in range(3):
+        rows[0], labels[0] = 10.0**replaced, replaced % 2
+        votes = voter.fit(rows, labels, classes=[0, 1]).vote(rng.normal(size=(4, 3)))
+        cast |= set(votes.open().sum(axis=1).tolist())
+    assert cast == {min(200, n_units)}

@@ -138,13 +138,13 @@ class TestOneBallot:
         with pytest.warns(UserWarning, match="answered with none of the words"):
             predictions = voters.predictions(QUERIES)
         np.testing.assert_array_equal(predictions, np.tile([[0], [1]], (4, 6)))
-        assert voters.n_unreadable_ == 48
+        assert voters.count_unreadable() == 48
 
     def test_only_the_first_public_text_decides_whether_to_warn(self, model):
         hard = Function(lambda prompt: "hm" if CANARY in prompt else model.answer(prompt))
         voters = fitted(hard)
         voters.vote(QUERIES)  # warnings are errors here
-        assert voters.n_unreadable_ == 48
+        assert voters.count_unreadable() == 48
 
     def test_a_prompt_the_endpoint_refuses_is_a_fixed_vote_and_no_error(self, server, model):
         refused = f"{GOOD[0]} from start to end {CANARY}"
@@ -160,7 +160,7 @@ class TestOneBallot:
         predictions = voters.predictions(QUERIES)
         shard = MANIFEST.shards[row]
         assert (predictions[shard] == shard % 2).all()
-        assert voters.n_unreadable_ == 6
+        assert voters.count_unreadable() == 6
         others = np.delete(fitted(Function(model.answer), texts).predictions(QUERIES), shard, axis=0)
         np.testing.assert_array_equal(np.delete(predictions, shard, axis=0), others)
         made = len(server.seen)
@@ -183,7 +183,7 @@ class TestOneBallot:
             voters.predictions(QUERIES), fitted(Function(model.answer)).predictions(QUERIES)
         )
         assert len(failing) == 2
-        assert voters.n_unreadable_ == 0
+        assert voters.count_unreadable() == 0
 
 
 class TestCost:

@@ -60,7 +60,7 @@ class TestOutage:
         np.testing.assert_array_equal(
             voters.vote(QUERIES).open(), fitted(Function(model.answer)).vote(QUERIES).open()
         )
-        assert voters.n_unreadable_ == 0
+        assert voters.count_unreadable() == 0
         assert set(answered.values()) == {1}
         assert len(answered) == 49
 
@@ -90,7 +90,7 @@ class TestOutage:
         mended.append(True)
         voters.vote([*QUERIES, *PUBLIC[:10]])
         assert set(Counter(function.asked).values()) == {1}
-        assert voters.n_unreadable_ == 0
+        assert voters.count_unreadable() == 0
 
     def test_an_interrupt_in_this_process_loses_nothing_either(self, server, model):
         def impatient(_stage, done, _total):

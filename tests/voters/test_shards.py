@@ -145,7 +145,7 @@ def test_any_change_of_the_written_manifest_is_seen(field):
         "n_rows": 9,
         "n_units": 7,
         "unit": "person",
-        "version": 2,
+        "version": 1,
         "shards": [3 - shard for shard in value] if field == "shards" else None,
         "units": value[::-1] if field == "units" else None,
     }.get(field, "0" * 64)
@@ -214,3 +214,83 @@ def test_check_does_not_mind_renamed_people():
 def test_the_arrays_cannot_be_written_to():
     with pytest.raises(ValueError, match="read-only"):
         partition(9, n_teachers=3).shards[0] = 1
+
+
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        ["Jos\u00e9", "Jose\u0301"],
+        [7, 7.0, "7", "7.0", "007", "7e0", b"7.00", "+7", "７"],
+        [0, "-0", "0.0", -0.0],
+        ["0.5", 0.5, ".50"],
+        [10**22, 1e22, "1e22", "10000000000000000000000"],
+    ],
+    ids=str,
+)
+def test_a_person_is_in_one_shard_however_the_name_is_written(spellings):
+    people = np.array([*spellings, *(f"other {number}" for number in range(40))], dtype=object)
+    for draw in range(20):
+        manifest = partition(people, n_teachers=20, key=bytes([draw]) * 32)
+        assert len(set(manifest.shards[: len(spellings)].tolist())) == 1
+        assert manifest.n_units == 41
+
+
+def test_names_that_differ_stay_different():
+    people = [
+        "Ann",
+        "ann",
+        "1-2",
+        "12",
+        "nan",
+        "inf",
+        "1" * 40,
+        "1" * 39 + "2",
+        "1e9999999",
+        "1e9999998",
+        True,
+        1,
+    ]
+    assert partition(np.array(people, dtype=object), n_teachers=1).n_units == len(people)
+
+
+def test_a_manifest_that_splits_a_person_is_refused():
+    people = np.array(["Jos\u00e9", "Jose\u0301", "ann", "bob"])
+    split = partition(people, n_teachers=2, key=KEY, version=1)
+    assert split.n_units == 4
+    with pytest.raises(ValueError, match="other people than the data"):
+        split.check(people)
+
+
+FIRST_VERSION = {  # written by the code before version 2, from partition(7, …) and these four rows
+    7: '{"version": 1, "n_teachers": 3, "n_rows": 7, "n_units": 7, "unit": "row", "commitment": '
+    '"dceb97ea628c2006cead8797074fc35a121b84c27fa125de2089d3236698e3ba", "sha256": '
+    '"33125e3836cce750831065077a165a75e63fcd86589f6a2d6f8bc7a2a2b49bbc", "shards": [1, 1, 0, 2, 0, 0, 2], '
+    '"units": [4, 1, 3, 5, 6, 0, 2]}',
+    ("ann", "7.0", "ann", "bob"): '{"version": 1, "n_teachers": 2, "n_rows": 4, "n_units": 3, "unit": '
+    '"person", "commitment": "dceb97ea628c2006cead8797074fc35a121b84c27fa125de2089d3236698e3ba", "sha256": '
+    '"1db7ea02f71960d3d5d55a8e6c4fb4aff33918c0aea86444f9ac978b2dd0ed96", "shards": [0, 0, 0, 1], '
+    '"units": [0, 2, 0, 1]}',
+}
+
+
+@pytest.mark.parametrize("units", FIRST_VERSION, ids=str)
+def test_manifests_of_the_first_version_open_and_are_verified_with_their_key(units):
+    manifest = Manifest.from_json(FIRST_VERSION[units])
+    n_teachers = manifest.n_teachers
+    units = units if isinstance(units, int) else list(units)
+    manifest.check(units)
+    assert partition(units, n_teachers=n_teachers, key=KEY, version=1).sha256 == manifest.sha256
+    assert partition(units, n_teachers=n_teachers, key=KEY).sha256 != manifest.sha256
+
+
+def test_rows_are_in_the_order_of_encrypted_numbers():
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    derived = hashlib.blake2b(b"ostraka rows of a manifest", digest_size=32, key=KEY).digest()
+
+    def encrypted(row):
+        encryptor = Cipher(algorithms.AES(derived), modes.ECB()).encryptor()
+        return encryptor.update(row.to_bytes(8, "little") + bytes(8))
+
+    order = sorted(range(50), key=encrypted)
+    assert partition(50, n_teachers=5, key=KEY).units[order].tolist() == list(range(50))

@@ -9,7 +9,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from ostraka.voters.shards import numbered
+from ostraka.voters._units import numbered
 
 __all__ = ["Data", "Seeds", "labels_of", "split"]
 
@@ -30,7 +30,7 @@ class Data(NamedTuple):
     @property
     def n_units(self) -> int:
         """Number of units to deal to teachers."""
-        return len(numbered(self.units)[1])
+        return numbered(self.units)[1]
 
     @property
     def units(self) -> Any:
@@ -74,13 +74,13 @@ def split(X: Any, y: np.ndarray, groups: Any, *, X_public: Any, holdout: float |
         )
     if not 0 < holdout < 1:
         raise ValueError(f"holdout must be > 0 and < 1, got {holdout!r}")
-    unit_of, units, _ = numbered(len(y) if groups is None else groups)
-    n_held = max(1, round(holdout * len(units)))
-    if n_held >= len(units):
+    unit_of, n_units, _ = numbered(len(y) if groups is None else groups)
+    n_held = max(1, round(holdout * n_units))
+    if n_held >= n_units:
         raise ValueError(
-            f"n_samples={len(y)} from {len(units)} units are too few to hold {n_held} out: pass X_public="
+            f"n_samples={len(y)} from {n_units} units are too few to hold {n_held} out: pass X_public="
         )
-    held = np.isin(unit_of, np.random.default_rng(seed).permutation(len(units))[:n_held])
+    held = np.isin(unit_of, np.random.default_rng(seed).permutation(n_units)[:n_held])
     kept = np.flatnonzero(~held)
     return Data(
         _safe_indexing(X, kept),

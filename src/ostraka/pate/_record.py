@@ -62,7 +62,7 @@ def record(run: Run) -> Result:
         series={"epsilon": [plan.curve(n + 1).epsilon(plan.delta) for n in range(n_questions)]},
         owner={
             **_owner_figures(plan, owned.votes.open()),
-            "n_failed": owned.ensemble.n_failed_,
+            "n_failed": owned.ensemble.count_failed(),
             **({"seconds": owned.seconds} if owned.seconds else {}),
         },
         notes=(*run.notes, *run.warnings),

@@ -11,11 +11,11 @@ from ostraka.door import ABSTAIN
 from ostraka.voters._endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ostraka.voters.prompts import PromptEnsemble
 
-__all__ = ["check_settings", "check_texts", "class_indices"]
+__all__ = ["check_limits", "check_settings", "check_texts", "class_indices"]
 
 
 def check_settings(ensemble: PromptEnsemble) -> None:
@@ -40,6 +40,22 @@ def check_settings(ensemble: PromptEnsemble) -> None:
             raise ValueError(
                 "max_cost needs prices=: the price of a million tokens of prompts, and of answers"
             )
+
+
+def check_limits(ensemble: PromptEnsemble, n_requests: int, *, price: Callable[[], float | None]) -> None:
+    """Raise if a vote exceeds a limit. The message has no private number."""
+    if ensemble.replay:
+        raise ValueError(
+            f"response_cache {ensemble.response_cache} lacks answers for this vote: "
+            "vote once with replay=False"
+        )
+    hint = "see estimate(texts); no request was sent"
+    if ensemble.max_calls is not None and n_requests > ensemble.max_calls:
+        raise ValueError(f"this vote needs more calls than max_calls={ensemble.max_calls}: {hint}")
+    if ensemble.max_cost is not None:
+        cost = price()
+        if cost is None or not cost <= ensemble.max_cost:
+            raise ValueError(f"this vote may cost more than max_cost={ensemble.max_cost}: {hint}")
 
 
 def check_texts(texts: Any) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,6 +63,9 @@ def count_votes(predictions: Any, *, n_classes: int) -> np.ndarray:
     return counts.reshape(n_queries, n_classes).astype(np.int64)
 
 
+_LOCK = threading.RLock()  # global generators and warning filters belong to the whole process
+
+
 class Shard(NamedTuple):
     """One teacher's rows, the class index of each, its seed, and the class it votes if training fails."""
 
@@ -70,12 +74,18 @@ class Shard(NamedTuple):
     seed: np.random.SeedSequence
     fallback: int
 
+    def __repr__(self) -> str:
+        return "Shard(private)"
+
 
 class Predictions(NamedTuple):
     """One teacher's class index for each query: its ballots."""
 
     codes: np.ndarray
     failed: bool
+
+    def __repr__(self) -> str:
+        return "Predictions(private)"
 
 
 class Teacher(NamedTuple):
@@ -85,6 +95,9 @@ class Teacher(NamedTuple):
     present: np.ndarray
     seed: np.random.SeedSequence
     fallback: int
+
+    def __repr__(self) -> str:
+        return "Teacher(private)"
 
     @property
     def failed(self) -> bool:
@@ -161,8 +174,15 @@ def _seed_globals(seed: np.random.SeedSequence) -> None:
 def _quiet(*, trusted: bool = True) -> Iterator[None]:
     """Suppress warnings, use one thread (small tasks lose by more), skip checks that were made before.
 
-    The global generators are restored on exit.
+    The global generators are restored on exit. One thread at a time: a second thread, which trains another
+    shard, would draw from the same global generators.
     """
+    with _LOCK, _undisturbed(trusted=trusted):
+        yield
+
+
+@contextlib.contextmanager
+def _undisturbed(*, trusted: bool) -> Iterator[None]:
     before = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
         with (

@@ -20,7 +20,7 @@ from ostraka.voters._exact import SURELY, sampled_rdp
 from ostraka.voters._nearest import Nearest
 from ostraka.voters._sampled import SampledVotes, Sampler
 from ostraka.voters._tables import CLASSES_FROM_Y, encoded, feature_table
-from ostraka.voters.shards import numbered
+from ostraka.voters._units import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from ostraka.door import ABSTAIN
 from ostraka.private import Adjacency, Private
 from ostraka.voters._endpoint import Endpoint, FunctionClient, HTTPClient
 from ostraka.voters._prompt_batch import CostEstimate, PromptBatch, count
-from ostraka.voters._prompt_checks import check_settings, check_texts, class_indices
+from ostraka.voters._prompt_checks import check_limits, check_settings, check_texts, class_indices
 from ostraka.voters._requests import EndpointError, RequestRun
 from ostraka.voters._response_cache import ResponseCache
 from ostraka.voters._template import Reader, Template
@@ -78,8 +78,6 @@ class PromptEnsemble(BaseEstimator):
         Public.
     manifest_ : Manifest
         Private. Which rows are in which prompt.
-    n_unreadable_ : int
-        Private. Ballots of the last vote for which the model named no class.
     notes_ : list of str
         Public. Remarks that belong to every result.
 
@@ -227,8 +225,19 @@ class PromptEnsemble(BaseEstimator):
         check_is_fitted(self, "manifest_")
         codes = self._codes_of(self._shots, check_texts(texts))
         fixed = np.arange(len(self._shots))[:, None] % len(self.classes_)
-        self.n_unreadable_ = int((codes == ABSTAIN).sum())
+        self._n_unreadable = int((codes == ABSTAIN).sum())
         return np.where(codes == ABSTAIN, fixed, codes)
+
+    def count_unreadable(self) -> int:
+        """The number of the last vote's ballots for which the model named no class, **not protected**.
+
+        Returns
+        -------
+        int
+            Private: for the owner only.
+        """
+        check_is_fitted(self, "_n_unreadable")
+        return self._n_unreadable
 
     def zero_shot(self, texts: Any) -> np.ndarray:
         """Predictions without demonstrations: the accuracy that is free of any privacy cost.
@@ -283,7 +292,7 @@ class PromptEnsemble(BaseEstimator):
     def _codes_of(self, shots: list[Shots], texts: list[str]) -> np.ndarray:
         """The class that each answer names, after sending what is missing; shape (n_prompts, n_queries)."""
         if (batch := self._prompt_batch(shots, texts)).waiting:
-            self._require_allowed(batch)
+            check_limits(self, len(batch.waiting), price=lambda: self._estimated(batch).price)
             self._ask(batch)
         return np.array([[self._read(self._responses[name]) for name in row] for row in batch.names])
 
@@ -308,21 +317,6 @@ class PromptEnsemble(BaseEstimator):
         if isinstance(self._endpoint, Endpoint):
             most = self._endpoint.answer_tokens
         return batch.estimate(tokenizer=self.tokenizer, answer_tokens=most, prices=self.prices)
-
-    def _require_allowed(self, batch: PromptBatch) -> None:
-        """Raise if the vote exceeds a limit. The message has no private number."""
-        if self.replay:
-            raise ValueError(
-                f"response_cache {self.response_cache} lacks answers for this vote: "
-                "vote once with replay=False"
-            )
-        hint = "see estimate(texts); no request was sent"
-        if self.max_calls is not None and len(batch.waiting) > self.max_calls:
-            raise ValueError(f"this vote needs more calls than max_calls={self.max_calls}: {hint}")
-        if self.max_cost is not None:
-            price = self._estimated(batch).price
-            if price is None or not price <= self.max_cost:
-                raise ValueError(f"this vote may cost more than max_cost={self.max_cost}: {hint}")
 
     def _ask(self, batch: PromptBatch) -> None:
         known = batch.probe.name in self._responses

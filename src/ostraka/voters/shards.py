@@ -6,16 +6,19 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
-from math import isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ostraka import _check
+from ostraka.voters._units import LATEST, are_rows, named, numbered
 
-__all__ = ["Manifest", "deal", "numbered", "partition"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-_VERSION = 1
+__all__ = ["Manifest", "deal", "partition"]
+
+_VERSIONS = (1, LATEST)  # of the order in partition and of the spelling of identifiers
 _KEY_BYTES = (16, 64)  # a shorter key can be guessed from its commitment; BLAKE2b takes no longer one
 
 
@@ -39,6 +42,8 @@ class Manifest:
     commitment : str
         SHA-256 of the key. The key proves that the partition was not chosen by hand:
         ``partition(units, n_teachers=…, key=key).sha256`` is the same again.
+    version : int
+        Which order :func:`partition` used: 2, or 1 for a manifest written before.
 
     Raises
     ------
@@ -68,9 +73,12 @@ class Manifest:
     shards: np.ndarray
     units: np.ndarray
     commitment: str
+    version: int = LATEST
 
     def __post_init__(self) -> None:
         _check.integer(n_teachers=self.n_teachers, least=1)
+        if self.version not in _VERSIONS:
+            raise ValueError(f"version must be one of {_VERSIONS}, got {self.version!r}")
         if self.unit not in {"row", "person"}:
             raise ValueError(f"unit must be 'row' or 'person', got {self.unit!r}")
         for name in ("shards", "units"):
@@ -161,7 +169,7 @@ class Manifest:
 
     def _header(self) -> dict[str, Any]:
         return {
-            "version": _VERSION,
+            "version": int(self.version),
             "n_teachers": int(self.n_teachers),
             "n_rows": self.n_rows,
             "n_units": self.n_units,
@@ -189,29 +197,32 @@ class Manifest:
         return f"Manifest({sizes}, unit={self.unit!r})"
 
 
-def partition(units: Any, *, n_teachers: int, key: bytes | None = None) -> Manifest:
+def partition(units: Any, *, n_teachers: int, key: bytes | None = None, version: int = LATEST) -> Manifest:
     """Assign the units to the teachers in the order of a keyed hash, in equal numbers.
 
     Parameters
     ----------
     units : int, or array of shape (n_rows,)
-        The number of rows, when each row is a unit; else whom each row belongs to: numbers or
-        text. Private. Numbers and text that read the same are the same person.
+        The number of rows, if each row is a unit. Otherwise the person of each row: numbers or text,
+        private. Identifiers are the same person if they are the same number ("7", 7.0, "007") or the
+        same text after Unicode normalisation (NFC).
     n_teachers : int
         Number of shards. Public.
     key : bytes, 16 to 64, optional
-        Whoever knows it can tell a unit's shard from its name. None: 32 bytes from the operating
-        system, forgotten after the deal.
+        Its holder can compute a unit's shard from its name. None: 32 bytes from the operating system,
+        which are not stored.
+    version : int, default 2
+        1 repeats the order of manifests of version 1, to verify one with its key.
 
     Returns
     -------
     Manifest
-        Checked; its docstring states the neighbouring relation.
+        Checked. Its docstring states the neighbouring relation.
 
     Raises
     ------
     ValueError
-        Fewer units than teachers, a row without a person, a key too short or too long.
+        Fewer units than teachers, a row without a person, or a key that is too short or too long.
 
     Examples
     --------
@@ -221,27 +232,31 @@ def partition(units: Any, *, n_teachers: int, key: bytes | None = None) -> Manif
     _check.integer(n_teachers=n_teachers, least=1)
     key = os.urandom(32) if key is None else key
     if not isinstance(key, bytes) or not _KEY_BYTES[0] <= len(key) <= _KEY_BYTES[1]:
-        raise ValueError(f"key must be {_KEY_BYTES[0]} to {_KEY_BYTES[1]} bytes, or None for a fresh one")
-    codes, names, unit = numbered(units)
-    if len(names) < n_teachers:
+        raise ValueError(f"key must be {_KEY_BYTES[0]} to {_KEY_BYTES[1]} bytes, or None for a new one")
+    hashes: np.ndarray
+    if are_rows(units):
+        unit, codes, n_units = "row", np.arange(units), int(units)
+        hashes = (
+            _row_hashes(n_units, key) if version > 1 else _name_hashes(map(str, range(n_units)), unit, key)
+        )
+    else:
+        codes, names = named(units, version=version)
+        unit, n_units, hashes = "person", len(names), _name_hashes(names, "person", key)
+    if n_units < n_teachers:
         many = {"row": "rows", "person": "people"}[unit]
         raise ValueError(
-            f"{n_teachers} teachers need at least {n_teachers} {many}, but there are {len(names)}: "
-            f"use n_teachers={len(names)} or fewer"
+            f"{n_teachers} teachers need at least {n_teachers} {many}, but there are {n_units}: "
+            f"use n_teachers={n_units} or fewer"
         )
-    salt = f"{unit}:".encode()
-    digests = [
-        hashlib.blake2b(salt + name.encode(errors="surrogatepass"), digest_size=16, key=key).digest()
-        for name in names
-    ]
-    rank = np.empty(len(names), dtype=np.int32)
-    rank[sorted(range(len(names)), key=digests.__getitem__)] = np.arange(len(names))
+    rank = np.empty(n_units, dtype=np.int32)
+    rank[_order(hashes)] = np.arange(n_units, dtype=np.int32)
     return Manifest(
         n_teachers=int(n_teachers),
         unit=unit,
         shards=rank[codes] % n_teachers,
         units=rank[codes],
         commitment=hashlib.sha256(b"ostraka manifest key\0" + key).hexdigest(),
+        version=version,
     )
 
 
@@ -259,29 +274,32 @@ def deal(
     return manifest
 
 
-def numbered(units: Any) -> tuple[np.ndarray, list[str], str]:
-    """The number of each row's unit, the names of the units in that order, and the kind of unit. Private."""
-    if isinstance(units, int | np.integer) and not isinstance(units, bool):
-        _check.integer(n_rows=int(units), least=1)
-        return np.arange(units), [str(row) for row in range(units)], "row"
-    array = np.asarray(units)
-    if array.ndim != 1 or not len(array):
-        raise ValueError(f"units must name the person of each row, in one dimension, got shape {array.shape}")
-    # ambiguous spellings are one person: joining two people is safe, splitting one is not
-    names, codes = np.unique([_name(value) for value in array.tolist()], return_inverse=True)
-    if (names == "").any():
-        raise ValueError("every row must name its person, but some do not: drop these rows or fill them in")
-    return codes, names.tolist(), "person"
+def _row_hashes(n_rows: int, key: bytes) -> np.ndarray:
+    """A keyed hash of each row number, shape (n_rows, 2): AES-256 of the number, under a derived key."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415  (late)
+
+    blocks = np.zeros((n_rows, 2), dtype="<u8")
+    blocks[:, 0] = np.arange(n_rows)
+    derived = hashlib.blake2b(b"ostraka rows of a manifest", digest_size=32, key=key).digest()
+    encryptor = Cipher(algorithms.AES(derived), modes.ECB()).encryptor()  # noqa: S305  (a permutation of blocks)
+    return np.frombuffer(encryptor.update(blocks.tobytes()), dtype=">u8").reshape(n_rows, 2)
 
 
-def _name(value: Any) -> str:
-    """How an identifier reads: 7, 7.0, "7" and b"7" alike; nothing for None, NaN and blanks."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if (
-        value is None
-        or type(value).__name__ in {"NAType", "NaTType"}
-        or (isinstance(value, float) and isnan(value))
-    ):
-        return ""
-    return (value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)).strip()
+def _name_hashes(names: Iterable[str], unit: str, key: bytes) -> np.ndarray:
+    """A keyed hash of each name, shape (n_names, 2)."""
+    start = hashlib.blake2b(f"{unit}:".encode(), digest_size=16, key=key)
+    digests = bytearray()
+    for name in names:
+        whole = start.copy()
+        whole.update(name.encode(errors="surrogatepass"))
+        digests += whole.digest()
+    return np.frombuffer(digests, dtype=">u8").reshape(-1, 2)
+
+
+def _order(hashes: np.ndarray) -> np.ndarray:
+    """The order of hashes as big-endian numbers of 128 bits."""
+    order = np.argsort(hashes[:, 0], kind="stable")
+    first = hashes[order, 0]
+    if (first[1:] == first[:-1]).any():
+        order = np.lexsort((hashes[:, 1], hashes[:, 0]))
+    return order

@@ -63,8 +63,6 @@ class TeacherEnsemble(BaseEstimator):
         Public. What is protected: ``"row"`` or ``"person"``.
     teachers_ : list
         Private: trained on private rows, without noise.
-    n_failed_ : int
-        Private. Teachers that could not be trained or could not vote.
     notes_ : list of str
         Public. Remarks that belong to every result.
 
@@ -260,9 +258,15 @@ class TeacherEnsemble(BaseEstimator):
         self._failed = np.array([teacher.failed for teacher in teachers])
         return self
 
-    @property
-    def n_failed_(self) -> int:
-        """Private. Number of teachers that could not be trained or asked."""
+    def count_failed(self) -> int:
+        """The number of teachers that could not be trained or could not vote, **not protected**.
+
+        Returns
+        -------
+        int
+            Private: for the owner only. Their ballots are a class fixed by the teacher's number.
+        """
+        check_is_fitted(self, "teachers_")
         return int(self._failed.sum())
 
     def _predict(self, X: Any, *, together: bool) -> list[Predictions]:
@@ -286,9 +290,9 @@ class TeacherEnsemble(BaseEstimator):
             self.progress(stage, done, total)
 
     def _warn(self) -> None:
-        if self.n_failed_:
+        if self._failed.any():
             warnings.warn(
-                f"{self.n_failed_} of {self.n_teachers} teachers failed and vote a class fixed by number. "
-                "How many is private: do not publish it. To see why, train one on a shard by hand.",
+                "Some teachers failed and vote a class fixed by number. This is private: do not publish it. "
+                "count_failed() says how many. To see why, train one on a shard by hand.",
                 stacklevel=3,
             )
