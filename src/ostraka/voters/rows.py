@@ -12,8 +12,9 @@ from ostraka import _check
 from ostraka.door import os_keyed
 from ostraka.private import Adjacency, Private
 from ostraka.voters._tables import CLASSES_FROM_Y, encoded
+from ostraka.voters._units import numbered
 from ostraka.voters.cells import reach
-from ostraka.voters.shards import Manifest, numbered, partition
+from ostraka.voters.shards import Manifest, partition
 
 if TYPE_CHECKING:
     from ostraka.voters.cells import Cells
@@ -122,8 +123,7 @@ class RowVoter(BaseEstimator):
         self.notes_ = [] if classes is not None else [CLASSES_FROM_Y]
         self.classes_, labels = encoded(y, classes)
         owners = len(codes) if groups is None else groups
-        people, names, self.unit_ = numbered(owners)
-        self.n_units_ = len(names)
+        people, self.n_units_, self.unit_ = numbered(owners)
         self.manifest_ = self._dealt(owners)
         self.ballot_ = 1 if groups is None or self.person == "sampled" else self.units
         far = self.ballot_ * reach(self.cells.codebooks_)
