@@ -294,15 +294,23 @@ def test_a_mechanism_that_cannot_be_recorded_is_refused_before_any_charge(monkey
         assert ledger.entries() == ()
 
 
-def test_a_weighted_mechanism_is_recorded_or_refused_before_any_charge():
-    mechanism = Weighted(mechanism=GNMax(sigma=30.0), weight=1.0)
-    with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
-        try:
-            model = fitted(mechanism=mechanism, epsilon=9.0, ledger=ledger)
-        except ValueError:
-            assert ledger.entries() == ()
-        else:
-            assert model.result_.upper["epsilon"] <= 9.0
+def test_a_weighted_mechanism_is_learned_with_and_recorded():
+    mechanism = Weighted(mechanism=GNMax(sigma=10.0), weight=1.0)
+    model = fitted(mechanism=mechanism, epsilon=9.0, n_answers=None)
+    plain = fitted(mechanism=GNMax(sigma=10.0), epsilon=9.0, n_answers=None)
+    assert model.plan_.n_answers == plain.plan_.n_answers > 0
+    assert model.result_.upper["epsilon"] == pytest.approx(plain.result_.upper["epsilon"], rel=1e-9)
+    assert model.result_.owner["epsilon_these_votes"] <= model.result_.upper["epsilon"]
+
+
+def test_a_screen_beside_a_mechanism_is_one_mechanism_that_can_be_given_as_such():
+    screen, argmax = Threshold(at=35, sigma=5.0), GNMax(sigma=10.0)
+    two = PATEClassifier(mechanism=argmax, screen=screen, epsilon=9.0)
+    one = PATEClassifier(mechanism=Confident(screen=screen, argmax=argmax), epsilon=9.0)
+    numbers = {"n_units": 500, "n_classes": 4, "n_public": 100}
+    assert two.plan(**numbers) == one.plan(**numbers)
+    with pytest.raises(TypeError, match="argmax must answer with a class"):
+        one.set_params(screen=screen).plan(**numbers)
 
 
 def test_a_partition_is_written_to_a_file_that_its_owner_alone_reads_and_is_used_again(tmp_path):
@@ -336,9 +344,7 @@ def test_a_screen_abstains_and_what_it_saved_is_still_counted():
     assert model.result_.utility["abstained"] == (answers == ABSTAIN).sum()
     # how many were answered depends on the votes: the bound is that of all of them
     assert model.result_.upper["epsilon"] == pytest.approx(model.plan_.epsilon, rel=1e-9)
-    exact = exact_curve(
-        Confident(screen=model.plan_.screen, argmax=model.plan_.mechanism), model.votes_.open()
-    )
+    exact = exact_curve(model.plan_.mechanism, model.votes_.open())
     assert model.result_.owner["epsilon_these_votes"] == exact.epsilon(1e-5)
 
 

@@ -14,13 +14,13 @@ from ostraka import (  # noqa: E402  (needs torch)
     ABSTAIN,
     Budget,
     BudgetExceeded,
+    Confident,
     GNMax,
     Ledger,
     Threshold,
     TorchClassifier,
 )
 from ostraka.accounting import exact_curve  # noqa: E402
-from ostraka.mechanisms import Confident  # noqa: E402
 from ostraka.pate import PATEFM, LabelPlan  # noqa: E402
 from ostraka.result import Result  # noqa: E402
 from ostraka.students import FixMatch  # noqa: E402
@@ -94,8 +94,7 @@ def test_an_audit_puts_a_lower_bound_beside_the_upper(model):
 
 
 def test_the_owner_is_told_the_exact_price_of_these_votes(model):
-    law = Confident(screen=model.plan_.screen, argmax=model.plan_.mechanism)
-    exact = exact_curve(law, model.votes_.open())
+    exact = exact_curve(model.plan_.mechanism, model.votes_.open())
     assert not exact.publishable
     assert model.result_.owner["epsilon_these_votes"] == exact.epsilon(delta=1e-4)
     assert model.result_.public().owner == {}
@@ -213,9 +212,7 @@ def test_noise_that_is_not_given_is_as_little_as_the_budget_pays_for():
     choices = {"mechanism": None, "screen": screen, "n_answers": None, "n_queries": None, "epsilon": 9.0}
     plan = made(**choices).plan(n_rows=300, n_classes=3)
     assert (plan.n_teachers, plan.n_answers, plan.n_queries) == (8, 30, 60)
-    asked = LabelPlan(
-        n_teachers=8, n_answers=60, n_queries=60, mechanism=plan.mechanism, screen=plan.screen, delta=1e-4
-    )
+    asked = LabelPlan(n_teachers=8, n_answers=60, n_queries=60, mechanism=plan.mechanism, delta=1e-4)
     assert 8.99 < asked.epsilon <= 9.0  # if every query is answered
     given = PATEFM(mechanism=GNMax(sigma=30.0)).plan(n_rows=10_000, n_classes=3)
     assert (given.n_teachers, given.n_answers, given.n_queries) == (20, 30, 30)
@@ -223,12 +220,13 @@ def test_noise_that_is_not_given_is_as_little_as_the_budget_pays_for():
 
 def test_a_plan_charges_what_is_left():
     screen, mechanism = Threshold(at=5.0, sigma=9.0), GNMax(sigma=7.0)
-    plan = LabelPlan(n_teachers=8, n_answers=5, n_queries=9, mechanism=mechanism, screen=screen, delta=1e-5)
+    both = Confident(screen=screen, argmax=mechanism)
+    plan = LabelPlan(n_teachers=8, n_answers=5, n_queries=9, mechanism=both, delta=1e-5)
     assert plan.curve(3) == 3 * mechanism.curve() + 3 * screen.curve()
     assert plan.left({}) == plan.curve() == 5 * mechanism.curve() + 9 * screen.curve()
     assert plan.left({repr(screen): 6, repr(mechanism): 1}) == 4 * mechanism.curve() + 3 * screen.curve()
     assert plan.left({repr(screen): 10, repr(mechanism): 5}).epsilon(delta=1e-5) == 0
-    alone = LabelPlan(n_teachers=8, n_answers=5, n_queries=5, mechanism=mechanism, screen=None, delta=1e-5)
+    alone = LabelPlan(n_teachers=8, n_answers=5, n_queries=5, mechanism=mechanism, delta=1e-5)
     assert alone.left({repr(mechanism): 2}) == 3 * mechanism.curve()
 
 

@@ -24,21 +24,23 @@ _NARROWEST = 20
 
 def show_plan(task: Task, plan: Plan, *, teacher: str, out: Path) -> None:
     """Print what will be done and its cost at most, on stderr."""
+    from ostraka.mechanisms.protocols import parts
     from ostraka.report import at_most
 
+    screen, argmax = parts(plan.mechanism)
     unit = "row" if task.groups is None else "person"
     a_teacher = task.n_units // plan.n_teachers
     rows = [
         ("private", f"{task.name}: {len(task.y_private):,} rows, {task.X_private.shape[1]:,} features"),
         ("protected", f"one {unit}, of {task.n_units:,}"),
         ("teachers", f"{plan.n_teachers:,} × {teacher}, about {a_teacher:,} {_many(unit, a_teacher)} each"),
-        ("mechanism", repr(plan.mechanism)),
+        ("mechanism", repr(argmax)),
         ("answers", f"{plan.n_answers:,} of {len(task.X_public):,} public rows"),
         ("expected", f"epsilon at most {at_most(plan.epsilon)} at delta {plan.delta:g}"),
         ("folder", str(out)),
     ]
-    if plan.screen is not None:
-        rows.insert(4, ("screen", repr(plan.screen)))
+    if screen is not None:
+        rows.insert(4, ("screen", repr(screen)))
     if task.classes is None:
         rows.append(("note", "the list of classes is taken from the private labels and counts as public"))
     rows += [("not protected", text) for text in task.not_protected]

@@ -288,15 +288,17 @@ def _keep_teachers(task: Task, model: PATEClassifier, folder: Path) -> None:
     import shutil
 
     from ostraka.consistent import grid_of
+    from ostraka.mechanisms.protocols import parts
     from ostraka.voters import SavedTeachers
 
+    asked: tuple[Any, Any] = parts(model.plan_.mechanism)
     numbers = range(len(task.columns))
     if task.encoder is not None:
         numbers = {name: places for name, _, places in task.encoder.transformers_}["numbers"]
     saved = SavedTeachers(
         ensemble=model.ensemble_,
-        mechanism=model.plan_.mechanism,
-        screen=model.plan_.screen,
+        mechanism=asked[1],
+        screen=asked[0],
         columns=task.columns,
         numeric=tuple(place in numbers for place in range(len(task.columns))),
         grid=grid_of(task.X_public),

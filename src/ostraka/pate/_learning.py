@@ -11,6 +11,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import _safe_indexing
 
 from ostraka.door import ABSTAIN
+from ostraka.mechanisms.protocols import parts
 from ostraka.pate._consistent import same_questions
 from ostraka.pate._metrics import warnings_of
 from ostraka.pate._questions import Questions, require_affordable
@@ -142,7 +143,7 @@ def _run(model: PATEClassifier, data: Data, here: Session, questions: Questions,
         labels=questions.labels,
         asked=questions.asked,
         held_out=data.held_out,
-        spent=here.ledger.spent() + missing * plan.mechanism.curve(),
+        spent=here.ledger.spent() + missing * parts(plan.mechanism)[1].curve(),
         noise=SECRET_NOISE if model.consistent else OS_NOISE,
         notes=(*held_out, *copied, *teachers.notes_, _NUMBERS),
         warnings=tuple(warned),

@@ -11,8 +11,9 @@ import numpy as np
 from sklearn.utils import _safe_indexing
 
 from ostraka import _check
-from ostraka.door import ABSTAIN, confident, consistently, release
+from ostraka.door import ABSTAIN, consistently, release
 from ostraka.ledger import BudgetExceeded
+from ostraka.mechanisms.protocols import parts
 from ostraka.students import Distilled, schedule, typical, uncertainty_sampling
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ostraka.private import Private
     from ostraka.voters import TeacherEnsemble
 
-__all__ = ["Questions", "answered", "paid", "require_affordable"]
+__all__ = ["Questions", "paid", "require_affordable"]
 
 _CANDIDATES = 10  # rows to choose from for each answer; more cost the teachers time and change little
 
@@ -82,24 +83,18 @@ class Questions:
 
     def _release(self, votes: Private, rows: np.ndarray, step: int) -> np.ndarray:
         if self.consistent is not None:
+            screen, argmax = parts(self.plan.mechanism)
             return consistently(
-                self.plan.mechanism,
+                argmax,
                 votes,
                 _safe_indexing(self.public, rows),
                 consistent=self.consistent,
-                screen=self.plan.screen,
+                screen=screen,
                 ledger=self.ledger,
                 key=f"{self.key}/answers",
             )
         key = f"{self.key}/answers/{step}/{hashlib.sha256(rows.astype('<i8').tobytes()).hexdigest()[:16]}"
-        return answered(self.plan, votes, ledger=self.ledger, key=key)
-
-
-def answered(plan: Plan | LabelPlan, votes: Private, *, ledger: Ledger, key: str) -> np.ndarray:
-    """Charge and answer a batch of questions."""
-    if plan.screen is None:
-        return release(plan.mechanism, votes, ledger=ledger, key=key)
-    return confident(votes, screen=plan.screen, argmax=plan.mechanism, ledger=ledger, key=key)
+        return release(self.plan.mechanism, votes, ledger=self.ledger, key=key)
 
 
 def require_affordable(ledger: Ledger, plan: Plan | LabelPlan, *, key: str) -> None:

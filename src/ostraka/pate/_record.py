@@ -11,7 +11,7 @@ from sklearn.base import clone
 from ostraka.accounting import exact_curve, exact_rdp
 from ostraka.attacks import leakage_panel
 from ostraka.door import ABSTAIN
-from ostraka.mechanisms import Confident
+from ostraka.mechanisms.protocols import parts
 from ostraka.pate._metrics import measured
 from ostraka.pate.plan import LabelPlan
 from ostraka.result import Result
@@ -19,7 +19,6 @@ from ostraka.students import schedule
 from ostraka.voters import count_votes
 
 if TYPE_CHECKING:
-    from ostraka.mechanisms import BallotMechanism
     from ostraka.pate._run import Owned, Run
     from ostraka.pate.plan import Plan
 
@@ -71,6 +70,7 @@ def record(run: Run) -> Result:
 
 def _settings(run: Run, owned: Owned) -> dict[str, Any]:
     plan = run.plan
+    screen, argmax = parts(plan.mechanism)
     queries = {"n_queries": plan.n_queries} if isinstance(plan, LabelPlan) else {}
     return {
         "n_rows": owned.manifest.n_rows,
@@ -82,8 +82,8 @@ def _settings(run: Run, owned: Owned) -> dict[str, Any]:
         "n_public": len(run.labels),
         "n_answers": plan.n_answers,
         **queries,
-        "mechanism": repr(plan.mechanism),
-        "screen": None if plan.screen is None else repr(plan.screen),
+        "mechanism": repr(argmax),
+        "screen": None if screen is None else repr(screen),
         "epsilon": owned.ledger.budget.epsilon,
         "asks": run.asks,
         "teacher": run.teacher,
@@ -124,7 +124,7 @@ def with_audit(run: Run, result: Result, *, trials: int | None, confidence: floa
 
     plan = run.plan
     found = audit_run(
-        _one_mechanism(plan),
+        plan.mechanism,
         n_answers=plan.n_answers,
         n_teachers=plan.n_teachers,
         n_classes=len(run.classes),
@@ -145,21 +145,17 @@ def with_audit(run: Run, result: Result, *, trials: int | None, confidence: floa
     return replace(result, lower=lower)
 
 
-def _one_mechanism(plan: Plan | LabelPlan) -> BallotMechanism:
-    return plan.mechanism if plan.screen is None else Confident(screen=plan.screen, argmax=plan.mechanism)
-
-
 def _owner_figures(plan: Plan | LabelPlan, counts: np.ndarray) -> dict[str, Any]:
     """What answers to these votes cost, and how far the teachers agreed. For the owner only."""
-    law = _one_mechanism(plan)
-    total = exact_curve(law, counts)
+    mechanism = plan.mechanism
+    total = exact_curve(mechanism, counts)
     order = total.best_order(plan.delta)
     return {
         "epsilon_these_votes": total.epsilon(plan.delta),
         "consensus": counts.max(axis=1) / plan.n_teachers,
-        "cost": exact_rdp(law, counts, orders=(order,))[:, 0],
+        "cost": exact_rdp(mechanism, counts, orders=(order,))[:, 0],
         "cost_order": order,
-        "repeats": leakage_panel(law, counts, delta=plan.delta),
+        "repeats": leakage_panel(mechanism, counts, delta=plan.delta),
         "price": plan.curve(1).rdp[total.orders.index(order)],
     }
 

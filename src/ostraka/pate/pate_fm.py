@@ -9,11 +9,11 @@ import numpy as np
 from sklearn.base import ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ostraka.door import ABSTAIN
+from ostraka.door import ABSTAIN, release
 from ostraka.pate._data import Data, Seeds, labels_of
 from ostraka.pate._fitted import Fitted
 from ostraka.pate._guards import row_digests
-from ostraka.pate._questions import answered, paid, require_affordable
+from ostraka.pate._questions import paid, require_affordable
 from ostraka.pate._record import OS_NOISE, try_record, with_accuracies
 from ostraka.pate._run import Owned, Run
 from ostraka.pate._session import Session, begin
@@ -317,7 +317,8 @@ class PATEFM(ClassifierMixin, Fitted):
         while missing and done < len(order):
             # asking about as many as are missing cannot give too many: the same law as one at a time
             batch = slice(done, min(done + missing, len(order)))
-            answers[batch] = answered(plan, votes[batch], ledger=here.ledger, key=f"{key}/answers/{done}")
+            name = f"{key}/answers/{done}"
+            answers[batch] = release(plan.mechanism, votes[batch], ledger=here.ledger, key=name)
             done, missing = batch.stop, plan.n_answers - int((answers != ABSTAIN).sum())
             self._tell("answers", plan.n_answers - missing, plan.n_answers)
         return order[:done], answers[:done], votes[:done]

@@ -1,4 +1,4 @@
-"""Plans: how many answers with how much noise, fixed from public numbers before any data is read."""
+"""Plans: number of answers and amount of noise, fixed from public numbers before any data is read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ostraka import _check
 from ostraka.accounting import calibrate
 from ostraka.ledger import BudgetExceeded
 from ostraka.mechanisms import Confident, GNMax
+from ostraka.mechanisms.protocols import parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,13 +40,13 @@ class Plan:
     n_teachers, n_answers : int
         ``n_answers`` counts questions: with a screen, some of them will be refused an answer.
     mechanism : Mechanism
-    screen : Threshold or None
+        With a screen, a :class:`~ostraka.Confident`.
     epsilon, delta : float
         Epsilon at most, at ``delta``, if every question is answered.
 
     Examples
     --------
-    >>> plan = Plan(n_teachers=250, n_answers=100, mechanism=GNMax(sigma=40.0), screen=None, delta=1e-5)
+    >>> plan = Plan(n_teachers=250, n_answers=100, mechanism=GNMax(sigma=40.0), delta=1e-5)
     >>> round(plan.epsilon, 2)
     1.16
     """
@@ -53,17 +54,17 @@ class Plan:
     n_teachers: int
     n_answers: int
     mechanism: Any
-    screen: Threshold | None
     delta: float
 
     def curve(self, n_answers: int | None = None) -> Curve:
         """Cost of so many questions (None: all), all of them answered."""
-        return (self.n_answers if n_answers is None else n_answers) * _each(self.mechanism, self.screen)
+        each: Curve = self.mechanism.curve()
+        return (self.n_answers if n_answers is None else n_answers) * each
 
     def left(self, paid: Mapping[str, int]) -> Curve:
         """Cost of what is still to be asked, when so many uses of each mechanism are paid for."""
-        first = self.mechanism if self.screen is None else self.screen
-        return self.curve(max(0, self.n_answers - paid.get(repr(first), 0)))
+        screen, argmax = parts(self.mechanism)
+        return self.curve(max(0, self.n_answers - paid.get(repr(screen or argmax), 0)))
 
     @property
     def epsilon(self) -> float:
@@ -83,16 +84,15 @@ class LabelPlan:
     n_queries : int
         Rows asked about at the most: those that the screen refuses are paid for, too.
     mechanism : Mechanism
-    screen : Threshold or None
+        With a screen, a :class:`~ostraka.Confident`.
     delta : float
 
     Examples
     --------
     >>> from ostraka import Threshold
     >>> screen = Threshold(at=12, sigma=10.0)
-    >>> plan = LabelPlan(
-    ...     n_teachers=20, n_answers=50, n_queries=80, mechanism=GNMax(sigma=5.0), screen=screen, delta=1e-5
-    ... )
+    >>> mechanism = Confident(screen=screen, argmax=GNMax(sigma=5.0))
+    >>> plan = LabelPlan(n_teachers=20, n_answers=50, n_queries=80, mechanism=mechanism, delta=1e-5)
     >>> plan.epsilon == (80 * screen.curve() + 50 * GNMax(sigma=5.0).curve()).epsilon(delta=1e-5)
     True
     """
@@ -101,7 +101,6 @@ class LabelPlan:
     n_answers: int
     n_queries: int
     mechanism: Any
-    screen: Threshold | None
     delta: float
 
     def __post_init__(self) -> None:
@@ -119,8 +118,9 @@ class LabelPlan:
 
     def left(self, paid: Mapping[str, int]) -> Curve:
         """Cost of what is still to be asked, when so many uses of each mechanism are paid for."""
-        answers = self.n_answers - paid.get(repr(self.mechanism), 0)
-        return self._cost(self.n_queries - paid.get(repr(self.screen), 0), answers)
+        screen, argmax = parts(self.mechanism)
+        queries = self.n_queries - paid.get(repr(screen), 0)
+        return self._cost(queries, self.n_answers - paid.get(repr(argmax), 0))
 
     @property
     def epsilon(self) -> float:
@@ -128,8 +128,9 @@ class LabelPlan:
         return self.curve().epsilon(self.delta)
 
     def _cost(self, n_queries: int, n_answers: int) -> Curve:
-        cost: Curve = max(0, n_answers) * self.mechanism.curve()
-        return cost if self.screen is None else cost + max(0, n_queries) * self.screen.curve()
+        screen, argmax = parts(self.mechanism)
+        cost: Curve = max(0, n_answers) * argmax.curve()
+        return cost if screen is None else cost + max(0, n_queries) * screen.curve()
 
 
 def make_plan(
@@ -161,25 +162,18 @@ def make_plan(
             raise ValueError(f"n_answers={n_answers} must be at most the {n_public} public rows there are")
     if mechanism is None:
         most = min(n_public, max(_ENOUGH_ANSWERS, _ANSWERS_A_CLASS * n_classes))
-        audible = _each(GNMax(sigma=teachers / _AUDIBLE), screen, bound="classic")
+        audible = asked(GNMax(sigma=teachers / _AUDIBLE), screen).curve(bound="classic")
         n_answers = n_answers or max(
             1, min(most, _affordable(audible, epsilon=epsilon, delta=delta, most=most))
         )
-        mechanism = _quietest(n_answers, screen, teachers, epsilon, delta)
+        chosen: Mechanism = _quietest(n_answers, screen, teachers, epsilon, delta)
     else:
-        each = _each(mechanism, screen)
-        paid = _affordable(each, epsilon=epsilon, delta=delta, most=n_answers or n_public)
+        chosen = asked(mechanism, screen)
+        paid = _affordable(chosen.curve(), epsilon=epsilon, delta=delta, most=n_answers or n_public)
         if paid < (n_answers or 1):
-            fewer = f"n_answers={paid} or fewer, " if paid else ""
-            asked = ((n_answers or 1) * each).epsilon(delta)
-            raise BudgetExceeded(
-                f"epsilon={epsilon:g} at delta={delta:g} does not pay for {n_answers or 1} × {mechanism!r}, "
-                f"which would cost {_check.nats(asked)}: use {fewer}more noise, or a larger epsilon",
-                asked=asked,
-                left=epsilon,
-            )
+            raise _too_dear(chosen, n_answers=n_answers or 1, paid=paid, epsilon=epsilon, delta=delta)
         n_answers = paid
-    return Plan(n_teachers=teachers, n_answers=n_answers, mechanism=mechanism, screen=screen, delta=delta)
+    return Plan(n_teachers=teachers, n_answers=n_answers, mechanism=chosen, delta=delta)
 
 
 def make_label_plan(
@@ -212,20 +206,18 @@ def make_label_plan(
     _check.integer(n_queries=n_queries, least=1)
     if n_queries > n_rows:
         raise ValueError(f"n_queries={n_queries} must be at most the {n_rows} rows there are")
-    if mechanism is None:
-        mechanism = _quietest(n_queries, screen, n_teachers, epsilon, delta)
+    chosen: Mechanism = (
+        _quietest(n_queries, screen, n_teachers, epsilon, delta)
+        if mechanism is None
+        else asked(mechanism, screen)
+    )
     plan = LabelPlan(
-        n_teachers=n_teachers,
-        n_answers=n_answers,
-        n_queries=n_queries,
-        mechanism=mechanism,
-        screen=screen,
-        delta=delta,
+        n_teachers=n_teachers, n_answers=n_answers, n_queries=n_queries, mechanism=chosen, delta=delta
     )
     if not plan.epsilon <= epsilon:
         raise BudgetExceeded(
             f"epsilon={epsilon:g} at delta={delta:g} does not pay for {n_queries} queries and {n_answers} × "
-            f"{mechanism!r}, which would cost {_check.nats(plan.epsilon)}: use more noise, fewer of them, "
+            f"{chosen!r}, which would cost {_check.nats(plan.epsilon)}: use more noise, fewer of them, "
             "or a larger epsilon",
             asked=plan.epsilon,
             left=epsilon,
@@ -256,10 +248,22 @@ def _teachers(n_teachers: int | str, n_units: int) -> int:
     return min(n_units, _MOST_TEACHERS, max(5, round(n_units / _UNITS_A_TEACHER)))
 
 
-def _each(mechanism: Mechanism, screen: Threshold | None, **bound: Any) -> Curve:
-    """Cost of a question that is answered."""
-    cost = mechanism.curve(**bound)
-    return cost if screen is None else cost + screen.curve(**bound)
+def asked(mechanism: Mechanism, screen: Threshold | None) -> Any:
+    """The question as one mechanism, from the two settings of an estimator."""
+    return mechanism if screen is None else Confident(screen=screen, argmax=mechanism)  # type: ignore[arg-type]
+
+
+def _too_dear(
+    mechanism: Mechanism, *, n_answers: int, paid: int, epsilon: float, delta: float
+) -> BudgetExceeded:
+    fewer = f"n_answers={paid} or fewer, " if paid else ""
+    cost = (n_answers * mechanism.curve()).epsilon(delta)
+    return BudgetExceeded(
+        f"epsilon={epsilon:g} at delta={delta:g} does not pay for {n_answers} × {mechanism!r}, "
+        f"which would cost {_check.nats(cost)}: use {fewer}more noise, or a larger epsilon",
+        asked=cost,
+        left=epsilon,
+    )
 
 
 def _affordable(each: Curve, *, epsilon: float, delta: float, most: int) -> int:
@@ -274,16 +278,16 @@ def _affordable(each: Curve, *, epsilon: float, delta: float, most: int) -> int:
 @lru_cache(maxsize=256)
 def _quietest(
     n_answers: int, screen: Threshold | None, n_teachers: int, epsilon: float, delta: float
-) -> GNMax:
+) -> GNMax | Confident:
     """The least noise, to four digits upwards, whose answers fit into (epsilon, delta)."""
     within = epsilon * (1 - 1e-9)  # a ledger rounds each price up once more
 
-    def spent(sigma: float) -> float:
-        return (n_answers * _each(GNMax(sigma=sigma), screen)).epsilon(delta)
+    def question(sigma: float) -> GNMax | Confident:
+        question: GNMax | Confident = asked(GNMax(sigma=sigma), screen)
+        return question
 
-    def asked(sigma: float) -> GNMax | Confident:
-        argmax = GNMax(sigma=sigma)
-        return argmax if screen is None else Confident(screen=screen, argmax=argmax)
+    def spent(sigma: float) -> float:
+        return (n_answers * question(sigma).curve()).epsilon(delta)
 
     drowned = spent(n_teachers)
     if drowned > within:
@@ -293,11 +297,11 @@ def _quietest(
             asked=drowned,
             left=epsilon,
         )
-    sigma = calibrate(asked, n_answers=n_answers, epsilon=within, delta=delta, precision=_PRECISION)
+    sigma = calibrate(question, n_answers=n_answers, epsilon=within, delta=delta, precision=_PRECISION)
     sigma = _digits(max(sigma, _LEAST))
     while spent(sigma) > within:
         sigma = _digits(sigma * (1 + 10.0 ** (1 - _DIGITS)))
-    return GNMax(sigma=sigma)
+    return question(sigma)
 
 
 def _digits(value: float) -> float:
