@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AnswerStore", "ReportLog", "chosen_once", "keep_file", "made"]
 
-_CHECK = 8  # bytes of a checksum behind each record
+_LENGTH = 4  # bytes of the length in front of each record
+_CHECK = 8  # bytes of a checksum behind it
 
 
 def keep_file(path: Path, content: bytes) -> None:
@@ -95,10 +96,9 @@ class AnswerStore:
 
 
 class ReportLog:
-    """An append-only file of records of one length. A record counts once :meth:`append` has returned."""
+    """An append-only file of records. A record counts once :meth:`append` has returned."""
 
-    def __init__(self, path: Path, *, length: int) -> None:
-        self._length = length
+    def __init__(self, path: Path) -> None:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         _sync_folder(path.parent)
         self._end = 0
@@ -106,10 +106,9 @@ class ReportLog:
 
     def records(self) -> Iterator[bytes]:
         """Every whole record; what follows the first torn one was never acknowledged and is cut off."""
-        step = self._length + _CHECK
-        while len(found := os.pread(self._handle, step, self._end)) == step and self._whole(found):
-            yield found[: self._length]
-            self._end += step
+        while (record := self._next()) is not None:
+            yield record
+            self._end += _LENGTH + len(record) + _CHECK
         os.ftruncate(self._handle, self._end)
         os.fsync(self._handle)
 
@@ -118,21 +117,25 @@ class ReportLog:
         if self._broken:
             raise OSError("the file of reports failed before: restart the tally")
         self._broken = True
-        self._write(record + _checksum(record))
-        os.fsync(self._handle)
-        self._broken = False
-
-    def _write(self, record: bytes) -> None:
-        left = memoryview(record)
+        left = memoryview(len(record).to_bytes(_LENGTH, "little") + record + _checksum(record))
         while left:
             left = left[os.write(self._handle, left) :]
+        os.fsync(self._handle)
+        self._broken = False
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._handle)
 
-    def _whole(self, found: bytes) -> bool:
-        return _checksum(found[: self._length]) == found[self._length :]
+    def _next(self) -> bytes | None:
+        head = os.pread(self._handle, _LENGTH, self._end)
+        left = os.fstat(self._handle).st_size - self._end - _LENGTH - _CHECK
+        length = int.from_bytes(head, "little")
+        if len(head) < _LENGTH or length > left:
+            return None
+        found = os.pread(self._handle, length + _CHECK, self._end + _LENGTH)
+        record = found[:length]
+        return record if found[length:] == _checksum(record) else None
 
 
 def _checksum(record: bytes) -> bytes:

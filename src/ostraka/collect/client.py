@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostraka.collect._masking import Masking
 from ostraka.collect._reports import Report, known_round, masks_for, refused
 from ostraka.collect._store import chosen_once, made
 from ostraka.secure.keys import exchange_key, exchange_secret, new_secret
@@ -43,8 +44,12 @@ class Client:
     Guarantees
     ----------
     The value is encoded and clipped here. With ``trust="keepers"`` the only message is the encoded vector
-    plus one mask for each keeper, modulo 2^32: uniform to whoever lacks the secret of one keeper. Keys
-    are 256 bits from the operating system, for one round, and are forgotten with this object.
+    plus one mask for each keeper, modulo 2^32: uniform to whoever lacks the secret of one keeper. With
+    ``trust="clients"`` the vector is masked for each neighbour and with a seed of its own; of each neighbour
+    this client tells one share, of the seed or of the mask secret, for one set of survivors. Keys are 256
+    bits from the operating system, for one round, and are forgotten with this object.
+    Source: Bonawitz et al. 2017, doi:10.1145/3133956.3133982; Bell et al. 2020, doi:10.1145/3372297.3417885
+    (few neighbours).
 
     Examples
     --------
@@ -69,6 +74,7 @@ class Client:
         self._folder = made(folder)
         self._secret: bytes | None = new_secret()
         self.key = exchange_key(self._secret)
+        self._masking: Masking | None = None
 
     def report(self, value: Any) -> bytes:
         """The one message of a client that trusts keepers."""
@@ -82,6 +88,36 @@ class Client:
             total += masks_for(self.task, secret, keeper, self.key, keeper[64:], transcript=transcript)
         body = total.astype("<u4").tobytes()
         return Report(bytes.fromhex(self.key), self.certificate, body).write(self.task, self.round)
+
+    def join(self) -> bytes:
+        """First exchange among clients: this client's public keys."""
+        if self.task.trust != "clients":
+            raise ValueError("this task trusts keepers, not clients: use report")
+        self._masking = Masking(self.task, round_=self.round, secret=self._used())
+        return self._masking.join()
+
+    def share(self, roster: bytes) -> bytes:
+        """Second exchange: shares of this client's secrets, sealed for its neighbours."""
+        return self._joined.share(roster)
+
+    def mask(self, value: Any, inbox: bytes) -> bytes:
+        """Third exchange: the encoded value, with noise and masks."""
+        vector = self.task.encoding.encode(value)
+        return self._joined.mask(vector, inbox)
+
+    def confirm(self, survivors: bytes) -> bytes:
+        """Against a lying tally, after the third exchange: a signature under the set of survivors."""
+        return self._joined.confirm(survivors)
+
+    def unmask(self, message: bytes) -> bytes:
+        """Fourth exchange: of each neighbour one share, and never both."""
+        return self._joined.unmask(message)
+
+    @property
+    def _joined(self) -> Masking:
+        if self._masking is None:
+            raise refused("the client", "it has not joined")
+        return self._masking
 
     def _used(self) -> bytes:
         """The secret, once, after it is written down that it was used."""

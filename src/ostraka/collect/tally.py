@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostraka.collect._gathering import Gathering, most_message_bytes
 from ostraka.collect._reports import Closing, Report, known_round, most_report_bytes, refused
 from ostraka.collect._store import ReportLog, chosen_once, made
 from ostraka.private import Private
@@ -29,10 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["Tally"]
 
 _RECEIPT = 16
+_MESSAGE, _ADVANCE = b"M", b"A"
 
 
 class Tally:
-    """The tally of one round of a task that trusts keepers.
+    """The tally of one round of a task: an untrusted adder of masked vectors.
 
     Parameters
     ----------
@@ -41,8 +44,8 @@ class Tally:
     identity : Identity
         This tally's.
     keepers : sequence of Keeper or str
-        Those of the task, in its order: addresses such as ``"http://127.0.0.1:8751"``, or the keepers
-        themselves in one process.
+        Those of the task, in its order, if it trusts keepers. Addresses such as
+        ``"http://127.0.0.1:8751"``, or the keepers themselves in one process.
     round : int, default 0
         Below ``task.rounds``.
     folder : path, optional
@@ -104,6 +107,7 @@ class Tally:
         self._total = np.zeros(task.encoding.cells, dtype=np.uint32)
         self._closing: tuple[Closing, bytes] | None = None
         self._log: ReportLog | None = None
+        self._gathering = Gathering(task, round_=self.round) if task.trust == "clients" else None
         if self._folder is not None:
             self._recover(self._folder)
 
@@ -114,21 +118,38 @@ class Tally:
 
     @property
     def n_clients(self) -> int:
-        """Different clients whose reports were received."""
-        return len(self._seen)
+        """Different clients that have reported, or joined. Public."""
+        return len(self._seen) if self._gathering is None else self._gathering.n_clients
+
+    @property
+    def n_survivors(self) -> int:
+        """Clients whose vectors are in the sum. Public."""
+        return len(self._seen) if self._gathering is None else len(self._gathering.masked)
+
+    @property
+    def variance(self) -> float:
+        """Of the noise in each cell of the sum, if all have added their shares. Public."""
+        return self.task.variance(n_survivors=self.n_survivors, n_clients=self.n_clients)
+
+    @property
+    def stage(self) -> str:
+        """The open exchange: "report", or among clients "join", "share", "mask", "confirm" or "unmask"."""
+        return "report" if self._gathering is None else self._gathering.stage
 
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
         """What a server passes messages to."""
-        return {"/v1/report": self.receive}
+        if self._gathering is None:
+            return {"/v1/report": self.receive}
+        return {"/v1/message": self.receive, "/v1/outbox": self.outbox}
 
     @property
     def most_bytes(self) -> int:
         """No valid message is longer."""
-        return most_report_bytes(self.task)
+        return most_report_bytes(self.task) if self._gathering is None else most_message_bytes(self.task)
 
     def receive(self, message: bytes) -> bytes:
-        """Keep a report and acknowledge it; the same report again is acknowledged and not counted twice.
+        """Keep a message of a client and acknowledge it; the same one again is not counted twice.
 
         Raises
         ------
@@ -136,6 +157,8 @@ class Tally:
             The report is malformed, for another task or round, under a key that another report has, too
             late or one too many. Nothing was counted.
         """
+        if self._gathering is not None:
+            return self._gathered(self._gathering, message)
         try:
             report = Report.read(message, self.task, self.round)
         except ValueError as error:
@@ -155,13 +178,50 @@ class Tally:
                 self._count(report, digest)
         return digest[:_RECEIPT]
 
+    def _gathered(self, gathering: Gathering, message: bytes) -> bytes:
+        with self._lock:
+            if gathering.check(message):
+                if self._log is not None:
+                    self._log.append(_MESSAGE + message)
+                gathering.receive(message)
+        return hashlib.sha256(message).digest()[:_RECEIPT]
+
+    def entries(self) -> bytes:
+        """Among clients: who has joined, for the enrolment to approve."""
+        return self._among_clients.entries()
+
+    def advance(self, approval: bytes = b"") -> None:
+        """Among clients: close the current exchange and open the next, durably.
+
+        Raises
+        ------
+        PartyError
+            Too few clients have answered, or the roster lacks the enrolment's approval.
+        """
+        gathering = self._among_clients
+        with self._lock:
+            if self._log is not None:
+                self._log.append(_ADVANCE + approval)  # read again, it fails again if it fails now
+            gathering.advance(approval)
+
+    def outbox(self, key: bytes) -> bytes:
+        """Among clients: what the client with this key answers next; empty while there is nothing."""
+        with self._lock:
+            return self._among_clients.outbox(key)
+
+    @property
+    def _among_clients(self) -> Gathering:
+        if self._gathering is None:
+            raise ValueError("this task trusts keepers: it has one exchange only")
+        return self._gathering
+
     def close(self) -> Private:
-        """Fix the set of survivors, ask the keepers, and return the sum. If one failed, call it again.
+        """Fix the set of survivors, unmask, and return the sum. If keepers failed, call it again.
 
         Returns
         -------
         Private of shape (cells,), unit "client"
-            Noise of keepers is in it already, and only ``task.mechanism`` takes it.
+            Noise of keepers or clients is in it already, and only ``task.mechanism`` takes it.
 
         Raises
         ------
@@ -169,6 +229,9 @@ class Tally:
             Too few clients, a keeper that is out of reach or refuses (``parties`` names it), or a sum that
             cannot be one.
         """
+        if self._gathering is not None:
+            with self._lock:
+                return self._plausible(self._gathering.sums().view(np.int32).astype(np.int64))
         with self._lock:
             if self._closing is None:
                 self._closing = self._closed()
@@ -221,8 +284,8 @@ class Tally:
 
     def _plausible(self, sums: np.ndarray) -> Private:
         """The sums, if they can be: masks that were left over would make them random."""
-        task, n = self.task, self.n_clients
-        if np.abs(sums).max() > n * task.encoding.largest + task.noise_room(n):
+        task, n = self.task, self.n_survivors
+        if np.abs(sums).max() > n * task.encoding.largest + task.noise_room(self.n_clients):
             raise PartyError(
                 "the sum is not one of valid reports; it cannot be told which report or keeper is wrong",
                 code="disagreement",
@@ -237,8 +300,11 @@ class Tally:
         return folder / f"tally-{self.task.sha256[:16]}-{self.round}.{kind}"
 
     def _recover(self, folder: Path) -> None:
-        self._log = ReportLog(self._path(folder, "reports"), length=most_report_bytes(self.task))
+        self._log = ReportLog(self._path(folder, "reports"))
         for record in self._log.records():
+            if self._gathering is not None:
+                self._repeat(self._gathering, record)
+                continue
             report = Report.read(record, self.task, self.round)
             if report.key not in self._seen:
                 self._count(report, hashlib.sha256(record).digest())
@@ -249,6 +315,13 @@ class Tally:
             if closing.keys != sorted(self._seen):
                 raise ValueError(f"{closed} does not name the clients whose reports are beside it")
             self._closing = closing, content[:KEY_BYTES]
+
+    def _repeat(self, gathering: Gathering, record: bytes) -> None:
+        if record[:1] == _MESSAGE:
+            gathering.receive(record[1:])
+            return
+        with contextlib.suppress(PartyError):
+            gathering.advance(record[1:])
 
     def __repr__(self) -> str:
         return f"Tally(task={self.task.sha256[:16]!r}, round={self.round}, n_clients={self.n_clients})"

@@ -1,0 +1,341 @@
+"""A round among clients: exact sums of the survivors, one set of them, and nobody read alone."""
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from ostraka.collect import Client, CountSketch, Grid, Histogram, Pairs, Tally, Task, Tree
+from ostraka.collect._dry_run import among_clients
+from ostraka.collect._masking import pair_names
+from ostraka.collect._roster import approval, kind_of, numbers, places
+from ostraka.mechanisms.skellam import skellam
+from ostraka.secure.errors import PartyError
+from ostraka.secure.keys import Identity
+from ostraka.secure.masks import mask, pair_mask
+
+FALSE_ALARM = 1e-9  # chance that right code fails one comparison
+ENCODINGS = [
+    (Histogram(0, 1, cells=5), lambda k: k / 15),
+    (Tree(0, 20, fanout=5), lambda k: k),
+    (Grid(x=(0, 1), y=(0, 1), shape=(3, 3), at_most=2), lambda k: [(k / 15, 0.5), (0.1, 0.9)]),
+    (Pairs(items=4, at_most=3), lambda k: [k % 4, (k + 1) % 4]),
+    (CountSketch(width=5, depth=3, key="77" * 32), lambda k: [k]),
+]
+
+
+class Office:
+    """A task among clients with its tally, and an enrolment if it needs one."""
+
+    def __init__(self, encoding=None, *, lying=False, **options):
+        self.me, self.enrolment = Identity.fresh(), Identity.fresh() if lying else None
+        usual = {"sigma": 3.0, "noise": "tally", "least": 8, "most": 40, "missing": 0.2}
+        fields = {**usual, **options, "lying": lying}
+        if lying:
+            fields["enrolment"] = self.enrolment.public_key
+        self.task = Task(encoding or Tree(0, 20, fanout=5), tally=self.me.public_key, **fields)
+        self.tally = Tally(self.task, self.me)
+
+    def run(self, values, vanish=None):
+        return among_clients(self.tally, values, vanish=vanish, enrolment=self.enrolment)
+
+    def plain(self, values):
+        rows = [self.task.encoding.encode(value).astype(np.int32) for value in values]
+        return np.sum(rows, axis=0, dtype=np.int64)
+
+    def until(self, stage, values):
+        """The clients, with everything done up to an exchange; its messages are not sent."""
+        clients = [Client(self.task) for _ in values]
+        for client in clients:
+            self.tally.receive(client.join())
+        roster = self.enrolment and approval(self.task, self.enrolment, self.tally.entries(), round_=0)
+        self.tally.advance(roster or b"")
+        while self.tally.stage != stage:
+            for client, value in zip(clients, values, strict=True):
+                self.tally.receive(self.answer(client, value))
+            self.tally.advance()
+        return clients
+
+    def answer(self, client, value=None):
+        message = self.tally.outbox(bytes.fromhex(client.key))
+        if self.tally.stage == "mask":
+            return client.mask(value, message)
+        return getattr(client, self.tally.stage)(message)
+
+
+@pytest.mark.parametrize(("encoding", "value"), ENCODINGS, ids=lambda value: type(value).__name__)
+def test_the_sum_is_that_of_numpy_over_the_survivors(encoding, value):
+    one, values = Office(encoding), [value(k) for k in range(14)]
+    masked = one.run(values, {3: "share", 9: "mask", 12: "unmask"})
+    assert masked == [k for k in range(14) if k not in (3, 9)]
+    np.testing.assert_array_equal(one.tally.close().open(), one.plain([values[k] for k in masked]))
+    assert (one.tally.n_clients, one.tally.n_survivors) == (14, 12)
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    vanish=st.dictionaries(st.integers(0, 11), st.sampled_from(["share", "mask", "unmask"]), max_size=3),
+    lying=st.booleans(),
+)
+def test_whoever_vanishes_the_sum_is_exact_or_the_round_fails_by_name(vanish, lying):
+    one, values = Office(lying=lying, missing=0.25, colluding=0.05), list(range(12))
+    masked = one.run(values, vanish)
+    try:
+        sums = one.tally.close().open()
+    except PartyError as error:
+        assert error.parties  # noqa: PT017  (either outcome is right)
+    else:
+        np.testing.assert_array_equal(sums, one.plain([values[k] for k in masked]))
+
+
+def test_too_many_who_vanish_fail_the_round_and_are_named():
+    one = Office(missing=0.0, colluding=0.3, least=9, most=20)
+    one.run(list(range(14)), dict.fromkeys(range(10), "unmask"))
+    with pytest.raises(PartyError, match="too few or wrong shares of the secrets of client") as caught:
+        one.tally.close()
+    assert len(caught.value.parties) == 14
+
+
+@pytest.mark.statistical
+@pytest.mark.usefixtures("same_draws")
+def test_shares_of_noise_suffice_for_the_fewest_honest_survivors():
+    one = Office(Histogram(0, 1, cells=3000), noise="clients", sigma=5.0, least=10, most=14, colluding=0.1)
+    values = np.linspace(0, 1, 12)
+    masked = one.run(values, {0: "mask", 1: "mask"})
+    noise = one.tally.close().open() - one.plain(values[masked])
+    low, high = chi2.ppf([FALSE_ALARM, 1 - FALSE_ALARM], 3000)
+    share = one.task.share(12)
+    assert share == 25.0 / (10 - 2)  # planted: shares sized for all 12 clients would be 25 / 12
+    assert low * 0.98 < (noise.astype(float) ** 2).sum() / (10 * share) < high * 1.02
+    assert one.tally.variance == pytest.approx(10 * share)
+    assert (10 - 2) * share >= 25.0
+    assert not low * 0.98 < (noise.astype(float) ** 2).sum() / (10 * 25.0 / 12) < high * 1.02
+
+
+@pytest.mark.statistical
+def test_a_client_that_is_called_missing_after_it_sent_stays_unreadable():
+    # the recovery of Melis 2018: survivors tell the masks of whoever the tally calls missing
+    one = Office(Histogram(0, 1, cells=20_000))
+    clients = one.until("mask", values := [0.5] * 12)
+    messages = [one.answer(client, value) for client, value in zip(clients, values, strict=True)]
+    victim = clients[0]
+    for message in messages[1:]:
+        one.tally.receive(message)
+    one.tally.advance()
+    with pytest.raises(PartyError, match="too late"):
+        one.tally.receive(messages[0])
+    for client in clients[1:]:
+        one.tally.receive(one.answer(client))
+    np.testing.assert_array_equal(one.tally.close().open(), one.plain(values[1:]))
+    inner = one.tally._gathering
+    place = inner._places[bytes.fromhex(victim.key)]
+    vector = np.frombuffer(messages[0][16 + 4 + 32 :], dtype="<u4")
+    known = inner._masks_of_missing(place, len(vector))
+    left = vector + known  # what survivors added for the victim is what it took away
+    assert looks_uniform(left)
+    # every share of the victim that was told is one of its mask secret
+    assert {told[place][0] for told in inner._answers.values() if place in told} == {0}
+    assert not looks_uniform(left - mask(victim._masking._seed, size=len(left)))
+
+
+def looks_uniform(words: np.ndarray) -> bool:
+    octets = np.ascontiguousarray(words).view(np.uint8).reshape(-1, 4)
+    seen = np.stack([np.bincount(octets[:, place], minlength=256) for place in range(4)])
+    expected = len(octets) / 256
+    return bool((((seen - expected) ** 2).sum(axis=1) / expected < chi2.isf(FALSE_ALARM / 4, 255)).all())
+
+
+def survivors(one, alive, *, n=None) -> bytes:
+    gathering = one.tally._gathering
+    return kind_of("survivors", gathering.roster.digest) + numbers([len(alive) if n is None else n, *alive])
+
+
+def test_a_client_answers_for_one_set_of_survivors_and_never_tells_both_shares():
+    one = Office()
+    clients = one.until("unmask", list(range(12)))
+    client = clients[0]
+    answer = one.answer(client)
+    each = 4 + 1 + 33
+    told = [places(answer[at : at + 4])[0] for at in range(16 + 4 + 32, len(answer), each)]
+    assert len(told) == len(set(told))
+    place = one.tally._gathering._places[bytes.fromhex(client.key)]
+    fewer = one.tally._gathering._graph[place].tolist()[1:]
+    with pytest.raises(PartyError, match="answers 'unmask' once"):
+        client.unmask(survivors(one, fewer, n=11))
+
+
+@pytest.mark.parametrize("lying", [False, True])
+def test_fewer_survivors_than_agreed_are_refused_before_a_share_is_told(lying):
+    one = Office(lying=lying, least=8)
+    clients = one.until("confirm" if lying else "unmask", list(range(12)))
+    client = clients[0]
+    place = one.tally._gathering._places[bytes.fromhex(client.key)]
+    few = sorted([*one.tally._gathering._graph[place].tolist()[:6], place] if lying else [])
+    work = client.confirm if lying else client.unmask
+    with pytest.raises(PartyError, match="needs 8 survivors"):
+        work(survivors(one, few, n=7))
+    with pytest.raises(PartyError, match="is at 'done'"):
+        work(survivors(one, list(range(12)), n=12))
+
+
+def test_a_lying_tally_gets_no_second_set_confirmed():
+    one = Office(lying=True, least=8, colluding=0.05, missing=0.1)
+    clients = one.until("confirm", list(range(12)))
+    inner = one.tally._gathering
+    victim = inner._places[bytes.fromhex(clients[0].key)]
+    # half of the clients are told that all survive, half that the victim does not
+    everybody, without = list(range(12)), [place for place in range(12) if place != victim]
+    signed = {}
+    for client in clients[1:]:
+        place = inner._places[bytes.fromhex(client.key)]
+        message = client.confirm(survivors(one, everybody if place % 2 else without))
+        signed[place] = message[16 + 4 + 32 :]
+    for client in clients[1:]:
+        place = inner._places[bytes.fromhex(client.key)]
+        peers = [peer for peer in inner._graph[place].tolist() if peer in signed]
+        body = b"".join(numbers([peer]) + signed[peer] for peer in peers)
+        with pytest.raises(PartyError, match="must confirm the survivors"):
+            client.unmask(kind_of("confirmations", inner.roster.digest) + body)
+    other = clients[0]
+    with pytest.raises(PartyError, match="not among the survivors"):
+        other.confirm(survivors(one, without))
+
+
+def test_a_roster_without_the_word_of_the_enrolment_is_refused_by_tally_and_client():
+    one = Office(lying=True)
+    clients = [Client(one.task) for _ in range(10)]
+    for client in clients:
+        one.tally.receive(client.join())
+    for wrong in (b"", bytes(96), approval(one.task, Identity.fresh(), one.tally.entries(), round_=0)):
+        with pytest.raises(PartyError, match=r"approval|signature"):
+            one.tally.advance(wrong)
+    one.tally.advance(approval(one.task, one.enrolment, one.tally.entries(), round_=0))
+    message = one.tally.outbox(bytes.fromhex(clients[0].key))
+    invented = message[:-128] + message[-256:-128]
+    with pytest.raises(PartyError, match="signature"):
+        clients[0].share(invented)
+
+
+def flipped(message: bytes, place: int) -> bytes:
+    place %= len(message)
+    return message[:place] + bytes([message[place] ^ 1]) + message[place + 1 :]
+
+
+@pytest.mark.parametrize("stage", ["share", "mask", "unmask"])
+@pytest.mark.parametrize(
+    "change", [lambda m: b"", lambda m: m[:-1], lambda m: m + b"\0", lambda m: flipped(m, 0)]
+)
+def test_clients_refuse_what_a_tally_should_not_say(stage, change):
+    one = Office()
+    client = one.until(stage, list(range(12)))[0]
+    message = change(one.tally.outbox(bytes.fromhex(client.key)))
+    with pytest.raises(PartyError, match="the client refuses"):
+        client.mask(3, message) if stage == "mask" else getattr(client, stage)(message)
+
+
+def test_changed_shares_are_noticed_by_whoever_they_are_for():
+    one = Office()
+    client = one.until("mask", list(range(12)))[0]
+    message = one.tally.outbox(bytes.fromhex(client.key))
+    with pytest.raises(PartyError, match="changed on the way"):
+        client.mask(3, flipped(message, -3))
+
+
+@pytest.mark.parametrize("stage", ["share", "mask", "unmask"])
+def test_the_tally_takes_one_message_of_each_exchange_and_only_from_its_sender(stage):
+    one = Office()
+    clients = one.until(stage, list(range(12)))
+    message = one.answer(clients[0], 3)
+    before = copy.deepcopy(one.tally._gathering.total)
+    ticket = flipped(message, 16 + 4 + 5)  # another client knows the place, not the ticket
+    for wrong, why in (
+        (ticket, "not from client"),
+        (message[:16] + numbers([99]) + message[20:], "nobody on the roster"),
+        (flipped(message, 2), "another task or round"),
+        (message[:-1], "needed|cells"),
+        (b"", "another task or round"),
+    ):
+        with pytest.raises(PartyError, match=why):
+            one.tally.receive(wrong)
+    np.testing.assert_array_equal(one.tally._gathering.total, before)
+    one.tally.receive(message)
+    one.tally.receive(message)
+    with pytest.raises(PartyError, match="answered this exchange already"):
+        one.tally.receive(flipped(message, -1))
+
+
+def test_too_few_clients_stop_every_exchange():
+    one = Office(least=8)
+    for _ in range(7):
+        one.tally.receive(Client(one.task).join())
+    with pytest.raises(PartyError, match="needs 8 clients, and 7 joined"):
+        one.tally.advance()
+    one = Office(least=8)
+    clients = one.until("share", list(range(12)))
+    for client in clients[:7]:
+        one.tally.receive(one.answer(client))
+    with pytest.raises(PartyError, match="7 sent shares"):
+        one.tally.advance()
+
+
+def test_wrong_shares_of_a_seed_are_noticed_and_the_client_is_named():
+    one = Office()
+    one.run(list(range(12)))
+    inner, peer = one.tally._gathering, 5
+    holder = int(inner._graph[peer][0])
+    flag, share = inner._answers[holder][peer]
+    inner._answers[holder][peer] = flag, flipped(share, 0)
+    with pytest.raises(PartyError, match=f"client {peer}") as caught:
+        one.tally.close()
+    assert caught.value.parties == (f"client {peer}",)
+
+
+def test_a_restarted_tally_goes_on_in_every_exchange(tmp_path):
+    one = Office()
+    values = list(range(12))
+    one.tally = Tally(one.task, one.me, folder=tmp_path)
+    clients = [Client(one.task) for _ in values]
+    for client in clients:
+        one.tally.receive(client.join())
+        one.tally = Tally(one.task, one.me, folder=tmp_path)
+    for _ in range(3):
+        one.tally.advance()
+        one.tally = Tally(one.task, one.me, folder=tmp_path)
+        for client, value in zip(clients[:-1], values, strict=False):
+            one.tally.receive(one.answer(client, value))
+        one.tally = Tally(one.task, one.me, folder=tmp_path)
+    np.testing.assert_array_equal(one.tally.close().open(), one.plain(values[:-1]))
+    again = Tally(one.task, one.me, folder=tmp_path)
+    np.testing.assert_array_equal(again.close().open(), one.plain(values[:-1]))
+
+
+def test_a_client_joins_a_round_once_not_after_a_restart_either(tmp_path):
+    one = Office()
+    Client(one.task, folder=tmp_path).join()
+    with pytest.raises(PartyError, match="answered this round"):
+        Client(one.task, folder=tmp_path).join()
+    with pytest.raises(PartyError, match="has not joined"):
+        Client(one.task).share(b"")
+    with pytest.raises(ValueError, match="trusts clients"):
+        Client(one.task).report(3)
+
+
+def test_each_pair_has_a_mask_of_its_own_in_each_round():
+    one = Office()
+    clients = one.until("mask", list(range(12)))
+    client = clients[0]._masking
+    streams = [
+        pair_mask(
+            client._secret, entry.mask.hex(), transcript=digest, pair=pair_names(client._place, peer), size=16
+        ).tobytes()
+        for peer, entry in client._peers.items()
+        for digest in (client._digest, bytes(32))
+    ]
+    assert len(set(streams)) == len(streams)
+
+
+def test_noise_of_a_client_is_whole_and_shared_out():
+    assert skellam(0.25, (1000,)).dtype == np.int64
