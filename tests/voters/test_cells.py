@@ -178,3 +178,24 @@ class TestQuantileCells:
     def test_refuses(self, wrong):
         with pytest.raises(ValueError, match="integer"):
             QuantileCells(**wrong).fit(load_iris().data)
+
+    def test_one_hot_columns_of_an_array_are_one_column_again(self):
+        rng = np.random.default_rng(0)
+        kinds, more = rng.integers(0, 3, size=200), rng.integers(0, 4, size=200)
+        array = np.column_stack(
+            [rng.normal(size=200), np.eye(3)[kinds], np.eye(4)[more], rng.normal(size=200)]
+        )
+        cells = QuantileCells(n_bins=4, least=1).fit(array)
+        assert [len(book) for book in cells.codebooks_] == [5, 4, 5, 5]
+        codes = cells.codes(array)
+        np.testing.assert_array_equal(codes[:, 1], kinds)
+        np.testing.assert_array_equal(codes[:, 2], more)
+        odd = array[:3].copy()
+        odd[0, 1:4], odd[1, 1:4], odd[2, 1:4] = 0.0, 1.0, np.nan
+        assert (cells.codes(odd)[:, 1] == 3).all()
+
+    def test_lines_are_the_codebooks_lines_side_by_side(self):
+        X = load_iris().data
+        cells = QuantileCells(n_bins=3).fit(X)
+        assert (cells.lines(X).sum(axis=1) == 4).all()
+        np.testing.assert_array_equal(cells.lines(X)[:, :5].argmax(axis=1), cells.codes(X)[:, 0])

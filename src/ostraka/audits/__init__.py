@@ -4,6 +4,7 @@ from ostraka.audits.adversaries import audit_adversary
 from ostraka.audits.bounds import EpsilonBound, RenyiBound
 from ostraka.audits.canaries import audit_canaries
 from ostraka.audits.claims import audit_answers, audit_mechanism
+from ostraka.audits.counts import audit_counts
 from ostraka.audits.cuts import hold_out, renyi_lower_bound
 from ostraka.audits.epsilon import delta_lower_bound, epsilon_lower_bound
 from ostraka.audits.finding import Finding
@@ -28,6 +29,7 @@ __all__ = [
     "audit_adversary",
     "audit_answers",
     "audit_canaries",
+    "audit_counts",
     "audit_library",
     "audit_mechanism",
     "audit_run",

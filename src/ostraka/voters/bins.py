@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -40,6 +39,11 @@ class QuantileCells(BaseEstimator):
         The columns, in the order of the codebooks. Public.
     sha256_ : str
         Hash of the bins. Public.
+
+    Notes
+    -----
+    In plain arrays, neighbouring columns of zeros and ones which sum to one in every public row are one
+    column of categories (one-hot).
 
     Guarantees
     ----------
@@ -81,56 +85,103 @@ class QuantileCells(BaseEstimator):
         _check.integer(n_bins=self.n_bins, least=2)
         if self.least < 1:
             raise ValueError(f"least must be an integer >= 1, got {self.least!r}")
-        table = _columns(X, self.columns)
+        self._one_hot = None if self.columns is not None or _is_frame(X) else _one_hot(np.asarray(X))
+        table = self._table(X, self.columns)
         self.columns_ = list(table)
-        self._bins = [_Bins.of(values, self.n_bins, self.least) for values in table.values()]
-        self.codebooks_ = [np.eye(bins.n, dtype=np.int64) for bins in self._bins]
-        self.sha256_ = digest([np.array([bins.n]) for bins in self._bins] + [self.codes(X)])
+        self._bins = [_bins(values, self.n_bins, self.least) for values in table.values()]
+        self.codebooks_ = [np.eye(_n_bins(bins), dtype=np.int64) for bins in self._bins]
+        self.sha256_ = digest([np.array([_n_bins(bins)]) for bins in self._bins] + [self.codes(X)])
         self._source = X
         return self
 
     def codes(self, X: Any) -> np.ndarray:
         """The bin of each row in each column, int64 of shape (n_rows, n_columns)."""
         check_is_fitted(self, "codebooks_")
-        table = _columns(X, self.columns_)
+        table = self._table(X, self.columns_)
         return np.stack(
-            [bins.codes(values) for bins, values in zip(self._bins, table.values(), strict=True)], axis=1
+            [_codes(bins, values) for bins, values in zip(self._bins, table.values(), strict=True)], axis=1
         )
+
+    def lines(self, X: Any) -> np.ndarray:
+        """What each row would add to the counts of its class, float64 of shape (n_rows, n_cells)."""
+        codes = self.codes(X)
+        return np.concatenate(
+            [book[column] for book, column in zip(self.codebooks_, codes.T, strict=True)], axis=1
+        ).astype(np.float64)
+
+    def _table(self, X: Any, names: Any) -> dict[Any, np.ndarray]:
+        """The columns by name; one-hot columns of plain arrays as the place of the one."""
+        if self._one_hot is None:
+            return _columns(X, names)
+        array = np.asarray(X)
+        if array.ndim != 2 or array.shape[1] != sum(map(len, self._one_hot)):
+            raise ValueError(f"X must have {sum(map(len, self._one_hot))} columns, got shape {array.shape}")
+        if array.dtype.kind not in "fiub":
+            array = np.column_stack([_as_numbers(column.astype(str)) for column in array.T])
+        return {block[0]: _merged(array[:, block]) for block in self._one_hot}
 
     def is_of(self, X: Any) -> bool:
         """Whether the bins were chosen on these very rows."""
         return same_rows(self._source, X)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bins:
-    """Bins of one column: by edges, or by category; the last one holds whatever fits nowhere."""
+def _bins(values: np.ndarray, n_bins: int, least: int) -> tuple[str, np.ndarray]:
+    """Bins of one column from the public rows' values: edges of numbers, or categories of text."""
+    if values.dtype.kind == "f":
+        return "edges", _edges(values[np.isfinite(values)], n_bins)
+    found, times = np.unique(values, return_counts=True)
+    return "categories", found[(times >= least) & (found != "")]
 
-    edges: np.ndarray | None
-    categories: np.ndarray
 
-    @classmethod
-    def of(cls, values: np.ndarray, n_bins: int, least: int) -> Self:
-        """From the public rows' values."""
-        if values.dtype.kind == "f":
-            return cls(edges=_edges(values[np.isfinite(values)], n_bins), categories=np.empty(0, dtype=str))
-        found, times = np.unique(values, return_counts=True)
-        return cls(edges=None, categories=found[(times >= least) & (found != "")])
+def _n_bins(bins: tuple[str, np.ndarray]) -> int:
+    """Number of bins; the last one holds whatever fits nowhere."""
+    return len(bins[1]) + (2 if bins[0] == "edges" else 1)
 
-    @property
-    def n(self) -> int:
-        """Number of bins."""
-        return 2 + len(self.edges) if self.edges is not None else 1 + len(self.categories)
 
-    def codes(self, values: np.ndarray) -> np.ndarray:
-        """The bin of each value."""
-        if self.edges is not None:
-            numbers = values if values.dtype.kind == "f" else _as_numbers(values)
-            return np.where(np.isfinite(numbers), np.searchsorted(self.edges, numbers), self.n - 1)
-        words = values.astype(str)
-        place = np.searchsorted(self.categories, words).clip(max=max(len(self.categories) - 1, 0))
-        known = self.categories[place] == words if len(self.categories) else np.zeros(len(words), dtype=bool)
-        return np.where(known, place, self.n - 1)
+def _codes(bins: tuple[str, np.ndarray], values: np.ndarray) -> np.ndarray:
+    """The bin of each value."""
+    kind, known = bins
+    last = _n_bins(bins) - 1
+    if kind == "edges":
+        numbers = values if values.dtype.kind == "f" else _as_numbers(values)
+        return np.where(np.isfinite(numbers), np.searchsorted(known, numbers), last)
+    if not len(known):
+        return np.full(len(values), last)
+    words = values.astype(str)
+    place = np.searchsorted(known, words).clip(max=len(known) - 1)
+    return np.where(known[place] == words, place, last)
+
+
+def _is_frame(X: Any) -> bool:
+    return hasattr(X, "__dataframe__") or hasattr(X, "to_pylist") or hasattr(X, "columns")
+
+
+def _one_hot(array: np.ndarray) -> list[list[int]] | None:
+    """Places of columns, those of one category together; None if the array is no table of numbers."""
+    if array.ndim != 2 or array.dtype.kind not in "fiub":
+        return None
+    binary = np.asarray(np.isin(array, (0, 1)).all(axis=0))
+    blocks: list[list[int]] = []
+    place = 0
+    while place < array.shape[1]:
+        end = _end_of_block(array, binary, place)
+        blocks.append(list(range(place, end)))
+        place = end
+    return blocks
+
+
+def _end_of_block(array: np.ndarray, binary: np.ndarray, start: int) -> int:
+    """Where the columns from ``start`` on first sum to one in every row; the next column if they do not."""
+    total = np.zeros(len(array))
+    for end in range(start, array.shape[1]):
+        if not binary[end]:
+            break
+        total += array[:, end]
+        if total.max() > 1:
+            break
+        if total.min() == 1 and end > start:
+            return end + 1
+    return start + 1
 
 
 def _edges(values: np.ndarray, n_bins: int) -> np.ndarray:
@@ -143,9 +194,17 @@ def _edges(values: np.ndarray, n_bins: int) -> np.ndarray:
     return np.unique(np.concatenate([alone, shared]))
 
 
+def _merged(block: np.ndarray) -> np.ndarray:
+    """A column as it is; of several, the name of the one which is 1, and "" where that is not one."""
+    if block.shape[1] == 1:
+        return np.asarray(block[:, 0], dtype=np.float64)
+    good = np.isin(block, (0, 1)).all(axis=1) & (block.sum(axis=1) == 1)
+    return np.where(good, block.argmax(axis=1).astype(str), "")
+
+
 def _columns(X: Any, names: Any) -> dict[Any, np.ndarray]:
     """Columns by name (or place), each of float64 with NaN where missing, or of text."""
-    if hasattr(X, "__dataframe__") or hasattr(X, "to_pylist") or hasattr(X, "columns"):
+    if _is_frame(X):
         import narwhals  # noqa: PLC0415
 
         frame = narwhals.from_native(X, eager_only=True)

@@ -1,0 +1,78 @@
+"""The audit of counts: from below it comes close to the price, and planted defects are seen."""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution
+
+from ostraka.audits import audit_counts
+from ostraka.mechanisms import NoisyCounts
+
+
+@pytest.mark.parametrize("l2", [1.0, math.sqrt(2), 2.0, math.sqrt(20), math.sqrt(2) * 256])
+@pytest.mark.parametrize("mu", [0.3, 1.0])
+def test_the_lower_bound_is_just_below_the_price(mu, l2):
+    mechanism = NoisyCounts(sigma=l2 / mu, l2=l2)
+    upper = mechanism.curve().epsilon(1e-5)
+    found = audit_counts(
+        mechanism, claimed_epsilon=upper, delta=1e-5, trials=2000, rng=np.random.default_rng(0)
+    )
+    assert found.verdict == "consistent"
+    assert 0.9 * upper < found.measures[0].lower <= upper
+
+
+def test_the_exact_value_is_that_of_dp_accounting():
+    one = privacy_loss_distribution.from_discrete_gaussian_mechanism(4.0, value_discretization_interval=1e-4)
+    pessimistic = one.self_compose(2).get_epsilon_for_delta(1e-5)
+    found = audit_counts(
+        NoisyCounts(sigma=4.0), claimed_epsilon=9.0, delta=1e-5, trials=200, rng=np.random.default_rng(0)
+    )
+    assert pessimistic * 0.998 < found.measures[0].exact <= pessimistic
+
+
+def test_two_hundred_audits_never_go_above_the_price():
+    mechanism = NoisyCounts(sigma=6.0)
+    upper = mechanism.curve().epsilon(1e-4)
+    found = [
+        audit_counts(
+            mechanism, claimed_epsilon=upper, delta=1e-4, trials=300, rng=np.random.default_rng(seed)
+        )
+        for seed in range(200)
+    ]
+    assert all(each.measures[0].lower <= upper and each.verdict == "consistent" for each in found)
+
+
+class Louder(NoisyCounts):
+    """Draws less noise than it is priced for."""
+
+    def release(self, private, *, rng):
+        return NoisyCounts(sigma=0.9 * self.sigma, l2=self.l2).release(private, rng=rng)
+
+
+def test_too_little_noise_is_seen():
+    found = audit_counts(
+        Louder(sigma=5.0), claimed_epsilon=1.1, delta=1e-5, trials=20_000, rng=np.random.default_rng(0)
+    )
+    assert found.verdict == "violated"
+
+
+class Twice(NoisyCounts):
+    """Counts each unit's ballot twice: a planted second ballot a row."""
+
+    def release(self, private, *, rng):
+        return super().release(private, rng=rng) + private.open()
+
+
+def test_a_planted_second_ballot_is_seen():
+    found = audit_counts(
+        Twice(sigma=5.0), claimed_epsilon=1.1, delta=1e-5, trials=20_000, rng=np.random.default_rng(0)
+    )
+    assert found.verdict == "violated"
+
+
+def test_a_claim_that_is_too_low_is_violated():
+    found = audit_counts(
+        NoisyCounts(sigma=4.5), claimed_epsilon=1.0, delta=1e-5, trials=200, rng=np.random.default_rng(0)
+    )
+    assert found.verdict == "violated"
