@@ -29,14 +29,14 @@ def answers(tmp_path):
             labels = rng.choices(["cat", "dog"], [rate, 1 - rate], k=n)
             (tmp_path / name).write_text("answer\n" + "\n".join(labels) + "\n")
             files.append(tmp_path / name)
-        return ["--with", files[0], "--without", files[1]]
+        return ["answers", files[0], files[1]]
 
     return write
 
 
 def test_a_mechanism_shows_upper_exact_and_lower(capfd):
     code, out, err = ostraka_audit(
-        capfd, "--mechanism", "gnmax", "--sigma", "2", *VOTES, "--trials", "4e5", "--confidence", "0.9999"
+        capfd, "mechanism", "gnmax", "--sigma", "2", *VOTES, "--trials", "4e5", "--confidence", "0.9999"
     )
     assert (code, err) == (0, "")
     assert "CONSISTENT  GNMax(sigma=2.0)" in out
@@ -46,7 +46,7 @@ def test_a_mechanism_shows_upper_exact_and_lower(capfd):
 
 def test_json_holds_the_same(capfd):
     code, out, _ = ostraka_audit(
-        capfd, "--mechanism", "lnmax", "--scale", "2", *VOTES, "--trials", "1000", "--json"
+        capfd, "mechanism", "lnmax", "--scale", "2", *VOTES, "--trials", "1000", "--json"
     )
     record = json.loads(out)
     assert code == 5
@@ -72,7 +72,7 @@ def test_the_library_is_audited_and_the_defects_counted(capfd, monkeypatch):
 
     builds = {"half the noise": planted.DEFECTS["half the noise"], "no defect at all": library.System()}
     monkeypatch.setattr(planted, "DEFECTS", builds)
-    code, out, _ = ostraka_audit(capfd, "--library", "--planted", "--trials", "2e5")
+    code, out, _ = ostraka_audit(capfd, "library", "--planted", "--trials", "2e5")
     assert code == 5, "an audit that misses a defect proves nothing"
     assert "CONSISTENT  budget" in out
     assert "MISSED  no defect at all" in out
@@ -82,18 +82,20 @@ def test_the_library_is_audited_and_the_defects_counted(capfd, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "type one of"),
-        (["--library", "--mechanism", "gnmax"], "type one of"),
-        (["--mechanism", "gnmax", *VOTES], "also needs --sigma"),
-        (["--mechanism", "threshold", "--sigma", "2", *VOTES], "also needs --at"),
-        (["--mechanism", "gmax", *VOTES], "must be one of gnmax, lnmax, threshold"),
-        (["--mechanism", "gnmax", "--sigma", "-2", *VOTES], "sigma must be"),
-        (["--mechanism", "gnmax", "--sigma", "2", "--votes", "14,12"], "--votes and --neighbour"),
-        (["--mechanism", "gnmax", "--sigma", "2", "--votes", "14;12", "--neighbour", "13,13"], "commas"),
-        (["--mechanism", "gnmax", "--sigma", "2", *VOTES[:2], *VOTES[2:3], "9,9,9,9,9"], "one ballot moved"),
-        (["--mechanism", "gnmax", "--sigma", "2", *VOTES, "--trials", "1.5"], "whole number"),
-        (["--mechanism", "gnmax", "--sigma", "2", *VOTES, "--method", "3-cut"], "--method must be"),
-        (["--with", "a.csv"], "all of --with, --without"),
+        (["--library"], "No such option: --library"),
+        (["librari"], "No such command"),
+        (["mechanism", "gnmax", *VOTES], "also needs --sigma"),
+        (["mechanism", "threshold", "--sigma", "2", *VOTES], "also needs --at"),
+        (["mechanism", "gmax", *VOTES], "must be one of gnmax, lnmax, threshold, confident"),
+        (["mechanism", "gnmax", "--sigma", "-2", *VOTES], "sigma must be"),
+        (["mechanism", "gnmax", "--sigma", "2", "--votes", "14,12"], "Missing option '--neighbour'"),
+        (["mechanism", "gnmax", "--sigma", "2", "--votes", "14;12", "--neighbour", "13,13"], "commas"),
+        (["mechanism", "gnmax", "--sigma", "2", *VOTES[:2], *VOTES[2:3], "9,9,9,9,9"], "one ballot moved"),
+        (["mechanism", "gnmax", "--sigma", "2", *VOTES, "--trials", "1.5"], "whole number"),
+        (["mechanism", "gnmax", "--sigma", "2", *VOTES, "--method", "3-cut"], "--method must be"),
+        (["mechanism", "confident", "--sigma", "2", *VOTES], "--screen AT SIGMA"),
+        (["answers", "a.csv"], "Missing argument 'WITHOUT'"),
+        (["answers", "a.csv", "b.csv"], "Missing option '--claimed-epsilon'"),
     ],
 )
 def test_what_is_typed_wrongly_is_said(capfd, arguments, words):
@@ -118,7 +120,7 @@ def test_files_with_one_answer_only_tell_nothing(answers, capfd):
 def test_until_stops_early_and_still_shows_what_is_exact(capfd):
     votes = ["--votes", "5,4", "--neighbour", "4,5"]
     code, out, err = ostraka_audit(
-        capfd, "--mechanism", "gnmax", "--sigma", "2", *votes, "--until", "0.8", "--json"
+        capfd, "mechanism", "gnmax", "--sigma", "2", *votes, "--until", "0.8", "--json"
     )
     record = json.loads(out)["findings"][0]
     assert code == 0
@@ -132,7 +134,7 @@ def test_until_stops_early_and_still_shows_what_is_exact(capfd):
 @pytest.mark.parametrize("until", [[], ["--until", "0.7"]], ids=["once", "until"])
 def test_an_epsilon_is_an_illustration_and_says_so(capfd, until):
     votes = ["--votes", "5,4", "--neighbour", "4,5", "--delta", "1e-5", "--trials", "4e5", *until]
-    code, out, _ = ostraka_audit(capfd, "--mechanism", "gnmax", "--sigma", "2", *votes, "--json")
+    code, out, _ = ostraka_audit(capfd, "mechanism", "gnmax", "--sigma", "2", *votes, "--json")
     line = json.loads(out)["findings"][0]["measures"][-1]
     assert code == 0
     assert line["what"] == "epsilon at delta 1e-05 (illustration, no lower bound)"
@@ -148,14 +150,34 @@ def test_a_group_of_units_counts_for_one(capfd, answers):
 
 
 def test_a_figure_is_drawn_on_request(capfd, tmp_path):
-    command = ["--mechanism", "gnmax", "--sigma", "2", *VOTES, "--trials", "1000"]
+    command = ["mechanism", "gnmax", "--sigma", "2", *VOTES, "--trials", "1000"]
     assert ostraka_audit(capfd, *command, "--figure", tmp_path / "a.svg")[0] == 5
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
 
 
-def test_nothing_is_drawn_of_one_number(capfd, tmp_path, answers):
-    code, _, err = ostraka_audit(capfd, *answers(0.6, 0.4), *CLAIM, "--figure", tmp_path / "a.svg")
+def test_nothing_is_drawn_of_one_number(capfd, tmp_path):
+    command = ["mechanism", "gnmax", "--sigma", "2", *VOTES, "--figure", tmp_path / "a.svg"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ostraka.plots.figures", lambda _: ())
+        code, _, err = ostraka_audit(capfd, *command, "--trials", "1000")
     assert (code, "nothing to draw" in err) == (1, True)
+
+
+def test_a_screen_and_an_argmax_are_one_mechanism(capfd):
+    settings = ["confident", "--sigma", "2", "--screen", "13", "3", *VOTES, "--trials", "2e5"]
+    code, out, _ = ostraka_audit(capfd, "mechanism", *settings)
+    assert code in {0, 5}
+    assert "Confident(screen=Threshold(" in out
+
+
+def test_every_subcommand_has_a_page_of_its_own(capfd):
+    code, out, _ = ostraka_audit(capfd, "--help")
+    assert code == 0
+    for name in ("mechanism", "answers", "deployment", "adversaries", "canaries", "library"):
+        assert name in out
+        code, page, _ = ostraka_audit(capfd, name, "--help")
+        assert (code, "--json" in page) == (0, True)
+        assert page.count("  --") <= 18
 
 
 @pytest.fixture
@@ -163,7 +185,7 @@ def rows(tmp_path):
     rng = random.Random(3)
     lines = [f"{rng.gauss(side, 1.5):.3f},{rng.gauss(0, 1):.3f},{side}" for side in (0, 1) * 100]
     (tmp_path / "private.csv").write_text("\n".join(["a,b,side", *lines]) + "\n")
-    return ["--adversaries", tmp_path / "private.csv", "--label", "side"]
+    return ["adversaries", tmp_path / "private.csv", "--label", "side"]
 
 
 def test_every_adversary_is_played_against_both_kinds_of_teachers(capfd, rows, tmp_path):

@@ -1,4 +1,4 @@
-"""ostraka audit --url: two deployments over HTTP, honest, broken, slow, forgetful and out of budget."""
+"""ostraka audit deployment: two deployments over HTTP, honest, broken, slow, forgetful and out of budget."""
 
 import json
 import threading
@@ -90,7 +90,7 @@ def question(tmp_path):
 
 def audit(capfd, one, two, *arguments):
     with pytest.raises(SystemExit) as left:
-        ostraka.cli.main(["audit", "--url", one.url, "--neighbour-url", two.url, *map(str, arguments)])
+        ostraka.cli.main(["audit", "deployment", one.url, two.url, *map(str, arguments)])
     return left.value.code, *capfd.readouterr()
 
 

@@ -24,7 +24,7 @@ _ASKED = 0.2  # of the rows, which then are nobody's to learn from
 def audit_adversaries(
     private: Path,
     *,
-    label: str | None,
+    label: str,
     drop: Sequence[str],
     teacher: Teacher,
     mechanism: Any,
@@ -42,8 +42,6 @@ def audit_adversaries(
     from ostraka.audits import Retraining, TeacherWorlds, audit_adversary
     from ostraka.audits.adversarial_queries import Adversary
 
-    if label is None:
-        raise typer.BadParameter("--adversaries FILE also needs --label COLUMN")
     if min(n_teachers, n_trainings, n_questions) < 1:
         raise typer.BadParameter("--teachers, --trainings and --questions must be 1 or more")
     task = _data.tables(

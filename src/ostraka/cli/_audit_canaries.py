@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
-import typer
-
 from ostraka.cli import _errors
 
 if TYPE_CHECKING:
@@ -21,17 +19,13 @@ __all__ = ["audit_file"]
 _ARRAYS = ("probabilities", "trained", "decoys")
 
 
-def audit_file(
-    file: Path, *, claimed: float | None, delta: float | None, confidence: float, at: float | None
-) -> Finding:
+def audit_file(file: Path, *, claimed: float, delta: float, confidence: float, at: float | None) -> Finding:
     """What the model says of its canaries, against the label privacy that was claimed."""
     import numpy as np
 
     from ostraka.attacks import Canaries
     from ostraka.audits import audit_canaries
 
-    if claimed is None:
-        raise typer.BadParameter("--canaries also needs --claimed-epsilon; --delta is 0 if it is not given")
     probabilities, trained, decoys = _read(file)
     if probabilities.ndim != 2:
         raise ValueError(
@@ -49,7 +43,7 @@ def audit_file(
             scores,
             game="labels",
             claimed_epsilon=claimed,
-            delta=0.0 if delta is None else delta,
+            delta=delta,
             confidence=confidence,
             at=at,
         )

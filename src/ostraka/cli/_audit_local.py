@@ -22,21 +22,18 @@ __all__ = ["audit_files", "audit_votes", "make_mechanism"]
 
 
 def audit_files(
-    files: tuple[Path | None, Path | None],
+    files: tuple[Path, Path],
     column: str | None,
     *,
-    claimed: float | None,
-    delta: float | None,
+    claimed: float,
+    delta: float,
     confidence: float,
-    group: int = 1,
+    group: int,
 ) -> Finding:
     """Two files of answers against a claim."""
     from ostraka.audits import audit_answers
 
-    given = [file for file in files if file is not None]
-    if len(given) < 2 or claimed is None or delta is None:
-        raise typer.BadParameter("two files take all of --with, --without, --claimed-epsilon and --delta")
-    seen = [_column(file, column) for file in given]
+    seen = [_column(file, column) for file in files]
     names = sorted({*seen[0], *seen[1]})
     if len(names) < 2:
         raise ValueError(
@@ -68,28 +65,40 @@ def _tally(labels: list[str], place: dict[str, int]) -> np.ndarray:
     return np.bincount([place[label] for label in labels], minlength=len(place))
 
 
-def make_mechanism(name: str, *, sigma: float | None, scale: float | None, at: float | None) -> Any:
+def make_mechanism(
+    name: str,
+    *,
+    sigma: float | None,
+    scale: float | None,
+    at: float | None,
+    screen: tuple[float, float] | None = None,
+) -> Any:
     """The mechanism of the command line."""
-    from ostraka import GNMax, LNMax, Threshold
+    from ostraka import Confident, GNMax, LNMax, Threshold
 
+    if name == "confident":
+        if screen is None or sigma is None:
+            raise typer.BadParameter("confident also needs --screen AT SIGMA and --sigma")
+        with _errors.usage(name):
+            return Confident(screen=Threshold(at=screen[0], sigma=screen[1]), argmax=GNMax(sigma=sigma))
     needs: dict[str, tuple[Any, dict[str, float | None]]] = {
         "gnmax": (GNMax, {"sigma": sigma}),
         "lnmax": (LNMax, {"scale": scale}),
         "threshold": (Threshold, {"at": at, "sigma": sigma}),
     }
     if name not in needs:
-        raise typer.BadParameter(f"--mechanism must be one of {', '.join(needs)}, got {name!r}")
+        raise typer.BadParameter(f"the mechanism must be one of {', '.join(needs)}, confident, got {name!r}")
     kind, settings = needs[name]
     missing = [f"--{each}" for each, value in settings.items() if value is None]
     if missing:
-        raise typer.BadParameter(f"--mechanism {name} also needs {' and '.join(missing)}")
-    with _errors.usage(f"--mechanism {name}"):
+        raise typer.BadParameter(f"{name} also needs {' and '.join(missing)}")
+    with _errors.usage(name):
         return kind(**settings)
 
 
 def audit_votes(
     mechanism: Any,
-    votes: tuple[str | None, str | None],
+    votes: tuple[str, str],
     *,
     trials: int,
     confidence: float,
@@ -104,8 +113,6 @@ def audit_votes(
     allowed = get_args(Method)
     if method not in allowed:
         raise typer.BadParameter(f"--method must be one of {', '.join(allowed)}, got {method!r}")
-    if votes[0] is None or votes[1] is None:
-        raise typer.BadParameter("--mechanism also needs --votes and --neighbour")
     worlds = [_numbers(votes[0], "--votes"), _numbers(votes[1], "--neighbour")]
     with _errors.usage("--votes, --neighbour"):
         found = audit_mechanism(

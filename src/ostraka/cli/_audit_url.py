@@ -27,11 +27,11 @@ _PILOT = 10  # one answer in so many chooses the set of outcomes
 
 
 def audit_urls(
-    urls: tuple[str | None, str | None],
-    question: Path | None,
+    urls: tuple[str, str],
+    question: Path,
     *,
-    claimed: float | None,
-    delta: float | None,
+    claimed: float,
+    delta: float,
     trials: int,
     wanted: float,
     confidence: float,
@@ -41,20 +41,15 @@ def audit_urls(
     rate: float | None,
 ) -> Finding:
     """Ask both deployments the same question until the verdict is clear."""
-    if None in urls or question is None or claimed is None or delta is None:
-        raise typer.BadParameter(
-            "two deployments take all of --url (its data hold the target), --neighbour-url (they do not), "
-            "--question, --claimed-epsilon and --delta"
-        )
     if trials < 2 * _PILOT or batch < 1 or (rate is not None and not rate > 0):
         raise typer.BadParameter(f"--trials must be {2 * _PILOT} or more, --batch 1 or more, --rate above 0")
     if not 0 <= delta < 1 or not claimed >= 0:
         raise typer.BadParameter("--delta must be at least 0 and below 1, --claimed-epsilon at least 0")
     row, key = _row(question), os.environ.get(key_variable)
     settings: dict[str, Any] = {"key": key, "record": record, "batch": batch, "rate": rate}
-    with _errors.usage("--url, --neighbour-url, --record"):
+    with _errors.usage("URL, NEIGHBOUR, --record"):
         worlds = [
-            Deployment(str(address), row, world=world, **settings)
+            Deployment(address, row, world=world, **settings)
             for address, world in zip(urls, ("with", "without"), strict=True)
         ]
     try:
