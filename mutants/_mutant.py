@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 # below src/ostraka
-CURVE, DOOR, PRIVATE, CHECK = "curve.py", "door.py", "private.py", "_check.py"
+CURVE, DOOR, PRIVATE, CHECK = "curve.py", "_release.py", "private.py", "_check.py"
 ARGMAX, SCREEN, TIGHT = "mechanisms/argmax.py", "mechanisms/screen.py", "mechanisms/_tight.py"
 GRID, NOISE, OUTCOME = "mechanisms/_grid.py", "mechanisms/_noise.py", "mechanisms/outcome.py"
 EXACT, THEOREMS, CALIBRATION = "accounting/exact.py", "mechanisms/_theorems.py", "accounting/calibration.py"

@@ -2,6 +2,9 @@
 
 import hashlib
 import hmac
+import pickle
+from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,13 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostraka import ABSTAIN, Adjacency, Budget, BudgetExceeded, GNMax, Ledger, Private, Threshold
-from ostraka.consistent import Consistent, KeyedNoise, KeyedRows
+from ostraka import ABSTAIN, Adjacency, Budget, BudgetExceeded, GNMax, Ledger, Private, Threshold, release
+from ostraka.consistent import Consistent
 from ostraka.door import consistently
+from ostraka.randomness import KeyedNoise, KeyedRows
 
 SECRET = bytes(range(32))
 ROWS = Consistent(secret=SECRET, grid=0.5, teachers="v1", columns=("age", "hours"))
 NOISY = GNMax(sigma=40.0)
+KEPT = replace(ROWS, kept=True)
 
 
 def ballots(counts):
@@ -117,9 +122,9 @@ def test_a_million_repeats_are_one_answer_and_one_charge():
     rows = np.repeat(row, 1_000_000, axis=0)
     votes = Private(np.broadcast_to([60, 50, 40], (len(rows), 3)), Adjacency.one_ballot())
     with ledger() as book:
-        labels = consistently(NOISY, votes, rows, consistent=ROWS, ledger=book)
+        labels = consistently(NOISY, votes, rows, consistent=KEPT, ledger=book)
         for again in (rows[:3].astype(np.float32), pd.DataFrame({"hours": [20.0], "age": [40.0]})):
-            part = consistently(NOISY, votes[: len(again)], again, consistent=ROWS, ledger=book)
+            part = consistently(NOISY, votes[: len(again)], again, consistent=KEPT, ledger=book)
             labels = np.concatenate([labels, part])
         assert len(np.unique(labels)) == 1
         assert [entry.uses for entry in book.entries()] == [1]
@@ -257,3 +262,36 @@ def test_noise_of_many_questions_is_drawn_once():
         rows.normal(size=(2, 3))
     with pytest.raises(ValueError, match="one row a key"):
         KeyedRows([bytes(32)] * 2).normal(size=(3, 3))
+
+
+class TestSecrets:
+    """A secret never leaves in state, and a key which somebody may know is no real noise."""
+
+    def test_a_pickle_holds_no_secret_and_answers_nothing(self):
+        written = pickle.dumps(ROWS)
+        assert SECRET not in written
+        copy = pickle.loads(written)
+        assert (copy.grid, copy.teachers, copy.columns) == (ROWS.grid, ROWS.teachers, ROWS.columns)
+        for use in (
+            lambda: copy.digests([[1.0, 2.0]]),
+            lambda: copy.noise("ab", purpose="p"),
+            lambda: copy.noises(["ab"], purpose="p"),
+            lambda: copy.name,
+        ):
+            with pytest.raises(ValueError, match="left out of pickles"):
+                use()
+
+    def test_a_deep_copy_in_one_process_is_the_same_object(self):
+        assert deepcopy(ROWS) is ROWS
+
+    def test_noise_under_a_known_key_marks_the_ledger_as_a_simulation(self, tmp_path):
+        kept = Consistent.kept_at(tmp_path / "secret", grid=1.0, teachers="v1")
+        known = Consistent(secret=bytes(32), grid=1.0, teachers="v1")
+        for noise, simulation in (
+            (KeyedNoise(bytes(32)), True),
+            (known.noise("ab", purpose="p"), True),
+            (kept.noise("ab", purpose="p"), False),
+        ):
+            with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+                release(NOISY, ballots([[9.0, 1.0]]), ledger=ledger, rng=noise)
+                assert ledger.simulation == simulation

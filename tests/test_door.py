@@ -1,6 +1,6 @@
 """The one door: checks the promise, charges durably, answers; and two mechanisms that pass it twice."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +11,7 @@ from ostraka import (
     Adjacency,
     Budget,
     BudgetExceeded,
+    Confident,
     Curve,
     GNMax,
     Ledger,
@@ -22,6 +23,11 @@ from ostraka import (
     interactive,
     release,
 )
+from ostraka.consistent import Consistent
+from ostraka.door import release_each
+from ostraka.ledger import ChargeRequest
+from ostraka.mechanisms import AgainstGuesses
+from ostraka.released import Model, to_bytes
 
 VOTES = [[95, 5, 0], [2, 98, 0], [40, 30, 30], [0, 0, 100]]
 BUDGET = Budget(epsilon=50.0, delta=1e-5)
@@ -271,8 +277,11 @@ class TestInteractive:
     @pytest.mark.parametrize(
         ("changes", "says"),
         [
-            ({"guesses": [[0.5, 0.5]]}, r"guesses must be finite and of shape \(4, 3\)"),
-            ({"guesses": np.full((4, 3), np.nan)}, "guesses must be finite"),
+            ({"guesses": [[0.5, 0.5]]}, r"guesses must have the shape of votes, \(4, 3\)"),
+            ({"guesses": np.full((4, 3), -(2.0**62) / 2000)}, "from 0 to 1"),
+            ({"guesses": np.full((4, 3), 1.001)}, "from 0 to 1"),
+            ({"n_teachers": 2**62}, "n_teachers must be at most"),
+            ({"guesses": np.full((4, 3), np.nan)}, "from 0 to 1"),
             ({"confidence": 0.0}, "confidence"),
             ({"confidence": 1.5}, "confidence"),
             ({"confidence": np.nan}, "confidence"),
@@ -290,3 +299,139 @@ class TestInteractive:
         with pytest.raises(ValueError, match="hides Adjacency"):
             self.ask(ledger, Private(VOTES, Adjacency(at_most=2.0)))
         assert ledger.entries() == ()
+
+
+def test_no_guess_turns_one_ballot_into_certainty():
+    """A guess of -2**62 / 2000 made rounding decide: 513 votes always passed, 512 in half the draws."""
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        AgainstGuesses(
+            mechanism=Threshold(at=2**62, sigma=50.0), guesses=[[-(2.0**62) / 2000, 0.0]], n_teachers=2000
+        )
+    chances = []
+    for count in (513.0, 512.0):
+        gate = AgainstGuesses(
+            mechanism=Threshold(at=-1487.0, sigma=50.0), guesses=[[1.0, 1.0]], n_teachers=2000
+        )
+        passed = gate.release(
+            Private(np.array([[count, 0.0]]), Adjacency.one_ballot()), rng=np.random.default_rng(0)
+        )
+        chances.append(np.exp(gate.log_outcomes([[count, 0.0]])[0, 0]))
+        assert passed.shape == (1,)
+    assert 0 < chances[0] - chances[1] < 0.01
+
+
+class Records:
+    """Releases whatever it is made with."""
+
+    promise = Adjacency.one_ballot()
+
+    def __init__(self, released):
+        self.released = released
+
+    def __repr__(self):
+        return "Records()"
+
+    def curve(self):
+        return ARGMAX.curve()
+
+    def uses(self, private):
+        return len(private)
+
+    def release(self, private, *, rng):
+        return self.released
+
+
+@pytest.mark.parametrize(
+    "released",
+    [
+        np.array([1, 2]),
+        {"sums": np.array([1.5, 2.0]), "counts": np.array([[3]])},
+        Model(b"weights of a network"),
+    ],
+    ids=["array", "named arrays", "model"],
+)
+def test_a_release_is_an_array_named_arrays_or_a_model_and_comes_back_under_its_key(released, ledger, votes):
+    first = release(Records(released), votes, ledger=ledger, key="k")
+    again = release(Records(released), votes, ledger=ledger, key="k")
+    for found in (first, again):
+        assert type(found) is type(released)
+        if isinstance(released, Model):
+            assert (found, found.digest) == (released, released.digest)
+        elif isinstance(released, dict):
+            assert {name: each.tolist() for name, each in found.items()} == {
+                name: each.tolist() for name, each in released.items()
+            }
+        else:
+            np.testing.assert_array_equal(found, released)
+
+
+@pytest.mark.parametrize("released", [np.array([None]), {"a": np.array([object()])}, {1: VOTES}, "text"])
+def test_what_is_no_release_is_not_recorded(released):
+    with pytest.raises(TypeError, match="release"):
+        to_bytes(released)
+
+
+class TestReleaseEach:
+    ONCE = Consistent(secret=bytes(32), grid=0.1, teachers="demo", kept=True)
+
+    def ask(self, ledger, votes, mechanism, budget=9.0, account="ann"):
+        seen = []
+
+        def requests(drawn):
+            seen.extend(drawn)
+            assert ledger.entries()[-1].kind == "grant"  # nothing is charged yet
+            return [
+                ChargeRequest(
+                    account=account,
+                    key=f"{number}",
+                    digest=each.digest,
+                    cost=each.cost,
+                    reserve=mechanism,
+                    answer=each.answer,
+                )
+                for number, each in enumerate(drawn)
+            ]
+
+        ledger.grant(account, budget_epsilon=budget)
+        digests = self.ONCE.digests([[float(n)] for n in range(len(votes))])
+        found = release_each(
+            mechanism, votes, digests, consistent=self.ONCE, ledger=ledger, requests=requests
+        )
+        return found, seen
+
+    def test_only_what_was_charged_comes_back(self, ledger, votes):
+        one = ARGMAX.curve().epsilon(1e-5)
+        found, drawn = self.ask(ledger, votes, ARGMAX, budget=one * 1.001)
+        assert [type(each).__name__ for each in found] == ["Receipt", *["BudgetExceeded"] * 3]
+        assert found[0].answer == drawn[0].answer == 0
+        assert not ledger.simulation
+
+    def test_a_question_that_the_screen_stops_is_charged_the_screen(self, ledger, votes):
+        mechanism = Confident(screen=Threshold(at=60, sigma=2.0), argmax=ARGMAX)
+        found, drawn = self.ask(ledger, votes, mechanism)
+        assert [receipt.answer for receipt in found] == [0, 1, ABSTAIN, 2]
+        assert [each.cost for each in drawn] == [
+            mechanism, mechanism, mechanism.screen, mechanism
+        ]  # fmt: skip
+
+    def test_votes_that_may_change_more_are_refused_before_anything_is_drawn(self, ledger):
+        with pytest.raises(ValueError, match="hides Adjacency"):
+            self.ask(ledger, Private(VOTES, Adjacency(at_most=2.0)), ARGMAX)
+        assert [entry.kind for entry in ledger.entries()] == ["grant"]
+
+    def test_a_known_secret_marks_the_ledger(self, ledger, votes):
+        known = replace(self.ONCE, kept=False)
+        ledger.grant("bob", budget_epsilon=9.0)
+        release_each(
+            ARGMAX,
+            votes[:1],
+            known.digests([[0.0]]),
+            consistent=known,
+            ledger=ledger,
+            requests=lambda drawn: [
+                ChargeRequest(
+                    account="bob", key="k", digest=drawn[0].digest, cost=ARGMAX, reserve=ARGMAX, answer=0
+                )
+            ],
+        )
+        assert ledger.simulation

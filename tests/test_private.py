@@ -222,6 +222,23 @@ def test_another_adjacency_is_another_object():
     assert other.adjacency.unit == "person"
 
 
+@pytest.mark.parametrize(
+    "adjacency",
+    [
+        Adjacency.one_label(),
+        Adjacency.one_row(),
+        Adjacency.vector(l2=1.0),
+        Adjacency(relation="add-or-remove", sampling_rate=0.5),
+    ],
+    ids=lambda adjacency: adjacency.moves,
+)
+def test_an_entry_that_a_unit_owns_or_that_was_sampled_is_taken_once(adjacency):
+    private = Private(np.arange(6).reshape(3, 2), adjacency)
+    assert private[[2, 0]].shape == (2, 2)
+    with pytest.raises(ValueError, match="must not repeat"):
+        private[[0, 0]]
+
+
 class TestAdjacency:
     def test_within_compares_what_moves_and_how_far(self):
         promise = Adjacency.one_ballot()
@@ -233,9 +250,32 @@ class TestAdjacency:
         assert not Adjacency(relation="add-or-remove").within(promise)
         assert not Adjacency().within(Adjacency(sampling_rate=0.1))
 
+    def test_within_compares_every_norm_and_the_noise_that_numbers_carry(self):
+        sums = Adjacency.vector(unit="client", l0=1, l1=3.0, l2=2.0, relation="add-or-remove")
+        assert sums.within(Adjacency.vector(l2=2.0, relation="add-or-remove"))
+        assert sums.within(Adjacency.vector(l0=1, l1=4.0, relation="add-or-remove"))
+        for smaller in ({"l0": 0.5}, {"l1": 2.999}, {"l2": 1.999}):
+            assert not sums.within(Adjacency.vector(**smaller, relation="add-or-remove"))
+        assert not sums.within(Adjacency.vector(l2=2.0))
+        assert not Adjacency.vector(l1=3.0).within(Adjacency.vector(l2=2.0))
+        assert not Adjacency.one_row().within(Adjacency.one_ballot())
+        noisy = Adjacency(noise_sigma=5.0)
+        assert noisy.within(noisy)
+        assert not noisy.within(Adjacency(noise_sigma=5.1))
+        assert not noisy.within(Adjacency.one_ballot())
+        assert not Adjacency.one_ballot().within(noisy)
+
     @pytest.mark.parametrize(
         "wrong",
         [
+            {"moves": "household"},
+            {"relation": "swap"},
+            {"unit": ""},
+            {"noise_sigma": -1.0},
+            {"noise_sigma": np.nan},
+            {"l2": 1.0},
+            {"l1": np.nan, "moves": "vector"},
+            {"l1": 0.0, "moves": "vector"},
             {"at_most": 0.0},
             {"at_most": -1.0},
             {"at_most": np.nan},

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ostraka import _check, _files
+from ostraka.randomness import KeyedNoise, KeyedRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["Consistent", "KeyedNoise", "KeyedRows", "grid_of"]
+__all__ = ["Consistent", "grid_of"]
 
 _KEY_BYTES = 32
 _CELLS = 1_000  # a column's public range is divided into so many
@@ -27,75 +28,6 @@ _FINEST = 2.0**-21  # of the largest number: float32 tells half of that apart
 _EXACT = 2.0**22  # grid steps from zero up to which float32 still tells half a step apart
 _MISSING, _NUMBER, _TEXT = 0, 1, 2
 _CELL = np.dtype([("tag", "u1"), ("steps", "<i8")])
-
-
-class KeyedNoise(np.random.Generator):
-    """A ChaCha20 stream under a key that nobody outside knows. The door takes it as real noise.
-
-    Parameters
-    ----------
-    key : bytes, 32
-        Secret, and used for one question only.
-
-    Examples
-    --------
-    >>> KeyedNoise(bytes(32)).normal() == KeyedNoise(bytes(32)).normal()
-    True
-    """
-
-    def __init__(self, key: bytes) -> None:
-        from randomgen import ChaCha  # noqa: PLC0415  (0.1 s to import; only releases need it)
-
-        super().__init__(ChaCha(key=int.from_bytes(key, "little"), rounds=20))
-
-
-class KeyedRows:
-    """A draw whose row k is what ``KeyedNoise(keys[k])`` gives, a few times faster. For one draw only.
-
-    Parameters
-    ----------
-    keys : sequence of bytes, 32 each
-        Secret, one a question, each used for one question only.
-
-    Raises
-    ------
-    ValueError
-        A second draw, or one with another number of rows: noise must not come twice.
-
-    Examples
-    --------
-    >>> rows = KeyedRows([bytes(32), b"k" * 32]).normal(size=(2, 3))
-    >>> bool((rows[1] == KeyedNoise(b"k" * 32).normal(size=3)).all())
-    True
-    """
-
-    def __init__(self, keys: Sequence[bytes]) -> None:
-        self._keys: Sequence[bytes] | None = keys
-
-    def normal(self, *, scale: float = 1.0, size: int | tuple[int, ...]) -> np.ndarray:
-        """Gaussian noise; the first number of ``size`` is the number of keys."""
-        return self._draw("normal", scale, size)
-
-    def laplace(self, *, scale: float = 1.0, size: int | tuple[int, ...]) -> np.ndarray:
-        """Laplace noise; the first number of ``size`` is the number of keys."""
-        return self._draw("laplace", scale, size)
-
-    def _draw(self, law: str, scale: float, size: int | tuple[int, ...]) -> np.ndarray:
-        from randomgen import ChaCha  # noqa: PLC0415  (0.1 s to import; only releases need it)
-
-        shape = (size,) if isinstance(size, int | np.integer) else size
-        keys, self._keys = self._keys, None
-        if keys is None or shape[0] != len(keys):
-            raise ValueError("noise of one key a row must be drawn once, with one row a key")
-        stream = ChaCha(key=0, rounds=20)
-        draw = getattr(np.random.Generator(stream), law)
-        state = stream.state
-        rows = np.empty(shape)
-        for k, key in enumerate(keys):
-            state["state"]["keysetup"] = np.frombuffer(key, dtype="<u4")
-            stream.state = state  # at the start of the stream of this key
-            rows[k] = draw(scale=scale, size=shape[1:])
-        return rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -108,8 +40,9 @@ class Consistent:
 
     Parameters
     ----------
-    secret : bytes, 32 or more
-        From the operating system, kept as long as answers shall stay the same; never published.
+    secret : bytes, 32 or more, or None
+        From the operating system, kept as long as answers shall stay the same; never published. It is
+        left out when the object is pickled. None: a copy without it, which answers nothing.
     grid : float > 0, or mapping of column name to float > 0
         The step numbers are rounded to. Public. A coarser grid gives fewer questions to repeat.
     teachers : str
@@ -117,6 +50,9 @@ class Consistent:
         teachers:** the same noise on other votes would tell how they differ.
     columns : tuple of str, optional
         Names of the columns of rows that come as a plain array.
+    kept : bool, default False
+        True: the secret lies in a file that only its owner may read, as :meth:`kept_at` makes it.
+        Answers drawn from any other secret, which somebody may know, are a simulation.
 
     Raises
     ------
@@ -144,13 +80,15 @@ class Consistent:
     True
     """
 
-    secret: bytes
+    secret: bytes | None
     grid: float | Mapping[str, float]
     teachers: str
     columns: tuple[str, ...] | None = None
+    kept: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.secret, bytes) or len(self.secret) < _KEY_BYTES:
+        known = isinstance(self.secret, bytes) and len(self.secret) >= _KEY_BYTES
+        if self.secret is not None and not known:
             raise ValueError(f"secret must be {_KEY_BYTES} bytes or more from the operating system")
         steps = self.grid.values() if isinstance(self.grid, Mapping) else (self.grid,)
         for step in steps:
@@ -163,6 +101,12 @@ class Consistent:
     def __repr__(self) -> str:
         return f"Consistent(grid={self.grid!r}, teachers={self.teachers!r}, columns={self.columns!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _without_secret, (self.grid, self.teachers, self.columns)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # nothing of it can change
+
     @classmethod
     def kept_at(
         cls,
@@ -174,31 +118,34 @@ class Consistent:
     ) -> Self:
         """The secret of a file that only its owner may read; one is made if there is none."""
         secret = _files.create(path, os.urandom(_KEY_BYTES))
-        return cls(secret=secret, grid=grid, teachers=teachers, columns=columns)
+        return cls(secret=secret, grid=grid, teachers=teachers, columns=columns, kept=True)
 
     @property
     def name(self) -> str:
         """Names the secret and the teachers, in hexadecimal, and tells nothing of the secret. Public."""
-        return hmac.digest(self.secret, f"ostraka/name/1\x00{self.teachers}".encode(), "sha256").hex()
+        return hmac.digest(self._known(), f"ostraka/name/1\x00{self.teachers}".encode(), "sha256").hex()
 
     def digests(self, rows: Any) -> list[str]:
         """One hexadecimal name a row: equal for equal questions."""
         numbers, texts, names = self._canonical(rows)
+        secret = self._known()
         head = hashlib.sha256("\x00".join(["ostraka/query/1", self.teachers, *names]).encode()).digest()
         return [
-            hmac.digest(self.secret, head + number.tobytes() + text, "sha256").hex()
+            hmac.digest(secret, head + number.tobytes() + text, "sha256").hex()
             for number, text in zip(numbers, texts, strict=True)
         ]
 
     def noise(self, digest: str, *, purpose: str) -> KeyedNoise:
         """The noise of one question: always the same for one purpose, of its own for any other."""
         message = f"ostraka/noise/1\x00{self.teachers}\x00{purpose}\x00{digest}".encode()
-        return KeyedNoise(hmac.digest(self.secret, message, "sha256"))
+        return KeyedNoise(hmac.digest(self._known(), message, "sha256"), kept=self.kept)
 
     def noises(self, digests: Sequence[str], *, purpose: str) -> KeyedRows:
         """The noise of many questions at once: row k is that of ``noise(digests[k], purpose=purpose)``."""
         start = f"ostraka/noise/1\x00{self.teachers}\x00{purpose}\x00"
-        return KeyedRows([hmac.digest(self.secret, (start + each).encode(), "sha256") for each in digests])
+        secret = self._known()
+        keys = [hmac.digest(secret, (start + each).encode(), "sha256") for each in digests]
+        return KeyedRows(keys, kept=self.kept)
 
     def snap(self, rows: Any) -> Any:
         """Numbers moved to the middle of their cells: what teachers should be shown. A plain array only."""
@@ -208,6 +155,14 @@ class Consistent:
         names = self._names(values)
         steps = np.array([self._step(name) for name in names])
         return _steps(values, steps) * steps
+
+    def _known(self) -> bytes:
+        if self.secret is None:
+            raise ValueError(
+                "this copy has no secret, which is left out of pickles: type "
+                "Consistent.kept_at(path, grid=..., teachers=...) with the file that keeps it"
+            )
+        return self.secret
 
     def _canonical(self, rows: Any) -> tuple[np.ndarray, list[bytes], list[str]]:
         """Cells as tags and whole numbers of steps, texts of each row, and names, in the order of names."""
@@ -267,6 +222,12 @@ class Consistent:
         if not isinstance(self.grid, Mapping):
             return float(self.grid)
         return float(self.grid.get(name, math.nan))
+
+
+def _without_secret(
+    grid: float | Mapping[str, float], teachers: str, columns: tuple[str, ...] | None
+) -> Consistent:
+    return Consistent(secret=None, grid=grid, teachers=teachers, columns=columns)
 
 
 def _array(rows: Any) -> np.ndarray:

@@ -2,100 +2,35 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from ostraka import _check
-from ostraka.consistent import KeyedNoise
+from ostraka._release import check_promise, release
 from ostraka.mechanisms.confident import Confident
-from ostraka.mechanisms.protocols import ABSTAIN, Staged
+from ostraka.mechanisms.guesses import AgainstGuesses
+from ostraka.mechanisms.protocols import ABSTAIN, parts
+from ostraka.randomness import os_keyed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from ostraka.consistent import Consistent
-    from ostraka.ledger import Ledger
+    from ostraka.curve import Priced
+    from ostraka.ledger import BudgetExceeded, ChargeRequest, KeyConflict, Ledger, Receipt
     from ostraka.mechanisms.protocols import BallotMechanism, Mechanism
     from ostraka.private import Private
 
-__all__ = ["ABSTAIN", "confident", "consistently", "interactive", "os_keyed", "release"]
-
-
-def release(
-    mechanism: Mechanism,
-    private: Private,
-    *,
-    ledger: Ledger,
-    rng: np.random.Generator | None = None,
-    key: str | None = None,
-) -> np.ndarray:
-    """Answer from private data, after a durable charge.
-
-    Parameters
-    ----------
-    mechanism : Mechanism
-        Public. Its ``curve()`` is what each use costs. One with stages (:class:`~ostraka.Confident`) is
-        paid for stage by stage, each for the entries that the answers before it let through.
-    private : Private
-        One use per entry.
-    ledger : Ledger
-        Where the charge is written before anything is answered.
-    rng : numpy.random.Generator, optional
-        None: a ChaCha20 generator keyed by the operating system, new for this call. Any other
-        generator is a simulation: the ledger is marked so, for good. (:class:`KeyedNoise`, under a
-        secret key, is not one: see :func:`consistently`.)
-    key : str, optional
-        Public name of this release within the ledger. The same key again returns the stored
-        answer and costs nothing; after a crash between charge and answer it draws a fresh
-        answer under the charge already paid, since none can have left.
-
-    Returns
-    -------
-    numpy.ndarray
-        Plain and public, in the mechanism's own shape.
-
-    Raises
-    ------
-    ValueError
-        The data can change more between neighbours than the mechanism promises to hide.
-    BudgetExceeded
-        The charge does not fit; nothing was charged or answered.
-    LedgerError
-        The ledger is damaged, or ``key`` was used for another question.
-
-    Guarantees
-    ----------
-    Every array returned so far is covered by ``ledger.spent()``. A crash between charge and
-    answer loses budget, never privacy.
-
-    Examples
-    --------
-    >>> from ostraka import GNMax, Ledger, Budget, Private, Adjacency
-    >>> votes = Private([[95, 5], [2, 98]], Adjacency.one_ballot())
-    >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
-    ...     release(GNMax(sigma=10.0), votes, ledger=ledger)
-    array([0, 1])
-    """
-    if not private.adjacency.within(mechanism.promise):
-        raise ValueError(f"{mechanism!r} hides {mechanism.promise}, but the data is {private.adjacency}")
-    if isinstance(mechanism, Staged):
-
-        def stage(name: str, part: Mechanism, entries: Private) -> np.ndarray:
-            return release(part, entries, ledger=ledger, rng=rng, key=_part(key, name))
-
-        return mechanism.in_stages(private, stage)
-    entry = ledger.charge(
-        mechanism,
-        uses=mechanism.uses(private),
-        unit=private.adjacency.unit,
-        simulation=not (rng is None or isinstance(rng, KeyedNoise)),
-        key=key,
-    )
-    stored = ledger.answer(entry)
-    if stored is not None:
-        return stored
-    answer = mechanism.release(private, rng=os_keyed() if rng is None else rng)
-    return ledger.record(entry, answer)
+__all__ = [
+    "ABSTAIN",
+    "Drawn",
+    "confident",
+    "consistently",
+    "interactive",
+    "os_keyed",
+    "release",
+    "release_each",
+]
 
 
 def confident(
@@ -227,8 +162,8 @@ def interactive(
     votes: Private,
     guesses: Any,
     *,
-    screen: Mechanism,
-    argmax: Mechanism,
+    screen: BallotMechanism,
+    argmax: BallotMechanism,
     n_teachers: int,
     confidence: float,
     ledger: Ledger,
@@ -242,11 +177,11 @@ def interactive(
     votes : Private
         Shape (n_queries, n_classes), in votes.
     guesses : array of shape (n_queries, n_classes)
-        The student's class probabilities. Public.
+        The student's class probabilities, from 0 to 1. Public.
     screen, argmax : Threshold and GNMax, or both Subsampled
-        The screen sees votes minus ``n_teachers * guesses``.
+        The screen sees votes minus ``n_teachers * guesses``: :class:`ostraka.mechanisms.AgainstGuesses`.
     n_teachers : int
-        Number of teachers. Public.
+        Number of teachers, at most 2**31. Public.
     confidence : float in (0, 1]
         Where the screen is not passed but the student is at least this sure, its own guess is
         the answer, at no further cost.
@@ -261,7 +196,8 @@ def interactive(
     Raises
     ------
     ValueError
-        ``guesses`` not finite or not of the shape of ``votes``; and as in :func:`release`.
+        ``guesses`` not from 0 to 1, or not of the shape of ``votes``; and as in :func:`release`.
+        Larger guesses would let rounding decide, and a screen tell one ballot for certain.
 
     Guarantees
     ----------
@@ -281,37 +217,111 @@ def interactive(
     ...     )
     array([0, 1])
     """
-    _check.integer(n_teachers=n_teachers, least=1)
-    guess = np.asarray(guesses, dtype=np.float64)
-    if guess.shape != votes.shape or not np.isfinite(guess).all():
-        raise ValueError(f"guesses must be finite and of shape {votes.shape}, got {guess.shape}")
+    gate = AgainstGuesses(mechanism=screen, guesses=guesses, n_teachers=n_teachers)
+    if gate.guesses.shape != votes.shape:
+        raise ValueError(f"guesses must have the shape of votes, {votes.shape}, got {gate.guesses.shape}")
     if not 0 < confidence <= 1:
         raise ValueError(f"confidence must be in (0, 1], got {confidence!r}")
-    surprise = type(votes)(votes.open() - n_teachers * guess, votes.adjacency)
-    ask = release(screen, surprise, ledger=ledger, rng=rng, key=_part(key, "screen"))
-    answers = np.where(guess.max(axis=1) >= confidence, guess.argmax(axis=1), ABSTAIN).astype(np.int64)
-    if ask.any():
-        answers[ask] = release(argmax, votes[ask], ledger=ledger, rng=rng, key=_part(key, "argmax"))
-    return answers
+    asked = Confident(screen=gate, argmax=argmax)
+    answers = release(asked, votes, ledger=ledger, rng=rng, key=key)
+    sure = (answers == ABSTAIN) & (gate.guesses.max(axis=1) >= confidence)
+    return np.where(sure, gate.guesses.argmax(axis=1), answers).astype(np.int64)
 
 
-def _part(key: str | None, name: str) -> str | None:
-    return None if key is None else f"{key}/{name}"
+class Drawn(NamedTuple):
+    """An answer in memory, not paid for yet: it must not leave before its charge is durable.
 
-
-def os_keyed() -> np.random.Generator:
-    """Where release noise comes from: a ChaCha20 stream under a fresh 256-bit key from the operating system.
-
-    Returns
-    -------
-    numpy.random.Generator
-        One for each call; nobody can repeat it.
+    Attributes
+    ----------
+    digest : str
+        What was asked, as :meth:`ostraka.consistent.Consistent.digests` names it.
+    answer : int
+        A class index or ``ABSTAIN``.
+    cost : Priced
+        What it costs: the screen alone where that stopped the question.
 
     Examples
     --------
-    >>> os_keyed().normal() == os_keyed().normal()
-    False
+    >>> from ostraka import GNMax
+    >>> Drawn(digest="ab", answer=1, cost=GNMax(sigma=40.0)).answer
+    1
     """
-    from randomgen import ChaCha  # noqa: PLC0415  (0.1 s to import; only releases need it)
 
-    return np.random.Generator(ChaCha(key=int.from_bytes(os.urandom(32), "little"), rounds=20))
+    digest: str
+    answer: int
+    cost: Priced
+
+
+def release_each(
+    mechanism: BallotMechanism,
+    votes: Private,
+    digests: Sequence[str],
+    *,
+    consistent: Consistent,
+    ledger: Ledger,
+    requests: Callable[[list[Drawn]], Sequence[ChargeRequest]],
+) -> list[Receipt | BudgetExceeded | KeyConflict]:
+    """Answer the questions of many clients: draw, charge all of them durably, and only then hand out.
+
+    Parameters
+    ----------
+    mechanism : BallotMechanism
+        Public. One with a screen is drawn as a whole for every question, so that a question which the
+        screen stops is no less work than another; it is charged the screen only.
+    votes : Private of shape (n_queries, n_classes), in votes
+    digests : sequence of str, one a query
+        Names of the questions. Equal questions get equal answers.
+    consistent : Consistent
+        Its secret keys the noise. Unless it is a kept one, the ledger is marked as a simulation.
+    ledger : Ledger
+    requests : callable(list of Drawn) -> sequence of ChargeRequest
+        From the answers, one a query, to the charges: whose account, which key, what must fit. It may add
+        requests of its own. What it is given must go nowhere else.
+
+    Returns
+    -------
+    list of Receipt, BudgetExceeded or KeyConflict
+        One for each request, as :meth:`ostraka.Ledger.charge_each` gives them. The answer of a receipt
+        may leave, and nothing else.
+
+    Raises
+    ------
+    ValueError
+        The votes can change more between neighbours than the mechanism promises to hide.
+    LedgerError
+        It is not known what was written: nothing may be answered.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax, Ledger, Budget, Private, Adjacency
+    >>> from ostraka.consistent import Consistent
+    >>> from ostraka.ledger import ChargeRequest
+    >>> mechanism, once = GNMax(sigma=10.0), Consistent(secret=bytes(32), grid=0.1, teachers="demo")
+    >>> def requests(drawn):
+    ...     return [ChargeRequest(account="ann", key=each.digest, digest=each.digest, cost=each.cost,
+    ...                           reserve=mechanism, answer=each.answer) for each in drawn]
+    >>> votes = Private([[95, 5], [2, 98]], Adjacency.one_ballot())
+    >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+    ...     _ = ledger.grant("ann", budget_epsilon=1.0)
+    ...     found = release_each(mechanism, votes, once.digests([[0.0], [7.0]]), consistent=once,
+    ...                          ledger=ledger, requests=requests)
+    ...     [receipt.answer for receipt in found]
+    [0, 1]
+    """
+    check_promise(mechanism, votes)
+    screen, argmax = parts(mechanism)
+
+    def draw(part: BallotMechanism) -> list[Any]:
+        noise = cast("np.random.Generator", consistent.noises(digests, purpose=repr(part)))
+        answers: list[Any] = part.release(votes, rng=noise).tolist()
+        return answers
+
+    labels = draw(argmax)
+    if screen is None:
+        drawn = [Drawn(digest, label, argmax) for digest, label in zip(digests, labels, strict=True)]
+    else:
+        drawn = [
+            Drawn(digest, label, mechanism) if passed else Drawn(digest, ABSTAIN, screen)
+            for digest, label, passed in zip(digests, labels, draw(screen), strict=True)
+        ]
+    return ledger.charge_each(requests(drawn), unit=votes.adjacency.unit, simulation=not consistent.kept)

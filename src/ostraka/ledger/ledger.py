@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import os
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, cast
 
 from ostraka import _check
 from ostraka.ledger.anchor import Anchor
 from ostraka.ledger.batch import Outcome, Quote, check_text, unlike
 from ostraka.ledger.budget import BudgetExceeded, KeyConflict, LedgerError
 from ostraka.ledger.chain import CHARGE, GRANT, INFINITE, Row
-from ostraka.ledger.readings import Readings, stored_array
+from ostraka.ledger.readings import Readings
+from ostraka.released import from_bytes, to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from ostraka.curve import Curve, Priced
     from ostraka.ledger.history import History
     from ostraka.ledger.records import ChargeRequest
+    from ostraka.released import AnyRelease
 
 __all__ = ["Ledger"]
 
@@ -223,19 +222,19 @@ class Ledger(Readings):
             history.write([row], self._store)
         return row.seq
 
-    def record(self, entry: int, answer: np.ndarray) -> np.ndarray:
+    def record(self, entry: int, answer: AnyRelease) -> AnyRelease:
         """Store the public answer of a keyed entry, unless one is stored; return the stored one.
 
         Parameters
         ----------
         entry : int
             What :meth:`charge` returned.
-        answer : array
-            Public. Of any shape; not an array of objects.
+        answer : array, dict of named arrays, or Model
+            Public. Not of objects.
 
         Returns
         -------
-        numpy.ndarray
+        array, dict of named arrays, or Model
             The first answer recorded by any process, so that every caller has the same. For an entry
             without key, ``answer`` itself, which is not stored.
 
@@ -250,15 +249,13 @@ class Ledger(Readings):
             raise LedgerError(f"{self.path} has no entry {entry}: charge first, then record")
         if row.key is None:
             return answer
-        written = io.BytesIO()
-        np.save(written, answer, allow_pickle=False)
-        array = written.getvalue()
+        array = to_bytes(answer)
         with self._writing() as history:
             history.checked(row, self._store)
             first = self._store.answer(entry)
             if first is None:
                 self._store.add_answer(entry, array, self._seal.link(row.digest, ["answer"], array))
-        return stored_array(array if first is None else first)
+        return cast("AnyRelease", from_bytes(array if first is None else first))
 
     def anchor(self, path: str | os.PathLike[str]) -> None:
         """Create a new anchor for this copy, which the caller knows to be the newest.

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ostraka.ledger.budget import LedgerError
 from ostraka.ledger.chain import Entry, Row
 from ostraka.ledger.commit import CommittedState
 from ostraka.ledger.records import Account, Receipt
+from ostraka.released import from_bytes
 
 if TYPE_CHECKING:
     from ostraka.curve import Curve
+    from ostraka.released import Released
 
-__all__ = ["Readings", "stored_array"]
+__all__ = ["Readings"]
 
 
 class Readings(CommittedState):
@@ -46,11 +45,11 @@ class Readings(CommittedState):
             left = history.accounts[row.account].left
             return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer, left=left)
 
-    def answer(self, entry: int) -> np.ndarray | None:
+    def answer(self, entry: int) -> Released | None:
         """The answer stored for an entry, or None."""
         with self._store.reading() as store:
             array = store.answer(entry)
-        return None if array is None else stored_array(array)
+        return None if array is None else from_bytes(array)
 
     def spent(self) -> Curve:
         """The cost of everything charged so far."""
@@ -93,9 +92,3 @@ class Readings(CommittedState):
         """Digest over the budget and every entry, in hexadecimal: note it elsewhere, compare it later."""
         with self._reading() as history:
             return history.head.hex()
-
-
-def stored_array(array: bytes) -> np.ndarray:
-    """The array that an answer was stored as."""
-    loaded: np.ndarray = np.load(io.BytesIO(array), allow_pickle=False)
-    return loaded

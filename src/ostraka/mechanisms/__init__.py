@@ -4,6 +4,7 @@ from ostraka.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from ostraka.mechanisms.argmax import GNMax, LNMax
 from ostraka.mechanisms.confident import Confident
 from ostraka.mechanisms.counts import NoisyCounts
+from ostraka.mechanisms.guesses import AgainstGuesses
 from ostraka.mechanisms.protocols import BallotMechanism, Mechanism
 from ostraka.mechanisms.response import PriorResponse, RandomizedResponse
 from ostraka.mechanisms.screen import Threshold
@@ -12,6 +13,7 @@ from ostraka.mechanisms.subsampled import Subsampled
 from ostraka.mechanisms.weighted import Weighted
 
 __all__ = [
+    "AgainstGuesses",
     "BallotMechanism",
     "Confident",
     "GNMax",

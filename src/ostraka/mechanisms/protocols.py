@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ostraka.curve import Curve
     from ostraka.private import Adjacency, Private
+    from ostraka.released import Released
 
 __all__ = [
     "ABSTAIN",
@@ -36,6 +37,7 @@ __all__ = [
     "HasScreenKernel",
     "Mechanism",
     "PublishedBound",
+    "Releasing",
     "Rescalable",
     "ScreenBound",
     "Screened",
@@ -54,8 +56,8 @@ ABSTAIN = -1  # the answer where there is none
 _STEP = 1e-4  # votes; of a central difference, where a mechanism offers no gradient
 
 
-class Mechanism(Priced, Protocol):
-    """Frozen public parameters, their code and their price, in one object."""
+class Releasing(Priced, Protocol):
+    """Frozen public parameters, their code and their price; releases an array, named arrays or a model."""
 
     def __hash__(self) -> int:
         """Equal mechanisms are the same: prices are looked up by them."""
@@ -69,6 +71,14 @@ class Mechanism(Priced, Protocol):
     def uses(self, private: Private) -> int:
         """How many uses answering all of ``private`` takes."""
         ...
+
+    def release(self, private: Private, *, rng: np.random.Generator) -> Released:
+        """The noisy release. All noise comes from ``rng``."""
+        ...
+
+
+class Mechanism(Releasing, Protocol):
+    """The same whose release is one array: frozen parameters, code and price in one object."""
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """The noisy answers. All noise comes from ``rng``."""

@@ -29,4 +29,4 @@ def same_questions(consistent: Any, public: Any, *, secret: bytes, teachers: str
     if not (hasattr(public, "columns") or isinstance(public, np.ndarray)):
         raise ValueError("consistent=True needs public rows as an array or data frame")
     grid = grid_of(public)
-    return Consistent(secret=secret, grid=grid, teachers=teachers)
+    return Consistent(secret=secret, grid=grid, teachers=teachers, kept=True)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ostraka.consistent import Consistent
     from ostraka.ledger import Ledger
+    from ostraka.mechanisms import Mechanism
     from ostraka.pate.plan import LabelPlan, Plan
     from ostraka.private import Private
     from ostraka.voters import TeacherEnsemble
@@ -94,7 +95,8 @@ class Questions:
                 key=f"{self.key}/answers",
             )
         key = f"{self.key}/answers/{step}/{hashlib.sha256(rows.astype('<i8').tobytes()).hexdigest()[:16]}"
-        return release(self.plan.mechanism, votes, ledger=self.ledger, key=key)
+        mechanism: Mechanism = self.plan.mechanism
+        return release(mechanism, votes, ledger=self.ledger, key=key)
 
 
 def require_affordable(ledger: Ledger, plan: Plan | LabelPlan, *, key: str) -> None:

@@ -111,6 +111,7 @@ class Deployment:
         recognise(saved.sha256, folder, environment)
         consistent = Consistent(
             secret=secret_of("answers", folder, environment),
+            kept=True,
             grid=saved.grid,
             # everything a label depends on: under other noise the digest of a question differs
             teachers=f"{saved.sha256} {saved.mechanism!r} {saved.screen!r}",
@@ -277,7 +278,7 @@ def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
             if len(found) >= 32:
                 return found
         raise ValueError(f"{variable} must be 64 or more hexadecimal digits")
-    return Consistent.kept_at(folder / f"{name}.secret", grid=1.0, teachers="none").secret
+    return _files.create(folder / f"{name}.secret", os.urandom(32))
 
 
 def _require_one_answer(answerer: Answerer, budget: Budget) -> None:

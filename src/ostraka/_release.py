@@ -1,0 +1,123 @@
+"""The body of the one door: check the promise, pay durably, then answer. Import it from ``ostraka.door``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, overload
+
+from ostraka.mechanisms.protocols import Staged
+from ostraka.randomness import is_simulation, os_keyed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ostraka.ledger import Ledger
+    from ostraka.mechanisms.protocols import Mechanism, Releasing
+    from ostraka.private import Private
+    from ostraka.released import Released
+
+__all__ = ["check_promise", "part_key", "release"]
+
+
+@overload
+def release(
+    mechanism: Mechanism,
+    private: Private,
+    *,
+    ledger: Ledger,
+    rng: np.random.Generator | None = None,
+    key: str | None = None,
+) -> np.ndarray: ...
+@overload
+def release(
+    mechanism: Releasing,
+    private: Private,
+    *,
+    ledger: Ledger,
+    rng: np.random.Generator | None = None,
+    key: str | None = None,
+) -> Released: ...
+def release(
+    mechanism: Releasing,
+    private: Private,
+    *,
+    ledger: Ledger,
+    rng: np.random.Generator | None = None,
+    key: str | None = None,
+) -> Released:
+    """Answer from private data, after a durable charge.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        Public. Its ``curve()`` is what each use costs. One with stages (:class:`~ostraka.Confident`) is
+        paid for stage by stage, each for the entries that the answers before it let through.
+    private : Private
+        One use per entry.
+    ledger : Ledger
+        Where the charge is written before anything is answered.
+    rng : numpy.random.Generator, optional
+        None: a ChaCha20 generator keyed by the operating system, new for this call. Any other
+        generator is a simulation: the ledger is marked so, for good. (Noise keyed by a kept secret is
+        not one: see :func:`consistently`.)
+    key : str, optional
+        Public name of this release within the ledger. The same key again returns the stored
+        answer and costs nothing; after a crash between charge and answer it draws a fresh
+        answer under the charge already paid, since none can have left.
+
+    Returns
+    -------
+    array, dict of named arrays, or Model
+        Plain and public, in the mechanism's own shape.
+
+    Raises
+    ------
+    ValueError
+        The data can change more between neighbours than the mechanism promises to hide.
+    BudgetExceeded
+        The charge does not fit; nothing was charged or answered.
+    LedgerError
+        The ledger is damaged, or ``key`` was used for another question.
+
+    Guarantees
+    ----------
+    Everything returned so far is covered by ``ledger.spent()``. A crash between charge and
+    answer loses budget, never privacy.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax, Ledger, Budget, Private, Adjacency
+    >>> votes = Private([[95, 5], [2, 98]], Adjacency.one_ballot())
+    >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+    ...     release(GNMax(sigma=10.0), votes, ledger=ledger)
+    array([0, 1])
+    """
+    check_promise(mechanism, private)
+    if isinstance(mechanism, Staged):
+
+        def stage(name: str, part: Mechanism, entries: Private) -> np.ndarray:
+            return release(part, entries, ledger=ledger, rng=rng, key=part_key(key, name))
+
+        return mechanism.in_stages(private, stage)
+    entry = ledger.charge(
+        mechanism,
+        uses=mechanism.uses(private),
+        unit=private.adjacency.unit,
+        simulation=is_simulation(rng),
+        key=key,
+    )
+    stored = ledger.answer(entry)
+    if stored is not None:
+        return stored
+    answer = mechanism.release(private, rng=os_keyed() if rng is None else rng)
+    return ledger.record(entry, answer)
+
+
+def check_promise(mechanism: Releasing, private: Private) -> None:
+    """Raise ValueError unless the mechanism hides all that one unit can change."""
+    if not private.adjacency.within(mechanism.promise):
+        raise ValueError(f"{mechanism!r} hides {mechanism.promise}, but the data is {private.adjacency}")
+
+
+def part_key(key: str | None, name: str) -> str | None:
+    """The ledger's name for one payment of several."""
+    return None if key is None else f"{key}/{name}"
