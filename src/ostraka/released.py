@@ -50,7 +50,9 @@ def to_bytes(released: Released) -> bytes:
     Raises
     ------
     TypeError
-        Something that is no release, or an array of objects.
+        Something that is no release.
+    ValueError
+        An array of objects.
 
     Examples
     --------
@@ -62,10 +64,12 @@ def to_bytes(released: Released) -> bytes:
     written = io.BytesIO()
     if isinstance(released, dict):
         if not all(isinstance(name, str) and _plain(each) for name, each in released.items()):
-            raise TypeError("a release of named arrays must have names that are text and plain arrays")
+            raise ValueError("a release of named arrays must have names that are text, and no objects")
         np.savez(written, allow_pickle=False, **released)
     elif _plain(released):
         np.save(written, released, allow_pickle=False)
+    elif isinstance(released, np.ndarray):
+        raise ValueError("a release must be an array of numbers or text, not of objects: no pickle is kept")
     else:
         raise TypeError(f"a release must be an array, named arrays or a Model, got {type(released).__name__}")
     return written.getvalue()

@@ -202,7 +202,7 @@ class TestAnswers:
 
     def test_objects_are_not_stored(self, ledger, gaussian):
         entry = ledger.charge(gaussian(40.0), uses=1, key="k", **ASK)
-        with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+        with pytest.raises(ValueError, match="not of objects"):
             ledger.record(entry, np.array([{}]))
         assert ledger.answer(entry) is None
 
