@@ -1,10 +1,14 @@
-"""Scores: rates against scikit-learn's, and what is refused."""
+"""Scores: rates against scikit-learn's, intervals against known laws, and what is refused."""
+
+import math
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest, norm
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from ostraka.scores import Scores
+from ostraka.audits import epsilon_lower_bound
+from ostraka.scores import Rate, Scores, rate_over_targets, rates_by_target
 
 rng = np.random.default_rng(0)
 MEMBERS, OTHERS = rng.normal(1, 1, 300).round(1), rng.normal(0, 1, 200).round(1)
@@ -58,3 +62,110 @@ def test_what_makes_no_sense_is_refused(values, members, others, words):
 def test_scores_must_be_finite():
     with pytest.raises(ValueError, match="finite"):
         Scores.of(members=[np.inf], others=[0.0])
+
+
+# --- rates with intervals ---
+
+FALSE_ALARM = 1e-9  # probability that a correct interval fails one check
+
+
+def test_the_area_is_scikit_learns():
+    labels = np.repeat([1, 0], [MEMBERS.size, OTHERS.size])
+    assert SCORES.auc() == pytest.approx(roc_auc_score(labels, np.concatenate([MEMBERS, OTHERS])))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("n", "fpr", "shift"), [(3000, 0.01, 1.0), (6000, 0.001, 2.0), (500, 0.001, 2.0)])
+def test_the_interval_holds_the_rate_of_a_known_law(n, fpr, shift):
+    """Normal scores: the rate is Phi(shift - z). Both the threshold and the members are random."""
+    rng, missed, confidence = np.random.default_rng(7), 0, 0.8
+    truth = norm.cdf(shift - norm.isf(fpr))
+    for _ in range(200):
+        scores = Scores.of(members=rng.normal(shift, 1, n), others=rng.normal(size=n))
+        found = scores.rate(fpr=fpr, confidence=confidence)
+        missed += not found.low <= truth <= found.high
+        assert found.low <= found.tpr <= found.high
+    assert binomtest(missed, 200, 1 - confidence, alternative="greater").pvalue > FALSE_ALARM
+
+
+@pytest.mark.statistical
+def test_an_interval_that_takes_the_threshold_for_known_misses_too_often():
+    """At 0.1 % most of the uncertainty is the threshold's: an interval for the members alone is false."""
+    rng, n, fpr, shift, missed = np.random.default_rng(8), 1500, 0.001, 2.0, 0
+    truth = norm.cdf(shift - norm.isf(fpr))
+    for _ in range(200):
+        scores = Scores.of(members=rng.normal(shift, 1, n), others=rng.normal(size=n))
+        hits = round(scores.tpr(fpr=fpr) * n)
+        interval = binomtest(hits, n).proportion_ci(0.95, method="exact")
+        missed += not interval.low <= truth <= interval.high
+    assert binomtest(missed, 200, 0.05, alternative="greater").pvalue < FALSE_ALARM
+
+
+@pytest.mark.statistical
+def test_scores_of_equal_worlds_have_the_false_positive_rate():
+    """Nothing leaks, scores are tied: the true positive rate is the false positive rate, or below it."""
+    rng, claims = np.random.default_rng(9), 0
+    for _ in range(300):
+        scores = Scores.of(members=rng.normal(size=800).round(1), others=rng.normal(size=800).round(1))
+        claims += scores.rate(fpr=0.05, confidence=0.9).low > 0.05
+    assert binomtest(claims, 300, 0.05, alternative="greater").pvalue > FALSE_ALARM
+
+
+def test_few_others_know_no_strict_threshold():
+    clear = {"members": np.ones(5000), "others": np.zeros(4000)}
+    assert Scores.of(**clear).rate(fpr=0.001).low == 0.0
+    clear["others"] = np.zeros(5000)
+    found = Scores.of(**clear).rate(fpr=0.001)
+    assert found.low > 0.99
+    assert math.log(4 / 0.05) / 0.001 < 5000
+
+
+@pytest.mark.statistical
+def test_targets_are_drawn_again_as_wholes():
+    """Effects differ between targets: the interval over targets holds, that for independent scores not."""
+    fpr, shift, spread, n_targets, each = 0.1, 0.5, 1.0, 40, 50
+    truth = norm.cdf((shift - norm.isf(fpr)) / math.sqrt(1 + spread**2))
+    rng, missed = np.random.default_rng(10), np.zeros(2, dtype=int)
+    for _ in range(100):
+        targets = [
+            Scores.of(members=rng.normal(effect, 1, each), others=rng.normal(size=each))
+            for effect in rng.normal(shift, spread, n_targets)
+        ]
+        over = rate_over_targets(targets, fpr=fpr, confidence=0.8, n_resamples=200, rng=rng)
+        together = Scores.of(
+            members=np.concatenate([np.repeat(t.values, t.members) for t in targets]),
+            others=np.concatenate([np.repeat(t.values, t.others) for t in targets]),
+        ).rate(fpr=fpr, confidence=0.8)
+        assert over.tpr == together.tpr
+        assert over.low <= together.low <= together.high <= over.high
+        missed += [not found.low <= truth <= found.high for found in (over, together)]
+    assert missed[0] <= 35  # asymptotic: 20 are nominal
+    assert missed[1] > missed[0] + 5
+
+
+def test_rates_of_targets_have_intervals_of_their_own_and_are_no_scores():
+    rng = np.random.default_rng(11)
+    targets = [Scores.of(members=rng.normal(e, 1, 300), others=rng.normal(size=300)) for e in (0.0, 3.0)]
+    found = rates_by_target(targets, fpr=0.1)
+    assert found == tuple(each.rate(fpr=0.1) for each in targets)
+    assert found[0].high < found[1].low
+    for rate in (*found, rate_over_targets(targets * 5, fpr=0.1, rng=rng)):
+        assert isinstance(rate, Rate)
+        with pytest.raises(ValueError, match="integers >= 0"):
+            epsilon_lower_bound(rate, rate, delta=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"fpr": 0.0}, "fpr must be between 0 and 1"), ({"fpr": 0.1, "confidence": 1.0}, "confidence must be")],
+)
+def test_rates_that_make_no_sense_are_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        SCORES.rate(**settings)
+    with pytest.raises(ValueError, match=words):
+        rate_over_targets([SCORES] * 10, **settings, rng=rng)
+
+
+def test_a_few_targets_are_not_drawn_again():
+    with pytest.raises(ValueError, match="10 or more"):
+        rate_over_targets([SCORES] * 9, fpr=0.1, rng=rng)

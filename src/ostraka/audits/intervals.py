@@ -9,24 +9,9 @@ import numpy as np
 import scipy.special
 import scipy.stats
 
+from ostraka._numeric import Interval, clopper_pearson, outwards
+
 __all__ = ["clopper_pearson", "confidence_sequence", "empirical_bernstein", "goodman", "sison_glaz"]
-
-Interval = tuple[np.ndarray, np.ndarray]
-
-# The inverses of scipy are right to about 1e-13 of themselves; what is given up here makes them err outwards.
-_OUTWARD = 1e-10
-
-
-def clopper_pearson(successes: Any, trials: int, *, error: float) -> Interval:
-    """Lower and upper end for a binomial probability, each wrong with probability at most ``error``.
-
-    Source: Clopper and Pearson 1934, doi:10.1093/biomet/26.4.404.
-    """
-    x = np.asarray(successes, dtype=np.float64)
-    with np.errstate(invalid="ignore"):
-        lower = scipy.special.betaincinv(x, trials - x + 1, error)
-        upper = scipy.special.betainccinv(x + 1, trials - x, error)
-    return _outwards(np.where(x <= 0, 0.0, lower), np.where(x >= trials, 1.0, upper))
 
 
 def confidence_sequence(successes: Any, trials: int, *, error: float) -> Interval:
@@ -46,7 +31,7 @@ def confidence_sequence(successes: Any, trials: int, *, error: float) -> Interva
     peak = x / trials
     lower = _last_excluded(excluded, np.zeros_like(peak), peak)
     upper = _last_excluded(excluded, np.ones_like(peak), peak)
-    return _outwards(lower, upper)
+    return outwards(lower, upper)
 
 
 def _last_excluded(excluded: Any, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
@@ -123,7 +108,3 @@ def empirical_bernstein(mean: Any, variance: Any, trials: int, *, error: float) 
     log = math.log(2 / error)
     margin = np.sqrt(2 * spread * log / trials) + 7 * log / (3 * (trials - 1))
     return np.maximum(0.0, np.asarray(mean) - margin), np.minimum(1.0, np.asarray(mean) + margin)
-
-
-def _outwards(lower: np.ndarray, upper: np.ndarray) -> Interval:
-    return lower * (1 - _OUTWARD), np.minimum(1.0, upper * (1 + _OUTWARD))
