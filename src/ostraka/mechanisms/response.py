@@ -159,6 +159,11 @@ class PriorResponse:
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
+    @property
+    def n_classes(self) -> int:
+        """Labels are 0 to ``n_classes - 1``."""
+        return int(self.prior.shape[1])
+
     def curve(self) -> Curve:
         """Cost of one release of all labels, whatever the prior: earlier answers may decide the prior."""
         return _curve(self.epsilon, _DEAREST)

@@ -164,11 +164,7 @@ class ALIBI(LabelStudent):
             return made[self.mechanism] if self.mechanism in made else min(made.values(), key=_unknown)
         if self.epsilon is not None:
             raise ValueError(f"epsilon must be None if mechanism has its own price, got {self.epsilon!r}")
-        known = (
-            self.mechanism.prior.shape[1]
-            if isinstance(self.mechanism, PriorResponse)
-            else self.mechanism.n_classes
-        )
+        known = self.mechanism.n_classes
         if known != n_classes:
             raise ValueError(
                 f"mechanism must be for {n_classes} classes, got {known}: name all with classes="

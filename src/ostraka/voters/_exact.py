@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import binom
 
 if TYPE_CHECKING:
-    from ostraka.mechanisms import GNMax, LNMax, Threshold
+    from ostraka.mechanisms import BallotMechanism
 
 __all__ = ["SURELY", "sampled_rdp"]
 
@@ -27,7 +27,7 @@ _FURTHEST, _RAREST = 1e4, 1e-250
 
 
 def sampled_rdp(
-    mechanism: GNMax | LNMax | Threshold,
+    mechanism: BallotMechanism,
     codes: np.ndarray,
     *,
     k: int,
@@ -54,7 +54,7 @@ def sampled_rdp(
     return np.asarray(found * _OUTWARD + _LOST)
 
 
-def _outcomes(mechanism: GNMax | LNMax | Threshold, k: int) -> np.ndarray:
+def _outcomes(mechanism: BallotMechanism, k: int) -> np.ndarray:
     """Probability of both outcomes in every state, shape (2, k + 1, k + 1); 0 for more than k ballots."""
     a, b = np.indices((k + 1, k + 1))
     possible = a + b <= k

@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ostraka import _check
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms import GNMax, LNMax, Subsampled, Threshold
+from ostraka.mechanisms import BallotMechanism, Subsampled
+from ostraka.mechanisms.protocols import check_ballot
 from ostraka.private import Adjacency, Private
 from ostraka.voters._exact import SURELY, sampled_rdp
 from ostraka.voters._nearest import Nearest
@@ -207,14 +208,14 @@ class NeighbourVoter(BaseEstimator):
         queries = (sampler[at : at + 1].repeated(n_trials) for at in range(sampler.shape[0]))
         return np.array([each.draw() for each in queries])
 
-    def exact_curve(self, X: Any, *, mechanism: GNMax | LNMax | Threshold) -> Curve:
+    def exact_curve(self, X: Any, *, mechanism: BallotMechanism) -> Curve:
         """The exact cost of answering each row once, for the given data and two classes.
 
         Parameters
         ----------
         X : as in training, of n_queries rows
             Public.
-        mechanism : GNMax, LNMax or Threshold
+        mechanism : BallotMechanism
             The mechanism applied to the sample, not wrapped in ``Subsampled``. Public.
 
         Returns
@@ -236,8 +237,9 @@ class NeighbourVoter(BaseEstimator):
         is at least the true value, and exceeds it by a relative 1e-7 and 1e-11 for each query at most. It
         never exceeds the price for any data, which also replaces it where rounding errors are too large.
         """
-        if not isinstance(mechanism, GNMax | LNMax | Threshold):
-            raise TypeError(f"exact costs are for GNMax, LNMax or Threshold, not sampled, got {mechanism!r}")
+        check_ballot(mechanism)
+        if mechanism.promise != Adjacency.one_ballot():
+            raise TypeError(f"mechanism must hide one ballot and not be sampled itself, got {mechanism!r}")
         sampler = self._sampler(X, None, rare=SURELY)
         if len(self.classes_) != 2:
             raise ValueError(
