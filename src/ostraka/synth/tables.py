@@ -1,0 +1,266 @@
+"""TableGenerator: rows that anybody may have, from a table that nobody may see."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from ostraka import _check
+from ostraka.accounting import calibrate
+from ostraka.door import release
+from ostraka.ledger import Budget, Ledger
+from ostraka.mechanisms.marginals import TreeMarginals
+from ostraka.private import Adjacency, Private
+from ostraka.result import Result
+from ostraka.synth import _labels, _tree
+
+if TYPE_CHECKING:
+    from ostraka.synth.schema import Schema
+
+__all__ = ["TableGenerator"]
+
+GRAIN = 120  # weight of one person: 1 to 6 and 8 rows share it without a remainder
+ROWS_OF_A_PERSON = 8
+_SHARES = {"pairs": 0.5, "triples": 0.4, "choices": 0.1}  # of the budget, in terms of squared noise
+_ROWS_TO_LEARN = 20_000
+
+
+class TableGenerator(BaseEstimator):  # type: ignore[misc]
+    """A generator of table rows from noisy marginals of a target and a forest of pairs.
+
+    Parameters
+    ----------
+    schema : Schema
+        Public. Nothing of it may come from private rows.
+    target : str, optional
+        The column that models will learn to predict; counts of it with every other column are kept best.
+        None: all columns are alike.
+    epsilon, delta : float
+        Public. The price, for one row or one person added or removed.
+
+    Attributes
+    ----------
+    mechanism_ : TreeMarginals
+        What was released, with its noise.
+    result_ : Result
+        Settings and upper bound.
+    n_rows_ : int
+        Noisy number of rows (of persons, if there were groups). Public.
+
+    Notes
+    -----
+    Counts are pulled to conditional independence as far as their noise demands, and sampled along the
+    forest. The target of a sampled row is then drawn anew, by a logistic model of all columns whose expected
+    counts are the noisy ones: a forest alone would count evidence twice that several columns share.
+
+    Guarantees
+    ----------
+    (epsilon, delta)-DP for one row (with ``groups``: one person) added or removed, by the price of
+    :class:`~ostraka.mechanisms.TreeMarginals`; all else is post-processing. The number of rows is part of it.
+
+    Examples
+    --------
+    >>> from ostraka.synth import Schema
+    >>> schema = Schema.from_dict({"smokes": {"categories": ["no", "yes"]}, "ill": {"categories": ["0", "1"]}})
+    >>> rows = {"smokes": ["no"] * 600 + ["yes"] * 400, "ill": ["0"] * 590 + ["1"] * 410}
+    >>> generator = TableGenerator(schema, target="ill", epsilon=2.0, delta=1e-5).fit(rows)
+    >>> sample = generator.sample(1000, random_state=0)
+    >>> bool(np.mean((sample["smokes"] == "yes") == (sample["ill"] == "1")) > 0.9)
+    True
+    """
+
+    def __init__(
+        self, schema: Schema, *, target: str | None = None, epsilon: float = 1.0, delta: float = 1e-5
+    ) -> None:
+        self.schema = schema
+        self.target = target
+        self.epsilon = epsilon
+        self.delta = delta
+
+    def fit(
+        self,
+        frame: Any,
+        *,
+        groups: Any = None,
+        ledger: Ledger | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> TableGenerator:
+        """Charge, release the counts, and learn the generator from them.
+
+        Parameters
+        ----------
+        frame : data frame, or dict of columns
+            Private.
+        groups : array of shape (n_rows,), optional
+            Private. Whose row it is: the unit is then a person with all rows. At most eight rows of a person,
+            chosen at random, share one unit of weight.
+        ledger : Ledger, optional
+            Where the charge is written; None: a ledger in memory with exactly this budget.
+        rng : numpy.random.Generator, optional
+            For simulations only, which the ledger is then marked as.
+
+        Raises
+        ------
+        ValueError
+            Before anything is charged: the schema does not fit, or no noise keeps so small an epsilon.
+        BudgetExceeded
+            The charge does not fit; nothing was released.
+        """
+        target = None if self.target is None else self.schema.place(self.target)
+        grain = 1 if groups is None else GRAIN
+        mechanism = calibrated(self.schema.sizes, target, self.epsilon, self.delta, grain)
+        private = coded(self.schema, frame, groups)
+        own = ledger or Ledger(":memory:", budget=Budget(epsilon=self.epsilon, delta=self.delta))
+        try:
+            found = release(mechanism, private, ledger=own, rng=rng)
+        finally:
+            if ledger is None:
+                own.close()
+        self.mechanism_ = mechanism
+        self._learn({name: table / grain for name, table in found.items()}, mechanism, grain)
+        self.result_ = self._record(private.adjacency, simulation=rng is not None)
+        return self
+
+    def sample(self, n_rows: int | None = None, *, random_state: Any = None) -> dict[str, np.ndarray]:
+        """Columns of generated rows, by name. Public: as many as wanted, at no further price.
+
+        Parameters
+        ----------
+        n_rows : int, optional
+            None: the noisy number of rows of the private table.
+        random_state : int or numpy.random.Generator, optional
+        """
+        n_rows = self.n_rows_ if n_rows is None else n_rows
+        _check.integer(n_rows=n_rows)
+        rng = np.random.default_rng(random_state)
+        return self.schema.decode(self.sample_codes(n_rows, rng=rng), rng=rng)
+
+    def sample_codes(self, n_rows: int, *, rng: np.random.Generator) -> np.ndarray:
+        """The same as codes of the schema, int64 of shape (n_rows, n_columns)."""
+        codes = self._from_forest(n_rows, rng)
+        target = self.mechanism_.target
+        if target is not None and self.labels_ is not None:
+            codes[:, target] = self.labels_.draw(codes[:, list(self.mechanism_.features)], rng=rng)
+        return codes
+
+    def marginal(self, name: str) -> tuple[np.ndarray, float]:
+        """Estimated rows of each code of a column, by target class, and the standard error of a measured cell."""
+        return self.pairs_[self.schema.place(name)], self.mechanism_.sigma_pairs / self.mechanism_.grain
+
+    def _learn(self, found: dict[str, np.ndarray], mechanism: TreeMarginals, grain: int) -> None:
+        noisy = {
+            j: found[mechanism._name(j)].reshape(mechanism.sizes[j], -1)  # noqa: SLF001
+            for j in mechanism.features
+        }
+        totals = _tree.consistent_total(list(noisy.values()))
+        self.totals_ = totals
+        self.n_rows_ = max(1, round(float(totals.sum())))
+        self.pairs_ = {j: _tree.projected(table, totals) for j, table in noisy.items()}
+        self.triples_ = {}
+        for name, table in found.items():
+            columns = tuple(int(part) for part in name.split(","))
+            pair = tuple(j for j in columns if j != mechanism.target)
+            if len(pair) == 2:
+                margins = (self.pairs_[pair[0]], self.pairs_[pair[1]])
+                expected = _tree.conditional_independence(*margins, totals)
+                cells = table.reshape(expected.shape)
+                sigma = mechanism.sigma_triples / grain
+                self.triples_[pair] = _tree.shrunk(cells, expected, margins, sigma=sigma)
+        self.labels_ = None
+        if mechanism.target is not None and len(totals) > 1:
+            rows = self._from_forest(_ROWS_TO_LEARN, np.random.default_rng(0))
+            self.labels_ = _labels.fitted(
+                rows[:, list(mechanism.features)],
+                [self.pairs_[j] for j in mechanism.features],
+                sigma=mechanism.sigma_pairs / grain,
+            )
+
+    def _from_forest(self, n_rows: int, rng: np.random.Generator) -> np.ndarray:
+        mechanism, n_classes = self.mechanism_, len(self.totals_)
+        codes = np.zeros((n_rows, len(mechanism.sizes)), dtype=np.int64)
+        label = rng.choice(n_classes, size=n_rows, p=self.totals_ / self.totals_.sum())
+        if mechanism.target is not None:
+            codes[:, mechanism.target] = label
+        for column, parent in _tree.ordered(list(self.triples_), dict.fromkeys(mechanism.features)):
+            if parent is None:
+                codes[:, column] = _tree.drawn(self.pairs_[column].T + 1e-12, label, rng=rng)
+                continue
+            cells = self.triples_.get((parent, column))
+            if cells is None:
+                cells = self.triples_[column, parent].transpose(1, 0, 2)
+            chances = cells.transpose(0, 2, 1).reshape(-1, mechanism.sizes[column])
+            given = codes[:, parent] * n_classes + label
+            codes[:, column] = _tree.drawn(chances, given, rng=rng)
+        return codes
+
+    def _record(self, adjacency: Adjacency, *, simulation: bool) -> Result:
+        mechanism = self.mechanism_
+        return Result(
+            kind="synth",
+            settings={
+                "unit": adjacency.unit,
+                "relation": adjacency.relation,
+                "n_rows": self.n_rows_,
+                "n_columns": len(mechanism.sizes),
+                "target": self.target,
+                "mechanism": repr(mechanism),
+                "schema": self.schema.to_dict(),
+            },
+            upper={
+                "epsilon": mechanism.curve().epsilon(delta=self.delta),
+                "delta": self.delta,
+                "simulation": simulation,
+                "not_protected": ["the schema, which is public", "whether somebody took part in making it"],
+            },
+            notes=("The lower bound is missing: no audit was run.",),
+        )
+
+
+def calibrated(
+    sizes: tuple[int, ...], target: int | None, epsilon: float, delta: float, grain: int
+) -> TreeMarginals:
+    """The least noise that keeps (epsilon, delta), with the usual shares of the budget."""
+    n_features = len(sizes) - (target is not None)
+    n_pairs = max(1, n_features - 1)
+
+    def made(noise: float) -> TreeMarginals:
+        return TreeMarginals(
+            sizes=sizes,
+            target=target,
+            sigma_pairs=grain * noise * math.sqrt(n_features / (2 * _SHARES["pairs"])),
+            sigma_triples=grain * noise * math.sqrt(n_pairs / (2 * _SHARES["triples"])),
+            select_epsilon=min(40.0, math.sqrt(8 * _SHARES["choices"] / n_pairs) / noise),
+            grain=grain,
+        )
+
+    return made(calibrate(made, n_answers=1, epsilon=epsilon, delta=delta))
+
+
+def coded(schema: Schema, frame: Any, groups: Any) -> Private:
+    """Codes and weights of the private rows, with what one unit moves."""
+    codes = schema.encode(frame)
+    if groups is None:
+        weights, unit, grain = np.ones(len(codes), dtype=np.int64), "row", 1
+    else:
+        weights, unit, grain = _shared(np.asarray(groups), len(codes)), "person", GRAIN
+    rows = np.column_stack([codes, weights])[weights > 0]
+    adjacency = Adjacency(unit=unit, moves="row", at_most=float(grain), relation="add-or-remove")
+    return Private(rows, adjacency)
+
+
+def _shared(groups: np.ndarray, n_rows: int) -> np.ndarray:
+    """Weights of rows: at most eight rows of a person, chosen at random, share one GRAIN."""
+    if groups.shape != (n_rows,):
+        raise ValueError(f"groups must be one a row, shape ({n_rows},), got {groups.shape}")
+    _, person = np.unique(groups, return_inverse=True)
+    shuffled = np.random.default_rng().permutation(n_rows)
+    order = shuffled[np.argsort(person[shuffled], kind="stable")]
+    sizes = np.bincount(person)
+    rank = np.arange(n_rows) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    weights = np.zeros(n_rows, dtype=np.int64)
+    kept = order[rank < ROWS_OF_A_PERSON]
+    weights[kept] = GRAIN // np.minimum(sizes[person[kept]], ROWS_OF_A_PERSON)
+    return weights
