@@ -11,6 +11,7 @@ import numpy as np
 from ostraka import _check
 from ostraka._numeric import up
 from ostraka.curve import Curve
+from ostraka.mechanisms import _discrete
 from ostraka.mechanisms.counts import NoisyCounts
 from ostraka.mechanisms.selection import Selection
 from ostraka.private import Adjacency, Private
@@ -86,11 +87,12 @@ class NoisyMarginals:
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The noisy counts by name, such as ``"0,3"``; int64, each of the sizes of its columns."""
         rows = coded_rows(private, self.sizes)
-        noise = self._noise()
-        return {
-            ",".join(map(str, chosen)): noise.noisy(count(rows, self.sizes, chosen), rng=rng)
-            for chosen in self.columns
-        }
+        found = {}
+        for chosen in self.columns:
+            cells = count(rows, self.sizes, chosen)
+            noise = _discrete.discrete_gaussian(self.sigma, cells.shape, rng=rng)
+            found[",".join(map(str, chosen))] = cells + noise
+        return found
 
     def _noise(self) -> NoisyCounts:
         l2 = up(self.grain * math.sqrt(len(self.columns)), ulps=4)
