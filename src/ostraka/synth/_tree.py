@@ -63,7 +63,7 @@ def shrunk(
 
 def drawn(chances: np.ndarray, given: np.ndarray, *, rng: np.random.Generator) -> np.ndarray:
     """One code a row, from the conditional distribution that ``given`` names; shape of ``given``."""
-    below = np.cumsum(chances, axis=1)
+    below = np.cumsum(chances + 1e-12, axis=1)  # where no row is expected, any code will do
     below /= below[:, -1:]
     place = rng.random(given.shape)
     codes = np.empty(given.shape, dtype=np.int64)

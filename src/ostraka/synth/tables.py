@@ -186,7 +186,7 @@ class TableGenerator(BaseEstimator):  # type: ignore[misc]
             codes[:, mechanism.target] = label
         for column, parent in _tree.ordered(list(self.triples_), dict.fromkeys(mechanism.features)):
             if parent is None:
-                codes[:, column] = _tree.drawn(self.pairs_[column].T + 1e-12, label, rng=rng)
+                codes[:, column] = _tree.drawn(self.pairs_[column].T, label, rng=rng)
                 continue
             cells = self.triples_.get((parent, column))
             if cells is None:
