@@ -49,7 +49,7 @@ class NoisyMarginals:
 
     Examples
     --------
-    >>> rows = Private([[0, 1, 1], [0, 1, 1], [1, 0, 1]], Adjacency.one_row(relation="add-or-remove"))
+    >>> rows = Private([[0, 1, 1], [0, 1, 1], [1, 0, 1]], Adjacency(moves="row", relation="add-or-remove"))
     >>> mechanism = NoisyMarginals(sizes=(2, 2), columns=((0,), (0, 1)), sigma=0.05)
     >>> {name: table.tolist() for name, table in mechanism.release(rows, rng=np.random.default_rng(0)).items()}
     {'0': [2, 1], '0,1': [[0, 2], [1, 0]]}

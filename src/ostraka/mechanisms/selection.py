@@ -48,7 +48,7 @@ class Selection:
     Examples
     --------
     >>> from ostraka import Private
-    >>> scores = Private([0, 1000, 3], Adjacency(moves="vector", relation="add-or-remove", linf=1))
+    >>> scores = Private([0, 1000, 3], Adjacency.vector(linf=1, relation="add-or-remove"))
     >>> Selection(epsilon=1.0, sensitivity=1).release(scores, rng=np.random.default_rng(0))
     array([1])
     """

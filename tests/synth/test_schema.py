@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+from ostraka.synth import Column, Schema
+
+SECRET = "ward-7-patient"
+
+
+def test_codes_and_back():
+    schema = Schema.from_dict(
+        {
+            "city": {"categories": ["ulm", "bonn"], "missing": True},
+            "age": {"edges": [0, 18, 65, 120], "whole": True},
+            "pulse": {"edges": [40, 60, 200], "missing": True},
+        }
+    )
+    frame = {"city": ["bonn", None, "ulm"], "age": [17, 18, 300], "pulse": [59.9, 60.0, np.nan], "other": [1, 2, 3]}
+    codes = schema.encode(frame)
+    np.testing.assert_array_equal(codes, [[1, 0, 0], [2, 1, 1], [0, 2, 2]])
+    back = schema.decode(codes, rng=np.random.default_rng(0))
+    np.testing.assert_array_equal(schema.encode(back), codes)
+    assert back["city"].tolist() == ["bonn", None, "ulm"]
+    assert all(isinstance(value, int) for value in back["age"].tolist())
+
+
+def test_a_data_frame_is_taken():
+    import pandas as pd
+
+    schema = Schema.from_dict({"age": {"edges": [0, 18, 99]}})
+    np.testing.assert_array_equal(schema.encode(pd.DataFrame({"age": [3, 40]})), [[0], [1]])
+
+
+def test_toml_is_read(tmp_path):
+    path = tmp_path / "schema.toml"
+    path.write_text('[sex]\ncategories = ["f", "m"]\n[age]\nedges = [0, 18, 120]\nmissing = true\n')
+    assert Schema.from_toml(path) == Schema.from_dict(
+        {"sex": {"categories": ["f", "m"]}, "age": {"edges": [0, 18, 120], "missing": True}}
+    )
+
+
+def test_a_schema_survives_its_record():
+    schema = Schema.from_dict({"a": {"categories": ["x"]}, "b": {"edges": [0, 1], "whole": True}})
+    assert Schema.from_dict(schema.to_dict()) == schema
+
+
+def test_public_rows_give_a_schema():
+    schema = Schema.from_public({"age": np.arange(100), "city": ["a", "b"] * 50, "one": [5.0] * 100}, n_bins=4)
+    assert schema.sizes == (4, 2, 1)
+    assert schema.columns[0].whole
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "words"),
+    [
+        (Column(name="c", categories=("a",)), [SECRET], "must hold a category of the schema, but 1 rows do not"),
+        (Column(name="c", categories=("a",)), ["a", None], "set missing = true"),
+        (Column(name="c", edges=(0.0, 1.0)), [SECRET], "must hold numbers"),
+        (Column(name="c", edges=(0.0, 1.0)), [np.inf], "must hold a number"),
+        (Column(name="c", edges=(0.0, 1.0)), [np.nan], "must hold a number"),
+    ],
+)
+def test_what_the_schema_does_not_allow_is_refused_and_not_shown(column, cells, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        column.encode(np.array(cells, dtype=object))
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({}, "one column or more"),
+        ({"a": {}}, "either categories or edges"),
+        ({"a": {"categories": ["x"], "edges": [0, 1]}}, "either categories or edges"),
+        ({"a": {"categories": ["x", "x"]}}, "must not repeat"),
+        ({"a": {"edges": [1, 0]}}, "increasing"),
+        ({"a": {"edges": [0]}}, "increasing"),
+        ({"a": {"edgse": [0, 1]}}, "unknown fields edgse"),
+    ],
+)
+def test_a_wrong_schema_is_refused(record, words):
+    with pytest.raises(ValueError, match=words):
+        Schema.from_dict(record)
+
+
+def test_a_table_without_a_column_of_the_schema_is_refused():
+    with pytest.raises(ValueError, match="it lacks b"):
+        Schema.from_dict({"a": {"edges": [0, 1]}, "b": {"edges": [0, 1]}}).encode({"a": [0.5]})
+
+
+def test_public_rows_with_too_many_categories_are_refused():
+    with pytest.raises(ValueError, match="at most 3 categories, got 5"):
+        Schema.from_public({"name": list("abcde")}, most_categories=3)
