@@ -31,9 +31,10 @@ class Adjacency:
         ``"vector"``: all numbers of the array at once, within the norms below (sums, tables of counts).
     at_most : float > 0
         How many of them one unit moves: ballots in each row of the array; labels or rows in all of it.
-    l0, l1, l2 : float > 0
+    l0, l1, l2, linf : float > 0
         For ``"vector"``: bounds on the change of the whole array, as the number of entries that change,
-        the sum of absolute changes, and the Euclidean norm. Infinity: not bounded in this norm.
+        the sum of absolute changes, the Euclidean norm, and the largest change of one entry. Infinity: not
+        bounded in this norm.
     relation : {"replace-one", "add-or-remove"}
         See Notes.
     sampling_rate : float in (0, 1]
@@ -72,6 +73,7 @@ class Adjacency:
     l0: float = math.inf
     l1: float = math.inf
     l2: float = math.inf
+    linf: float = math.inf
     relation: str = "replace-one"
     sampling_rate: float = 1.0
     noise_sigma: float = 0.0
@@ -82,16 +84,16 @@ class Adjacency:
         _check.one_of(moves=self.moves, allowed=MOVES)
         _check.one_of(relation=self.relation, allowed=RELATIONS)
         _check.positive(at_most=self.at_most, sampling_rate=self.sampling_rate)
-        _check.nonnegative(l0=self.l0, l1=self.l1, l2=self.l2, noise_sigma=self.noise_sigma)
+        _check.nonnegative(l0=self.l0, l1=self.l1, l2=self.l2, linf=self.linf, noise_sigma=self.noise_sigma)
         if self.sampling_rate > 1:
             raise ValueError(f"sampling_rate must be at most 1, got {self.sampling_rate!r}")
-        norms = (self.l0, self.l1, self.l2)
+        norms = (self.l0, self.l1, self.l2, self.linf)
         if min(norms) == 0:
-            raise ValueError(f"l0, l1 and l2 must be > 0, got {norms}")
+            raise ValueError(f"l0, l1, l2 and linf must be > 0, got {norms}")
         if self.moves == "vector" and not math.isfinite(min(norms)):
-            raise ValueError("a vector must be bounded in one norm at least: give l0=, l1= or l2=")
-        if self.moves != "vector" and norms != (math.inf,) * 3:
-            raise ValueError(f"l0, l1 and l2 are for moves='vector', got {norms} with moves={self.moves!r}")
+            raise ValueError("a vector must be bounded in one norm at least: give l0=, l1=, l2= or linf=")
+        if self.moves != "vector" and norms != (math.inf,) * 4:
+            raise ValueError(f"l0, l1, l2 and linf are for moves='vector', got {norms} with moves={self.moves!r}")
 
     @classmethod
     def one_ballot(cls, *, unit: str = "row") -> Adjacency:
@@ -116,10 +118,11 @@ class Adjacency:
         l0: float = math.inf,
         l1: float = math.inf,
         l2: float = math.inf,
+        linf: float = math.inf,
         relation: str = "replace-one",
     ) -> Adjacency:
         """One unit moves the whole array, by at most so much in each norm that is given."""
-        return cls(unit=unit, moves="vector", l0=l0, l1=l1, l2=l2, relation=relation)
+        return cls(unit=unit, moves="vector", l0=l0, l1=l1, l2=l2, linf=linf, relation=relation)
 
     def within(self, promise: Adjacency) -> bool:
         """Whether a mechanism that promises to hide ``promise`` hides this too, whoever the unit is.
@@ -135,6 +138,7 @@ class Adjacency:
             and self.l0 <= promise.l0
             and self.l1 <= promise.l1
             and self.l2 <= promise.l2
+            and self.linf <= promise.linf
             and self.sampling_rate <= promise.sampling_rate
         )
 
