@@ -93,7 +93,7 @@ class Adjacency:
         if self.moves == "vector" and not math.isfinite(min(norms)):
             raise ValueError("a vector must be bounded in one norm at least: give l0=, l1=, l2= or linf=")
         if self.moves != "vector" and norms != (math.inf,) * 4:
-            raise ValueError(f"l0, l1, l2 and linf are for moves='vector', got {norms} with moves={self.moves!r}")
+            raise ValueError(f"l0, l1, l2 and linf are for moves='vector', got moves={self.moves!r}")
 
     @classmethod
     def one_ballot(cls, *, unit: str = "row") -> Adjacency:

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from ostraka import Adjacency, Private
 from ostraka.mechanisms import NoisyCounts, NoisyMarginals, TreeMarginals, marginals
 
@@ -125,5 +126,5 @@ def test_parameters_out_of_range_are_refused_when_the_mechanism_is_made(change, 
 
 
 def test_too_many_cells_are_refused():
-    with pytest.raises(ValueError, match="use fewer codes"):
+    with pytest.raises(ValueError, match="take fewer codes"):
         NoisyMarginals(sizes=(10_000, 10_000), columns=((0, 1),), sigma=1.0)

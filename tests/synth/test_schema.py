@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from ostraka.synth import Column, Schema
 
 SECRET = "ward-7-patient"
@@ -13,7 +14,12 @@ def test_codes_and_back():
             "pulse": {"edges": [40, 60, 200], "missing": True},
         }
     )
-    frame = {"city": ["bonn", None, "ulm"], "age": [17, 18, 300], "pulse": [59.9, 60.0, np.nan], "other": [1, 2, 3]}
+    frame = {
+        "city": ["bonn", None, "ulm"],
+        "age": [17, 18, 300],
+        "pulse": [59.9, 60.0, np.nan],
+        "other": [1, 2, 3],
+    }
     codes = schema.encode(frame)
     np.testing.assert_array_equal(codes, [[1, 0, 0], [2, 1, 1], [0, 2, 2]])
     back = schema.decode(codes, rng=np.random.default_rng(0))
@@ -43,7 +49,9 @@ def test_a_schema_survives_its_record():
 
 
 def test_public_rows_give_a_schema():
-    schema = Schema.from_public({"age": np.arange(100), "city": ["a", "b"] * 50, "one": [5.0] * 100}, n_bins=4)
+    schema = Schema.from_public(
+        {"age": np.arange(100), "city": ["a", "b"] * 50, "one": [5.0] * 100}, n_bins=4
+    )
     assert schema.sizes == (4, 2, 1)
     assert schema.columns[0].whole
 
@@ -51,7 +59,11 @@ def test_public_rows_give_a_schema():
 @pytest.mark.parametrize(
     ("column", "cells", "words"),
     [
-        (Column(name="c", categories=("a",)), [SECRET], "must hold a category of the schema, but 1 rows do not"),
+        (
+            Column(name="c", categories=("a",)),
+            [SECRET],
+            "a category of the schema, but 1 rows do not",
+        ),
         (Column(name="c", categories=("a",)), ["a", None], "set missing = true"),
         (Column(name="c", edges=(0.0, 1.0)), [SECRET], "must hold numbers"),
         (Column(name="c", edges=(0.0, 1.0)), [np.inf], "must hold a number"),

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from ostraka import Budget, BudgetExceeded, Ledger
 from ostraka.synth import Schema, TableGenerator, tables
 
@@ -92,7 +93,9 @@ def test_few_rows_still_give_a_generator_or_nothing_of_them(n):
 
 
 def test_one_class_and_a_constant_column_are_learned():
-    schema = Schema.from_dict({"a": {"categories": ["x"]}, "b": {"edges": [0, 1, 2]}, "y": {"categories": ["0", "1"]}})
+    schema = Schema.from_dict(
+        {"a": {"categories": ["x"]}, "b": {"edges": [0, 1, 2]}, "y": {"categories": ["0", "1"]}}
+    )
     rows = {"a": ["x"] * 500, "b": [0.5] * 500, "y": ["1"] * 500}
     sample = TableGenerator(schema, target="y", epsilon=8.0).fit(rows).sample(500, random_state=0)
     assert (sample["y"] == "1").mean() > 0.9

@@ -5,9 +5,11 @@ from ostraka.mechanisms.argmax import GNMax, LNMax
 from ostraka.mechanisms.confident import Confident
 from ostraka.mechanisms.counts import NoisyCounts
 from ostraka.mechanisms.guesses import AgainstGuesses
+from ostraka.mechanisms.marginals import NoisyMarginals, TreeMarginals
 from ostraka.mechanisms.protocols import BallotMechanism, Mechanism
 from ostraka.mechanisms.response import PriorResponse, RandomizedResponse
 from ostraka.mechanisms.screen import Threshold
+from ostraka.mechanisms.selection import Selection
 from ostraka.mechanisms.skellam import SkellamMax, SkellamSum
 from ostraka.mechanisms.subsampled import Subsampled
 from ostraka.mechanisms.weighted import Weighted
@@ -20,13 +22,16 @@ __all__ = [
     "LNMax",
     "Mechanism",
     "NoisyCounts",
+    "NoisyMarginals",
     "OneHotGaussian",
     "OneHotLaplace",
     "PriorResponse",
     "RandomizedResponse",
+    "Selection",
     "SkellamMax",
     "SkellamSum",
     "Subsampled",
     "Threshold",
+    "TreeMarginals",
     "Weighted",
 ]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ostraka import _check
 from ostraka._numeric import up
-from ostraka.curve import Curve
 from ostraka.mechanisms import _discrete
 from ostraka.mechanisms.counts import NoisyCounts
 from ostraka.mechanisms.selection import Selection
 from ostraka.private import Adjacency, Private
+
+if TYPE_CHECKING:
+    from ostraka.curve import Curve
 
 __all__ = ["NoisyMarginals", "TreeMarginals"]
 
@@ -51,7 +54,8 @@ class NoisyMarginals:
     --------
     >>> rows = Private([[0, 1, 1], [0, 1, 1], [1, 0, 1]], Adjacency(moves="row", relation="add-or-remove"))
     >>> mechanism = NoisyMarginals(sizes=(2, 2), columns=((0,), (0, 1)), sigma=0.05)
-    >>> {name: table.tolist() for name, table in mechanism.release(rows, rng=np.random.default_rng(0)).items()}
+    >>> found = mechanism.release(rows, rng=np.random.default_rng(0))
+    >>> {name: table.tolist() for name, table in found.items()}
     {'0': [2, 1], '0,1': [[0, 2], [1, 0]]}
     """
 
@@ -67,7 +71,9 @@ class NoisyMarginals:
             raise ValueError(f"columns must name one marginal or more of {len(self.sizes)} columns")
         cells = sum(math.prod(self.sizes[j] for j in chosen) for chosen in self.columns)
         if cells > _MOST_CELLS:
-            raise ValueError(f"marginals must have at most {_MOST_CELLS:,} cells, got {cells:,}: use fewer codes")
+            raise ValueError(
+                f"marginals must have at most {_MOST_CELLS:,} cells, got {cells:,}: take fewer codes"
+            )
         self._noise()
 
     @property
@@ -203,7 +209,7 @@ class TreeMarginals:
         return chosen
 
     def _scores(self, rows: np.ndarray, found: dict[str, np.ndarray]) -> dict[tuple[int, int], int]:
-        """Distance from independence given the target, less expected noise; one unit moves it by ``grain``."""
+        """Distance from independence given the target, less expected noise; a unit moves it by ``grain``."""
         tables = {j: np.maximum(found[self._name(j)].reshape(self.sizes[j], -1), 0) for j in self.features}
         totals = np.maximum(np.mean([table.sum(axis=0) for table in tables.values()], axis=0), 1.0)
         scores = {}
@@ -253,7 +259,9 @@ def coded_rows(private: Private, sizes: tuple[int, ...]) -> np.ndarray:
 def count(rows: np.ndarray, sizes: tuple[int, ...], columns: tuple[int, ...]) -> np.ndarray:
     """Weights of the rows in each cell of one marginal; exact, int64."""
     shape = tuple(sizes[j] for j in columns)
-    place = np.ravel_multi_index(tuple(rows[:, j] for j in columns), shape) if len(rows) else []
+    place = np.zeros(len(rows), dtype=np.int64)
+    for j in columns:
+        place = place * sizes[j] + rows[:, j]
     cells = np.bincount(place, weights=rows[:, -1], minlength=math.prod(shape))
     return np.asarray(cells.reshape(shape), dtype=np.int64)
 

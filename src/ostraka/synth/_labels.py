@@ -52,7 +52,9 @@ def fitted(codes: np.ndarray, counts: list[np.ndarray], *, sigma: float) -> Labe
         weights = flat.reshape(-1, n_classes)
         logits = which @ weights
         logs = log_softmax(logits, axis=1)
-        value = float((logits - logs)[:, 0].sum() - (wanted * weights).sum() + 0.5 * penalty * (weights**2).sum())
+        value = float(
+            (logits - logs)[:, 0].sum() - (wanted * weights).sum() + 0.5 * penalty * (weights**2).sum()
+        )
         return value, (which.T @ np.exp(logs) - wanted + penalty * weights).ravel()
 
     options = {"maxiter": _MOST_STEPS, "ftol": 1e-9}

@@ -18,7 +18,7 @@ _SWEEPS = 20
 
 def consistent_total(pairs: list[np.ndarray]) -> np.ndarray:
     """Rows of each target class: the mean over the noisy tables, each of which counts every row."""
-    return np.maximum(np.mean([table.sum(axis=0) for table in pairs], axis=0), 1.0)
+    return np.asarray(np.maximum(np.mean([table.sum(axis=0) for table in pairs], axis=0), 1.0))
 
 
 def projected(table: np.ndarray, totals: np.ndarray) -> np.ndarray:
@@ -70,7 +70,7 @@ def drawn(chances: np.ndarray, given: np.ndarray, *, rng: np.random.Generator) -
     for group in np.unique(given):
         rows = given == group
         codes[rows] = np.searchsorted(below[group], place[rows], side="right")
-    return np.minimum(codes, chances.shape[1] - 1)
+    return np.asarray(np.minimum(codes, chances.shape[1] - 1))
 
 
 def ordered(edges: list[tuple[int, int]], roots: Mapping[int, None]) -> list[tuple[int, int | None]]:

@@ -64,7 +64,7 @@ class Column:
             if edges.size < 2 or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
                 raise ValueError(f"edges of column {self.name!r} must be two or more increasing numbers")
         if self.size > _MOST_CODES:
-            raise ValueError(f"column {self.name!r} must have at most {_MOST_CODES:,} codes, got {self.size:,}")
+            raise ValueError(f"column {self.name!r} must have at most {_MOST_CODES:,} codes")
 
     @property
     def n_values(self) -> int:
@@ -97,7 +97,7 @@ class Column:
         return codes
 
     def decode(self, codes: np.ndarray, *, rng: np.random.Generator) -> np.ndarray:
-        """Values for codes: categories as text, numbers drawn uniformly within their bin, None where missing."""
+        """Values for codes: categories as text, numbers drawn evenly within their bin, None if missing."""
         codes = np.asarray(codes, dtype=np.int64)
         absent = codes >= self.n_values
         known = np.where(absent, 0, codes)
@@ -200,7 +200,9 @@ class Schema:
             A column of text with more kinds is refused.
         """
         _check.integer(n_bins=n_bins, least=2)
-        return cls(tuple(_public_column(name, values, n_bins, most_categories) for name, values in named(frame)))
+        return cls(
+            tuple(_public_column(name, values, n_bins, most_categories) for name, values in named(frame))
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -240,7 +242,11 @@ class Schema:
         """Plain JSON types."""
         return {
             column.name: {
-                **({"categories": list(column.categories)} if column.categories else {"edges": list(column.edges)}),
+                **(
+                    {"categories": list(column.categories)}
+                    if column.categories
+                    else {"edges": list(column.edges)}
+                ),
                 "missing": column.missing,
                 "whole": column.whole,
             }
@@ -261,10 +267,12 @@ def named(frame: Any) -> list[tuple[str, np.ndarray]]:
 def _absent(cells: np.ndarray) -> np.ndarray:
     """Where a value is missing: None, NaN or an empty text."""
     if cells.dtype.kind == "f":
-        return np.isnan(cells)
+        return np.asarray(np.isnan(cells))
     if cells.dtype.kind == "O":
         return np.array([value is None or value != value or value == "" for value in cells], dtype=bool)  # noqa: PLR0124
-    return cells == "" if cells.dtype.kind in "US" else np.zeros(cells.shape, dtype=bool)
+    if cells.dtype.kind in "US":
+        return np.asarray(cells == "")
+    return np.zeros(cells.shape, dtype=bool)
 
 
 def _public_column(name: str, values: np.ndarray, n_bins: int, most_categories: int) -> Column:
@@ -278,8 +286,8 @@ def _public_column(name: str, values: np.ndarray, n_bins: int, most_categories: 
         kinds = tuple(sorted({str(value).strip() for value in present}))
         if len(kinds) > most_categories:
             raise ValueError(
-                f"column {name!r} must have at most {most_categories} categories, got {len(kinds)} in the public "
-                "rows; group them, or raise most_categories"
+                f"column {name!r} must have at most {most_categories} categories, got {len(kinds)} in the "
+                "public rows; group them, or raise most_categories"
             )
         return Column(name=name, categories=kinds, missing=missing)
     edges = np.unique(np.quantile(numbers, np.linspace(0, 1, n_bins + 1)))

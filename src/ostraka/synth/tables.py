@@ -28,7 +28,7 @@ _SHARES = {"pairs": 0.5, "triples": 0.4, "choices": 0.1}  # of the budget, in te
 _ROWS_TO_LEARN = 20_000
 
 
-class TableGenerator(BaseEstimator):  # type: ignore[misc]
+class TableGenerator(BaseEstimator):
     """A generator of table rows from noisy marginals of a target and a forest of pairs.
 
     Parameters
@@ -64,7 +64,9 @@ class TableGenerator(BaseEstimator):  # type: ignore[misc]
     Examples
     --------
     >>> from ostraka.synth import Schema
-    >>> schema = Schema.from_dict({"smokes": {"categories": ["no", "yes"]}, "ill": {"categories": ["0", "1"]}})
+    >>> schema = Schema.from_dict(
+    ...     {"smokes": {"categories": ["no", "yes"]}, "ill": {"categories": ["0", "1"]}}
+    ... )
     >>> rows = {"smokes": ["no"] * 600 + ["yes"] * 400, "ill": ["0"] * 590 + ["1"] * 410}
     >>> generator = TableGenerator(schema, target="ill", epsilon=2.0, delta=1e-5).fit(rows)
     >>> sample = generator.sample(1000, random_state=0)
@@ -147,7 +149,7 @@ class TableGenerator(BaseEstimator):  # type: ignore[misc]
         return codes
 
     def marginal(self, name: str) -> tuple[np.ndarray, float]:
-        """Estimated rows of each code of a column, by target class, and the standard error of a measured cell."""
+        """Estimated rows of each code of a column by target class, and the standard error of a cell."""
         return self.pairs_[self.schema.place(name)], self.mechanism_.sigma_pairs / self.mechanism_.grain
 
     def _learn(self, found: dict[str, np.ndarray], mechanism: TreeMarginals, grain: int) -> None:
