@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -16,9 +17,7 @@ from ostraka.mechanisms.marginals import TreeMarginals
 from ostraka.private import Adjacency, Private
 from ostraka.result import Result
 from ostraka.synth import _labels, _tree
-
-if TYPE_CHECKING:
-    from ostraka.synth.schema import Schema
+from ostraka.synth.schema import Schema
 
 __all__ = ["TableGenerator"]
 
@@ -26,6 +25,7 @@ GRAIN = 120  # weight of one person: 1 to 6 and 8 rows share it without a remain
 ROWS_OF_A_PERSON = 8
 _SHARES = {"pairs": 0.5, "triples": 0.4, "choices": 0.1}  # of the budget, in terms of squared noise
 _ROWS_TO_LEARN = 20_000
+_VERSION = 1
 
 
 class TableGenerator(BaseEstimator):
@@ -47,6 +47,8 @@ class TableGenerator(BaseEstimator):
         What was released, with its noise.
     result_ : Result
         Settings and upper bound.
+    counts_ : dict of arrays
+        The noisy counts, in rows (of persons, if there were groups), by the numbers of their columns. Public.
     n_rows_ : int
         Noisy number of rows (of persons, if there were groups). Public.
 
@@ -122,7 +124,7 @@ class TableGenerator(BaseEstimator):
             if ledger is None:
                 own.close()
         self.mechanism_ = mechanism
-        self._learn({name: table / grain for name, table in found.items()}, mechanism, grain)
+        self._learn({name: table / grain for name, table in found.items()})
         self.result_ = self._record(private.adjacency, simulation=rng is not None)
         return self
 
@@ -148,11 +150,57 @@ class TableGenerator(BaseEstimator):
             codes[:, target] = self.labels_.draw(codes[:, list(self.mechanism_.features)], rng=rng)
         return codes
 
+    def to_json(self) -> str:
+        """The generator as JSON, public like its rows; :meth:`from_json` reads it."""
+        mechanism = self.mechanism_
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "schema": self.schema.to_dict(),
+                "target": self.target,
+                "epsilon": self.epsilon,
+                "delta": self.delta,
+                "mechanism": {
+                    "sigma_pairs": mechanism.sigma_pairs,
+                    "sigma_triples": mechanism.sigma_triples,
+                    "select_epsilon": mechanism.select_epsilon,
+                    "grain": mechanism.grain,
+                },
+                "counts": {name: table.ravel().tolist() for name, table in self.counts_.items()},
+                "result": json.loads(self.result_.to_json()),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> TableGenerator:
+        """The inverse of :meth:`to_json`.
+
+        Raises
+        ------
+        ValueError
+            The text is not what :meth:`to_json` writes.
+        """
+        record = json.loads(text)
+        if not isinstance(record, dict) or record.get("version") != _VERSION:
+            raise ValueError(
+                f"a generator must be JSON of version {_VERSION}, as TableGenerator.to_json writes it"
+            )
+        schema = Schema.from_dict(record["schema"])
+        generator = cls(schema, target=record["target"], epsilon=record["epsilon"], delta=record["delta"])
+        target = None if record["target"] is None else schema.place(record["target"])
+        generator.mechanism_ = TreeMarginals(sizes=schema.sizes, target=target, **record["mechanism"])
+        generator._learn({name: np.array(cells) for name, cells in record["counts"].items()})
+        generator.result_ = Result.from_json(json.dumps(record["result"]))
+        return generator
+
     def marginal(self, name: str) -> tuple[np.ndarray, float]:
         """Estimated rows of each code of a column by target class, and the standard error of a cell."""
         return self.pairs_[self.schema.place(name)], self.mechanism_.sigma_pairs / self.mechanism_.grain
 
-    def _learn(self, found: dict[str, np.ndarray], mechanism: TreeMarginals, grain: int) -> None:
+    def _learn(self, found: dict[str, np.ndarray]) -> None:
+        """Everything that follows from the noisy counts, in rows."""
+        mechanism, grain = self.mechanism_, self.mechanism_.grain
+        self.counts_ = found
         noisy = {
             j: found[mechanism._name(j)].reshape(mechanism.sizes[j], -1)  # noqa: SLF001
             for j in mechanism.features

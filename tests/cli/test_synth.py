@@ -1,0 +1,82 @@
+import json
+
+import numpy as np
+import pytest
+
+from ostraka.cli import main
+from ostraka.ledger import Ledger
+from ostraka.synth import TableGenerator
+
+SCHEMA = """
+[smokes]
+categories = ["no", "yes"]
+[age]
+edges = [0, 30, 60, 90]
+whole = true
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["smokes,age,who"]
+    ages = enumerate(rng.integers(0, 90, 400))
+    lines += [f"{'yes' if age > 60 else 'no'},{age},{row // 2}" for row, age in ages]
+    (tmp_path / "private.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    return tmp_path
+
+
+def run(folder, *more, code=0):
+    arguments = ["synth", str(folder / "private.csv"), "--schema", str(folder / "schema.toml")]
+    with pytest.raises(SystemExit) as left:
+        main([*arguments, "--out", str(folder / "run"), *more])
+    assert left.value.code == code
+
+
+def test_rows_generator_record_and_ledger_are_written(folder, capsys):
+    run(folder, "--target", "smokes", "--epsilon", "4", "--rows", "50", "--json")
+    said = json.loads(capsys.readouterr().out)
+    assert said["n_rows"] == 50
+    assert said["epsilon"] <= 4
+    lines = (folder / "run" / "rows.csv").read_text().splitlines()
+    assert lines[0] == "smokes,age"
+    assert len(lines) == 51
+    again = TableGenerator.from_json((folder / "run" / "generator.json").read_text())
+    assert len(again.sample(7, random_state=0)["age"]) == 7
+    assert again.result_.upper["epsilon"] == said["epsilon"]
+    with Ledger(folder / "run" / "ledger.sqlite") as ledger:
+        assert ledger.epsilon() == pytest.approx(said["epsilon"])
+
+
+def test_the_unit_is_a_person_where_a_column_says_whose_row_it_is(folder, capsys):
+    run(folder, "--person", "who")
+    assert "for one person" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "words"),
+    [
+        (["--target", "income"], 2, "must have a column 'income'"),
+        (["--person", "name"], 1, "no column 'name'"),
+        (["--epsilon", "0"], 1, "epsilon must"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(folder, capsys, more, code, words):
+    run(folder, *more, code=code)
+    assert words in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_empty_is_not_overwritten(folder, capsys):
+    (folder / "run").mkdir()
+    (folder / "run" / "mine.txt").write_text("x")
+    run(folder, code=2)
+    assert "type --out with another folder" in capsys.readouterr().err
+
+
+def test_a_value_outside_the_schema_is_refused_and_not_shown(folder, capsys):
+    (folder / "private.csv").write_text("smokes,age,who\nsecretly,40,1\n")
+    run(folder, code=1)
+    said = capsys.readouterr().err
+    assert "a category of the schema, but 1 rows do not" in said
+    assert "secretly" not in said
