@@ -62,7 +62,7 @@ ROOMS = {
     "randomgen": set(),
     "ray": set(),
     "rich": set(),
-    "sklearn": {"_torch", "networks", "voters", "students", "pate"},
+    "sklearn": {"_torch", "networks", "voters", "students", "pate", "synth"},
     "skops": set(),
     "sqlalchemy": set(),
     "torch": {"_torch", "students", "pate"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -119,7 +119,7 @@ class TableGenerator(BaseEstimator):
         private = coded(self.schema, frame, groups)
         own = ledger or Ledger(":memory:", budget=Budget(epsilon=self.epsilon, delta=self.delta))
         try:
-            found = release(mechanism, private, ledger=own, rng=rng)
+            found = cast("dict[str, np.ndarray]", release(mechanism, private, ledger=own, rng=rng))
         finally:
             if ledger is None:
                 own.close()
