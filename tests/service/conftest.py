@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from ostraka import Budget, GNMax, TeacherEnsemble
 from ostraka.consistent import grid_of
 from ostraka.service._deployment import Deployment, Settings
-from ostraka.service._http_limits import LimitedProtocol
+from ostraka.service._http_limits import limited
 from ostraka.service._keys import Keyring
 from ostraka.service.app import Application
 from ostraka.voters import SavedTeachers, partition
@@ -112,9 +112,8 @@ def serving(service: Service):
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         quiet = {"ws": "none", "log_config": None, "access_log": False, "timeout_graceful_shutdown": 5}
-        server = uvicorn.Server(
-            uvicorn.Config(Application(service.there), http=LimitedProtocol, lifespan="on", **quiet)
-        )
+        app = Application(service.there)
+        server = uvicorn.Server(uvicorn.Config(app, http=limited(app), lifespan="on", **quiet))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
         until = time.monotonic() + PATIENCE

@@ -7,14 +7,22 @@ import json
 import logging
 import re
 import socket
+import sqlite3
+import threading
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
 import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.preprocessing import OneHotEncoder
 
+from ostraka.service._deployment import _categories
 from ostraka.service._http_limits import LimitedProtocol
-from ostraka.service._replies import WORDS
+from ostraka.service._replies import WORDS, Refused
+from ostraka.service._requests import Rows
 from ostraka.service.app import ROUTES
 from tests.service.conftest import CLASSES, ONE, PATIENCE, PEPPER, deploy, rows, serving
 
@@ -98,6 +106,7 @@ WRONG = {
     "a number beyond floats": (b'{"row": [1, 1e999, 3]}', "bad_schema"),
     "an integer beyond floats": (b'{"row": [1, ' + b"9" * 400 + b", 3]}", "bad_schema"),
     "integers beyond floats that cancel": (b'{"row": [%s, -%s, 3]}' % ((b"9" * 400,) * 2), "bad_schema"),
+    "an integer of 401 digits and a float": (b'{"row": [1' + b"0" * 400 + b", 2.5, 3]}", "bad_schema"),
     "beyond the grid": (b'{"row": [1, 2, 1e9]}', "bad_schema"),
     "beyond float32": (b'{"row": [1, 2, 1e300]}', "bad_schema"),
 }
@@ -255,7 +264,7 @@ def connected(service) -> socket.socket:
 
 
 HALF = (
-    b"POST /v1/label HTTP/1.1\r\nAuthorization: Bearer KEY\r\nContent-Type: application/json\r\n"
+    b"POST /v1/label HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer KEY\r\nContent-Type: application/json\r\n"
     b"Content-Length: 9\r\n\r\n{"
 )
 
@@ -449,3 +458,62 @@ def test_replies_fit_their_description(shared):
     for name, reply in replies.items():
         schema = {"$ref": f"#/components/schemas/{name}", "components": told["components"]}
         jsonschema.Draft202012Validator(schema).validate(reply.json())
+
+
+def test_refusals_count_for_the_client_whose_key_it_was(service):
+    with service.http("alice") as http:
+        assert http.get("/metrics").status_code == 403
+    with service.http("olga") as http:
+        assert 'ostraka_refusals_total{client="alice",code="forbidden"} 1' in http.get("/metrics").text
+
+
+def test_a_ledger_that_cannot_be_written_is_503_and_the_service_goes_on(service):
+    with contextlib.closing(sqlite3.connect(service.there.ledger.path, isolation_level=None)) as other:
+        service.there.ledger._store._db.execute("PRAGMA busy_timeout = 50")
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(2):
+            reply = service.label(key="k")
+            assert (reply.status_code, reply.json()["code"]) == (503, "unavailable")
+            assert reply.headers["retry-after"] == "2"
+        other.execute("ROLLBACK")
+    assert service.label(key="k").status_code == 200
+    assert len(service.entries()) == 1
+
+
+@pytest.mark.parametrize("move", ["removed", "rolled back"])
+def test_a_ledger_that_was_moved_stops_the_service_before_the_next_answer(tmp_path, saved, move):
+    stopped = threading.Event()
+    with serving(deploy(tmp_path, saved, stop=lambda _: stopped.set())) as service:
+        path = Path(service.there.ledger.path)
+        older = path.read_bytes()
+        assert service.label(key="k").status_code == 200
+        path.unlink() if move == "removed" else path.write_bytes(older)
+        with connected(service) as connection:
+            body = json.dumps({"row": ONE}).encode()
+            connection.sendall(
+                b"POST /v1/label HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"Idempotency-Key: next\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s"
+                % (service.keys["alice"].encode(), len(body), body)
+            )
+            assert stopped.wait(PATIENCE)
+            connection.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
+
+
+def test_a_category_that_the_public_rows_did_not_have_is_refused():
+    known = {"work": frozenset({"Private", "State"})}
+    read = Rows(("age", "work"), (True, False), most=4, categories=known).read
+    assert read(b'{"row": [39, "State"]}') == ([[39, "State"]], True)
+    with pytest.raises(Refused) as refused:
+        read(b'{"rows": [[39, "State"], [39, "canary"]]}')
+    told = json.loads(refused.value.reply.body)["error"]
+    assert told == "rows[1][1] (work) must be one of the 2 texts of the public rows"
+
+
+def test_categories_are_those_of_the_encoder():
+    columns = ColumnTransformer([("kinds", OneHotEncoder(handle_unknown="ignore"), [1])])
+    encoder = columns.fit(np.array([[1, "b"], [2, "a"]], dtype=object))
+    saved = SimpleNamespace(encoder=encoder, columns=("age", "work"))
+    assert _categories(saved) == {"work": frozenset({"a", "b"})}
+    assert _categories(SimpleNamespace(encoder=None, columns=("age",))) == {}

@@ -22,7 +22,7 @@ def client(replies, *, patience: float = 60.0):
             raise reply
         return reply
 
-    one = Client("http://service", "ostraka_key", patience=patience, transport=httpx.MockTransport(serve))
+    one = Client("https://service", "ostraka_key", patience=patience, transport=httpx.MockTransport(serve))
     one._sleep = slept.append
     return one, asked, slept
 

@@ -114,14 +114,33 @@ def test_a_missing_or_short_pepper_says_how_to_make_one(written):
     assert pepper({"OSTRAKA_PEPPER": "ab" * 32}) == b"\xab" * 32
 
 
-def test_a_file_of_keys_that_cannot_be_read_leaves_the_last_ones(service, caplog):
+def test_no_key_is_valid_while_the_file_of_keys_cannot_be_read(service, caplog):
     path = service.folder / "service" / "keys.json"
+    before = path.read_text()
     path.write_text('["not", "an", "object"]')
+    reply = eventually(lambda: service.label(key="k"), 503)
+    assert (reply.json()["code"], reply.headers["retry-after"]) == ("keys_unreadable", "5")
+    assert "no key is valid until it can" in caplog.text
+    path.write_text(before)
+    assert eventually(lambda: service.label(key="k"), 200).status_code == 200
+
+
+def eventually(ask, status):
+    """The reply, once it has this status."""
     until = time.monotonic() + PATIENCE
-    while "the last ones stay" not in caplog.text and time.monotonic() < until:
+    while (reply := ask()).status_code != status and time.monotonic() < until:
         time.sleep(0.1)
-    assert "the last ones stay" in caplog.text
-    assert service.label(key="k").status_code == 200
+    return reply
+
+
+def test_a_changed_file_of_keys_is_on_stable_storage_with_its_name(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("ostraka._files.sync_folder", synced.append)
+    ring = Keyring(tmp_path / "keys.json", PEPPER)
+    ring.add("alice", role=CLIENT, epsilon=1.0)
+    ring.revoke("alice")
+    assert synced == [tmp_path, tmp_path]
+    assert (tmp_path / "keys.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_grant_of_unknown_outcome_stops_the_service(tmp_path, saved, monkeypatch):

@@ -52,6 +52,10 @@ def serve(
     behind_proxy: Annotated[
         bool, typer.Option("--behind-proxy", help="TLS ends at a proxy of yours before this address.")
     ] = False,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(help="Network whose X-Forwarded-For counts; may be repeated.", metavar="NETWORK"),
+    ] = None,
     rate: Annotated[float, typer.Option(help="Rows a second, for each client.", metavar="N")] = 100.0,
     burst: Annotated[int, typer.Option(help="Rows at once, for each client.", metavar="N")] = 1000,
     most_bytes: Annotated[int, typer.Option(help="Largest request body.", metavar="N")] = 65536,
@@ -68,6 +72,7 @@ def serve(
     from ostraka.service import _server
     from ostraka.service._deployment import Deployment, Settings, recognise
     from ostraka.service._keys import pepper
+    from ostraka.service._visitors import networks
     from ostraka.service.app import Application
     from ostraka.voters import SavedTeachers
 
@@ -80,7 +85,7 @@ def serve(
         )
     with _errors.usage():
         settings = Settings(most_bytes=most_bytes, most_rows=most_rows, rate=rate, burst=burst)
-        pepper_ = pepper(os.environ)
+        pepper_, proxies = pepper(os.environ), networks(proxy or ())
     place = folder / _folder.SERVICE
     if (folder / _folder.TEACHERS).is_dir():
         recognise(SavedTeachers.name(folder / _folder.TEACHERS), place, os.environ)
@@ -102,7 +107,7 @@ def serve(
         there.ledger.close()
         return
     _announce(there, f"{'https' if tls_cert else 'http'}://{host}:{port}")
-    _server.run(Application(there), host=host, port=port, cert=tls_cert, key=tls_key)
+    _server.run(Application(there), host=host, port=port, cert=tls_cert, key=tls_key, proxies=proxies)
 
 
 def _with(saved: SavedTeachers, sigma: float | None, screen: tuple[float, float] | None) -> SavedTeachers:

@@ -79,7 +79,7 @@ class Deployment:
         self.saved, self.ledger, self.keys, self.settings, self.label = saved, ledger, keys, settings, label
         self.classes: list[Any] = saved.ensemble.classes_.tolist()
         self._said = {ABSTAIN: _said(None)} | {code: _said(label) for code, label in enumerate(self.classes)}
-        self.rows = Rows(saved.columns, saved.numeric, most=settings.most_rows)
+        self.rows = Rows(saved.columns, saved.numeric, most=settings.most_rows, categories=_categories(saved))
         self.buckets = Buckets(rate=settings.rate, burst=settings.burst)
         self.metrics, self.counts = Metrics(), RunningCounts()
         self.verified = True  # opening has verified it
@@ -264,7 +264,7 @@ class Deployment:
                 self._stop(error)
             except (AttributeError, OSError, TypeError, ValueError) as error:
                 _LOG.error(
-                    "the file of keys cannot be read (%s): the last valid keys stay in force",
+                    "the file of keys cannot be read (%s): no key is valid until it can",
                     type(error).__name__,
                 )
 
@@ -279,6 +279,17 @@ def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
                 return found
         raise ValueError(f"{variable} must be 64 or more hexadecimal digits")
     return _files.create(folder / f"{name}.secret", os.urandom(32))
+
+
+def _categories(saved: SavedTeachers) -> dict[str, frozenset[str]]:
+    """The texts of the public rows by column: any other would be encoded as none of them."""
+    found: dict[str, frozenset[str]] = {}
+    for _, encoder, places in getattr(saved.encoder, "transformers_", ()):
+        known = getattr(encoder, "categories_", None)
+        if known is not None:
+            texts = [frozenset(map(str, each)) for each in known]
+            found |= {saved.columns[place]: each for place, each in zip(places, texts, strict=True)}
+    return found
 
 
 def _require_one_answer(answerer: Answerer, budget: Budget) -> None:

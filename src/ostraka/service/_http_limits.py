@@ -1,4 +1,4 @@
-"""Limits of an HTTP connection: time, size, and no ambiguous requests."""
+"""Limits of an HTTP connection: time, size, strangers' share, and no ambiguous requests."""
 
 from __future__ import annotations
 
@@ -6,75 +6,198 @@ from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from ostraka.service._keys import bearer
+from ostraka.service._replies import Refused
+from ostraka.service._visitors import Visitors
+
 if TYPE_CHECKING:
     from asyncio import TimerHandle, Transport
+    from collections.abc import Sequence
 
-__all__ = ["LimitedProtocol"]
+    from ostraka.service._keys import Keyring
+    from ostraka.service._visitors import Network
+    from ostraka.service.app import Application
+
+__all__ = ["LimitedProtocol", "limited"]
 
 # Headers that must not be repeated: a proxy could read one value and this service the other.
-_ONCE = frozenset({b"authorization", b"content-encoding", b"content-type", b"host", b"idempotency-key"})
+_ONCE = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-type",
+        b"host",
+        b"idempotency-key",
+        b"transfer-encoding",
+    }
+)
+_VERSIONS = frozenset({"1.0", "1.1"})
+
+
+def limited(app: Application, *, proxies: Sequence[Network] = ()) -> type[LimitedProtocol]:
+    """The protocol with the limits of one service."""
+    there = app.deployment
+    own = {
+        "most_bytes": 8 * there.settings.most_bytes,
+        "visitors": Visitors(proxies=proxies),
+        "keys": there.keys,
+    }
+    return type("LimitedProtocol", (LimitedProtocol,), own)
 
 
 class LimitedProtocol(HttpToolsProtocol):
     """Uvicorn's protocol, which ends the connection of a slow, oversized or ambiguous request.
 
-    What is raised while a request is parsed becomes a plain 400, and the connection is closed.
+    What is raised while a request is parsed becomes a 400, and the connection is closed.
     """
 
     seconds = 10.0  # from a request's first byte, or from the connection, to its last byte
+    writing_seconds = 20.0  # for which a client may leave replies unread
     most_head = 16 * 1024  # bytes of the path and all headers
     most_bytes = 512 * 1024  # of one request, however it is cut into pieces
+    visitors = Visitors()
+    keys: Keyring | None = None  # without keys, everyone is a stranger
 
     _timer: TimerHandle | None = None
+    _writing_timer: TimerHandle | None = None
     _arrived = False
     _in_head = True
+    _began = False  # a message, in the data that is being parsed
     _received = 0
+    _counted = 0  # bytes of the message that the parser has shown
     _said = 0  # headers
+    _known = False  # a valid key was shown
+    _peer = ""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Begin to wait."""
         super().connection_made(transport)
+        self._peer = self.client[0] if self.client else ""
+        self.visitors.arrived(self, self._peer)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._calm()
+        self._stop_writing_timer()
+        self.pipeline.clear()
+        self.visitors.left(self)
         super().connection_lost(exc)
+
+    def drop(self) -> None:
+        """End the connection now."""
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Stop the timer while a request is being answered; otherwise keep it running."""
+        if self.transport.is_closing():
+            return
+        self._began = False
         super().data_received(data)
         if self._arrived and self.cycle is not None and not self.cycle.response_complete:
             self._calm()
             return
         self._wait()  # also for empty lines between requests
-        self._received += len(data)
+        self._received = self._counted if self._began else self._received + len(data)
         if self._received > (self.most_head if self._in_head else self.most_bytes):
             self.transport.abort()
 
+    def pause_writing(self) -> None:
+        """Wait for the client to read, but not for ever."""
+        super().pause_writing()
+        self._start_writing_timer()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._stop_writing_timer()
+        super().resume_writing()
+
+    def shutdown(self) -> None:
+        """End, after the present request; at once where the client does not read."""
+        self.pipeline.clear()
+        if self.flow is not None and self.flow.write_paused:
+            self.transport.abort()
+            return
+        super().shutdown()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  (it may quote the request)
+        """Refuse what is no request, in the form of every refusal, and close."""
+        self._refuse(Refused(400, "bad_request"))
+
     def on_message_begin(self) -> None:
         """Another request."""
-        self._arrived, self._in_head, self._received = False, True, 0
+        self._arrived, self._in_head, self._began, self._counted = False, True, True, 0
         super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Count the path."""
+        self._counted += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a header."""
+        self._counted += len(name) + len(value) + 4
+        super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Count a part of the body."""
+        self._counted += len(body)
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         """Check the complete head."""
         self._in_head = False
         self._said = len(self.headers)
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if size > self.most_head:
+        if self._counted > self.most_head:
             raise ValueError(f"path and headers must be at most {self.most_head} bytes")
         once = [name for name, _ in self.headers if name in _ONCE]
         if len(set(once)) < len(once):
             raise ValueError("a header must not be repeated")
-        super().on_headers_complete()
+        version = self.parser.get_http_version()
+        if version not in _VERSIONS or (
+            version == "1.1" and not any(n == b"host" and v for n, v in self.headers)
+        ):
+            raise ValueError("the version must be HTTP/1.1 with a Host, or HTTP/1.0")
+        if self._admitted():
+            super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """Note the complete request; refuse trailers, whose headers were not checked."""
         if len(self.headers) > self._said:
             raise ValueError("a request must have no trailers")
         self._arrived = True
-        super().on_message_complete()
+        if not self.transport.is_closing():
+            super().on_message_complete()
+
+    def _admitted(self) -> bool:
+        """Whether the request may go on: it has a valid key, or its address has not asked too often."""
+        if self.transport.is_closing():
+            return False
+        headers = dict(self.headers)
+        if self.keys is not None and self.keys.holder(bearer(headers)) is not None:
+            if not self._known:
+                self._known = True
+                self.visitors.left(self)
+            return True
+        forwarded = [value for name, value in self.headers if name == b"x-forwarded-for"]
+        if not self.visitors.may_ask(self.visitors.address(self._peer, forwarded)):
+            wait = self.visitors.wait
+            self._refuse(Refused(429, "too_many", more=((b"retry-after", b"%d" % wait),)))
+            return False
+        self.visitors.answered(self)
+        return True
+
+    def _refuse(self, refused: Refused) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(refused.reply.raw())
+            self.transport.close()
+            self._start_writing_timer()
+
+    def on_response_complete(self) -> None:
+        """Close a stranger's connection where there are many."""
+        if not self._known and not self.pipeline and self.visitors.crowded:
+            self.transport.close()
+        super().on_response_complete()
 
     def _wait(self) -> None:
         if self._timer is None:
@@ -84,3 +207,12 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _start_writing_timer(self) -> None:
+        if self._writing_timer is None:
+            self._writing_timer = self.loop.call_later(self.writing_seconds, self.transport.abort)
+
+    def _stop_writing_timer(self) -> None:
+        if self._writing_timer is not None:
+            self._writing_timer.cancel()
+            self._writing_timer = None

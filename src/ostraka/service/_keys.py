@@ -72,6 +72,7 @@ class Keyring:
         self._stamp: tuple[int, int] | None = None
         self._holders: dict[bytes, tuple[bytes, Holder]] = {}
         self.kept: dict[str, KeyRecord] = {}
+        self.readable = True
         self.refresh()
 
     def refresh(self) -> bool:
@@ -82,13 +83,18 @@ class Keyring:
             stamp = (found.st_ino, found.st_mtime_ns)
         if stamp == self._stamp:
             return False
-        self.kept = _read(self._path)
-        self._holders = {
-            number.encode(): (bytes.fromhex(mac), Holder(name, kept.role))
-            for name, kept in self.kept.items()
-            for number, mac in kept.keys.items()
-        }
-        self._stamp = stamp
+        try:
+            kept = _read(self._path)
+            holders = {
+                number.encode(): (bytes.fromhex(mac), Holder(name, each.role))
+                for name, each in kept.items()
+                for number, mac in each.keys.items()
+            }
+        except (AttributeError, OSError, TypeError, ValueError):
+            # the file may end a key: none is valid until it can be read
+            self._holders, self._stamp, self.readable = {}, None, False
+            raise
+        self.kept, self._holders, self._stamp, self.readable = kept, holders, stamp, True
         return True
 
     def holder(self, key: bytes) -> Holder | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 __all__ = ["WORDS", "Refused", "Reply", "unavailable"]
@@ -14,6 +15,9 @@ WORDS = {
     "bad_schema": "the body does not fit the schema at /openapi.json",
     "bad_key": "the Idempotency-Key is missing or malformed",
     "bad_content": "the body is not plain application/json",
+    "bad_request": "this is no request in HTTP/1.1 that can be read in one way only",
+    "too_many": "too many requests without a valid key from this address: wait as long as Retry-After says",
+    "keys_unreadable": "the service cannot read its file of keys, so no key is valid now: try again",
     "unauthorized": "type a valid key: Authorization: Bearer ostraka_…",
     "budget_exceeded": "the budget does not pay for this; nothing was answered",
     "forbidden": "this key's role may not do this",
@@ -63,6 +67,12 @@ class Reply:
         """All headers, in the form of ASGI."""
         length = (b"content-length", b"%d" % len(self.body))
         return [(b"content-type", self.kind), length, *_PLAIN, *self.more]
+
+    def raw(self) -> bytes:
+        """The reply as the bytes of an HTTP/1.1 response that ends its connection."""
+        lines = [b"HTTP/1.1 %d %s" % (self.status, HTTPStatus(self.status).phrase.encode())]
+        lines += [b"%s: %s" % header for header in (*self.headers(), (b"connection", b"close"))]
+        return b"\r\n".join([*lines, b"", self.body])
 
 
 class Refused(Exception):  # noqa: N818  (a reply, not a defect)

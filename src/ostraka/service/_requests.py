@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ostraka.service._replies import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["KEY", "MOST_TEXT", "Rows", "idempotency_key", "require_json"]
 
@@ -24,8 +24,16 @@ _SHAPE = 'the body must be an object with one member: "row", a list of cells, or
 class Rows:
     """The rows that a service accepts: their width, and which cells are numbers."""
 
-    def __init__(self, columns: Sequence[str], numeric: Sequence[bool], *, most: int) -> None:
+    def __init__(
+        self,
+        columns: Sequence[str],
+        numeric: Sequence[bool],
+        *,
+        most: int,
+        categories: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
         self.columns, self.numeric, self.most = tuple(columns), tuple(numeric), most
+        self._known = [(categories or {}).get(name) for name in self.columns]
         self._width = len(self.columns)
         self._all_numbers = all(numeric)
 
@@ -54,13 +62,16 @@ class Rows:
             raise Refused(400, "bad_schema", f"{where} must be a list of cells")
         if len(row) != self._width:
             raise Refused(400, "bad_schema", f"{where} must have {self._width} cells, got {len(row)}")
-        if self._all_numbers and _NUMBERS.issuperset(map(type, row)) and _finite(sum(map(abs, row))):
+        if self._all_numbers and _NUMBERS.issuperset(map(type, row)) and _finite_sum(row):
             return  # the fast path; the loop below names the bad cell
         for place, (cell, is_number) in enumerate(zip(row, self.numeric, strict=True)):
             if is_number and not (type(cell) in _NUMBERS and _finite(cell)):
                 self._bad_cell(where, place, "a finite number")
             if not is_number and not (isinstance(cell, str) and _is_text(cell)):
                 self._bad_cell(where, place, f"text of at most {MOST_TEXT} characters")
+            known = self._known[place]
+            if not is_number and known is not None and cell not in known:
+                self._bad_cell(where, place, f"one of the {len(known)} texts of the public rows")
 
     def _bad_cell(self, where: str, place: int, kind: str) -> NoReturn:
         raise Refused(400, "bad_schema", f"{where}[{place}] ({self.columns[place]}) must be {kind}")
@@ -91,6 +102,13 @@ def require_json(headers: dict[bytes, bytes]) -> None:
 def _finite(number: float) -> bool:
     try:
         return math.isfinite(float(number))
+    except OverflowError:  # an integer beyond every float
+        return False
+
+
+def _finite_sum(row: list[float]) -> bool:
+    try:
+        return math.isfinite(sum(map(abs, row)))
     except OverflowError:  # an integer beyond every float
         return False
 

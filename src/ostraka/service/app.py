@@ -83,6 +83,7 @@ class Application:
             headers = dict(scope["headers"])
             who = self._who(route, headers)
             client = who.name
+            _require_role(route, who)
             body = await self._body(headers, receive) if route.method == "POST" else b""
             reply = await route.handler(self, Request(headers, who, last, body))
         except Refused as refused:
@@ -136,11 +137,11 @@ class Application:
         if not route.roles:
             return ANYONE
         who = self.deployment.keys.holder(bearer(headers))
+        if who is None and not self.deployment.keys.readable:
+            raise Refused(503, "keys_unreadable", more=((b"retry-after", b"5"),))
         if who is None:
             scheme = b"Basic" if route.path == "/" else b"Bearer"
             raise Refused(401, "unauthorized", more=((b"www-authenticate", scheme + b' realm="ostraka"'),))
-        if who.role not in route.roles:
-            raise Refused(403, "forbidden")
         return who
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
@@ -160,6 +161,11 @@ class Application:
                 raise _too_large(most)
             if not message.get("more_body"):
                 return body
+
+
+def _require_role(route: Route, who: Holder) -> None:
+    if route.roles and who.role not in route.roles:
+        raise Refused(403, "forbidden")
 
 
 class _Disconnected(Exception):  # noqa: N818  (no error)

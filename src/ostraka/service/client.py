@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import random
 import secrets
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
 from ostraka import _check
 from ostraka.ledger import BudgetExceeded, OstrakaError
@@ -70,6 +72,8 @@ class Client:
     patience : float > 0, seconds
         How long to go on trying before giving up. A retry has the same Idempotency-Key, so
         however many are needed, one is paid for.
+    insecure : bool
+        Send the key in clear to another machine: for a network that nobody else can read.
     transport : httpx.BaseTransport, optional
         For tests: where requests go instead of the network.
 
@@ -85,8 +89,15 @@ class Client:
     (7, 1.25)
     """
 
-    def __init__(self, url: str, key: str, *, patience: float = 60.0, transport: Any = None) -> None:
+    def __init__(
+        self, url: str, key: str, *, patience: float = 60.0, insecure: bool = False, transport: Any = None
+    ) -> None:
         _check.positive(patience=patience)
+        if not (insecure or _is_private(url)):
+            raise ValueError(
+                f"url must begin with https://, or the key would travel in clear, got {url!r}: "
+                "pass insecure=True if nobody else can read that network"
+            )
         self._httpx: Any = _check.require("httpx", extra="service")
         headers = {"authorization": f"Bearer {key}"} if key.isascii() else {}
         self._http = self._httpx.Client(base_url=url, headers=headers, timeout=30.0, transport=transport)
@@ -192,6 +203,18 @@ def _answer(told: dict[str, Any], left: float) -> Answer:
 
 def _left(reply: Any) -> float:
     return float(reply.headers.get("ostraka-left", "0"))
+
+
+def _is_private(url: str) -> bool:
+    """Whether nobody on a network can read what is sent there."""
+    parts = urlsplit(url)
+    if parts.scheme == "https":
+        return True
+    host = parts.hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _plain(row: Sequence[Any]) -> list[Any]:

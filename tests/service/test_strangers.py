@@ -1,0 +1,214 @@
+"""Clients without a valid key, and clients that do not read: they may not stop those who have one."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from ostraka.service import _http_limits
+from ostraka.service._visitors import Visitors, networks
+from tests.service.conftest import PATIENCE, deploy, serving
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def connected(service) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=PATIENCE)
+
+
+def all_of(connection) -> bytes:
+    """Everything until the service closes the connection."""
+    got = b""
+    with contextlib.suppress(ConnectionResetError):
+        while found := connection.recv(1 << 20):
+            got += found
+    return got
+
+
+@pytest.fixture
+def narrow(tmp_path, saved, monkeypatch):
+    """A service that takes forty strangers, of whom one address may have all."""
+    few = lambda **more: Visitors(**{"most": 40, "share": 1.0, "burst": 10_000, **more})  # noqa: E731
+    monkeypatch.setattr(_http_limits, "Visitors", few)
+    with serving(deploy(tmp_path, saved)) as one:
+        yield one
+
+
+def test_a_valid_key_is_served_while_more_strangers_connect_than_there_is_room_for(narrow):
+    strangers, stop = [], threading.Event()
+
+    def connect():
+        while not stop.is_set():
+            with contextlib.suppress(OSError):
+                one = connected(narrow)
+                one.sendall(HEALTH)
+                strangers.append(one)
+
+    threads = [threading.Thread(target=connect) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        while len(strangers) < 150:
+            time.sleep(0.01)
+        assert [narrow.label(key=f"k{n}").status_code for n in range(10)] == [200] * 10
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        for one in strangers:
+            one.close()
+
+
+def test_a_connection_that_showed_a_valid_key_stays_while_strangers_come_and_go(narrow):
+    with narrow.http() as http:
+        assert http.get("/v1/budget").status_code == 200
+        with contextlib.ExitStack() as stack:
+            for _ in range(100):
+                stack.enter_context(connected(narrow)).sendall(HEALTH)
+            assert http.get("/v1/budget").status_code == 200
+
+
+def test_requests_without_a_valid_key_are_slowed_for_each_address(tmp_path, saved, monkeypatch):
+    monkeypatch.setattr(
+        _http_limits, "Visitors", lambda **more: Visitors(**{"burst": 5, "rate": 0.5, **more})
+    )
+    with serving(deploy(tmp_path, saved)) as service:
+        with service.http(None) as http:
+            codes = [http.get("/v1/budget").status_code for _ in range(8)]
+            assert codes == [401] * 5 + [429] * 3
+            slowed = http.get("/health")
+        assert (slowed.json()["code"], slowed.headers["retry-after"]) == ("too_many", "2")
+        assert service.label(key="k").status_code == 200
+
+
+@pytest.mark.parametrize("n", [2, 100, 700])
+def test_pipelined_requests_are_all_answered_in_order(service, n):
+    last = b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    key = f"Authorization: Bearer {service.keys['alice']}\r\n\r\n".encode()
+    one = HEALTH.replace(b"\r\n\r\n", b"\r\n" + key)
+    with connected(service) as connection:
+        connection.sendall(one * n + last.replace(b"\r\n\r\n", b"\r\n" + key))
+        got = all_of(connection)
+    assert got.count(b"HTTP/1.1 200 OK") == n
+    assert got.count(b"HTTP/1.1 404") == 1
+
+
+def send_on(connection, what):
+    for _ in range(100):
+        connection.sendall(what * 800)
+        time.sleep(0.02)
+
+
+def test_who_does_not_read_is_dropped_and_does_not_hold_up_the_end(tmp_path, saved, monkeypatch):
+    monkeypatch.setattr(_http_limits.LimitedProtocol, "writing_seconds", 0.5)
+    with serving(deploy(tmp_path, saved)) as service, connected(service) as deaf, connected(service) as late:
+        docs = HEALTH.replace(b"/health", b"/docs")
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.sendall(docs * 800)
+        time.sleep(1.5)
+        with pytest.raises(ConnectionError):  # it was dropped: nothing more is taken
+            send_on(deaf, docs)
+        monkeypatch.setattr(_http_limits.LimitedProtocol, "writing_seconds", 60.0)
+        late.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        late.sendall(docs * 800)
+        time.sleep(0.3)
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 4
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET /health HTTP/1.1\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost:\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET /health HTTP/2.0\r\nHost: x\r\n\r\n",
+        b"GET /health HTTP/0.9\r\nHost: x\r\n\r\n",
+        b"GET /health\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost : x\r\n\r\n",
+        b"GET /\x00 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"G\xc3\x89T / HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_is_refused_in_the_form_of_all_refusals(shared, line):
+    with connected(shared) as connection:
+        connection.sendall(line)
+        head, _, body = all_of(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"content-type: application/json" in head
+    assert json.loads(body)["code"] == "bad_request"
+
+
+class Fake:
+    def __init__(self):
+        self.ended = False
+
+    def drop(self):
+        self.ended = True
+
+
+def test_an_answered_stranger_goes_before_one_that_waits():
+    visitors = Visitors(most=3, share=1.0)
+    first, second, third, fourth = (Fake() for _ in range(4))
+    for one in (first, second, third):
+        visitors.arrived(one, "192.0.2.1")
+    visitors.answered(second)
+    visitors.arrived(fourth, "192.0.2.2")
+    assert [one.ended for one in (first, second, third, fourth)] == [False, True, False, False]
+    visitors.left(first)
+    assert len(visitors) == 2
+
+
+def test_one_address_cannot_push_out_another():
+    visitors = Visitors(most=10, share=0.5, proxies=networks(["198.51.100.7"]))
+    quiet, noisy = Fake(), [Fake() for _ in range(50)]
+    visitors.arrived(quiet, "192.0.2.1")
+    for one in noisy:
+        visitors.arrived(one, "203.0.113.9")
+    assert not quiet.ended
+    assert sum(not one.ended for one in noisy) == 5
+    proxied = [Fake() for _ in range(4)]
+    for one in proxied:
+        visitors.arrived(one, "198.51.100.7")
+    assert not any(one.ended for one in proxied)
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address"),
+    [
+        ("203.0.113.9", [b"192.0.2.1"], "203.0.113.9"),  # not a named proxy: its word counts for nothing
+        ("10.0.0.1", [b"192.0.2.1"], "192.0.2.1"),
+        ("10.0.0.1", [b"9.9.9.9, 192.0.2.1"], "192.0.2.1"),
+        ("10.0.0.1", [b"9.9.9.9", b"192.0.2.1, 10.0.0.2"], "192.0.2.1"),
+        ("10.0.0.1", [b"10.0.0.3"], "10.0.0.3"),
+        ("10.0.0.1", [], "10.0.0.1"),
+        ("10.0.0.1", [b"<script>"], "unreadable"),
+        ("2001:db8::1", [], "2001:db8::/64"),
+        ("2001:db8::ffff:1", [], "2001:db8::/64"),
+    ],
+)
+def test_forwarded_addresses_count_from_named_proxies_only(peer, forwarded, address):
+    assert Visitors(proxies=networks(["10.0.0.0/8"])).address(peer, forwarded) == address
+
+
+def test_a_rate_comes_back_with_time_and_few_addresses_are_remembered(monkeypatch):
+    now = [0.0]
+    visitors = Visitors(rate=1.0, burst=2, clock=lambda: now[0])
+    assert [visitors.may_ask("a") for _ in range(3)] == [True, True, False]
+    now[0] = 1.0
+    assert [visitors.may_ask("a") for _ in range(2)] == [True, False]
+    monkeypatch.setattr("ostraka.service._visitors._REMEMBERED", 10)
+    for n in range(100):
+        visitors.may_ask(str(n))
+    assert len(visitors._level) == 10
+
+
+def test_a_proxy_is_an_address_or_a_network():
+    with pytest.raises(ValueError, match="proxy must be an address or a network"):
+        networks(["nginx"])
