@@ -70,8 +70,9 @@ def serve(
     """Serve a run's teachers over HTTP. Every answer is charged before it leaves."""
     from ostraka.cli import _folder
     from ostraka.service import _server
-    from ostraka.service._deployment import Deployment, Settings, recognise
+    from ostraka.service._deployment import Deployment, Settings
     from ostraka.service._keys import pepper
+    from ostraka.service._secrets import recognise
     from ostraka.service._visitors import networks
     from ostraka.service.app import Application
     from ostraka.voters import SavedTeachers

@@ -89,6 +89,20 @@ class Balance:
         self._for, self._ahead, self._then = price, self._width, then
         return True
 
+    def uses_left(self, price: Price, *, most: int) -> int:
+        """How many more uses of a price are allowed, up to ``most``: found by bisection, and exact."""
+        low, high = 0, 1
+        while high <= most and self.budget.allows(self.curve(price, uses=high)):
+            low, high = high, 2 * high
+        high = min(high, most + 1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.budget.allows(self.curve(price, uses=middle)):
+                low = middle
+            else:
+                high = middle
+        return low
+
     def take(self, price: Price, *, uses: int = 1, under: Price | None = None) -> None:
         """Spend. ``under`` is the price that :meth:`fits` approved; it costs at least as much."""
         self._owed[price] = self._owed.get(price, 0) + uses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -100,6 +101,17 @@ class CommittedState:
                 check_anchored(self._anchor, history, store)
             self._history = history
 
+    def probe(self) -> None:
+        """Check that a charge could be written now: take the write lock, look at the newest entry, let go.
+
+        Raises
+        ------
+        LedgerUnavailable, LedgerMoved or LedgerError
+            As a charge would.
+        """
+        with contextlib.suppress(_ProbedError), self._writing():
+            raise _ProbedError  # rolls back
+
     def close(self) -> None:
         """Close the file. In a process that did not open the ledger: do nothing."""
         self._store.close()
@@ -169,6 +181,10 @@ def _open_store(where: str, *, budget: Budget | None, secret: str) -> Store:
     if where.startswith(("postgresql://", "postgres://")):
         return PostgresStore(where, budget=budget, secret=secret)
     return SQLiteStore(where.removeprefix("sqlite:///"), budget=budget, secret=secret)
+
+
+class _ProbedError(Exception):
+    """Ends a probe's transaction."""
 
 
 @contextmanager

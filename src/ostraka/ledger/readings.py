@@ -12,7 +12,7 @@ from ostraka.ledger.records import Account, Receipt
 from ostraka.released import from_bytes
 
 if TYPE_CHECKING:
-    from ostraka.curve import Curve
+    from ostraka.curve import Curve, Priced
     from ostraka.released import Released
 
 __all__ = ["Readings"]
@@ -28,6 +28,35 @@ class Readings(CommittedState):
                 Account(name=name, cap=balance.budget.epsilon, spent=balance.epsilon, left=balance.left)
                 for name, balance in sorted(history.accounts.items())
             )
+
+    def uses_left(self, mechanism: Priced, *, account: str | None = None, most: int = 10**9) -> int:
+        """How many more uses of a mechanism are allowed, up to ``most``, if nobody else charges anything.
+
+        Parameters
+        ----------
+        mechanism : Mechanism
+            Public.
+        account : str, optional
+            A client, whose number is never above that of the ledger's budget. None: that of the budget.
+        most : int
+            Where to stop counting.
+
+        Examples
+        --------
+        >>> from ostraka import Budget, GNMax, Ledger
+        >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+        ...     n = ledger.uses_left(GNMax(sigma=40.0))
+        ...     ledger.affords(GNMax(sigma=40.0), uses=n), ledger.affords(GNMax(sigma=40.0), uses=n + 1)
+        (True, False)
+        """
+        quote = self._prices.quote(mechanism)
+        with self._reading() as history:
+            price = history.reserve(*quote)
+            left = history.dataset.uses_left(price, most=most)
+            if account is None:
+                return left
+            balance = history.accounts.get(account)
+            return balance.uses_left(price, most=left) if balance else 0
 
     def receipt(self, seq: int) -> Receipt:
         """The receipt of a client's charge as :meth:`charge_each` gave it, with the epsilon left now.

@@ -79,6 +79,11 @@ class Batcher:
         self._tell_soon: Callable[[list[Job]], object] = self._tell
         self._thread = threading.Thread(target=self._work, name="answers", daemon=True)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the thread that answers runs."""
+        return self._thread.is_alive()
+
     def start(self) -> None:
         """Start in the running event loop."""
         loop = asyncio.get_running_loop()

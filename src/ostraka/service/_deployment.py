@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import hmac
 import json
 import logging
 import math
@@ -12,7 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from ostraka import _check, _files
+from ostraka import _check
 from ostraka.consistent import Consistent
 from ostraka.door import ABSTAIN
 from ostraka.ledger import (
@@ -26,25 +24,27 @@ from ostraka.ledger import (
 )
 from ostraka.service._answering import Answerer, Reserved
 from ostraka.service._batcher import Batcher
+from ostraka.service._capacity import AnswersLeft, Readiness
 from ostraka.service._keys import CLIENT, Holder, Keyring
 from ostraka.service._metrics import Metrics
 from ostraka.service._overview import RunningCounts
 from ostraka.service._rates import Buckets
 from ostraka.service._requests import Rows
+from ostraka.service._secrets import recognise, remember, secret_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ostraka.ledger import Account, Receipt
+    from ostraka.service._replies import Headers
     from ostraka.voters import SavedTeachers
 
-__all__ = ["ITSELF", "Deployment", "Settings", "recognise", "secret_of"]
+__all__ = ["ITSELF", "Deployment", "Settings"]
 
 ITSELF = "service"  # the account of free entries, which bind the ledger to its teachers
-LEFT = b"ostraka-left"
+LEFT, ANSWERS_LEFT = b"ostraka-left", b"ostraka-answers-left"
 _LOG = logging.getLogger("ostraka.service")
-_KNOWN = "teachers.mac"
 _LOOK = 1.0  # seconds between checks of the file of keys
 
 
@@ -91,6 +91,8 @@ class Deployment:
         self._left = {account.name: account.left for account in ledger.accounts()}
         self._stop = stop or _stop
         self.batcher = Batcher(answerer, ledger, unit=self.unit, stop=self._stop)
+        self.answers_left = AnswersLeft(ledger, answerer.reserve)
+        self.readiness = Readiness(ledger, keys, self.batcher)
         self._looking: asyncio.Task[None] | None = None
 
     @classmethod
@@ -133,7 +135,7 @@ class Deployment:
                 label=label,
                 stop=stop,
             )
-            _remember(saved.sha256, folder, environment)
+            remember(saved.sha256, folder, environment)
         except BaseException:
             ledger.close()
             raise
@@ -155,10 +157,15 @@ class Deployment:
         """An answer as clients see it, in JSON. The label is null where the teachers abstained."""
         return f'{self._said[receipt.answer]}{receipt.seq}, "head": "{receipt.head}"}}}}'
 
-    def left_after(self, name: str, receipt: Receipt) -> tuple[bytes, bytes]:
-        """Note a client's remaining budget; return it as a header, rounded down."""
-        self._left[name] = receipt.left
-        return self.left(name)
+    async def left_after(self, name: str, receipts: Sequence[Receipt]) -> Headers:
+        """Note what a client has left after answers; return it as headers, rounded down."""
+        self._left[name] = receipts[-1].left
+        self.answers_left.given(name, len(receipts))
+        for account in ("", name):
+            if self.answers_left.stale(account):
+                await asyncio.to_thread(self.answers_left.work_out, account)
+        more = min(self.answers_left.of(), self.answers_left.of(name))
+        return (self.left(name), (ANSWERS_LEFT, b"%d" % more))
 
     def left(self, name: str) -> tuple[bytes, bytes]:
         """The header with the last known remaining budget, rounded down."""
@@ -170,20 +177,30 @@ class Deployment:
 
     def budget(self, who: Holder) -> dict[str, Any]:
         """The budgets that ``who`` may see."""
+        work_out = self.answers_left.work_out
         accounts = [
-            {"client": each.name, "epsilon": each.cap, "spent": each.spent, "left": each.left}
+            {
+                "client": each.name,
+                "epsilon": each.cap,
+                "spent": each.spent,
+                "left": each.left,
+                "answers_left": work_out(each.name),
+            }
             for each in self.accounts()
             if who.role != CLIENT or each.name == who.name
         ]
         budget = self.ledger.budget
         if who.role == CLIENT:
-            mine = accounts[0] if accounts else {"client": who.name, "epsilon": 0, "spent": 0, "left": 0}
+            nothing = {"client": who.name, "epsilon": 0, "spent": 0, "left": 0, "answers_left": 0}
+            mine = accounts[0] if accounts else nothing
             return {**mine, "delta": budget.delta, "protects": self.unit}
         return {
             "epsilon": budget.epsilon,
             "delta": budget.delta,
             "spent": self.ledger.epsilon(),
             "left": self.ledger.left(),
+            "answers_left": work_out(),
+            "seconds_to_empty": self.answers_left.seconds_to_empty(),
             "protects": self.unit,
             "clients": accounts,
         }
@@ -214,6 +231,10 @@ class Deployment:
             ("ostraka_epsilon_spent", "Publishable epsilon spent so far.", self.ledger.epsilon()),
             ("ostraka_delta", "Delta of both.", self.ledger.budget.delta),
             ("ostraka_rows_waiting", "Rows that wait for their answer.", self.batcher.waiting),
+            ("ostraka_answers_left", "Answers that the budget still pays for.", self.answers_left.work_out()),
+            ("ostraka_answers_per_second", "Answers a second, over an hour.", self.answers_left.rate()),
+            ("ostraka_ready", "1 if the service can charge.", float(not self.readiness.problems())),
+            ("ostraka_keys_readable", "1 if the file of keys can be read.", float(self.keys.readable)),
         ]
 
     def _bind(self, answerer: Answerer, consistent: Consistent) -> None:
@@ -269,18 +290,6 @@ class Deployment:
                 )
 
 
-def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
-    """A secret from OSTRAKA_…_SECRET, or from a private file, which is created if missing."""
-    variable = f"OSTRAKA_{name.upper()}_SECRET"
-    if variable in environment:
-        with contextlib.suppress(ValueError):
-            found = bytes.fromhex(environment[variable])
-            if len(found) >= 32:
-                return found
-        raise ValueError(f"{variable} must be 64 or more hexadecimal digits")
-    return _files.create(folder / f"{name}.secret", os.urandom(32))
-
-
 def _categories(saved: SavedTeachers) -> dict[str, frozenset[str]]:
     """The texts of the public rows by column: any other would be encoded as none of them."""
     found: dict[str, frozenset[str]] = {}
@@ -301,35 +310,6 @@ def _require_one_answer(answerer: Answerer, budget: Budget) -> None:
             asked=price.epsilon(budget.delta),
             left=budget.epsilon,
         )
-
-
-def recognise(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
-    """Refuse other teachers than this service began with, by their hash, before they are parsed.
-
-    Raises
-    ------
-    LedgerError
-        The hash differs.
-    """
-    folder.mkdir(mode=0o700, exist_ok=True)
-    known = folder / _KNOWN
-    if known.is_file() and not hmac.compare_digest(
-        known.read_bytes(), _sealed(teachers, folder, environment)
-    ):
-        raise LedgerError(
-            "the teachers are not those that this service began with: put these back, or serve a copy of the "
-            "run without its service folder"
-        )
-
-
-def _remember(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
-    """Note the teachers' hash for later starts. The ledger's binding decides; this check is earlier."""
-    _files.create(folder / _KNOWN, _sealed(teachers, folder, environment))
-
-
-def _sealed(teachers: str, folder: Path, environment: Mapping[str, str]) -> bytes:
-    secret = secret_of("ledger", folder, environment)
-    return hmac.digest(secret, f"ostraka/teachers/1\x00{teachers}".encode(), "sha256")
 
 
 def _said(label: Any) -> str:

@@ -29,6 +29,10 @@ _LEFT = {
     "description": "Epsilon, at the ledger's delta, that the client has left: publishable, rounded down.",
     "schema": {"type": "string", "pattern": r"^\d+\.\d{6}$"},
 }
+_ANSWERS = {
+    "description": "How many more answers the client can be given, at least.",
+    "schema": {"type": "string", "pattern": r"^\d+$"},
+}
 # Which refusals a route can give, beside 404 and 405 for what is no route.
 _CODES = {
     "/v1/label": {
@@ -43,6 +47,8 @@ _CODES = {
     },
     "/v1/ledger/receipt/{seq}": {404: "No such receipt, or it belongs to another client."},
 }
+# Every route can refuse what is no request, what comes too often without a key, and what it cannot do now.
+_ALWAYS = {400: WORDS["bad_request"], 429: WORDS["too_many"], 500: WORDS["failed"], 503: WORDS["unavailable"]}
 
 
 def described(rows: Rows, classes: Sequence[Any], routes: Sequence[Route]) -> dict[str, Any]:
@@ -70,7 +76,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "description": (route.handler.__doc__ or "").strip(),
         "responses": {"200": _success(route.path)},
     }
-    codes = dict(_CODES.get(route.path, {}))
+    codes = _ALWAYS | _CODES.get(route.path, {})
     if route.roles:
         told["security"] = [{"key": []}]
         codes |= {401: WORDS["unauthorized"], 403: f"Only for the role {' or '.join(route.roles)}."}
@@ -97,8 +103,13 @@ def _operation(route: Route) -> dict[str, Any]:
 
 def _success(path: str) -> dict[str, Any]:
     if path == "/v1/label":
+        told = {"Ostraka-Left": _LEFT, "Ostraka-Answers-Left": _ANSWERS}
         either = {"oneOf": [_ref("Answer"), _ref("Answers")]}
-        return {"description": "Paid for.", "headers": {"Ostraka-Left": _LEFT}, "content": _json(either)}
+        return {
+            "description": "Paid for.",
+            "headers": told,
+            "content": _json(either),
+        }
     kinds = {"/": "text/html", "/docs": "text/html", "/metrics": "text/plain"}
     schemas = {"/v1/budget": _ref("Budget"), "/v1/ledger/receipt/{seq}": _ref("Receipt")}
     if path in kinds:
@@ -117,10 +128,12 @@ def _schemas(rows: Rows, classes: Sequence[Any]) -> dict[str, Any]:
     }
     paid = _object(seq=_INTEGER, head=_HEX)
     answer = _object(label={"enum": [*classes, None]}, abstained={"type": "boolean"}, receipt=paid)
-    account = {"client": _TEXT, "epsilon": _NUMBER, "spent": _NUMBER, "left": _NUMBER}
+    spent = {"epsilon": _NUMBER, "spent": _NUMBER, "left": _NUMBER, "answers_left": _INTEGER}
+    account = {"client": _TEXT, **spent}
     entry = _object(seq=_INTEGER, head=_HEX, client=_TEXT, key=_TEXT, digest=_HEX, mechanism=_TEXT)
     many = {"type": "array", "items": row, "minItems": 1, "maxItems": rows.most}
-    data = {"epsilon": _NUMBER, "delta": _NUMBER, "spent": _NUMBER, "left": _NUMBER, "protects": _TEXT}
+    lasts = {"type": ["number", "null"]}
+    data: dict[str, Any] = {**spent, "delta": _NUMBER, "protects": _TEXT, "seconds_to_empty": lasts}
     clients = {"type": "array", "items": _object(**account)}
     return {
         "Question": {"oneOf": [_object(row=row), _object(rows=many)]},

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-__all__ = ["WORDS", "Refused", "Reply", "unavailable"]
+__all__ = ["WORDS", "Headers", "Refused", "Reply", "unavailable"]
 
 # Codes of refusals, with the default message of each.
 WORDS = {
@@ -29,6 +29,7 @@ WORDS = {
     "busy": "too much is waiting: try again, with the same Idempotency-Key",
     "unavailable": "the ledger cannot be written now; nothing was answered: try again, with the same "
     "Idempotency-Key",
+    "not_ready": "the service cannot charge now, and so cannot answer",
     "failed": "the service failed before anything was charged: try again, with the same Idempotency-Key",
 }
 _PLAIN = (

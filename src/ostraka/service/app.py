@@ -199,7 +199,7 @@ async def label(app: Application, request: Request) -> Reply:
     results = [there.shown(receipt) for receipt in receipts]
     there.metrics.answered(who.name, rows=len(rows), seconds=time.perf_counter() - begun)
     body = results[0] if single else f'{{"results": [{", ".join(results)}]}}'
-    return Reply(200, body.encode(), more=(there.left_after(who.name, receipts[-1]),))
+    return Reply(200, body.encode(), more=await there.left_after(who.name, receipts))
 
 
 def _pace(there: Deployment, who: Holder, rows: int) -> None:
@@ -224,6 +224,14 @@ async def receipt(app: Application, request: Request) -> Reply:
 async def health(_app: Application, _: Request) -> Reply:
     """Whether the service is alive."""
     return Reply.json({"ok": True})
+
+
+async def ready(app: Application, _: Request) -> Reply:
+    """Whether the service can charge, and so answer."""
+    problems = await asyncio.to_thread(app.deployment.readiness.problems)
+    if problems:
+        raise Refused(503, "not_ready", "; ".join(problems), more=((b"retry-after", b"2"),))
+    return Reply.json({"ready": True})
 
 
 async def metrics(app: Application, _: Request) -> Reply:
@@ -252,6 +260,7 @@ ROUTES = (
     Route("GET", "/v1/budget", (CLIENT, OWNER), budget, "Budget granted, spent and left."),
     Route("GET", "/v1/ledger/receipt/{seq}", (CLIENT, OWNER), receipt, "A receipt on record."),
     Route("GET", "/health", (), health, "Whether the service is alive."),
+    Route("GET", "/ready", (), ready, "Whether the service can charge, and so answer."),
     Route("GET", "/metrics", (OWNER,), metrics, "Counters for Prometheus."),
     Route("GET", "/openapi.json", (), schema, "This interface, as OpenAPI 3.1."),
     Route("GET", "/docs", (), docs, "This interface, as a page."),

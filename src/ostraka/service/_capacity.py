@@ -1,0 +1,117 @@
+"""How many more answers the budget pays for, how long that lasts, and whether the service can charge now."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ostraka.ledger import LedgerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.curve import Priced
+    from ostraka.ledger import Ledger
+    from ostraka.service._batcher import Batcher
+    from ostraka.service._keys import Keyring
+
+__all__ = ["AnswersLeft", "Readiness"]
+
+_WINDOW = 3_600.0  # seconds over which the present rate is taken
+_EVERY = 10.0  # seconds between two points of it
+_STALE = 60.0  # seconds after which a count is worked out again
+_LEAST_SPACE = 16 * 2**20  # bytes free on the ledger's disk
+
+
+class AnswersLeft:
+    """Answers that the ledger's budget and each client's account still pay for, and at which rate they go.
+
+    Counts are worked out now and then and counted down in between, one for each answer. An answer costs
+    at most the price that they are worked out for, so they never say too many.
+    """
+
+    def __init__(self, ledger: Ledger, price: Priced, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ledger, self._price, self._clock = ledger, price, clock
+        self._left: dict[str, tuple[float, int]] = {}  # by account; "" is the ledger's own
+        self._given = 0
+        self._points: deque[tuple[float, int]] = deque([(clock(), 0)])
+
+    def stale(self, account: str = "") -> bool:
+        """Whether a count should be worked out again."""
+        found = self._left.get(account)
+        return found is None or self._clock() - found[0] > _STALE
+
+    def work_out(self, account: str = "") -> int:
+        """Work a count out now. It takes some milliseconds: not for an event loop."""
+        left = self._ledger.uses_left(self._price, account=account or None)
+        self._left[account] = self._clock(), left
+        return left
+
+    def of(self, account: str = "") -> int:
+        """The count as last known; 0 before it was worked out."""
+        return self._left.get(account, (0.0, 0))[1]
+
+    def given(self, account: str, answers: int) -> None:
+        """Count answers down."""
+        self._given += answers
+        for name in ("", account):
+            if name in self._left:
+                when, left = self._left[name]
+                self._left[name] = when, max(0, left - answers)
+
+    def rate(self) -> float:
+        """Answers a second over the last hour, or since the start."""
+        now = self._clock()
+        if now - self._points[-1][0] >= _EVERY:
+            self._points.append((now, self._given))
+        while len(self._points) > 1 and now - self._points[1][0] >= _WINDOW:
+            self._points.popleft()
+        since, before = self._points[0]
+        return (self._given - before) / (now - since) if now > since else 0.0
+
+    def seconds_to_empty(self) -> float | None:
+        """Seconds until the ledger's budget is spent at the present rate; None while nobody asks."""
+        rate = self.rate()
+        return self.of() / rate if rate > 0 else None
+
+
+class Readiness:
+    """Whether the service could charge now. The answer is kept for a second, as anyone may ask."""
+
+    def __init__(
+        self, ledger: Ledger, keys: Keyring, batcher: Batcher, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ledger, self._keys, self._batcher, self._clock = ledger, keys, batcher, clock
+        self._when, self._why = -1e9, ["not looked at yet"]
+
+    def problems(self) -> list[str]:
+        """What is in the way, in a few words each; nothing private. Empty: the service is ready."""
+        if self._clock() - self._when >= 1.0:
+            self._why = self._look()
+            self._when = self._clock()
+        return self._why
+
+    def _look(self) -> list[str]:
+        found = []
+        if not self._batcher.alive:
+            found.append("the thread that answers has ended")
+        if not self._keys.readable:
+            found.append("the file of keys cannot be read")
+        if self._space() < _LEAST_SPACE:
+            found.append("the disk of the ledger is almost full")
+        try:
+            self._ledger.probe()
+        except LedgerError as error:
+            found.append(f"the ledger cannot be charged ({type(error).__name__})")
+        return found
+
+    def _space(self) -> float:
+        path = Path(self._ledger.path)
+        try:
+            found = os.statvfs(path.parent)
+        except OSError:  # a database elsewhere
+            return float("inf")
+        return found.f_bavail * found.f_frsize
