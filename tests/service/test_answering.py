@@ -21,6 +21,20 @@ def consistent(saved) -> Consistent:
     return Consistent(secret=b"s" * 32, grid=saved.grid, teachers="demo")
 
 
+class Free:
+    """A ledger that charges nothing."""
+
+    def charge_each(self, requests, *, unit, simulation):
+        return []
+
+
+def answers(answerer, X):
+    """What is drawn, before it is charged."""
+    drawn = []
+    answerer.answer(X, ledger=Free(), requests=lambda found: drawn.extend(found) or [])
+    return drawn
+
+
 @pytest.mark.parametrize(
     ("mechanism", "screen"),
     [
@@ -34,7 +48,7 @@ def consistent(saved) -> Consistent:
 def test_labels_and_prices_are_those_of_the_mechanism(saved, mechanism, screen):
     one = dataclasses.replace(saved, mechanism=mechanism, screen=screen)
     same = consistent(saved)
-    answered = Answerer(one, same).answer(X)
+    answered = answers(Answerer(one, same), X)
     both = Confident(screen=screen, argmax=mechanism) if screen else None
     for row, got in zip(X, answered, strict=True):
         votes = saved.ensemble.vote(same.snap(row[None]))
@@ -53,7 +67,7 @@ def test_what_is_reserved_covers_whatever_comes_out(saved):
     screen, argmax = Threshold(at=30.0, sigma=4.0), GNMax(sigma=5.0)
     one = Answerer(dataclasses.replace(saved, mechanism=argmax, screen=screen), consistent(saved))
     reserved = one.reserve.curve()
-    for each in {answered.cost for answered in one.answer(X)}:
+    for each in {answered.cost for answered in answers(one, X)}:
         assert all(cost <= most for cost, most in zip(each.curve().rdp, reserved.rdp, strict=True))
     assert reserved.rdp == (screen.curve() + argmax.curve()).rdp
     assert Reserved(each=one.reserve, uses=0).curve().epsilon(1e-6) == 0
@@ -66,7 +80,7 @@ def test_votes_are_taken_in_the_middle_of_a_cell_so_that_they_belong_to_the_dige
     vote = answerer._vote
     monkeypatch.setattr(answerer, "_vote", lambda rows: (seen.append(rows), vote(rows))[1])
     step = np.array(list(saved.grid.values()))
-    first, second = answerer.answer(X[:1]), answerer.answer(np.round(X[:1] / step) * step + 0.3 * step)
+    first, second = answers(answerer, X[:1]), answers(answerer, np.round(X[:1] / step) * step + 0.3 * step)
     assert first == second
     np.testing.assert_array_equal(seen[0], seen[1])
 
@@ -77,7 +91,7 @@ def test_rows_beyond_the_grid_are_marked_and_the_others_kept(saved):
     got = answerer.features([[1.0, 2.0, 3.0], [1.0, far, 3.0], [1.0, -far, 3.0], [1e308, 2.0, 3.0]])
     assert np.isnan(got).any(axis=1).tolist() == [False, True, True, True]
     near = answerer.features([[1.0, (2.0**22 - 2) * saved.grid["1"], 3.0]])
-    assert answerer.answer(near)
+    assert answers(answerer, near)
 
 
 def test_votes_that_move_more_than_the_mechanism_hides_are_not_answered(saved, monkeypatch):
@@ -85,7 +99,7 @@ def test_votes_that_move_more_than_the_mechanism_hides_are_not_answered(saved, m
     vote = answerer._vote
     monkeypatch.setattr(answerer, "_vote", lambda rows: vote(rows).with_adjacency(at_most=2.0))
     with pytest.raises(ValueError, match="hides"):
-        answerer.answer(X[:1])
+        answers(answerer, X[:1])
 
 
 class Fails(KNeighborsClassifier):
@@ -104,7 +118,7 @@ def test_teachers_that_fail_vote_a_constant_and_warn_nobody(saved, recwarn):
     votes = answerer._vote(X)
     assert isinstance(votes, Private)
     assert (votes.open().sum(axis=1) == 40).all()
-    assert len(answerer.answer(X)) == len(X)
+    assert len(answers(answerer, X)) == len(X)
     assert list(recwarn) == []
 
 
@@ -132,5 +146,5 @@ def test_rows_of_a_table_are_encoded_first_and_unknown_kinds_are_no_error():
     known, other = answerer.features([[3.0, "y"], [3.0, "never seen"]])
     np.testing.assert_allclose(known, encoder.transform(np.array([[3.0, "y"]], dtype=object))[0])
     assert np.isfinite(other).all()
-    (got,) = answerer.answer(known[None])
+    (got,) = answers(answerer, known[None])
     assert table.ensemble.classes_[got.answer] == CLASSES[1]

@@ -33,13 +33,13 @@ class Held:
         self.ledger, self.after, self.fails = ledger, after, fails
         self.reached, self.go = threading.Event(), threading.Event()
 
-    def charge_each(self, asked, *, unit):
-        outcome = self.ledger.charge_each(asked, unit=unit) if self.after else None
+    def charge_each(self, asked, **how):
+        outcome = self.ledger.charge_each(asked, **how) if self.after else None
         self.reached.set()
         self.go.wait(PATIENCE)
         if self.fails:
             raise self.fails
-        return outcome or self.ledger.charge_each(asked, unit=unit)
+        return outcome or self.ledger.charge_each(asked, **how)
 
 
 def question(key: str, name: str, row) -> bytes:
@@ -154,14 +154,14 @@ def spent(tmp_path, saved, **caps) -> object:
 
 def test_refusals_depend_on_public_costs_alone(tmp_path, saved, monkeypatch):
     worked = []
-    for name in ("_vote", "_draw"):
-        plain = getattr(Answerer, name)
+    for kind, name in ((Answerer, "_vote"), (GNMax, "release")):
+        plain = getattr(kind, name)
 
-        def noted(self, *given, plain=plain, name=name):
+        def noted(self, *given, plain=plain, name=name, **how):
             worked.append(name)
-            return plain(self, *given)
+            return plain(self, *given, **how)
 
-        monkeypatch.setattr(Answerer, name, noted)
+        monkeypatch.setattr(kind, name, noted)
     X = rows(200, seed=5)
     strength = saved.ensemble.vote(X).open().max(axis=1)
     clear, close = X[strength.argmax()], X[strength.argmin()]
@@ -235,9 +235,11 @@ def test_a_cost_computed_from_the_data_stops_the_service_unanswered(tmp_path, sa
     answer = service.there.batcher._answerer.answer
     with serving(service):
         price = Cheaper()
-        service.there.batcher._answerer.answer = lambda features: [
-            each._replace(cost=price) for each in answer(features)
-        ]
+        service.there.batcher._answerer.answer = lambda features, *, ledger, requests: answer(
+            features,
+            ledger=ledger,
+            requests=lambda drawn: requests([each._replace(cost=price) for each in drawn]),
+        )
         with raw(service, "k") as connection:
             assert stopped.wait(PATIENCE)
             connection.settimeout(0.2)
@@ -309,8 +311,8 @@ from ostraka.voters import SavedTeachers
 from tests.service.conftest import deploy
 service = deploy(Path(sys.argv[1]), SavedTeachers.load(sys.argv[2]))
 class Sabotaged:
-    def charge_each(self, asked, *, unit):
-        service.there.ledger.charge_each(asked, unit=unit)
+    def charge_each(self, asked, **how):
+        service.there.ledger.charge_each(asked, **how)
         raise LedgerError("the outcome of a commit is not known")
 service.there.batcher._ledger = Sabotaged()
 print(service.keys["alice"], flush=True)

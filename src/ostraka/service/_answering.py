@@ -1,27 +1,29 @@
-"""Rows to labels and their prices, in memory. The caller charges before a label leaves."""
+"""Rows to votes, and through the one door: drawn, charged, and only then answered."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka.door import ABSTAIN
+from ostraka.door import release_each
 from ostraka.mechanisms import Confident
 from ostraka.service._linear import Stack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ostraka.consistent import Consistent
     from ostraka.curve import Curve
+    from ostraka.door import Drawn
+    from ostraka.ledger import BudgetExceeded, ChargeRequest, KeyConflict, Ledger, Receipt
     from ostraka.mechanisms import BallotMechanism
     from ostraka.private import Private
     from ostraka.voters import SavedTeachers
 
-__all__ = ["Answered", "Answerer", "Reserved"]
+__all__ = ["Answerer", "Reserved"]
 
 _FURTHEST = 2.0**22 - 1  # grid steps from zero, the range of `Consistent` less one
 
@@ -38,14 +40,6 @@ class Reserved:
         return self.uses * self.each.curve()
 
 
-class Answered(NamedTuple):
-    """One answered question: digest, class index or ``ABSTAIN``, and price."""
-
-    digest: str
-    answer: int
-    cost: BallotMechanism
-
-
 class Answerer:
     """Teachers, noise and price. The same question gets the same label after the same work.
 
@@ -56,7 +50,6 @@ class Answerer:
     def __init__(self, saved: SavedTeachers, consistent: Consistent) -> None:
         self._saved = saved
         self._consistent = consistent
-        self._mechanism, self._screen = saved.mechanism, saved.screen
         self._stack = Stack.of(saved.ensemble)
         self._steps = np.array([saved.grid[str(j)] for j in range(len(saved.grid))])
         self.reserve: BallotMechanism = (
@@ -84,22 +77,23 @@ class Answerer:
         features[far] = np.nan
         return features
 
-    def answer(self, features: np.ndarray) -> list[Answered]:
-        """Draw the labels of finite rows, each with its own question's noise."""
+    def answer(
+        self,
+        features: np.ndarray,
+        *,
+        ledger: Ledger,
+        requests: Callable[[list[Drawn]], Sequence[ChargeRequest]],
+    ) -> list[Receipt | BudgetExceeded | KeyConflict]:
+        """Answer finite rows, each with its own question's noise; see :func:`~ostraka.door.release_each`."""
         snapped = self._consistent.snap(features)
-        digests = self._consistent.digests(snapped)
-        votes = self._vote(snapped)
-        labels = self._draw(self._mechanism, votes, digests)
-        if self._screen is None:
-            return [
-                Answered(digest, label, self._mechanism)
-                for digest, label in zip(digests, labels.tolist(), strict=True)
-            ]
-        clear = self._draw(self._screen, votes, digests)
-        return [
-            Answered(digest, label, self.reserve) if passed else Answered(digest, ABSTAIN, self._screen)
-            for digest, label, passed in zip(digests, labels.tolist(), clear.tolist(), strict=True)
-        ]
+        return release_each(
+            self.reserve,
+            self._vote(snapped),
+            self._consistent.digests(snapped),
+            consistent=self._consistent,
+            ledger=ledger,
+            requests=requests,
+        )
 
     def _vote(self, rows: np.ndarray) -> Private:
         if self._stack is not None:
@@ -107,9 +101,3 @@ class Answerer:
         with warnings.catch_warnings():  # the number of failing teachers is private
             warnings.simplefilter("ignore")
             return self._saved.ensemble.vote(rows)
-
-    def _draw(self, mechanism: BallotMechanism, votes: Private, digests: Sequence[str]) -> np.ndarray:
-        if not votes.adjacency.within(mechanism.promise):
-            raise ValueError(f"{mechanism!r} hides {mechanism.promise}, but the votes are {votes.adjacency}")
-        noise = self._consistent.noises(digests, purpose=repr(mechanism))
-        return mechanism.release(votes, rng=cast("np.random.Generator", noise))

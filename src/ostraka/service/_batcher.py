@@ -12,7 +12,7 @@ import logging
 import threading
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,23 +23,15 @@ from ostraka.service._replies import Refused, unavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ostraka.service._answering import Answered, Answerer
+    from ostraka.door import Drawn
+    from ostraka.ledger import Ledger
+    from ostraka.service._answering import Answerer
 
-__all__ = ["Batcher", "ChargingLedger", "Job"]
+__all__ = ["Batcher", "Job"]
 
 _LOG = logging.getLogger("ostraka.service")
 _MOST_ROWS = 512  # of one micro-batch
 _LAST = None
-
-
-class ChargingLedger(Protocol):
-    """The method of a ledger that the batcher uses."""
-
-    def charge_each(
-        self, requests: Sequence[ChargeRequest], *, unit: str
-    ) -> list[Receipt | BudgetExceeded | KeyConflict]:
-        """Charge every request that fits, durably, in one transaction."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -50,9 +42,15 @@ class Job:
     key: str
     rows: list[list[Any]]
     done: asyncio.Future[list[Receipt]]
-    answered: list[Answered] = field(default_factory=list)
+    answered: list[Drawn] = field(default_factory=list)
+    charging: bool = False
     refused: Refused | None = None
     receipts: list[Receipt] = field(default_factory=list)
+
+    @property
+    def n_charges(self) -> int:
+        """Charge requests of this job: a batch has one more, which binds its key."""
+        return len(self.rows) + (len(self.rows) > 1)
 
 
 class Batcher:
@@ -66,13 +64,12 @@ class Batcher:
     def __init__(
         self,
         answerer: Answerer,
-        ledger: ChargingLedger,
+        ledger: Ledger,
         *,
-        unit: str,
         stop: Callable[[BaseException], object],
         most_waiting: int = 4096,
     ) -> None:
-        self._answerer, self._ledger, self._unit, self._stop = answerer, ledger, unit, stop
+        self._answerer, self._ledger, self._stop = answerer, ledger, stop
         self._free = Reserved(each=answerer.reserve, uses=0)
         self._most_waiting, self.waiting = most_waiting, 0
         self._asked: SimpleQueue[Job | None] = SimpleQueue()
@@ -108,19 +105,15 @@ class Batcher:
         """Serve all waiting jobs in rounds, until the batcher is closed."""
         while jobs := self._gathered():
             try:
-                self._draw(jobs)
-            except Exception:  # noqa: BLE001  (its message may quote private values)
-                for job in jobs:
-                    job.refused = Refused(500, "failed")
-            try:
-                self._charge([job for job in jobs if job.refused is None])
+                self._answer(jobs)
             except LedgerUnavailable as error:
                 _LOG.warning("the ledger cannot be used now, nothing was answered: %s", error)
-                for job in jobs:
-                    job.refused = job.refused or unavailable()
+                _refuse(jobs, unavailable())
             except BaseException as error:  # noqa: BLE001  (it is unknown what is written: no answers)
-                self._stop(error)
-                return
+                if any(job.charging for job in jobs) or not isinstance(error, Exception):
+                    self._stop(error)
+                    return
+                _refuse(jobs, Refused(500, "failed"))  # its message may quote private values
             self._tell_soon(jobs)
 
     def _gathered(self) -> list[Job]:
@@ -141,30 +134,36 @@ class Batcher:
             self._asked.put(_LAST)  # for the next round
         return jobs
 
-    def _draw(self, jobs: list[Job]) -> None:
+    def _answer(self, jobs: list[Job]) -> None:
+        """Vote, draw, charge and settle all jobs whose rows the teachers can be shown."""
         features = self._answerer.features([row for job in jobs for row in job.rows])
         usable = ~np.isnan(features).any(axis=1)
-        start = 0
+        owners = np.repeat(np.arange(len(jobs)), [len(job.rows) for job in jobs])
         good = []
-        for job in jobs:
-            rows = slice(start, start + len(job.rows))
-            start = rows.stop
-            if usable[rows].all():
-                good.append((job, features[rows]))
+        for number, job in enumerate(jobs):
+            if usable[owners == number].all():
+                good.append(number)
             else:
                 job.refused = Refused(400, "bad_schema", "a number is too far from the public rows")
         if not good:
             return
-        answered = iter(self._answerer.answer(np.concatenate([kept for _, kept in good])))
-        for job, kept in good:
-            job.answered = [next(answered) for _ in kept]
+        kept = [jobs[number] for number in good]
+        outcomes = iter(
+            self._answerer.answer(
+                features[np.isin(owners, good)],
+                ledger=self._ledger,
+                requests=lambda drawn: self._requests(kept, drawn),
+            )
+        )
+        for job in kept:
+            _settle(job, [next(outcomes) for _ in range(job.n_charges)])
 
-    def _charge(self, jobs: list[Job]) -> None:
-        asked = [self._questions(job) for job in jobs]
-        together = [one for each in asked for one in each]
-        outcomes = iter(self._ledger.charge_each(together, unit=self._unit) if together else [])
-        for job, each in zip(jobs, asked, strict=True):
-            _settle(job, [next(outcomes) for _ in each])
+    def _requests(self, jobs: list[Job], drawn: list[Drawn]) -> list[ChargeRequest]:
+        """The charges of all jobs; from here on a failure may leave charges behind."""
+        answers = iter(drawn)
+        for job in jobs:
+            job.answered, job.charging = [next(answers) for _ in job.rows], True
+        return [charge for job in jobs for charge in self._charges(job)]
 
     def _marker(self, job: Job) -> ChargeRequest:
         """A free entry that binds the key to this batch, and requires that the whole batch fits."""
@@ -180,7 +179,7 @@ class Batcher:
             times=n,
         )
 
-    def _questions(self, job: Job) -> list[ChargeRequest]:
+    def _charges(self, job: Job) -> list[ChargeRequest]:
         """The charges of a job. A batch begins with the entry that binds its key."""
         single = len(job.answered) == 1
         rows = [
@@ -217,3 +216,8 @@ def _settle(job: Job, outcomes: Sequence[Receipt | BudgetExceeded | KeyConflict]
     else:
         receipts = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
         job.receipts = receipts[-len(job.answered) :]  # without the receipt of the marker
+
+
+def _refuse(jobs: Sequence[Job], refused: Refused) -> None:
+    for job in jobs:
+        job.refused = job.refused or refused

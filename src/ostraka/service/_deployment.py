@@ -90,7 +90,7 @@ class Deployment:
         self._grant()
         self._left = {account.name: account.left for account in ledger.accounts()}
         self._stop = stop or _stop
-        self.batcher = Batcher(answerer, ledger, unit=self.unit, stop=self._stop)
+        self.batcher = Batcher(answerer, ledger, stop=self._stop)
         self.answers_left = AnswersLeft(ledger, answerer.reserve)
         self.readiness = Readiness(ledger, keys, self.batcher)
         self._looking: asyncio.Task[None] | None = None
