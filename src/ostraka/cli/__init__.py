@@ -16,7 +16,19 @@ from ostraka.cli import _errors
 __all__ = ["app", "main"]
 
 # A verb is a module of this package that holds a function of its name, or a Typer app for several.
-VERBS = ("learn", "synth", "account", "plan", "audit", "attack", "report", "ledger", "serve", "keys")
+VERBS = (
+    "learn",
+    "synth",
+    "collect",
+    "account",
+    "plan",
+    "audit",
+    "attack",
+    "report",
+    "ledger",
+    "serve",
+    "keys",
+)
 
 app = typer.Typer(
     help=ostraka.__doc__, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None

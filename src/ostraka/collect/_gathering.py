@@ -54,6 +54,20 @@ class Gathering:
         """Whose masked vectors are summed, in order."""
         return sorted(self.masked)
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Clients that have answered in this exchange, and those that could have."""
+        could = {
+            "join": self.task.limit,
+            "share": self.n_clients,
+            "mask": len(self._sealed),
+            "confirm": len(self.masked),
+            "unmask": len(self._confirmations) if self.task.lying else len(self.masked),
+        }
+        if self.stage == "join":
+            return len(self._entries), could["join"]
+        return sum(kind == self.stage for kind, _ in self._seen), could[self.stage]
+
     def receive(self, message: bytes) -> None:
         """Take one message of the current exchange; PartyError for anything else, and nothing is counted."""
         try:

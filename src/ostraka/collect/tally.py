@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,11 +138,29 @@ class Tally:
         return "report" if self._gathering is None else self._gathering.stage
 
     @property
+    def progress(self) -> tuple[int, int]:
+        """Clients that have answered in the open exchange, and those that could have. Public."""
+        if self._gathering is None:
+            return len(self._seen), self.task.limit
+        return self._gathering.progress
+
+    @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
         """What a server passes messages to."""
         if self._gathering is None:
             return {"/v1/report": self.receive}
         return {"/v1/message": self.receive, "/v1/outbox": self.outbox}
+
+    @property
+    def pages(self) -> dict[str, tuple[str, bytes]]:
+        """What a browser gets: the task, and the page of a client that trusts keepers."""
+        kinds = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+        found = {"/task.json": ("application/json", self.task.to_json().encode())}
+        for file in (resources.files("ostraka.collect") / "page").iterdir():
+            kind = kinds.get(file.name.rpartition(".")[2])
+            if kind is not None:
+                found[f"/{file.name}"] = (f"{kind}; charset=utf-8", file.read_bytes())
+        return {**found, "/": found["/index.html"]}
 
     @property
     def most_bytes(self) -> int:

@@ -63,6 +63,8 @@ class PartyServer:
         Whose methods answer the messages.
     port : int, default 0
         0: any free one; :attr:`url` says which.
+    pages : mapping of str to (str, bytes), optional
+        What a browser gets at each address: its content type and the bytes. All of it is public.
     host : str, default "127.0.0.1"
         The address to listen at. Beyond this machine put TLS in front: votes are masked and
         everything is signed, but the questions can be read on the way.
@@ -89,8 +91,16 @@ class PartyServer:
     True
     """
 
-    def __init__(self, party: Answering, *, port: int = 0, host: str = "127.0.0.1") -> None:
-        handler = type("Handler", (_Handler,), {"party": party, "most": party.most_bytes})
+    def __init__(
+        self,
+        party: Answering,
+        *,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        pages: Mapping[str, tuple[str, bytes]] | None = None,
+    ) -> None:
+        kind = _Handler if pages is None else _PageHandler
+        handler = type("Handler", (kind,), {"party": party, "most": party.most_bytes, "pages": pages or {}})
         self._server = _Server((host, port), handler)
         self._serving = threading.Event()
 
@@ -197,6 +207,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the name it has above)
         """Leave the screen alone."""
+
+
+class _PageHandler(_Handler):
+    """Also gives pages to browsers, which may load and ask nothing from elsewhere."""
+
+    pages: Mapping[str, tuple[str, bytes]]
+
+    def do_GET(self) -> None:
+        """One of the pages."""
+        self.close_connection = True
+        found = self.pages.get(self.path.partition("?")[0])
+        if found is None:
+            self._fail(404, "refused", "there is no such page")
+        else:
+            self._send(200, found[0], found[1])
+
+    def end_headers(self) -> None:
+        """What a browser must not do with the page."""
+        self.send_header("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        super().end_headers()
 
 
 class Remote:

@@ -1,0 +1,229 @@
+"""``ostraka collect``: private statistics of many people, planned, collected and demonstrated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ostraka.cli import _errors
+
+if TYPE_CHECKING:
+    from ostraka.collect import Tally, Task
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Private statistics: sums of many people's values that nobody can take apart.")
+
+_TASK = typer.Argument(metavar="TASK", help="The task's JSON file, from 'plan --out'.", show_default=False)
+_KEY = typer.Option("--identity", help="File of this role's secret; made if it is missing.", metavar="FILE")
+_FOLDER = typer.Option("--folder", help="Where this role keeps what must survive a crash.", metavar="DIR")
+_PORT = typer.Option("--port", help="0: any free one.")
+_HOST = typer.Option("--host", help="Address to listen at. Beyond this machine, put TLS in front.")
+
+
+@app.command()
+def key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Made if it is missing.", show_default=False)],
+    *,
+    keeper: Annotated[bool, typer.Option("--keeper", help="The key of a keeper.")] = False,
+) -> None:
+    """Print the public key of a tally, an enrolment or a keeper."""
+    from ostraka.collect import Keeper
+    from ostraka.secure.keys import Identity
+
+    identity = Identity.kept_at(file)
+    typer.echo(Keeper.key(identity) if keeper else identity.public_key)
+
+
+@app.command()
+def plan(
+    encoding: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENCODING",
+            help="tree:LOW:HIGH, histogram:LOW:HIGH:CELLS, grid:X0:X1:Y0:Y1:NxM, pairs:ITEMS:AT_MOST, "
+            "count-min:WIDTH:DEPTH:KEY or count-sketch:WIDTH:DEPTH:KEY.",
+            show_default=False,
+        ),
+    ],
+    *,
+    clients: Annotated[int, typer.Option(help="How many are expected.")],
+    epsilon: Annotated[float, typer.Option(help="What one release may cost.")],
+    delta: Annotated[float, typer.Option(help="The delta of that.")] = 1e-6,
+    trust: Annotated[str, typer.Option(help="keepers or clients.")] = "keepers",
+    n_keepers: Annotated[int, typer.Option(help="How many keepers, if none are named.")] = 3,
+    honest: Annotated[int, typer.Option(help="Keepers whose noise alone must suffice.")] = 1,
+    colluding: Annotated[float, typer.Option(help="Share of clients that may collude.")] = 0.1,
+    missing: Annotated[float, typer.Option(help="Share of clients that may vanish.")] = 0.1,
+    items: Annotated[
+        int | None, typer.Option(help="Items there are, to compare a sketch with all of them.")
+    ] = None,
+    least: Annotated[int | None, typer.Option(help="Fewer clients are refused. Default: 80 %.")] = None,
+    tally: Annotated[str | None, typer.Option(help="The tally's public key, to write a task.")] = None,
+    keeper: Annotated[list[str] | None, typer.Option(help="A keeper's public key; several times.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the task here.", metavar="FILE")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+) -> None:
+    """Predict noise, bytes and seconds; with --tally and --out, write the task."""
+    from ostraka.collect import Task
+    from ostraka.collect._plan import parsed
+    from ostraka.collect._plan import plan as planned
+
+    with _errors.usage():
+        chosen = parsed(encoding)
+        found = planned(
+            chosen,
+            n_clients=clients,
+            epsilon=epsilon,
+            delta=delta,
+            trust=trust,
+            n_keepers=len(keeper) if keeper else n_keepers,
+            honest=honest,
+            colluding=colluding,
+            missing=missing,
+            items=items,
+        )
+        if out is not None:
+            if tally is None:
+                raise typer.BadParameter(
+                    "--out needs --tally, the public key of the tally: ostraka collect key FILE"
+                )
+            fewest = int(0.8 * clients) if least is None else least
+            task = Task(
+                chosen,
+                sigma=found["sigma"],
+                tally=tally,
+                keepers=tuple(keeper or ()),
+                least=max(3, fewest),
+                honest=honest,
+                colluding=colluding,
+                missing=missing,
+            )
+            out.write_text(task.to_json(), encoding="utf-8")
+            found["task"] = task.sha256
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for name, value in found.items():
+        typer.echo(f"{name}: {value:,.4g}" if isinstance(value, float) else f"{name}: {value}")
+
+
+@app.command()
+def keeper(
+    task: Annotated[Path, _TASK],
+    *,
+    identity: Annotated[Path, _KEY],
+    folder: Annotated[Path, _FOLDER],
+    port: Annotated[int, _PORT] = 0,
+    host: Annotated[str, _HOST] = "127.0.0.1",
+) -> None:
+    """Serve one keeper until interrupted."""
+    from ostraka.collect import Keeper
+    from ostraka.secure.keys import Identity
+    from ostraka.secure.wire import PartyServer
+
+    with _errors.usage():
+        one = Keeper(_task(task), Identity.kept_at(identity), folder=folder)
+    server = PartyServer(one, port=port, host=host)
+    typer.echo(server.url)
+    try:
+        server.serve_forever()
+    finally:
+        server.close()
+
+
+@app.command()
+def tally(
+    task: Annotated[Path, _TASK],
+    *,
+    identity: Annotated[Path, _KEY],
+    folder: Annotated[Path, _FOLDER],
+    clients: Annotated[int, typer.Option(help="Close when so many have reported.")],
+    seconds: Annotated[float, typer.Option(help="Close each exchange after so many seconds at the latest.")],
+    epsilon: Annotated[float, typer.Option(help="The ledger's budget, if the ledger is new.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="The delta of that.")] = 1e-6,
+    keeper: Annotated[
+        list[str] | None, typer.Option(help="Address of a keeper, in the task's order.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the released sums here.", metavar="FILE")] = None,
+    port: Annotated[int, _PORT] = 0,
+    host: Annotated[str, _HOST] = "127.0.0.1",
+) -> None:
+    """Serve the page and collect one round; then release its sums through the ledger in the folder."""
+    from ostraka import Budget, Ledger, release
+    from ostraka.collect import Tally
+    from ostraka.collect._network import run_exchanges
+    from ostraka.secure.keys import Identity
+    from ostraka.secure.wire import PartyServer
+
+    with _errors.usage():
+        one = Tally(_task(task), Identity.kept_at(identity), keepers=keeper or (), folder=folder)
+    with PartyServer(one, port=port, host=host, pages=one.pages) as server:
+        typer.echo(server.url)
+        run_exchanges(one, n_clients=clients, seconds=seconds)
+        sums = one.close()
+    with Ledger(folder / "collect.ledger", budget=Budget(epsilon=epsilon, delta=delta)) as ledger:
+        answer = release(one.task.mechanism, sums, ledger=ledger, key=f"{one.task.sha256}/{one.round}")
+        found = _result(one, answer.tolist(), ledger.spent().epsilon(delta=delta), delta)
+    if out is None:
+        typer.echo(json.dumps(found))
+    else:
+        out.write_text(json.dumps(found), encoding="utf-8")
+
+
+@app.command()
+def send(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Of the tally.", show_default=False)],
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", help="A number, or a list in JSON.", show_default=False)
+    ],
+    *,
+    sha256: Annotated[str | None, typer.Option(help="Fingerprint of the task that was agreed on.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Remembers that this client has answered.", metavar="DIR")
+    ] = None,
+) -> None:
+    """Report one value, through all exchanges of the task."""
+    from ostraka.collect import _network
+
+    try:
+        read = json.loads(value)
+    except ValueError:
+        raise typer.BadParameter("the value must be a number or a list in JSON") from None
+    with _errors.usage():
+        typer.echo(f"reported to the task {_network.send(url, read, sha256=sha256, folder=folder)}")
+
+
+@app.command()
+def demo(
+    *,
+    out: Annotated[Path, typer.Option(help="Folder of the report.", metavar="DIR")] = Path("collect-demo"),
+    clients: Annotated[int, typer.Option(help="Invented people.")] = 300,
+) -> None:
+    """Run whole rounds in one process and write a report with pictures."""
+    from ostraka.cli import _collect_demo
+
+    typer.echo(_collect_demo.run(out, n_clients=clients))
+
+
+def _task(path: Path) -> Task:
+    from ostraka.collect import Task
+
+    return Task.from_json(path.read_text(encoding="utf-8"))
+
+
+def _result(tally: Tally, sums: list[int], epsilon: float, delta: float) -> dict[str, Any]:
+    """What may be published: the task, the released sums and what they cost."""
+    return {
+        "task": json.loads(tally.task.to_json()),
+        "n_clients": tally.n_clients,
+        "n_survivors": tally.n_survivors,
+        "variance": tally.variance,
+        "sums": sums,
+        "epsilon": epsilon,
+        "delta": delta,
+        "unit": "client",
+    }

@@ -1,0 +1,94 @@
+"""Roles over HTTP: a client that goes through its exchanges, and a tally that closes them in time."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ostraka.collect.client import Client
+from ostraka.collect.encodings import MOST_CELLS
+from ostraka.collect.task import Task
+from ostraka.secure.errors import PartyError
+from ostraka.secure.wire import Remote
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from ostraka.collect.tally import Tally
+
+__all__ = ["fetch_task", "run_exchanges", "send"]
+
+_MOST_TASK = 2**16
+_PAUSE = 0.05  # seconds between two looks
+
+
+def fetch_task(url: str, *, sha256: str | None = None, timeout: float = 30.0) -> Task:
+    """The task of a tally; ValueError if it is not the one that the client was told of."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(f"the address of the tally must be http://host:port or https://…, got {url!r}")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname, parts.port, timeout=timeout)
+    try:
+        connection.request("GET", f"{parts.path.rstrip('/')}/task.json")
+        body = connection.getresponse().read(_MOST_TASK)
+    except (OSError, http.client.HTTPException) as error:
+        why = f"the tally does not answer ({type(error).__name__})"
+        raise PartyError(why, code="unreachable", parties=("the tally",)) from None
+    finally:
+        connection.close()
+    task = Task.from_json(body.decode("utf-8", "replace"))
+    if sha256 is not None and task.sha256 != sha256:
+        raise ValueError(f"the tally has another task: {task.sha256}")
+    return task
+
+
+def send(
+    url: str,
+    value: Any,
+    *,
+    sha256: str | None = None,
+    folder: str | PathLike[str] | None = None,
+    round_: int = 0,
+    timeout: float = 600.0,
+) -> str:
+    """Report one value to a tally, through all exchanges of its task; the task's fingerprint."""
+    task = fetch_task(url, sha256=sha256)
+    remote, most = Remote("the tally", url, timeout=timeout), 8 * MOST_CELLS
+    client = Client(task, round=round_, folder=folder)
+    if task.trust == "keepers":
+        remote.ask("report", client.report(value), most)
+        return task.sha256
+    key, until = bytes.fromhex(client.key), time.monotonic() + timeout
+    task.encoding.encode(value)  # a value that is refused is refused before anybody counts on this client
+    remote.ask("message", client.join(), most)
+    last = b""
+    for stage in ("share", "mask", *(("confirm",) if task.lying else ()), "unmask"):
+        while (message := remote.ask("outbox", key, most)) in (b"", last):
+            if time.monotonic() > until:
+                raise PartyError(
+                    "the round did not go on in time", code="unreachable", parties=("the tally",)
+                )
+            time.sleep(_PAUSE)
+        last = message
+        answer = client.mask(value, message) if stage == "mask" else getattr(client, stage)(message)
+        remote.ask("message", answer, most)
+    return task.sha256
+
+
+def run_exchanges(tally: Tally, *, n_clients: int, seconds: float) -> None:
+    """Close each exchange when all have answered, or after so many seconds; the last one stays open."""
+    stage, until = "", 0.0
+    while True:
+        if tally.stage != stage:
+            stage, until = tally.stage, time.monotonic() + seconds
+        answered, expected = tally.progress
+        done = answered >= (n_clients if stage in {"join", "report"} else expected)
+        if done or time.monotonic() > until:
+            if stage in {"report", "unmask"}:
+                return
+            tally.advance()
+        else:
+            time.sleep(_PAUSE)

@@ -1,0 +1,174 @@
+"""ostraka collect: every role a process of its own over HTTP, and a plan before it."""
+
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ostraka.cli import app
+from ostraka.collect import Histogram, Task, Tree, _network, _plan
+from ostraka.mechanisms import SkellamSum
+from ostraka.secure.errors import PartyError
+from ostraka.secure.keys import Identity
+
+PATIENCE = 120  # seconds for a process on a busy machine
+RUN = "from ostraka.cli import main; main()"
+
+
+def typed(*words):
+    return CliRunner().invoke(app, ["collect", *map(str, words)], standalone_mode=False)
+
+
+@pytest.fixture
+def start():
+    """Start a role; what it prints first is its address."""
+    running = []
+
+    def begin(*words) -> tuple[subprocess.Popen, str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", RUN, "collect", *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        running.append(process)
+        ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
+        assert ready, "the role did not start in time"
+        return process, process.stdout.readline().strip()
+
+    yield begin
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def test_a_round_with_keepers_each_role_a_process(start, tmp_path):
+    public = typed("key", tmp_path / "me").stdout.strip()
+    keys = [typed("key", tmp_path / f"keeper{k}", "--keeper").stdout.strip() for k in range(2)]
+    task = tmp_path / "task.json"
+    planned = typed(
+        "plan", "tree:0:20:5", "--clients", 5, "--epsilon", 20, "--least", 4, "--tally", public,
+        "--keeper", keys[0], "--keeper", keys[1], "--out", task,
+    )  # fmt: skip
+    assert planned.exception is None, planned.exception
+    urls = [
+        start("keeper", task, "--identity", tmp_path / f"keeper{k}", "--folder", tmp_path / f"k{k}")[1]
+        for k in range(2)
+    ]
+    tally, url = start(
+        "tally", task, "--identity", tmp_path / "me", "--folder", tmp_path / "t", "--clients", 5,
+        "--seconds", 60, "--keeper", urls[0], "--keeper", urls[1], "--epsilon", 21,
+        "--out", tmp_path / "sums.json",
+    )  # fmt: skip
+    agreed = Task.from_json(task.read_text()).sha256
+    with pytest.raises(ValueError, match="another task"):
+        _network.send(url, 3, sha256="0" * 64)
+    sent = typed("send", url, "3", "--sha256", agreed, "--folder", tmp_path / "client")
+    assert sent.exception is None, sent.exception
+    assert isinstance(typed("send", url, "4", "--folder", tmp_path / "client").exception, PartyError)
+    assert typed("send", url, "NaN").exception is not None
+    for value in (3, 3, 19, 8):
+        _network.send(url, value, sha256=agreed)
+    assert tally.wait(PATIENCE) == 0, tally.stderr.read()
+    found = json.loads((tmp_path / "sums.json").read_text())
+    exact = sum(Tree(0, 20, fanout=5).encode(value).astype(int) for value in (3, 3, 3, 19, 8))
+    assert np.abs(np.array(found["sums"]) - exact).max() < 10 * found["variance"] ** 0.5
+    assert found["n_survivors"] == 5
+    assert found["epsilon"] <= 20
+    assert found["unit"] == "client"
+
+
+def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start, tmp_path):
+    me = Identity.kept_at(tmp_path / "me")
+    task = Task(
+        Histogram(0, 1, cells=4), sigma=2.0, noise="tally", tally=me.public_key, least=5, most=12, missing=0.3
+    )
+    (tmp_path / "task.json").write_text(task.to_json())
+    tally, url = start(
+        "tally", tmp_path / "task.json", "--identity", tmp_path / "me", "--folder", tmp_path / "t",
+        "--clients", 9, "--seconds", 1.5, "--epsilon", 50, "--out", tmp_path / "sums.json",
+    )  # fmt: skip
+    failed = []
+
+    def client(value, gone):
+        try:
+            _network.send(url, value, timeout=0.4 if gone else PATIENCE)
+        except (PartyError, OSError) as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=client, args=(k / 9, k < 2)) for k in range(9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert tally.wait(PATIENCE) == 0, tally.stderr.read()
+    found = json.loads((tmp_path / "sums.json").read_text())
+    assert 7 <= found["n_survivors"] <= 9
+    assert abs(sum(found["sums"]) - found["n_survivors"]) < 40
+    assert len(failed) <= 2
+
+
+def test_a_plan_calibrates_and_says_when_a_sketch_loses(tmp_path):
+    sketch = f"count-min:272:14:{'ab' * 32}"
+    found = json.loads(
+        typed("plan", sketch, "--clients", 10_000, "--epsilon", 1, "--items", 5_000, "--json").stdout
+    )
+    assert found["advice"] == "take the whole vector: its error is smaller"
+    assert found["error of a count in the whole vector"] < found["error of a count in the sketch"]
+    tree = Tree(0, 1000)
+    sigma = _plan.sigma_for(tree, epsilon=0.5, delta=1e-6)
+    for width, right in ((sigma, True), (0.99 * sigma, False)):
+        cost = SkellamSum(sigma=width, l1=tree.l1, l2=tree.l2).curve().epsilon(delta=1e-6)
+        assert (cost <= 0.5) is right
+    with pytest.raises(ValueError, match="epsilon must be at least"):
+        _plan.sigma_for(tree, epsilon=1e-4, delta=1e-6)
+
+
+def test_a_plan_of_ten_to_the_eight_clients_and_one_among_clients():
+    huge = json.loads(typed("plan", "tree:0:1024", "--clients", 10**8, "--epsilon", 1, "--json").stdout)
+    assert huge["bytes to a keeper"] == 32 * 10**8
+    among = typed("plan", "tree:0:64", "--clients", 1000, "--epsilon", 1, "--trust", "clients").stdout
+    assert re.search(r"neighbours: 46\nthreshold: 26", among)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "forest:1", "--clients", 9, "--epsilon", 1),
+        ("plan", "tree:0", "--clients", 9, "--epsilon", 1),
+        ("plan", "tree:0:x", "--clients", 9, "--epsilon", 1),
+        ("plan", "tree:0:9", "--clients", 1, "--epsilon", 1),
+        ("plan", "tree:0:9", "--clients", 9, "--epsilon", 1, "--out", "x.json"),
+        ("send", "http://127.0.0.1:1", "word"),
+        ("send", "ftp://x", "3"),
+    ],
+)
+def test_what_is_typed_wrongly_is_told(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = typed(*words)
+    assert found.exception is not None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words", [("histogram:0:10:20",), ("grid:0:1:0:2:4x5",), ("grid:0:1:0:2:4x5:3",), ("pairs:9:3",)]
+)
+def test_encodings_are_typed_in_one_line(words):
+    assert _plan.parsed(words[0]).cells in (20, 45)
+
+
+def test_the_demonstration_writes_a_report_with_pictures(tmp_path):
+    pytest.importorskip("matplotlib")
+    said = typed("demo", "--out", tmp_path, "--clients", 60).stdout
+    assert "median" in said
+    page = (tmp_path / "report.html").read_text()
+    assert "data:image/png;base64," in page
+    assert re.search(r"epsilon = [1-3]\.\d\d at delta = 1e-06", page)

@@ -1,0 +1,122 @@
+"""The browser's client: byte for byte that of Python, in Node and in a real browser."""
+
+import json
+import shutil
+import subprocess
+from importlib import resources
+
+import numpy as np
+import pytest
+
+from ostraka.collect import Client, CountMin, CountSketch, Grid, Histogram, Pairs, Tree
+from ostraka.secure.keys import exchange_key
+from ostraka.secure.wire import PartyServer
+from tests.service.chromium import Chromium
+
+PAGE = resources.files("ostraka.collect") / "page"
+KEY = "5a" * 32
+VALUES = [
+    (Histogram(-1.5, 2.25, cells=7), [-9, -1.5, 0, 0.1, 2.2499999, 2.25, 1e300]),
+    (Histogram(0.1, 0.7, cells=6), [0.1, 0.2, 0.3, 0.30000000000000004, 0.6, 0.7]),
+    (Tree(-3, 100, fanout=4), [-7, -3, 0, 17.9, 99, 100]),
+    (Grid(x=(0, 1), y=(0, 2), shape=(3, 4), at_most=2), [[0.5, 0.5], [[0.1, 1.9], [0.1, 1.8], [0.9, 0]], []]),
+    (Pairs(items=9, at_most=3), [[8, 0, 8, 3, 5], [], [4]]),
+    (CountMin(width=11, depth=4, key=KEY, at_most=2), [[2**31 - 2, 0], [77, 77, 5, 6]]),
+    (CountSketch(width=11, depth=4, key=KEY, at_most=2), [[2**31 - 2, 0], [77, 77, 5, 6]]),
+]
+SECRET = bytes(range(32))
+ANSWERED = """
+new Promise(done => {
+  const look = () => {
+    const said = document.getElementById("said").textContent;
+    said ? done(said) : setTimeout(look, 20);
+  };
+  look();
+})
+"""
+SCRIPT = """
+import { encode, fromHex, report, secretOf, toHex } from %s;
+import { readFileSync } from "node:fs";
+const out = [];
+for (const one of JSON.parse(readFileSync(0, "utf8"))) {
+  const own = { secret: await secretOf(fromHex(one.secret)), key: fromHex(one.key) };
+  out.push(toHex(await report(one.task, one.value, { own })));
+}
+console.log(JSON.stringify(out));
+"""
+
+
+def reported(task, value) -> bytes:
+    """What Python sends with the secret that both are told."""
+    client = Client(task)
+    client._secret, client.key = SECRET, exchange_key(SECRET)
+    return client.report(value)
+
+
+@pytest.fixture(scope="module")
+def node():
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("there is no node here: install Node.js 20 or newer")
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    try:
+        one = Chromium(tmp_path_factory.mktemp("profile"))
+    except FileNotFoundError as missing:
+        pytest.skip(str(missing))
+    yield one
+    one.close()
+
+
+def test_reports_of_javascript_are_those_of_python_byte_for_byte(kept, node):
+    cases, expected = [], []
+    for encoding, values in VALUES:
+        one = kept(encoding, n_keepers=3)
+        for value in values:
+            cases.append(
+                {
+                    "task": one.task.to_json(),
+                    "value": value,
+                    "secret": SECRET.hex(),
+                    "key": exchange_key(SECRET),
+                }
+            )
+            expected.append(reported(one.task, value).hex())
+    script = SCRIPT % json.dumps(str(PAGE / "collect.js"))
+    run = subprocess.run(
+        [node, "--no-warnings", "--input-type=module", "-e", script],
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == expected
+
+
+def test_the_page_of_the_tally_sends_a_report_from_a_browser(kept, browser):
+    one = kept(Tree(0, 20, fanout=5))
+    with PartyServer(one.tally, pages=one.tally.pages) as server:
+        for value in (3, 19):
+            browser.open(server.url)
+            assert browser.ask("document.getElementById('sha').textContent") == one.task.sha256
+            browser.ask(f"document.getElementById('value').value = '{value}'")
+            browser.ask("document.getElementById('form').requestSubmit()")
+            said = browser.ask(ANSWERED)
+            assert said == "Received. It will be counted once."
+            assert {url.partition(server.url)[2] for url in browser.requests()} <= {
+                "/", "/collect.css", "/collect.js", "/task.json", "/v1/report", "/favicon.ico"
+            }  # fmt: skip
+    one.send(7)
+    np.testing.assert_array_equal(one.tally.close().open(), one.plain([3, 19, 7]))
+
+
+def test_pages_are_public_and_nothing_else_is_found(kept):
+    one = kept()
+    pages = one.tally.pages
+    assert set(pages) == {"/", "/index.html", "/collect.js", "/collect.css", "/task.json"}
+    assert pages["/task.json"][1].decode() == one.task.to_json()
+    assert b"http" not in pages["/collect.js"][1] + pages["/"][1]
