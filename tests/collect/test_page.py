@@ -25,11 +25,11 @@ VALUES = [
     (CountSketch(width=11, depth=4, key=KEY, at_most=2), [[2**31 - 2, 0], [77, 77, 5, 6]]),
 ]
 SECRET = bytes(range(32))
-ANSWERED = """
+FILLED = """
 new Promise(done => {
   const look = () => {
-    const said = document.getElementById("said").textContent;
-    said ? done(said) : setTimeout(look, 20);
+    const said = document.getElementById("%s").textContent;
+    said && said !== "…" ? done(said) : setTimeout(look, 20);
   };
   look();
 })
@@ -102,10 +102,10 @@ def test_the_page_of_the_tally_sends_a_report_from_a_browser(kept, browser):
     with PartyServer(one.tally, pages=one.tally.pages) as server:
         for value in (3, 19):
             browser.open(server.url)
-            assert browser.ask("document.getElementById('sha').textContent") == one.task.sha256
+            assert browser.ask(FILLED % "sha") == one.task.sha256
             browser.ask(f"document.getElementById('value').value = '{value}'")
             browser.ask("document.getElementById('form').requestSubmit()")
-            said = browser.ask(ANSWERED)
+            said = browser.ask(FILLED % "said")
             assert said == "Received. It will be counted once."
             assert {url.partition(server.url)[2] for url in browser.requests()} <= {
                 "/", "/collect.css", "/collect.js", "/task.json", "/v1/report", "/favicon.ico"

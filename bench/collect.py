@@ -1,0 +1,173 @@
+"""Private statistics: seconds and bytes of clients, keepers and tallies, and errors of what is released."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.stats import beta
+
+from ostraka.collect import Client, Histogram, Keeper, Pairs, Tally, Task, Tree, estimate
+from ostraka.collect._dry_run import among_clients
+from ostraka.collect._plan import sigma_for
+from ostraka.collect._reports import Closing
+from ostraka.mechanisms import SkellamSum
+from ostraka.mechanisms.skellam import skellam
+from ostraka.secure.keys import Identity, exchange_key, exchange_secret, new_secret
+from ostraka.secure.masks import pair_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["certified", "main", "median_error"]
+
+_DELTA = 1e-6
+
+
+def seconds(work: Callable[[], object], *, times: int = 1) -> float:
+    """Processor time of one call."""
+    start = time.process_time()
+    for _ in range(times):
+        work()
+    return (time.process_time() - start) / times
+
+
+def kept_task(
+    encoding: Histogram, n_keepers: int, *, least: int = 3
+) -> tuple[Task, Identity, list[Identity]]:
+    me, keepers = Identity.fresh(), [Identity.fresh() for _ in range(n_keepers)]
+    keys = [Keeper.key(one) for one in keepers]
+    return Task(encoding, sigma=9.0, tally=me.public_key, keepers=keys, least=least), me, keepers
+
+
+def all_pairs(n_clients: int, cells: int) -> float:
+    """One client's masks with everybody."""
+    secret, keys = new_secret(), [exchange_key(new_secret()) for _ in range(n_clients - 1)]
+
+    def work() -> None:
+        own, total = exchange_secret(secret), np.zeros(cells, dtype=np.uint32)
+        for number, key in enumerate(keys):
+            pair = ("client 0", f"client {number + 1}")
+            total += pair_mask(own, key, transcript=bytes(32), pair=pair, size=cells)
+
+    return seconds(work)
+
+
+def keeper_seconds(n_clients: int, cells: int) -> float:
+    """A keeper's answer for so many clients with keys of their own."""
+    task, me, keepers = kept_task(Histogram(0, 1, cells=cells), 3)
+    keys = sorted(bytes.fromhex(exchange_key(new_secret())) for _ in range(n_clients))
+    request = me.seal("close", Closing(0, exchange_key(new_secret()), b"".join(keys)).write(task))
+    keeper = Keeper(task, keepers[0])
+    return seconds(lambda: keeper.answer(request))
+
+
+def adding(n_clients: int, cells: int) -> float:
+    """The tally's additions alone, of vectors in memory."""
+    rows = np.random.default_rng(0).integers(0, 2**32, (n_clients, cells), dtype=np.uint32)
+    return seconds(lambda: rows.sum(axis=0, dtype=np.uint32), times=20)
+
+
+def whole_round(n_clients: int, cells: int, *, colluding: float, missing: float) -> tuple[float, float]:
+    """All clients of a round, and the tally's last step; sums are checked."""
+    me = Identity.fresh()
+    least = math.floor(n_clients * (1 - missing)) - 1
+    task = Task(
+        Histogram(0, 1, cells=cells),
+        sigma=9.0,
+        noise="tally",
+        tally=me.public_key,
+        least=least,
+        most=n_clients,
+        colluding=colluding,
+        missing=missing,
+    )
+    tally, rng = Tally(task, me), np.random.default_rng(0)
+    values = rng.random(n_clients)
+    gone = dict.fromkeys(rng.permutation(n_clients)[: math.floor(missing * n_clients)].tolist(), "mask")
+    masked: list[int] = []
+    clients = seconds(lambda: masked.extend(among_clients(tally, values.tolist(), vanish=gone)))
+    found: list[np.ndarray] = []
+    server = seconds(lambda: found.append(tally.close().open()))
+    exact = np.histogram(values[masked], bins=cells, range=(0, 1))[0]
+    if not np.array_equal(found[0], exact):
+        raise AssertionError("the sum is not exact")
+    return clients, server
+
+
+def median_error(epsilon: float, *, shares: float = 1.0, repeats: int = 200) -> float:
+    """Mean absolute error of the median of Melis 2018, Sec. 4.3.2; ``shares`` widens the noise's variance."""
+    tree, rng, wrong = Tree(0, 1000), np.random.default_rng(0), []
+    sigma = sigma_for(tree, epsilon=epsilon, delta=_DELTA) * math.sqrt(shares)
+    task = Task(tree, sigma=sigma, noise="tally", tally="ab" * 32)
+    for _ in range(repeats):
+        values = np.concatenate([rng.normal(300, 25, 1000), rng.normal(500, 200, 200)])
+        values = np.clip(values, 0, 999).astype(int)
+        sums = tree_sums(tree, values) + skellam(sigma**2, (tree.cells,), rng=rng)
+        found = estimate.quantile(sums, task, 0.5, n_clients=len(values)).value
+        wrong.append(abs(found - np.sort(values)[599]))
+    return float(np.mean(wrong))
+
+
+def tree_sums(tree: Tree, values: np.ndarray) -> np.ndarray:
+    """What the clients' vectors add up to."""
+    depth = len(tree.sizes)
+    parts = [
+        np.bincount((values - tree.low) // tree.fanout ** (depth - 1 - level), minlength=size)
+        for level, size in enumerate(tree.sizes)
+    ]
+    return np.concatenate(parts)
+
+
+def certified(*, sigma: float = 1.6, delta: float = 1e-3, n_draws: int = 4_000_000) -> tuple[float, float]:
+    """A lower bound on epsilon from draws of two neighbouring sums, and the proved upper one.
+
+    The move is the worst of a histogram: two cells by one. A threshold on the difference of the two noisy
+    cells is chosen on the first half of the draws; the second half gives the bound, with 95 % confidence.
+    """
+    rng = np.random.default_rng(1)
+    noise = skellam(sigma**2, (2, 2, n_draws), rng=rng)
+    with_it, without = (world[0] - world[1] for world in noise)
+    with_it = with_it + 2  # one cell up, one down: the difference moves by two
+    half = n_draws // 2
+    best, threshold = -math.inf, 0
+    for at in range(int(12 * sigma)):
+        p, q = (with_it[:half] >= at).mean(), (without[:half] >= at).mean()
+        if q * half > 400 and p > delta and math.log((p - delta) / q) > best:
+            best, threshold = math.log((p - delta) / q), at
+    hits = int((with_it[half:] >= threshold).sum()), int((without[half:] >= threshold).sum())
+    low = beta.ppf(0.025, hits[0], half - hits[0] + 1)
+    high = beta.ppf(0.975, hits[1] + 1, half - hits[1])
+    upper = SkellamSum(sigma=sigma, l1=2, l2=math.sqrt(2)).curve().epsilon(delta=delta)
+    return math.log((low - delta) / high), upper
+
+
+def main(*, quick: bool = False) -> None:
+    n = 50 if quick else 1000
+    print(f"client, {n} users, 4,896 cells, all pairs: {1e3 * all_pairs(n, 4896):.1f} ms")
+    task, _, _ = kept_task(Histogram(0, 1, cells=4896), 3)
+    print(f"client, 3 keepers: {1e3 * seconds(lambda: Client(task).report(0.5), times=50):.3f} ms")
+    print(f"tally adds 1,000: {1e3 * adding(1000, 4896):.2f} ms")
+    n_reports = 500 if quick else 100_000
+    found = keeper_seconds(n_reports, 1024)
+    print(
+        f"a keeper, {n_reports:,} reports, 1,024 cells: {found:.2f} s, {1e6 * found / n_reports:.1f} us each"
+    )
+    task, _, _ = kept_task(Histogram(0, 1000, cells=1000), 3)
+    print(f"median of 1,200, exact: {len(Client(task).report(300))} bytes a client")
+    for shares in (1.0, 1.5, 3.0):
+        error = median_error(0.5, shares=shares, repeats=10 if quick else 200)
+        print(f"median's error at epsilon 0.5, keepers add {shares:g} times the variance: {error:.2f}")
+    lower, upper = certified(n_draws=40_000 if quick else 4_000_000)
+    print(f"certified / proved epsilon: {lower:.3f} / {upper:.3f} = {lower / upper:.2f}")
+    pairs = Pairs(items=169, at_most=6)
+    print(f"groceries: sigma {sigma_for(pairs, epsilon=4.0, delta=_DELTA):.2f} at epsilon 4")
+    rounds = [(60, 256, 0.2, 0.2)] if quick else [(1000, 16_384, 0.2, 0.33), (10_000, 1024, 0.1, 0.1)]
+    for n_clients, cells, colluding, missing in rounds:
+        clients, server = whole_round(n_clients, cells, colluding=colluding, missing=missing)
+        print(
+            f"{n_clients:,} users, {cells:,} cells, {missing:.0%} vanish: {clients + server:.1f} s", end=" "
+        )
+        print(f"({1e3 * clients / n_clients:.1f} ms a client, {server:.1f} s at the tally's end)")
