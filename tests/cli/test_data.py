@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import typer
 
-from ostraka.cli import _data
+from ostraka.cli import _data, _encoding, _table
 
 CANARY = "canary-7391"
 PUBLIC = "age,job,zip,note\n10,cook,01,a\n20,nurse,02,b\n30,cook,01,a\n"
@@ -162,3 +162,42 @@ def test_digits_are_split_once_and_for_all():
 
 def test_a_task_does_not_print_its_arrays(tmp_path):
     assert "bob" not in repr(tables(tmp_path))
+
+
+def many(n: int, seed: int) -> str:
+    """Numbers with holes, dates, few kinds and many codes, of which the rare ones count as one."""
+    rng = np.random.default_rng(seed)
+    lines = ["age,when,job,code,ill"]
+    for k in range(n):
+        age = "NA" if rng.random() < 0.1 else f"{rng.normal():.6f}"
+        code = int(rng.zipf(1.3)) % 400
+        lines.append(f"{age},2020-01-{1 + k % 28:02d},job{rng.integers(5)},C{code:03d},{rng.integers(2)}")
+    return "\n".join(lines) + "\n"
+
+
+def test_columns_become_the_features_that_the_encoder_makes_of_cells(tmp_path):
+    private, public = many(700, 0), many(1500, 1).replace("job4", "job3")
+    task = tables(tmp_path, private=private, public=public, person=None, text=(), drop=(), fill=True)
+    table = _table.read(tmp_path / "private.csv")
+    features = _encoding.Features(("age", "when", "job", "code"), (True, True, False, False), fill=True)
+    expected = task.encoder.transform(_encoding._cells(table, features))
+    np.testing.assert_array_equal(task.X_private, expected)
+    assert task.X_private.shape[1] <= 2 + 4 + 200
+    assert task.dates == ("when",)
+    said = " ".join(task.said)
+    for words in ("'when' holds dates", "'NA' is read as no number", "'code' holds more than 200"):
+        assert words in said
+
+
+def test_a_value_that_may_mean_missing_is_pointed_out_and_can_be_declared(tmp_path):
+    public = PUBLIC.replace("10,", "-999,")
+    assert any("type --missing=-999" in text for text in tables(tmp_path, public=public).said)
+    task = tables(tmp_path, public=public, missing=("-999",), fill=True)
+    assert not any("--missing" in text for text in task.said)
+    assert task.encoder.named_transformers_["numbers"][0].statistics_ == [25.0]
+
+
+def test_sentences_are_refused_with_the_way_out(tmp_path):
+    public = "age,job,zip\n" + "".join(f"1,this is what patient {k} said,1\n" for k in range(300))
+    with pytest.raises(ValueError, match=r"look like sentences.*--drop job, or see docs/prompts.md"):
+        tables(tmp_path, public=public)

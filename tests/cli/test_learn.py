@@ -440,7 +440,7 @@ BROKEN = {
     "one class": GOOD.replace("well", "sick"),
     "no header": GOOD.partition("\n")[2],
     "a cell too many": GOOD + f"{CANARY},1,2,3,4\n",
-    "not UTF-8": GOOD.encode() + CANARY.encode() + b",1,\xff\xfe,sick\n",
+    "binary": b'who,age,smokes,ill\n\x00\x81"' + CANARY.encode() + b"\x81\n",
     "empty": "",
     "no rows": GOOD.partition("\n")[0] + "\n",
 }
@@ -459,7 +459,7 @@ BROKEN = {
         ("no person", "column 'who' (--person) is empty in data row 8"),
         ("no header", "does not look like column names"),
         ("a cell too many", "line 602 has another number of cells than the header"),
-        ("not UTF-8", "it must be UTF-8 text"),
+        ("binary", "line 2 has another number of cells"),
         ("empty", "private.csv is empty"),
         ("no rows", "has column names but no rows"),
     ],

@@ -1,14 +1,14 @@
-"""From tables to arrays: which columns count and what they mean, learned from public rows alone."""
+"""From tables to arrays: which columns are features and what they hold, decided from public rows alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import typer
 
-from ostraka.cli import _table
+from ostraka.cli import _encoding, _table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Columns", "Task", "digits", "tables"]
 
-_MOST_KINDS = 200
 _MOST_CLASSES = 1000
 _TEST = 0.2  # of the public rows, where their labels are known
 HELD_OUT = "The held-out rows: their features are used as public questions, their labels to measure accuracy."
@@ -38,6 +37,8 @@ class Columns:
         The classes there may be; empty: those of the private labels, which then count as public.
     fill : bool
         Put the public median where a number is missing, rather than refuse.
+    missing : sequence of str
+        What stands for no number, beside the usual.
     """
 
     label: str
@@ -46,6 +47,21 @@ class Columns:
     text: Sequence[str] = ()
     classes: Sequence[str] = ()
     fill: bool = False
+    missing: Sequence[str] = ()
+
+
+class Shape(NamedTuple):
+    """Public facts about a task, to print."""
+
+    name: str
+    n_rows: int
+    n_features: int
+    n_public: int
+    unit: str
+    n_units: int
+    classes_declared: bool
+    said: tuple[str, ...]
+    not_protected: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -72,6 +88,10 @@ class Task:
         Public.
     not_protected : tuple of str
         Public sentences.
+    said : tuple of str
+        How the tables were read, where that is not the usual way.
+    dates : tuple of str
+        Columns that hold dates, as days since 1970.
     """
 
     name: str
@@ -86,6 +106,23 @@ class Task:
     encoder: Any
     columns: tuple[str, ...]
     not_protected: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> Shape:
+        """What may be printed about it."""
+        return Shape(
+            name=self.name,
+            n_rows=len(self.y_private),
+            n_features=self.X_private.shape[1],
+            n_public=len(self.X_public),
+            unit="row" if self.groups is None else "person",
+            n_units=self.n_units,
+            classes_declared=self.classes is not None,
+            said=self.said,
+            not_protected=self.not_protected,
+        )
 
     @property
     def n_units(self) -> int:
@@ -131,23 +168,25 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
     """
     if (public is None) == (holdout is None):
         raise typer.BadParameter(_which_public(private, both=public is not None))
-    table = _table.read(private)
-    features = _features(table, columns)
     if public is None:
+        table = _table.read(private, missing=columns.missing)
+        names = _features(table, columns)
         table, asked = table.split(_held_out(table, columns.person, share=holdout or 0.0, seed=seed))
     else:
-        asked = _table.read(public)
+        asked = _table.read(public, missing=columns.missing)
+        table = _table.read(private, numbers=_likely_numbers(asked, columns), missing=columns.missing)
+        names = _features(table, columns)
     labels = _labels(table, columns)
-    numeric = _numeric(asked, features, columns)
-    encoder = _encoder(features, numeric, fill=columns.fill)
-    X = encoder.fit_transform(_cells(asked, features, numeric, columns))
+    features, said = _encoding.understood(asked, names, as_text=columns.text, fill=columns.fill)
+    encoder = _encoding.encoder(asked, features)
+    X = _encoding.matrix(asked, features, encoder)
     y = _public_labels(asked, columns.label, like=labels)
     test = np.zeros(len(X), dtype=bool)
     if y is not None:
         test[np.random.default_rng(seed).permutation(len(X))[: round(_TEST * len(X))]] = True
     return Task(
         name=private.name,
-        X_private=encoder.transform(_cells(table, features, numeric, columns)),
+        X_private=_encoding.matrix(table, features, encoder),
         y_private=labels,
         groups=_people(table, columns.person),
         X_public=X[~test],
@@ -156,9 +195,21 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
         y_test=y[test] if y is not None and test.any() else None,
         classes=_as(columns.classes, labels.dtype) if columns.classes else None,
         encoder=encoder,
-        columns=features,
+        columns=names,
         not_protected=(HELD_OUT,) if public is None else (),
+        said=tuple(dict.fromkeys((*table.said, *asked.said, *said))),
+        dates=features.dates,
     )
+
+
+def _likely_numbers(asked: _table.Table, columns: Columns) -> list[str]:
+    """Columns that hold numbers in the public rows; dates are not read at once."""
+    aside = {columns.label, columns.person, *columns.drop, *columns.text}
+    return [
+        name
+        for name in asked.names
+        if name not in aside and asked.is_numeric(name) and not asked.holds_dates(name)
+    ]
 
 
 def _features(table: _table.Table, columns: Columns) -> tuple[str, ...]:
@@ -191,7 +242,8 @@ def _held_out(table: _table.Table, person: str | None, *, share: float, seed: in
     """A mask of rows, whole people at a time."""
     if not 0 < share < 1:
         raise typer.BadParameter(f"--holdout must be > 0 and < 1, got {share!r}")
-    _, units = np.unique(np.arange(len(table)) if person is None else table.text(person), return_inverse=True)
+    texts = None if person is None else np.array(table.text(person))
+    units = np.arange(len(table)) if texts is None else np.unique(texts, return_inverse=True)[1]
     n_units = int(units.max()) + 1
     n_held = round(share * n_units)
     if not 0 < n_held < n_units:
@@ -202,113 +254,54 @@ def _held_out(table: _table.Table, person: str | None, *, share: float, seed: in
 
 def _labels(table: _table.Table, columns: Columns) -> np.ndarray:
     """The private labels: whole numbers if all are, else text."""
-    texts = table.text(columns.label)
+    codes, texts = table.kinds(columns.label)
     where = f"{table.path}: column {columns.label!r} (--label)"
     if "" in texts:
         raise ValueError(
-            f"{where} is empty in data row {table.numbering[texts.index('')]}: drop or fill such rows"
+            f"{where} is empty in data row {_first(table, codes, texts, '')}: drop or fill such rows"
         )
     known = set(columns.classes) or set(texts)
     if len(known) < 2:
         raise ValueError(f"{where} holds one class only; there must be two or more: is it the right column?")
     if len(known) > _MOST_CLASSES:
         raise ValueError(f"{where} holds more than {_MOST_CLASSES:,} different values: it must hold classes")
-    strange = [row for row, text in zip(table.numbering, texts, strict=True) if text not in known]
+    strange = [text for text in texts if text not in known]
     if strange:
         raise ValueError(
-            f"{where} is not one of --classes in data row {strange[0]}: correct it, or declare it"
+            f"{where} is not one of --classes in data row {_first(table, codes, texts, *strange)}: "
+            "correct it, or declare it"
         )
-    return _as(texts, np.dtype(np.int64 if all(map(_is_whole, known)) else np.str_))
+    return np.asarray(_as(texts, np.dtype(np.int64 if all(map(_is_whole, known)) else np.str_))[codes])
+
+
+def _first(table: _table.Table, codes: np.ndarray, texts: list[str], *wanted: str) -> int:
+    """The first data row that holds one of these texts."""
+    places = [texts.index(text) for text in wanted]
+    return int(table.numbering[np.isin(codes, places).argmax()])
 
 
 def _public_labels(asked: _table.Table, label: str, *, like: np.ndarray) -> np.ndarray | None:
     """True labels of the public rows, where all of them are there."""
     if label not in asked.names:
         return None
-    texts = asked.text(label)
+    codes, texts = asked.kinds(label)
     if "" in texts:
         return None
     if like.dtype.kind == "i" and not all(map(_is_whole, texts)):
         raise ValueError(f"{asked.path}: column {label!r} must hold whole numbers, as the private one does")
-    return _as(texts, like.dtype)
+    return np.asarray(_as(texts, like.dtype)[codes])
 
 
 def _people(table: _table.Table, person: str | None) -> np.ndarray | None:
     if person is None:
         return None
-    texts = table.text(person)
+    codes, texts = table.kinds(person)
     if "" in texts:
         raise ValueError(
             f"{table.path}: column {person!r} (--person) is empty in data row "
-            f"{table.numbering[texts.index('')]}: every row must name its person"
+            f"{_first(table, codes, texts, '')}: every row must name its person"
         )
-    return np.array(texts)
-
-
-def _numeric(asked: _table.Table, features: Sequence[str], columns: Columns) -> list[bool]:
-    """Which features are numbers, as the public rows have it."""
-    for name in features:
-        if name not in asked.names:
-            raise ValueError(
-                f"{asked.path} (public) lacks the column {name!r} of the private table: "
-                f"add it, or type --drop {name}"
-            )
-        if all(text.lower() in _table.MISSING for text in asked.text(name)):
-            raise ValueError(f"{asked.path} (public): column {name!r} is empty: type --drop {name}")
-    numeric = [name not in columns.text and asked.is_numeric(name) for name in features]
-    for name, is_number in zip(features, numeric, strict=True):
-        if not is_number and len(set(asked.text(name))) > _MOST_KINDS:
-            raise ValueError(
-                f"{asked.path} (public): column {name!r} holds more than {_MOST_KINDS} different texts, "
-                f"so it looks like names rather than kinds: type --drop {name}"
-            )
-    return numeric
-
-
-def _cells(
-    table: _table.Table, features: Sequence[str], numeric: Sequence[bool], columns: Columns
-) -> np.ndarray:
-    """The features as numbers and text side by side, shape (n_rows, n_columns)."""
-    cells = np.empty((len(table), len(features)), dtype=object)
-    for place, (name, is_number) in enumerate(zip(features, numeric, strict=True)):
-        cells[:, place] = _numbers(table, name, fill=columns.fill) if is_number else table.text(name)
-    return cells
-
-
-def _numbers(table: _table.Table, name: str, *, fill: bool) -> np.ndarray:
-    where = f"{table.path}: column {name!r}"
-    numbers, bad = table.numbers(name)
-    if bad is not None:
-        raise ValueError(
-            f"{where} must hold numbers, as it does in the public rows, but data row {bad} holds text: "
-            f"correct it, or type --text {name} or --drop {name}"
-        )
-    if np.isinf(numbers).any():
-        raise ValueError(
-            f"{where} is infinite in data row {table.numbering[np.isinf(numbers).argmax()]}: correct it"
-        )
-    if np.isnan(numbers).any() and not fill:
-        raise ValueError(
-            f"{where} has no number in data row {table.numbering[np.isnan(numbers).argmax()]}: "
-            f"type --fill to put the public median there, or --drop {name}"
-        )
-    return numbers
-
-
-def _encoder(features: Sequence[str], numeric: Sequence[bool], *, fill: bool) -> Any:
-    """Numbers centred and scaled, kinds as one column each; it is fitted on public rows."""
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
-    scaled = make_pipeline(SimpleImputer(strategy="median"), StandardScaler()) if fill else StandardScaler()
-    kinds = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    places = np.arange(len(features))
-    chosen = np.array(numeric)
-    return ColumnTransformer(
-        [("numbers", scaled, places[chosen].tolist()), ("kinds", kinds, places[~chosen].tolist())]
-    )
+    return np.asarray(np.array(texts)[codes])
 
 
 def _as(texts: Sequence[str], dtype: Any) -> np.ndarray:

@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ostraka.cli._data import Task
+    from ostraka.cli._data import Shape
     from ostraka.pate import Plan
     from ostraka.result import Result
 
@@ -22,27 +22,30 @@ __all__ = ["show_plan", "show_result", "wrapped"]
 _NARROWEST = 20
 
 
-def show_plan(task: Task, plan: Plan, *, teacher: str, out: Path) -> None:
+def show_plan(task: Shape, plan: Plan, *, teacher: str, out: Path) -> None:
     """Print what will be done and its cost at most, on stderr."""
     from ostraka.mechanisms.protocols import parts
     from ostraka.report import at_most
 
     screen, argmax = parts(plan.mechanism)
-    unit = "row" if task.groups is None else "person"
     a_teacher = task.n_units // plan.n_teachers
     rows = [
-        ("private", f"{task.name}: {len(task.y_private):,} rows, {task.X_private.shape[1]:,} features"),
-        ("protected", f"one {unit}, of {task.n_units:,}"),
-        ("teachers", f"{plan.n_teachers:,} × {teacher}, about {a_teacher:,} {_many(unit, a_teacher)} each"),
+        ("private", f"{task.name}: {task.n_rows:,} rows, {task.n_features:,} features"),
+        ("protected", f"one {task.unit}, of {task.n_units:,}"),
+        (
+            "teachers",
+            f"{plan.n_teachers:,} × {teacher}, about {a_teacher:,} {_many(task.unit, a_teacher)} each",
+        ),
         ("mechanism", repr(argmax)),
-        ("answers", f"{plan.n_answers:,} of {len(task.X_public):,} public rows"),
+        ("answers", f"{plan.n_answers:,} of {task.n_public:,} public rows"),
         ("expected", f"epsilon at most {at_most(plan.epsilon)} at delta {plan.delta:g}"),
         ("folder", str(out)),
     ]
     if screen is not None:
         rows.insert(4, ("screen", repr(screen)))
-    if task.classes is None:
+    if not task.classes_declared:
         rows.append(("note", "the list of classes is taken from the private labels and counts as public"))
+    rows += [("read", text) for text in task.said]
     rows += [("not protected", text) for text in task.not_protected]
     margin = 2 + max(len(name) for name, _ in rows)
     wrapped("Plan", on_stderr=True)

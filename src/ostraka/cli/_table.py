@@ -1,4 +1,4 @@
-"""Tables on disk: CSV and Parquet in, columns of text or numbers out; messages never quote a cell."""
+"""Tables of columns: text, numbers, dates or kinds, cast a column at a time; messages never quote a cell."""
 
 from __future__ import annotations
 
@@ -7,54 +7,174 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from ostraka.cli import _read
 
-    import narwhals as nw
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
 
 __all__ = ["MISSING", "Table", "read"]
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # lower case; where a number is expected
+_SPELLINGS = (*MISSING, "NA", "N/A", "NaN", "Null", "NULL", "None", "NONE")
 _SHOWN = 20  # column names in a message
+_DATES = ("%Y-%m-%d", "%d.%m.%Y")  # and ISO 8601 with a time
+_DAY = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Table:
-    """A data frame and where it came from. Its cells may be private: it does not print them.
+    """Columns and where they came from. Their cells may be private: it does not print them.
 
     Attributes
     ----------
     path : Path
-    frame : narwhals DataFrame
-        CSV columns are all text: what a column means is decided from public rows, not guessed per file.
+    frame : pyarrow.Table
+        CSV columns are text, but for those that were asked for as numbers: what a column means is decided
+        from public rows, not guessed per file.
     numbering : integer array of shape (n_rows,)
         Where each row stands in the file, from 1, the header not counted.
+    missing : tuple of str
+        Lower case. What stands for no number.
+    said : tuple of str
+        What is unusual about the file, as sentences for the user.
+    decimal_comma : bool
+        Whether 3,5 may be a number: where cells are not separated by commas.
     """
 
     path: Path
-    frame: nw.DataFrame[Any]
+    frame: Any
     numbering: np.ndarray
+    missing: tuple[str, ...] = MISSING
+    said: tuple[str, ...] = ()
+    decimal_comma: bool = False
 
     def __len__(self) -> int:
-        return len(self.frame)
+        return int(self.frame.num_rows)
 
     @property
     def names(self) -> list[str]:
         """Column names, which are public."""
-        return list(self.frame.columns)
+        return list(self.frame.column_names)
 
     def split(self, chosen: np.ndarray) -> tuple[Table, Table]:
         """The rows where a boolean mask is false, and those where it is true."""
-        rest, taken = (self.frame.filter(mask.tolist()) for mask in (~chosen, chosen))
-        return (
-            Table(self.path, rest, self.numbering[~chosen]),
-            Table(self.path, taken, self.numbering[chosen]),
+        rest, taken = (
+            self._with(self.frame.filter(mask), self.numbering[mask]) for mask in (~chosen, chosen)
         )
+        return rest, taken
+
+    def part(self, rows: slice) -> Table:
+        """Some rows next to each other."""
+        start, stop, _ = rows.indices(len(self))
+        return self._with(self.frame.slice(start, stop - start), self.numbering[rows])
 
     def require(self, name: str, *, option: str) -> None:
         """Raise unless there is a column of that name."""
         if name not in self.names:
             raise ValueError(f"{self.path} has no column {name!r} ({option}); {self._listed()}")
+
+    def is_numeric(self, name: str) -> bool:
+        """Whether every cell that is not missing reads as a number or a date, and one does."""
+        numbers, bad = self.numbers(name)
+        return bad is None and bool(np.isfinite(numbers).any())
+
+    def holds_dates(self, name: str) -> bool:
+        """Whether the numbers of a column are dates, in days since 1970."""
+        import pyarrow as pa
+
+        kind = self.frame.schema.field(name).type
+        if pa.types.is_temporal(kind):
+            return True
+        return bool(pa.types.is_string(kind)) and self._floats(name)[1] is not None and self.is_numeric(name)
+
+    def numbers(self, name: str) -> tuple[np.ndarray, int | None]:
+        """The column as float64 with NaN where missing, and the first data row that holds text."""
+        import pyarrow as pa
+
+        column = self.frame[name]
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.int8())
+        if pa.types.is_temporal(column.type):
+            return _days(column.cast(pa.timestamp("s"), safe=False)), None
+        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+            values = column.cast(pa.float64(), safe=False).to_numpy()
+            return np.array(values, dtype=np.float64), None
+        numbers, bad = self._floats(name)
+        if bad is None:
+            return numbers, None
+        dates = self._dated(name)
+        return (numbers, bad) if dates is None else (dates, None)
+
+    def strings(self, name: str) -> Any:
+        """The column as Arrow text without blanks around it; missing cells are empty, 7.0 is 7."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        column = self.frame[name]
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            return pa.array([_spelled(cell) for cell in column.to_pylist()], pa.string())
+        return compute.fill_null(compute.utf8_trim_whitespace(column), "").combine_chunks()
+
+    def text(self, name: str) -> list[str]:
+        """The same as a list."""
+        texts: list[str] = self.strings(name).to_pylist()
+        return texts
+
+    def kinds(self, name: str) -> tuple[np.ndarray, list[str]]:
+        """The column as numbers of different texts, and these texts in the order in which they appear."""
+        encoded = self.strings(name).dictionary_encode()
+        return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
+
+    def _floats(self, name: str) -> tuple[np.ndarray, int | None]:
+        import pyarrow as pa
+        from pyarrow import compute
+
+        strings = self.strings(name)
+        empty = compute.is_in(compute.utf8_lower(strings), pa.array(self.missing))
+        cells = compute.if_else(empty, pa.scalar(None, pa.string()), strings)
+        try:
+            return np.array(compute.cast(cells, pa.float64()).to_numpy(zero_copy_only=False)), None
+        except pa.ArrowInvalid:
+            return self._slowly(name)
+
+    def _slowly(self, name: str) -> tuple[np.ndarray, int | None]:
+        """Each different text by Python's own rules, which take more spellings."""
+        codes, texts = self.kinds(name)
+        values = np.full(len(texts), np.nan)
+        bad = np.zeros(len(texts), dtype=bool)
+        for place, text in enumerate(texts):
+            if text.lower() not in self.missing:
+                try:
+                    values[place] = float(text.replace(",", ".") if self.decimal_comma else text)
+                except ValueError:
+                    bad[place] = True
+        wrong = bad[codes]
+        return values[codes], int(self.numbering[wrong.argmax()]) if wrong.any() else None
+
+    def _dated(self, name: str) -> np.ndarray | None:
+        """Days since 1970 where every cell that is not missing is a date."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        strings = self.strings(name)
+        empty = compute.is_in(compute.utf8_lower(strings), pa.array(self.missing))
+        cells = compute.if_else(empty, pa.scalar(None, pa.string()), strings)
+        if cells.null_count == len(cells):
+            return None
+        for form in (None, *_DATES):
+            try:
+                stamps = (
+                    compute.cast(cells, pa.timestamp("s"))
+                    if form is None
+                    else compute.strptime(cells, format=form, unit="s")
+                )
+            except pa.ArrowInvalid:
+                continue
+            return _days(stamps)
+        return None
 
     def _listed(self) -> str:
         """The column names, unless they seem to be a row: then a name is found again below itself."""
@@ -64,32 +184,20 @@ class Table:
             "its columns are: " + ", ".join(self.names[:_SHOWN]) + (", …" if len(self.names) > _SHOWN else "")
         )
 
-    def is_numeric(self, name: str) -> bool:
-        """Whether every cell that is not missing reads as a number, and one does."""
-        numbers, bad = self.numbers(name)
-        return bad is None and bool(np.isfinite(numbers).any())
-
-    def numbers(self, name: str) -> tuple[np.ndarray, int | None]:
-        """The column as float64 with NaN where missing, and the first data row that holds text."""
-        column = self.frame[name]
-        if column.dtype.is_numeric() or str(column.dtype) == "Boolean":
-            return np.array([np.nan if cell is None else float(cell) for cell in column.to_list()]), None
-        numbers = np.full(len(column), np.nan)
-        for row, cell in enumerate(self.text(name)):
-            if cell.lower() not in MISSING:
-                try:
-                    numbers[row] = float(cell)
-                except ValueError:
-                    return numbers, int(self.numbering[row])
-        return numbers, None
-
-    def text(self, name: str) -> list[str]:
-        """The column as text without blanks around it; missing cells are empty, 7.0 is 7."""
-        return [_spelled(cell) for cell in self.frame[name].to_list()]
+    def _with(self, frame: Any, numbering: np.ndarray) -> Table:
+        return Table(self.path, frame, numbering, self.missing, self.said, self.decimal_comma)
 
 
-def read(path: Path) -> Table:
-    """Read a CSV file (also compressed, as ``.csv.gz``) or a Parquet file, by its name.
+def read(path: Path, *, numbers: Iterable[str] = (), missing: Iterable[str] = ()) -> Table:
+    """Read a CSV file (also compressed, as ``.csv.gz``), a Parquet file or an Excel sheet, by its name.
+
+    Parameters
+    ----------
+    path : Path
+    numbers : iterable of str
+        Columns of a CSV file to read as numbers at once, if all their cells are.
+    missing : iterable of str
+        What stands for no number, beside :data:`MISSING`.
 
     Raises
     ------
@@ -98,76 +206,32 @@ def read(path: Path) -> Table:
     OSError
         It is not there or not readable.
     """
-    import narwhals
-
     with path.open("rb") as file:
         if not file.read(1):
             raise ValueError(f"{path} is empty: it needs a header line with column names, and rows")
-    is_parquet = path.suffix.lower() in {".parquet", ".pq"}
-    frame = narwhals.from_native(_parquet(path) if is_parquet else _csv(path), eager_only=True)
-    if not len(frame):
+    said: tuple[str, ...] = ()
+    comma = False
+    none = (*MISSING, *(text.strip().lower() for text in missing))
+    if path.suffix.lower() in {".parquet", ".pq"}:
+        frame = _read.parquet_table(path)
+    elif path.suffix.lower() in {".xlsx", ".xlsm"}:
+        frame = _read.excel_table(path)
+    else:
+        form = _read.sniffed(path)
+        frame = _read.csv_table(path, form, numbers=numbers, missing={*_SPELLINGS, *missing})
+        said, comma = ((f"{path} {form.said}",) if form.said else ()), form.delimiter != ","
+    if not frame.num_rows:
         raise ValueError(f"{path} has column names but no rows")
-    return Table(path, frame, np.arange(1, len(frame) + 1))
+    return Table(path, frame, np.arange(1, frame.num_rows + 1), none, said, comma)
 
 
-def _csv(path: Path) -> Any:
+def _days(stamps: Any) -> np.ndarray:
     import pyarrow as pa
-    from pyarrow import csv
 
-    bad_rows: list[int | None] = []
-
-    def refuse(row: csv.InvalidRow) -> str:
-        bad_rows.append(row.number)
-        return "error"
-
-    # one thread: only then does the parser count rows
-    reading, parsing = csv.ReadOptions(use_threads=False), csv.ParseOptions(invalid_row_handler=refuse)
-    try:
-        with csv.open_csv(path, read_options=reading, parse_options=parsing) as reader:
-            names = reader.schema.names
-        _check_header(path, names)
-        as_text = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-        return csv.read_csv(path, read_options=reading, parse_options=parsing, convert_options=as_text)
-    except pa.ArrowException:
-        # the parser's own message quotes the row
-        where = f"line {bad_rows[0]} has another number of cells than the header" if any(bad_rows) else None
-        raise ValueError(
-            f"{path} cannot be read as CSV: "
-            + (where or "it must be UTF-8 text with commas between cells and a header line")
-        ) from None
-
-
-def _parquet(path: Path) -> Any:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        names = parquet.read_schema(path).names
-        table = None if len(set(names)) < len(names) else parquet.read_table(path)
-    except (pa.ArrowException, OSError):
-        raise ValueError(
-            f"{path} cannot be read as Parquet: is it complete, and is that its format?"
-        ) from None
-    if table is None:
-        raise ValueError(f"{path} has two columns of one name: rename one")
-    return table
-
-
-def _check_header(path: Path, names: list[str]) -> None:
-    """Refuse a first line that cannot be column names, without showing it: it may be a private row."""
-    if len(set(names)) < len(names) or any(not name.strip() or _is_number(name) for name in names):
-        raise ValueError(
-            f"the first line of {path} does not look like column names (one is empty, a number or repeated): "
-            "add a header line"
-        )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    seconds = stamps.cast(pa.int64()).cast(pa.float64())
+    if isinstance(seconds, pa.ChunkedArray):
+        seconds = seconds.combine_chunks()
+    return np.array(seconds.to_numpy(zero_copy_only=False)) / _DAY
 
 
 def _spelled(cell: Any) -> str:

@@ -94,6 +94,10 @@ def learn(
     fill: Annotated[
         bool, typer.Option("--fill", help="Put the public median where a number is missing.")
     ] = False,
+    missing: Annotated[
+        list[str] | None,
+        typer.Option(help="What stands for a missing number, such as -999; may be repeated.", metavar="TEXT"),
+    ] = None,
     teachers: Annotated[
         int | None,
         typer.Option(
@@ -162,6 +166,7 @@ def learn(
             text=text or (),
             classes=[name.strip() for name in (classes or "").split(",") if name.strip()],
             fill=fill,
+            missing=missing or (),
         )
         task = _data.tables(private, public, columns=columns, holdout=holdout, seed=seed)
     with _errors.usage():
@@ -183,7 +188,7 @@ def learn(
         if auto:
             _choose(model, task)
         plan = model.plan(n_units=task.n_units, n_classes=task.n_classes, n_public=len(task.X_public))
-    _show.show_plan(task, plan, teacher=type(model.estimator).__name__, out=out)
+    _show.show_plan(task.shape, plan, teacher=type(model.estimator).__name__, out=out)
     begun = {name: value for name, value in context.params.items() if name not in _NOT_SETTINGS}
     begun |= {"version": ostraka.__version__, "format": _FORMAT}
     result = _learn(task, model, plan, out, begun, tables={"private": private, "public": public})
