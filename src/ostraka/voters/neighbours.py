@@ -239,7 +239,7 @@ class NeighbourVoter(BaseEstimator):
         """
         check_ballot(mechanism)
         if mechanism.promise != Adjacency.one_ballot():
-            raise TypeError(f"mechanism must hide one ballot and not be sampled itself, got {mechanism!r}")
+            raise TypeError(f"mechanism must hide one ballot, not sampled, got {mechanism!r}")
         sampler = self._sampler(X, None, rare=SURELY)
         if len(self.classes_) != 2:
             raise ValueError(
