@@ -19,8 +19,8 @@ from bench._data import folder
 from ostraka import Adjacency, GNMax, Private
 from ostraka.accounting import exact_curve
 from ostraka.accounting.certificate import plan_certificate
+from ostraka.accounting.publish import release_epsilon
 from ostraka.accounting.sensitivity import local_sensitivities, smooth_sensitivity
-from ostraka.accounting.smooth import release_epsilon
 from ostraka.curve import Curve
 
 if TYPE_CHECKING:
@@ -151,10 +151,11 @@ def published() -> None:
     for name, (counts, delta) in tables.items():
         whole, tight = len(counts) * ARGMAX.curve("classic"), len(counts) * ARGMAX.curve()
         classic = Curve(whole.orders, whole.rdp).epsilon(delta)  # Rényi only, as everybody does it
-        mine, gnss = (told(counts, delta=delta, method=method) for method in ("certificate", "gnss"))
+        mine, theirs = (told(counts, delta=delta, method=method) for method in ("certificate", "smooth"))
         owner = exact_curve(ARGMAX, counts).epsilon(delta)
         print(
-            f"{name:18} {delta:6g} {classic:8.3f} {tight.epsilon(delta):6.3f}{mine:>15}{gnss:>15}{owner:7.3f}"
+            f"{name:18} {delta:6g} {classic:8.3f} {tight.epsilon(delta):6.3f}"
+            f"{mine:>15}{theirs:>15}{owner:7.3f}"
         )
     print("\nfirst 500 Adult answers by the public guess, the share of nearly unanimous queries")
     for agreement in (0.3, 0.4, 0.5, 0.6, 2 / 3, 0.75, 0.85):

@@ -91,7 +91,7 @@ def adult() -> None:
 
 def published_two_class(counts: np.ndarray, *, delta: float) -> str:
     """Median and range of the epsilon that may be published, over the noise of its publication."""
-    from ostraka.accounting.smooth import release_epsilon
+    from ostraka.accounting.publish import release_epsilon
 
     private = Private(counts, Adjacency.one_ballot())
     told = [

@@ -11,7 +11,7 @@ from scipy.special import log_ndtr, ndtr
 from scipy.stats import binomtest
 
 from ostraka.accounting.certificate import Certificate, _claims, _guess, _raised, plan_certificate
-from ostraka.accounting.ladder import UNIT, ladders, worst
+from ostraka.accounting.cost_levels import UNIT, cost_levels, worst
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
 from ostraka.private import Adjacency, Private
@@ -68,11 +68,11 @@ def test_one_ballot_moves_the_distance_by_at_most_one(certificate):
 @pytest.mark.parametrize("certificate", [SMALL, MANY, PAIR])
 def test_the_guess_worsened_by_the_distance_covers_the_votes_at_every_distance(certificate):
     lowest, guess = _guess(certificate)
-    steps = ladders(
+    steps = cost_levels(
         certificate.mechanism, n_teachers=certificate.n_teachers, n_classes=certificate.n_classes, order=2.0
     )
     for table in every_table(certificate):
-        parts = [(step, step.rungs(table if len(steps) == 1 else table[:1])) for step in steps]
+        parts = [(step, step.levels(table if len(steps) == 1 else table[:1])) for step in steps]
         costs = worst(parts, certificate.n_teachers) * UNIT
         at = certificate.distance(table) - lowest + np.arange(len(costs))
         assert (costs <= guess[np.minimum(at, len(guess) - 1)]).all()
@@ -197,9 +197,9 @@ def test_a_better_guess_is_a_smaller_bound_and_a_wrong_one_still_covers():
         plan = plan_certificate(
             GNMax(sigma=40.0), n_teachers=250, n_classes=2, n_queries=200, delta=1e-5, agreement=agreement
         )
-        (ladder,) = ladders(plan.mechanism, n_teachers=250, n_classes=2, order=plan.order)
+        (scale,) = cost_levels(plan.mechanism, n_teachers=250, n_classes=2, order=plan.order)
         claims[agreement] = plan.bound(plan.distance(counts))
-        assert claims[agreement] >= worst([(ladder, ladder.rungs(counts))], 0)[0] * UNIT
+        assert claims[agreement] >= worst([(scale, scale.levels(counts))], 0)[0] * UNIT
     assert claims[0.8] < claims[0.0]
 
 

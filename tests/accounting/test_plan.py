@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from ostraka import Adjacency, Confident, GNMax, LNMax, Private, Threshold
 from ostraka.accounting.calibration import calibrate
-from ostraka.accounting.difficulty import Difficulty, assumed, measured
+from ostraka.accounting.learning_curve import LearningCurve, assumed, measured
 from ostraka.accounting.plan import propose
 from ostraka.curve import Curve
 
@@ -109,7 +109,7 @@ def test_a_cost_that_is_not_known_does_not_pass_for_small():
         calibrate(Mystery, n_answers=1, epsilon=1.0, delta=1e-5)
 
 
-TASK = Difficulty(n_classes=2, floor=0.15, begin=2.5, spread=0.9)
+TASK = LearningCurve(n_classes=2, floor=0.15, begin=2.5, spread=0.9)
 
 
 def test_simulated_teachers_are_as_accurate_and_as_divided_as_the_difficulty_says():
@@ -136,18 +136,21 @@ def test_a_proposal_keeps_its_budget_exactly_and_its_ranges_in_order():
 
 def test_more_budget_more_rows_and_easier_tasks_promise_more():
     def student(**changes):
-        known = {"n_rows": 20_000, "n_classes": 2, "delta": 1e-6, "epsilon": 1.0, "difficulty": [TASK]}
+        known = {"n_rows": 20_000, "n_classes": 2, "delta": 1e-6, "epsilon": 1.0, "learning_curves": [TASK]}
         return propose(**{**known, **changes}).student.best
 
     middle = student()
     assert student(epsilon=0.2) < middle
     assert student(n_rows=1_000) < middle
     assert student(n_public=25) < middle
-    assert student(difficulty=[Difficulty(n_classes=2, floor=0.3, begin=2.5, spread=0.9)]) < middle - 0.05
+    assert (
+        student(learning_curves=[LearningCurve(n_classes=2, floor=0.3, begin=2.5, spread=0.9)])
+        < middle - 0.05
+    )
 
 
 def test_a_target_finds_the_smallest_of_the_budgets_that_reaches_it():
-    known = {"n_rows": 30_000, "n_classes": 2, "delta": 1e-6, "difficulty": [TASK]}
+    known = {"n_rows": 30_000, "n_classes": 2, "delta": 1e-6, "learning_curves": [TASK]}
     plan = propose(target_accuracy=0.78, **known)
     assert plan.student.best >= 0.775
     assert propose(epsilon=plan.epsilon / 2, **known).student.best < 0.78
@@ -160,10 +163,10 @@ def test_the_forecast_is_near_what_real_teachers_and_students_reached(data_dir):
     # epsilon 2 reach 0.79 to 0.80 (reproduce/accounting.py), and the forecast is near
     votes = np.load(data_dir / "pate_votes" / "adult_rf_250_teachers.npz")
     right = (votes["votes"] == votes["income"]).mean(axis=0)
-    real = Difficulty(
+    real = LearningCurve(
         n_classes=2, floor=0.15, begin=2.5, spread=right.mean() * (1 - right.mean()) / right.var() - 1
     )
-    plan = propose(n_rows=32_724, n_classes=2, delta=1e-5, epsilon=2.0, difficulty=[real])
+    plan = propose(n_rows=32_724, n_classes=2, delta=1e-5, epsilon=2.0, learning_curves=[real])
     assert 0.77 < plan.student.best < 0.84
 
 
@@ -177,7 +180,7 @@ def test_the_forecast_is_near_what_real_teachers_and_students_reached(data_dir):
         ({"n_classes": 1}, "n_classes"),
         ({"n_rows": 3}, "n_rows"),
         ({"n_public": 0}, "n_public"),
-        ({"difficulty": assumed(n_classes=5)}, "classes"),
+        ({"learning_curves": assumed(n_classes=5)}, "classes"),
     ],
 )
 def test_plans_from_impossible_numbers_are_refused(changes, says):

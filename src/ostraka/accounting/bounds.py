@@ -1,4 +1,4 @@
-"""Every valid bound on what the same answers cost, side by side: which is smallest, and who may see it."""
+"""Every valid bound on the cost of the same answers, and whether it may be published."""
 
 from __future__ import annotations
 

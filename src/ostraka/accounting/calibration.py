@@ -1,4 +1,4 @@
-"""The least noise that a budget allows, never below it, in a few evaluations of the cost."""
+"""Find the smallest noise with which a number of answers stays within (epsilon, delta)."""
 
 from __future__ import annotations
 

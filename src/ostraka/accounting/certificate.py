@@ -1,4 +1,4 @@
-"""A certificate: one noisy number, read off the votes, that bounds what the answers cost."""
+"""A certificate: one noisy number computed from the votes, which bounds the cost of the answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 
 from ostraka import _check
-from ostraka.accounting.ladder import UNIT, Ladder, check_ballots, ladders, worst
+from ostraka.accounting.cost_levels import UNIT, CostLevels, check_ballots, cost_levels, worst
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms.argmax import FLOAT_SLACK
 from ostraka.mechanisms.protocols import parts
@@ -115,9 +115,9 @@ class Certificate:
         if array.shape != (self.n_queries, self.n_classes) or check_ballots(array) != self.n_teachers:
             shape = (self.n_queries, self.n_classes)
             raise ValueError(f"counts must have shape {shape} and {self.n_teachers} ballots a row")
-        steps = _ladders(self)
+        steps = _levels_of(self)
         rows = (array,) if len(steps) == 1 else (array[: self.n_screened], array[self.n_screened :])
-        placed = [(ladder, ladder.rungs(part)) for ladder, part in zip(steps, rows, strict=True)]
+        placed = [(scale, scale.levels(part)) for scale, part in zip(steps, rows, strict=True)]
         costs = worst(placed, self.n_teachers)
         lowest, guess = _guess(self)
         covers = lowest + np.searchsorted(guess, costs * UNIT, side="left")
@@ -141,9 +141,6 @@ class Certificate:
         lowest, claims = _claims(self)
         chance = _cells(lowest, len(claims), 0.0, self.noise)
         return float(np.exp(chance) @ claims)
-
-    def _ladders(self) -> tuple[Ladder, ...]:
-        return ladders(self.mechanism, n_teachers=self.n_teachers, n_classes=self.n_classes, order=self.order)
 
 
 @lru_cache(maxsize=64)
@@ -184,8 +181,8 @@ def plan_certificate(
     return replace(best, margin=min(means, key=lambda margin: means[margin]))
 
 
-def _ladders(of: Certificate) -> tuple[Ladder, ...]:
-    return ladders(of.mechanism, n_teachers=of.n_teachers, n_classes=of.n_classes, order=of.order)
+def _levels_of(of: Certificate) -> tuple[CostLevels, ...]:
+    return cost_levels(of.mechanism, n_teachers=of.n_teachers, n_classes=of.n_classes, order=of.order)
 
 
 @lru_cache(maxsize=256)
@@ -197,17 +194,17 @@ def _guess(certificate: Certificate) -> tuple[int, np.ndarray]:
     level = (np.arange(_GUESSES) + 0.5) / _GUESSES
     spread = 1 - certificate.agreement
     margins = np.interp(level, [0, spread, spread, 1], [0, 1, 0.9, 1])
-    steps, screened = _ladders(certificate), certificate.n_screened
+    steps, screened = _levels_of(certificate), certificate.n_screened
     sizes = (screened, certificate.n_queries - screened) if screened else (certificate.n_queries,)
     reach = max(math.ceil((step.agreed - step.tied) / step.pace) for step in steps)
     x = np.arange(-reach, reach + 1)
     total = np.zeros(len(x))
     for step, size in zip(steps, sizes, strict=True):
         falling = np.maximum.accumulate(step.cost[::-1])[::-1].astype(float) * UNIT
-        rung = np.rint(step.tied + margins * (step.agreed - step.tied))[:, None] - step.pace * x[None, :]
-        inside = falling[np.clip(rung, 0, step.agreed).astype(np.int64)]
+        place = np.rint(step.tied + margins * (step.agreed - step.tied))[:, None] - step.pace * x[None, :]
+        inside = falling[np.clip(place, 0, step.agreed).astype(np.int64)]
         fade = math.log(falling[step.agreed] / falling[max(0, step.agreed - step.pace)]) / step.pace
-        total += size * (inside * np.exp(fade * np.clip(rung - step.agreed, 0, None))).mean(axis=0)
+        total += size * (inside * np.exp(fade * np.clip(place - step.agreed, 0, None))).mean(axis=0)
     guess = np.maximum.accumulate(total)
     most = sum(size * int(step.cost.max()) * UNIT for step, size in zip(steps, sizes, strict=True))
     guess[-1] = max(guess[-1], most) * (1 + 1e-12)

@@ -1,4 +1,4 @@
-"""The published data-dependent bounds of PATE, for the owner: Papernot et al. 2017 and 2018."""
+"""The data-dependent bounds of Papernot et al. 2017 and 2018. For the owner only."""
 
 from __future__ import annotations
 

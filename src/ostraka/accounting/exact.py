@@ -1,4 +1,4 @@
-"""What answers really cost for the votes at hand: exact, every neighbour, both directions. Owner only."""
+"""The exact cost of answers for given votes: every neighbour, both directions. For the owner only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planning before spending: the use of a budget, or the smallest one, that should learn most."""
+"""Plan a run: the noise and the number of questions from which a student should learn most."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ostraka import _check
 from ostraka.accounting.calibration import calibrate
-from ostraka.accounting.difficulty import Difficulty, assumed
+from ostraka.accounting.learning_curve import LearningCurve, assumed
 from ostraka.mechanisms import Confident, GNMax, Threshold
 from ostraka.private import Private
 
@@ -40,7 +40,7 @@ class Estimate(NamedTuple):
     Attributes
     ----------
     low, best, high : float
-        Best guess, and the range over the difficulties planned with.
+        Best guess, and the range over the learning curves planned with.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def propose(
     epsilon: float | None = None,
     target_accuracy: float | None = None,
     n_public: int = 3200,
-    difficulty: Sequence[Difficulty] | None = None,
+    learning_curves: Sequence[LearningCurve] | None = None,
     seed: int = 0,
 ) -> Proposal:
     """Teachers, noise, screen and number of questions that should learn most from a budget.
@@ -111,7 +111,7 @@ def propose(
         Below one over ``n_rows``.
     epsilon, target_accuracy : float
         One of them: the budget, or the accuracy for which to find the smallest budget.
-    difficulty : sequence of Difficulty, optional
+    learning_curves : sequence of LearningCurve, optional
         The first is planned with; all of them give the ranges. None: :func:`assumed`. Better:
         :func:`measured` on public rows.
     seed : int
@@ -142,7 +142,7 @@ def propose(
     >>> plan.student.best > 0.74, plan.epsilon < 2
     (True, True)
     """
-    _reject_private(n_rows, n_classes, n_public, difficulty)
+    _reject_private(n_rows, n_classes, n_public, learning_curves)
     _check.integer(n_rows=n_rows, least=2 * _FEWEST_ROWS)
     _check.integer(n_classes=n_classes, least=2)
     _check.integer(n_public=n_public, least=1)
@@ -151,9 +151,9 @@ def propose(
         raise ValueError(f"delta must be below 1 / {n_rows} rows, got {delta:g}")
     if (epsilon is None) == (target_accuracy is None):
         raise ValueError("give epsilon or target_accuracy, one of them")
-    tasks = tuple(difficulty or assumed(n_classes=n_classes))
+    tasks = tuple(learning_curves or assumed(n_classes=n_classes))
     if any(task.n_classes != n_classes for task in tasks):
-        raise ValueError(f"difficulty must be of {n_classes} classes, as n_classes says")
+        raise ValueError(f"learning_curves must be of {n_classes} classes, as n_classes says")
     search = _Search(tasks, n_rows, n_public, delta, seed)
     if epsilon is not None:
         _check.positive(epsilon=epsilon)
@@ -173,7 +173,7 @@ class _Choice(NamedTuple):
 
 
 class _Search(NamedTuple):
-    tasks: tuple[Difficulty, ...]
+    tasks: tuple[LearningCurve, ...]
     n_rows: int
     n_public: int
     delta: float
@@ -235,12 +235,12 @@ class _Search(NamedTuple):
 
         return _TIGHT * calibrate(classic, n_answers=n, epsilon=epsilon, delta=self.delta, precision=1e-3)
 
-    def _votes(self, task: Difficulty, n_teachers: int) -> np.ndarray:
+    def _votes(self, task: LearningCurve, n_teachers: int) -> np.ndarray:
         rng = np.random.default_rng([self.seed, n_teachers])
         return task.votes(n_teachers=n_teachers, n_rows=self.n_rows / n_teachers, n_queries=_QUERIES, rng=rng)
 
     def _forecast(
-        self, task: Difficulty, votes: np.ndarray, choice: _Choice, argmax: GNMax, screen: Threshold | None
+        self, task: LearningCurve, votes: np.ndarray, choice: _Choice, argmax: GNMax, screen: Threshold | None
     ) -> tuple[float, float, float]:
         """Shares answered and right, and the student's accuracy."""
         outcome = np.exp(argmax.log_outcomes(votes))

@@ -11,7 +11,7 @@ from ostraka.cli import _errors
 from ostraka.cli._models import Teacher
 
 if TYPE_CHECKING:
-    from ostraka.accounting.difficulty import Difficulty
+    from ostraka.accounting.learning_curve import LearningCurve
     from ostraka.accounting.plan import Proposal
 
 __all__ = ["plan"]
@@ -63,11 +63,9 @@ def plan(
         raise typer.BadParameter("--proxy FILE and --label COLUMN need each other")
     if rows < 1:
         raise typer.BadParameter(f"--rows must be an integer >= 1, got {rows}")
-    difficulty = None
+    curves = None
     if proxy is not None and label is not None:
-        difficulty = _measured(
-            proxy, label=label, drop=drop or [], teacher=teacher, classes=classes, seed=seed
-        )
+        curves = _measured(proxy, label=label, drop=drop or [], teacher=teacher, classes=classes, seed=seed)
     with _errors.usage():
         proposal = propose(
             n_rows=rows,
@@ -76,7 +74,7 @@ def plan(
             epsilon=epsilon,
             target_accuracy=target_accuracy,
             n_public=public_rows,
-            difficulty=difficulty,
+            learning_curves=curves,
             seed=seed,
         )
     basis = _ASSUMED if proxy is None else _MEASURED.format(proxy)
@@ -88,11 +86,11 @@ def plan(
 
 def _measured(
     proxy: Path, *, label: str, drop: list[str], teacher: Teacher, classes: int, seed: int
-) -> tuple[Difficulty, ...]:
+) -> tuple[LearningCurve, ...]:
     """Fit what the plan needs to models of public rows; some of the others are tested on."""
     import numpy as np
 
-    from ostraka.accounting.difficulty import measured
+    from ostraka.accounting.learning_curve import measured
     from ostraka.cli import _data
 
     task = _data.tables(

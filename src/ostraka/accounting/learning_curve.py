@@ -1,4 +1,4 @@
-"""How hard a task is: accuracy against rows, and how far teachers agree. Assumed, or measured in public."""
+"""The learning curve of a task: accuracy against rows, and how far teachers agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ostraka.private import Private
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Difficulty", "assumed", "measured"]
+__all__ = ["LearningCurve", "assumed", "measured"]
 
 # floor, begin and spread of a typical task, an easy one and a hard one. Close to these: a census table
 # (floor 0.15, begin 2.5, spread 0.9) and scanned digits (0.02, 4). Nothing is known of yours.
@@ -24,8 +24,8 @@ _MODELS, _RESAMPLED, _LEAST_ROWS = 12, 9, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difficulty:
-    """A task as a planner sees it. Public: it must not come from the private rows.
+class LearningCurve:
+    """Accuracy of a model against its number of rows. Public: it must not come from the private rows.
 
     A model trained on n rows errs with probability floor + (guess - floor) / sqrt(1 + n / begin), where
     guess = 1 - 1 / n_classes. Some questions are easy and some are hard: the share of teachers who are
@@ -43,7 +43,7 @@ class Difficulty:
 
     Examples
     --------
-    >>> census = Difficulty(n_classes=2, floor=0.15, begin=2.5, spread=0.9)
+    >>> census = LearningCurve(n_classes=2, floor=0.15, begin=2.5, spread=0.9)
     >>> [round(census.accuracy(n), 2) for n in (10, 100, 10_000)]
     [0.69, 0.8, 0.84]
     """
@@ -81,7 +81,7 @@ class Difficulty:
         return np.asarray(rng.multinomial(n_teachers, shares), dtype=float)
 
 
-def assumed(*, n_classes: int) -> tuple[Difficulty, ...]:
+def assumed(*, n_classes: int) -> tuple[LearningCurve, ...]:
     """What to plan with where nothing is known: a typical task, an easy one and a hard one.
 
     Examples
@@ -90,12 +90,12 @@ def assumed(*, n_classes: int) -> tuple[Difficulty, ...]:
     >>> easy.accuracy(100) > typical.accuracy(100) > hard.accuracy(100)
     True
     """
-    return tuple(Difficulty(n_classes=n_classes, floor=f, begin=b, spread=s) for f, b, s in _ASSUMED)
+    return tuple(LearningCurve(n_classes=n_classes, floor=f, begin=b, spread=s) for f, b, s in _ASSUMED)
 
 
 def measured(
     estimator: Any, X: Any, y: Any, *, X_test: Any, y_test: Any, rng: np.random.Generator
-) -> tuple[Difficulty, ...]:
+) -> tuple[LearningCurve, ...]:
     """Fit the model to how an estimator does on small parts of a public, labelled table.
 
     Parameters
@@ -108,7 +108,7 @@ def measured(
 
     Returns
     -------
-    tuple of Difficulty
+    tuple of LearningCurve
         The best fit, then fits to nine resamplings of the models: their range is the uncertainty of
         the fit, not of how much the public rows resemble the private ones.
 
@@ -185,13 +185,13 @@ def _spread(right: np.ndarray) -> float:
     return float(np.clip(whole / max(between, 1e-9) - 1, 0.05, 50.0)) if whole > 0 else 1.0
 
 
-def _fit(sizes: np.ndarray, scores: Sequence[float], n_classes: int, spread: float) -> Difficulty:
+def _fit(sizes: np.ndarray, scores: Sequence[float], n_classes: int, spread: float) -> LearningCurve:
     """The floor and the beginning nearest to the scores, by least squares over a grid."""
     guess = 1 - 1 / n_classes
     falls = 1 / np.sqrt(1 + sizes / _BEGINS[:, None])
     error = _FLOORS[:, None, None] + np.maximum(guess - _FLOORS, 0)[:, None, None] * falls
     distance = ((1 - error - np.asarray(scores)) ** 2).sum(axis=-1)
     floor, begin = np.unravel_index(np.argmin(distance), distance.shape)
-    return Difficulty(
+    return LearningCurve(
         n_classes=n_classes, floor=float(_FLOORS[floor]), begin=float(_BEGINS[begin]), spread=spread
     )

@@ -1,4 +1,4 @@
-"""GNSS: its price against numerical integrals, its bound against the 2018 curve, its failures counted."""
+"""The smooth bound: its price against integrals, its bound against the 2018 curve, its failures counted."""
 
 import math
 from dataclasses import replace
@@ -9,8 +9,8 @@ import pytest
 from scipy.special import ndtri
 
 from ostraka.accounting import papernot2018_curve
-from ostraka.accounting.gnss import SmoothBound, gnss_rdp, plan_gnss
 from ostraka.accounting.sensitivity import local_sensitivities, smooth_sensitivity
+from ostraka.accounting.smooth_bound import SmoothBound, plan_smooth_bound, smooth_noise_rdp
 from ostraka.curve import ORDERS
 from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
 from ostraka.private import Adjacency, Private
@@ -50,9 +50,9 @@ def divergence(order, shift, ratio):
 
 
 @pytest.mark.parametrize(("order", "beta"), [(2.0, 0.05), (4.0, 0.1), (8.0, 0.01)])
-def test_gnss_costs_no_less_than_any_two_gaussians_it_may_be(order, beta):
+def test_smooth_noise_costs_no_less_than_any_two_gaussians_it_may_be(order, beta):
     for noise in (3.0, 15.0):
-        price = gnss_rdp(order=order, beta=beta, noise=noise)
+        price = smooth_noise_rdp(order=order, beta=beta, noise=noise)
         worst = max(
             divergence(order, mp.mpf(1) / noise, mp.exp(b)) for b in (-beta, -beta / 2, 0, beta / 2, beta)
         )
@@ -63,9 +63,9 @@ def test_gnss_costs_no_less_than_any_two_gaussians_it_may_be(order, beta):
         assert price <= paper * (1 + 1e-9)
 
 
-def test_gnss_needs_an_order_below_half_the_inverse_of_beta():
+def test_smooth_noise_needs_an_order_below_half_the_inverse_of_beta():
     with pytest.raises(ValueError, match="below"):
-        gnss_rdp(order=10.0, beta=0.05, noise=10.0)
+        smooth_noise_rdp(order=10.0, beta=0.05, noise=10.0)
     assert PLAN.curve().rdp[ORDERS.index(10.0)] == math.inf
     assert PLAN.curve().rdp[ORDERS.index(4.0)] < math.inf
 
@@ -87,10 +87,10 @@ def test_what_is_published_is_the_2018_bound_with_margin_and_noise():
 
 
 def test_the_margin_is_paid_for():
-    plain = gnss_rdp(order=4.0, beta=PLAN.beta, noise=PLAN.noise)
+    plain = smooth_noise_rdp(order=4.0, beta=PLAN.beta, noise=PLAN.noise)
     with_margin = PLAN.curve().rdp[ORDERS.index(4.0)]
     narrower = PLAN.noise / (1 - PLAN.noise * ndtri(PLAN.failure) * math.expm1(PLAN.beta))
-    assert with_margin == gnss_rdp(order=4.0, beta=PLAN.beta, noise=narrower) > plain
+    assert with_margin == smooth_noise_rdp(order=4.0, beta=PLAN.beta, noise=narrower) > plain
 
 
 def test_one_ballot_moves_what_is_published_before_noise_by_no_more_than_is_paid_for():
@@ -142,7 +142,7 @@ def test_a_pair_pays_for_the_screen_and_for_what_was_answered():
 
 @pytest.mark.parametrize("mechanism", [GNMax(sigma=40.0), LNMax(scale=40.0)])
 def test_a_plan_beats_its_neighbours(mechanism):
-    plan = plan_gnss(
+    plan = plan_smooth_bound(
         mechanism, n_teachers=250, n_classes=3, n_queries=300, delta=1e-5, orders=(4.0, 6.0, 9.0)
     )
 
@@ -157,7 +157,7 @@ def test_a_plan_beats_its_neighbours(mechanism):
 
 def test_where_no_order_meets_the_conditions_there_is_no_plan():
     with pytest.raises(ValueError, match="fail at every order"):
-        plan_gnss(
+        plan_smooth_bound(
             GNMax(sigma=20.0), n_teachers=50, n_classes=10, n_queries=5, delta=1e-5, orders=(20.0, 35.0)
         )
 

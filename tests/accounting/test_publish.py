@@ -9,8 +9,8 @@ import pytest
 
 from ostraka.accounting import exact_curve
 from ostraka.accounting.certificate import Certificate
-from ostraka.accounting.gnss import SmoothBound
-from ostraka.accounting.smooth import _Terms, release_epsilon
+from ostraka.accounting.publish import _Terms, release_epsilon
+from ostraka.accounting.smooth_bound import SmoothBound
 from ostraka.curve import ORDERS, Curve
 from ostraka.ledger import Budget, BudgetExceeded, Ledger
 from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
@@ -84,17 +84,17 @@ def test_many_classes_have_a_valid_route(data_dir):
         (LNMax(scale=40.0), 5, {}),
         (Threshold(at=200, sigma=20.0), 5, {}),
         (PAIR, 5, {"answered": np.arange(400) % 3 > 0}),
-        (GNMAX, 5, {"method": "gnss"}),
-        (PAIR, 5, {"method": "gnss", "answered": np.arange(400) % 3 > 0}),
+        (GNMAX, 5, {"method": "smooth"}),
+        (PAIR, 5, {"method": "smooth", "answered": np.arange(400) % 3 > 0}),
         (PAIR, 5, {"answered": np.zeros(400, dtype=bool)}),
-        (PAIR, 5, {"method": "gnss", "answered": np.zeros(400, dtype=bool)}),
+        (PAIR, 5, {"method": "smooth", "answered": np.zeros(400, dtype=bool)}),
     ],
 )
 def test_the_record_holds_together_and_can_be_computed_again(mechanism, n_classes, options):
     votes = private(agreeing(400, n_classes), unit="person")
     told = release_epsilon(mechanism, votes, delta=1e-5, rng=np.random.default_rng(3), **options)
     plan = eval(told.release)
-    assert isinstance(plan, SmoothBound if options.get("method") == "gnss" else Certificate)
+    assert isinstance(plan, SmoothBound if options.get("method") == "smooth" else Certificate)
     assert plan.bound(told.published) == told.answers_rdp
     assert plan.curve().rdp[ORDERS.index(told.order)] == told.release_rdp
     again = Curve((told.order,), (told.answers_rdp + told.release_rdp,))
@@ -217,7 +217,12 @@ def test_a_bound_beyond_what_is_paid_for_falls_back_to_any_votes():
         (PAIR, {"answered": [1, 0]}, ValueError, "bool"),
         ((GNMAX, GNMAX), {}, TypeError, "mechanism must be"),
         (3, {}, TypeError, "mechanism must be"),
-        (Threshold(at=2, sigma=1.0), {"method": "gnss"}, TypeError, "Threshold.* does not offer"),
+        (
+            Threshold(at=2, sigma=1.0),
+            {"method": "smooth"},
+            TypeError,
+            "Threshold.* does not offer",
+        ),
     ],
 )
 def test_what_is_not_covered_is_refused(mechanism, options, error, says):

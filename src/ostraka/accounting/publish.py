@@ -1,4 +1,4 @@
-"""Publish what answers cost: a number read off the votes, released privately, its own cost included."""
+"""Publish the cost of answers: a number that depends on the votes, released with noise and paid for."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from ostraka import _check
 from ostraka.accounting.certificate import Certificate, plan_certificate
-from ostraka.accounting.gnss import SmoothBound, plan_gnss
-from ostraka.accounting.ladder import check_ballots
+from ostraka.accounting.cost_levels import check_ballots
+from ostraka.accounting.smooth_bound import SmoothBound, plan_smooth_bound
 from ostraka.curve import ORDERS, Curve
 from ostraka.door import release
 from ostraka.ledger import Budget, Ledger
@@ -38,14 +38,14 @@ class PublishedEpsilon:
         The epsilon of the answers alone that holds whatever the votes (with a screen: if it had
         let every query through); to know it, nothing had to be published.
     method : str
-        ``"certificate"``, ``"gnss"``, or ``"any votes"`` where publishing could not have paid.
+        ``"certificate"``, ``"smooth"``, or ``"any votes"`` where publishing could not have paid.
     order : float
         The one Rényi order, fixed beforehand, at which all of it was computed.
     answers_rdp, release_rdp : float, nats
         At that order: the published bound on the answers' cost, and the cost of publishing it.
     confidence : float
         Probability, over the noise of the publication, that ``answers_rdp`` is at least the cost of
-        these votes (exact for two classes; for ``"gnss"`` the 2018 bound).
+        these votes (exact for two classes; for ``"smooth"`` the 2018 bound).
     unit : str
         Who is protected.
     simulation : bool
@@ -100,7 +100,7 @@ def release_epsilon(
     delta: float,
     ledger: Ledger | None = None,
     rng: np.random.Generator | None = None,
-    method: Literal["auto", "certificate", "gnss"] = "auto",
+    method: Literal["auto", "certificate", "smooth"] = "auto",
     agreement: float = 2 / 3,
     answered: ArrayLike | None = None,
     order: float | None = None,
@@ -120,9 +120,9 @@ def release_epsilon(
         Charged for the publication (a small Gaussian), before it is made. None: nothing is recorded.
     rng : numpy.random.Generator, optional
         None: a cryptographic generator. Any other is a simulation.
-    method : {"auto", "certificate", "gnss"}
+    method : {"auto", "certificate", "smooth"}
         ``"certificate"``: a noisy distance from a public guess, in ballots; exact costs for two
-        classes, a proved bound for more. ``"gnss"``: Papernot et al. 2018, the 2018 bound with noise
+        classes, a proved bound for more. ``"smooth"``: Papernot et al. 2018, the 2018 bound with noise
         scaled to its smooth sensitivity. ``"auto"``: a certificate where the guess says that it
         pays, otherwise the number for any votes, and no publication.
     agreement : float in [0, 1]
@@ -130,7 +130,7 @@ def release_epsilon(
         must not be taken from ``votes``.
     answered : bool array, shape (n_queries,), optional
         With a screen: which queries the released screen let through. Needed for three classes or more,
-        and for ``"gnss"``.
+        and for ``"smooth"``.
     order : float, optional
         The Rényi order, one of ``ostraka.curve.ORDERS``. None: the best for the number of rows and the
         guess. Give it where that number came out of earlier answers; it must be fixed before the first.
@@ -147,7 +147,7 @@ def release_epsilon(
         Another mechanism, or votes that are not Private.
     ValueError
         Rows that are not whole ballots of one number of teachers, a wrong or missing ``answered``, a
-        ``delta`` that noise in float64 eats up, or, for ``"gnss"``, conditions that fail.
+        ``delta`` that noise in float64 eats up, or, for ``"smooth"``, conditions that fail.
     BudgetExceeded
         The ledger has too little left for the publication.
 
@@ -171,7 +171,7 @@ def release_epsilon(
     ('certificate', True)
     """
     _check.delta(delta)
-    _check.one_of(method=method, allowed=("auto", "certificate", "gnss"))
+    _check.one_of(method=method, allowed=("auto", "certificate", "smooth"))
     if not isinstance(votes, Private):
         raise TypeError("votes must be Private: Private(counts, Adjacency.one_ballot())")
     check_ballot(mechanism)
@@ -206,7 +206,7 @@ def release_epsilon(
         epsilon=terms.epsilon(bound),
         delta=delta,
         any_votes=most.epsilon(delta),
-        method="gnss" if isinstance(plan, SmoothBound) else "certificate",
+        method="smooth" if isinstance(plan, SmoothBound) else "certificate",
         order=plan.order,
         answers_rdp=bound,
         release_rdp=terms.price,
@@ -258,12 +258,12 @@ class _Terms:
 
 
 def _plan(mechanism: BallotMechanism, method: str, **sizes: Any) -> Certificate | SmoothBound:
-    if method != "gnss":
+    if method != "smooth":
         return plan_certificate(mechanism, **sizes)
     argmax = parts(mechanism)[1]
     if not isinstance(argmax, HasPublishedBound):
-        raise TypeError(f"method='gnss' needs the bound of 2018, which {argmax!r} does not offer")
-    return plan_gnss(mechanism, **sizes)
+        raise TypeError(f"method='smooth' needs the bound of 2018, which {argmax!r} does not offer")
+    return plan_smooth_bound(mechanism, **sizes)
 
 
 def _without(most: Curve, *, delta: float, votes: Private, simulation: bool) -> PublishedEpsilon:
@@ -294,13 +294,13 @@ def _rows(
             raise ValueError("answered is for mechanisms with a screen, such as Confident")
         return votes, 0
     if answered is None:
-        if votes.shape[1] > 2 or method == "gnss":
+        if votes.shape[1] > 2 or method == "smooth":
             raise ValueError("answered is needed: which queries did the released screen let through?")
         return votes, 0
     mask = np.asarray(answered)
     if mask.dtype != bool or mask.shape != (len(votes),):
         raise ValueError(f"answered must be bool of shape ({len(votes)},), got {mask.dtype} of {mask.shape}")
-    if votes.shape[1] == 2 and method != "gnss":
+    if votes.shape[1] == 2 and method != "smooth":
         return votes, 0
     counts = votes.open()
     return Private(np.concatenate([counts, counts[mask]]), votes.adjacency), len(votes)

@@ -1,4 +1,4 @@
-"""GNSS: the 2018 bound published with Gaussian noise scaled to its smooth sensitivity; a door mechanism."""
+"""The 2018 bound, published with Gaussian noise which is scaled to its smooth sensitivity."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import scipy.special
 
 from ostraka import _check
+from ostraka.accounting.cost_levels import check_ballots
 from ostraka.accounting.dependent import argmax_bound, screen_bound
-from ostraka.accounting.ladder import check_ballots
 from ostraka.accounting.sensitivity import (
     check_conditions,
     local_sensitivities,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ostraka.mechanisms import BallotMechanism
 
-__all__ = ["SmoothBound", "gnss_rdp", "plan_gnss"]
+__all__ = ["SmoothBound", "plan_smooth_bound", "smooth_noise_rdp"]
 
 _STEP = 2.0**-20  # nats; published bounds are rounded up to whole steps
 _GUESSES = 64
@@ -38,7 +38,7 @@ _BETAS = (0.15, 0.25, 0.35, 0.42, 0.47)  # times 1 / order; the theorem needs le
 _NOISES = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 18.0, 27.0, 40.0)
 
 
-def gnss_rdp(*, order: float, beta: float, noise: float) -> float:
+def smooth_noise_rdp(*, order: float, beta: float, noise: float) -> float:
     """Rényi cost of adding N(0, (noise S)²) to a value that a ballot moves by at most S, log S by beta.
 
     Raises
@@ -53,7 +53,7 @@ def gnss_rdp(*, order: float, beta: float, noise: float) -> float:
 
     Examples
     --------
-    >>> round(gnss_rdp(order=10.0, beta=0.02, noise=20.0), 4)
+    >>> round(smooth_noise_rdp(order=10.0, beta=0.02, noise=20.0), 4)
     0.026
     """
     _check.positive(order=order, beta=beta, noise=noise)
@@ -115,7 +115,7 @@ class SmoothBound:
         screen, argmax = parts(self.mechanism)
         if not (0 <= self.n_screened <= self.n_queries and (self.n_screened > 0) == (screen is not None)):
             raise ValueError("n_screened is the number of screened rows of a mechanism with a screen")
-        gnss_rdp(order=self.order, beta=self.beta, noise=self.noise)
+        smooth_noise_rdp(order=self.order, beta=self.beta, noise=self.noise)
         require_conditions(argmax, n_classes=self.n_classes, order=self.order)
 
     def curve(self) -> Curve:
@@ -167,7 +167,7 @@ class SmoothBound:
 
 
 @lru_cache(maxsize=64)
-def plan_gnss(
+def plan_smooth_bound(
     mechanism: BallotMechanism,
     *,
     n_teachers: int,
@@ -227,7 +227,9 @@ def _price(order: float, beta: float, noise: float, failure: float) -> float:
     """The margin moves with smooth sensitivity, by e^beta a ballot: as if there were less noise."""
     if not order < 1 / (2 * beta):
         return math.inf
-    return gnss_rdp(order=order, beta=beta, noise=noise / (1 + _margin(noise, failure) * math.expm1(beta)))
+    return smooth_noise_rdp(
+        order=order, beta=beta, noise=noise / (1 + _margin(noise, failure) * math.expm1(beta))
+    )
 
 
 def _guess(n_teachers: int, n_classes: int, agreement: float) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Ladders: what a query costs at every degree of agreement, and the most it can cost k ballots away."""
+"""Upper bounds on the cost of a query by how far the teachers agree, and on its cost k ballots away."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
     from ostraka.mechanisms import BallotMechanism
 
-__all__ = ["UNIT", "Ladder", "check_ballots", "ladders", "worst"]
+__all__ = ["UNIT", "CostLevels", "check_ballots", "cost_levels", "worst"]
 
 UNIT = 2.0**-36  # nats; costs are whole multiples, so that their sums are exact
-_FINE = 32  # rungs a ballot where agreement is continuous
-_SHARED = 4  # neighbouring rungs that share the cost of their lowest
+_FINE = 32  # levels a ballot where agreement is continuous
+_SHARED = 4  # neighbouring levels that share the cost of their lowest
 _CELLS = 16  # divisions of a tail between its two sides
 _OUTWARD = 1e-9  # relative, above the error of every cost computed here or in exact_rdp
 _DOUBT = 1e-12  # absolute, nats: what cancels near a cost of nothing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ladder:
-    """Costs of one query at one order, by rung. All public; on which rung a query stands is private.
+class CostLevels:
+    """Costs of one query at one order, by level. All public; on which level a query stands is private.
 
     Attributes
     ----------
-    cost : int64 array, shape (n_rungs,), in units of ``UNIT`` nats
-        At least the Rényi cost (every neighbour, both directions) of any query on that rung.
+    cost : int64 array, shape (n_levels,), in units of ``UNIT`` nats
+        At least the Rényi cost (every neighbour, both directions) of any query on that level.
     reach : int
-        No ballot moves a query by more rungs than this.
+        No ballot moves a query by more levels than this.
     pace : int
-        Rungs that a query of clear plurality falls for each ballot it loses; for guesses only.
+        Levels that a query of clear plurality falls for each ballot it loses; for guesses only.
     tied, agreed : int
-        Rungs of an even split and of unanimity; for guesses only.
-    rungs : callable, counts -> int64 array, shape (n_queries,)
+        Levels of an even split and of unanimity; for guesses only.
+    levels : callable, counts -> int64 array, shape (n_queries,)
         Where queries stand.
     """
 
@@ -53,13 +53,13 @@ class Ladder:
     pace: int
     tied: int
     agreed: int
-    rungs: Callable[[np.ndarray], np.ndarray]
+    levels: Callable[[np.ndarray], np.ndarray]
 
 
-def ladders(
+def cost_levels(
     mechanism: BallotMechanism, *, n_teachers: int, n_classes: int, order: float
-) -> tuple[Ladder, ...]:
-    """One ladder for every answer of the mechanism: one, or with a screen and many classes one for each."""
+) -> tuple[CostLevels, ...]:
+    """The scale of each answer of the mechanism: one, or with a screen and many classes one for each part."""
     if n_classes == 2:
         return (_two_classes(mechanism, n_teachers, order),)
     return tuple(
@@ -67,8 +67,8 @@ def ladders(
     )
 
 
-def _many_classes(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> Ladder:
-    """The ladder of one part: exact for a screen, from what its curve says for an argmax."""
+def _many_classes(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> CostLevels:
+    """The scale of one part: exact for a screen, from what its curve says for an argmax."""
     if isinstance(mechanism, HasScreenBound):
         return _screen(mechanism, n_teachers, n_classes, order)
     curve = mechanism.curve()
@@ -82,20 +82,20 @@ def _many_classes(mechanism: BallotMechanism, n_teachers: int, n_classes: int, o
     )
 
 
-def worst(placed: Sequence[tuple[Ladder, np.ndarray]], n_ballots: int) -> np.ndarray:
-    """Largest summed cost within 0, …, n_ballots ballots of queries on these rungs; int64, in ``UNIT``.
+def worst(placed: Sequence[tuple[CostLevels, np.ndarray]], n_ballots: int) -> np.ndarray:
+    """Largest summed cost within 0, …, n_ballots ballots of queries on these levels; int64, in ``UNIT``.
 
     A ballot may change its vote in every query, so the worst case of a sum is the sum of worst
     cases. Integer sums: with v(D, k) the result, v(D', k) <= v(D, k + 1) holds exactly for
     neighbours D and D'.
     """
     total = np.zeros(n_ballots + 1, dtype=np.int64)
-    for ladder, rungs in placed:
-        times = np.bincount(rungs, minlength=len(ladder.cost))
-        if int(ladder.cost.max()) * max(1, len(rungs)) >= 2**62:
+    for scale, levels in placed:
+        times = np.bincount(levels, minlength=len(scale.cost))
+        if int(scale.cost.max()) * max(1, len(levels)) >= 2**62:
             raise OverflowError("these queries cost more than can be summed exactly: publish them in parts")
         for k in range(n_ballots + 1):
-            within = maximum_filter1d(ladder.cost, size=2 * k * ladder.reach + 1, mode="nearest")
+            within = maximum_filter1d(scale.cost, size=2 * k * scale.reach + 1, mode="nearest")
             total[k] += int(times @ within)
     return total
 
@@ -112,15 +112,15 @@ def check_ballots(counts: np.ndarray) -> int:
 
 
 @lru_cache(maxsize=512)
-def _two_classes(mechanism: BallotMechanism, n_teachers: int, order: float) -> Ladder:
-    """Exact: with two classes the first count is all there is to know. One rung a ballot."""
-    return Ladder(
+def _two_classes(mechanism: BallotMechanism, n_teachers: int, order: float) -> CostLevels:
+    """Exact: with two classes the first count is all there is to know. One level a ballot."""
+    return CostLevels(
         cost=_units(_two_class_costs(mechanism, n_teachers)[:, ORDERS.index(order)]),
         reach=1,
         pace=1,
         tied=(n_teachers + 1) // 2,
         agreed=n_teachers,
-        rungs=lambda counts: counts[:, 0].astype(np.int64),
+        levels=lambda counts: counts[:, 0].astype(np.int64),
     )
 
 
@@ -132,25 +132,25 @@ def _two_class_costs(mechanism: BallotMechanism, n_teachers: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=512)
-def _screen(screen: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> Ladder:
+def _screen(screen: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> CostLevels:
     """Exact: the screen looks at the largest count only, and a ballot moves it by at most one."""
     if not (isinstance(screen, HasScreenBound) and screen.screen_bound()):
         raise ValueError(f"a screen of many classes needs noise='largest' here, got {screen!r}")
     largest = np.arange(-1, n_teachers + 2)
     law = screen.log_outcomes(np.stack([largest, np.full_like(largest, -1)], axis=1))
     steps = np.maximum(_divergence(law[:-1], law[1:], order), _divergence(law[1:], law[:-1], order))
-    return Ladder(
+    return CostLevels(
         cost=_units(np.maximum(steps[:-1], steps[1:])),
         reach=1,
         pace=1,
         tied=-(-n_teachers // n_classes),
         agreed=n_teachers,
-        rungs=lambda counts: counts.max(axis=1).astype(np.int64),
+        levels=lambda counts: counts.max(axis=1).astype(np.int64),
     )
 
 
 @lru_cache(maxsize=512)
-def _gaussian(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> Ladder:
+def _gaussian(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> CostLevels:
     """A bound from the probability of the likeliest answer alone; docs/publishing-epsilon.md, Theorem 5."""
     curve = mechanism.curve()
     shift = math.sqrt(curve.mu_squared)  # one ballot is at most a Gaussian shift of this
@@ -163,18 +163,18 @@ def _gaussian(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order
     edges = lowest + np.arange(math.ceil((n_teachers - lowest) * _FINE)) / _FINE
     cap = curve.rdp[ORDERS.index(order)]
     bound = np.repeat(_censored_gaussian(-(edges[::_SHARED] - 1e-6) * shift, shift, order), _SHARED)
-    return Ladder(
+    return CostLevels(
         cost=_units(np.minimum(bound[: len(edges)], cap)),
         reach=_FINE + 1,  # one more for the numerical error of where an edge lies
         pace=_FINE,
         tied=int(-lowest * _FINE),
         agreed=int((float(agreement(_unanimous(n_teachers, n_classes))[0]) - lowest) * _FINE),
-        rungs=lambda counts: _place(agreement(counts), lowest, len(edges)),
+        levels=lambda counts: _place(agreement(counts), lowest, len(edges)),
     )
 
 
 @lru_cache(maxsize=512)
-def _pure(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> Ladder:
+def _pure(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> CostLevels:
     """Likewise for pure differential privacy; docs/publishing-epsilon.md, Theorem 6."""
     curve = mechanism.curve()
     pure = curve.rdp[-1]
@@ -186,13 +186,13 @@ def _pure(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: fl
     edges = np.arange(math.ceil((n_teachers + 1 / pure) * _FINE)) / _FINE
     cap = curve.rdp[ORDERS.index(order)]
     bound = _censored_pure(-(edges - 1e-6) * pure, pure, order)
-    return Ladder(
+    return CostLevels(
         cost=_units(np.minimum(bound, cap)),
         reach=_FINE + 1,
         pace=_FINE,
         tied=int(-math.log1p(-1 / n_classes) / pure * _FINE),
         agreed=int(float(agreement(_unanimous(n_teachers, n_classes))[0]) * _FINE),
-        rungs=lambda counts: _place(agreement(counts), 0.0, len(edges)),
+        levels=lambda counts: _place(agreement(counts), 0.0, len(edges)),
     )
 
 
@@ -200,8 +200,8 @@ def _unanimous(n_teachers: int, n_classes: int) -> np.ndarray:
     return np.eye(1, n_classes) * n_teachers
 
 
-def _place(agreement: np.ndarray, lowest: float, n_rungs: int) -> np.ndarray:
-    return np.clip(np.floor((agreement - lowest) * _FINE), 0, n_rungs - 1).astype(np.int64)
+def _place(agreement: np.ndarray, lowest: float, n_levels: int) -> np.ndarray:
+    return np.clip(np.floor((agreement - lowest) * _FINE), 0, n_levels - 1).astype(np.int64)
 
 
 def _log_rest(mechanism: BallotMechanism, counts: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Costs by rung against closed forms and quadrature; worst cases against every table of a few ballots."""
+"""Costs by level against closed forms and quadrature; worst cases against every table of a few ballots."""
 
 import itertools
 import math
@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
-from ostraka.accounting.ladder import UNIT, _censored_gaussian, _censored_pure, check_ballots, ladders, worst
+from ostraka.accounting.cost_levels import (
+    UNIT,
+    _censored_gaussian,
+    _censored_pure,
+    check_ballots,
+    cost_levels,
+    worst,
+)
 from ostraka.curve import ORDERS
 from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
 
@@ -54,7 +61,7 @@ def moves(row):
 @pytest.mark.parametrize("order", [2.0, 8.0, 17.0])
 def test_two_classes_cost_their_largest_divergence_rounded_up(order):
     n_teachers, sigma = 30, 7.0
-    (ladder,) = ladders(GNMax(sigma=sigma), n_teachers=n_teachers, n_classes=2, order=order)
+    (scale,) = cost_levels(GNMax(sigma=sigma), n_teachers=n_teachers, n_classes=2, order=order)
     with mp.workdps(50):
 
         def divergence(a, b):
@@ -66,14 +73,14 @@ def test_two_classes_cost_their_largest_divergence_rounded_up(order):
         for first in range(n_teachers + 1):
             others = [x for x in (first - 1, first + 1) if 0 <= x <= n_teachers]
             truth = max(max(divergence(first, x), divergence(x, first)) for x in others)
-            got = int(ladder.cost[first]) * mp.mpf(UNIT)
+            got = int(scale.cost[first]) * mp.mpf(UNIT)
             assert truth <= got <= truth * (1 + ROUNDING) + FLOOR
 
 
 def test_where_two_classes_stand_is_the_first_count():
     counts = np.array([[30.0, 0.0], [7.0, 23.0]])
-    (ladder,) = ladders(LNMax(scale=9.0), n_teachers=30, n_classes=2, order=4.0)
-    assert ladder.rungs(counts).tolist() == [30, 7]
+    (scale,) = cost_levels(LNMax(scale=9.0), n_teachers=30, n_classes=2, order=4.0)
+    assert scale.levels(counts).tolist() == [30, 7]
 
 
 @pytest.mark.parametrize(
@@ -86,25 +93,25 @@ def test_where_two_classes_stand_is_the_first_count():
 )
 def test_the_worst_case_within_k_ballots_is_found_by_looking_at_every_table(mechanism):
     n_teachers, n_queries, order = 5, 2, 4.0
-    (ladder,) = ladders(mechanism, n_teachers=n_teachers, n_classes=2, order=order)
+    (scale,) = cost_levels(mechanism, n_teachers=n_teachers, n_classes=2, order=order)
     everything = np.array(list(itertools.product(range(n_teachers + 1), repeat=n_queries)))
-    costs = ladder.cost[everything].sum(axis=1)
+    costs = scale.cost[everything].sum(axis=1)
     for here in everything:
         far = np.abs(everything - here).max(axis=1)
         truth = [costs[far <= k].max() for k in range(n_teachers + 1)]
-        assert worst([(ladder, here)], n_teachers).tolist() == truth
+        assert worst([(scale, here)], n_teachers).tolist() == truth
 
 
 def test_no_data_set_within_k_teachers_costs_more_than_the_worst_case():
     n_teachers, n_queries = 4, 2
-    (ladder,) = ladders(GNMax(sigma=1.5), n_teachers=n_teachers, n_classes=2, order=3.0)
+    (scale,) = cost_levels(GNMax(sigma=1.5), n_teachers=n_teachers, n_classes=2, order=3.0)
     # every way the teachers can vote: one row a data set, one column a teacher, bits are queries
     votes = np.array(list(itertools.product(range(2**n_queries), repeat=n_teachers)))
     first = np.stack([(votes >> query & 1).sum(axis=1) for query in range(n_queries)], axis=1)
-    costs = ladder.cost[first].sum(axis=1)
+    costs = scale.cost[first].sum(axis=1)
     reached = 0
     for data in range(0, len(votes), 7):
-        bound = worst([(ladder, first[data])], n_teachers)
+        bound = worst([(scale, first[data])], n_teachers)
         apart = (votes != votes[data]).sum(axis=1)
         truth = [costs[apart <= k].max() for k in range(n_teachers + 1)]
         assert (bound >= truth).all()
@@ -139,12 +146,12 @@ def pairs(mechanism, n_teachers, n_classes):
         (LNMax(scale=3.0), 9, 4),
     ],
 )
-def test_no_histogram_of_many_classes_costs_more_than_its_rung(order, mechanism, n_teachers, n_classes):
-    (ladder,) = ladders(mechanism, n_teachers=n_teachers, n_classes=n_classes, order=order)
+def test_no_histogram_of_many_classes_costs_more_than_its_level(order, mechanism, n_teachers, n_classes):
+    (scale,) = cost_levels(mechanism, n_teachers=n_teachers, n_classes=n_classes, order=order)
     rows, here, law, near = pairs(mechanism, n_teachers, n_classes)
     truth = np.zeros(len(rows))
     np.maximum.at(truth, here, np.maximum(renyi(law, near, order), renyi(near, law, order)))
-    got = ladder.cost[ladder.rungs(rows.astype(float))] * UNIT
+    got = scale.cost[scale.levels(rows.astype(float))] * UNIT
     assert (truth <= got * (1 + 1e-9) + 1e-12).all()
     assert (got / truth).min() < 2  # and somewhere it is not much more
 
@@ -201,19 +208,19 @@ def test_one_outcome_of_a_pure_mechanism_bounds_every_such_mechanism(order):
     ],
 )
 def test_no_ballot_moves_a_query_further_than_the_reach(mechanism, n_teachers, n_classes):
-    (ladder,) = ladders(mechanism, n_teachers=n_teachers, n_classes=n_classes, order=2.0)
+    (scale,) = cost_levels(mechanism, n_teachers=n_teachers, n_classes=n_classes, order=2.0)
     furthest = 0
     for row in tables(n_teachers, n_classes):
         near = np.array(list(moves(row)), dtype=float)
-        steps = np.abs(ladder.rungs(near) - ladder.rungs(row[None].astype(float))[0])
-        assert steps.max() <= ladder.reach
+        steps = np.abs(scale.levels(near) - scale.levels(row[None].astype(float))[0])
+        assert steps.max() <= scale.reach
         furthest = max(furthest, steps.max())
-    assert furthest > ladder.reach / 2
+    assert furthest > scale.reach / 2
 
 
 def test_screens_of_many_classes_cost_their_largest_divergence():
     screen, order, n_teachers = Threshold(at=8.5, sigma=2.0), 5.0, 12
-    ladder, _ = ladders(
+    scale, _ = cost_levels(
         Confident(screen=screen, argmax=GNMax(sigma=3.0)), n_teachers=n_teachers, n_classes=3, order=order
     )
     rows = tables(n_teachers, 3)
@@ -222,9 +229,9 @@ def test_screens_of_many_classes_cost_their_largest_divergence():
         passes = np.array([ndtr((v - 8.5) / 2.0) for v in (row.max(), *largest)])
         law = np.log(np.stack([passes, 1 - passes], axis=1))
         truth = max(renyi(law[0], law[1:], order).max(), renyi(law[1:], law[0], order).max())
-        got = ladder.cost[ladder.rungs(row[None].astype(float))[0]] * UNIT
+        got = scale.cost[scale.levels(row[None].astype(float))[0]] * UNIT
         assert truth <= got * (1 + 1e-9) + 1e-12
-        assert np.abs(largest - row.max()).max() <= ladder.reach
+        assert np.abs(largest - row.max()).max() <= scale.reach
 
 
 @pytest.mark.parametrize("mechanism", [GNMax(sigma=2.0), LNMax(scale=2.0)])
@@ -232,34 +239,34 @@ def test_no_rung_costs_more_than_any_votes_can(mechanism):
     order = 6.0
     cap = mechanism.curve().rdp[ORDERS.index(order)]
     for n_classes in (2, 3, 8):
-        (ladder,) = ladders(mechanism, n_teachers=40, n_classes=n_classes, order=order)
-        assert ladder.cost.max() * UNIT <= cap * (1 + ROUNDING) + FLOOR
+        (scale,) = cost_levels(mechanism, n_teachers=40, n_classes=n_classes, order=order)
+        assert scale.cost.max() * UNIT <= cap * (1 + ROUNDING) + FLOOR
 
 
 def test_neighbours_interleave_exactly():
     rng = np.random.default_rng(4)
-    (ladder,) = ladders(GNMax(sigma=3.0), n_teachers=20, n_classes=2, order=4.0)
+    (scale,) = cost_levels(GNMax(sigma=3.0), n_teachers=20, n_classes=2, order=4.0)
     for _ in range(50):
         first = rng.integers(0, 21, size=8)
         near = np.clip(first + rng.integers(-1, 2, size=8), 0, 20)
-        here, there = worst([(ladder, first)], 20), worst([(ladder, near)], 20)
+        here, there = worst([(scale, first)], 20), worst([(scale, near)], 20)
         assert (there[:-1] <= here[1:]).all()
         assert (here[:-1] <= there[1:]).all()
 
 
 def test_parts_add_up():
-    parts = ladders(
+    parts = cost_levels(
         Confident(screen=Threshold(at=9, sigma=3.0), argmax=GNMax(sigma=3.0)),
         n_teachers=12,
         n_classes=3,
         order=4.0,
     )
     counts = np.array([[9.0, 2.0, 1.0], [5.0, 4.0, 3.0]])
-    rungs = [part.rungs(counts) for part in parts]
-    both = worst(list(zip(parts, rungs, strict=True)), 12)
-    each = [worst([pair], 12) for pair in zip(parts, rungs, strict=True)]
+    levels = [part.levels(counts) for part in parts]
+    both = worst(list(zip(parts, levels, strict=True)), 12)
+    each = [worst([pair], 12) for pair in zip(parts, levels, strict=True)]
     assert both.tolist() == (each[0] + each[1]).tolist()
-    assert both[0] == sum(int(part.cost[rung].sum()) for part, rung in zip(parts, rungs, strict=True))
+    assert both[0] == sum(int(part.cost[level].sum()) for part, level in zip(parts, levels, strict=True))
 
 
 @pytest.mark.parametrize("counts", [[[3, 2], [4, 2]], [[2.5, 2.5]], [[-1, 6]], [[1, 0]], np.zeros((0, 2))])
@@ -271,9 +278,9 @@ def test_rows_that_are_not_ballots_are_refused_without_showing_them(counts):
 
 def test_what_cannot_be_priced_is_refused():
     with pytest.raises(ValueError, match="noise='largest'"):
-        ladders(Threshold(at=3, sigma=1.0, noise="every"), n_teachers=5, n_classes=3, order=2.0)
+        cost_levels(Threshold(at=3, sigma=1.0, noise="every"), n_teachers=5, n_classes=3, order=2.0)
     with pytest.raises(ValueError, match="million nats"):
-        ladders(GNMax(sigma=1e-4), n_teachers=5, n_classes=2, order=ORDERS[-2])
-    (ladder,) = ladders(GNMax(sigma=0.05), n_teachers=5, n_classes=2, order=40.0)
+        cost_levels(GNMax(sigma=1e-4), n_teachers=5, n_classes=2, order=ORDERS[-2])
+    (scale,) = cost_levels(GNMax(sigma=0.05), n_teachers=5, n_classes=2, order=40.0)
     with pytest.raises(OverflowError, match="in parts"):
-        worst([(ladder, np.zeros(2**17, dtype=np.int64))], 1)
+        worst([(scale, np.zeros(2**17, dtype=np.int64))], 1)
