@@ -1,6 +1,7 @@
 """One training with canaries: tails by other means, published figures, coverage, and what is refused."""
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import mpmath
@@ -292,14 +293,18 @@ def test_a_curve_says_too_much_of_a_mechanism_that_is_not_gaussian():
     assert Curve.gaussian(sensitivity=low, sigma=1.0).epsilon(DELTA) > 5
 
 
+GAUSSIAN = Curve.gaussian(sensitivity=1.0, sigma=1.0)
+
+
 @pytest.mark.parametrize(
     "curve",
     [
+        replace(GAUSSIAN, rdp=tuple(0.9 * value for value in GAUSSIAN.rdp)),
         GNMax(sigma=40.0).curve(),
         RandomizedResponse(n_classes=2, epsilon=1.0).curve(),
         Curve.zero(),
     ],
-    ids=["argmax", "response", "nothing"],
+    ids=["less than dominated", "argmax", "response", "nothing"],
 )
 def test_curves_that_are_not_gaussian_are_refused(curve):
     with pytest.raises(ValueError, match="curve must be that of a Gaussian mechanism"):

@@ -1,4 +1,4 @@
-"""Rényi divergences of what is known to lie in intervals: never above the smallest that is compatible."""
+"""Lower bounds on Rényi divergences of laws, known exactly or within intervals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DOWN, _ROUNDING = 1 - 1e-12, 1e-14
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Both directions at each order, and the set of outcomes that gave the larger."""
+    """Divergences in both directions at each order, and the set of outcomes that gave the larger."""
 
     forward: np.ndarray
     reverse: np.ndarray
@@ -22,7 +22,7 @@ class Found:
 
     @classmethod
     def of(cls, forward: np.ndarray, reverse: np.ndarray) -> Self:
-        """Found without any one set."""
+        """Divergences that no single set of outcomes gave."""
         return cls(forward, reverse, ((),) * forward.size)
 
 
@@ -79,7 +79,7 @@ def between_boxes(
 
 
 def _least(slope: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:
-    """The smallest slope . x with low <= x <= high and sum x = 1: fill up where it is cheapest."""
+    """Minimum of slope . x over low <= x <= high with sum x = 1: smallest slopes are filled first."""
     order = np.argsort(slope)
     left = max(0.0, 1 - low.sum())
     room = (high - low)[order]

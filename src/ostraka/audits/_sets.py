@@ -35,7 +35,7 @@ class Sets:
 
     @classmethod
     def thresholds(cls, order: np.ndarray, weights: np.ndarray | None = None) -> Self:
-        """Both sides of every place in ``order``; with weights at most a thousand, evenly by weight."""
+        """The first n of ``order``, for each n, and the rest; with weights a thousand n at most."""
         ends = np.arange(1, order.size)
         if weights is not None and ends.size > _MOST_THRESHOLDS:
             total = np.cumsum(weights[order])
@@ -92,7 +92,7 @@ class Sets:
 
 
 def every_set(n_outcomes: int) -> Sets:
-    """All sets of a few outcomes, or a sentence that says what to do with many."""
+    """All sets of at most 12 outcomes; more outcomes raise a ValueError."""
     if n_outcomes > MOST_OUTCOMES:
         raise ValueError(
             f"{n_outcomes} outcomes have too many subsets to try them all (at most {MOST_OUTCOMES}): "

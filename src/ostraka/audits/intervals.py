@@ -35,7 +35,7 @@ def confidence_sequence(successes: Any, trials: int, *, error: float) -> Interva
 
 
 def _last_excluded(excluded: Any, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """The excluded point next to the interval, by bisection; ``outer`` where that itself is not excluded."""
+    """The excluded point next to the interval, by bisection; ``outer`` if that is not excluded."""
     with np.errstate(divide="ignore"):
         for _ in range(60):
             middle = (outer + inner) / 2

@@ -55,14 +55,14 @@ class _Free:
     """A ledger without a budget, for an audit which asks its own votes very often."""
 
     def charge(self, *_: object, **__: object) -> int:
-        """Charge nothing: these votes are nobody's."""
+        """Charge nothing: the votes are the audit's own."""
         return 1
 
     def answer(self, _: int) -> None:
         """No answer is stored."""
 
     def record(self, _: int, answer: np.ndarray) -> np.ndarray:
-        """Hand the answer on."""
+        """Return the answer."""
         return answer
 
 
@@ -111,7 +111,7 @@ def audit_library(system: System | None = None, *, trials: int = 1_000_000) -> t
 
 
 def _argmax(system: System, name: str, votes: list[int], neighbour: list[int], *, trials: int) -> Finding:
-    """The noisy argmax through the door, against its price and its outcome map."""
+    """Audit the noisy argmax through the door against its price and its outcome map."""
     mechanism = system.mechanism(sigma=2.0)
     sample = partial(_through_the_door, system, mechanism, trials=trials)
     found = audit_mechanism(mechanism, votes, neighbour, trials=trials, confidence=_CONFIDENCE, sample=sample)
@@ -181,7 +181,7 @@ def _one_row_one_ballot(system: System, *, trials: int) -> Finding:
 
 
 def _budget(system: System, *, trials: int, cap: int = 400) -> Finding:
-    """All answers the ledger grants, together, against the budget it was given."""
+    """Lower bound for all answers that a ledger grants, against its budget."""
     budget, mechanism = Budget(epsilon=1.0, delta=1e-5), system.mechanism(sigma=20.0)
     batch = Private([[5, 4]] * 16, _BALLOT)
     granted = 0

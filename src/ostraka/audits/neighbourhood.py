@@ -1,4 +1,4 @@
-"""Private-kNN under audit: which labels are reached when every row is kept with some probability."""
+"""Private-kNN as a system under audit: the law of its votes, with and without a target."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NEVER = 1e-15  # chance below which a row is taken to be out of reach
 
 
 class NeighbourWorlds:
-    """Private-kNN as a system under audit: votes are the labels of the nearest among rows drawn anew.
+    """Private-kNN as a system under audit: votes are the labels of the nearest rows of a fresh sample.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class NeighbourWorlds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Near:
-    """Of one query: mean votes, chances of the last neighbour's label, squared distances from near to far."""
+    """Mean votes of one query, the law of its last neighbour's label, and sorted squared distances."""
 
     votes: np.ndarray
     last: np.ndarray

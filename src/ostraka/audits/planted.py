@@ -136,7 +136,7 @@ class _Stale:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is open."""
+        """Close nothing."""
 
     def charge(self, mechanism: Any, **settings: Any) -> int:
         with Ledger(self._path, **self._settings) as fresh:
@@ -157,7 +157,7 @@ class _OneUse(_Altered):
 
 
 class _Teachers:
-    """Teachers in a few lines, sound as they are. ``deal``: who learns what; ``staff``: who votes.
+    """A minimal ensemble of teachers. ``deal`` chooses the rows of each, ``staff`` the teachers which vote.
 
     ``deal`` gets the shards, and the rows each teacher knows so far (None before the first question).
     """
@@ -205,7 +205,7 @@ def _all_rows_for_all(shards: Rows, _: Rows | None) -> Rows:
 
 
 def _dealt_again(shards: Rows, known: Rows | None) -> Rows:
-    """A new partition for each question, while the teachers go on learning."""
+    """A new partition for each question; teachers keep the rows they had."""
     again = partition(sum(map(len, shards)), n_teachers=len(shards)).rows()
     return again if known is None else [np.union1d(old, new) for old, new in zip(known, again, strict=True)]
 

@@ -153,7 +153,7 @@ def worst_case_votes(
 
 
 def _log_law(mechanism: BallotMechanism, votes: np.ndarray) -> np.ndarray:
-    """Log probability of each outcome, one row a vote; finite, so that differences are."""
+    """Log probability of each outcome, one row a vote, with finite values for impossible outcomes."""
     return np.asarray(np.maximum(mechanism.log_outcomes(votes), -1e300))
 
 

@@ -20,7 +20,7 @@ Learnt = tuple[np.ndarray, np.ndarray]
 
 
 class Training(Protocol):
-    """Teachers in training, with fresh randomness in every call.
+    """Training of teachers, with fresh randomness in every call.
 
     Attributes
     ----------

@@ -1,0 +1,85 @@
+"""Planted defects of audits: bounds that claim too much, and checks that see nothing."""
+
+from __future__ import annotations
+
+from mutants._mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+SETS, TAILS, ONE_RUN = "audits/_sets.py", "audits/_tails.py", "audits/one_run.py"
+BY_ONE_RUN, BY_LABELS, BY_SCORES = (
+    f"{name}.py::" for name in ("audits/test_one_run", "audits/test_label_canaries", "test_scores")
+)
+
+MUTANTS = [
+    Mutant(
+        "a pilot that chooses by rates alone",
+        SETS,
+        "table = value(interval(p, sizes[0])[0], interval(q, sizes[1])[1])",
+        "table = value(p / sizes[0], q / sizes[1])",
+        "audits/test_cuts.py::test_a_pilot_chooses_by_the_interval_that_the_bound_uses",
+    ),
+    Mutant(
+        "delta is free",
+        ONE_RUN,
+        "tails, each = partial(near_tail, distance=distance), (error - paid) / len(cuts)",
+        "tails, each = partial(near_tail, distance=distance), error / len(cuts)",
+        BY_LABELS + "test_delta_is_paid_by_a_share_of_the_error_that_is_fixed_in_advance",
+    ),
+    Mutant(
+        "several cuts for the error of one",
+        ONE_RUN,
+        "error=(error - chance) / made.right.size",
+        "error=error - chance",
+        BY_LABELS + "test_several_cuts_share_the_error",
+    ),
+    Mutant(
+        "half the delta of Theorem 5.2",
+        TAILS,
+        "part = 2 * n_delta / i",
+        "part = n_delta / i",
+        BY_ONE_RUN + "test_steinkes_tail_is_theorem_5_2_by_mpmath",
+    ),
+    Mutant(
+        "delta spent twice at one place",
+        TAILS,
+        "(tail + near - weighted / distance + n_delta / distance).min()",
+        "(tail + n_delta / distance).min()",
+        BY_ONE_RUN + "test_the_planned_tail_is_the_worst_joint_law_of_a_linear_programme",
+    ),
+    Mutant(
+        "any curve for a Gaussian one",
+        ONE_RUN,
+        "and np.allclose(rdp[finite], gaussian, rtol=1e-6, atol=0)",
+        "and np.isfinite(rdp).any()",
+        BY_ONE_RUN + "test_curves_that_are_not_gaussian_are_refused",
+    ),
+    Mutant(
+        "lots that always fall well",
+        "audits/_guesses.py",
+        "int(rng.hypergeometric(good, bad, rest))",
+        "min(good, rest + 0 * bad)",
+        BY_ONE_RUN + "test_randomised_response_is_found_from_below",
+    ),
+    Mutant(
+        "delta of two worlds without e^epsilon",
+        "audits/epsilon.py",
+        "np.where(q > 0, p - np.exp(group * epsilon) * q, p)",
+        "np.where(q > 0, p - q, p)",
+        "audits/test_epsilon.py::test_delta_is_below_the_hockey_stick_divergence_and_near_it",
+    ),
+    Mutant(
+        "sampled runs that need not follow the law",
+        "audits/runs.py",
+        'verdict="violated" if broken or not fits else "consistent"',
+        'verdict="violated" if broken else "consistent"',
+        "audits/test_runs.py::test_runs_whose_noise_is_shared_do_not_follow_the_exact_law",
+    ),
+    Mutant(
+        "the threshold taken for known",
+        "scores.py",
+        "rank = int(np.searchsorted(scipy.special.bdtr(np.arange(n), n, fpr), error))",
+        "rank = 1 + int(fpr * n + 0 * error)",
+        BY_SCORES + "test_the_interval_holds_the_rate_of_a_known_law",
+    ),
+]
