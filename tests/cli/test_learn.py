@@ -102,9 +102,30 @@ def charges(folder) -> list:
         return list(ledger.entries())
 
 
-def test_digits_need_no_arguments_and_leave_a_whole_folder(tmp_path, monkeypatch):
+def test_digits_need_no_arguments_and_end_at_epsilon_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = learn()
+    assert code == 0, err
+    assert {path.name for path in (tmp_path / "run").iterdir()} == FILES
+    assert "one table of counts: 60 cells" in err
+    record = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert record["settings"]["way"] == "counts"
+    assert 0.98 < record["lower"]["epsilon"] <= record["upper"]["epsilon"] <= 1.0
+    assert record["utility"]["student"] > 0.85  # 0.97 on average, with a deviation of about 0.01
+    assert "multiply the odds" in out
+    assert len(charges(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("option", ["--teachers", "--answers", "--sigma"])
+def test_counts_have_no_settings_of_teachers(option, tmp_path):
+    code, _, err = learn("--way", "counts", option, "5", "--out", tmp_path / "run")
+    assert code == 2
+    assert "leave out" in err
+
+
+def test_digits_by_argmax_leave_a_whole_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = learn("--way", "argmax")
     assert code == 0
     assert {path.name for path in (tmp_path / "run").iterdir()} == FILES
     for line in (

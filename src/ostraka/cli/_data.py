@@ -129,6 +129,12 @@ class Task:
         """Rows, or people."""
         return len(self.y_private) if self.groups is None else len(np.unique(self.groups))
 
+    def cells(self) -> Any:
+        """Public cells for rows that are images: None lets the columns decide."""
+        from ostraka.voters import GraphCells
+
+        return GraphCells(image_shape=(8, 8), time=5.0) if self.encoder is None else None
+
     @property
     def n_classes(self) -> int:
         """Classes declared, or there are."""

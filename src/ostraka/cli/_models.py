@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Engine", "Student", "Teacher"]
+__all__ = ["Engine", "Student", "Teacher", "Way"]
 
 
 class Engine(StrEnum):
@@ -14,6 +14,14 @@ class Engine(StrEnum):
     JOBLIB = "joblib"
     RAY = "ray"
     DASK = "dask"
+
+
+class Way(StrEnum):
+    """How private rows answer."""
+
+    ARGMAX = "argmax"
+    COUNTS = "counts"
+    AUTO = "auto"
 
 
 class Teacher(StrEnum):

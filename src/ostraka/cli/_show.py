@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ostraka.cli._data import Shape
-    from ostraka.pate import Plan
+    from ostraka.pate import CountsPlan, Plan
     from ostraka.result import Result
 
 __all__ = ["show_plan", "show_result", "wrapped"]
@@ -22,27 +22,17 @@ __all__ = ["show_plan", "show_result", "wrapped"]
 _NARROWEST = 20
 
 
-def show_plan(task: Shape, plan: Plan, *, teacher: str, out: Path) -> None:
+def show_plan(task: Shape, plan: Plan | CountsPlan, *, teacher: str, out: Path) -> None:
     """Print what will be done and its cost at most, on stderr."""
-    from ostraka.mechanisms.protocols import parts
     from ostraka.report import at_most
 
-    screen, argmax = parts(plan.mechanism)
-    a_teacher = task.n_units // plan.n_teachers
     rows = [
         ("private", f"{task.name}: {task.n_rows:,} rows, {task.n_features:,} features"),
         ("protected", f"one {task.unit}, of {task.n_units:,}"),
-        (
-            "teachers",
-            f"{plan.n_teachers:,} × {teacher}, about {a_teacher:,} {_many(task.unit, a_teacher)} each",
-        ),
-        ("mechanism", repr(argmax)),
-        ("answers", f"{plan.n_answers:,} of {task.n_public:,} public rows"),
+        *_asked(task, plan, teacher=teacher),
         ("expected", f"epsilon at most {at_most(plan.epsilon)} at delta {plan.delta:g}"),
         ("folder", str(out)),
     ]
-    if screen is not None:
-        rows.insert(4, ("screen", repr(screen)))
     if not task.classes_declared:
         rows.append(("note", "the list of classes is taken from the private labels and counts as public"))
     rows += [("read", text) for text in task.said]
@@ -51,6 +41,30 @@ def show_plan(task: Shape, plan: Plan, *, teacher: str, out: Path) -> None:
     wrapped("Plan", on_stderr=True)
     for name, value in rows:
         wrapped(f"{name:<{margin}}{value}", indent=margin, on_stderr=True)
+
+
+def _asked(task: Shape, plan: Plan | CountsPlan, *, teacher: str) -> list[tuple[str, str]]:
+    """Who answers what, and how."""
+    from ostraka.mechanisms.protocols import parts
+    from ostraka.pate import CountsPlan
+
+    if isinstance(plan, CountsPlan):
+        return [
+            ("way", f"counts: every {task.unit} casts one ballot in all, for {task.n_public:,} public rows"),
+            ("mechanism", repr(plan.mechanism)),
+            ("answers", f"one table of counts: {plan.n_cells:,} cells × classes"),
+        ]
+    screen, argmax = parts(plan.mechanism)
+    a_teacher = task.n_units // plan.n_teachers
+    return [
+        (
+            "teachers",
+            f"{plan.n_teachers:,} × {teacher}, about {a_teacher:,} {_many(task.unit, a_teacher)} each",
+        ),
+        ("mechanism", repr(argmax)),
+        *([] if screen is None else [("screen", repr(screen))]),
+        ("answers", f"{plan.n_answers:,} of {task.n_public:,} public rows"),
+    ]
 
 
 def show_result(result: Result) -> None:

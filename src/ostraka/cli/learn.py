@@ -10,11 +10,11 @@ import typer
 
 import ostraka
 from ostraka.cli import _errors
-from ostraka.cli._models import Engine, Student, Teacher
+from ostraka.cli._models import Engine, Student, Teacher, Way
 
 if TYPE_CHECKING:
     from ostraka.cli._data import Task
-    from ostraka.pate import PATEClassifier, Plan
+    from ostraka.pate import CountsPlan, PATEClassifier, Plan
     from ostraka.result import Result
 
 __all__ = ["learn"]
@@ -26,10 +26,12 @@ class _Defaults(NamedTuple):
     n_teachers: int | str
     teacher: Teacher
     student: Student
+    way: Way
 
 
-_TABLES = _Defaults(2.0, None, "auto", Teacher.LOGISTIC, Student.LOGISTIC)
-_DIGITS = _Defaults(3.5, 1e-4, 100, Teacher.NEIGHBOUR, Student.SPREADING)  # 1,150 rows are few
+_TABLES = _Defaults(2.0, None, "auto", Teacher.LOGISTIC, Student.LOGISTIC, Way.ARGMAX)
+_DIGITS = _Defaults(1.0, 1e-4, 100, Teacher.NEIGHBOUR, Student.SPREADING, Way.COUNTS)
+_DIGITS_BY_ARGMAX = 3.5  # epsilon: a hundred answers from 1,150 rows cost more than one table
 _FORMAT = 2  # of plan.json: 1 had digests of the tables without a key
 _NOT_SETTINGS = ("private", "public", "out", "as_json", "owner")
 _HANDED_OVER = (
@@ -106,8 +108,17 @@ def learn(
     ] = None,
     teacher: Annotated[Teacher, typer.Option(help="What is trained on each shard.")] = Teacher.AUTO,
     student: Annotated[Student, typer.Option(help="What learns from the answers.")] = Student.AUTO,
+    way: Annotated[
+        Way | None,
+        typer.Option(
+            help="argmax: teachers answer questions. counts: every row casts one ballot in all. auto: what "
+            "does better on public rows with made-up labels. Default: argmax; counts for the digits, unless "
+            "options of teachers are given."
+        ),
+    ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="Budget. Default: 2; for the digits 3.5.", metavar="NATS")
+        float | None,
+        typer.Option(help="Budget. Default: 2; for the digits 1, or 3.5 with argmax.", metavar="NATS"),
     ] = None,
     delta: Annotated[
         float | None, typer.Option(help="Default: 1e-5 or 0.1 / units, the smaller.", metavar="P")
@@ -131,7 +142,7 @@ def learn(
     seed: Annotated[
         int, typer.Option(help="Of training and splitting; never of noise.", min=0, metavar="N")
     ] = 0,
-    keep_teachers: Annotated[  # noqa: ARG001  (kept with the other options: a run goes on with the same)
+    keep_teachers: Annotated[
         bool,
         typer.Option(
             "--keep-teachers", help="Also write the teachers, for 'ostraka serve'; they are private."
@@ -169,16 +180,24 @@ def learn(
             missing=missing or (),
         )
         task = _data.tables(private, public, columns=columns, holdout=holdout, seed=seed)
+    way = _way(
+        way,
+        named=(teachers, answers, sigma, screen, auto or None, keep_teachers or None),
+        models=(teacher is not Teacher.AUTO, student is not Student.AUTO),
+        default=defaults.way,
+    )
     with _errors.usage():
         model = PATEClassifier(
             teacher.estimator(default=defaults.teacher),
             n_teachers=defaults.n_teachers if teachers is None else teachers,
             mechanism=None if sigma is None else GNMax(sigma=sigma),
             screen=None if screen is None else Threshold(at=screen[0], sigma=screen[1]),
-            epsilon=defaults.epsilon if epsilon is None else epsilon,
+            epsilon=_epsilon(defaults, way) if epsilon is None else epsilon,
             delta=defaults.delta if delta is None else delta,
             n_answers=answers,
             student=student.estimator(default=defaults.student),
+            way=way.value,
+            cells=task.cells(),
             classes=task.classes,
             allow_overlap=allow_overlap,
             engine=engine.value,
@@ -187,7 +206,13 @@ def learn(
         )
         if auto:
             _choose(model, task)
-        plan = model.plan(n_units=task.n_units, n_classes=task.n_classes, n_public=len(task.X_public))
+        plan = model.plan(
+            n_units=task.n_units,
+            n_classes=task.n_classes,
+            n_public=len(task.X_public),
+            X_public=task.X_public,
+            grouped=task.groups is not None,
+        )
     _show.show_plan(task.shape, plan, teacher=type(model.estimator).__name__, out=out)
     begun = {name: value for name, value in context.params.items() if name not in _NOT_SETTINGS}
     begun |= {"version": ostraka.__version__, "format": _FORMAT}
@@ -200,6 +225,25 @@ def learn(
     if why := learned_nothing(result):
         _show.wrapped(_NOTHING_LEARNED.format(why), on_stderr=True)
         raise typer.Exit(_errors.NOTHING_LEARNED)
+
+
+def _way(way: Way | None, *, named: tuple[Any, ...], models: tuple[bool, ...], default: Way) -> Way:
+    """The way asked for, else the default; options of teachers are for argmaxes."""
+    of_teachers = any(choice is not None for choice in named)
+    if way in {Way.COUNTS, Way.AUTO} and of_teachers:
+        raise typer.BadParameter(
+            "--way counts and --way auto choose for themselves: leave out --teachers, --answers, --sigma, "
+            "--screen, --auto and --keep-teachers"
+        )
+    if way is not None:
+        return way
+    return Way.ARGMAX if of_teachers or any(models) else default
+
+
+def _epsilon(defaults: _Defaults, way: Way) -> float:
+    """The budget where none is given."""
+    by_argmax = defaults is _DIGITS and way is Way.ARGMAX
+    return _DIGITS_BY_ARGMAX if by_argmax else defaults.epsilon
 
 
 def _choose(model: PATEClassifier, task: Task) -> None:
@@ -223,7 +267,7 @@ def _choose(model: PATEClassifier, task: Task) -> None:
 def _learn(
     task: Task,
     model: PATEClassifier,
-    plan: Plan,
+    plan: Plan | CountsPlan,
     out: Path,
     begun: dict[str, Any],
     *,

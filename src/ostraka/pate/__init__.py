@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ostraka.pate._counts import CountsPlan
 from ostraka.pate._metrics import learned_nothing
 from ostraka.pate.classifier import PATEClassifier
 from ostraka.pate.plan import LabelPlan, Plan
@@ -15,7 +16,7 @@ from ostraka.pate.plan import LabelPlan, Plan
 if TYPE_CHECKING:
     from ostraka.pate.pate_fm import PATEFM
 
-__all__ = ["PATEFM", "LabelPlan", "PATEClassifier", "Plan", "learned_nothing"]
+__all__ = ["PATEFM", "CountsPlan", "LabelPlan", "PATEClassifier", "Plan", "learned_nothing"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ostraka.pate.classifier import PATEClassifier
     from ostraka.pate.plan import Plan
 
-__all__ = ["learn"]
+__all__ = ["learn", "teacher_of"]
 
 _HELD_OUT = (
     "{} rows of the private table were held out as public questions: their features are not protected at all "
@@ -62,13 +62,17 @@ def learn(model: PATEClassifier, data: Data, plan: Plan, seeds: Seeds, here: Ses
     return _run(model, data, here, questions, student)
 
 
+def teacher_of(estimator: Any, *, n_features: int, n_rows: int) -> Any:
+    """The teacher given, else trees where a shard has more rows than there are features."""
+    if estimator is not None:
+        return estimator
+    return KNeighborsClassifier(1) if n_features >= n_rows else DecisionTreeClassifier(min_samples_leaf=3)
+
+
 def _teachers(model: PATEClassifier, data: Data, plan: Plan, seed: int) -> TeacherEnsemble:
-    estimator = model.estimator
-    if estimator is None:
-        wide = data.X.shape[1] >= len(data.y) // plan.n_teachers
-        estimator = KNeighborsClassifier(1) if wide else DecisionTreeClassifier(min_samples_leaf=3)
+    shard = len(data.y) // plan.n_teachers
     return TeacherEnsemble(
-        estimator,
+        teacher_of(model.estimator, n_features=data.X.shape[1], n_rows=shard),
         n_teachers=plan.n_teachers,
         engine=model.engine,
         n_jobs=model.n_jobs,

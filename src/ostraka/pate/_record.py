@@ -12,6 +12,8 @@ from ostraka.accounting import exact_curve, exact_rdp
 from ostraka.attacks import leakage_panel
 from ostraka.door import ABSTAIN
 from ostraka.mechanisms.protocols import parts
+from ostraka.pate._counts import CountsPlan
+from ostraka.pate._counts_record import counts_audited, counts_recorded
 from ostraka.pate._metrics import measured
 from ostraka.pate.plan import LabelPlan
 from ostraka.result import Result
@@ -40,6 +42,10 @@ def record(run: Run) -> Result:
     plan, owned = run.plan, run.owned
     if owned is None:
         raise ValueError("a record must be made from a whole run, got one without its owner's part")
+    if isinstance(plan, CountsPlan):
+        return counts_recorded(run, plan, owned)
+    if owned.ensemble is None:
+        raise ValueError("a record of votes must be made from a run with its teachers")
     n_questions = plan.n_queries if isinstance(plan, LabelPlan) else plan.n_answers
     answered = int((run.labels != ABSTAIN).sum())
     said = {} if run.n_classes_said is None else {"classes_said": run.n_classes_said}
@@ -70,7 +76,8 @@ def record(run: Run) -> Result:
 
 def _settings(run: Run, owned: Owned) -> dict[str, Any]:
     plan = run.plan
-    screen, argmax = parts(plan.mechanism)
+    mechanism: Any = plan.mechanism
+    screen, argmax = parts(mechanism)
     queries = {"n_queries": plan.n_queries} if isinstance(plan, LabelPlan) else {}
     return {
         "n_rows": owned.manifest.n_rows,
@@ -98,7 +105,7 @@ def with_accuracies(
     """The same record, with how good everything is on rows whose labels are known."""
     utility, series = measured(run.student, X, y, classes=run.classes)
     result = replace(result, utility={**result.utility, **utility}, series={**result.series, **series})
-    if run.owned is None:
+    if run.owned is None or run.owned.ensemble is None:  # nothing of the owner's to compare with
         return result
     predictions = run.owned.ensemble.predictions(X)
     plurality = count_votes(predictions, n_classes=len(run.classes)).argmax(axis=1)
@@ -123,6 +130,8 @@ def with_audit(run: Run, result: Result, *, trials: int | None, confidence: floa
     from ostraka.audits import audit_run  # noqa: PLC0415  (half the time of importing the estimator)
 
     plan = run.plan
+    if isinstance(plan, CountsPlan):
+        return counts_audited(plan, result, trials=trials, confidence=confidence)
     found = audit_run(
         plan.mechanism,
         n_answers=plan.n_answers,

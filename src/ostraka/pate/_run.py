@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from ostraka.curve import Curve
     from ostraka.ledger import Ledger
+    from ostraka.pate._counts import CountsPlan
     from ostraka.pate.plan import LabelPlan, Plan
     from ostraka.private import Private
     from ostraka.voters import Manifest, TeacherEnsemble
@@ -33,7 +34,7 @@ class Owned:
         How long training took.
     """
 
-    ensemble: TeacherEnsemble
+    ensemble: TeacherEnsemble | None
     ledger: Ledger
     manifest: Manifest
     votes: Private
@@ -47,7 +48,7 @@ class Run:
 
     Attributes
     ----------
-    plan : Plan or LabelPlan
+    plan : Plan, LabelPlan or CountsPlan
     classes : array of shape (n_classes,)
     student : fitted classifier
     student_name, teacher, asks : str
@@ -71,7 +72,7 @@ class Run:
     owned : Owned or None
     """
 
-    plan: Plan | LabelPlan
+    plan: Plan | LabelPlan | CountsPlan
     classes: np.ndarray
     student: Any
     student_name: str

@@ -24,6 +24,7 @@ from ostraka.pate._guards import warn_of_refits
 from ostraka.voters import Manifest, partition
 
 if TYPE_CHECKING:
+    from ostraka.pate._counts import CountsPlan
     from ostraka.pate._data import Data
     from ostraka.pate.classifier import PATEClassifier
     from ostraka.pate.pate_fm import PATEFM
@@ -61,7 +62,7 @@ _KEY = os.urandom(32)  # so that the names of open sessions tell nothing about t
 
 
 def begin(
-    model: PATEClassifier | PATEFM, data: Data, plan: Plan | LabelPlan, *, digests: np.ndarray
+    model: PATEClassifier | PATEFM, data: Data, plan: Plan | LabelPlan | CountsPlan, *, digests: np.ndarray
 ) -> Session:
     """The session of the same fit if one is open, else a new one: a ledger, and the units dealt to teachers.
 
@@ -78,7 +79,9 @@ def begin(
     return found if found is not None else _OPEN.setdefault(keyed, _new(model, data, plan, digests))
 
 
-def _new(model: PATEClassifier | PATEFM, data: Data, plan: Plan | LabelPlan, digests: np.ndarray) -> Session:
+def _new(
+    model: PATEClassifier | PATEFM, data: Data, plan: Plan | LabelPlan | CountsPlan, digests: np.ndarray
+) -> Session:
     manifest = _dealt(model.manifest, data.units, n_teachers=plan.n_teachers)
     ledger = model.ledger
     if not isinstance(ledger, Ledger):

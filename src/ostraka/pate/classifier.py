@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,12 +13,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ostraka.ledger import Ledger
+from ostraka.pate._counts import CountsPlan, learn_counts
 from ostraka.pate._data import Seeds, labels_of, split
 from ostraka.pate._fitted import Fitted
 from ostraka.pate._guards import require_apart, require_safe_pipeline, row_digests, seems_repeated
 from ostraka.pate._learning import learn
 from ostraka.pate._record import with_accuracies
 from ostraka.pate._session import begin
+from ostraka.pate._ways import Facts, Way, choose
 from ostraka.pate.plan import Plan, make_plan
 from ostraka.voters import Manifest
 
@@ -75,6 +78,15 @@ class PATEClassifier(ClassifierMixin, Fitted):
         (epsilon, delta) and the number of teachers go; with ``mechanism``, as many as are paid for.
     student : scikit-learn classifier or str, optional
         What learns from the answers: see :class:`~ostraka.students.Distilled`. None: ``"auto"``.
+    way : {"argmax", "counts", "auto"}
+        How private rows answer. ``"argmax"``: teachers vote on public rows, one paid answer each.
+        ``"counts"``: every unit casts one ballot in all, for a public cell, and the whole table is released
+        once (docs/noisy-counts.md); settings of teachers, mechanism, answers and student are not used.
+        ``"auto"``: the one which does better on public rows with made-up labels; see ``expected_``.
+    cells : GraphCells, QuantileCells or the like, optional
+        Not fitted. Where ballots go, for ``"counts"``. None: the graph of the public rows where they are
+        arrays of 30 numbers or more of one kind (images, embeddings), else bins. Images should be declared:
+        ``GraphCells(image_shape=(8, 8))``.
     asks : {"least-confident", "random"}
         Which rows to ask about: first typical ones, then those the student is least sure of; or
         any.
@@ -112,7 +124,11 @@ class PATEClassifier(ClassifierMixin, Fitted):
         Public. Rows of ``X_public`` (or of ``held_out_``) in the order they were asked about.
     held_out_ : int64 array or None
         Rows of ``X`` that were used as public ones.
-    plan_ : Plan
+    plan_ : Plan or CountsPlan
+    way_ : str
+        ``"argmax"`` or ``"counts"``.
+    expected_ : dict of str to float
+        Public. Where there was a choice: mean accuracy of each way on public rows with made-up labels.
     result_ : Result
         The record of the run; ``result_.public()`` is what may be shown.
     ledger_, manifest_, ensemble_, votes_
@@ -154,6 +170,8 @@ class PATEClassifier(ClassifierMixin, Fitted):
         delta: float | None = None,
         n_answers: int | None = None,
         student: Any = None,
+        way: str = "argmax",
+        cells: Any = None,
         asks: str = "least-confident",
         consistent: Consistent | bool = False,
         classes: Any = None,
@@ -174,6 +192,8 @@ class PATEClassifier(ClassifierMixin, Fitted):
         self.delta = delta
         self.n_answers = n_answers
         self.student = student
+        self.way = way
+        self.cells = cells
         self.asks = asks
         self.consistent = consistent
         self.classes = classes
@@ -186,8 +206,18 @@ class PATEClassifier(ClassifierMixin, Fitted):
         self.random_state = random_state
         self.progress = progress
 
-    def plan(self, *, n_units: int, n_classes: int, n_public: int) -> Plan:
-        """What :meth:`fit` would do with so many units, classes and public rows; no data is read.
+    def plan(
+        self, *, n_units: int, n_classes: int, n_public: int, X_public: Any = None, grouped: bool = False
+    ) -> Plan | CountsPlan:
+        """What :meth:`fit` would do with so many units, classes and public rows; nothing private is read.
+
+        Parameters
+        ----------
+        n_units, n_classes, n_public : int
+        X_public : array or data frame, optional
+            The public rows: needed where ``way`` is not ``"argmax"``.
+        grouped : bool
+            Whether people with several rows are the units.
 
         Raises
         ------
@@ -196,20 +226,32 @@ class PATEClassifier(ClassifierMixin, Fitted):
         ValueError
             delta >= 1 / n_units, or a number out of range.
         """
+        return self._chosen(X_public, n_units, n_classes, n_public, grouped=grouped).plan
+
+    def _chosen(self, public: Any, n_units: int, n_classes: int, n_public: int, *, grouped: bool) -> Way:
         delta = self.delta
         if delta is None:
             delta = self.ledger.budget.delta if isinstance(self.ledger, Ledger) else min(1e-5, 0.1 / n_units)
-        return make_plan(
-            n_units=n_units,
-            n_classes=n_classes,
-            n_public=n_public,
-            n_teachers=self.manifest.n_teachers if isinstance(self.manifest, Manifest) else self.n_teachers,
-            mechanism=self.mechanism,
-            screen=self.screen,
-            n_answers=self.n_answers,
-            epsilon=self.epsilon,
-            delta=delta,
+
+        def argmax() -> Plan:
+            return make_plan(
+                n_units=n_units,
+                n_classes=n_classes,
+                n_public=n_public,
+                n_teachers=self.manifest.n_teachers
+                if isinstance(self.manifest, Manifest)
+                else self.n_teachers,
+                mechanism=self.mechanism,
+                screen=self.screen,
+                n_answers=self.n_answers,
+                epsilon=self.epsilon,
+                delta=delta,
+            )
+
+        facts = Facts(
+            n_units=n_units, n_classes=n_classes, grouped=grouped, epsilon=self.epsilon, delta=delta
         )
+        return choose(self, public, facts, argmax)
 
     def fit(self, X: Any, y: Any, X_public: Any = None, groups: Any = None) -> Self:
         """Learn: deal, train, vote, ask and pay, distil.
@@ -250,9 +292,16 @@ class PATEClassifier(ClassifierMixin, Fitted):
         if X_public is not None:
             self._require_apart(digests, X_public, "public rows (X_public)")
         n_classes, n_public = len(data.classes(self.classes)), data.public.shape[0]
-        plan = self.plan(n_units=data.n_units, n_classes=n_classes, n_public=n_public)
-        self._session = begin(self, data, plan, digests=digests)
-        return self._finish(learn(self, data, plan, seeds, self._session))
+        way = self._chosen(data.public, data.n_units, n_classes, n_public, grouped=groups is not None)
+        self.way_, self.expected_ = way.name, dict(way.expected)
+        self._session = begin(self, data, way.plan, digests=digests)
+        if isinstance(way.plan, CountsPlan):
+            self._finish(learn_counts(self, data, way.plan, self._session, way.cells))
+        else:
+            self._finish(learn(self, data, way.plan, seeds, self._session))
+        chosen = {"way": way.name, **({"expected": way.expected} if way.expected else {})}
+        self.result_ = replace(self.result_, settings={**self.result_.settings, **chosen})
+        return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The student's class of each row."""

@@ -122,7 +122,11 @@ class QuantileCells(BaseEstimator):
 
     def is_of(self, X: Any) -> bool:
         """Whether the bins were chosen on these very rows."""
-        return same_rows(self._source, X)
+        return same_rows(getattr(self, "_source", None), X)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the public rows themselves, which only :meth:`is_of` looks at."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_source"}
 
 
 def _bins(values: np.ndarray, n_bins: int, least: int) -> tuple[str, np.ndarray]:

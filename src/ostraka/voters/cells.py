@@ -121,7 +121,11 @@ class GraphCells(BaseEstimator):
 
     def is_of(self, X: Any) -> bool:
         """Whether the graph was built on these very rows."""
-        return same_rows(self._source, X)
+        return same_rows(getattr(self, "_source", None), X)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the public rows themselves, which only :meth:`is_of` looks at."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_source"}
 
     def codes(self, X: Any) -> np.ndarray:
         """The nearest public row of each row, int64 of shape (n_rows, 1): a line of ``codebooks_[0]``."""

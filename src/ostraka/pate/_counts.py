@@ -1,0 +1,244 @@
+"""The way of counts: every unit casts one ballot in all, and one noisy table is released."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from ostraka.accounting import calibrate
+from ostraka.door import release
+from ostraka.ledger import BudgetExceeded
+from ostraka.mechanisms import NoisyCounts
+from ostraka.pate._metrics import warnings_of
+from ostraka.pate._run import Owned, Run
+from ostraka.students import AugmentedSVM, MomentLogistic, SmoothedCounts
+from ostraka.voters import QuantileCells, RowVoter
+from ostraka.voters._tables import CLASSES_FROM_Y
+from ostraka.voters.cells import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ostraka.curve import Curve
+    from ostraka.pate._data import Data
+    from ostraka.pate._session import Session
+    from ostraka.pate.classifier import PATEClassifier
+
+__all__ = ["BinnedStudent", "CountsPlan", "counts_plan", "learn_counts", "taught"]
+
+_PARTS = 12  # of a ballot which the rows of a person share
+_DIGITS = 5
+_MOST_SIGMA = 1e5  # of NoisyCounts
+_NOISE = "ChaCha20 keyed by the operating system, drawn in integers"
+_NUMBERS = "The numbers of rows, units and features are treated as public."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountsPlan:
+    """What a run by counts will do and cost, whatever the data. All of it is public.
+
+    Attributes
+    ----------
+    n_units : int
+        Each is a teacher of its own.
+    n_cells : int
+        Rows of the table of counts.
+    ballot : int
+        Parts in which one ballot is counted.
+    mechanism : NoisyCounts
+    delta : float
+
+    Examples
+    --------
+    >>> plan = CountsPlan(n_units=1297, n_cells=20, ballot=1, mechanism=NoisyCounts(sigma=4.6), delta=1e-4)
+    >>> round(plan.epsilon, 2)
+    0.98
+    """
+
+    n_units: int
+    n_cells: int
+    ballot: int
+    mechanism: NoisyCounts
+    delta: float
+
+    @property
+    def n_teachers(self) -> int:
+        """One for each unit."""
+        return self.n_units
+
+    @property
+    def n_answers(self) -> int:
+        """The table is one answer."""
+        return 1
+
+    @property
+    def sigma(self) -> float:
+        """Noise on each count, in ballots."""
+        return self.mechanism.sigma / self.ballot
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon at ``delta``."""
+        return self.curve().epsilon(self.delta)
+
+    def curve(self, n_answers: int | None = None) -> Curve:
+        """Cost of the table."""
+        return (1 if n_answers is None else n_answers) * self.mechanism.curve()
+
+    def left(self, paid: Mapping[str, int]) -> Curve:
+        """Cost of what is still to be released, when so many uses of each mechanism are paid for."""
+        return self.curve(max(0, 1 - paid.get(repr(self.mechanism), 0)))
+
+
+def counts_plan(
+    cells: Any, *, n_units: int, n_classes: int, grouped: bool, epsilon: float, delta: float
+) -> CountsPlan:
+    """The least noise, to five digits upwards, with which one table for these cells fits (epsilon, delta).
+
+    Raises
+    ------
+    BudgetExceeded
+        No noise makes it fit, or only more noise than there are units.
+    """
+    ballot = _PARTS if grouped else 1
+    far = ballot * reach(cells.codebooks_)
+    longest = max(float(np.abs(book).max()) for book in cells.codebooks_)
+    drowned = min(_MOST_SIGMA, ballot * longest * n_units / n_classes)
+    cost = NoisyCounts(sigma=drowned, l2=far).curve().epsilon(delta)
+    if cost > epsilon:
+        raise BudgetExceeded(
+            f"epsilon={epsilon:g} at delta={delta:g} is too small for {n_units} units: noise would drown all "
+            "their ballots; use a larger epsilon or more units",
+            asked=cost,
+            left=epsilon,
+        )
+    sigma = calibrate(
+        lambda noise: NoisyCounts(sigma=min(noise, _MOST_SIGMA), l2=far),
+        n_answers=1,
+        epsilon=epsilon * (1 - 1e-9),  # a ledger rounds each price up once more
+        delta=delta,
+        precision=1e-5,
+    )
+    return CountsPlan(
+        n_units=n_units,
+        n_cells=sum(book.shape[1] for book in cells.codebooks_),
+        ballot=ballot,
+        mechanism=NoisyCounts(sigma=min(_rounded(sigma), _MOST_SIGMA), l2=far),
+        delta=delta,
+    )
+
+
+class BinnedStudent(ClassifierMixin, BaseEstimator):
+    """Public bins and a classifier of their lines, as one classifier of rows."""
+
+    def __init__(self, cells: QuantileCells, model: MomentLogistic) -> None:
+        self.cells = cells
+        self.model = model
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The classes."""
+        check_is_fitted(self.model, "classes_")
+        return self.model.classes_
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
+        """Both parts are fitted already."""
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each class, shape (n_rows, n_classes)."""
+        return self.model.predict_proba(self.cells.lines(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class of each row."""
+        return self.model.predict(self.cells.lines(X))
+
+
+def taught(
+    cells: Any, public: Any, counts: np.ndarray, *, plan: CountsPlan, classes: np.ndarray
+) -> tuple[Any, np.ndarray]:
+    """The student of released counts, and the class number it gives each public row."""
+    table = counts / plan.ballot
+    if isinstance(cells, QuantileCells):
+        model = MomentLogistic()
+        lines = cells.lines(public)
+        model.fit(lines, table, sigma=plan.sigma, n_units=plan.n_units, classes=classes)
+        return BinnedStudent(cells, model), model.predict_proba(lines).argmax(axis=1)
+    labels = SmoothedCounts().fit(
+        cells.codebooks_[0], table, sigma=plan.sigma, n_units=plan.n_units, features=cells.features_
+    )
+    shape = cells.image_shape
+    student = AugmentedSVM(image_shape=shape, invariances=cells.invariances)
+    weight = labels.margin_ / max(float(labels.margin_.mean()), 1e-300)
+    return student.fit(np.asarray(public), classes[labels.labels_], weight), labels.labels_
+
+
+def learn_counts(model: PATEClassifier, data: Data, plan: CountsPlan, here: Session, cells: Any) -> Run:
+    """Count, release once, teach the student; teaching is tried on made-up counts before the charge.
+
+    Raises
+    ------
+    BudgetExceeded
+        The ledger cannot pay for the table.
+    ValueError
+        The cells cannot take the rows, or the student cannot learn.
+    """
+    classes = data.classes(model.classes)
+    voter = RowVoter(cells=cells, units=plan.ballot, manifest=here.manifest)
+    model._tell("votes", 0, 1)  # noqa: SLF001  (same package)
+    votes = voter.fit(data.X, data.y, data.groups, classes=classes).vote()
+    _try_to_teach(cells, data.public, plan=plan, classes=classes)
+    model._tell("votes", 1, 1)  # noqa: SLF001
+    key = here.key(data, repr(plan), cells.sha256_)
+    counts = release(plan.mechanism, votes, ledger=here.ledger, key=key)
+    model._tell("student", 0, 1)  # noqa: SLF001
+    student, labels = taught(cells, data.public, counts, plan=plan, classes=classes)
+    model._tell("student", 1, 1)  # noqa: SLF001
+    predicted = np.asarray(student.predict(data.public))
+    return Run(
+        plan=plan,
+        classes=classes,
+        student=student,
+        student_name=type(student).__name__,
+        teacher=f"every {voter.unit_}, for {cells!r}",
+        asks="all",
+        labels=labels,
+        asked=np.arange(len(labels)),
+        held_out=data.held_out,
+        spent=here.ledger.spent(),
+        noise=_NOISE,
+        notes=(() if model.classes is not None else (CLASSES_FROM_Y,)) + (_NUMBERS,),
+        warnings=tuple(
+            warnings_of(n_teachers=plan.n_units, answers=labels, predicted=predicted, classes=classes)
+        ),
+        n_classes_said=len(np.unique(predicted)),
+        owned=Owned(
+            ensemble=None,
+            ledger=here.ledger,
+            manifest=here.manifest,
+            votes=votes,
+            public=None,
+            seconds={},
+        ),
+    )
+
+
+def _try_to_teach(cells: Any, public: Any, *, plan: CountsPlan, classes: np.ndarray) -> None:
+    """Teach a student from made-up counts, so that a failure comes before the charge."""
+    made_up = np.random.default_rng(0).integers(0, plan.n_units, size=(plan.n_cells, len(classes)))
+    try:
+        student, _ = taught(cells, public, made_up, plan=plan, classes=classes)
+        student.predict(public)
+    except Exception as error:
+        raise ValueError(f"the student cannot learn from public rows and made-up counts: {error}") from error
+
+
+def _rounded(sigma: float) -> float:
+    """Upwards to a few digits."""
+    step = 10.0 ** (math.floor(math.log10(sigma)) + 1 - _DIGITS)
+    return float(f"{math.ceil(sigma / step) * step:.{_DIGITS}g}")

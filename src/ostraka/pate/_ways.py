@@ -1,0 +1,193 @@
+"""Which way private rows answer, chosen on public facts: public rows with labels that are made up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.utils import _safe_indexing
+
+from ostraka import _check
+from ostraka.door import ABSTAIN
+from ostraka.ledger import BudgetExceeded
+from ostraka.pate._counts import CountsPlan, counts_plan, taught
+from ostraka.pate._learning import teacher_of
+from ostraka.private import Adjacency, Private
+from ostraka.students import Distilled
+from ostraka.voters import GraphCells, QuantileCells
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.pate.classifier import PATEClassifier
+    from ostraka.pate.plan import Plan
+
+__all__ = ["Facts", "Way", "choose"]
+
+_WAYS = ("argmax", "counts", "auto")
+_WORLDS = 3  # made-up labellings
+_MOST_ROWS = 2000  # public rows to simulate with
+_TEACHERS = 12  # trained to learn how often teachers agree
+_MANY_COLUMNS = 30
+_KINDS = 0.2  # share of columns of zeros and ones in a table of categories
+_WRONG = 0.05  # share of made-up labels that are any class
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is public about the private rows, and the budget."""
+
+    n_units: int
+    n_classes: int
+    grouped: bool
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A way with its plan, its public cells fitted, and what each way was expected to give."""
+
+    name: str
+    plan: Plan | CountsPlan
+    cells: Any
+    expected: dict[str, float]
+
+
+def choose(model: PATEClassifier, public: Any, facts: Facts, argmax: Callable[[], Plan]) -> Way:
+    """The way that the settings name, or the one which does best on public rows with made-up labels.
+
+    Raises
+    ------
+    BudgetExceeded
+        (epsilon, delta) is too small for every way there is.
+    ValueError
+        An unknown way, or no public rows to plan from.
+    """
+    _check.one_of(way=model.way, allowed=_WAYS)
+    if model.way == "argmax":
+        return Way(name="argmax", plan=argmax(), cells=None, expected={})
+    if public is None:
+        raise ValueError(f"way={model.way!r} is planned from public rows: pass X_public=")
+    cells = _default_cells(public) if model.cells is None else model.cells
+    expected = _expected(model, public, facts, cells, argmax) if model.way == "auto" else {}
+    if expected and max(expected, key=lambda name: expected[name]) == "argmax":
+        return Way(name="argmax", plan=argmax(), cells=None, expected=expected)
+    fitted, plan = _planned(cells, public, facts)
+    return Way(name="counts", plan=plan, cells=fitted, expected=expected)
+
+
+def _default_cells(public: Any) -> Any:
+    """Bins where columns are of unlike kinds, the graph of rows where they are many of one kind."""
+    if hasattr(public, "iloc") or public.shape[1] < _MANY_COLUMNS:
+        return QuantileCells()
+    table = np.asarray(public)
+    binary = np.isin(table, (0, 1)).all(axis=0) & (table.min(axis=0) != table.max(axis=0))
+    return QuantileCells() if _KINDS < binary.mean() < 1 else GraphCells()
+
+
+def _planned(cells: Any, public: Any, facts: Facts) -> tuple[Any, CountsPlan]:
+    """Cells fitted on public rows, and the plan for them."""
+    fitted = clone(cells).fit(public)
+    plan = counts_plan(
+        fitted,
+        n_units=facts.n_units,
+        n_classes=facts.n_classes,
+        grouped=facts.grouped,
+        epsilon=facts.epsilon,
+        delta=facts.delta,
+    )
+    return fitted, plan
+
+
+def _expected(
+    model: PATEClassifier, public: Any, facts: Facts, cells: Any, argmax: Callable[[], Plan]
+) -> dict[str, float]:
+    """Mean accuracy of each way that the budget pays for, over a few made-up labellings."""
+    rng = np.random.default_rng(0)
+    rows = _safe_indexing(public, rng.permutation(public.shape[0])[:_MOST_ROWS])
+    worlds = [_World(rows=rows, y=_labels(rows, facts.n_classes, rng), facts=facts) for _ in range(_WORLDS)]
+    expected = {}
+    try:
+        fitted, plan = _planned(cells, worlds[0].asked, facts)
+        expected["counts"] = float(np.mean([_by_counts(fitted, plan, world, rng) for world in worlds]))
+    except BudgetExceeded:
+        pass  # this way is then no choice
+    try:
+        votes = argmax()
+        expected["argmax"] = float(np.mean([_by_argmax(model, votes, world, rng) for world in worlds]))
+    except BudgetExceeded:
+        pass
+    return expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _World:
+    """Public rows with made-up labels: they stand for the private rows; half of them stay public."""
+
+    rows: Any
+    y: np.ndarray
+    facts: Facts
+
+    @property
+    def asked(self) -> Any:
+        """Rows that are public in this world."""
+        return _safe_indexing(self.rows, np.arange(len(self.y) // 2))
+
+    def score(self, student: Any) -> float:
+        """Accuracy on the other rows."""
+        new = np.arange(len(self.y) // 2, len(self.y))
+        return float((np.asarray(student.predict(_safe_indexing(self.rows, new))) == self.y[new]).mean())
+
+
+def _labels(rows: Any, n_classes: int, rng: np.random.Generator) -> np.ndarray:
+    """Classes which are clusters of rows, and some labels that are wrong."""
+    points = QuantileCells().fit(rows).lines(rows) if hasattr(rows, "iloc") else np.asarray(rows, dtype=float)
+    points = points.reshape(len(points), -1) - points.reshape(len(points), -1).mean(axis=0)
+    clusters = KMeans(min(n_classes, len(points)), n_init=1, random_state=int(rng.integers(2**31)))
+    wrong = rng.random(len(points)) < _WRONG
+    return np.where(wrong, rng.integers(0, n_classes, size=len(points)), clusters.fit_predict(points))
+
+
+def _by_counts(cells: Any, plan: CountsPlan, world: _World, rng: np.random.Generator) -> float:
+    """Accuracy where as many units as there are lie as the public rows do."""
+    each = np.eye(world.facts.n_classes)[world.y]
+    parts = [
+        book[column].T @ each
+        for column, book in zip(cells.codes(world.rows).T, cells.codebooks_, strict=True)
+    ]
+    counts = plan.ballot * plan.n_units / len(world.y) * np.concatenate(parts)
+    noisy = counts + plan.mechanism.sigma * rng.normal(size=counts.shape)
+    classes = np.arange(world.facts.n_classes)
+    return world.score(taught(cells, world.asked, noisy, plan=plan, classes=classes)[0])
+
+
+def _by_argmax(model: PATEClassifier, plan: Plan, world: _World, rng: np.random.Generator) -> float:
+    """The same for teachers: a few are trained, and all are taken to vote as these do on average."""
+    asked, n_classes = world.asked, world.facts.n_classes
+    questions = rng.permutation(asked.shape[0])[: plan.n_answers]
+    posed = _safe_indexing(asked, questions)
+    size = max(1, world.facts.n_units // plan.n_teachers)
+    teacher = teacher_of(model.estimator, n_features=asked.shape[1], n_rows=size)
+    shares = np.zeros((len(questions), n_classes))
+    for _ in range(_TEACHERS):
+        shard = rng.integers(0, len(world.y), size=size)
+        y = world.y[shard]
+        if (y == y[0]).all():
+            said = np.full(len(questions), y[0])
+        else:
+            said = clone(teacher).fit(_safe_indexing(world.rows, shard), y).predict(posed)
+        shares[np.arange(len(questions)), said] += 1
+    votes = np.array([rng.multinomial(plan.n_teachers, share / share.sum()) for share in shares])
+    labels = np.full(asked.shape[0], ABSTAIN)
+    labels[questions] = plan.mechanism.release(Private(votes, Adjacency.one_ballot()), rng=rng)
+    if (labels == ABSTAIN).all():
+        return 1 / n_classes
+    # spreading stands in for "auto", which takes longer to fit
+    named = model.student is not None and not isinstance(model.student, str)
+    kind = model.student if named or model.student not in {None, "auto"} else "spreading"
+    student = clone(kind) if isinstance(kind, Distilled) else Distilled(kind, random_state=0)
+    return world.score(student.fit(asked, labels, classes=np.arange(n_classes)))
