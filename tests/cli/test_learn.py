@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import io
 import json
+import re
 import signal
 import sqlite3
 import subprocess
@@ -17,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import skops.io
 from pyarrow import parquet
 
 import ostraka.cli
@@ -28,7 +28,7 @@ from ostraka.voters import SavedTeachers
 
 CANARY = "canary7391"
 FILES = {
-    *("student.skops", "result.json", "privacy-label.json", "labels.parquet"),
+    *("student.skops", "model-card.md", "result.json", "privacy-label.json", "labels.parquet"),
     *("ledger.sqlite", "ledger.sqlite.secret", "report.html", "manifest.json", "plan.json"),
 }
 COMMON = ("--label", "ill", "--teachers", "40", "--epsilon", "3", "--answers", "20")
@@ -186,7 +186,7 @@ def test_no_file_holds_a_private_cell(finished):
 def test_files_for_the_owner_can_be_read_by_the_owner_alone(finished):
     run, _, _ = finished
     private = {path.name for path in run.iterdir() if path.stat().st_mode & 0o077 == 0}
-    assert private == FILES - {"student.skops", "labels.parquet", "privacy-label.json"}
+    assert private == FILES - {"student.skops", "model-card.md", "labels.parquet", "privacy-label.json"}
 
 
 def test_a_guess_of_the_private_table_cannot_be_checked_against_the_plan(finished):
@@ -198,11 +198,25 @@ def test_a_guess_of_the_private_table_cannot_be_checked_against_the_plan(finishe
     assert json.loads(plan)["private"] == keyed
 
 
-def test_the_student_predicts_table_rows(finished):
-    path = finished[0] / "student.skops"
-    student = skops.io.load(path, trusted=skops.io.get_untrusted_types(file=path))
-    told = student.predict(np.array([[21, "no"], [79, "yes"]], dtype=object))
-    assert told.tolist() == ["well", "sick"]
+def test_the_student_predicts_rows_by_name_with_the_lines_that_stand_beside_it(finished):
+    run, _, err = finished
+    (lines,) = re.findall(r"```python\n(.*?)```", (run / "model-card.md").read_text(), flags=re.DOTALL)
+    assert lines.strip() in err
+    (run / "rows.csv").write_text("smokes,who,age\nno,x,21\nyes,x,79\n")
+    code = "import sys\nsys.modules['ostraka'] = None\n" + lines
+    told = subprocess.run([sys.executable, "-c", code], cwd=run, check=True, capture_output=True, text=True)
+    (run / "rows.csv").unlink()
+    assert told.stdout.split() == ["['well'", "'sick']"]
+
+
+def test_the_model_card_has_both_bounds_and_nothing_of_the_owner(finished):
+    run, record, _ = finished
+    card = (run / "model-card.md").read_text()
+    assert card.startswith("---\nlibrary_name: sklearn\n")
+    for words in ("it leaks at most: Epsilon", "it leaks at least: Epsilon", "Balanced accuracy"):
+        assert words in card
+    assert f"{record['owner']['epsilon_these_votes']:.3f}"[:5] not in card
+    assert "for these votes" not in card
 
 
 def test_kept_teachers_can_be_asked_about_rows_of_the_table(folder):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ostraka.result import Result
 
 __all__ = [
+    "CARD",
     "LABEL",
     "LABELS",
     "LEDGER",
@@ -40,6 +41,7 @@ PLAN, MANIFEST, LEDGER = "plan.json", "manifest.json", "ledger.sqlite"
 STUDENT, LABELS, LABEL = "student.skops", "labels.parquet", "privacy-label.json"
 TEACHERS, SERVICE = "teachers", "service"  # folders for the owner alone
 RESULT, REPORT, PUBLIC_REPORT = "result.json", "report.html", "report-public.html"
+CARD = "model-card.md"
 SECRET = f"{LEDGER}.secret"  # the estimator's name for it, too
 OWNERS = {PLAN, MANIFEST, RESULT, REPORT}  # written for the owner of the data alone
 

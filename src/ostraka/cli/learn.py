@@ -35,8 +35,8 @@ _DIGITS_BY_ARGMAX = 3.5  # epsilon: a hundred answers from 1,150 rows cost more 
 _FORMAT = 2  # of plan.json: 1 had digests of the tables without a key
 _NOT_SETTINGS = ("private", "public", "out", "as_json", "owner")
 _HANDED_OVER = (
-    "\nwritten to {0}: student.skops, labels.parquet, ledger.sqlite and privacy-label.json may be passed on; "
-    "result.json, report.html, manifest.json and teachers/ are for the owner of the data. "
+    "\nwritten to {0}: student.skops, model-card.md, labels.parquet, ledger.sqlite and privacy-label.json "
+    "may be passed on; result.json, report.html, manifest.json and teachers/ are for the owner of the data. "
     "'ostraka report {0} --public' writes a page that may be passed on."
 )
 _NOTHING_LEARNED = (
@@ -313,23 +313,22 @@ def _record(task: Task, model: PATEClassifier, begun: dict[str, Any]) -> Result:
 def _write(task: Task, model: PATEClassifier, result: Result, out: Path, *, keep_teachers: bool) -> None:
     """Everything but the record first: where that is, the run is finished."""
     import pyarrow as pa
-    import skops.io
     from pyarrow import parquet
-    from sklearn.pipeline import make_pipeline
 
     from ostraka import ABSTAIN
-    from ostraka.cli import _folder
+    from ostraka.cli import _folder, _handover
 
-    student = model.student_ if task.encoder is None else make_pipeline(task.encoder, model.student_)
     answers = model.labels_[model.asked_]
     labels = [None if answer == ABSTAIN else model.classes_[answer].item() for answer in answers]
     table = pa.table({"row": task.public_rows[model.asked_], "label": labels})
     if keep_teachers:
         _keep_teachers(task, model, out / _folder.TEACHERS)
-    _folder.write(out / _folder.STUDENT, lambda path: skops.io.dump(student, path))
+    lines = _handover.write_student(task, model, out)
     _folder.write(out / _folder.LABELS, lambda path: parquet.write_table(table, path))
+    _handover.write_card(result, lines, out)
     _folder.write_reports(out, result)
     _folder.write(out / _folder.RESULT, result.to_json())
+    typer.echo(f"\nto use the student where scikit-learn and skops are installed:\n\n{lines}", err=True)
 
 
 def _keep_teachers(task: Task, model: PATEClassifier, folder: Path) -> None:

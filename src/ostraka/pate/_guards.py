@@ -16,8 +16,24 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
-__all__ = ["require_apart", "require_safe_pipeline", "row_digests", "seems_repeated", "warn_of_refits"]
+__all__ = [
+    "REPEATED",
+    "WAY_OUT",
+    "require_apart",
+    "require_safe_pipeline",
+    "row_digests",
+    "seems_repeated",
+    "warn_of_refits",
+]
 
+REPEATED = (
+    "most private rows occur several times. If equal rows are one person's, only one of them is protected: "
+    "pass groups= (--person COLUMN) to protect people"
+)
+WAY_OUT = (
+    "they would be neither private nor a test; take rows of other units, or allow_overlap=True "
+    "(--allow-overlap), which the record states"
+)
 _KEY = os.urandom(16)
 _FALSE_ALARM = 1e-4  # that equal rows of two independent samples of one population are taken for copies
 _Z = 4.5  # standard deviations, for the same reason: a chance of 3e-6

@@ -16,8 +16,16 @@ from ostraka.ledger import Ledger
 from ostraka.pate._counts import CountsPlan, learn_counts
 from ostraka.pate._data import Seeds, labels_of, split
 from ostraka.pate._fitted import Fitted
-from ostraka.pate._guards import require_apart, require_safe_pipeline, row_digests, seems_repeated
+from ostraka.pate._guards import (
+    REPEATED,
+    WAY_OUT,
+    require_apart,
+    require_safe_pipeline,
+    row_digests,
+    seems_repeated,
+)
 from ostraka.pate._learning import learn
+from ostraka.pate._plain import by_name, plain
 from ostraka.pate._record import with_accuracies
 from ostraka.pate._session import begin
 from ostraka.pate._ways import Facts, Way, choose
@@ -26,7 +34,7 @@ from ostraka.voters import Manifest
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from sklearn.utils import Tags
 
@@ -37,14 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["PATEClassifier"]
 
 _ASKS = ("least-confident", "random")
-_REPEATED = (
-    "most private rows occur several times. If equal rows are one person's, only one of them is protected: "
-    "pass groups= (--person COLUMN) to protect people"
-)
-_WAY_OUT = (
-    "they would be neither private nor a test; take rows of other units, or allow_overlap=True "
-    "(--allow-overlap), which the record states"
-)
 
 
 def _can_say_how_sure(model: PATEClassifier) -> bool:
@@ -288,7 +288,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
         data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
         digests = row_digests(data.X, columns=getattr(self, "feature_names_in_", None))
         if groups is None and seems_repeated(data.X, digests):
-            warnings.warn(_REPEATED, stacklevel=2)
+            warnings.warn(REPEATED, stacklevel=2)
         if X_public is not None:
             self._require_apart(digests, X_public, "public rows (X_public)")
         n_classes, n_public = len(data.classes(self.classes)), data.public.shape[0]
@@ -351,6 +351,33 @@ class PATEClassifier(ClassifierMixin, Fitted):
         )
         return self.result_
 
+    def to_sklearn(self, *, columns: Sequence[str] | None = None, encoder: Any = None) -> Any:
+        """The student as a plain scikit-learn model, which loads where this library is not installed.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Names to select columns by, whatever their order. None: as the student was fitted.
+        encoder : fitted ColumnTransformer, optional
+            From these columns to the features that this estimator was fitted to.
+
+        Returns
+        -------
+        scikit-learn classifier
+            Public. It predicts what :meth:`predict` does.
+
+        Raises
+        ------
+        ValueError
+            The student is of another library, or this estimator was pickled since.
+        """
+        check_is_fitted(self, "student_")
+        if self._run.owned is None:
+            raise ValueError("to_sklearn needs the public rows: call it before the estimator is pickled")
+        public = self._run.owned.public
+        made = plain(self.student_, public, self.labels_)
+        return made if columns is None else by_name(made, public, columns=columns, encoder=encoder)
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True  # noise has no seed
@@ -372,4 +399,4 @@ class PATEClassifier(ClassifierMixin, Fitted):
         if self.allow_overlap:
             return
         columns = getattr(self, "feature_names_in_", None)
-        require_apart(digests, row_digests(X, columns=columns), what=what, way_out=_WAY_OUT)
+        require_apart(digests, row_digests(X, columns=columns), what=what, way_out=WAY_OUT)

@@ -1,0 +1,80 @@
+"""What leaves is plain scikit-learn: it predicts the same without this library, by names of columns."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import skops.io
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+
+from ostraka import ABSTAIN
+from ostraka.pate._plain import by_name, plain
+from ostraka.students import Distilled
+
+X, Y = load_digits(return_X_y=True)
+NAMES = np.array([f"class {k}" for k in range(10)])
+COLUMNS = [f"pixel_{k}" for k in range(64)]
+
+
+def answers(n_classes: int) -> np.ndarray:
+    labels = np.full(400, ABSTAIN)
+    labels[:60] = Y[:60] % n_classes
+    return labels
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["spreading", "boosting", "self-training", LogisticRegression(max_iter=300), DecisionTreeClassifier()],
+)
+@pytest.mark.parametrize("n_classes", [2, 10])
+def test_a_plain_student_predicts_the_same_and_is_of_scikit_learn_alone(kind, n_classes):
+    labels = answers(n_classes)
+    student = Distilled(kind, random_state=0).fit(X[:400], labels, classes=NAMES[:n_classes])
+    made = plain(student, X[:400], labels)
+    np.testing.assert_array_equal(made.predict(X), student.predict(X))
+    assert made.classes_.tolist() == NAMES[:n_classes].tolist()
+    assert made.predict_proba(X[:5]).shape == (5, n_classes)
+    data = skops.io.dumps(made)
+    named = skops.io.get_untrusted_types(data=data)  # skops knows linear models, and asks about trees
+    assert all(name.startswith("sklearn.") for name in named)
+    np.testing.assert_array_equal(skops.io.loads(data, trusted=named).predict(X), made.predict(X))
+
+
+def test_a_student_that_says_one_class_is_plain_too():
+    labels = np.where(np.arange(400) < 9, 3, ABSTAIN)
+    student = Distilled("spreading").fit(X[:400], labels, classes=NAMES)
+    assert set(plain(student, X[:400], labels).predict(X)) == {"class 3"}
+
+
+def test_columns_are_selected_by_name_whatever_their_order():
+    labels = answers(10)
+    student = Distilled("spreading").fit(X[:400], labels, classes=NAMES)
+    made = by_name(plain(student, X[:400], labels), X[:400], columns=COLUMNS)
+    frame = pd.DataFrame(X, columns=COLUMNS)
+    shuffled = frame[COLUMNS[::-1]].assign(other="x")
+    np.testing.assert_array_equal(made.predict(shuffled), student.predict(X))
+    assert made.feature_names_in_.tolist() == COLUMNS
+    with pytest.raises(ValueError, match="columns are missing"):
+        made.predict(frame.drop(columns="pixel_3"))
+
+
+def test_it_loads_where_this_library_is_not(tmp_path):
+    labels = answers(10)
+    student = Distilled("spreading").fit(X[:400], labels, classes=NAMES)
+    skops.io.dump(
+        by_name(plain(student, X[:400], labels), X[:400], columns=COLUMNS), tmp_path / "student.skops"
+    )
+    np.save(tmp_path / "X.npy", X)
+    code = """
+import sys, warnings
+sys.modules["ostraka"] = None  # importing it fails
+import numpy as np, pandas as pd, skops.io
+rows = pd.DataFrame(np.load("X.npy"), columns=[f"pixel_{k}" for k in range(64)])
+np.save("said.npy", skops.io.load("student.skops").predict(rows).astype(str))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, timeout=120)
+    np.testing.assert_array_equal(np.load(tmp_path / "said.npy"), student.predict(X))
