@@ -6,8 +6,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from ostraka import TeacherEnsemble
-from ostraka.service._linear import Stack
+from ostraka import TeacherEnsemble, count_votes
+from ostraka.voters._linear import LinearTeachers
 
 
 def fitted(n_classes: int, n_features: int, *, n_teachers: int = 30, seed: int = 0) -> TeacherEnsemble:
@@ -19,9 +19,16 @@ def fitted(n_classes: int, n_features: int, *, n_teachers: int = 30, seed: int =
     return ensemble.fit(X, y, classes=range(n_classes))
 
 
+def linear(ensemble: TeacherEnsemble) -> LinearTeachers | None:
+    return LinearTeachers.of(
+        ensemble.teachers_, n_classes=len(ensemble.classes_), n_features=ensemble.n_features_in_
+    )
+
+
 def one_by_one(ensemble: TeacherEnsemble, X: np.ndarray) -> np.ndarray:
     """Each row alone: what is promised, whatever else is in the batch."""
-    return np.concatenate([ensemble.vote(row[None]).open() for row in X])
+    ballots = np.array([[teacher.codes(row[None])[0] for row in X] for teacher in ensemble.teachers_])
+    return count_votes(ballots, n_classes=len(ensemble.classes_))
 
 
 @pytest.mark.parametrize(("n_classes", "n_features"), [(2, 1), (2, 7), (3, 5), (10, 16)])
@@ -30,10 +37,8 @@ def test_votes_are_those_of_the_ensemble(n_classes, n_features, size):
     ensemble = fitted(n_classes, n_features)
     X = np.random.default_rng(1).normal(size=(12, n_features)) * size
     X = np.concatenate([X, np.zeros((1, n_features))])
-    got = Stack.of(ensemble).vote(X)
-    np.testing.assert_array_equal(got.open(), one_by_one(ensemble, X))
-    np.testing.assert_array_equal(got.open(), ensemble.vote(X).open())
-    assert got.adjacency == ensemble.vote(X).adjacency
+    np.testing.assert_array_equal(linear(ensemble).counts(X), one_by_one(ensemble, X))
+    np.testing.assert_array_equal(ensemble.vote(X).open(), one_by_one(ensemble, X))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -46,12 +51,14 @@ def test_ties_and_near_ties_go_where_the_teacher_itself_puts_them(n_classes):
             teacher.model.intercept_ = np.zeros_like(teacher.model.intercept_)
     X = rng.integers(-3, 4, size=(24, 2)).astype(float)
     X[::2] *= 1 + 2.0**-52
-    stack = Stack.of(ensemble)
-    resolved = []
-    resolve = stack._resolve
-    stack._resolve = lambda *given: (resolved.append(1), resolve(*given))
-    np.testing.assert_array_equal(stack.vote(X).open(), one_by_one(ensemble, X))
-    assert resolved, "there are ties"
+    together, alone = linear(ensemble), []
+    asked = together._asked
+    together._asked = lambda *given: alone.append(1) or asked(*given)
+    np.testing.assert_array_equal(together.counts(X), one_by_one(ensemble, X))
+    assert alone, "there are ties"
+    np.testing.assert_array_equal(
+        count_votes(together.predictions(X), n_classes=n_classes), together.counts(X)
+    )
 
 
 def test_teachers_that_failed_or_know_one_class_cast_the_ballot_they_always_cast():
@@ -60,15 +67,15 @@ def test_teachers_that_failed_or_know_one_class_cast_the_ballot_they_always_cast
     ensemble.teachers_[1] = ensemble.teachers_[1]._replace(model=None, present=np.array([2]))
     ensemble._failed[0] = True  # it is known to have failed: no warning
     X = np.random.default_rng(3).normal(size=(20, 4))
-    np.testing.assert_array_equal(Stack.of(ensemble).vote(X).open(), one_by_one(ensemble, X))
+    np.testing.assert_array_equal(linear(ensemble).counts(X), one_by_one(ensemble, X))
 
 
 def test_votes_do_not_depend_on_the_rest_of_the_batch():
     ensemble = fitted(5, 8)
     X = np.random.default_rng(4).normal(size=(33, 8))
-    whole = Stack.of(ensemble).vote(X).open()
+    whole = linear(ensemble).counts(X)
     for rows in (slice(0, 1), slice(5, 7), slice(32, None, -3)):
-        np.testing.assert_array_equal(Stack.of(ensemble).vote(X[rows]).open(), whole[rows])
+        np.testing.assert_array_equal(linear(ensemble).counts(X[rows]), whole[rows])
 
 
 class Own(ClassifierMixin, BaseEstimator):
@@ -93,4 +100,4 @@ class Subclass(LogisticRegression):
 def test_other_teachers_are_not_stacked(estimator):
     X = np.random.default_rng(0).normal(size=(200, 3))
     ensemble = TeacherEnsemble(estimator, n_teachers=5, n_jobs=1)
-    assert Stack.of(ensemble.fit(X, (X[:, 0] > 0).astype(int), classes=[0, 1])) is None
+    assert linear(ensemble.fit(X, (X[:, 0] > 0).astype(int), classes=[0, 1])) is None

@@ -10,7 +10,8 @@ import numpy as np
 
 from ostraka.door import release_each
 from ostraka.mechanisms import Confident
-from ostraka.service._linear import Stack
+from ostraka.private import Adjacency, Private
+from ostraka.voters._linear import LinearTeachers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ostraka.door import Drawn
     from ostraka.ledger import BudgetExceeded, ChargeRequest, KeyConflict, Ledger, Receipt
     from ostraka.mechanisms import BallotMechanism
-    from ostraka.private import Private
     from ostraka.voters import SavedTeachers
 
 __all__ = ["Answerer", "Reserved"]
@@ -50,7 +50,11 @@ class Answerer:
     def __init__(self, saved: SavedTeachers, consistent: Consistent) -> None:
         self._saved = saved
         self._consistent = consistent
-        self._stack = Stack.of(saved.ensemble)
+        self._linear = LinearTeachers.of(
+            saved.ensemble.teachers_,
+            n_classes=len(saved.ensemble.classes_),
+            n_features=saved.ensemble.n_features_in_,
+        )
         self._steps = np.array([saved.grid[str(j)] for j in range(len(saved.grid))])
         self.reserve: BallotMechanism = (
             saved.mechanism
@@ -61,7 +65,7 @@ class Answerer:
     @property
     def stacked(self) -> bool:
         """Whether all teachers vote in one matrix product."""
-        return self._stack is not None
+        return self._linear is not None
 
     def features(self, rows: Sequence[list[Any]]) -> np.ndarray:
         """Features of checked rows, shape (n_rows, n_features); rows beyond the grid are NaN."""
@@ -96,8 +100,9 @@ class Answerer:
         )
 
     def _vote(self, rows: np.ndarray) -> Private:
-        if self._stack is not None:
-            return self._stack.vote(rows)
+        if self._linear is not None:
+            adjacency = Adjacency.one_ballot(unit=self._saved.ensemble.unit_)
+            return Private(self._linear.counts(rows), adjacency)
         with warnings.catch_warnings():  # the number of failing teachers is private
             warnings.simplefilter("ignore")
             return self._saved.ensemble.vote(rows)

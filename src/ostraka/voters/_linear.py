@@ -1,4 +1,4 @@
-"""Linear teachers as one matrix: all teachers vote in one matrix product."""
+"""Linear teachers vote in one matrix product, with the same ballots as one by one."""
 
 from __future__ import annotations
 
@@ -6,38 +6,39 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ostraka.private import Adjacency, Private
-
 if TYPE_CHECKING:
-    from ostraka.voters import TeacherEnsemble
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["Stack"]
+    from ostraka.voters._voting import Teacher
 
-# Two orders of summing d products differ by less than this times (d + 2) machine epsilons of their size.
+__all__ = ["LinearTeachers"]
+
+# Two ways to add up d products differ by less than this times (d + 2) machine epsilons of their size.
 _ROUNDING = 8.0
+_CELLS = 2**22  # scores held at a time: 32 MiB
 
 
-class Stack:
+class LinearTeachers:
     """Every teacher's scores for every class, weights of shape (n_classes, n_features, n_teachers).
 
-    Where a teacher's two best scores are closer than rounding errors, that teacher predicts that row
-    alone. So a row's votes do not depend on the other rows of the batch.
+    If a teacher's two best classes are closer than rounding errors, this teacher is asked alone about that
+    row alone. So a row's votes do not depend on the rest of the batch.
     """
 
-    def __init__(self, ensemble: TeacherEnsemble, weights: np.ndarray, offsets: np.ndarray) -> None:
-        self._ensemble = ensemble
+    def __init__(self, teachers: Sequence[Teacher], weights: np.ndarray, offsets: np.ndarray) -> None:
+        self._teachers = teachers
         self._weights, self._offsets = weights, offsets[:, None, :]
-        self._counter = np.uint16 if offsets.shape[1] < 1 << 16 else np.int64  # a smaller type is faster
+        self._counter = np.uint16 if offsets.shape[1] < 1 << 16 else np.int64  # the smaller, the faster
         known = np.where(np.isfinite(offsets), np.abs(offsets), 0.0)
         self._largest = np.abs(weights).max(), known.max()
         self._ulp = _ROUNDING * (weights.shape[1] + 2) * np.finfo(np.float64).eps
 
     @classmethod
-    def of(cls, ensemble: TeacherEnsemble) -> Self | None:
-        """The stack of an ensemble, or None where a teacher is not linear."""
-        shape = (len(ensemble.classes_), ensemble.n_features_in_, len(ensemble.teachers_))
-        weights, offsets = np.zeros(shape), np.full((shape[0], shape[2]), -np.inf)
-        for number, teacher in enumerate(ensemble.teachers_):
+    def of(cls, teachers: Sequence[Teacher], *, n_classes: int, n_features: int) -> Self | None:
+        """These teachers together, or None if one of them is not linear."""
+        shape = (n_classes, n_features, len(teachers))
+        weights, offsets = np.zeros(shape), np.full((n_classes, len(teachers)), -np.inf)
+        for number, teacher in enumerate(teachers):
             if teacher.model is None:
                 offsets[teacher.codes(np.empty((1, 0)))[0], number] = 0.0
                 continue
@@ -45,34 +46,54 @@ class Stack:
             if found is None:
                 return None
             weights[teacher.present, :, number], offsets[teacher.present, number] = found
-        return cls(ensemble, weights, offsets)
+        return cls(teachers, weights, offsets)
 
-    def vote(self, X: np.ndarray) -> Private:
-        """The votes of ``ensemble.vote(X)``; rows must be finite."""
-        scores = X @ self._weights  # (n_classes, n_rows, n_teachers)
-        scores += self._offsets
+    def counts(self, X: np.ndarray) -> np.ndarray:
+        """Votes on finite rows: int64 (n_rows, n_classes). Private."""
+        counts = np.empty((len(X), len(self._weights)), dtype=np.int64)
+        for rows, scores, near in self._scored(X):
+            part = np.add.reduce(near, axis=2, dtype=self._counter).T.astype(np.int64)
+            for row in np.flatnonzero(part.sum(axis=1) > scores.shape[2]):
+                for number in np.flatnonzero(near[:, row].sum(axis=0) > 1):
+                    part[row] -= near[:, row, number]
+                    part[row, self._asked(X, rows.start + row, int(number))] += 1
+            counts[rows] = part
+        return counts
+
+    def predictions(self, X: np.ndarray) -> np.ndarray:
+        """Each teacher's class index for finite rows: int64 (n_teachers, n_rows). Private."""
+        codes = np.empty((self._weights.shape[2], len(X)), dtype=np.int64)
+        for rows, scores, near in self._scored(X):
+            codes[:, rows] = scores.argmax(axis=0).T
+            for row, number in zip(*np.nonzero(near.sum(axis=0) > 1), strict=True):
+                codes[number, rows.start + row] = self._asked(X, rows.start + row, number)
+        return codes
+
+    def _scored(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Some rows at a time: their scores (n_classes, n_rows, n_teachers), and which may be the best."""
         weight, offset = self._largest
-        unsure = self._ulp * (np.abs(X).sum(axis=1) * weight + offset)
-        near = scores >= scores.max(axis=0) - unsure[:, None]
-        counts = np.add.reduce(near, axis=2, dtype=self._counter).T.astype(np.int64)
-        for row in np.flatnonzero(counts.sum(axis=1) > near.shape[2]):
-            self._resolve(X[row : row + 1], near[:, row], counts[row])
-        return Private(counts, Adjacency.one_ballot(unit=self._ensemble.unit_))
+        at_once = max(1, _CELLS // (len(self._weights) * self._weights.shape[2]))
+        for start in range(0, len(X), at_once):
+            part = X[start : start + at_once]
+            scores = part @ self._weights
+            scores += self._offsets
+            unsure = self._ulp * (np.abs(part).sum(axis=1) * weight + offset)
+            yield slice(start, start + len(part)), scores, scores >= scores.max(axis=0) - unsure[:, None]
 
-    def _resolve(self, X: np.ndarray, near: np.ndarray, counts: np.ndarray) -> None:
-        """Correct the ballots of teachers with more than one near-best class."""
-        for number in np.flatnonzero(near.sum(axis=0) > 1):
-            counts -= near[:, number]
-            counts[self._ensemble.teachers_[number].codes(X)[0]] += 1
+    def _asked(self, X: np.ndarray, row: int, number: int) -> int:
+        """The ballot of one teacher that is asked alone."""
+        return int(self._teachers[number].codes(X[row : row + 1])[0])
 
 
 def _scores(model: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """Weights (n_present, n_features) and offsets (n_present,) whose largest score is the prediction."""
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (heavy; loaded with the voters)
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (late: few ensembles are linear)
 
     if type(model) is not LogisticRegression or model.coef_.dtype != np.float64:
         return None
+    if not (np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()):
+        return None
     if len(model.coef_) > 1:
         return model.coef_, model.intercept_
-    ahead = model.coef_[0]  # two classes: the score of the second minus that of the first
+    ahead = model.coef_[0]  # of two classes: how far the second is ahead of the first
     return np.stack([np.zeros_like(ahead), ahead]), np.array([0.0, model.intercept_[0]])

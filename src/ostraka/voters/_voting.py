@@ -14,6 +14,8 @@ import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
 from sklearn.base import clone
 
 from ostraka import _check
+from ostraka.voters._linear import LinearTeachers
+from ostraka.voters._logistic import fit_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -119,10 +121,13 @@ def train(estimator: Any, shards: Sequence[Shard]) -> list[Teacher]:
     """Train a clone on each shard. No shard affects another teacher, and no error text is shown."""
     teachers = []
     with _quiet():
-        for shard in shards:
-            present, local = np.unique(shard.codes, return_inverse=True)
-            model = None
-            if len(present) > 1:
+        coded = [np.unique(shard.codes, return_inverse=True) for shard in shards]
+        several = [place for place, (present, _) in enumerate(coded) if len(present) > 1]
+        together = fit_together(estimator, [shards[k].X for k in several], [coded[k][1] for k in several])
+        models = dict(zip(several, together, strict=True))
+        for place, (shard, (present, local)) in enumerate(zip(shards, coded, strict=True)):
+            model = models.get(place)
+            if model is None and len(present) > 1:
                 # the text of an exception may hold private values, and an error may cost one ballot only
                 with contextlib.suppress(Exception):
                     model = seeded(estimator, shard.seed).fit(shard.X, local)
@@ -132,8 +137,12 @@ def train(estimator: Any, shards: Sequence[Shard]) -> list[Teacher]:
 
 def vote(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> list[Predictions]:
     """Every teacher's predictions; a teacher that fails votes its fallback."""
-    predictions = []
     smallest = np.min_scalar_type(n_classes)
+    together = _linear_codes(X, n_classes, teachers)
+    if together is not None:
+        cast = zip(together.astype(smallest), teachers, strict=True)
+        return [Predictions(codes, teacher.failed) for codes, teacher in cast]
+    predictions = []
     with _quiet():
         for teacher in teachers:
             codes = np.full(X.shape[0], teacher.fallback)
@@ -143,6 +152,14 @@ def vote(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> list[Prediction
                 codes, failed = teacher.codes(X), teacher.failed
             predictions.append(Predictions(codes.astype(smallest), failed))
     return predictions
+
+
+def _linear_codes(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> np.ndarray | None:
+    """The class indices of linear teachers, all at once; None if they cannot be computed together."""
+    if not isinstance(X, np.ndarray) or X.dtype != np.float64 or not np.isfinite(X).all():
+        return None
+    linear = LinearTeachers.of(teachers, n_classes=n_classes, n_features=X.shape[1])
+    return None if linear is None else linear.predictions(X)
 
 
 def dry_run(estimator: Any, X: Any, codes: np.ndarray) -> None:

@@ -1,0 +1,150 @@
+"""Logistic regressions of many shards: scikit-learn's solutions, and no shard changes another by a bit."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.linear_model import LogisticRegression
+
+from ostraka import TeacherEnsemble
+from ostraka.voters import _logistic, partition
+from ostraka.voters._logistic import fit_together
+
+RNG = np.random.default_rng(0)
+KEY = b"a key of thirty-two bytes, or so"
+
+
+def shard(n_classes, *, n_rows=20, n_features=6, seed=0, spread=1.0):
+    """Rows of overlapping classes, all of which occur."""
+    rng = np.random.default_rng(seed)
+    codes = rng.permutation(np.arange(n_rows) % n_classes)
+    centres = rng.normal(size=(n_classes, n_features))
+    return spread * (centres[codes] + rng.normal(size=(n_rows, n_features))), codes
+
+
+def fitted(estimator, shards):
+    return fit_together(estimator, [X for X, _ in shards], [codes for _, codes in shards])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 7])
+@pytest.mark.parametrize("options", [{}, {"C": 1e-3}, {"C": 100.0}, {"fit_intercept": False}], ids=str)
+@pytest.mark.parametrize("spread", [1.0, 10.0])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_solutions_are_those_of_scikit_learn(n_classes, options, spread):
+    shards = [shard(n_classes, n_rows=20 + k, seed=k, spread=spread) for k in range(9)]
+    models = fitted(LogisticRegression(tol=1e-6, **options), shards)
+    exact = LogisticRegression(tol=1e-10, max_iter=20_000, solver="newton-cholesky", **options)
+    for (X, codes), model in zip(shards, models, strict=True):
+        exact.fit(X, codes)
+        scale = np.abs(exact.coef_).max()
+        np.testing.assert_allclose(model.coef_, exact.coef_, rtol=1e-4, atol=1e-5 * scale)
+        np.testing.assert_allclose(model.intercept_, exact.intercept_, rtol=1e-3, atol=1e-4)
+        np.testing.assert_array_equal(model.predict(X), exact.predict(X))
+        np.testing.assert_allclose(model.predict_proba(X), exact.predict_proba(X), atol=1e-4)
+
+
+def test_the_gradient_is_below_the_tolerance_of_scikit_learn():
+    shards = [shard(2, seed=k) for k in range(50)]
+    for (X, codes), model in zip(shards, fitted(LogisticRegression(), shards), strict=True):
+        residual = model.predict_proba(X)[:, 1] - codes
+        gradient = np.append(residual @ X + model.coef_[0], residual.sum())
+        assert np.abs(gradient).max() / len(X) <= 1e-7
+
+
+def same(one, other):
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("coef_", "intercept_"))
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_no_shard_changes_another_by_a_bit(n_classes):
+    shards = [shard(n_classes, n_rows=17 + k % 5, seed=k) for k in range(40)]
+    before = fitted(LogisticRegression(), shards)
+    rng = np.random.default_rng(1)
+    for other in (
+        shard(n_classes, n_rows=90, seed=99),
+        shard(n_classes + 1, seed=98),
+        shard(n_classes, seed=97, spread=1e200),  # overflows
+        (np.zeros((20, 6)), np.arange(20) % n_classes),
+    ):
+        changed = list(shards)
+        changed[11] = other
+        kept = [k for k in rng.permutation(40) if k != 11]
+        after = fitted(LogisticRegression(), changed)
+        assert all(same(after[k], before[k]) for k in kept)
+    alone = [fitted(LogisticRegression(), [each])[0] for each in shards]
+    assert all(map(same, alone, before))
+
+
+def test_a_singular_shard_is_left_to_scikit_learn_and_changes_no_other(monkeypatch):
+    one_by_one = []
+    direction = _logistic._direction
+    monkeypatch.setattr(_logistic, "_direction", lambda *own: one_by_one.append(1) or direction(*own))
+    estimator = LogisticRegression(C=1e200)  # without a penalty, equal columns have no unique solution
+    shards = [shard(2, n_rows=80, n_features=2, seed=k) for k in range(10)]
+    before = fitted(estimator, shards)
+    assert not one_by_one
+    assert sum(each is not None for each in before) > 5
+    singular = (np.repeat(np.arange(80.0)[:, None] % 2, 2, axis=1), np.arange(80) % 3 % 2)
+    after = fitted(estimator, [*shards[:5], singular, *shards[5:]])
+    assert one_by_one
+    assert after.pop(5) is None
+    for one, other in zip(before, after, strict=True):
+        assert one is other is None or same(one, other)
+
+
+class Subclass(LogisticRegression):
+    """May do anything."""
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        LogisticRegression(solver="saga"),
+        LogisticRegression(class_weight="balanced"),
+        LogisticRegression(C=np.inf),
+        LogisticRegression(warm_start=True),
+        LogisticRegression(max_iter=1),
+        Subclass(),
+    ],
+    ids=str,
+)
+def test_other_settings_are_left_to_scikit_learn(estimator):
+    assert fitted(estimator, [shard(2)]) == [None]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        scipy.sparse.csr_matrix(shard(2)[0]),
+        shard(2)[0].astype(np.float32),
+        shard(2, n_features=200)[0],
+    ],
+    ids=["sparse", "float32", "wide"],
+)
+def test_other_rows_are_left_to_scikit_learn(rows):
+    assert fit_together(LogisticRegression(), [rows], [shard(2)[1]]) == [None]
+
+
+def test_an_ensemble_uses_it_for_shards_that_lack_classes_and_votes_as_scikit_learn_does(monkeypatch):
+    X, y = shard(5, n_rows=400, n_features=4)
+    manifest = partition(400, n_teachers=60, key=KEY)
+
+    def predictions():
+        ensemble = TeacherEnsemble(LogisticRegression(tol=1e-8, max_iter=1000), n_teachers=60, n_jobs=1)
+        return ensemble.fit(X, y, classes=range(6), manifest=manifest).predictions(X)
+
+    ours = predictions()
+    monkeypatch.setattr(_logistic, "_applies", lambda _: False)
+    assert (ours != predictions()).mean() < 1e-3
+
+
+def test_a_penalty_on_the_intercept_would_be_seen(monkeypatch):
+    posed = _logistic._posed
+    monkeypatch.setattr(
+        _logistic,
+        "_posed",
+        lambda *given: posed(*given)._replace(penalty=np.ones(7)),  # of the intercept, too
+    )
+    X, codes = shard(2)
+    model = fitted(LogisticRegression(), [(X + 1, codes)])[0]
+    exact = LogisticRegression(tol=1e-10, max_iter=1000).fit(X + 1, codes)
+    assert abs(model.intercept_[0] - exact.intercept_[0]) > 1e-3
