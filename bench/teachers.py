@@ -21,7 +21,7 @@ from torch import nn
 
 from bench._mnist import mnist
 from ostraka import TeacherEnsemble, TorchClassifier
-from ostraka._torch import networks, planning
+from ostraka._torch import architectures, planning
 from ostraka._torch.devices import threads
 from ostraka.voters import count_votes, partition
 
@@ -40,7 +40,7 @@ def tanh_perceptron(n_features: int, n_classes: int) -> nn.Module:
 
 def small_convolutional(n_features: int, n_classes: int) -> nn.Module:
     """Two convolutions, of 4 and 8 channels."""
-    return networks.convolutional(n_features, n_classes, width=4)
+    return architectures.convolutional(n_features, n_classes, width=4)
 
 
 def shortest(module: nn.Module, X: np.ndarray, y: np.ndarray, *, epochs: int, fused: bool) -> nn.Module:
@@ -120,7 +120,11 @@ def compare(network: TorchClassifier, *, teachers: int) -> None:
 
     def plainest(X: np.ndarray, y: np.ndarray, number: int, *, fused: bool = False) -> nn.Module:
         return shortest(
-            network.built(n_features=784, n_classes=10, seed=number), X, y, epochs=network.epochs, fused=fused
+            network.new_module(n_features=784, n_classes=10, seed=number),
+            X,
+            y,
+            epochs=network.epochs,
+            fused=fused,
         )
 
     found = planning.plan(network, n_features=784, n_classes=10)
