@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.utils import get_tags
+from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.multiclass import check_classification_targets
 
-__all__ = ["CLASSES_FROM_Y", "encoded", "feature_table", "rows"]
+__all__ = ["CLASSES_FROM_Y", "encoded", "feature_table", "rows", "selected"]
 
 CLASSES_FROM_Y = (
     "The class list was taken from the private labels and is treated as public: pass classes= to avoid it."
@@ -26,6 +26,11 @@ def rows(X: Any, estimator: Any) -> Any:
     if floats and not np.isfinite(values).all() and not get_tags(estimator).input_tags.allow_nan:
         raise ValueError(f"X of shape {X.shape} must be finite: drop or fill the rows with NaN or infinity")
     return X
+
+
+def selected(X: Any, rows: np.ndarray) -> Any:
+    """Some rows of an array, a CSR matrix or a data frame."""
+    return X[rows] if isinstance(X, np.ndarray) else _safe_indexing(X, rows)
 
 
 def encoded(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:

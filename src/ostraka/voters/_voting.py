@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
+import sys
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -198,13 +200,19 @@ def _quiet(*, trusted: bool = True) -> Iterator[None]:
         yield
 
 
+@functools.lru_cache(maxsize=1)
+def _pools(_n_modules: int) -> threadpoolctl.ThreadpoolController:
+    """The libraries with threads. Finding them takes 10 ms, and a new module may bring another one."""
+    return threadpoolctl.ThreadpoolController()
+
+
 @contextlib.contextmanager
 def _undisturbed(*, trusted: bool) -> Iterator[None]:
     before = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
         with (
             warnings.catch_warnings(),
-            threadpoolctl.threadpool_limits(limits=1),
+            _pools(len(sys.modules)).limit(limits=1),
             sklearn.config_context(assume_finite=trusted, skip_parameter_validation=trusted),
         ):
             warnings.simplefilter("ignore")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka.private import Adjacency, Private
@@ -20,7 +19,7 @@ from ostraka.voters._network_teachers import (
     require_repeatable,
     train_networks,
 )
-from ostraka.voters._tables import CLASSES_FROM_Y, encoded, rows
+from ostraka.voters._tables import CLASSES_FROM_Y, encoded, rows, selected
 from ostraka.voters._voting import Shard, count_votes, dry_run, train, vote
 from ostraka.voters.shards import Manifest, deal
 
@@ -140,7 +139,7 @@ class TeacherEnsemble(BaseEstimator):
         self.unit_ = self.manifest_.unit
         self._report("shards", 1, 1)
         shards = [
-            Shard(_safe_indexing(X, rows), codes[rows], seed, number % len(self.classes_))
+            Shard(selected(X, rows), codes[rows], seed, number % len(self.classes_))
             for number, (rows, seed) in enumerate(zip(self.manifest_.rows(), self._seeds(), strict=True))
         ]
         if network is None:
@@ -228,7 +227,7 @@ class TeacherEnsemble(BaseEstimator):
         try:
             dry_run(
                 teacher,
-                _safe_indexing(X, np.arange(n_rows) % X.shape[0]),
+                selected(X, np.arange(n_rows) % X.shape[0]),
                 np.arange(n_rows) % n_classes,
             )
         except Exception as error:
