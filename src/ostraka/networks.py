@@ -47,7 +47,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
     optimizer : callable(parameters, lr=...), optional
         None: ``torch.optim.Adam``.
     schedule : str, default "constant"
-        Or ``"cosine"``: the learning rate falls to a fifth.
+        Or ``"cosine"``: the learning rate falls to 0 along half a cosine wave.
     augment : callable(tensor) -> tensor, optional
         Changes the rows of a training batch. It draws from torch's generator.
     device : str, default "auto"

@@ -158,7 +158,7 @@ def test_nan_stops_says_where_and_leaves_the_last_good_state(tmp_path):
 def test_the_schedule_is_a_share_of_the_first_learning_rate():
     fitting = Fitting(schedule=cosine, epochs=2)
     fitting.run()
-    expected = 0.1 * np.cos(7 * np.pi / 16 * np.arange(8) / 8)  # Sohn et al. 2020, Sec. 2.4
+    expected = 0.1 * (1 + np.cos(np.pi * np.arange(8) / 8)) / 2
     assert fitting.rates == pytest.approx(expected.tolist())
 
 
@@ -189,3 +189,13 @@ def test_progress_is_told_after_every_epoch():
     on_progress = []
     Fitting(on_epoch=lambda *what: on_progress.append(what), epochs=3).run()
     assert on_progress == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_the_cosine_schedule_is_that_of_torch_and_ends_at_zero():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=20)
+    for step in range(21):
+        assert cosine(step / 20) == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-12)
+        optimizer.step()
+        schedule.step()
+    assert cosine(1.0) == 0

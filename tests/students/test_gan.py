@@ -310,7 +310,13 @@ class TestStudent:
         assert kept.model_.random_state == 0
         assert kept.score(X, NAMES[Y]) > 0.85
         model = PATEClassifier(
-            n_teachers=20, epsilon=50.0, delta=1e-3, n_answers=20, student=student(epochs=3), asks="random"
+            n_teachers=20,
+            epsilon=50.0,
+            delta=1e-3,
+            n_answers=20,
+            student=student(epochs=3),
+            asks="random",
+            allow_overlap=True,
         ).fit(X, NAMES[Y], X_public=X)
         assert type(model.student_.model_) is FeatureMatchingGAN
         assert model.predict_proba(X).shape == (150, 3)

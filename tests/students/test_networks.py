@@ -60,7 +60,13 @@ def test_the_students_seed_reaches_the_network(kind):
 @pytest.mark.parametrize("kind", [STUDENTS["by name"], STUDENTS["FixMatch"]], ids=["by name", "FixMatch"])
 def test_a_network_is_the_student_of_private_teachers_and_says_what_it_is_unsure_of(kind, same_draws):
     model = PATEClassifier(
-        n_teachers=10, epsilon=60.0, delta=1e-3, n_answers=20, student=kind, random_state=0
+        n_teachers=10,
+        epsilon=60.0,
+        delta=1e-3,
+        n_answers=20,
+        student=kind,
+        random_state=0,
+        allow_overlap=True,
     ).fit(X, NAMES[Y], X_public=X)
     assert model.student_.name_ == type(kind).__name__
     assert model.score(X, NAMES[Y]) > 0.7

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Objective", "cosine", "epoch_callback", "epoch_seed", "n_steps", "train"]
 
 _BETWEEN_SAVES = 30.0  # seconds; saving more often would cost more time than a crash loses
-_VERSION = 2  # of the state in a checkpoint
+_VERSION = 3  # of the state in a checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,8 @@ class Objective:
 
 
 def cosine(progress: float) -> float:
-    """Share of the first learning rate: a quarter of a cosine wave, from 1 to 0.2 (Sohn et al. 2020)."""
-    return math.cos(7 * math.pi * progress / 16)
+    """Share of the first learning rate: half a cosine wave, from 1 to 0 (Loshchilov and Hutter 2017)."""
+    return (1 + math.cos(math.pi * progress)) / 2
 
 
 def n_steps(n_rows: int, batch_size: int) -> int:
