@@ -1,16 +1,19 @@
 """Teachers: 250 networks trained together, against one after another with the same number of threads.
 
 Each has 240 rows of MNIST, batches of 16, and Adam. One after another is done twice: by our own
-``TorchClassifier``, and by the shortest loop that torch allows. All train from the same shards in one
-run, ours before and after the others, so that the machine's mood cancels. Times are of whole fits:
-seconds on the wall, and seconds of all threads together, which a busy machine changes less. What the
-first training of a process costs, whosever it is, is not in them, but printed: torch imports half of
-itself for its first optimizer, and our code is compiled or read from the disk.
+``TorchClassifier``, and by the shortest loop that torch allows. The best rival is torch with all weights
+stacked by hand and one fused Adam, in stacks of several sizes; ``python -m bench.teachers stacked`` compares
+with that alone. All train from the same shards in one run, ours before and after the others, so that the
+machine's mood cancels. Times are of whole fits: seconds on the wall, and seconds of all threads together,
+which a busy machine changes less. What the first training of a process costs, whosever it is, is not in them,
+but printed: torch imports half of itself for its first optimizer, and our code is compiled or read from the
+disk.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -53,6 +56,40 @@ def shortest(module: nn.Module, X: np.ndarray, y: np.ndarray, *, epochs: int, fu
             nn.functional.cross_entropy(module(rows[batch]), labels[batch]).backward()
             optimizer.step()
     return module
+
+
+def hand_stacked(X: np.ndarray, y: np.ndarray, public: np.ndarray, *, epochs: int, size: int) -> np.ndarray:
+    """Ballots of perceptrons 784-64-10 in plain torch, ``size`` at a time; X is (n_teachers, n_rows, 784)."""
+    ballots = []
+    for start in range(0, len(X), size):
+        rows, labels = torch.as_tensor(X[start : start + size]), torch.as_tensor(y[start : start + size])
+        many, n_rows, n_features = rows.shape
+        weights = [
+            ((2 * torch.rand(shape) - 1) / bound**0.5).requires_grad_()
+            for shape, bound in (
+                ((many, n_features, 64), n_features),
+                ((many, 1, 64), n_features),
+                ((many, 64, 10), 64),
+                ((many, 1, 10), 64),
+            )
+        ]
+        optimizer = torch.optim.Adam(weights, lr=RATE, fused=True)
+        every = torch.arange(many)[:, None]
+        for _ in range(epochs):
+            for batch in torch.rand(many, n_rows).argsort(dim=1).split(BATCH, dim=1):
+                hidden = torch.relu(torch.baddbmm(weights[1], rows[every, batch], weights[0]))
+                logits = torch.baddbmm(weights[3], hidden, weights[2])
+                loss = nn.functional.cross_entropy(
+                    logits.flatten(0, 1), labels[every, batch].flatten(), reduction="sum"
+                )
+                optimizer.zero_grad()
+                (loss / BATCH).backward()
+                optimizer.step()
+        with torch.no_grad():
+            new = torch.as_tensor(public).expand(many, *public.shape)
+            hidden = torch.relu(torch.baddbmm(weights[1], new, weights[0]))
+            ballots.append(torch.baddbmm(weights[3], hidden, weights[2]).argmax(dim=2).numpy())
+    return np.concatenate(ballots)
 
 
 def clock() -> np.ndarray:
@@ -146,6 +183,44 @@ def compare(network: TorchClassifier, *, teachers: int) -> None:
         print(f"  {name:36} {took}: {wall:.1f} and {cpu:.1f} times as long  {case.said(cast)}", flush=True)
 
 
+def against_stacks(n_threads: int, *, teachers: int = TEACHERS, epochs: int = 10, repeats: int = 2) -> None:
+    """Compiled teachers against the best rival, in turns, by seconds of all threads together."""
+    network = TorchClassifier(
+        epochs=epochs, n_threads=n_threads, batch_size=BATCH, learning_rate=RATE, device="cpu"
+    )
+    case = Case(network)
+    case.warm_up()
+    rows = np.array([each[: 60_000 // TEACHERS] for each in case.dealt.rows()[:teachers]])
+    X, y = case.private.X[rows], case.private.y[rows]
+    chosen = rows.ravel()
+    dealt = partition(np.repeat(np.arange(teachers), rows.shape[1]), n_teachers=teachers, key=KEY)
+    ours, others = np.zeros(2), {size: np.zeros(2) for size in (10, 25, 50, teachers)}
+    for _ in range(repeats):
+        ensemble = TeacherEnsemble(network, n_teachers=teachers, random_state=1)
+        people = np.repeat(np.arange(teachers), rows.shape[1])
+        start = clock()
+        ensemble.fit(
+            case.private.X[chosen], case.private.y[chosen], people, classes=range(10), manifest=dealt
+        )
+        ours += (clock() - start) / repeats
+        for size, spent in others.items():
+            with threads(n_threads):
+                start = clock()
+                hand_stacked(X, y, case.public.X[:0], epochs=epochs, size=size)
+                others[size] = spent + (clock() - start) / repeats
+    print(f"  {teachers} teachers compiled: {ours[0]:.2f} s, {ours[1]:.2f} s of threads", flush=True)
+    for size, spent in others.items():
+        wall, cpu = spent / ours
+        print(
+            f"  stacked by hand, {size} at a time: {spent[0]:.2f} s, {spent[1]:.2f} s of threads: "
+            f"{wall:.1f} and {cpu:.1f} times as long",
+            flush=True,
+        )
+    with threads(n_threads):
+        ballots = hand_stacked(X, y, case.public.X, epochs=epochs, size=25)
+    print(f"  ours {case.said(ensemble.predictions(case.public.X))}; by hand {case.said(ballots)}")
+
+
 def sizes(network: TorchClassifier) -> None:
     """Seconds by how many teachers are in a stack."""
     case, before = Case(network), planning._IN_CACHE  # noqa: SLF001
@@ -167,6 +242,8 @@ def main() -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     settings = {"batch_size": BATCH, "learning_rate": RATE, "device": "cpu"}
     for n_threads in range(1, cores + 1):
+        print(f"784-64-10, ReLU, 10 epochs, against stacks in plain torch, threads: {n_threads}", flush=True)
+        against_stacks(n_threads)
         print(f"784-64-10, ReLU, 10 epochs, threads: {n_threads}", flush=True)
         compare(TorchClassifier(epochs=10, n_threads=n_threads, **settings), teachers=60)
     print("784-64-10, tanh, 10 epochs, one thread", flush=True)
@@ -178,4 +255,11 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if "--quick" in sys.argv:
+        against_stacks(1, teachers=6, epochs=1, repeats=1)
+    elif "stacked" in sys.argv:
+        for number in (1, 2):
+            print(f"threads: {number}", flush=True)
+            against_stacks(number)
+    else:
+        main()

@@ -71,6 +71,17 @@ def test_heavy_work_goes_to_a_pool_and_keeps_its_order(monkeypatch):
     assert sum(batches) == len(ITEMS), "and nothing twice"
 
 
+def test_work_that_waits_for_a_busy_machine_does_not_go_to_a_pool(monkeypatch):
+    monkeypatch.setattr(_engines, "_TRY_ALONE", 0.1)
+    monkeypatch.setattr(_engines, "_WORTH_A_POOL", 0.1)
+
+    def waiting(batch):
+        time.sleep(0.02 * len(batch))  # no processor time
+        return [os.getpid() for _ in batch]
+
+    assert set(spread(waiting, ITEMS, engine="joblib", n_jobs=2)) == {os.getpid()}
+
+
 def test_one_job_means_no_pool_however_long_it_takes(monkeypatch):
     monkeypatch.setattr(_engines, "_TRY_ALONE", 0.0)
     monkeypatch.setattr(_engines, "_WORTH_A_POOL", 0.0)
@@ -155,17 +166,40 @@ def test_dask_on_a_local_cluster_of_two_workers(tmp_path):
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("in_time")
-def test_without_a_dask_client_one_is_started_and_stopped(monkeypatch):
+def test_without_a_dask_client_one_is_started_once_a_session(monkeypatch):
     distributed = pytest.importorskip(
         "distributed", reason="Dask is not installed: pip install 'ostraka[dask]'"
     )
-    in_process = distributed.Client
-    monkeypatch.setattr(
-        distributed, "Client", lambda **options: in_process(processes=False, n_workers=2, **options)
-    )
-    assert spread(squares, ITEMS, engine="dask", n_jobs=None) == SQUARES
-    with pytest.raises(ValueError, match="client"):
-        distributed.get_client()
+    in_process, started = distributed.Client, []
+
+    def client(**options):
+        started.append(in_process(processes=False, n_workers=2, **options))
+
+    monkeypatch.setattr(distributed, "Client", client)
+    try:
+        for _ in range(2):
+            assert spread(squares, ITEMS, engine="dask", n_jobs=None) == SQUARES
+        assert len(started) == 1
+    finally:
+        for each in started:
+            each.close()
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("in_time")
+def test_without_ray_init_a_local_one_is_started_and_stays():
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed: pip install 'ostraka[ray]'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Ray says while it starts is not ours
+        import ray
+
+        try:
+            for _ in range(2):
+                assert spread(squares, ITEMS, engine="ray", n_jobs=2) == SQUARES
+            assert ray.is_initialized()
+        finally:
+            ray.shutdown()
 
 
 @pytest.mark.cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import joblib
@@ -19,8 +20,8 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 _INTERVAL = 0.2  # seconds between two reports of progress
-_TRY_ALONE = 1.0  # seconds of work in this process before a pool is considered
-_WORTH_A_POOL = 4.0  # seconds of work left, below which starting worker processes takes longer
+_TRY_ALONE = 1.0  # seconds of processor time in this process before a pool is considered
+_WORTH_A_POOL = 4.0  # seconds of processor time left, below which starting worker processes takes longer
 
 
 def spread(
@@ -65,16 +66,20 @@ def _alone(
     alone: bool,
     on_progress: Callable[[int, int], object],
 ) -> list[Answer]:
-    """Work in this process, a fraction of a second at a time, until a pool would be faster."""
+    """Work in this process, a fraction of a second at a time, until a pool would be faster.
+
+    That is decided by processor time: on a busy machine a pool would wait just as long, and start slowly.
+    """
     done: list[Answer] = []
-    start = time.perf_counter()
+    start, start_work = time.perf_counter(), time.process_time()
     pace = _INTERVAL  # seconds for an item; unknown at first, so that the first batch is one item
     while len(done) < len(items):
         done += work(items[len(done) : len(done) + max(1, int(_INTERVAL / pace))])
         on_progress(len(done), len(items))
-        spent = time.perf_counter() - start
-        pace = spent / len(done)
-        if not alone and spent > _TRY_ALONE and pace * (len(items) - len(done)) > _WORTH_A_POOL:
+        pace = (time.perf_counter() - start) / len(done)
+        worked = time.process_time() - start_work
+        left = worked / len(done) * (len(items) - len(done))
+        if not alone and worked > _TRY_ALONE and left > _WORTH_A_POOL:
             break
     return done
 
@@ -87,20 +92,27 @@ def _jobs(n_jobs: int | None) -> int | None:
 
 @contextlib.contextmanager
 def _backend(engine: str) -> Iterator[None]:
-    """The joblib back end of that name. If there is no cluster, one is started on this machine."""
-    with contextlib.ExitStack() as stack:
-        if engine == "ray":
-            _check.require("ray.util.joblib", extra="ray").register_ray()
-        if engine == "dask":
-            _dask_client(_check.require("distributed", extra="dask"), stack)
-        if engine != "joblib":
-            stack.enter_context(joblib.parallel_config(backend=engine))
+    """The joblib back end of that name."""
+    if engine == "ray":
+        _start_ray(_check.require("ray", extra="ray"))
+        _check.require("ray.util.joblib", extra="ray").register_ray()
+    if engine == "dask":
+        _start_dask(_check.require("distributed", extra="dask"))
+    with contextlib.nullcontext() if engine == "joblib" else joblib.parallel_config(backend=engine):
         yield
 
 
-def _dask_client(distributed: Any, stack: contextlib.ExitStack) -> None:
-    """Use the current client, or a local cluster until the work is done."""
+def _start_ray(ray: Any) -> None:
+    """Use the Ray of this session. If there is none, connect to RAY_ADDRESS or start one on this machine."""
+    if not ray.is_initialized():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about its own future defaults
+            ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+
+
+def _start_dask(distributed: Any) -> None:
+    """Use the Dask client of this session. If there is none, start a local cluster for the session."""
     try:
         distributed.get_client()
     except ValueError:
-        stack.enter_context(distributed.Client(dashboard_address=None))
+        distributed.Client(dashboard_address=None)  # becomes the session's client, and is closed at exit
