@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
+from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import TeacherEnsemble, count_votes
@@ -23,6 +24,28 @@ def linear(ensemble: TeacherEnsemble) -> LinearTeachers | None:
     return LinearTeachers.of(
         ensemble.teachers_, n_classes=len(ensemble.classes_), n_features=ensemble.n_features_in_
     )
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        RidgeClassifier(),
+        RidgeClassifier(fit_intercept=False),
+        SGDClassifier(max_iter=20, tol=None),
+        LinearSVC(C=0.1),
+        LinearSVC(C=0.1, fit_intercept=False),
+    ],
+    ids=str,
+)
+def test_other_linear_teachers_vote_in_one_product_too(estimator, n_classes):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, n_classes, 400)
+    X = rng.normal(size=(n_classes, 3))[y] + rng.normal(size=(400, 3))
+    ensemble = TeacherEnsemble(estimator, n_teachers=10, n_jobs=1, random_state=0)
+    ensemble.fit(X, y, classes=range(n_classes + 1))
+    assert linear(ensemble) is not None
+    np.testing.assert_array_equal(ensemble.vote(X[:50]).open(), one_by_one(ensemble, X[:50]))
 
 
 def one_by_one(ensemble: TeacherEnsemble, X: np.ndarray) -> np.ndarray:

@@ -15,6 +15,12 @@ __all__ = ["LinearTeachers"]
 
 # Two ways to add up d products differ by less than this times (d + 2) machine epsilons of their size.
 _ROUNDING = 8.0
+_LINEAR = {  # predict the class of the largest score; of two classes the second, where its score is above 0
+    "sklearn.linear_model._logistic.LogisticRegression",
+    "sklearn.linear_model._ridge.RidgeClassifier",
+    "sklearn.linear_model._stochastic_gradient.SGDClassifier",
+    "sklearn.svm._classes.LinearSVC",
+}
 _CELLS = 2**22  # scores held at a time: 32 MiB
 
 
@@ -87,13 +93,15 @@ class LinearTeachers:
 
 def _scores(model: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """Weights (n_present, n_features) and offsets (n_present,) whose largest score is the prediction."""
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (late: few ensembles are linear)
-
-    if type(model) is not LogisticRegression or model.coef_.dtype != np.float64:
+    if f"{type(model).__module__}.{type(model).__qualname__}" not in _LINEAR:
+        return None
+    if not isinstance(model.coef_, np.ndarray) or model.coef_.dtype != np.float64:
         return None
     if not (np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()):
         return None
-    if len(model.coef_) > 1:
-        return model.coef_, model.intercept_
-    ahead = model.coef_[0]  # of two classes: how far the second is ahead of the first
-    return np.stack([np.zeros_like(ahead), ahead]), np.array([0.0, model.intercept_[0]])
+    coef = np.atleast_2d(model.coef_)
+    intercept = np.broadcast_to(model.intercept_, len(coef))  # some have a 0 where none was fitted
+    if len(coef) > 1:
+        return coef, intercept
+    ahead = coef[0]  # of two classes: how far the second is ahead of the first
+    return np.stack([np.zeros_like(ahead), ahead]), np.array([0.0, intercept[0]])
