@@ -11,6 +11,7 @@ import scipy.fft
 __all__ = ["RunLaws", "run_laws"]
 
 _FINEST, _MOST_CELLS = 200, 2**21
+_NEGLIGIBLE = 1e-20  # probability of a score that is left out at either end
 _LOST = 1e-15  # relative error of one Fourier coefficient, a few units in the last place
 
 
@@ -96,12 +97,14 @@ def run_laws(log_p: np.ndarray, log_q: np.ndarray, *, n_answers: int) -> RunLaws
         laws.append(np.maximum(0.0, scipy.fft.irfft(coefficients, size)[: span * n_answers + 1]))
         spread = 2 * float(np.abs(coefficients).mean())
         doubt = max(doubt, _LOST * (n_answers + math.log2(size + 1)) * spread)
+    kept = np.flatnonzero(np.maximum(*laws) > _NEGLIGIBLE)  # leaving scores out only lowers a bound
+    first, last = int(kept[0]), int(kept[-1]) + 1
     return RunLaws(
         points=points,
         step=step,
         n_answers=n_answers,
-        lowest=least * n_answers,
-        p=laws[0],
-        q=laws[1],
+        lowest=least * n_answers + first,
+        p=laws[0][first:last],
+        q=laws[1][first:last],
         doubt=doubt,
     )

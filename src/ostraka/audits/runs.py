@@ -23,6 +23,9 @@ __all__ = ["audit_run", "worst_case_votes"]
 _DRAWS = 1e7  # noisy counts a world: half a second
 _MOST_TRIALS, _LEAST_TRIALS = 20_000, 100
 _CHUNK = 10_000
+_NOTE = "Votes where one ballot tells most, all other ballots known; nothing private was read."
+_EXACT = "The bound is that of the exact law by the outcome map, which the sampled runs follow."
+_SAMPLED = "The bound is from the sampled runs alone."
 _TAILS = (0.5, 0.2, 0.08, 0.03, 0.012)  # how often a threshold is passed in the world that it speaks for
 
 
@@ -110,8 +113,7 @@ def audit_run(
         confidence=confidence,
         trials=trials,
         method="exact law" if fits else seen.method,
-        note="Votes where one ballot tells most, all other ballots known; nothing private was read. "
-        "The bound is that of the exact law by the outcome map, which the sampled runs follow.",
+        note=f"{_NOTE} {_EXACT if fits else _SAMPLED}",
     )
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    import numpy as np
+
     from ostraka.audits import Finding
 
 __all__ = ["audit_adversaries"]
@@ -44,25 +46,18 @@ def audit_adversaries(
 
     if min(n_teachers, n_trainings, n_questions) < 1:
         raise typer.BadParameter("--teachers, --trainings and --questions must be 1 or more")
-    task = _data.tables(
-        private, None, columns=_data.Columns(label=label, drop=drop), holdout=_ASKED, seed=seed
+    X, y, n_classes, queries, labels = _rows(
+        private, label=label, drop=drop, n_teachers=n_teachers, n_questions=n_questions, seed=seed
     )
-    if len(task.y_private) < n_teachers:
-        raise typer.BadParameter(f"--teachers must be at most the rows to learn from, {len(task.y_private)}")
-    classes, y = np.unique(task.y_private, return_inverse=True)
-    asked, truth = np.asarray(task.X_test), np.asarray(task.y_test)
-    known = np.isin(truth, classes)
-    queries = asked[known][:n_questions]
-    labels = np.searchsorted(classes, truth[known][:n_questions])
     findings = []
     with Stages({"audits": "adversaries played"}) as tell:
         for name, fixed in (("PATE", False), ("CaPC", True)):
             training = Retraining(
                 estimator=teacher.estimator(default=Teacher.TREE),
-                X=np.asarray(task.X_private),
+                X=X,
                 y=y,
                 n_teachers=n_teachers,
-                n_classes=len(classes),
+                n_classes=n_classes,
                 fixed=fixed,
             )
             system = TeacherWorlds(training, n_trainings=n_trainings, seed=seed)
@@ -83,3 +78,22 @@ def audit_adversaries(
                 )
                 tell("audits", len(findings), 2 * len(get_args(Adversary)))
     return tuple(findings)
+
+
+def _rows(
+    private: Path, *, label: str, drop: Sequence[str], n_teachers: int, n_questions: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray]:
+    """Rows and class indices to learn from, the number of classes, and questions with their true classes."""
+    import numpy as np
+
+    task = _data.tables(
+        private, None, columns=_data.Columns(label=label, drop=drop), holdout=_ASKED, seed=seed
+    )
+    if len(task.y_private) < n_teachers:
+        raise typer.BadParameter(f"--teachers must be at most the rows to learn from, {len(task.y_private)}")
+    classes, y = np.unique(task.y_private, return_inverse=True)
+    asked, truth = np.asarray(task.X_test), np.asarray(task.y_test)
+    known = np.isin(truth, classes)
+    queries = asked[known][:n_questions]
+    labels = np.searchsorted(classes, truth[known][:n_questions])
+    return np.asarray(task.X_private), y, len(classes), queries, labels
