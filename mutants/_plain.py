@@ -276,4 +276,39 @@ MUTANTS = [
         BY_MECHANISM
         + "test_a_screen_on_the_largest_count_has_one_noise_and_a_screen_on_every_count_one_each",
     ),
+    Mutant(
+        "a weighted ballot is priced as one",
+        "mechanisms/weighted.py",
+        "inner.rescaled(1 / self.weight)",
+        "inner.rescaled(1.0)",
+        "oracles/test_wrappers.py::test_a_weighted_mechanism_that_is_weighted_counts_for_both",
+    ),
+    Mutant(
+        "guesses that are no probabilities",
+        "mechanisms/guesses.py",
+        "((guesses >= 0) & (guesses <= 1)).all()",
+        "np.isfinite(guesses).all()",
+        BY_DOOR + "test_no_guess_turns_one_ballot_into_certainty",
+    ),
+    Mutant(
+        "a known key passes for a kept one",
+        "randomness.py",
+        "(isinstance(rng, KeyedNoise) and rng.kept)",
+        "isinstance(rng, KeyedNoise)",
+        "test_consistent.py::TestSecrets::test_noise_under_a_known_key_marks_the_ledger_as_a_simulation",
+    ),
+    Mutant(
+        "the secret is pickled",
+        "consistent.py",
+        "return _without_secret, (self.grid, self.teachers, self.columns)",
+        "return object.__reduce_ex__(self, 2)",
+        "test_consistent.py::TestSecrets::test_a_pickle_holds_no_secret_and_answers_nothing",
+    ),
+    Mutant(
+        "an epsilon is published for votes that can change more",
+        "accounting/publish.py",
+        "    if not votes.adjacency.within(mechanism.promise):\n",
+        "    if votes.adjacency.at_most <= 0:\n",
+        "accounting/test_publish.py::test_votes_of_which_one_unit_changes_more_are_refused",
+    ),
 ]

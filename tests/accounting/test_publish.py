@@ -239,3 +239,22 @@ def test_votes_that_are_not_private_or_not_ballots_are_refused():
     with pytest.raises(ValueError, match="hides"):
         release_epsilon(GNMAX, twice, delta=1e-5, method="certificate")
     assert math.isfinite(release_epsilon(GNMAX, private([[200, 50]]), delta=1e-5).epsilon)
+
+
+@pytest.mark.parametrize(
+    "adjacency",
+    [
+        Adjacency(at_most=50.0),
+        Adjacency.one_label(),
+        Adjacency(noise_sigma=5.0),
+        Adjacency(relation="add-or-remove"),
+        Adjacency(relation="add-or-remove", sampling_rate=0.1),
+        Adjacency.one_row(),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("method", ["auto", "certificate", "smooth"])
+def test_votes_of_which_one_unit_changes_more_are_refused(adjacency, method):
+    """Before, "auto" published 0.11 for votes of which one unit moves fifty."""
+    with pytest.raises(ValueError, match="hides"):
+        release_epsilon(GNMAX, Private([[240, 10]], adjacency), delta=1e-5, method=method)

@@ -1,4 +1,4 @@
-"""The outcome law as an attacker reads it: log probabilities, their slope by the votes, information."""
+"""The outcome law for attacks: log probabilities, their gradient, and Fisher information."""
 
 from __future__ import annotations
 

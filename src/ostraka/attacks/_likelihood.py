@@ -1,4 +1,4 @@
-"""The votes under which the answers are likeliest: projected Newton on a concave function."""
+"""Maximum-likelihood estimate of the votes, by projected Newton steps."""
 
 from __future__ import annotations
 

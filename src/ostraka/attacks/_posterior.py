@@ -1,4 +1,4 @@
-"""What to believe about the votes after seeing answers: a posterior over whole numbers of votes."""
+"""The posterior distribution of the votes given the answers, over whole numbers of votes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled: a Markov chain over whole-numbered votes that moves votes from one class to another."""
+"""Compiled: Markov chain Monte Carlo over whole-numbered votes."""
 
 from __future__ import annotations
 

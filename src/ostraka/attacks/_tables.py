@@ -1,4 +1,4 @@
-"""What a sampler over whole votes looks up: noise at every count and node; screen and prior by count."""
+"""Lookup tables of the sampler: noise by count and node, screen and prior by count."""
 
 from __future__ import annotations
 

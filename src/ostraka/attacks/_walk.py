@@ -1,4 +1,4 @@
-"""The posterior of the votes from an outcome map alone: random walks over whole votes, many at a time."""
+"""The posterior of the votes from any outcome map: Metropolis walks over whole votes, many at a time."""
 
 from __future__ import annotations
 

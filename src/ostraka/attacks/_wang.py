@@ -1,4 +1,4 @@
-"""The algorithm of the paper that found the leak, with an exact kernel, for comparison."""
+"""The vote recovery of Wang et al. 2022, with exact probabilities, for comparison."""
 
 from __future__ import annotations
 

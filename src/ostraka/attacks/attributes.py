@@ -1,4 +1,4 @@
-"""Attribute inference: where teachers disagree, somebody is unlike most of the people they learned from."""
+"""Attribute inference from low agreement among the teachers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canaries: rows with a wrong label, to see whether a trained model gives it away."""
+"""Canaries: mislabelled rows, which show whether a trained model memorised its labels."""
 
 from __future__ import annotations
 

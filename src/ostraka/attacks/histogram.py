@@ -1,4 +1,4 @@
-"""Vote recovery: what the answers to one repeated question say about the teachers' votes."""
+"""Vote recovery: estimate the votes on one question from the answers to its repetitions."""
 
 from __future__ import annotations
 

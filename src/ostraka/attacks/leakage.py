@@ -1,4 +1,4 @@
-"""How much anyone could know: the information bound, and a meter of what repeated questions reveal."""
+"""The information bound on vote recovery, and a meter of what repeated questions reveal."""
 
 from __future__ import annotations
 

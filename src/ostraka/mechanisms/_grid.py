@@ -1,4 +1,4 @@
-"""Where to evaluate: quadrature nodes that resolve every class's integrand, however far apart the counts."""
+"""Quadrature nodes for the outcome map, which resolve the integrand of every class."""
 
 from __future__ import annotations
 

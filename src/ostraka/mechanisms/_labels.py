@@ -1,4 +1,4 @@
-"""Labels and priors at the border of a response, and Bayes' rule. No message shows a label."""
+"""Checks of labels and priors, and Bayes' rule. No message shows a label."""
 
 from __future__ import annotations
 

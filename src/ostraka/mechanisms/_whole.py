@@ -1,4 +1,4 @@
-"""Noise from whole random numbers: a law known exactly, and no low bits of a rounded sum to read."""
+"""Laplace and Gaussian noise drawn as whole numbers, with a known law and no low-order bits."""
 
 from __future__ import annotations
 

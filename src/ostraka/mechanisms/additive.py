@@ -1,4 +1,4 @@
-"""Noise on one-hot labels: soft answers, in which no class is ruled out (Soft-RR, where ALIBI begins)."""
+"""Laplace or Gaussian noise on one-hot labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outcome map: votes to the exact probability of every outcome. Privacy, attack and audit read it.
+"""The outcome map: the exact probability of every outcome as a function of the votes.
 
 With noise of density f and distribution function F on every count, class k wins with probability
 Q_k(h) = integral of f(x - h_k) prod_{i != k} F(x - h_i) dx. All classes share one set of nodes, and

@@ -1,4 +1,4 @@
-"""What a mechanism is, and what a mechanism may offer beside: the only protocols of the library.
+"""The protocols of mechanisms: what every mechanism has, and what one may offer beside.
 
 A mechanism is frozen public parameters with its code and its price. A ballot mechanism also knows the
 probability of each of its outcomes, and that is enough: exact costs, vote recovery, audits, planning,
@@ -257,21 +257,7 @@ class Screened(Protocol):
 
 
 def check_ballot(mechanism: BallotMechanism, *, classes: bool = False) -> None:
-    """Raise unless the mechanism knows its outcomes; with ``classes``, unless it answers with a class.
-
-    Raises
-    ------
-    TypeError
-        Something else; it says what to type.
-
-    Examples
-    --------
-    >>> from ostraka import Threshold
-    >>> check_ballot(Threshold(at=9, sigma=3.0))
-    >>> check_ballot(Threshold(at=9, sigma=3.0), classes=True)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    TypeError: mechanism must be a ballot mechanism that answers with a class, such as ...
-    """
+    """Raise TypeError unless it knows its outcomes; with ``classes``, unless it answers with a class."""
     known = callable(getattr(mechanism, "log_outcomes", None)) and callable(getattr(mechanism, "curve", None))
     if not known or (classes and passes_or_stops(mechanism)):
         what = "a ballot mechanism that answers with a class" if classes else "a ballot mechanism"
@@ -292,31 +278,14 @@ def abstains(mechanism: Mechanism) -> bool:
 
 
 def parts(mechanism: BallotMechanism) -> tuple[BallotMechanism | None, BallotMechanism]:
-    """The screen, if the mechanism has one, and what answers the queries that it lets through.
-
-    Examples
-    --------
-    >>> from ostraka import Confident, GNMax, Threshold
-    >>> parts(GNMax(sigma=5.0))
-    (None, GNMax(sigma=5.0))
-    >>> parts(Confident(screen=Threshold(at=9, sigma=3.0), argmax=GNMax(sigma=5.0)))[1]
-    GNMax(sigma=5.0)
-    """
+    """The screen, if the mechanism has one, and what answers the queries that it lets through."""
     if isinstance(mechanism, Screened):
         return mechanism.screen, mechanism.argmax
     return None, mechanism
 
 
 def gradient(mechanism: BallotMechanism, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log probabilities and their derivatives by each count: offered, or by central differences.
-
-    Examples
-    --------
-    >>> from ostraka import GNMax
-    >>> logs, slopes = gradient(GNMax(sigma=5.0), np.array([[3.0, 1.0]]))
-    >>> logs.shape, slopes.shape
-    ((1, 2), (1, 2, 2))
-    """
+    """Log probabilities and their derivatives by each count: offered, or by central differences."""
     if isinstance(mechanism, HasGradient):
         return mechanism.log_outcomes_gradient(counts)
     table = _check.counts(counts)
@@ -333,14 +302,7 @@ def gradient(mechanism: BallotMechanism, counts: np.ndarray) -> tuple[np.ndarray
 
 
 def classic_curve(mechanism: Mechanism) -> Curve | None:
-    """The price of publishing the noisy counts themselves; None if the mechanism does not offer it.
-
-    Examples
-    --------
-    >>> from ostraka import GNMax
-    >>> classic_curve(GNMax(sigma=5.0)) == GNMax(sigma=5.0).curve(bound="classic")
-    True
-    """
+    """The price of publishing the noisy counts themselves; None if the mechanism does not offer it."""
     return mechanism.classic_curve() if isinstance(mechanism, HasClassicCurve) else None
 
 
@@ -354,13 +316,6 @@ def exact_costs(
     ValueError
         A mechanism without a fast path whose ballots weigh something else than 1, or whose screen
         should see other counts.
-
-    Examples
-    --------
-    >>> from ostraka import GNMax
-    >>> votes, orders = np.array([[150.0, 100.0]]), np.array([2.0])
-    >>> exact_costs(GNMax(sigma=40.0), votes, seen=votes, orders=orders, relation="replace-one").round(6)
-    array([[0.000614]])
     """
     if isinstance(mechanism, HasExactCosts):
         return mechanism.exact_rdp(counts, seen=seen, orders=orders, relation=relation)

@@ -1,4 +1,4 @@
-"""The published data-dependent bounds, each as the mechanism offers it: Papernot et al. 2017 and 2018."""
+"""The data-dependent bounds of Papernot et al. 2017 and 2018, as mechanisms offer them."""
 
 from __future__ import annotations
 

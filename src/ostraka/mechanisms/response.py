@@ -1,4 +1,4 @@
-"""Randomised response: every label answers for itself, with a class that is a bit more likely to be true."""
+"""Randomised response: each label is replaced at random, and stays true with a known probability."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threshold: whether the plurality is large enough to be worth an answer."""
+"""Threshold: whether the largest count is above a threshold, after noise."""
 
 from __future__ import annotations
 

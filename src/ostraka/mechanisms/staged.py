@@ -1,4 +1,4 @@
-"""Responses in stages: what earlier labels answered advises how later ones are asked, at the price of one."""
+"""Label responses in stages: answers of earlier stages give the priors of later ones, at the price of one."""
 
 from __future__ import annotations
 

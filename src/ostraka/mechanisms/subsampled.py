@@ -1,4 +1,4 @@
-"""Subsampled: a mechanism that sees each unit by chance only, at the price that chance leaves."""
+"""Subsampled: the price of a mechanism whose input comes from a Poisson sample of the units."""
 
 from __future__ import annotations
 

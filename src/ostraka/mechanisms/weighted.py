@@ -1,4 +1,4 @@
-"""Weighted: ballots that count for more than one vote, or for less."""
+"""Weighted: a mechanism for ballots that count for more than one vote, or for less."""
 
 from __future__ import annotations
 
