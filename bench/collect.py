@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import time
 from typing import TYPE_CHECKING
@@ -144,6 +145,21 @@ def certified(*, sigma: float = 1.6, delta: float = 1e-3, n_draws: int = 4_000_0
     return math.log((low - delta) / high), upper
 
 
+def elgamal_rows(n_clients: int) -> None:
+    """165 cells, as in Melis 2018, Sec. 4.3.2."""
+    from ostraka.collect import elgamal
+
+    authorities = [elgamal.Authority(number, n=3, threshold=2) for number in (1, 2, 3)]
+    group = elgamal.Group(2, tuple(one.dealing for one in authorities))
+    vector = np.zeros(165, dtype=np.uint32)
+    one = elgamal.encrypted(vector, group.key)
+    print(f"ElGamal: a client {1e3 * seconds(lambda: elgamal.encrypted(vector, group.key)):.1f} ms", end=", ")
+    parsing = seconds(lambda: elgamal.Ciphertexts.read(one.write(), cells=165), times=5)
+    vectors = [elgamal.encrypted(vector, group.key) for _ in range(12)] * (n_clients // 12)
+    print(f"{len(one.write()):,} bytes, parsed in {1e3 * parsing:.2f} ms", end=", ")
+    print(f"{n_clients:,} parsed sketches added in {seconds(lambda: elgamal.added(vectors)):.3f} s")
+
+
 def main(*, quick: bool = False) -> None:
     n = 50 if quick else 1000
     print(f"client, {n} users, 4,896 cells, all pairs: {1e3 * all_pairs(n, 4896):.1f} ms")
@@ -162,6 +178,8 @@ def main(*, quick: bool = False) -> None:
         print(f"median's error at epsilon 0.5, keepers add {shares:g} times the variance: {error:.2f}")
     lower, upper = certified(n_draws=40_000 if quick else 4_000_000)
     print(f"certified / proved epsilon: {lower:.3f} / {upper:.3f} = {lower / upper:.2f}")
+    if importlib.util.find_spec("coincurve") is not None:
+        elgamal_rows(12 if quick else 1200)
     pairs = Pairs(items=169, at_most=6)
     print(f"groceries: sigma {sigma_for(pairs, epsilon=4.0, delta=_DELTA):.2f} at epsilon 4")
     rounds = [(60, 256, 0.2, 0.2)] if quick else [(1000, 16_384, 0.2, 0.33), (10_000, 1024, 0.1, 0.1)]

@@ -46,6 +46,7 @@ PLACE = {name: (height, group) for height, floor in enumerate(FLOORS) for group 
 
 # Where a heavy library may be imported at module level. Elsewhere: inside the function that uses it.
 ROOMS = {
+    "coincurve": set(),
     "cryptography": {"collect", "service"},
     "dask": set(),
     "distributed": set(),

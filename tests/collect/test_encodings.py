@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Tree, encodings, sketches
+from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Tree, _form, sketches
 
 KEY = "5a" * 32
 SMALL = [
@@ -50,7 +50,7 @@ def test_two_encodings_lie_within_the_stated_norms_and_some_reach_them(encoding,
 
 @every_encoding
 def test_an_encoding_comes_back_from_its_json_and_is_a_value(encoding, values):
-    again = encodings.read(encodings.written(encoding))
+    again = _form.read(_form.written(encoding))
     assert again == encoding
     assert hash(again) == hash(encoding)
     for value in list(values)[:3]:
@@ -153,7 +153,7 @@ def test_encodings_out_of_range_are_refused(make):
 )
 def test_other_json_is_no_encoding(found):
     with pytest.raises(ValueError, match=r"must|has the fields|wrong kind"):
-        encodings.read(found)
+        _form.read(found)
 
 
 # sketches

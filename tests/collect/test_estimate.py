@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Task, Tree, estimate
+from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Task, Tree, _tree, estimate
 
 FALSE_ALARM = 1e-9  # chance that right intervals fail one comparison
 
@@ -78,10 +78,10 @@ def test_consistent_counts_are_those_of_least_squares():
             ]
         ).astype(float)
         leaves = np.linalg.lstsq(design, counts, rcond=None)[0]
-        found = estimate.consistent(counts, sizes, fanout)
+        found = _tree.consistent(counts, sizes, fanout)
         np.testing.assert_allclose(np.concatenate(found), design @ leaves, atol=1e-9)
         total = 77
-        held = estimate.consistent(counts, sizes, fanout, total=total)
+        held = _tree.consistent(counts, sizes, fanout, total=total)
         heavy = np.vstack([design, 1e6 * np.ones(sizes[-1])])
         leaves = np.linalg.lstsq(heavy, np.append(counts, 1e6 * total), rcond=None)[0]
         np.testing.assert_allclose(np.concatenate(held), design @ leaves, atol=1e-4)
@@ -90,7 +90,7 @@ def test_consistent_counts_are_those_of_least_squares():
 @pytest.mark.parametrize("known", [True, False])
 def test_a_rank_needs_no_more_nodes_than_its_margin_assumes(known):
     sizes, fanout = (2, 5, 14), 3
-    found = estimate._nodes_of_ranks(sizes, fanout, known=known)
+    found = _tree.nodes_of_ranks(sizes, fanout, known=known)
     # shortest paths between the borders of leaves, where every node is an edge
     borders, edges = sizes[-1] + 1, []
     for level, size in enumerate(sizes):

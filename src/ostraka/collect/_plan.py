@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ostraka import _check
+from ostraka.collect._form import read
 from ostraka.collect._graph import degree
 from ostraka.collect.encodings import Histogram, Tree
 from ostraka.collect.sketches import CountMin, CountSketch
@@ -120,8 +121,6 @@ def parsed(words: str) -> Encoding:
 
     Others: ``histogram:0:10:20``, ``pairs:169:6``, ``count-min:272:18:KEY``, ``count-sketch:272:18:KEY``.
     """
-    from ostraka.collect.encodings import read  # noqa: PLC0415
-
     kind, *parts = words.split(":")
     try:
         if kind == "tree":

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from ostraka import _check
 
-__all__ = ["Encoding", "Grid", "Histogram", "Pairs", "Tree", "added", "read", "written"]
+__all__ = ["Encoding", "Grid", "Histogram", "Pairs", "Tree", "added"]
 
 MOST_CELLS = 2**22  # 16 MiB a report
 _FURTHEST = 2.0**53
@@ -315,36 +315,6 @@ class Pairs:
         rows, columns = np.triu_indices(len(kept))
         chosen = np.array(kept, dtype=np.int64)
         return _vector(self.cells, self.place(chosen[rows], chosen[columns]))
-
-
-def written(encoding: Encoding) -> dict[str, Any]:
-    """The encoding as a plain object for canonical JSON."""
-    values = {field.name: getattr(encoding, field.name) for field in fields(encoding)}  # type: ignore[arg-type]
-    plain = {
-        name: list(value) if isinstance(value, tuple) else value.item() if hasattr(value, "item") else value
-        for name, value in values.items()
-    }
-    return {"kind": type(encoding).__name__, **plain}
-
-
-def read(found: Any) -> Encoding:
-    """The encoding that :func:`written` wrote; ValueError for anything else."""
-    from ostraka.collect.sketches import CountMin, CountSketch  # noqa: PLC0415  (which builds on this module)
-
-    kinds: dict[str, Any] = {
-        kind.__name__: kind for kind in (Histogram, Tree, Grid, Pairs, CountMin, CountSketch)
-    }
-    if not isinstance(found, dict) or not isinstance(found.get("kind"), str) or found["kind"] not in kinds:
-        raise ValueError(f"the kind of an encoding must be one of {', '.join(kinds)}")
-    kind = kinds[found["kind"]]
-    values = {name: value for name, value in found.items() if name != "kind"}
-    if set(values) != {field.name for field in fields(kind)}:
-        raise ValueError(f"a {found['kind']} has the fields {', '.join(f.name for f in fields(kind))}")
-    try:
-        encoding: Encoding = kind(**values)
-    except TypeError:
-        raise ValueError(f"a field of the {found['kind']} is of the wrong kind") from None
-    return encoding
 
 
 def added(cells: int, places: Any, signs: Any = 1) -> np.ndarray:

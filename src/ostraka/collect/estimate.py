@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from ostraka import _check
+from ostraka.collect._tree import consistent, descended, nodes_of_ranks
 from ostraka.collect.encodings import Grid, Histogram, Pairs, Tree
 from ostraka.collect.sketches import CountMin, CountSketch
 
@@ -98,40 +99,13 @@ def quantile(
     leaves = levels[-1]
     total = float(leaves.sum())
     rank = np.cumsum(leaves)
-    place = _descended(levels, fanout, q * total)
-    nodes = _nodes_of_ranks(sizes, fanout, known=n_clients is not None)
+    place = descended(levels, fanout, q * total)
+    nodes = nodes_of_ranks(sizes, fanout, known=n_clients is not None)
     margin = _z(confidence) * np.sqrt(_variance(task, variance) * nodes)
     before, margin_before = np.append(0, rank[:-1]), np.append(0, margin[:-1])
     possible = np.flatnonzero((rank + margin >= q * total) & (before - margin_before <= q * total))
     ends = (min(place, possible[0]), max(place, possible[-1])) if len(possible) else (place, place)
     return Estimates(*(_number(encoding, at) for at in (place, *ends)))
-
-
-def consistent(
-    counts: np.ndarray, sizes: tuple[int, ...], fanout: int, *, total: int | None = None
-) -> list[np.ndarray]:
-    """Counts of all levels, where children add up to their parent: least squares under equal variances.
-
-    Going up, each node averages itself with the sum of its children. Going down, what a parent differs
-    from its children is shared among them in proportion to their variances.
-    """
-    levels = [part.astype(float) for part in np.split(counts, np.cumsum(sizes)[:-1])]
-    variances = [np.ones(size) for size in sizes]
-    for level in range(len(sizes) - 2, -1, -1):
-        starts = np.arange(0, sizes[level + 1], fanout)
-        below = np.add.reduceat(levels[level + 1], starts)
-        doubt = np.add.reduceat(variances[level + 1], starts)
-        levels[level] = (levels[level] * doubt + below) / (1 + doubt)
-        variances[level] = doubt / (1 + doubt)
-    if total is not None:
-        levels[0] += (total - levels[0].sum()) * variances[0] / variances[0].sum()
-    for level in range(len(sizes) - 1):
-        starts = np.arange(0, sizes[level + 1], fanout)
-        parent = np.arange(sizes[level + 1]) // fanout
-        left = levels[level] - np.add.reduceat(levels[level + 1], starts)
-        shares = variances[level + 1] / np.add.reduceat(variances[level + 1], starts)[parent]
-        levels[level + 1] = levels[level + 1] + left[parent] * shares
-    return levels
 
 
 def heat_map(sums: Any, task: Task, *, variance: float | None = None, confidence: float = 0.95) -> Estimates:
@@ -346,38 +320,6 @@ def _sketched(
         spread = table.var(axis=1)
     margin = z * math.sqrt(math.pi / 2 * float(spread.mean()) / encoding.depth)
     return np.median(rows, axis=0), np.full(len(items), margin)
-
-
-def _descended(levels: list[np.ndarray], fanout: int, rank: float) -> int:
-    """The leaf in which the cumulative count reaches a rank, level by level."""
-    first, last = 0, len(levels[0])
-    for level, counts in enumerate(levels):
-        reached = np.flatnonzero(np.cumsum(counts[first:last]) >= rank)
-        step = int(reached[0]) if len(reached) else last - first - 1
-        rank -= float(counts[first : first + step].sum())
-        if level + 1 < len(levels):
-            first = (first + step) * fanout
-            last = min(first + fanout, len(levels[level + 1]))
-        else:
-            return first + step
-    raise AssertionError("a tree has a level")
-
-
-def _nodes_of_ranks(sizes: tuple[int, ...], fanout: int, *, known: bool) -> np.ndarray:
-    """For each leaf, the fewest nodes from which the count of all leaves up to it can be computed.
-
-    ``up_to`` counts nodes for what ends with a node, ``before`` for what ends in front of it.
-    """
-    up_to, before = np.array([0.0 if known else math.inf]), np.array([0.0])
-    for size in sizes:
-        parent = np.arange(size) // fanout if size != sizes[0] else np.zeros(size, dtype=int)
-        place = np.arange(size) - np.searchsorted(parent, parent)
-        siblings = np.bincount(parent)[parent]
-        up_to, before = (
-            np.minimum(before[parent] + place + 1, up_to[parent] + siblings - place - 1),
-            np.minimum(before[parent] + place, up_to[parent] + siblings - place),
-        )
-    return up_to
 
 
 def _number(encoding: Tree | Histogram, place: int) -> float:

@@ -6,12 +6,12 @@ import contextlib
 import hashlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ostraka.collect._gathering import Gathering, most_message_bytes
+from ostraka.collect._pages import pages_of
 from ostraka.collect._reports import Closing, Report, known_round, most_report_bytes, refused
 from ostraka.collect._store import ReportLog, chosen_once, made
 from ostraka.private import Private
@@ -154,13 +154,7 @@ class Tally:
     @property
     def pages(self) -> dict[str, tuple[str, bytes]]:
         """What a browser gets: the task, and the page of a client that trusts keepers."""
-        kinds = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
-        found = {"/task.json": ("application/json", self.task.to_json().encode())}
-        for file in (resources.files("ostraka.collect") / "page").iterdir():
-            kind = kinds.get(file.name.rpartition(".")[2])
-            if kind is not None:
-                found[f"/{file.name}"] = (f"{kind}; charset=utf-8", file.read_bytes())
-        return {**found, "/": found["/index.html"]}
+        return pages_of(self.task)
 
     @property
     def most_bytes(self) -> int:

@@ -1,0 +1,68 @@
+"""Counts of a tree: made consistent, descended to a rank, and how uncertain a rank is."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+__all__ = ["consistent", "descended", "nodes_of_ranks"]
+
+
+def consistent(
+    counts: np.ndarray, sizes: tuple[int, ...], fanout: int, *, total: int | None = None
+) -> list[np.ndarray]:
+    """Counts of all levels, where children add up to their parent: least squares under equal variances.
+
+    Going up, each node averages itself with the sum of its children. Going down, what a parent differs
+    from its children is shared among them in proportion to their variances.
+    """
+    levels = [part.astype(float) for part in np.split(counts, np.cumsum(sizes)[:-1])]
+    variances = [np.ones(size) for size in sizes]
+    for level in range(len(sizes) - 2, -1, -1):
+        starts = np.arange(0, sizes[level + 1], fanout)
+        below = np.add.reduceat(levels[level + 1], starts)
+        doubt = np.add.reduceat(variances[level + 1], starts)
+        levels[level] = (levels[level] * doubt + below) / (1 + doubt)
+        variances[level] = doubt / (1 + doubt)
+    if total is not None:
+        levels[0] += (total - levels[0].sum()) * variances[0] / variances[0].sum()
+    for level in range(len(sizes) - 1):
+        starts = np.arange(0, sizes[level + 1], fanout)
+        parent = np.arange(sizes[level + 1]) // fanout
+        left = levels[level] - np.add.reduceat(levels[level + 1], starts)
+        shares = variances[level + 1] / np.add.reduceat(variances[level + 1], starts)[parent]
+        levels[level + 1] = levels[level + 1] + left[parent] * shares
+    return levels
+
+
+def descended(levels: list[np.ndarray], fanout: int, rank: float) -> int:
+    """The leaf in which the cumulative count reaches a rank, level by level."""
+    first, last = 0, len(levels[0])
+    for level, counts in enumerate(levels):
+        reached = np.flatnonzero(np.cumsum(counts[first:last]) >= rank)
+        step = int(reached[0]) if len(reached) else last - first - 1
+        rank -= float(counts[first : first + step].sum())
+        if level + 1 < len(levels):
+            first = (first + step) * fanout
+            last = min(first + fanout, len(levels[level + 1]))
+        else:
+            return first + step
+    raise AssertionError("a tree has a level")
+
+
+def nodes_of_ranks(sizes: tuple[int, ...], fanout: int, *, known: bool) -> np.ndarray:
+    """For each leaf, the fewest nodes from which the count of all leaves up to it can be computed.
+
+    ``up_to`` counts nodes for what ends with a node, ``before`` for what ends in front of it.
+    """
+    up_to, before = np.array([0.0 if known else math.inf]), np.array([0.0])
+    for size in sizes:
+        parent = np.arange(size) // fanout if size != sizes[0] else np.zeros(size, dtype=int)
+        place = np.arange(size) - np.searchsorted(parent, parent)
+        siblings = np.bincount(parent)[parent]
+        up_to, before = (
+            np.minimum(before[parent] + place + 1, up_to[parent] + siblings - place - 1),
+            np.minimum(before[parent] + place, up_to[parent] + siblings - place),
+        )
+    return up_to

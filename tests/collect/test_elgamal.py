@@ -1,0 +1,187 @@
+"""ElGamal: the sum and nothing else, by any k of n authorities whose proofs hold."""
+
+import itertools
+import pickle
+import secrets
+
+import numpy as np
+import pytest
+
+from ostraka import Budget, Ledger, release
+from ostraka.collect import CountSketch, Histogram
+from ostraka.mechanisms import SkellamSum
+
+pytest.importorskip("coincurve")
+
+from ostraka.collect import _points, elgamal
+
+ENCODING = CountSketch(width=4, depth=2, key="11" * 32)
+
+
+def agreed(n=3, threshold=2):
+    authorities = [elgamal.Authority(number, n=n, threshold=threshold) for number in range(1, n + 1)]
+    group = elgamal.Group(threshold, tuple(one.dealing for one in authorities))
+    for one in authorities:
+        one.receive(group, [other.share_for(one.number) for other in authorities])
+    return authorities, group
+
+
+@pytest.fixture(scope="module")
+def office():
+    return agreed()
+
+
+def summed(group, values):
+    vectors = [elgamal.encrypted(ENCODING.encode([k]), group.key) for k in values]
+    plain = np.sum([ENCODING.encode([k]).astype(np.int32) for k in values], axis=0, dtype=np.int64)
+    return vectors, elgamal.added(vectors), plain
+
+
+def test_any_threshold_of_the_authorities_decrypt_the_sum_of_numpy():
+    authorities, group = agreed(4, 3)
+    vectors, total, plain = summed(group, [1, 2, 2, 9, 30])
+    for chosen in itertools.combinations(authorities, 3):
+        parts = {one.number: one.part(group, vectors, purpose="one") for one in chosen}
+        found = elgamal.decrypted(total, parts, group, encoding=ENCODING, most=5)
+        np.testing.assert_array_equal(found.open(), plain)
+    del parts[chosen[0].number]
+    with pytest.raises(ValueError, match="parts of 3"):
+        elgamal.decrypted(total, parts, group, encoding=ENCODING, most=5)
+
+
+def test_sums_of_encryptions_travel_and_are_released_by_the_mechanism_that_adds_noise(office):
+    authorities, group = office
+    vectors = [elgamal.encrypted(Histogram(0, 1, cells=3).encode(0.5), group.key) for _ in range(4)]
+    again = [elgamal.Ciphertexts.read(one.write(), cells=3) for one in vectors]
+    total = elgamal.added(again)
+    parts = {one.number: one.part(group, again, purpose="two") for one in authorities}
+    encoding = Histogram(0, 1, cells=3)
+    sums = elgamal.decrypted(total, parts, group, encoding=encoding, most=4)
+    assert sums.open().tolist() == [0, 4, 0]
+    with Ledger(":memory:", budget=Budget(epsilon=5.0, delta=1e-6)) as ledger:
+        rough = SkellamSum(sigma=2.0, l1=encoding.l1, l2=encoding.l2, adds=True)
+        assert release(rough, sums, ledger=ledger).shape == (3,)
+        with pytest.raises(ValueError, match="hides"):
+            release(SkellamSum(sigma=2.0, l1=2, l2=2**0.5), sums, ledger=ledger)
+
+
+def test_a_wrong_part_is_refused_and_its_authority_named(office):
+    authorities, group = office
+    vectors, total, _ = summed(group, [3, 4, 5])
+    parts = {one.number: one.part(group, vectors, purpose="three") for one in authorities}
+    points, proof = parts[2].points, parts[2].proof
+    base = _points.times_base(1)
+    for wrong in (
+        elgamal.Part((_points.total_of([points[0], base]), *points[1:]), proof),
+        elgamal.Part((points[1], points[0], *points[2:]), proof),
+        elgamal.Part(points, bytes(32) + proof[32:]),
+        elgamal.Part(points, proof[:32] + bytes([proof[32] ^ 1]) + proof[33:]),
+        elgamal.Part(points[:-1], proof),
+        elgamal.Part(parts[1].points, parts[1].proof),
+    ):
+        with pytest.raises(ValueError, match="part of authority 2 does not hold"):
+            elgamal.decrypted(total, {1: parts[1], 2: wrong}, group, encoding=ENCODING, most=5)
+
+
+def test_two_wrong_cells_that_cancel_in_a_plain_sum_are_noticed(office):
+    authorities, group = office
+    vectors, total, _ = summed(group, [3, 4, 5])
+    parts = {one.number: one.part(group, vectors, purpose="four") for one in authorities[:2]}
+    one, two, *rest = parts[1].points
+    base, back = _points.times_base(1), _points.times_base(_points.ORDER - 1)
+    moved = (_points.total_of([one, base]), _points.total_of([two, back]), *rest)
+    with pytest.raises(ValueError, match="authority 1 does not hold"):
+        elgamal.decrypted(
+            total, {**parts, 1: elgamal.Part(moved, parts[1].proof)}, group, encoding=ENCODING, most=5
+        )
+
+
+def test_an_authority_decrypts_one_sum_for_each_purpose(office):
+    authorities, group = office
+    vectors, _, _ = summed(group, [3, 4, 5])
+    other, _, _ = summed(group, [3, 4, 6])
+    authorities[0].part(group, vectors, purpose="five")
+    authorities[0].part(group, vectors, purpose="five")
+    with pytest.raises(ValueError, match="another sum"):
+        authorities[0].part(group, other, purpose="five")
+
+
+def test_an_authority_decrypts_no_sum_of_few_clients_or_of_one_client_repeated(office):
+    authorities, group = office
+    vectors, _, _ = summed(group, [3, 4, 5])
+    for few in (vectors[:2], vectors[:1], [vectors[0]] * 3, [*vectors, vectors[0]]):
+        with pytest.raises(ValueError, match="needs vectors of 3 clients or more, each of them once"):
+            authorities[0].part(group, few, purpose="seven")
+    with pytest.raises(ValueError, match="least must be at least 3"):
+        elgamal.Authority(1, n=3, threshold=2, least=2)
+
+
+def test_an_authority_without_its_secret_is_no_member_and_a_rogue_key_is_refused():
+    one, two = (elgamal.Authority(number, n=2, threshold=2) for number in (1, 2))
+    # a rogue key: chosen so that the sum is a key whose secret the rogue knows
+    rogue = _points.total_of([_points.times_base(5), _points._negative(_points.point_of(one.dealing[:33]))])
+    with pytest.raises(ValueError, match="authority 2 does not prove"):
+        elgamal.Group(2, (one.dealing, rogue.format() + two.dealing[33:]))
+    with pytest.raises(ValueError, match="authority 1 does not prove"):
+        elgamal.Group(2, (two.dealing, one.dealing))  # a proof is bound to its number
+    with pytest.raises(ValueError, match="of its own"):
+        elgamal.Group(2, (one.dealing, one.dealing))
+
+
+def test_a_dealt_share_that_does_not_fit_is_refused_and_the_dealer_named():
+    authorities = [elgamal.Authority(number, n=3, threshold=2) for number in (1, 2, 3)]
+    group = elgamal.Group(2, tuple(one.dealing for one in authorities))
+    shares = [one.share_for(1) for one in authorities]
+    for wrong in (shares[1] + 1, 0, -shares[1]):
+        with pytest.raises(ValueError, match="share of authority 2"):
+            authorities[0].receive(group, [shares[0], wrong, shares[2]])
+    with pytest.raises(ValueError, match="received no shares"):
+        authorities[0].part(group, summed(group, [1, 2, 3])[0], purpose="six")
+
+
+def test_every_cell_is_encrypted_afresh_and_copies_are_refused(office):
+    # planted: in a published implementation a row is one ciphertext, copied; the insert adds to one copy
+    _, group = office
+    vector = np.zeros(6, dtype=np.uint32)
+    fresh = elgamal.encrypted(vector, group.key).write()
+    assert len({fresh[at : at + 33] for at in range(0, len(fresh), 33)}) == 12
+    copied = fresh[:66] * 6
+    with pytest.raises(ValueError, match="afresh"):
+        elgamal.Ciphertexts.read(copied, cells=6)
+    assert elgamal.encrypted(vector, group.key).write() != fresh
+
+
+def test_sums_are_found_from_minus_most_to_most_and_nowhere_else():
+    for most in (1, 2, 9, 100):
+        steps, step = _points.table(most)
+        noise = _points.times_base(secrets.randbelow(_points.ORDER - 1) + 1)
+        for value in {-most, -1, 0, 1, most}:
+            point = _points.total_of([noise, _points.times_base(value % _points.ORDER)]) if value else noise
+            assert _points.logarithm(point, noise, steps, step, most) == value
+        for value in (-most - 1, most + 1, 3 * most + 5):
+            point = _points.total_of([noise, _points.times_base(value % _points.ORDER)])
+            with pytest.raises(ValueError, match="not within"):
+                _points.logarithm(point, noise, steps, step, most)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [(b"", "132 bytes"), (b"\2" * 131, "132 bytes"), (b"\5" + secrets.token_bytes(131), None)],
+)
+def test_other_bytes_are_no_ciphertexts(body, why):
+    with pytest.raises(ValueError, match=why):
+        elgamal.Ciphertexts.read(body, cells=2)
+
+
+@pytest.mark.parametrize(
+    ("number", "n", "threshold"), [(0, 3, 2), (4, 3, 2), (1, 3, 4), (1, 3, 1), (1, 1, 2)]
+)
+def test_numbers_of_authorities_out_of_range_are_refused(number, n, threshold):
+    with pytest.raises(ValueError, match="must"):
+        elgamal.Authority(number, n=n, threshold=threshold)
+
+
+def test_a_secret_does_not_travel_or_print(office):
+    with pytest.raises(TypeError, match="does not travel"):
+        pickle.dumps(office[0][0])
+    assert repr(office[0][0]) == "Authority(number=1)"
