@@ -2,6 +2,7 @@
 
 from ostraka.attacks.attributes import ConsensusTest, consensus_test
 from ostraka.attacks.canaries import Canaries, draw_canaries
+from ostraka.attacks.counts import recover_counts
 from ostraka.attacks.histogram import RecoveredVotes, recover_votes
 from ostraka.attacks.leakage import cramer_rao, leakage_meter, leakage_panel
 
@@ -14,5 +15,6 @@ __all__ = [
     "draw_canaries",
     "leakage_meter",
     "leakage_panel",
+    "recover_counts",
     "recover_votes",
 ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostraka.mechanisms.protocols import abstains, gradient, parts
+from ostraka.mechanisms.protocols import HasInformation, abstains, gradient, parts
 
 if TYPE_CHECKING:
     from ostraka.mechanisms import BallotMechanism
@@ -34,6 +34,8 @@ def law(mechanism: BallotMechanism, counts: np.ndarray) -> tuple[np.ndarray, np.
 
 def information(mechanism: BallotMechanism, counts: np.ndarray) -> np.ndarray:
     """Fisher information of one answer, shape (n, n_classes, n_classes), per vote squared."""
+    if isinstance(mechanism, HasInformation):
+        return mechanism.information(counts)
     log_q, slope = law(mechanism, counts)
     weighted: np.ndarray = slope * np.exp(log_q)[..., None]
     return np.asarray(np.swapaxes(slope, 1, 2) @ weighted)

@@ -10,7 +10,7 @@ from scipy.stats.qmc import Sobol
 
 from ostraka import _check
 from ostraka.attacks._law import information, tangent
-from ostraka.mechanisms.protocols import check_ballot
+from ostraka.mechanisms.protocols import HasInformation, check_ballot
 
 if TYPE_CHECKING:
     from ostraka.mechanisms import BallotMechanism
@@ -28,7 +28,7 @@ def cramer_rao(mechanism: BallotMechanism, counts: Any, *, n_answers: int) -> np
 
     Parameters
     ----------
-    mechanism : GNMax, LNMax, Confident or any other that answers with a class
+    mechanism : GNMax, LNMax, Confident or any other that answers with a class, or NoisyCounts
         Public.
     counts : array of shape (n_queries, n_classes), in votes
         Private. Not negative.
@@ -80,7 +80,7 @@ def leakage_meter(mechanism: BallotMechanism, counts: Any, *, n_answers: Any) ->
 
     Parameters
     ----------
-    mechanism : GNMax, LNMax, Confident or any other that answers with a class
+    mechanism : GNMax, LNMax, Confident or any other that answers with a class, or NoisyCounts
         Public.
     counts : array of shape (n_queries, n_classes), in votes
         Private. Not negative.
@@ -171,7 +171,8 @@ def leakage_panel(
 
 
 def _votes(mechanism: BallotMechanism, counts: Any) -> np.ndarray:
-    check_ballot(mechanism, classes=True)
+    if not isinstance(mechanism, HasInformation):
+        check_ballot(mechanism, classes=True)
     votes = _check.counts(counts)
     if (votes < 0).any() or not votes.sum(axis=1).all():
         raise ValueError(f"counts of shape {votes.shape} must be >= 0, with a vote in every row")

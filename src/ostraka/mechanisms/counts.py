@@ -100,6 +100,14 @@ class NoisyCounts:
         counts = _integers(private)
         return np.asarray(counts + _discrete.discrete_gaussian(self.sigma, counts.shape, rng=rng))
 
+    def information(self, counts: Any) -> np.ndarray:
+        """Fisher information of one release, shape (n_rows, n_classes, n_classes), per count squared.
+
+        That of the continuous Gaussian.
+        """
+        n_rows, n_classes = np.shape(counts)
+        return np.broadcast_to(np.eye(n_classes) / self.sigma**2, (n_rows, n_classes, n_classes)).copy()
+
     def log_likelihood(self, answers: Any, counts: Any) -> np.ndarray:
         """Exact log probability of each released count, given the count; nats, of the shape of both."""
         apart = np.asarray(answers, dtype=np.int64) - np.asarray(counts, dtype=np.int64)

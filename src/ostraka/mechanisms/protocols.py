@@ -30,6 +30,7 @@ __all__ = [
     "HasClassicCurve",
     "HasExactCosts",
     "HasGradient",
+    "HasInformation",
     "HasMomentsBound",
     "HasNoise",
     "HasPublishedBound",
@@ -104,6 +105,15 @@ class HasGradient(Protocol):
 
     def log_outcomes_gradient(self, counts: Any) -> tuple[np.ndarray, np.ndarray]:
         """Log probabilities, and their derivatives by each count (last axis), per vote."""
+        ...
+
+
+@runtime_checkable
+class HasInformation(Protocol):
+    """Answers with numbers rather than outcomes, and knows how much one answer tells about the counts."""
+
+    def information(self, counts: Any) -> np.ndarray:
+        """Fisher information of one answer, shape (n_rows, n_classes, n_classes), per count squared."""
         ...
 
 

@@ -1,0 +1,242 @@
+"""Accuracy for an epsilon by noisy counts: digits, Adult, diabetes by patient and MNIST.
+
+``python -m bench utility`` runs all of it; ``python bench/utility.py NAME [--quick]`` one data set.
+Settings were chosen on other deals: digits on deals 100 to 109, Adult on ``adult.data`` alone. Noise is
+seeded here, so that a figure can be repeated: a simulation. Each run is priced by the curve of its
+mechanism, as a release is.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from bench._data import folder
+from ostraka.accounting import calibrate
+from ostraka.mechanisms import NoisyCounts
+from ostraka.students import AugmentedSVM, MomentLogistic, SmoothedCounts
+from ostraka.voters import GraphCells, QuantileCells, RowVoter
+
+_ADULT = (
+    *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"),
+    *("relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country"),
+    "income",
+)
+_ADULT_LEFT_OUT = {"fnlwgt", "education", "income"}  # a survey's weight, the text of education-num, the label
+_PARTS = 12
+
+
+def noise(epsilon: float, delta: float, reach: float) -> float:
+    """The least sigma for one table which a unit moves by ``reach``."""
+    return calibrate(
+        lambda sigma: NoisyCounts(sigma=sigma, l2=reach), n_answers=1, epsilon=epsilon, delta=delta
+    )
+
+
+def counted(voter: RowVoter, *, epsilon: float, delta: float, seed: int) -> tuple[np.ndarray, float]:
+    """Released counts and their noise, both in ballots."""
+    far = voter.adjacency_.l2
+    sigma = noise(epsilon, delta, far)
+    released = NoisyCounts(sigma=sigma, l2=far).release(voter.vote(), rng=np.random.default_rng(seed))
+    return released / voter.ballot_, sigma / voter.ballot_
+
+
+def said(name: str, epsilon: object, found: list[float], seconds: list[float] | None = None) -> None:
+    """Print a mean with its spread."""
+    spread = float(np.std(found, ddof=1)) if len(found) > 1 else 0.0
+    took = "" if seconds is None else f"   {np.mean(seconds):.2f} s of one core"
+    print(
+        f"  {name:<34} epsilon {epsilon!s:<5} {np.mean(found):.4f} ± {spread:.4f} ({len(found)}){took}",
+        flush=True,
+    )
+
+
+def digits(*, quick: bool) -> None:
+    """350 public, 150 new and 1,297 private rows; delta 1e-4; deals 0 to 29."""
+    for epsilon, smoothing in ((0.25, 8.0), (0.5, 8.0), (1.0, 4.0), (2.0, 4.0), (3.6, 4.0)):
+        runs = [_one_deal(deal, epsilon, smoothing) for deal in range(2 if quick else 30)]
+        said("digits", epsilon, [run[0] for run in runs], [run[2] for run in runs])
+        said("digits, shuffled labels", epsilon, [run[1] for run in runs])
+    ceiling = []
+    for deal in range(2 if quick else 30):
+        X, y, (public, new, _) = _dealt(deal)
+        best = AugmentedSVM(image_shape=(8, 8)).fit(X[public], y[public])
+        ceiling.append(best.score(X[new], y[new]))
+    said("digits, true public labels", "none", ceiling)
+
+
+def _dealt(deal: int) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    X, y = load_digits(return_X_y=True)
+    return X, y, np.split(np.random.default_rng(deal).permutation(len(y)), [350, 500])
+
+
+def _one_deal(deal: int, epsilon: float, smoothing: float) -> tuple[float, float, float]:
+    """Accuracy on new rows, the same where private labels are shuffled, and seconds of a fit."""
+    X, y, (public, new, private) = _dealt(deal)
+    found, seconds = [], []
+    for labels in (y[private], np.random.default_rng(deal).permutation(y[private])):
+        start = time.process_time()
+        cells = GraphCells(image_shape=(8, 8), time=smoothing).fit(X[public])
+        voter = RowVoter(cells=cells).fit(X[private], labels, classes=range(10))
+        counts, sigma = counted(voter, epsilon=epsilon, delta=1e-4, seed=10**6 + deal)
+        soft = SmoothedCounts().fit(
+            cells.codebooks_[0], counts, sigma=sigma, n_units=len(private), features=cells.features_
+        )
+        weight = soft.margin_ / soft.margin_.mean()
+        student = AugmentedSVM(image_shape=(8, 8)).fit(X[public], soft.labels_, weight)
+        found.append(float(student.score(X[new], y[new])))
+        seconds.append(time.process_time() - start)
+    return found[0], found[1], seconds[0]
+
+
+def adult(*, quick: bool) -> None:
+    """2,000 public and 14,281 new rows of adult.test, all of adult.data private; delta 1e-5; seeds 0 to 9."""
+    (table, y), (test, y_test) = (_adult(name) for name in ("adult.data.gz", "adult.test.gz"))
+    for epsilon in (0.1, 0.25, 0.5, 1.0, 1.5):
+        found: list[float] = []
+        seconds: list[float] = []
+        shuffled: list[float] = []
+        for seed in range(1 if quick else 10):
+            order = np.random.default_rng(seed).permutation(len(y_test))
+            public, new = test.take(order[:2000]), test.take(order[2000:])
+            start = time.process_time()
+            cells = QuantileCells().fit(public)
+            for labels, scores in ((y, found), (np.random.default_rng(seed).permutation(y), shuffled)):
+                voter = RowVoter(cells=cells).fit(table, labels, classes=[0, 1])
+                counts, sigma = counted(voter, epsilon=epsilon, delta=1e-5, seed=10**6 + seed)
+                model = MomentLogistic().fit(cells.lines(public), counts, sigma=sigma, n_units=len(labels))
+                scores.append(float((model.predict(cells.lines(new)) == y_test[order[2000:]]).mean()))
+                if scores is found:
+                    seconds.append(time.process_time() - start)
+        said("Adult", epsilon, found, seconds)
+        said("Adult, shuffled labels", epsilon, shuffled)
+    cells = QuantileCells().fit(test.take(order[:2000]))
+    whole = LogisticRegression(max_iter=300).fit(cells.lines(table), y)
+    said("Adult, no privacy, logistic", "none", [whole.score(cells.lines(new), y_test[order[2000:]])])
+
+
+def _adult(name: str) -> tuple[pa.Table, np.ndarray]:
+    with gzip.open(folder() / "adult" / name, "rt") as file:
+        rows = [row for row in csv.reader(file, skipinitialspace=True) if len(row) == len(_ADULT)]
+    return _typed(_ADULT, rows, _ADULT_LEFT_OUT), np.array(
+        [row[-1].startswith(">50K") for row in rows]
+    ).astype(int)
+
+
+def _typed(names: Any, rows: list[list[str]], left_out: set[str]) -> pa.Table:
+    """Columns of numbers where every cell is one, otherwise of text; "?" is missing."""
+    table: dict[str, Any] = {}
+    for place, name in enumerate(names):
+        if name not in left_out:
+            cells = [None if row[place] == "?" else row[place] for row in rows]
+            try:
+                table[name] = [None if cell is None else float(cell) for cell in cells]
+            except ValueError:
+                table[name] = cells
+    return pa.table(table)
+
+
+def diabetes(*, quick: bool) -> None:
+    """Readmission within 30 days, one person is protected; 3,000 public patients, a fifth new; delta 1e-6."""
+    with gzip.open(folder() / "diabetes130" / "diabetic_data.csv.gz", "rt") as file:
+        names, *rows = list(csv.reader(file))
+    left_out = {"encounter_id", "patient_nbr", "readmitted"}
+    table = _typed(names, rows, left_out)
+    people = np.array([int(row[names.index("patient_nbr")]) for row in rows])
+    y = np.array([row[names.index("readmitted")] == "<30" for row in rows]).astype(int)
+    for epsilon in (0.25, 1.0, 4.0):
+        found, apart = [], []
+        for seed in range(1 if quick else 5):
+            dealt = np.random.default_rng(seed).permutation(np.unique(people))
+            place = np.empty(people.max() + 1, dtype=int)
+            place[dealt] = np.arange(len(dealt))
+            rank = place[people]
+            public, new = rank < 3000, (rank >= 3000) & (rank < 3000 + len(dealt) // 5)
+            private = ~public & ~new
+            cells = QuantileCells(columns=_varied(table.filter(public)), least=20).fit(table.filter(public))
+            voter = RowVoter(cells=cells, units=_PARTS).fit(
+                table.filter(private), y[private], people[private], classes=[0, 1]
+            )
+            counts, sigma = counted(voter, epsilon=epsilon, delta=1e-6, seed=10**6 + seed)
+            lines = cells.lines(table.filter(new))
+            model = MomentLogistic().fit(
+                cells.lines(table.filter(public)), counts, sigma=sigma, n_units=voter.n_units_
+            )
+            auc = float(roc_auc_score(y[new], model.predict_proba(lines)[:, 1]))
+            found.append(auc)
+            whole = LogisticRegression(max_iter=200).fit(cells.lines(table.filter(private)), y[private])
+            apart.append(float(roc_auc_score(y[new], whole.predict_proba(lines)[:, 1])))
+        said("diabetes, AUC", epsilon, found)
+        said("diabetes, AUC, no privacy, logistic", "none", apart)
+
+
+def _varied(public: pa.Table, *, most: float = 0.95) -> list[str]:
+    """Columns whose commonest public value does not fill nearly all of them."""
+    chosen = []
+    for name in public.column_names:
+        _, times = np.unique([str(cell) for cell in public[name].to_pylist()], return_counts=True)
+        if times.max() < most * len(public):
+            chosen.append(name)
+    return chosen
+
+
+def images(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Training and test images, flattened, with their labels."""
+    parts = []
+    for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        with gzip.open(folder() / name / f"{part}-ubyte.gz") as file:
+            raw = file.read()
+        start = 16 if "idx3" in part else 8
+        found = np.frombuffer(raw, np.uint8, offset=start)
+        parts.append(found.reshape(-1, 784) / 255.0 if "idx3" in part else found.astype(int))
+    return tuple(parts)  # type: ignore[return-value]
+
+
+def mnist(*, quick: bool, name: str = "mnist") -> None:
+    """9,000 public test images, the last 1,000 new, 60,000 private; delta 1e-5; three draws of noise."""
+    X, y, X_test, y_test = images(name)
+    n_public = 1000 if quick else 9000
+    public, new = X_test[:n_public], X_test[9000:]
+    start = time.perf_counter()
+    cells = GraphCells(image_shape=(28, 28), time=4.0, n_features=60 if quick else 200).fit(public)
+    voter = RowVoter(cells=cells).fit(
+        X[: 2000 if quick else None], y[: 2000 if quick else None], classes=range(10)
+    )
+    print(f"  cells and codes: {time.perf_counter() - start:.0f} s")
+    for epsilon in (0.25, 0.5, 1.0):
+        right, found = [], []
+        for seed in range(3):
+            counts, sigma = counted(voter, epsilon=epsilon, delta=1e-5, seed=10**6 + seed)
+            soft = SmoothedCounts().fit(
+                cells.codebooks_[0], counts, sigma=sigma, n_units=voter.n_units_, features=cells.features_
+            )
+            right.append(float((soft.labels_ == y_test[:n_public]).mean()))
+            if seed == 0:
+                weight = soft.margin_ / soft.margin_.mean()
+                student = AugmentedSVM(penalty=5.0).fit(public, soft.labels_, weight)
+                found.append(student.score(new, y_test[9000:]))
+        said(f"{name}, labels of public images", epsilon, right)
+        said(f"{name}, student without small changes", epsilon, found)
+
+
+DATA = {"digits": digits, "adult": adult, "diabetes": diabetes, "mnist": mnist}
+
+
+def main(*names: str, quick: bool = False) -> None:
+    """The named data sets, or all."""
+    for name in names or DATA:
+        print(f"{name}: {(DATA[name].__doc__ or '').splitlines()[0]}", flush=True)
+        DATA[name](quick=quick)
+
+
+if __name__ == "__main__":
+    main(*(each for each in sys.argv[1:] if each != "--quick"), quick="--quick" in sys.argv)
