@@ -17,6 +17,7 @@ FLOORS = (
     (
         (
             "_check",
+            "_composition",
             "_diverged",
             "_files",
             "_images",
@@ -56,7 +57,7 @@ ROOMS = {
     "joblib": {"voters"},
     "matplotlib": {"plots"},
     "narwhals": set(),
-    "numba": {"_torch", "mechanisms", "accounting", "attacks", "audits"},
+    "numba": {"_composition", "_torch", "mechanisms", "accounting", "attacks", "audits"},
     "pandas": set(),
     "psycopg": set(),
     "pyarrow": set(),

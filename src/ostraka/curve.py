@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ostraka import _check
+from ostraka._composition.law import GAUSSIAN, Law, added
 from ostraka._numeric import log_ndtr, up
+
+if TYPE_CHECKING:
+    from ostraka._composition.tables import Table
 
 __all__ = ["MOVES", "ORDERS", "Curve", "Priced"]
 
@@ -55,6 +59,9 @@ class Curve:
         Where finite, a Gaussian of this squared mean shift dominates all of it (Gaussian DP).
     slack : float >= 0
         Total variation distance between what the code samples and what the bound assumes.
+    laws : tuple of Law, or None
+        The families of outcome laws that were used, and how often, where all are known: many of them
+        compose exactly. None: the other bounds have to do.
 
     Raises
     ------
@@ -65,8 +72,9 @@ class Curve:
     ----------
     Every (epsilon, delta) it returns holds for the composition: the smallest of the conversion of
     Balle et al. 2020 (arXiv:1905.09982) and Canonne et al. 2020 (arXiv:2004.00010, Prop. 12) over
-    the orders, of pure DP, and of exact Gaussian-DP composition (Dong et al. 2019,
-    arXiv:1905.02383, Cor. 1); ``slack`` s turns (epsilon, delta) into
+    the orders, of pure DP, of exact Gaussian-DP composition (Dong et al. 2019,
+    arXiv:1905.02383, Cor. 1), and of the exact adaptive composition of its laws
+    (docs/composition.md); ``slack`` s turns (epsilon, delta) into
     (epsilon, delta + (1 + e^epsilon) s). Rounded up.
 
     Examples
@@ -82,6 +90,7 @@ class Curve:
     publishable: bool = True
     mu_squared: float = math.inf
     slack: float = 0.0
+    laws: tuple[Law, ...] | None = None
 
     def __post_init__(self) -> None:
         if len(self.orders) != len(self.rdp) or not self.orders:
@@ -96,7 +105,7 @@ class Curve:
     @classmethod
     def zero(cls, *, moves: str = "ballot", orders: tuple[float, ...] = ORDERS) -> Curve:
         """The cost of nothing."""
-        return cls(orders, (0.0,) * len(orders), moves, mu_squared=0.0)
+        return cls(orders, (0.0,) * len(orders), moves, mu_squared=0.0, laws=())
 
     @classmethod
     def gaussian(
@@ -105,9 +114,8 @@ class Curve:
         """The Gaussian mechanism: Rényi divergence order * mu^2 / 2, mu = sensitivity / sigma."""
         _check.positive(sensitivity=sensitivity, sigma=sigma)
         mu_squared = up((sensitivity / sigma) ** 2)
-        return cls(
-            orders, tuple(up(order * mu_squared / 2) for order in orders), moves, mu_squared=mu_squared
-        )
+        rdp = tuple(up(order * mu_squared / 2) for order in orders)
+        return cls(orders, rdp, moves, mu_squared=mu_squared, laws=(Law(GAUSSIAN, mu_squared),))
 
     def __add__(self, other: Curve) -> Curve:
         if not isinstance(other, Curve):
@@ -123,6 +131,7 @@ class Curve:
             publishable=self.publishable and other.publishable,
             mu_squared=up(self.mu_squared + other.mu_squared),
             slack=up(self.slack + other.slack),
+            laws=added(self.laws, other.laws),
         )
 
     def __mul__(self, times: int) -> Curve:
@@ -134,6 +143,9 @@ class Curve:
             rdp=tuple(up(times * value) for value in self.rdp),
             mu_squared=up(times * self.mu_squared),
             slack=up(times * self.slack),
+            laws=None
+            if self.laws is None
+            else tuple(law._replace(uses=times * law.uses) for law in self.laws),
         )
 
     __rmul__ = __mul__
@@ -148,6 +160,7 @@ class Curve:
             publishable=self.publishable and other.publishable,
             mu_squared=min(self.mu_squared, other.mu_squared),
             slack=max(self.slack, other.slack),
+            laws=other.laws if self.laws is None else self.laws,
         )
 
     def epsilon(self, delta: float) -> float:
@@ -203,6 +216,7 @@ class Curve:
             "publishable": self.publishable,
             "mu_squared": _plain(self.mu_squared),
             "slack": _plain(self.slack),
+            "laws": None if self.laws is None else [list(law) for law in self.laws],
         }
 
     @classmethod
@@ -216,6 +230,7 @@ class Curve:
             publishable=bool(record["publishable"]),
             mu_squared=float(record["mu_squared"]),
             slack=float(record["slack"]),
+            laws=_laws(record.get("laws")),
         )
 
     @property
@@ -232,7 +247,17 @@ class Curve:
         orders, rdp = self._finite()
         if orders.size:
             best = min(best, max(0.0, up(float(_rdp_epsilon(orders, rdp, delta).min()), ulps=64)))
-        return min(best, _gaussian_epsilon(self.mu_squared, delta))
+        best = min(best, _gaussian_epsilon(self.mu_squared, delta))
+        table = self._table()
+        return min(best, table.epsilon(delta)) if table is not None and best > 0 else best
+
+    def _table(self) -> Table | None:
+        """Exact composition, where all laws are known and there is more than one use."""
+        if self.laws is None or sum(law.uses for law in self.laws) < 2:  # one is Gaussian
+            return None
+        from ostraka._composition import tables  # noqa: PLC0415  (compiled code, loaded when needed)
+
+        return tables.of(self.laws)
 
     def _delta(self, epsilon: float) -> float:
         best = 0.0 if epsilon >= self._pure else 1.0
@@ -240,6 +265,9 @@ class Curve:
         if orders.size and math.isfinite(epsilon):
             best = min(best, _rdp_delta(orders, rdp, epsilon))
         best = min(best, _gaussian_delta(epsilon, math.sqrt(self.mu_squared)))
+        table = self._table()
+        if table is not None:
+            best = min(best, table.delta(epsilon))
         return min(1.0, up(best + (1 + math.exp(min(epsilon, 700.0))) * self.slack))
 
 
@@ -295,6 +323,12 @@ def _gaussian_epsilon(mu_squared: float, delta: float) -> float:
     while low < (middle := (low + high) / 2) < high:
         low, high = (low, middle) if _gaussian_delta(middle, mu) <= delta else (middle, high)
     return high
+
+
+def _laws(record: list[Any] | None) -> tuple[Law, ...] | None:
+    if record is None:
+        return None
+    return added((), tuple(Law(str(kind), float(size), int(count)) for kind, size, count in record))
 
 
 def _plain(value: float) -> float | str:

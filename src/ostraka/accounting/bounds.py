@@ -152,10 +152,10 @@ def every_bound(
     found = []
     classic, whole = classic_curve(mechanism), mechanism.curve()
     if classic is not None:
-        found.append(any_votes("classic", replace(classic, mu_squared=math.inf)))
+        found.append(any_votes("classic", replace(classic, mu_squared=math.inf, laws=None)))
     if math.isfinite(whole.mu_squared):
-        found.append(any_votes("gaussian", replace(whole, rdp=(math.inf,) * len(whole.rdp))))
-    found.append(any_votes("tight", replace(whole, mu_squared=math.inf)))
+        found.append(any_votes("gaussian", replace(whole, rdp=(math.inf,) * len(whole.rdp), laws=None)))
+    found.append(any_votes("tight", replace(whole, mu_squared=math.inf, laws=None)))
     if isinstance(mechanism, HasMomentsBound):
         found.append(these_votes("moments2017", lambda span: moments2017_curve(mechanism, votes[span])))
     if _has_2018(mechanism):

@@ -172,7 +172,7 @@ def amplified(curve: Curve, *, sampling_rate: float) -> Curve:
     )
     found[finite] = np.minimum(generic, _gaussian(orders[finite], curve.mu_squared, sampling_rate))
     found = np.minimum(found * _OUTWARD, own)
-    return replace(curve, rdp=tuple(float(value) for value in found))
+    return replace(curve, rdp=tuple(float(value) for value in found), laws=None)
 
 
 def _with_against_without(orders: np.ndarray, own: np.ndarray, rate: float) -> np.ndarray:

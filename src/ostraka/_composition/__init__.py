@@ -1,0 +1,1 @@
+"""Exact composition of adaptively chosen answers (docs/composition.md): private, used by curves."""

@@ -1,0 +1,284 @@
+"""Exact adaptive composition: never below what strategies reach, and close to the best of them."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from ostraka import Curve, GNMax, Threshold
+from ostraka._composition import cover, curvature, families, stored, tables
+from ostraka._composition.law import ARGMAX, GAUSSIAN, PURE, SCREEN, Law
+from ostraka._numeric import up
+
+DELTA = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tables.of.cache_clear()
+    tables._runs.clear()
+
+
+def gnmax(sigma):
+    return replace(GNMax(sigma=sigma).curve(), laws=(Law(ARGMAX, up(1 / sigma)),))
+
+
+def threshold(sigma):
+    return replace(Threshold(at=100, sigma=sigma).curve(), laws=(Law(SCREEN, up(1 / sigma)),))
+
+
+def alone(curve):
+    """By the other bounds."""
+    return replace(curve, laws=None)
+
+
+def pairs_of(sigma, counts):
+    """Exact laws of GNMax for all neighbours of the given votes, as (P, Q)."""
+    found = []
+    for votes in counts:
+        for giver, taker in itertools.permutations(range(len(votes)), 2):
+            if votes[giver] > 0:
+                near = np.array(votes, dtype=float)
+                near[giver] -= 1
+                near[taker] += 1
+                logs = GNMax(sigma=sigma).log_outcomes([votes, near])
+                found.append(np.exp(logs))
+    return np.array(found)
+
+
+def played(pairs, v, answers):
+    """The best adaptive strategy over these pairs, by enumerating every transcript."""
+    v = np.asarray(v)
+    if answers == 0:
+        return np.maximum(0.0, 1 - v)
+    p, q = pairs[:, 0], pairs[:, 1]
+    inner = played(pairs, v[..., None, None] * (q / p), answers - 1)
+    return (p * inner).sum(axis=-1).max(axis=-1)
+
+
+@pytest.mark.parametrize("answers", [1, 2, 3])
+def test_no_adaptive_strategy_over_all_small_histograms_exceeds_delta(answers):
+    counts = [[i, j, 5 - i - j] for i in range(6) for j in range(6 - i)]
+    pairs = pairs_of(4.0, counts if answers < 3 else counts[::3])
+    total = answers * gnmax(4.0)
+    epsilons = np.array([0.0, 0.1, 0.3, 0.6, 1.0])
+    reached = played(pairs, np.exp(epsilons), answers)
+    promised = np.array([total.delta(epsilon=epsilon) for epsilon in epsilons])
+    assert (reached <= promised).all()
+
+
+@pytest.mark.parametrize(("answers", "points"), [(2, 81), (3, 25)])
+def test_the_best_strategy_comes_within_one_percent_of_epsilon(answers, points):
+    t, shift = np.linspace(-3.5, 3.5, points), math.sqrt(2) / 8.0
+    laws = [np.stack([ndtr(x), ndtr(-x)], axis=-1) for x in (t, t - shift)]
+    epsilon = (answers * gnmax(8.0)).epsilon(delta=1e-3)
+    assert played(np.stack(laws, axis=1), np.exp(0.99 * epsilon), answers) > 1e-3
+
+
+@pytest.mark.parametrize(("answers", "least", "most"), [(100, 1.0665, 1.072), (30, 0.5, 0.575)])
+def test_figures_of_the_prototype(answers, least, most):
+    assert least <= (answers * gnmax(40.0)).epsilon(delta=DELTA) <= most
+
+
+def test_a_screen_costs_less_than_its_gaussian_and_its_renyi_price():
+    total = 60 * threshold(30.0)
+    assert (
+        0.85 * alone(total).epsilon(delta=DELTA)
+        < total.epsilon(delta=DELTA)
+        < 0.97 * alone(total).epsilon(delta=DELTA)
+    )
+
+
+def test_delta_grows_with_answers_and_falls_with_epsilon():
+    deltas = [[(n * gnmax(20.0)).delta(epsilon=e) for e in (0.2, 0.5, 0.9)] for n in (3, 5, 9)]
+    assert (np.diff(deltas, axis=0) > 0).all()
+    assert (np.diff(deltas, axis=1) < 0).all()
+
+
+def test_epsilon_and_delta_are_inverse():
+    table = tables.of((Law(ARGMAX, 0.05, 20),))
+    for delta in (1e-3, 1e-6):
+        assert table.delta(table.epsilon(delta)) == pytest.approx(delta, rel=1e-6)
+
+
+# The laws ------------------------------------------------------------------------------------------------
+
+
+def precise_wins(t, u):
+    a, b = (u + t) / mpmath.sqrt(2), (u - t) / mpmath.sqrt(2)
+    return mpmath.quad(lambda x: mpmath.npdf(x - a) * mpmath.ncdf(x - b), [0, max(1, a), max(2, a) + 12])
+
+
+@pytest.mark.parametrize(("t", "u"), [(0.3, 1.1), (-2.0, 0.5), (1.5, -1.0), (-4.0, 2.0)])
+def test_outcomes_agree_with_multi_precision(t, u):
+    mpmath.mp.dps = 25
+    point = np.array(t), np.array(u)
+    assert float(curvature.wins(*point)) == pytest.approx(float(precise_wins(t, u)), rel=2e-14)
+    gained = precise_wins(t, u) - precise_wins(t - 0.05, u)
+    assert float(curvature.rise(*point, 0.05)) == pytest.approx(float(gained), rel=5e-14)
+
+
+def test_bounds_of_derivatives_hold_in_random_rectangles():
+    rng = np.random.default_rng(5)
+    low_t, low_u = rng.uniform(-5, 5, (2, 300))
+    wide_t, wide_u = rng.uniform(0.01, 1, (2, 300))
+    bounds = curvature.curvature(curvature.Box(low_t, low_t + wide_t, low_u, low_u + wide_u))
+    h = 2e-3
+
+    def slope(t, u):
+        return curvature.rise(t + 1e-6, u, 2e-6) / 2e-6
+
+    for _ in range(20):
+        t, u = low_t + wide_t * rng.random(300), low_u + wide_u * rng.random(300)
+        found = (
+            (slope(t + h, u) - slope(t - h, u)) / (2 * h),
+            (curvature.wins(t, u + h) - 2 * curvature.wins(t, u) + curvature.wins(t, u - h)) / h**2,
+            (slope(t + h, u) - 2 * slope(t, u) + slope(t - h, u)) / h**2,
+            (slope(t, u + h) - 2 * slope(t, u) + slope(t, u - h)) / h**2,
+        )
+        for value, bound in zip(found, bounds, strict=True):
+            assert (np.abs(value) <= bound * (1 + 1e-3) + 1e-5).all()
+
+
+def excess(p, q, odds):
+    """Hockey-stick divergences, towards the side on which they are small."""
+    odds = odds[:, None]
+    return np.where(odds < 1, np.maximum(odds * p - q, 0), np.maximum(q - odds * p, 0)).sum(axis=1)
+
+
+@pytest.mark.parametrize("shift", [0.003, math.sqrt(2) / 40, 0.3])
+@pytest.mark.parametrize("knots", [(np.linspace(-1, 1, 9), np.linspace(0, 2, 7)), (families._T, families._U)])
+def test_the_corners_of_a_rectangle_dominate_every_law_inside(shift, knots):
+    t, u = knots
+    rng = np.random.default_rng(11)
+    pairs = cover._plane_pairs(shift, t, u)
+    at = np.arange(t.size * u.size).reshape(t.size, u.size)
+    odds = np.exp(np.linspace(-10, 10, 161) * shift)
+    for _ in range(300):
+        i, j = rng.integers(t.size - 1), rng.integers(u.size - 1)
+        x, y = rng.random(2)
+        where = np.array(t[i] + (t[i + 1] - t[i]) * x), np.array(u[j] + (u[j + 1] - u[j]) * y)
+        if min(where[1] + where[0], where[1] - where[0]) < -math.sqrt(2) * cover.EDGE:
+            continue
+        gained, lost = curvature.rise(*where, shift), curvature.rise(shift - where[0], where[1], shift)
+        p = np.array(
+            [curvature.wins(*where), curvature.wins(-where[0], where[1]), curvature.none_wins(*where)]
+        )
+        inside = excess(p, p + np.array([-gained, lost, gained - lost]), odds)
+        shares = {
+            at[i, j]: (1 - x) * (1 - y),
+            at[i, j + 1]: (1 - x) * y,
+            at[i + 1, j]: x * (1 - y),
+            at[i + 1, j + 1]: x * y,
+        }
+        mixed = sum(
+            share * excess(pairs.mass[k], pairs.mass[k] + pairs.difference[k], odds)
+            for k, share in shares.items()
+        )
+        assert (inside <= mixed + 1e-14).all()
+
+
+def test_every_pair_of_the_family_lies_below_the_pair_above_it_in_the_tree():
+    levels = families.argmax_family(0.05)
+    odds = np.exp(np.linspace(-8, 8, 41) * 0.05)
+    for low, high in itertools.pairwise(levels):
+        for k in range(0, len(low.mass), 97):
+            above = k // families.BRANCHES
+            below = excess(low.mass[k], low.mass[k] + low.difference[k], odds)
+            over = excess(high.mass[above], high.mass[above] + high.difference[above], odds)
+            assert (below <= over + high.extra[above]).all()
+
+
+# Mixtures ------------------------------------------------------------------------------------------------
+
+
+def test_a_gaussian_beside_answers_costs_more_than_either_and_less_than_two_gaussians():
+    answers = 40 * gnmax(30.0)
+    release = Curve.gaussian(sensitivity=1.0, sigma=8.0, moves="ballot")
+    both = (answers + release).epsilon(delta=DELTA)
+    assert max(answers.epsilon(delta=DELTA), release.epsilon(delta=DELTA)) < both
+    assert both < alone(answers + release).epsilon(delta=DELTA)
+
+
+def test_gaussian_and_pure_parts_agree_with_dp_accounting():
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    # an argmax so faint that only the fixed parts count
+    laws = (Law(ARGMAX, 1e-4, 2), Law(GAUSSIAN, 0.25), Law(PURE, 0.3, 2))
+    ours = tables.of(tuple(sorted(laws)))
+    like = pld.from_gaussian_mechanism(2.0, value_discretization_interval=1e-4).compose(
+        pld.from_privacy_parameters(_parameters(0.3), value_discretization_interval=1e-4).self_compose(2)
+    )
+    for epsilon in (0.5, 1.0, 2.0):
+        theirs = like.get_delta_for_epsilon(epsilon)
+        assert theirs * (1 - 1e-3) <= ours.delta(epsilon) <= theirs * 1.02
+
+
+def _parameters(epsilon):
+    from dp_accounting.pld.common import DifferentialPrivacyParameters
+
+    return DifferentialPrivacyParameters(epsilon, 0.0)
+
+
+def test_where_a_law_is_not_known_the_other_bounds_count():
+    known, unknown = 20 * gnmax(20.0), alone(gnmax(20.0))
+    assert (known + unknown).laws is None
+    assert (known + unknown).epsilon(delta=DELTA) == alone(known + unknown).epsilon(delta=DELTA)
+
+
+def test_a_curve_remembers_its_laws_in_json_and_old_records_open():
+    total = 3 * gnmax(20.0) + 2 * threshold(10.0)
+    assert Curve.from_dict(total.to_dict()) == total
+    assert total.laws == (Law(ARGMAX, up(0.05), 3), Law(SCREEN, up(0.1), 2))
+    old = total.to_dict()
+    del old["laws"]
+    assert Curve.from_dict(old) == alone(total)
+
+
+def test_beyond_the_answers_that_are_followed_epsilon_has_no_cliff(monkeypatch):
+    monkeypatch.setattr(tables, "_MOST", 30)
+    epsilons = [tables.of((Law(ARGMAX, 0.05, n),)).epsilon(DELTA) for n in (29, 30, 31, 32)]
+    assert (np.diff(epsilons) > 0).all()
+    assert (np.diff(epsilons) < 0.03).all()
+
+
+# Files ---------------------------------------------------------------------------------------------------
+
+
+def test_a_table_comes_back_from_disk_and_only_its_owner_may_read_it(tmp_path):
+    stored.save("name", np.arange(5.0))
+    (path,) = (tmp_path / "ostraka" / "composition").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert (stored.load("name") == np.arange(5.0)).all()
+    assert stored.load("another name") is None
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "open", "name"])
+def test_a_file_that_is_not_as_written_is_not_used(tmp_path, harm):
+    stored.save("name", np.arange(5.0))
+    (path,) = (tmp_path / "ostraka" / "composition").iterdir()
+    content = bytearray(path.read_bytes())
+    if harm == "flip":
+        content[40] ^= 1
+        path.write_bytes(content)
+    elif harm == "cut":
+        path.write_bytes(content[:-8])
+    elif harm == "open":
+        path.chmod(0o666)
+    else:
+        stored.save("other", np.ones(5))
+        (other,) = set(path.parent.iterdir()) - {path}
+        other.replace(path)
+    assert stored.load("name") is None
+
+
+def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    stored.save("name", np.ones(3))
+    assert stored.load("name") is None
