@@ -19,6 +19,7 @@ __all__ = ["Table", "of"]
 
 _MOST = 1024  # answers that are followed one by one; what is beyond enters as Gaussian
 _MOST_PURE = 64
+_MOST_POINTS = 20_000  # of a grid for answers beside other releases: with more, these are what counts
 _GAUSSIAN_UP_TO = 4  # answers for which the Gaussian bound may be the smaller
 _FLOOR = 1e-18
 _WORTH_KEEPING = 0.1  # seconds that a file must save
@@ -83,6 +84,8 @@ def of(laws: tuple[Law, ...]) -> Table | None:
         room = _reach(leader.uses * leader.mu_squared * _SPREAD + mu_squared) + sum(
             p.uses * p.size for p in pure
         )
+        if room > _MOST_POINTS * table.step:
+            return None
         table = _widened(table, room + 10 * math.sqrt(mu_squared) + mu_squared)
     if mu_squared:
         table = _averaged(table, _gaussian(mu_squared, table.step))
