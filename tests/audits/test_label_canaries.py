@@ -260,7 +260,7 @@ def test_a_model_that_knows_nothing_shows_nothing(n_decoys):
 
 
 @pytest.mark.statistical
-def test_the_best_of_several_uncorrected_cuts_would_be_caught():
+def test_the_best_of_several_uncorrected_cuts_would_be_detected():
     """What the bound would be without paying for its cuts: too large, too often."""
     rng, found, paid = np.random.default_rng(3), [], []
     for _ in range(400):
