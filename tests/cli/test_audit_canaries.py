@@ -1,4 +1,4 @@
-"""ostraka audit --canaries: a file of probabilities, a verdict, and an exit code."""
+"""ostraka audit canaries: a file of probabilities, a verdict, and an exit code."""
 
 import json
 
@@ -99,10 +99,41 @@ def test_something_else_than_an_npz_file_is_refused(capfd, tmp_path):
     assert (code, "No such file" in err) == (1, True)
 
 
+def test_canaries_that_were_in_or_out_are_scores_of_members_and_others(capfd, tmp_path):
+    rng = np.random.default_rng(3)
+    included = rng.random(2000) < 0.5
+    seen = 2 * included + rng.normal(size=2000)  # mu = 2
+    np.savez(tmp_path / "scores.npz", members=seen[included], others=seen[~included])
+    file = tmp_path / "scores.npz"
+    lower = []
+    for claim, code in (
+        (["--claimed-mu", "1"], 4),
+        (["--claimed-mu", "2"], 0),
+        (["--claimed-epsilon", "5"], 0),
+    ):
+        got, out, _ = audited(
+            capfd, "canaries", file, *claim, "--delta", "1e-5", "--guesses", "800", "--json"
+        )
+        finding = json.loads(out)["findings"][0]
+        assert (got, finding["name"]) == (code, "inclusion of 2,000 canaries, each one of 2")
+        lower.append((finding["method"], finding["measures"][0]["lower"]))
+    assert [method for method, _ in lower] == ["gaussian", "gaussian", "steinke"]
+    assert lower[1][1] > lower[2][1]
+
+
+def test_half_of_a_game_is_told_what_is_missing(capfd, tmp_path):
+    np.savez(tmp_path / "scores.npz", members=np.ones(9))
+    code, _, err = audited(capfd, "canaries", tmp_path / "scores.npz", "--claimed-epsilon", 3)
+    assert (code, "no array named others" in err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ([], "--claimed-epsilon"),
+        ([], "either --claimed-epsilon or --claimed-mu"),
+        (["--claimed-epsilon", "3", "--claimed-mu", "1"], "either --claimed-epsilon or --claimed-mu"),
+        (["--claimed-mu", "-1", "--delta", "1e-5"], "sensitivity must be"),
+        (["--claimed-mu", "1", "--delta", "1e-5"], "two candidates"),
         (["--claimed-epsilon", "3", "--delta", "1"], "delta must be"),
         (["--claimed-epsilon", "3", "--at", "0"], "at must be"),
         (["--claimed-epsilon", "3", "--library"], "No such option"),

@@ -216,21 +216,38 @@ def adversaries(
 def canaries(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="An .npz file with arrays probabilities, trained and decoys."),
+        typer.Argument(
+            metavar="FILE",
+            help="An .npz file: probabilities, trained and decoys; or scores of members and others.",
+        ),
     ],
     *,
-    claimed_epsilon: Annotated[float, _EPSILON],
+    claimed_epsilon: Annotated[float | None, _EPSILON] = None,
+    claimed_mu: Annotated[
+        float | None, typer.Option(help="The claim is Gaussian differential privacy.", metavar="MU")
+    ] = None,
     delta: Annotated[float, _DELTA] = 0.0,
     at: Annotated[
-        float | None, typer.Option(help="Confidence below which nothing is guessed.", metavar="P")
+        float | None, typer.Option(help="Labels: confidence below which nothing is guessed.", metavar="P")
+    ] = None,
+    guesses: Annotated[
+        int | None, typer.Option(help="How many to guess, fixed before they were seen.", metavar="N")
     ] = None,
     confidence: Annotated[float, _CONFIDENCE] = 0.95,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Compare what a model says of its canaries with the label privacy that was claimed."""
+    """Compare canaries in a training, with other labels or in or out, with the claim."""
     from ostraka.cli._audit_canaries import audit_file
 
-    finding = audit_file(file, claimed=claimed_epsilon, delta=delta, confidence=confidence, at=at)
+    finding = audit_file(
+        file,
+        claimed=claimed_epsilon,
+        claimed_mu=claimed_mu,
+        delta=delta,
+        confidence=confidence,
+        at=at,
+        guesses=guesses,
+    )
     tell((finding,), as_json=as_json)
 
 
