@@ -7,7 +7,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from scipy.stats import norm
 
+from ostraka._tradeoff import fair_guess, most_detected
+from ostraka.curve import Curve
 from ostraka.report import Figure, at_most, privacy_label, render_html, sentence, summary_table
 from ostraka.result import Result
 
@@ -166,6 +169,44 @@ def test_the_page_states_what_the_best_attack_catches(epsilon, delta):
     assert caught - 1 < 100 * most_caught(epsilon, delta, 0.05) + 1e-9 <= caught + 1e-6
 
 
+def gaussian(mu: float) -> Result:
+    """A record of a Gaussian mechanism, whose trade-off curve is known in closed form."""
+    curve = Curve.gaussian(sensitivity=mu, sigma=1.0)
+    return example(upper={"epsilon": curve.epsilon(1e-5), "delta": 1e-5, "curve": curve.to_dict()})
+
+
+@pytest.mark.parametrize("mu", [0.2, 0.5, 1.0, 2.0])
+def test_the_attack_is_that_of_the_exact_trade_off_curve(mu):
+    upper = gaussian(mu).upper
+    detected, right = norm.cdf(norm.ppf(0.05) + mu), norm.cdf(mu / 2)
+    assert detected <= most_detected(upper) <= detected + 0.004
+    assert right <= fair_guess(upper) <= right + 1e-6
+    alone = {name: upper[name] for name in ("epsilon", "delta")}
+    assert most_detected(alone) > most_detected(upper)
+
+
+def test_an_attacker_is_drawn_unless_nothing_is_promised():
+    page = render_html(gaussian(1.0))
+    assert 'class="attack"' in page
+    assert "at most 70 with all that was released" in page
+    assert "at most 26 of 100 cases" in Page(page).text
+    simulated = {**gaussian(1.0).upper, "simulation": True}
+    assert 'class="attack"' not in render_html(example(upper=simulated))
+
+
+def test_the_page_has_a_head_both_bounds_apart_a_confusion_matrix_and_next_steps():
+    measured = example(
+        lower={"epsilon": 0.6},
+        utility={"student": 0.8, "recall": {"ill": 0.7, "well": 0.9}},
+        series={"confusion": [[7, 3], [1, 1234]]},
+    )
+    text = Page(render_html(measured, controller="St. Mary's", purpose="triage")).text
+    for words in ("Controller St. Mary's", "Purpose triage", "1,234", "Look at the recall of each class"):
+        assert words in text
+    assert text.index("Proved: it leaks at most") < text.index("Attacked: it leaks at least")
+    assert "Epsilon is above 3" in text
+
+
 def test_the_label_holds_nothing_of_the_owner():
     label = privacy_label(example())
     assert label == privacy_label(example().public())
@@ -214,7 +255,8 @@ def test_the_page_stands_alone_and_reads_aloud():
     assert not [value for _, attrs in page.tags for value in attrs.values() if value and "//" in value]
     assert ("html", {"lang": "en"}) in page.tags
     pictures = [attrs["aria-label"] for _, attrs in page.tags if attrs.get("role") == "img"]
-    assert pictures == ['a "quoted" line', "b"]
+    assert pictures[1:] == ['a "quoted" line', "b"]
+    assert pictures[0].startswith("Of 100 guesses")
     tables = [tag for tag, _ in page.tags].count("table")
     assert (
         tables

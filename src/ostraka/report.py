@@ -1,12 +1,14 @@
-"""Report: what a Result says, in words, in one table, as a label and as a page an ethics board can read."""
+"""Report: what a Result says, as a table, as a label and as a page for a data protection officer."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_FLOOR
 from typing import TYPE_CHECKING, Any
 
+from ostraka._phrases import at_most, delta_text, number, percent, rounded, sentence
+from ostraka._tradeoff import attack_drawing, most_detected
 from ostraka.result import Result
 
 if TYPE_CHECKING:
@@ -47,10 +49,11 @@ _SETTINGS = {
     "asks": "Asks first",
     "manifest": "Hash of the partition",
     "seed": "Seed of training, not of noise",
+    "date": "Date",
+    "version": "Version of ostraka",
 }
-_FALSE_ALARM = 0.05
+_WEAK = 3.0  # epsilon
 _SHOWN = 12  # of a long list
-_BIG = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,53 +96,6 @@ class Figure:
     alt: str
     svg: str
     owner_only: bool = False
-
-
-def sentence(*, epsilon: float, delta: float, unit: str) -> str:
-    """What (epsilon, delta) promises, in one sentence about odds.
-
-    Parameters
-    ----------
-    epsilon : float >= 0, nats
-        Infinity: nothing is promised, and the sentence says so.
-    delta : float in [0, 1)
-    unit : str
-        Whom the claim protects: ``"row"``, ``"person"``, …
-
-    Guarantees
-    ----------
-    True for every prior and every attacker: an (epsilon, delta)-private pair of output
-    distributions is a mixture, with weight 1 - delta, of an (epsilon, 0)-private pair, whose
-    likelihood ratio is at most e^epsilon (Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, proof of Thm 3.3).
-
-    Examples
-    --------
-    >>> print(sentence(epsilon=1.0, delta=1e-5, unit="person"))
-    Whatever anyone believed about one person beforehand, and even knowing everybody else, what was
-    released can multiply the odds between any two versions of that person's data by at most 2.72
-    (e to the power of epsilon = 1), but for a chance of 1 in 100,000 (delta) in which nothing is promised.
-    """
-    rest = "all other rows" if unit == "row" else f"every other {unit}"
-    rest = "everybody else" if unit == "person" else rest
-    if not math.isfinite(epsilon):
-        return f"Nothing is promised about one {unit}: no bound on what was released is known."
-    return (
-        f"Whatever anyone believed about one {unit} beforehand, and even knowing {rest}, what was released "
-        f"can multiply the odds between any two versions of that {unit}{_possessive(unit)} by at most "
-        f"{_factor(epsilon)} (e to the power of epsilon = {at_most(epsilon)})"
-        + (f", but for a chance of {_chance(delta)} (delta) in which nothing is promised." if delta else ".")
-    )
-
-
-def at_most(value: float) -> str:
-    """An upper bound as text: three decimals, never less than the value.
-
-    Examples
-    --------
-    >>> at_most(2.00001), at_most(0.5), at_most(math.inf)
-    ('2.001', '0.5', 'infinite')
-    """
-    return _rounded(value, ROUND_CEILING) if math.isfinite(value) else "infinite"
 
 
 def summary_table(result: Result) -> tuple[Row, ...]:
@@ -193,11 +149,14 @@ def privacy_label(result: Result) -> dict[str, Any]:
     }
 
 
-def render_html(result: Result, *, figures: Sequence[Figure] = ()) -> str:
+def render_html(
+    result: Result, *, figures: Sequence[Figure] = (), controller: str = "", purpose: str = ""
+) -> str:
     """One self-contained page: no script, no request, readable in light and dark and without figures.
 
     The owner's part stands apart and says so; ``render_html(result.public())`` leaves it out.
-    Owner-only figures are left out too when the record has no owner's part.
+    Owner-only figures are left out too when the record has no owner's part. ``controller`` and
+    ``purpose`` stand at its head; where they are empty, there is a line to write on.
 
     Examples
     --------
@@ -214,21 +173,27 @@ def render_html(result: Result, *, figures: Sequence[Figure] = ()) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    rows = summary_table(result)
+    rows, label = summary_table(result), privacy_label(result)
     shown = [figure for figure in figures if result.owner or not figure.owner_only]
     return environment.get_template("report.html.j2").render(
-        label=privacy_label(result),
+        label=label,
         result=result,
-        rows=[(row.name, row.value) for row in rows if not row.owner_only],
+        good=[(row.name, row.value) for row in rows if not row.owner_only and row.heading == _GOOD],
+        scope=[(row.name, row.value) for row in rows if row.heading == _SCOPE],
         owner_rows=[(row.name, row.value) for row in rows if row.owner_only],
         figures=[figure for figure in shown if not figure.owner_only],
         owner_figures=[figure for figure in shown if figure.owner_only],
         relation=_relation(result),
-        epsilon=at_most(_number(result.upper.get("epsilon"))),
-        delta=_delta(result.upper.get("delta")),
+        epsilon=at_most(number(result.upper.get("epsilon"))),
+        delta=delta_text(result.upper.get("delta")),
         lower=_lower(result),
         lower_from=_lower_from(result),
         attack=_attack(result),
+        drawing=attack_drawing(result.upper, unit=label["unit"] or "unit"),
+        confusion=_confusion(result),
+        steps=_next_steps(result),
+        controller=controller,
+        purpose=purpose,
         settings=_settings(result),
         notes=[note for note in result.notes if note not in result.upper.get("not_protected", [])],
         bounds=_side_by_side(result.upper),
@@ -239,7 +204,7 @@ def render_html(result: Result, *, figures: Sequence[Figure] = ()) -> str:
 def _side_by_side(part: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
     """Name, epsilon after all answers, what it holds for, and whether in both directions; smallest last."""
     return [
-        (name, at_most(_number(bound["epsilon"][-1])), bound["says"], bound["both_directions"])
+        (name, at_most(number(bound["epsilon"][-1])), bound["says"], bound["both_directions"])
         for name, bound in part.get("bounds", {}).items()
     ]
 
@@ -247,7 +212,7 @@ def _side_by_side(part: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
 def _accuracies(result: Result) -> list[Row]:
     known = {**result.utility, **result.owner.get("utility", {})}
     return [
-        Row(name=text, value=_percent(known[name]), heading=_GOOD, owner_only=name not in result.utility)
+        Row(name=text, value=percent(known[name]), heading=_GOOD, owner_only=name not in result.utility)
         for name, text in _UTILITY.items()
         if name in known
     ] + _more_accuracies(result.utility)
@@ -259,26 +224,26 @@ def _more_accuracies(utility: dict[str, Any]) -> list[Row]:
     lines = []
     if recall:
         many = f" and {len(recall) - _SHOWN} more" if len(recall) > _SHOWN else ""
-        each = ", ".join(f"{name} {_percent(value)}" for name, value in list(recall.items())[:_SHOWN])
+        each = ", ".join(f"{name} {percent(value)}" for name, value in list(recall.items())[:_SHOWN])
         lines.append(("Recall of each class", each + many))
     if auc is not None:
         lines.append(("AUC", f"{auc:.3f}"))
     if gap is not None:
-        lines.append(("Calibration error", f"{_percent(gap)} (mean gap between confidence and accuracy)"))
+        lines.append(("Calibration error", f"{percent(gap)} (mean gap between confidence and accuracy)"))
     return [Row(name=name, value=value, heading=_GOOD) for name, value in lines]
 
 
 def _bounds(result: Result) -> list[Row]:
     upper = result.upper
     note = f" ({_SIMULATION})" if upper.get("simulation") else ""
-    publishable = at_most(_number(upper.get("epsilon"))) + note
+    publishable = at_most(number(upper.get("epsilon"))) + note
     rows = [
         Row(name="Epsilon, publishable, at most", value=publishable, heading=_UPPER),
-        Row(name="Delta", value=_delta(upper.get("delta")), heading=_UPPER),
+        Row(name="Delta", value=delta_text(upper.get("delta")), heading=_UPPER),
         Row(name="Epsilon, lower bound", value=_lower(result), heading=_LOWER),
     ]
     if "epsilon_these_votes" in result.owner:
-        these = at_most(_number(result.owner["epsilon_these_votes"])) + note
+        these = at_most(number(result.owner["epsilon_these_votes"])) + note
         rows.append(
             Row(name="Epsilon for these votes, at most", value=these, heading=_THESE, owner_only=True)
         )
@@ -303,7 +268,7 @@ def _claim(result: Result) -> str:
         return f"{_SIMULATION}: the noise came from a generator that anyone with the seed can repeat"
     unit = result.settings.get("unit", "unit")
     delta = result.upper.get("delta") or 0.0
-    return sentence(epsilon=_number(result.upper.get("epsilon")), delta=delta, unit=unit)
+    return sentence(epsilon=number(result.upper.get("epsilon")), delta=delta, unit=unit)
 
 
 def _relation(result: Result) -> str:
@@ -314,8 +279,8 @@ def _relation(result: Result) -> str:
 def _lower(result: Result) -> str:
     if result.lower is None:
         return "not audited yet"
-    epsilon, confidence = _number(result.lower.get("epsilon", 0.0)), result.lower.get("confidence")
-    return _rounded(epsilon, ROUND_FLOOR) + (f" (confidence {_percent(confidence)})" if confidence else "")
+    epsilon, confidence = number(result.lower.get("epsilon", 0.0)), result.lower.get("confidence")
+    return rounded(epsilon, ROUND_FLOOR) + (f" (confidence {percent(confidence)})" if confidence else "")
 
 
 def _lower_from(result: Result) -> str:
@@ -327,14 +292,43 @@ def _lower_from(result: Result) -> str:
 
 
 def _attack(result: Result) -> str | None:
-    """What a test with 5 % false alarms can catch at most, by the trade-off curve of (epsilon, delta)."""
-    epsilon = _number(result.upper.get("epsilon"))
-    if result.upper.get("simulation") or not math.isfinite(epsilon):
+    """What a test with 5 % false alarms notices at most, by the trade-off curve of the bound."""
+    detected = most_detected(result.upper)
+    return None if detected is None else f"{math.ceil(100 * detected - 1e-9)} of 100"
+
+
+def _confusion(result: Result) -> tuple[list[str], list[list[int]]] | None:
+    """Names of the classes and counts, a row for each true class; None where unknown or too large to read."""
+    confusion, recall = result.series.get("confusion"), result.utility.get("recall")
+    if not confusion or not recall or len(confusion) > _SHOWN:
         return None
-    delta, alarm = result.upper.get("delta") or 0.0, _FALSE_ALARM
-    grown = math.exp(min(epsilon, 700.0))
-    caught = min(1.0, grown * alarm + delta, 1 - (1 - delta - alarm) / grown)
-    return f"{math.ceil(caught * 100)} of 100"
+    return list(recall), confusion
+
+
+def _next_steps(result: Result) -> list[str]:
+    """What to do after reading the page."""
+    steps = []
+    epsilon = number(result.upper.get("epsilon"))
+    if result.lower is None:
+        steps.append(
+            "Have the run attacked: a lower bound shows that nothing is grossly wrong (ostraka audit)."
+        )
+    if not result.upper.get("simulation") and epsilon > _WEAK:
+        steps.append(
+            f"Epsilon is above {_WEAK:g}. Decide whether that protects enough; more teachers, fewer "
+            "questions or more noise lower it (ostraka plan)."
+        )
+    if result.utility.get("student") is None:
+        steps.append("Measure the model on public rows with known labels before it is used.")
+    else:
+        steps.append(
+            "Look at the recall of each class above: the model may serve some groups worse than others."
+        )
+    steps.append(
+        "Keep the ledger and the teachers' partition with the data; pass on only what is named public."
+    )
+    steps.append("Any further release from the same data adds to epsilon: charge it to the same ledger.")
+    return steps
 
 
 def _settings(result: Result) -> list[tuple[str, str]]:
@@ -352,35 +346,3 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _number(value: Any) -> float:
-    """Epsilon as a record holds it: a number, "inf", or None for not known, which is infinite."""
-    return math.inf if value is None else float(value)
-
-
-def _rounded(value: float, direction: str, to: str = "0.001") -> str:
-    return f"{Decimal(repr(value)).quantize(Decimal(to), rounding=direction).normalize():f}"
-
-
-def _percent(value: float | None) -> str:
-    return "not known" if value is None else f"{100 * value:.1f} %"
-
-
-def _delta(value: float | None) -> str:
-    return "not stated" if value is None else f"{value:g} ({_chance(value)})"
-
-
-def _chance(delta: float) -> str:
-    return f"1 in {math.floor(1 / Decimal(repr(delta))):,}" if delta else "0"
-
-
-def _factor(epsilon: float) -> str:
-    factor = math.exp(min(epsilon, 700.0))
-    if factor > _BIG:
-        return "more than a million, which is no protection to speak of"
-    return _rounded(factor, ROUND_CEILING, "0.01") if factor < 10 else f"{math.ceil(factor):,}"
-
-
-def _possessive(unit: str) -> str:
-    return "" if unit == "row" else "'s data"

@@ -112,14 +112,17 @@ def load(folder: Path) -> Result:
     return Result.from_json((folder / RESULT).read_text())
 
 
-def write_reports(folder: Path, result: Result, *, public: bool = False) -> Path:
+def write_reports(
+    folder: Path, result: Result, *, public: bool = False, controller: str = "", purpose: str = ""
+) -> Path:
     """The label and the page, made from the record alone; the public page is another file."""
     from ostraka.report import privacy_label, render_html
 
     write(folder / LABEL, json.dumps(privacy_label(result), indent=2, ensure_ascii=False) + "\n")
     shown = result.public() if public else result
     page = folder / (PUBLIC_REPORT if public else REPORT)
-    write(page, render_html(shown, figures=_figures(shown)))
+    html = render_html(shown, figures=_figures(shown), controller=controller, purpose=purpose)
+    write(page, html)
     return page
 
 

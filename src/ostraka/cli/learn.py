@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -304,6 +305,8 @@ def _record(task: Task, model: PATEClassifier, begun: dict[str, Any]) -> Result:
         "person": begun["person"],
         "columns": task.columns,
         "n_measured": n_test,
+        "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        "version": begun["version"],
         "seed": begun["seed"],
     }
     protected = {**result.upper, "not_protected": [*task.not_protected, *result.upper["not_protected"]]}

@@ -1,4 +1,4 @@
-"""``ostraka report``: the pages and the label again, from the record of a run."""
+"""``ostraka report``: make the page and the label of a run again, from its record."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ def report(
     public: Annotated[
         bool, typer.Option("--public", help="Without the owner's part, as report-public.html.")
     ] = False,
+    controller: Annotated[
+        str, typer.Option(help="Who is responsible for the data; stands on the page.", metavar="NAME")
+    ] = "",
+    purpose: Annotated[
+        str, typer.Option(help="What the model is for; stands on the page.", metavar="TEXT")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the privacy label on stdout.")] = False,
 ) -> None:
     """Make a run's report.html and privacy-label.json again, from its result.json alone."""
@@ -28,5 +34,5 @@ def report(
     from ostraka.report import privacy_label
 
     result = _folder.load(folder)
-    page = _folder.write_reports(folder, result, public=public)
+    page = _folder.write_reports(folder, result, public=public, controller=controller, purpose=purpose)
     typer.echo(json.dumps(privacy_label(result), indent=2) if as_json else str(page))

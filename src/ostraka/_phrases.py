@@ -1,0 +1,90 @@
+"""Numbers and bounds in words: upper bounds are rounded up, lower bounds down."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+__all__ = ["at_most", "delta_text", "number", "percent", "rounded", "sentence"]
+
+_BIG = 1e6
+
+
+def sentence(*, epsilon: float, delta: float, unit: str) -> str:
+    """What (epsilon, delta) promises, in one sentence about odds.
+
+    Parameters
+    ----------
+    epsilon : float >= 0, nats
+        Infinity: nothing is promised, and the sentence says so.
+    delta : float in [0, 1)
+    unit : str
+        Whom the claim protects: ``"row"``, ``"person"``, …
+
+    Guarantees
+    ----------
+    True for every prior and every attacker: an (epsilon, delta)-private pair of output
+    distributions is a mixture, with weight 1 - delta, of an (epsilon, 0)-private pair, whose
+    likelihood ratio is at most e^epsilon (Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, proof of Thm 3.3).
+
+    Examples
+    --------
+    >>> print(sentence(epsilon=1.0, delta=1e-5, unit="person"))
+    Whatever anyone believed about one person beforehand, and even knowing everybody else, what was
+    released can multiply the odds between any two versions of that person's data by at most 2.72
+    (e to the power of epsilon = 1), but for a chance of 1 in 100,000 (delta) in which nothing is promised.
+    """
+    rest = "all other rows" if unit == "row" else f"every other {unit}"
+    rest = "everybody else" if unit == "person" else rest
+    if not math.isfinite(epsilon):
+        return f"Nothing is promised about one {unit}: no bound on what was released is known."
+    return (
+        f"Whatever anyone believed about one {unit} beforehand, and even knowing {rest}, what was released "
+        f"can multiply the odds between any two versions of that {unit}{_possessive(unit)} by at most "
+        f"{_factor(epsilon)} (e to the power of epsilon = {at_most(epsilon)})"
+        + (f", but for a chance of {_chance(delta)} (delta) in which nothing is promised." if delta else ".")
+    )
+
+
+def at_most(value: float) -> str:
+    """An upper bound as text: three decimals, never less than the value.
+
+    Examples
+    --------
+    >>> at_most(2.00001), at_most(0.5), at_most(math.inf)
+    ('2.001', '0.5', 'infinite')
+    """
+    return rounded(value, ROUND_CEILING) if math.isfinite(value) else "infinite"
+
+
+def number(value: Any) -> float:
+    """Epsilon as a record holds it: a number, "inf", or None for not known, which is infinite."""
+    return math.inf if value is None else float(value)
+
+
+def rounded(value: float, direction: str, to: str = "0.001") -> str:
+    return f"{Decimal(repr(value)).quantize(Decimal(to), rounding=direction).normalize():f}"
+
+
+def percent(value: float | None) -> str:
+    return "not known" if value is None else f"{100 * value:.1f} %"
+
+
+def delta_text(value: float | None) -> str:
+    return "not stated" if value is None else f"{value:g} ({_chance(value)})"
+
+
+def _chance(delta: float) -> str:
+    return f"1 in {math.floor(1 / Decimal(repr(delta))):,}" if delta else "0"
+
+
+def _factor(epsilon: float) -> str:
+    factor = math.exp(min(epsilon, 700.0))
+    if factor > _BIG:
+        return "more than a million, which is no protection to speak of"
+    return rounded(factor, ROUND_CEILING, "0.01") if factor < 10 else f"{math.ceil(factor):,}"
+
+
+def _possessive(unit: str) -> str:
+    return "" if unit == "row" else "'s data"
