@@ -103,7 +103,7 @@ def test_a_look_ends_in_time_and_the_next_one_goes_on(ledger, monkeypatch):
     counts = RunningCounts()
     seqs = []
     for _ in range(4):
-        counts.catch_up(ledger)
+        counts.catch_up(ledger, seconds=3.0)
         seqs.append(counts.seq)
     assert seqs == [10, 20, 22, 22]
     assert counts.answers == {"alice": 20}

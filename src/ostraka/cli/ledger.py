@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ostraka.ledger import Account, Entry, Ledger
+    from ostraka.ledger.backup import Copied
 
 __all__ = ["app"]
 
@@ -135,6 +136,51 @@ def anchor(
         ledger.anchor(path)
         record = {"anchor": str(path), "charges": ledger.count(), "head": ledger.head}
     typer.echo(json.dumps(record, indent=2) if as_json else f"{path} records head {record['head']}")
+
+
+@app.command()
+def backup(
+    file: Annotated[str, _FILE],
+    copy: Annotated[Path, typer.Argument(metavar="COPY", help="A new file.", show_default=False)],
+    *,
+    secret: Annotated[Path | None, _SECRET] = None,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Copy a ledger while it is charged, verify the copy, and write an anchor beside it."""
+    from ostraka.ledger import backup as copies
+
+    _done(
+        copy, copies.back_up(file.removeprefix("sqlite:///"), copy, secret=_secret(secret)), as_json=as_json
+    )
+
+
+@app.command()
+def restore(
+    copy: Annotated[Path, typer.Argument(metavar="COPY", help="A backup.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where no file is.", show_default=False)],
+    *,
+    anchor: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="Of the lost ledger; in a rehearsal, COPY.anchor.", show_default=False
+        ),
+    ],
+    secret: Annotated[Path | None, _SECRET] = None,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Verify a backup and put it in place, unless its anchor says that charges are missing from it."""
+    from ostraka.ledger import backup as copies
+
+    _done(file, copies.restore(copy, file, secret=_secret(secret), anchor=anchor), as_json=as_json)
+
+
+def _done(path: Path, copied: Copied, *, as_json: bool) -> None:
+    record = {"file": str(path), "charges": copied.entries, "head": copied.head}
+    typer.echo(
+        json.dumps(record, indent=2)
+        if as_json
+        else f"{path}: intact, {copied.entries} charges, head {copied.head}"
+    )
 
 
 def _opened(file: str, secret: Path | None, **options: Any) -> Ledger:

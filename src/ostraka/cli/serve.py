@@ -64,11 +64,18 @@ def serve(
         list[str] | None,
         typer.Option(help="A type that your teachers hold; may be repeated.", metavar="TYPE"),
     ] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Logs as lines of JSON.")] = False,
+    log_requests: Annotated[bool, typer.Option("--log-requests", help="Log each request.")] = False,
+    systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit, and leave.")] = False,
+    nginx: Annotated[
+        str | None, typer.Option(help="Print nginx's configuration for this name, and leave.", metavar="NAME")
+    ] = None,
+    alerts: Annotated[bool, typer.Option("--alerts", help="Print Prometheus rules, and leave.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Open and verify everything, and leave.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --check: print JSON.")] = False,
 ) -> None:
     """Serve a run's teachers over HTTP. Every answer is charged before it leaves."""
-    from ostraka.cli import _folder
+    from ostraka.cli import _folder, _operate
     from ostraka.service import _server
     from ostraka.service._deployment import Deployment, Settings
     from ostraka.service._keys import pepper
@@ -77,6 +84,14 @@ def serve(
     from ostraka.service.app import Application
     from ostraka.voters import SavedTeachers
 
+    if systemd or nginx or alerts:
+        if systemd:
+            typer.echo(_operate.systemd(folder), nl=False)
+        if nginx:
+            typer.echo(_operate.nginx(nginx, host=host, port=port, most_bytes=most_bytes), nl=False)
+        if alerts:
+            typer.echo(_operate.alerts(), nl=False)
+        return
     if (tls_cert is None) != (tls_key is None):
         raise typer.BadParameter("--tls-cert and --tls-key go together")
     if not (tls_cert or behind_proxy or _is_loopback(host)):
@@ -108,7 +123,8 @@ def serve(
         there.ledger.close()
         return
     _announce(there, f"{'https' if tls_cert else 'http'}://{host}:{port}")
-    _server.run(Application(there), host=host, port=port, cert=tls_cert, key=tls_key, proxies=proxies)
+    app = Application(there, log_requests=log_requests)
+    _server.run(app, host=host, port=port, cert=tls_cert, key=tls_key, proxies=proxies, log_json=log_json)
 
 
 def _with(saved: SavedTeachers, sigma: float | None, screen: tuple[float, float] | None) -> SavedTeachers:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ostraka.ledger.budget import LedgerError
 from ostraka.ledger.chain import Entry, Row
 from ostraka.ledger.commit import CommittedState
-from ostraka.ledger.records import Account, Receipt
+from ostraka.ledger.records import Account, Brief, Receipt
 from ostraka.released import from_bytes
 
 if TYPE_CHECKING:
@@ -98,6 +98,16 @@ class Readings(CommittedState):
         with self._reading() as history:
             rows = map(Row._make, itertools.islice(self._store.rows(after), limit))
             return tuple(row.entry(history.prices[row.price] if row.price else None) for row in rows)
+
+    def briefly(self, *, after: int, limit: int) -> list[Brief]:
+        """Entries after number ``after`` in order, ``limit`` at most: quicker than :meth:`entries`."""
+        with self._reading() as history:
+            names = {number: price.mechanism for number, price in history.prices.items()}
+            rows = itertools.islice(self._store.rows(after), limit)
+            return [
+                Brief(seq, account, names.get(price or 0, ""), uses, answer, asked, epsilon)
+                for seq, _, account, _, price, uses, _, _, epsilon, asked, answer, *_ in rows
+            ]
 
     def count(self) -> int:
         """How many entries there are."""

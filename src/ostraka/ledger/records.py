@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ostraka.curve import Priced
 
-__all__ = ["Account", "ChargeRequest", "Receipt"]
+__all__ = ["Account", "Brief", "ChargeRequest", "Receipt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,3 +88,23 @@ class Account:
     cap: float
     spent: float
     left: float
+
+
+class Brief(NamedTuple):
+    """One entry without its curve and its head: enough to count many of them quickly. All fields are public.
+
+    Attributes
+    ----------
+    seq, account, mechanism, uses, answer, epsilon_after
+        As in :class:`Entry`.
+    digest : bytes or None
+        As in :class:`Entry`, not in hexadecimal.
+    """
+
+    seq: int
+    account: str
+    mechanism: str
+    uses: int
+    answer: int | None
+    digest: bytes | None
+    epsilon_after: float

@@ -94,9 +94,14 @@ class Readiness:
             self._when = self._clock()
         return self._why
 
+    @property
+    def works(self) -> bool:
+        """Whether the thread that answers runs: if not, only a restart helps."""
+        return self._batcher.alive
+
     def _look(self) -> list[str]:
         found = []
-        if not self._batcher.alive:
+        if not self.works:
             found.append("the thread that answers has ended")
         if not self._keys.readable:
             found.append("the file of keys cannot be read")

@@ -27,6 +27,7 @@ from ostraka.service._batcher import Batcher
 from ostraka.service._capacity import AnswersLeft, Readiness
 from ostraka.service._keys import CLIENT, Holder, Keyring
 from ostraka.service._metrics import Metrics
+from ostraka.service._notify import keep_alive
 from ostraka.service._overview import RunningCounts
 from ostraka.service._rates import Buckets
 from ostraka.service._requests import Rows
@@ -93,7 +94,7 @@ class Deployment:
         self.batcher = Batcher(answerer, ledger, stop=self._stop)
         self.answers_left = AnswersLeft(ledger, answerer.reserve)
         self.readiness = Readiness(ledger, keys, self.batcher)
-        self._looking: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
 
     @classmethod
     def open(
@@ -144,12 +145,16 @@ class Deployment:
     def start(self) -> None:
         """Begin, in the running event loop."""
         self.batcher.start()
-        self._looking = asyncio.create_task(self._look())
+        self._background = [
+            asyncio.create_task(self._look()),
+            asyncio.create_task(self.counts.keep_up(self.ledger)),
+            asyncio.create_task(keep_alive(self.readiness)),
+        ]
 
     async def close(self) -> None:
         """Answer the waiting requests, then close the ledger."""
-        if self._looking is not None:
-            self._looking.cancel()
+        for task in self._background:
+            task.cancel()
         await self.batcher.close()
         self.ledger.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 import time
 from collections import Counter, deque
@@ -9,10 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ostraka.door import ABSTAIN
+from ostraka.ledger import LedgerError
 from ostraka.mechanisms import Confident
 
 if TYPE_CHECKING:
-    from ostraka.ledger import Entry, Ledger
+    from ostraka.ledger import Ledger
+    from ostraka.ledger.records import Brief
     from ostraka.mechanisms import BallotMechanism
     from ostraka.service._deployment import Deployment
     from ostraka.voters import SavedTeachers
@@ -28,8 +32,10 @@ __all__ = [
     "overview",
 ]
 
-_READING_TIME = 3.0  # seconds of reading per view
-_PAGE = 500  # entries read at a time; nothing is charged during a read
+_READING_TIME = 0.05  # seconds of reading per view; the rest is counted in the background
+_SLICE = 0.005  # seconds of reading in the background at a time, during which nothing is charged
+_PAUSE = 0.02
+_PAGE = 200  # entries read at a time; nothing is charged during a read
 _POINTS = 400  # of the history
 _REPEATED = 20  # questions listed
 _KEPT = 10_000  # repeated questions counted at a time
@@ -156,23 +162,38 @@ class RunningCounts:
         self.abstained: Counter[str] = Counter()
         self.repeats: Counter[str] = Counter()
         self.costs: dict[str, list[float]] = {}
-        self._latest: deque[Entry] = deque(maxlen=_LATEST)
+        self._latest: deque[Brief] = deque(maxlen=_LATEST)
         self._again: dict[str, Counter[str]] = {}
         self._stopped: set[str] = set()
 
-    def catch_up(self, ledger: Ledger) -> None:
-        """Read the new entries, as many as the time of one view allows."""
-        until = time.monotonic() + _READING_TIME
+    def catch_up(self, ledger: Ledger, *, seconds: float = _READING_TIME) -> bool:
+        """Read the new entries, as many as the time allows; whether all of them are counted."""
+        until = time.monotonic() + seconds
         with self._lock:
-            while time.monotonic() < until and (entries := ledger.entries(after=self.seq, limit=_PAGE)):
+            while time.monotonic() < until:
+                entries = ledger.briefly(after=self.seq, limit=_PAGE)
+                if not entries:
+                    return True
                 for entry in entries:
-                    self._count(entry, ledger.budget.delta)
+                    self._count(entry, ledger)
                 self.seq = entries[-1].seq
-                if len(self.history) > 2 * _POINTS:
-                    self.history = self.history[:-1:2] + self.history[-1:]
-                if len(self._again) > 2 * _KEPT:
-                    self._again = dict(self._often(_KEPT))
-                    self._stopped &= self._again.keys()
+                self._shrink()
+        return False
+
+    def _shrink(self) -> None:
+        if len(self.history) > 2 * _POINTS:
+            self.history = self.history[:-1:2] + self.history[-1:]
+        if len(self._again) > 2 * _KEPT:
+            self._again = dict(self._often(_KEPT))
+            self._stopped &= self._again.keys()
+
+    async def keep_up(self, ledger: Ledger) -> None:
+        """Count in the background, a little at a time: a page after a restart need not wait for it."""
+        while True:
+            done = True
+            with contextlib.suppress(LedgerError):  # the next charge deals with it
+                done = await asyncio.to_thread(self.catch_up, ledger, seconds=_SLICE)
+            await asyncio.sleep(1.0 if done else _PAUSE)
 
     def repeated(self) -> tuple[QuestionView, ...]:
         """The questions asked most often, of those asked more than once."""
@@ -190,8 +211,8 @@ class RunningCounts:
             return tuple(
                 AnswerView(
                     seq=entry.seq,
-                    client=entry.account or "",
-                    digest=entry.digest or "",
+                    client=entry.account,
+                    digest=(entry.digest or b"").hex(),
                     mechanism=entry.mechanism,
                     epsilon=self.costs[entry.mechanism][0],
                     epsilon_after=entry.epsilon_after,
@@ -204,10 +225,10 @@ class RunningCounts:
     def _often(self, most: int) -> list[tuple[str, Counter[str]]]:
         return sorted(self._again.items(), key=lambda item: -item[1].total())[:most]
 
-    def _count(self, entry: Entry, delta: float) -> None:
+    def _count(self, entry: Brief, ledger: Ledger) -> None:
         if not self.history or entry.epsilon_after > self.history[-1][1]:
             self.history.append((entry.seq, entry.epsilon_after))
-        if entry.answer is None or entry.account is None or entry.digest is None or _is_free(entry):
+        if entry.answer is None or not entry.account or entry.digest is None or _is_free(entry):
             return
         self._latest.append(entry)
         self.answers[entry.account] += 1
@@ -215,15 +236,22 @@ class RunningCounts:
         cost = self.costs.setdefault(entry.mechanism, [0.0, 0])
         cost[1] += 1
         if entry.uses:
-            cost[0] = cost[0] or entry.curve.epsilon(delta)
+            cost[0] = cost[0] or _alone(ledger, entry.seq)
             return
         self.repeats[entry.account] += 1
-        self._again.setdefault(entry.digest, Counter())[entry.account] += 1
+        name = entry.digest.hex()
+        self._again.setdefault(name, Counter())[entry.account] += 1
         if entry.answer == ABSTAIN:
-            self._stopped.add(entry.digest)
+            self._stopped.add(name)
 
 
-def _is_free(entry: Entry) -> bool:
+def _alone(ledger: Ledger, seq: int) -> float:
+    """Epsilon of one entry by itself."""
+    (entry,) = ledger.entries(after=seq - 1, limit=1)
+    return entry.curve.epsilon(ledger.budget.delta)
+
+
+def _is_free(entry: Brief) -> bool:
     """Whether an entry is free: it binds a key to a batch, or the ledger to its teachers."""
     return entry.mechanism.startswith("Reserved(")
 

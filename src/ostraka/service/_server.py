@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import resource
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ostraka import _check
+from ostraka.service._logs import set_up
+from ostraka.service._notify import notify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ def run(
     cert: Path | None = None,
     key: Path | None = None,
     proxies: Sequence[Network] = (),
+    log_json: bool = False,
 ) -> None:
     """Serve until the process is told to stop; then answer the waiting requests and return."""
     uvicorn = _check.require("uvicorn", extra="service")
@@ -35,9 +37,7 @@ def run(
     _check.require("httptools", extra="service")
     from ostraka.service._http_limits import limited  # noqa: PLC0415  (it needs the extra)
 
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    for noisy in ("uvicorn.error", "uvicorn.access", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.ERROR)
+    set_up(as_json=log_json)
     _allow_connections()
     config = uvicorn.Config(
         app,
@@ -57,7 +57,19 @@ def run(
         ssl_certfile=cert,
         ssl_keyfile=key,
     )
-    uvicorn.Server(config).run()
+
+    class Server(uvicorn.Server):  # type: ignore[name-defined]
+        """Tells systemd when it listens, and when it ends."""
+
+        async def startup(self, *given: Any, **how: Any) -> None:
+            await super().startup(*given, **how)
+            notify("READY=1")
+
+        async def shutdown(self, *given: Any, **how: Any) -> None:
+            notify("STOPPING=1")
+            await super().shutdown(*given, **how)
+
+    Server(config).run()
 
 
 def _allow_connections() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ostraka.ledger import LedgerUnavailable
 from ostraka.service._keys import CLIENT, OWNER, Holder, bearer
+from ostraka.service._logs import new_request
 from ostraka.service._openapi import described, page
 from ostraka.service._overview import overview
 from ostraka.service._page import render
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ROUTES", "Application", "Route"]
 
 _LOG = logging.getLogger("ostraka.service")
+REQUEST_HEADER = b"ostraka-request"
 ANYONE = Holder("", "anyone")
 
 
@@ -60,10 +62,12 @@ class Application:
     ----------
     deployment : Deployment
         What is served: teachers, ledger, keys and limits.
+    log_requests : bool
+        Log a line for each request: its name, route, status, client and duration.
     """
 
-    def __init__(self, deployment: Deployment) -> None:
-        self.deployment = deployment
+    def __init__(self, deployment: Deployment, *, log_requests: bool = False) -> None:
+        self.deployment, self._log_requests = deployment, log_requests
         told = described(deployment.rows, deployment.classes, ROUTES)
         self.schema, self.docs = Reply.json(told), Reply.html(page(told))
         self._exact = {(route.method, route.path): route for route in ROUTES if "{" not in route.path}
@@ -77,10 +81,10 @@ class Application:
             await self._live(receive, send)
         if scope["type"] != "http":
             return
-        client = ""
+        client, place, request, begun = "", "", new_request(), time.perf_counter()
         try:
             route, last = self._route(scope["method"], scope["path"])
-            headers = dict(scope["headers"])
+            headers, place = dict(scope["headers"]), route.path
             who = self._who(route, headers)
             client = who.name
             _require_role(route, who)
@@ -96,13 +100,15 @@ class Application:
             _LOG.error("unexpected %s in %s", type(error).__name__, _place(error))
             reply = self._refused(client, Refused(500, "failed"))
         try:
-            await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers()})
+            told = [*reply.headers(), (REQUEST_HEADER, request.encode())]
+            await send({"type": "http.response.start", "status": reply.status, "headers": told})
             await send({"type": "http.response.body", "body": reply.body})
-        except (
-            OSError,
-            RuntimeError,
-        ):  # disconnected; the ledger keeps the answer for a retry
+        except (OSError, RuntimeError):  # disconnected; a retry gets the answer
             return
+        if self._log_requests:
+            seconds = round(time.perf_counter() - begun, 6)
+            fields = {"route": place, "status": reply.status, "client": client, "seconds": seconds}
+            _LOG.info("%s %s", place or "no route", reply.status, extra={"fields": fields})
 
     def _refused(self, client: str, refused: Refused) -> Reply:
         self.deployment.metrics.refused(client, refused.code)

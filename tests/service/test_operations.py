@@ -1,0 +1,250 @@
+"""The runbook: every command of docs/operations.md, and the files for systemd, nginx and Prometheus."""
+
+import configparser
+import contextlib
+import io
+import json
+import logging
+import re
+import shlex
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import httpx
+import pytest
+
+import ostraka.cli
+from ostraka import Ledger, LedgerError, Result
+from ostraka.cli import _operate
+from ostraka.ledger.backup import back_up, restore
+from ostraka.service import _notify
+from ostraka.service._logs import JsonLines
+from tests.service.conftest import ONE, PATIENCE, deploy, rows, serving
+
+_OPENSSL = [
+    "openssl",
+    "req",
+    "-x509",
+    "-newkey",
+    "rsa:2048",
+    "-nodes",
+    "-days",
+    "2",
+    "-subj",
+    "/CN=localhost",
+    "-addext",
+    "subjectAltName=DNS:localhost",
+]
+ROOT = Path(__file__).resolve().parents[2]
+RUNBOOK = ROOT / "docs" / "operations.md"
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", RUNBOOK.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def run(tmp_path, saved, monkeypatch):
+    """A finished run, as far as a service needs one."""
+    monkeypatch.chdir(tmp_path)
+    saved.save(tmp_path / "run" / "teachers")
+    (tmp_path / "run" / "result.json").write_text(json.dumps({}))
+    return tmp_path / "run"
+
+
+def typed(line: str) -> str:
+    """What a line of the runbook prints. Commands of ostraka run in this process, which is quicker."""
+    words, _, target = line.partition(" > ")
+    if not line.startswith("ostraka "):
+        subprocess.run(["bash", "-c", line], check=True)
+        return ""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
+        ostraka.cli.main(shlex.split(words)[1:])
+    assert left.value.code == 0, f"{line}: {err.getvalue()}"
+    if target:
+        Path(target).write_text(out.getvalue())
+    return out.getvalue()
+
+
+def test_every_command_of_the_runbook_runs(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("OSTRAKA_PEPPER", "ab" * 32)
+    (run / "result.json").write_text(Result(kind="learn", settings={"n_units": 1200}).to_json())
+    lines = [line for block in BLOCKS for line in block.splitlines()]
+    assert sum(line.startswith("ostraka ") for line in lines) >= 17
+    printed = "".join(map(typed, lines))
+    assert len(set(re.findall(r"head ([0-9a-f]{64})", printed))) == 1, "all copies have the ledger's head"
+    assert not (run / "service" / "answers.secret").exists()
+    assert {path.name for path in tmp_path.glob("ostraka.*")} == {"ostraka.service", "ostraka.conf"}
+
+
+def test_a_service_moves_to_another_machine_with_its_head_and_its_answers(tmp_path, saved):
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    X = rows(40, seed=9)
+    with serving(deploy(there, saved)) as service:
+        stop, replies = threading.Event(), []
+
+        def load():
+            for n, row in enumerate(X):
+                replies.append(service.label(row, key=f"k{n}").json())
+            stop.set()
+
+        worker = threading.Thread(target=load)
+        worker.start()
+        secret = (there / "service" / "ledger.secret").read_bytes()
+        path = there / "service" / "ledger.sqlite"
+        copies = []
+        while not stop.is_set():
+            copies.append(back_up(path, tmp_path / f"copy{len(copies)}", secret=secret))
+        worker.join()
+        final = back_up(path, tmp_path / "final", secret=secret)
+        head = service.there.ledger.head
+    assert copies[0].entries < final.entries
+    assert final.head == head
+    shutil.copytree(there, here, ignore=shutil.ignore_patterns("ledger.sqlite*"))
+    place, anchor = here / "service" / "ledger.sqlite", here / "service" / "ledger.anchor"
+    with pytest.raises(LedgerError, match="older copy"):
+        restore(tmp_path / "copy0", place, secret=secret, anchor=anchor)
+    assert not place.exists()
+    assert restore(tmp_path / "final", place, secret=secret, anchor=anchor) == final
+    with serving(deploy(here, saved)) as moved:
+        assert moved.there.ledger.head == head
+        for n, row in enumerate(X[:5]):
+            assert moved.label(row, key=f"k{n}").json() == replies[n]
+            assert moved.label(row, key=f"again{n}").json()["label"] == replies[n]["label"]
+
+
+def test_copies_do_not_overwrite_and_need_a_ledger_and_an_anchor(tmp_path, saved):
+    one = deploy(tmp_path, saved)
+    one.there.ledger.close()
+    secret = (tmp_path / "service" / "ledger.secret").read_bytes()
+    path, copy = tmp_path / "service" / "ledger.sqlite", tmp_path / "copy"
+    with pytest.raises(LedgerError, match="for PostgreSQL use pg_dump"):
+        back_up(tmp_path / "none", copy, secret=secret)
+    back_up(path, copy, secret=secret)
+    assert copy.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(LedgerError, match="exists: type the name of a new file"):
+        back_up(path, copy, secret=secret)
+    with pytest.raises(LedgerError, match="there is no anchor"):
+        restore(copy, tmp_path / "new", secret=secret, anchor=tmp_path / "none")
+    with pytest.raises(LedgerError, match="exists: move it away first"):
+        restore(copy, path, secret=secret, anchor=f"{copy}.anchor")
+    with Ledger(copy, secret=secret, anchor=f"{copy}.anchor") as found:
+        found.verify()
+
+
+def test_the_unit_is_hardened_and_runs_the_same_command(run, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["ostraka", "serve", "run", "--proxy", "::1", "--systemd"])
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read_string(_operate.systemd(Path("run")))
+    service = unit["Service"]
+    assert service["ExecStart"].endswith(f"ostraka serve {run} --proxy ::1")
+    assert (service["Type"], service["WatchdogSec"], service["User"]) == ("notify", "120", "ostraka")
+    assert (service["NoNewPrivileges"], service["ProtectSystem"]) == ("yes", "strict")
+    assert service["ReadWritePaths"] == f"{run}/service"
+
+
+def test_systemd_is_told_what_the_watchdog_wants_to_know(tmp_path, saved, monkeypatch):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.settimeout(PATIENCE)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "200000")
+        _notify.notify("READY=1")
+        assert listening.recv(100) == b"READY=1"
+        with serving(deploy(tmp_path, saved)) as service:
+            said = {listening.recv(100) for _ in range(6)}
+            assert {b"WATCHDOG=1", b"STATUS=ready"} <= said
+            monkeypatch.setattr(type(service.there.readiness), "works", False)
+            said = [listening.recv(200) for _ in range(8)]
+            assert b"WATCHDOG=1" not in said[-3:]
+            assert b"STATUS=the thread that answers has ended" in said
+
+
+def test_logs_are_objects_that_name_their_request(service):
+    record = logging.LogRecord("ostraka.service", logging.WARNING, "", 0, 'with "%s"', ("quotes\n",), None)
+    record.fields = {"status": 503}
+    told = json.loads(JsonLines().format(record))
+    assert (told["level"], told["message"], told["status"]) == ("warning", 'with "quotes\n"', 503)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", told["time"])
+    assert "\n" not in JsonLines().format(record)
+    names = {service.label(ONE, key=f"k{n}").headers["ostraka-request"] for n in range(3)}
+    assert len(names) == 3
+
+
+def test_alert_rules_name_metrics_that_exist(shared):
+    with shared.http("olga") as http:
+        known = set(re.findall(r"^(ostraka_\w+)", http.get("/metrics").text, re.MULTILINE))
+    known |= {"ostraka_refusals_total"}
+    yaml = pytest.importorskip("yaml", reason="comes with schemathesis")
+    rules = yaml.safe_load(_operate.alerts())["groups"][0]["rules"]
+    assert len(rules) >= 8
+    for rule in rules:
+        assert set(re.findall(r"ostraka_\w+", rule["expr"])) <= known
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+
+
+def test_the_container_runs_as_a_user_without_rights():
+    told = (ROOT / "Containerfile").read_text()
+    assert re.search(r"^USER 10001$", told, re.MULTILINE)
+    assert told.rindex("USER") > told.rindex("RUN")
+    assert "/ready" in told
+
+
+@pytest.fixture
+def nginx(tmp_path, service):
+    """Nginx of Debian before the service, with the configuration that ships; its address."""
+    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    if program is None:
+        pytest.skip("nginx is not installed: apt-get install nginx-light")
+    subprocess.run(
+        [*_OPENSSL, "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    inner = int(service.url.rpartition(":")[2])
+    written = _operate.nginx("localhost", host="127.0.0.1", port=inner, most_bytes=65536)
+    written = written.replace("listen 443 ssl", f"listen 127.0.0.1:{port} ssl")
+    written = re.sub(r"/etc/letsencrypt\S*fullchain.pem", f"{tmp_path}/cert.pem", written)
+    written = re.sub(r"/etc/letsencrypt\S*privkey.pem", f"{tmp_path}/key.pem", written)
+    spots = "".join(
+        f"{kind}_temp_path {tmp_path}/{kind}; "
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    whole = f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log;\n"
+    whole += f"events {{}}\nhttp {{ access_log off; {spots}\n{written} }}\n"
+    (tmp_path / "nginx.conf").write_text(whole)
+    process = subprocess.Popen([program, "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")])
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            break
+        time.sleep(0.05)
+    yield f"https://localhost:{port}", tmp_path / "cert.pem"
+    process.terminate()
+    process.wait()
+
+
+def test_the_proxy_of_the_runbook_serves_and_limits(service, nginx):
+    url, cert = nginx
+    told = {"authorization": f"Bearer {service.keys['alice']}", "idempotency-key": "k"}
+    with httpx.Client(base_url=url, verify=ssl.create_default_context(cafile=str(cert)), timeout=60) as http:
+        reply = http.post("/v1/label", json={"row": ONE}, headers=told)
+        assert reply.status_code == 200, reply.text
+        assert "ostraka-left" in reply.headers
+        assert http.get("/ready").json() == {"ready": True}
+        assert [http.get(path).status_code for path in ("/", "/metrics")] == [403, 403]
+        large = http.post("/v1/label", content=b"x" * 70_000, headers=told)
+        assert large.status_code == 413
+        codes = [http.get("/health").status_code for _ in range(900)]
+        assert 429 in codes, "one address is slowed"
