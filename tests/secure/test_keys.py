@@ -72,3 +72,24 @@ def test_one_function_makes_masks():
 def test_a_short_key_masks_nothing(size):
     with pytest.raises(ValueError, match="32 bytes"):
         masks.mask(bytes(size), size=4)
+
+
+def test_secrets_are_random_in_all_their_bytes():
+    # planted: masks from 32 bits of a secret, as a widely used library had them
+    found = np.array([list(keys.new_secret()) for _ in range(64)])
+    assert found.shape == (64, 32)
+    assert all(len(set(column.tolist())) > 40 for column in found.T)  # fails by chance below 1e-20
+
+
+def test_low_order_and_second_spellings_of_keys_are_recognised():
+    field = 2**255 - 19
+    assert keys.strict_key(bytes.fromhex(keys.exchange_key(keys.new_secret())))
+    for number in (*keys._LOW_ORDER, field, field + 1, field + 9, 2**255 - 1):
+        assert not keys.strict_key(number.to_bytes(32, "little"))
+    secret = keys.new_secret()
+    for number in keys._LOW_ORDER:
+        with pytest.raises(ValueError, match="shared key"):
+            keys.shared_key(
+                secret, number.to_bytes(32, "little").hex(), transcript=bytes(32), pair=("a", "b")
+            )
+    assert not keys.strict_key(bytes(31))

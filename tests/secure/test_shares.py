@@ -19,6 +19,15 @@ def test_any_threshold_of_them_give_the_secret():
         assert shares.join(parts, threshold=2) == extreme
 
 
+def test_one_share_fewer_gives_something_else():
+    for threshold in (2, 3, 9):
+        secret = new_secret()
+        found = dict(enumerate(shares.split(secret, threshold=threshold, n_shares=12), start=1))
+        for first in range(1, 6):
+            few = {place: found[place] for place in range(first, first + threshold - 1)}
+            assert shares.join(few, threshold=threshold - 1) != secret
+
+
 def test_fewer_than_the_threshold_fit_every_other_secret_equally():
     # two of three shares: for any other secret there is a third share that gives it
     found = shares.split(new_secret(), threshold=3, n_shares=3)

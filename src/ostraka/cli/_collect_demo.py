@@ -17,7 +17,7 @@ from ostraka.secure.keys import Identity
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ostraka.collect.encodings import Encoding
+    from ostraka.collect._encoding import Encoding
 
 __all__ = ["run"]
 

@@ -9,7 +9,7 @@ from ostraka.collect.encodings import Grid, Histogram, Pairs, Tree
 from ostraka.collect.sketches import CountMin, CountSketch
 
 if TYPE_CHECKING:
-    from ostraka.collect.encodings import Encoding
+    from ostraka.collect._encoding import Encoding
 
 __all__ = ["read", "written"]
 

@@ -13,7 +13,7 @@ from ostraka.collect.sketches import CountMin, CountSketch
 from ostraka.mechanisms.skellam import MOST_SUM_SIGMA, SkellamSum
 
 if TYPE_CHECKING:
-    from ostraka.collect.encodings import Encoding
+    from ostraka.collect._encoding import Encoding
 
 __all__ = ["parsed", "plan", "sigma_for"]
 

@@ -39,7 +39,7 @@ from ostraka.private import Private
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ostraka.collect.encodings import Encoding
+    from ostraka.collect._encoding import Encoding
 
 __all__ = ["Authority", "Ciphertexts", "Group", "Part", "added", "decrypted", "encrypted"]
 

@@ -4,45 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from ostraka import _check
 
-__all__ = ["Encoding", "Grid", "Histogram", "Pairs", "Tree", "added"]
+__all__ = ["Grid", "Histogram", "Pairs", "Tree", "added"]
 
 MOST_CELLS = 2**22  # 16 MiB a report
 _FURTHEST = 2.0**53
-
-
-@runtime_checkable
-class Encoding(Protocol):
-    """What a task needs to know about an encoding. All of it is public."""
-
-    @property
-    def cells(self) -> int:
-        """Length of the vector."""
-        ...
-
-    @property
-    def l1(self) -> float:
-        """How far two encodings can lie apart, in L1."""
-        ...
-
-    @property
-    def l2(self) -> float:
-        """How far two encodings can lie apart, in L2."""
-        ...
-
-    @property
-    def largest(self) -> int:
-        """No cell of one encoding is larger, in absolute value."""
-        ...
-
-    def encode(self, value: Any) -> np.ndarray:
-        """The vector of one value, uint32 of shape (cells,); negative numbers modulo 2^32."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

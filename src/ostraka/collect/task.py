@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ostraka import _check
+from ostraka.collect._encoding import Encoding
 from ostraka.collect._form import read, written
-from ostraka.collect.encodings import Encoding
 from ostraka.mechanisms.skellam import SkellamSum
 from ostraka.secure.agreement import canonical
 

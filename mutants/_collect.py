@@ -1,0 +1,145 @@
+"""Planted defects of private statistics: most are mistakes of published protocols for secure sums."""
+
+from __future__ import annotations
+
+from mutants._mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+KEYS, MASKS, SHARES = "secure/keys.py", "secure/masks.py", "secure/shares.py"
+MASKING, GATHERING, GRAPH = "collect/_masking.py", "collect/_gathering.py", "collect/_graph.py"
+REPORTS, STORE, TASK = "collect/_reports.py", "collect/_store.py", "collect/task.py"
+ENCODINGS, SKETCHES, ELGAMAL = "collect/encodings.py", "collect/sketches.py", "collect/elgamal.py"
+SKELLAM = "mechanisms/skellam.py"
+BY_CLIENTS, BY_KEEPERS, BY_ELGAMAL, BY_GRAPH = (
+    f"collect/test_{name}.py::" for name in ("clients", "keepers", "elgamal", "graph")
+)
+
+MUTANTS = [
+    Mutant(
+        "keys of 32 bits",
+        KEYS,
+        "    return os.urandom(KEY_BYTES)",
+        "    return os.urandom(4).ljust(KEY_BYTES, b'\\0')",
+        "secure/test_keys.py::test_secrets_are_random_in_all_their_bytes",
+    ),
+    Mutant(
+        "short keys make masks",
+        MASKS,
+        "    if len(key) != KEY_BYTES:",
+        "    if not key:",
+        "secure/test_keys.py::test_a_short_key_masks_nothing",
+    ),
+    Mutant(
+        "one threshold less than was asked for",
+        SHARES,
+        "for _ in range(threshold - 1)]",
+        "for _ in range(threshold - 2)]",
+        "secure/test_shares.py::test_one_share_fewer_gives_something_else",
+    ),
+    Mutant(
+        "a vector without a seed of its own: whoever is called missing is read",
+        MASKING,
+        "        total += mask(self._seed, size=len(total))",
+        "        total += 0 * mask(self._seed, size=len(total))",
+        BY_CLIENTS + "test_a_client_that_is_called_missing_after_it_sent_stays_unreadable",
+    ),
+    Mutant(
+        "a client answers a second set of survivors",
+        MASKING,
+        "        if self._stage != stage:",
+        '        if self._stage != stage and stage != "unmask":',
+        BY_CLIENTS + "test_a_client_answers_for_one_set_of_survivors_and_never_tells_both_shares",
+    ),
+    Mutant(
+        "any confirmation counts for any set of survivors",
+        MASKING,
+        '        unseal(key.hex(), "survivors", signature + body)',
+        '        unseal(key.hex(), "survivors", signature + body) if False else None',
+        BY_CLIENTS + "test_a_lying_tally_gets_no_second_set_confirmed",
+    ),
+    Mutant(
+        "survivors are not counted",
+        MASKING,
+        "(len(found) if self.task.lying else n) < self.task.least or n > self._n",
+        "n > self._n",
+        BY_CLIENTS + "test_fewer_survivors_than_agreed_are_refused_before_a_share_is_told",
+    ),
+    Mutant(
+        "a late vector is added",
+        GATHERING,
+        "        if kind != self.stage:",
+        '        if kind != self.stage and kind != "mask":',
+        BY_CLIENTS + "test_a_client_that_is_called_missing_after_it_sent_stays_unreadable",
+    ),
+    Mutant(
+        "shares of noise sized for all clients",
+        TASK,
+        "(self.least - self.n_colluding(n_clients))",
+        "n_clients",
+        BY_CLIENTS + "test_shares_of_noise_suffice_for_the_fewest_honest_survivors",
+    ),
+    Mutant(
+        "a keeper's noise sized for all keepers",
+        TASK,
+        "return self.sigma**2 / self.honest",
+        "return self.sigma**2 / len(self.keepers)",
+        "collect/test_task.py::test_shares_of_noise_are_sized_for_the_fewest_who_may_be_honest",
+    ),
+    Mutant(
+        "a keeper answers a second set of survivors",
+        STORE,
+        "        if self._requests[round_] != request:",
+        "        if not request:",
+        BY_KEEPERS + "test_no_keeper_answers_for_a_second_set_of_survivors_not_after_a_restart_either",
+    ),
+    Mutant(
+        "a client is summed twice",
+        REPORTS,
+        "any(one >= two for one, two in itertools.pairwise(keys))",
+        "any(one > two for one, two in itertools.pairwise(keys))",
+        BY_KEEPERS + "test_keepers_refuse_clients_that_are_repeated_or_malformed",
+    ),
+    Mutant(
+        "colluding neighbours are not counted",
+        GRAPH,
+        "    most = int(np.argmax(at_least <= _SECRECY))",
+        "    most = int(np.argmax(at_least <= 0.5))",
+        BY_GRAPH + "test_k_is_the_smallest_even_number_that_keeps_the_promises",
+    ),
+    Mutant(
+        "the sensitivity of a sketch is its depth",
+        SKETCHES,
+        "        return 2 * self.at_most * math.sqrt(self.depth)",
+        "        return math.sqrt(self.depth)",
+        "collect/test_encodings.py::test_two_encodings_lie_within_the_stated_norms_and_some_reach_them",
+    ),
+    Mutant(
+        "a tree is priced as one level",
+        ENCODINGS,
+        "        return math.sqrt(2 * len(self.sizes))",
+        "        return math.sqrt(2)",
+        "collect/test_encodings.py::test_two_encodings_lie_within_the_stated_norms_and_some_reach_them",
+    ),
+    Mutant(
+        "steps of two are cheaper than they are",
+        SKELLAM,
+        "        worst = np.maximum(worst, min(l1 / one, area / one**2) * single[i])",
+        "        worst = np.maximum(worst, min(l1 / one, area / one**2) * single[0])",
+        "mechanisms/test_skellam.py::test_the_price_of_sums_covers_every_move_within_both_norms_and_is_tight",
+    ),
+    Mutant(
+        "one random number for all cells",
+        ELGAMAL,
+        "    public, pairs = point_of(key), []",
+        "    public, pairs, random_scalar = point_of(key), [], lambda: 7",
+        BY_ELGAMAL + "test_every_cell_is_encrypted_afresh_and_copies_are_refused",
+    ),
+    Mutant(
+        "proofs of decryption are not checked",
+        ELGAMAL,
+        "        if not _holds(group, total, number, part):",
+        "        if not part.points:",
+        BY_ELGAMAL + "test_a_wrong_part_is_refused_and_its_authority_named",
+    ),
+]
