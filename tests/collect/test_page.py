@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import subprocess
 from importlib import resources
 
@@ -10,7 +11,7 @@ import pytest
 
 from ostraka.collect import Client, CountMin, CountSketch, Grid, Histogram, Pairs, Tree
 from ostraka.secure.keys import exchange_key
-from ostraka.secure.wire import PartyServer
+from ostraka.secure.wire import PartyServer, Remote
 from tests.service.chromium import Chromium
 
 PAGE = resources.files("ostraka.collect") / "page"
@@ -25,6 +26,20 @@ VALUES = [
     (CountSketch(width=11, depth=4, key=KEY, at_most=2), [[2**31 - 2, 0], [77, 77, 5, 6]]),
 ]
 SECRET = bytes(range(32))
+CROWD = """
+(async () => {
+  const { report } = await import("./collect.js");
+  const task = await (await fetch("/task.json")).text();
+  const one = async (number) => {
+    const body = await report(task, number % 3 ? 1 : 15), cut = new AbortController();
+    const sent = fetch("/v1/report", { method: "POST", body, signal: cut.signal });
+    if (number % 3 === 0) cut.abort();
+    return (await sent).ok;
+  };
+  const ends = await Promise.allSettled(Array.from({ length: 30 }, (_, number) => one(number)));
+  return ends.filter((end) => end.status === "fulfilled" && end.value).length;
+})()
+"""
 FILLED = """
 new Promise(done => {
   const look = () => {
@@ -112,6 +127,42 @@ def test_the_page_of_the_tally_sends_a_report_from_a_browser(kept, browser):
             }  # fmt: skip
     one.send(7)
     np.testing.assert_array_equal(one.tally.close().open(), one.plain([3, 19, 7]))
+
+
+def test_thirty_clients_in_a_browser_beside_python_clients_a_third_of_them_cut_off(kept, browser):
+    one = kept(Tree(0, 20, fanout=5), n_keepers=3)
+    with PartyServer(one.tally, pages=one.tally.pages) as server:
+        browser.open(server.url)
+        done = browser.ask(CROWD)
+        late = Remote("the tally", server.url, timeout=60.0)
+        for value in (7, 7, 8, 9, 10):
+            late.ask("report", Client(one.task).report(value), 1024)
+        assert done == 20
+        leaves = one.tally.close().open()[-20:]
+    assert leaves[:3].tolist() == [0, 20, 0]
+    assert leaves[7:11].tolist() == [2, 1, 1, 1]
+    assert leaves.sum() == one.tally.n_survivors == 25 + leaves[15]  # of those cut off, some had arrived
+
+
+def test_a_report_that_breaks_off_counts_nothing_and_can_be_sent_again(kept):
+    one = kept()
+    messages = [Client(one.task).report(value) for value in (3, 4, 5)]
+    with PartyServer(one.tally, pages=one.tally.pages) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        head = f"POST /v1/report HTTP/1.1\r\nHost: x\r\nContent-Length: {len(messages[0])}\r\n\r\n".encode()
+        for part in (0, 1, len(messages[0]) - 1):
+            with socket.create_connection((host, int(port)), timeout=60) as stream:
+                stream.sendall(head + messages[0][:part])
+                stream.shutdown(socket.SHUT_WR)
+                assert b" 409 " in stream.recv(4096)
+        assert one.tally.n_clients == 0
+        for message in messages:
+            with socket.create_connection((host, int(port)), timeout=60) as stream:
+                stream.sendall(head + message)  # nobody waits for the acknowledgement
+                stream.shutdown(socket.SHUT_WR)
+                stream.recv(1)
+            Remote("the tally", server.url, timeout=60.0).ask("report", message, 1024)
+    np.testing.assert_array_equal(one.tally.close().open(), one.plain([3, 4, 5]))
 
 
 def test_pages_are_public_and_nothing_else_is_found(kept):

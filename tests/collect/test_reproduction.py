@@ -1,6 +1,7 @@
 """The reproduction of chapter 4 of Melis 2018 and the benchmark run, in their smallest form."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ def test_one_value_moves_a_range_of_the_sketch_by_far_more_than_its_claimed_sens
 
 def test_the_benchmark_runs_and_certifies_no_more_than_is_proved(capsys):
     collect.main(quick=True)
-    assert "bytes a client" in capsys.readouterr().out
-    lower, upper = collect.certified(n_draws=100_000)
-    assert 0.4 * upper < lower < upper
+    said = capsys.readouterr().out
+    assert "4048 bytes a client" in said
+    lower, upper = map(float, re.search(r"epsilon: (\S+) / (\S+) =", said).groups())
+    assert 0.3 * upper < lower < upper
