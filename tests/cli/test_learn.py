@@ -505,7 +505,8 @@ def test_bad_tables_are_told_in_one_sentence(folder, change, words):
     code, out, err = person()
     assert (code, out) == (1, "")
     assert words in err
-    assert err.count("\n") == 1
+    assert err.splitlines()[0].startswith("reading private.csv")
+    assert err.count("\n") == 2
     assert not (folder / "run").exists()
 
 
@@ -530,6 +531,23 @@ def test_a_missing_class_is_no_obstacle(folder):
     code, out, _ = person("--classes", "sick,well,dead", "--json")
     assert code == 0
     assert json.loads(out)["settings"]["n_classes"] == 3
+
+
+def test_a_missing_file_is_said_before_anything_slow_is_loaded(tmp_path):
+    code = """
+import sys, ostraka.cli
+try:
+    ostraka.cli.main(["learn", "nowhere.csv", "--label", "ill", "--holdout", "0.2"])
+finally:
+    print(sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert run.returncode == 1
+    said, loaded = run.stderr.strip().rsplit("\n", 1)
+    assert said == "ostraka: nowhere.csv: No such file or directory"
+    assert not {"numpy", "scipy", "sklearn", "pyarrow", "skops", "numba"} & set(ast.literal_eval(loaded))
 
 
 def test_help_loads_nothing_slow():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +27,6 @@ _CLICK = typer.BadParameter.__mro__[
 
 def told(error: BaseException) -> tuple[int, str]:
     """The exit code for an exception and what to say about it."""
-    from ostraka.ledger import BudgetExceeded
-
     code, words = FAILED, ""
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else FAILED
@@ -38,7 +37,7 @@ def told(error: BaseException) -> tuple[int, str]:
         context = getattr(error, "ctx", None)
         see = f" See '{context.command_path} --help'" if context else ""
         code, words = USAGE, f"{error.format_message()}{see}"  # type: ignore[attr-defined]
-    elif isinstance(error, BudgetExceeded):
+    elif _over_budget(error):
         code, words = BUDGET, str(error)
     elif isinstance(error, OSError) and error.strerror:
         words = ": ".join(str(part) for part in (error.filename, error.strerror) if part is not None)
@@ -47,6 +46,12 @@ def told(error: BaseException) -> tuple[int, str]:
     else:
         words = _defect(error)
     return code, words
+
+
+def _over_budget(error: BaseException) -> bool:
+    """Whether it is the ledger's refusal. Where the ledger was not imported it cannot be, and is not now."""
+    ledger = sys.modules.get("ostraka.ledger")
+    return ledger is not None and isinstance(error, ledger.BudgetExceeded)
 
 
 @contextlib.contextmanager

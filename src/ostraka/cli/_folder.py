@@ -31,6 +31,7 @@ __all__ = [
     "SERVICE",
     "STUDENT",
     "TEACHERS",
+    "finished",
     "load",
     "open_run",
     "write",
@@ -56,10 +57,7 @@ def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | Non
     """
     plan = json.loads(json.dumps(plan))  # as it will be read back
     if (folder / RESULT).exists():
-        raise typer.BadParameter(
-            f"{folder} holds a finished run, which is not overwritten: type --out with another folder "
-            f"to learn again, or 'ostraka report {folder}' to make its pages again"
-        )
+        raise finished(folder)
     if (folder / PLAN).exists():
         _same(folder, json.loads((folder / PLAN).read_text()), plan | _fingerprints(folder, tables))
         return True
@@ -68,6 +66,14 @@ def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | Non
     folder.mkdir(parents=True, exist_ok=True)
     write(folder / PLAN, json.dumps(plan | _fingerprints(folder, tables), indent=2))
     return False
+
+
+def finished(folder: Path) -> typer.BadParameter:
+    """The refusal to write over a finished run."""
+    return typer.BadParameter(
+        f"{folder} holds a finished run, which is not overwritten: type --out with another folder "
+        f"to learn again, or 'ostraka report {folder}' to make its pages again"
+    )
 
 
 def _same(folder: Path, before: dict[str, Any], plan: dict[str, Any]) -> None:

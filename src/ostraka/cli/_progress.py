@@ -10,7 +10,17 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress, TaskID
 
-__all__ = ["Stages"]
+__all__ = ["LEARN", "Stages"]
+
+LEARN = {
+    "shards": "rows dealt to teachers",
+    "teachers": "teachers trained",
+    "votes": "teachers voted",
+    "answers": "questions answered",
+    "student": "student trained",
+    "audit": "adversary simulated",
+    "record": "cost and accuracy",
+}
 
 
 class Stages:

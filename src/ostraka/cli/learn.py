@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 import ostraka
-from ostraka.cli import _errors
+from ostraka.cli import _errors, _preflight
 from ostraka.cli._models import Engine, Student, Teacher, Way
 
 if TYPE_CHECKING:
@@ -44,15 +44,6 @@ _NOTHING_LEARNED = (
     "\nostraka: the model learned nothing: {0}. What was spent stays spent. 'ostraka plan' proposes a budget "
     "and a number of teachers and answers to try; type --out with another folder for the next run"
 )
-_STAGES = {
-    "shards": "rows dealt to teachers",
-    "teachers": "teachers trained",
-    "votes": "teachers voted",
-    "answers": "questions answered",
-    "student": "student trained",
-    "audit": "adversary simulated",
-    "record": "cost and accuracy",
-}
 
 
 def learn(
@@ -155,22 +146,17 @@ def learn(
     owner: Annotated[bool, typer.Option("--owner", help="With --json: the owner's part too.")] = False,
 ) -> None:
     """Learn from private rows by secret ballot; write a model, its price and a report to a folder."""
+    if auto and any(choice is not None for choice in (teachers, answers, sigma, screen)):
+        raise typer.BadParameter("--auto chooses --teachers, --answers, --sigma and --screen: leave them out")
+    _preflight.require_sensible(private, public, label=label, person=person, holdout=holdout, out=out)
     from ostraka import GNMax, PATEClassifier, Threshold
     from ostraka.cli import _data, _show
     from ostraka.pate import learned_nothing
 
     defaults = _DIGITS if private is None else _TABLES
-    if auto and any(choice is not None for choice in (teachers, answers, sigma, screen)):
-        raise typer.BadParameter("--auto chooses --teachers, --answers, --sigma and --screen: leave them out")
-    if private is None:
-        if label or public or person or holdout is not None:
-            raise typer.BadParameter(
-                "type the file of private rows first: ostraka learn FILE --label COLUMN …"
-            )
+    if private is None or label is None:
         task = _data.digits(seed=seed)
     else:
-        if label is None:
-            raise typer.BadParameter(f"type --label and the column of {private} to learn")
         columns = _data.Columns(
             label=label,
             person=person,
@@ -281,7 +267,7 @@ def _learn(
     if _folder.open_run(out, begun, tables=tables):
         typer.echo(f"going on with {out}: what was paid for is used again", err=True)
     budget = Budget(epsilon=model.epsilon, delta=plan.delta)
-    with Ledger(out / _folder.LEDGER, budget=budget) as ledger, _progress.Stages(_STAGES) as stages:
+    with Ledger(out / _folder.LEDGER, budget=budget) as ledger, _progress.Stages(_progress.LEARN) as stages:
         model.set_params(ledger=ledger, manifest=out / _folder.MANIFEST, progress=stages)
         model.fit(task.X_private, task.y_private, task.X_public, task.groups)
         model.audit()

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Self
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from ostraka.pate._plain import by_name, plain
 from ostraka.pate._record import record, with_audit
 from ostraka.pate._run import PRIVATE_ATTRIBUTES, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ostraka.result import Result
 
@@ -45,6 +46,33 @@ class Fitted(BaseEstimator):
         check_is_fitted(self, "student_")
         self.result_ = with_audit(self._run, self.result_, trials=trials, confidence=confidence)
         return self.result_
+
+    def to_sklearn(self, *, columns: Sequence[str] | None = None, encoder: Any = None) -> Any:
+        """The student as a plain scikit-learn model, which loads where this library is not installed.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Names to select columns by, whatever their order. None: as the student was fitted.
+        encoder : fitted ColumnTransformer, optional
+            From these columns to the features that this estimator was fitted to.
+
+        Returns
+        -------
+        scikit-learn classifier
+            Public. It predicts what :meth:`predict` does.
+
+        Raises
+        ------
+        ValueError
+            The student is of another library, or this estimator was pickled since.
+        """
+        check_is_fitted(self, "student_")
+        public = None if self._run.owned is None else self._run.owned.public
+        if public is None:
+            raise ValueError("to_sklearn needs the public rows: call it before the estimator is pickled")
+        made = plain(self._run.student, public, self._run.labels)
+        return made if columns is None else by_name(made, public, columns=columns, encoder=encoder)
 
     def _finish(self, run: Run) -> Self:
         """Set the fitted attributes and make the record."""

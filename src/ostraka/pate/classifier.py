@@ -25,7 +25,6 @@ from ostraka.pate._guards import (
     seems_repeated,
 )
 from ostraka.pate._learning import learn
-from ostraka.pate._plain import by_name, plain
 from ostraka.pate._record import with_accuracies
 from ostraka.pate._session import begin
 from ostraka.pate._ways import Facts, Way, choose
@@ -34,7 +33,7 @@ from ostraka.voters import Manifest
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from sklearn.utils import Tags
 
@@ -350,33 +349,6 @@ class PATEClassifier(ClassifierMixin, Fitted):
             y_private=y_private,
         )
         return self.result_
-
-    def to_sklearn(self, *, columns: Sequence[str] | None = None, encoder: Any = None) -> Any:
-        """The student as a plain scikit-learn model, which loads where this library is not installed.
-
-        Parameters
-        ----------
-        columns : sequence of str, optional
-            Names to select columns by, whatever their order. None: as the student was fitted.
-        encoder : fitted ColumnTransformer, optional
-            From these columns to the features that this estimator was fitted to.
-
-        Returns
-        -------
-        scikit-learn classifier
-            Public. It predicts what :meth:`predict` does.
-
-        Raises
-        ------
-        ValueError
-            The student is of another library, or this estimator was pickled since.
-        """
-        check_is_fitted(self, "student_")
-        if self._run.owned is None:
-            raise ValueError("to_sklearn needs the public rows: call it before the estimator is pickled")
-        public = self._run.owned.public
-        made = plain(self.student_, public, self.labels_)
-        return made if columns is None else by_name(made, public, columns=columns, encoder=encoder)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
