@@ -1,7 +1,8 @@
-"""Run the benchmarks of this folder, all or the named ones: ``python -m bench [NAME ...]``.
+"""Run the benchmarks of this folder, all or the named ones: ``python -m bench [--quick] [NAME ...]``.
 
 A benchmark is a module whose docstring says what it measures and whose ``main()`` prints figures. Speed is
 printed as a ratio of two things measured in the same run, since the machine differs from day to day.
+``--quick`` runs each in its smallest form, which shows that it works and whose figures mean nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+
+from bench._data import shrink
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -38,6 +41,8 @@ def load() -> str:
 
 def main(asked: list[str]) -> int:
     """Run the named benchmarks; 1 if one failed, 2 if a name is unknown."""
+    quick = "--quick" in asked
+    asked = [name for name in asked if name != "--quick"]
     unknown = sorted(set(asked) - set(names()))
     if unknown:
         print(f"no benchmark named {', '.join(unknown)}; there are {', '.join(names())}", file=sys.stderr)
@@ -50,6 +55,8 @@ def main(asked: list[str]) -> int:
         print(f"\n## {name}: {(module.__doc__ or '').strip().splitlines()[0]}\n{load()}", flush=True)
         start = time.perf_counter()
         try:
+            if quick:
+                shrink(module)
             module.main()
         except Exception as error:  # noqa: BLE001  (one benchmark must not hide the others)
             failed.append(name)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from ostraka import GNMax
 
-__all__ = ["ask", "folder", "histograms"]
+__all__ = ["ask", "folder", "histograms", "shrink"]
+
+MOST_ROWS: int | None = None  # of a data set; None: all of them
+_QUICK_ROWS = 600
 
 
 def folder() -> Path:
@@ -29,3 +35,11 @@ def ask(mechanism: GNMax, votes: np.ndarray, n_answers: int, seed: int) -> np.nd
     """How often each class is the answer, in a simulation."""
     q = np.exp(mechanism.log_outcomes(votes[None])[0])
     return np.random.default_rng(seed).multinomial(n_answers, q / q.sum())
+
+
+def shrink(module: ModuleType) -> None:
+    """Give a command its smallest form: the settings in its ``QUICK``, and few rows of every data set."""
+    sys.modules[__name__].MOST_ROWS = _QUICK_ROWS  # type: ignore[attr-defined]
+    for name, value in module.QUICK.items():
+        getattr(module, name)  # a setting that does not exist is a mistake
+        setattr(module, name, value)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bench import _data
 from bench._data import folder
 from ostraka import TeacherEnsemble, TorchClassifier
 from ostraka.voters import partition
@@ -32,10 +33,12 @@ def mnist() -> tuple[Images, Images, Images]:
             with gzip.open(folder() / "mnist" / f"{part}-{kind}-ubyte.gz") as file:
                 parts.append(np.frombuffer(file.read(), dtype=np.uint8, offset=offset))
     X, y, X_test, y_test = parts
+    most = _data.MOST_ROWS
     rows, test = ((each.reshape(-1, 784) / 255).astype(np.float32) for each in (X, X_test))
+    rows, y = rows[:most], y[:most]
     y, y_test = y.astype(np.int64), y_test.astype(np.int64)
     public, new = slice(N_PUBLIC), slice(N_PUBLIC, None)
-    return Images(rows, y), Images(test[public], y_test[public]), Images(test[new], y_test[new])
+    return Images(rows, y), Images(test[public][:most], y_test[public][:most]), Images(test[new], y_test[new])
 
 
 def ensemble(n_teachers: int, *, seed: int = 0, network: TorchClassifier | None = None) -> TeacherEnsemble:

@@ -15,21 +15,24 @@ import numpy as np
 from sklearn.compose import make_column_transformer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from bench import _data
 from bench._data import folder
 from ostraka import PATEClassifier
 
 SEEDS = 5
+N_TEACHERS = 250
 N_PUBLIC = 2_000
 EPSILON, DELTA = 1.5, 1e-5
 NUMBERS = [0, 2, 4, 10, 11, 12]
 LABEL = 14
+QUICK = {"SEEDS": 1, "N_PUBLIC": 300, "N_TEACHERS": 10}
 
 
 def read(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Cells as text, and whether the income is above 50,000."""
     with gzip.open(folder() / "adult" / name, "rt") as file:
         rows = [row for row in csv.reader(file, skipinitialspace=True) if len(row) == LABEL + 1]
-    table = np.array(rows, dtype=object)
+    table = np.array(rows[: _data.MOST_ROWS], dtype=object)
     return table[:, :LABEL], np.char.startswith(table[:, LABEL].astype(str), ">50K").astype(int)
 
 
@@ -46,7 +49,7 @@ def main() -> None:
             (StandardScaler(), NUMBERS), (OneHotEncoder(handle_unknown="ignore", sparse_output=False), kinds)
         ).fit(cells_test[public])
         model = PATEClassifier(
-            n_teachers=250, epsilon=EPSILON, delta=DELTA, classes=[0, 1], random_state=seed
+            n_teachers=N_TEACHERS, epsilon=EPSILON, delta=DELTA, classes=[0, 1], random_state=seed
         ).fit(encode.transform(cells), y, X_public=encode.transform(cells_test[public]))
         seconds = time.perf_counter() - start
         result = model.evaluate(encode.transform(cells_test[new]), y_test[new])

@@ -20,6 +20,9 @@ ESTIMATES = get_args(EstimateMethod)
 MECHANISM = GNMax(sigma=2.0)
 VOTES = ([14, 12, 10, 8, 6], [13, 13, 10, 8, 6])
 RUNS = 1000
+TRIALS = (10**6, 10**8)
+DEFECTS = True
+QUICK = {"RUNS": 2, "TRIALS": (1000,), "DEFECTS": False}
 
 
 def exact() -> tuple[np.ndarray, np.ndarray]:
@@ -141,12 +144,13 @@ def defects() -> None:
 
 def main() -> None:
     sample_outcomes(MECHANISM, VOTES[0], trials=10)  # compile
-    for trials in (10**6, 10**8):
+    for trials in TRIALS:
         figures_2_and_6(trials)
     null_calibration()
     show_random_settings()
-    print()
-    defects()
+    if DEFECTS:
+        print()
+        defects()
 
 
 if __name__ == "__main__":

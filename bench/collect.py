@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["certified", "main", "median_error"]
 
 _DELTA = 1e-6
+SMALL = False
+QUICK = {"SMALL": True}
 
 
 def seconds(work: Callable[[], object], *, times: int = 1) -> float:
@@ -160,7 +162,8 @@ def elgamal_rows(n_clients: int) -> None:
     print(f"{n_clients:,} parsed sketches added in {seconds(lambda: elgamal.added(vectors)):.3f} s")
 
 
-def main(*, quick: bool = False) -> None:
+def main() -> None:
+    quick = SMALL
     n = 50 if quick else 1000
     print(f"client, {n} users, 4,896 cells, all pairs: {1e3 * all_pairs(n, 4896):.1f} ms")
     task, _, _ = kept_task(Histogram(0, 1, cells=4896), 3)

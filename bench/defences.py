@@ -18,11 +18,14 @@ from ostraka.consistent import Consistent
 from ostraka.door import consistently
 
 SEEDS, REPEATS, TEACHERS = 3, 10_000, 250
+HISTOGRAMS: int | None = None  # of each data set; None: all
+QUESTIONS = 6
+QUICK = {"SEEDS": 1, "HISTOGRAMS": 1, "QUESTIONS": 1}
 DELTA = 1e-5
 
 
 def main() -> None:
-    whom = np.concatenate([histograms("mnist"), histograms("svhn")])
+    whom = np.concatenate([histograms(name)[:HISTOGRAMS] for name in ("mnist", "svhn")])
     table(whom)
     same_epsilon(whom)
     near_duplicates()
@@ -108,7 +111,7 @@ def near_duplicates() -> None:
     print("                                   distinct   error    epsilon")
     for title, moved in kinds.items():
         distinct, wrong, spent = [], [], []
-        for question in range(6):
+        for question in range(QUESTIONS):
             centre = cell.snap(X[question : question + 1])[0]
             rows = moved(centre)
             votes = ensemble.vote(cell.snap(rows))

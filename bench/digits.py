@@ -15,6 +15,12 @@ from sklearn.datasets import load_digits
 from ostraka import PATEClassifier
 
 SEEDS = 10
+WAYS: dict[str, dict[str, object]] = {
+    "typical rows first, then the least sure": {},
+    "random rows": {"asks": "random"},
+    "random rows, twice as many": {"asks": "random", "n_answers": 200},
+}
+QUICK = {"SEEDS": 2, "WAYS": {"random rows": {"asks": "random"}}}
 N_PUBLIC, N_NEW = 350, 150
 EPSILON, DELTA = 3.6, 1e-4
 
@@ -42,11 +48,7 @@ def one(seed: int, **settings: object) -> dict[str, float]:
 
 def main() -> None:
     """Ten seeds as ``ostraka learn`` does it, and with questions at random for comparison."""
-    for name, settings in {
-        "typical rows first, then the least sure": {},
-        "random rows": {"asks": "random"},
-        "random rows, twice as many": {"asks": "random", "n_answers": 200},
-    }.items():
+    for name, settings in WAYS.items():
         runs = [one(seed, **settings) for seed in range(SEEDS)]
         print(f"{name}:")
         for what in runs[0]:

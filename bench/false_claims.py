@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 ORDERS = (2.0, 8.0, 32.0)
 DELTA, EPSILON, CONFIDENCE = 1e-5, 0.2, 0.95
 SIZES, VOTE_SIZES, CANARY_SIZES, RUNS = (200, 5000), (100, 1000), (200, 1000), 2000
+QUICK = {"RUNS": 5}
 _GEOMETRIC, _POWER = 0.3 ** np.arange(6), np.arange(1, 11) ** -2.5
 
 
@@ -191,7 +191,8 @@ def wrong_canaries(runs: int) -> Found:
     return found
 
 
-def main(runs: int = RUNS) -> None:
+def main() -> None:
+    runs = RUNS
     """Print the largest share of false claims of each method."""
     start = time.perf_counter()
     print(f"{runs:,} runs each at confidence {CONFIDENCE:g}, for each of five laws and two sizes")
@@ -206,4 +207,4 @@ def main(runs: int = RUNS) -> None:
 
 
 if __name__ == "__main__":
-    main(20 if "--quick" in sys.argv else RUNS)
+    main()

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SIGMA = 40.0
+MANY, SEVERAL, BALLOTS = 20_000, 10_000, (250, 1_000, 5_000)
+QUICK = {"MANY": 200, "SEVERAL": 100, "BALLOTS": (250,)}
 FLOORS = """floors on two cores: log_outcomes >= 100,000 a second and >= 1,000 times quad;
 exact_curve <= 0.3 ms a histogram of ten classes (goal 0.2: 10,000 in 2 s), <= 20 ms of a hundred; < 500 MB"""
 
@@ -69,7 +71,7 @@ def megabytes() -> float:
 def main() -> None:
     print(FLOORS)
     mechanism = GNMax(sigma=SIGMA)
-    ten = histograms(20_000, n_classes=10)
+    ten = histograms(MANY, n_classes=10)
     start = time.perf_counter()
     mechanism.log_outcomes(ten[:1])
     exact_curve(mechanism, ten[:1])
@@ -87,7 +89,7 @@ def main() -> None:
     print(f"by processor time: {each * 1e6:.1f} us against {by_hand * 1e3:.1f} ms; on two idle cores")
     print(f"  {2 / each:,.0f} a second, ratio {2 * by_hand / each:,.0f} (quad uses one)")
 
-    several = ten[:10_000]
+    several = ten[:SEVERAL]
     each = seconds(lambda: exact_curve(mechanism, several), repeats=3) / len(several)
     print(
         f"exact_curve, {len(ORDERS)} orders, both directions, ten classes: {each * 1e3:.3f} ms a histogram,"
@@ -95,7 +97,7 @@ def main() -> None:
     print(f"  {each * len(several):.2f} s for {len(several):,};")
     each = busy(lambda: exact_curve(mechanism, several)) / len(several)
     print(f"  by processor time {each * 1e3:.3f} ms, so {each * len(several) / 2:.2f} s on two idle cores")
-    for n_teachers in (250, 1_000, 5_000):
+    for n_teachers in BALLOTS:
         hundred = histograms(20, n_classes=100, n_teachers=n_teachers)
         each = seconds(lambda rows=hundred: exact_curve(mechanism, rows), repeats=2) / len(hundred)
         levels = np.mean([np.unique(row).size for row in hundred])

@@ -25,6 +25,7 @@ __all__ = ["main"]
 
 PRICE = GNMax(sigma=40_000.0)
 CALLERS, CLIENTS, EACH, ENTRIES, AT_ONCE = 64, 64, 400, 200_000, 4000
+QUICK = {"CALLERS": 4, "EACH": 5, "ENTRIES": 400, "AT_ONCE": 200}
 
 
 def asked(client: int) -> ChargeRequest:

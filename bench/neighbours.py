@@ -35,6 +35,7 @@ DELTA = 1e-5
 K, RATE = 200, 0.2
 TEACHERS, TEACHERS_SIGMA = 250, 40.0
 DRAWS = 5
+QUICK = {"DRAWS": 1, "K": 20, "SETTINGS": ((20, 0.2),), "TEACHERS": 10}
 SETTINGS = ((K, RATE), (K, 0.05), (50, 0.05))
 PARTS = ("images-idx3", "labels-idx1")
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 N_ROWS, N_TEACHERS, N_CANARIES = 6_000, 40, 300
 DELTA = 1e-5
+QUICK = {"N_ROWS": 200, "N_TEACHERS": 2, "N_CANARIES": 20, "EPSILONS": (4.0,), "N_ANSWERS": 5}
 EPSILONS = (1.0, 2.0, 4.0)  # ALIBI's, pure
 MECHANISM, SCREEN = GNMax(sigma=10.0), Threshold(at=20.0, sigma=30.0, noise="every")
 N_ANSWERS, N_QUERIES = 50, 80

@@ -24,6 +24,7 @@ from ostraka.voters import Endpoint, PromptEnsemble
 
 N_PUBLIC, N_PRIVATE, N_QUERIES, N_NEW = 20_000, 4_000, 100, 300
 TEACHERS = (25, 50, 100, 200)
+QUICK = {"N_PUBLIC": 400, "N_PRIVATE": 450, "N_QUERIES": 5, "N_NEW": 5, "TEACHERS": (25,)}
 EPSILONS, DELTA = (1.0, 2.0, 4.0), 1e-5  # for all questions together
 KINDS = ("negative", "positive")
 

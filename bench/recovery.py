@@ -14,6 +14,9 @@ from ostraka import GNMax
 from ostraka.attacks import cramer_rao, leakage_meter, recover_votes
 
 COVERED = 1_000
+TRIES = 300
+METERED = (10, 100, 1_000, 10_000, 100_000)
+QUICK = {"COVERED": 1, "TRIES": 2, "METERED": (10,)}
 SIGMA = 40.0
 INSIDE = (
     ([45, 60, 50, 35, 60], 40.0, 10_000),
@@ -55,7 +58,7 @@ def bound() -> None:
         smallest = cramer_rao(GNMax(sigma=sigma), h[None], n_answers=n_answers)[0]
         print(f"  {votes}, sigma {sigma:g}, {n_answers:,} answers; error over the bound:", end="")
         for method in ("maximum-likelihood", "posterior"):
-            found = [recovered(h, n_answers, seed, sigma=sigma, method=method) for seed in range(300)]
+            found = [recovered(h, n_answers, seed, sigma=sigma, method=method) for seed in range(TRIES)]
             ratio = np.sqrt(np.square(found - h).mean(axis=0).sum() / (smallest**2).sum())
             print(f" {method} {ratio:.3f}", end="")
         print(flush=True)
@@ -64,7 +67,7 @@ def bound() -> None:
 def meter() -> None:
     """The leakage meter beside what the posterior mean reaches, in votes wrong of 250."""
     for name in ("mnist", "svhn"):
-        for n_answers in (10, 100, 1_000, 10_000, 100_000):
+        for n_answers in METERED:
             said = leakage_meter(GNMax(sigma=SIGMA), histograms(name), n_answers=n_answers)
             reached = []
             for h in histograms(name):

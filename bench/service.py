@@ -30,6 +30,8 @@ from ostraka.voters import SavedTeachers
 
 N_TEACHERS, N_FEATURES, N_CLASSES = 250, 64, 10
 CONNECTIONS = 64
+SECONDS = 10.0
+QUICK = {"CONNECTIONS": 4, "SECONDS": 0.3, "N_TEACHERS": 10}
 SIGMA = 4_000.0  # so that the budget lasts for the whole run; noise costs the same time
 PEPPER = "ab" * 32
 SERVE = """
@@ -233,7 +235,8 @@ def charged(folder: Path) -> int:
     return n
 
 
-def main(seconds: float = 10.0) -> None:
+def main(seconds: float | None = None) -> None:
+    seconds = SECONDS if seconds is None else seconds
     print(FLOORS)
     for name, screen, rows in (
         ("single rows", None, 1),

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SIGMA, TEACHERS, CLASSES = 40.0, 250, 10
 SEEDS = 20
+MANY, LOOPED = 500, 40
+QUICK = {"SEEDS": 1, "MANY": 20, "LOOPED": 2}
 ARGMAX = GNMax(sigma=SIGMA)
 
 
@@ -106,7 +108,7 @@ def seconds(task: Callable[[], object], times: int = 3) -> float:
 
 def speed() -> None:
     rng = np.random.default_rng(0)
-    shares = rng.uniform(0.4, 0.98, size=500)
+    shares = rng.uniform(0.4, 0.98, size=MANY)
     rest = np.full(CLASSES - 1, 1 / (CLASSES - 1))
     histograms = np.array([rng.multinomial(TEACHERS, [s, *(1 - s) * rest]) for s in shares])
     print("\nsmooth sensitivity of the 2018 bound, 500 histograms of ten classes, sigma 40, beta 0.4 / order")
@@ -116,10 +118,10 @@ def speed() -> None:
     for order in (4.0, 8.0, 20.0):
         start = meeting_point(order)
         local = partial(local_sensitivities, ARGMAX, n_teachers=TEACHERS, order=order)
-        slow = seconds(partial(loops, histograms[:40], order, start), 1) / 40
+        slow = seconds(partial(loops, histograms[:LOOPED], order, start), 1) / LOOPED
         each = seconds(partial(smoothed, local, histograms, order)) / len(histograms)
-        want = np.sum(np.maximum.accumulate(loops(histograms[:40], order, start), axis=1), axis=0)
-        apart = np.abs(local(histograms[:40]) / want - 1).max()
+        want = np.sum(np.maximum.accumulate(loops(histograms[:LOOPED], order, start), axis=1), axis=0)
+        apart = np.abs(local(histograms[:LOOPED]) / want - 1).max()
         print(f"{order:6g} {slow * 1e3:14.3f} {each * 1e3:14.4f} {slow / each:7.0f} {apart:19.1e}")
 
 

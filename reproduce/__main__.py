@@ -1,13 +1,16 @@
-"""Repeat the papers' tables and figures: ``python -m reproduce [NAME [OPTIONS ...]]``.
+"""Repeat the papers' tables and figures: ``python -m reproduce [--quick] [NAME [OPTIONS ...]]``.
 
 Without a name it lists the names. A name runs one paper with its options: ``python -m reproduce wang2022 5``.
+``--quick`` runs the smallest form, which shows that the command works and whose figures mean nothing.
 """
 
 from __future__ import annotations
 
-import runpy
+import importlib
 import sys
 from pathlib import Path
+
+from bench._data import shrink
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -18,12 +21,15 @@ def names() -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the named paper as its own command; 2 if the name is unknown."""
+    """Run the named paper; 2 if the name is unknown."""
+    quick, arguments = "--quick" in arguments, [word for word in arguments if word != "--quick"]
     if not arguments or arguments[0] not in names():
         print(f"usage: python -m reproduce NAME [OPTIONS ...]; names: {', '.join(names())}", file=sys.stderr)
         return 2
-    sys.argv = [f"python -m reproduce {arguments[0]}", *arguments[1:]]
-    runpy.run_module(f"reproduce.{arguments[0]}", run_name="__main__", alter_sys=False)
+    module = importlib.import_module(f"reproduce.{arguments[0]}")
+    if quick:
+        shrink(module)
+    module.main(arguments[1:] or (module.QUICK_ARGUMENTS if quick else []))
     return 0
 
 

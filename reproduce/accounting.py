@@ -6,9 +6,11 @@ answer, which matters where epsilon is above 6 or so. Adult's published epsilons
 
 from __future__ import annotations
 
+import argparse
 import csv
 import gzip
 import math
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +25,14 @@ from ostraka.accounting import calibrate, every_bound, exact_curve, exact_rdp, p
 from ostraka.curve import ORDERS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ostraka.curve import Curve
 
 SIGMA, TIMES, SEEDS = 40.0, 100, 11
+PARTS = ("side by side", "adult", "once", "plain", "budget", "query", "synthetic", "planning")
+QUICK: dict[str, object] = {}
+QUICK_ARGUMENTS = ["once", "synthetic"]
 DELTAS = {"mnist": 1e-5, "svhn": 1e-6}
 NUMBERS = ("age", "capital_gain", "capital_loss", "hours_per_week")
 KINDS = ("workclass", "marital_status", "relationship", "occupation", "race", "gender")
@@ -47,17 +54,25 @@ def votes(name: str) -> Any:
     return np.load(folder() / "pate_votes" / name)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
+    """All parts, or those asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all, if none is named")
+    chosen = parser.parse_args(arguments or []).parts or PARTS
     samples = votes("mnist_svhn_30_samples.npz")
     counts = {name: samples[f"{name}_counts"].astype(float) for name in DELTAS}
-    side_by_side(counts)
-    adult()
-    once(counts)
-    plain_composition()
-    budget_limited(counts)
-    query_limited(counts)
-    synthetic()
-    planning()
+    work: dict[str, Callable[[], object]] = {
+        "side by side": lambda: side_by_side(counts),
+        "adult": adult,
+        "once": lambda: once(counts),
+        "plain": plain_composition,
+        "budget": lambda: budget_limited(counts),
+        "query": lambda: query_limited(counts),
+        "synthetic": synthetic,
+        "planning": planning,
+    }
+    for part in chosen:
+        work[part]()
 
 
 def side_by_side(counts: dict[str, np.ndarray]) -> None:
@@ -225,4 +240,4 @@ def synthetic() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

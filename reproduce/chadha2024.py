@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench import _data
 from bench._data import folder
 from ostraka import GNMax
 from ostraka.accounting import exact_curve, papernot2018_curve
@@ -36,6 +37,8 @@ SHOWN = (2.0, 8.0, 32.0)
 ADVERSARIES = ("Nat-AdvQ", "Pois-AdvQ", "Pois-NatQ")
 SETS = ("mnist", "fashion_mnist", "sst2")
 N_TEACHERS, N_QUERIES = 250, 1000
+QUICK = {"TRIALS": 1000, "DRAWS": {True: 20, False: 20}, "N_TEACHERS": 10, "N_QUERIES": 20}
+QUICK_ARGUMENTS = ["3", "--trainings", "1", "--data", "mnist"]
 
 
 def images(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -47,7 +50,8 @@ def images(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
                 parts.append(np.frombuffer(file.read(), dtype=np.uint8, offset=offset))
     X, y, queries, labels = parts
     rows = [(each.reshape(-1, 784) / 255).astype(np.float32) for each in (X, queries)]
-    return rows[0], y.astype(np.int64), rows[1][:N_QUERIES], labels[:N_QUERIES].astype(np.int64)
+    X, y = rows[0][: _data.MOST_ROWS], y[: _data.MOST_ROWS]
+    return X, y.astype(np.int64), rows[1][:N_QUERIES], labels[:N_QUERIES].astype(np.int64)
 
 
 def sentences() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -216,7 +220,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--trainings", type=int, default=12)
     parser.add_argument("--data", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args([] if arguments is None else arguments)
+    given = parser.parse_args(arguments or [])
     print(f"epsilon at delta {DELTA:g}: an illustration where it says seen or model; right: Rényi, certified")
     records: dict[str, Any] = {}
     wanted = ADVERSARIES[:2] * ("3" in given.figures) + ADVERSARIES[2:] * ("4" in given.figures)

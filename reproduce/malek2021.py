@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import sys
 import time
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from bench import _data
 from bench._data import folder
 from ostraka import TorchClassifier
 from ostraka._torch.architectures import perceptron, wide_resnet
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SEEDS, PAIRS = 3, 8
+QUICK = {"N_CANARIES": 50, "N_ROWS": 400, "PAIRS": 1}
+QUICK_ARGUMENTS = ["overhead"]
 EPSILONS = {
     "fashion": (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0),
     "cifar": (3.0, 4.0, 6.0, 8.0),
@@ -82,7 +86,8 @@ def raw() -> Images:
             with gzip.open(folder() / "fashion_mnist" / f"{part}-{kind}-ubyte.gz") as file:
                 parts.append(np.frombuffer(file.read(), dtype=np.uint8, offset=offset))
     X, X_test = (each.reshape(-1, 784).astype(np.float32) / 255 for each in (parts[0], parts[2]))
-    return Images(X, parts[1].astype(np.int64), X_test, parts[3].astype(np.int64))
+    most = _data.MOST_ROWS
+    return Images(X[:most], parts[1].astype(np.int64)[:most], X_test, parts[3].astype(np.int64))
 
 
 @cache
@@ -325,7 +330,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all, if none is named")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--out", type=Path)
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_args(arguments or [])
     kept = Kept(None if chosen.out is None else chosen.out / "malek2021.json")
     for part in chosen.parts or PARTS:
         print(f"\n### {part}", flush=True)
@@ -344,4 +349,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -24,6 +24,8 @@ from reproduce import _drawing
 AT = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # the authors' thresholds
 FIGURE_AT = 0.99  # the one that the paper names
 PATE_DELTA = 1e-5
+QUICK: dict[str, object] = {}
+QUICK_ARGUMENTS = ["--draws", "1"]
 SHORT = {"Very high": "HH", "High": "H", "Medium": "M", "Low": "L"}  # as saved
 FIGURE_1 = ("cifar100_RR_H", "cifar100_PATE_H")
 
@@ -247,7 +249,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--draws", type=int, default=20, help="of labels that no model has seen, a line")
-    given = parser.parse_args([] if arguments is None else arguments)
+    given = parser.parse_args(arguments or [])
     records = table_1()
     others()
     calibration(given.draws)

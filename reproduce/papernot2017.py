@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 DELTA, N_CLASSES = 1e-5, 10
+QUICK = {"NOISY": (5,), "SIZES": (5,), "FORESTS": 5, "ASKED": (20,)}
+QUICK_ARGUMENTS = ["2", "4"]
 GAMMAS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # the paper's inverse scale of the Laplace noise
 NOISY, SIZES = (10, 100, 250), (5, 10, 25, 50, 100, 250)
 DISTILLED, TEMPERATURES = (100, 250, 500, 1000, 2500, 5000, 9000), (1.0, 5.0)
@@ -334,7 +336,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", default=["2", "3", "4", "B", "C"])
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args([] if arguments is None else arguments)
+    given = parser.parse_args(arguments or [])
     records: dict[str, Any] = {}
     if {"2", "3"} & set(given.parts):
         records["figures 2 and 3"] = figures_2_and_3(SIZES if "3" in given.parts else NOISY)

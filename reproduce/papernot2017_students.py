@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ostraka import Private
 
 DELTA, N_TEACHERS, N_CLASSES = 1e-5, 250, 10
+QUICK = {"N_TEACHERS": 5}
+QUICK_ARGUMENTS = ["--ask", "20", "--students", "Distilled"]
 AUGMENT = ImageAugment(shape=(1, 28, 28), strength=0.5)  # at full strength digits take twice as long
 
 
@@ -171,7 +173,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--teachers", default="perceptron", choices=["perceptron", "convolutional"])
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args([] if arguments is None else arguments)
+    given = parser.parse_args(arguments or [])
     _, public, _ = mnist()
     teacher = convolutional_teacher() if given.teachers == "convolutional" else None
     votes = ensemble(N_TEACHERS, network=teacher).vote(public.X)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ostraka.curve import Curve
 
 SEEDS, N_ANSWERS, N_TEACHERS = 10, 10_000, 250
+QUICK = {"SEEDS": 1, "EDGE_SIGMAS": (10.0,)}
+QUICK_ARGUMENTS = ["9"]
 METHODS = ("posterior", "maximum-likelihood", "wang2022")
 DELTAS = {"mnist": 1e-5, "svhn": 1e-6}
 SCREENS = {"mnist": Threshold(at=200, sigma=150.0), "svhn": Threshold(at=300, sigma=200.0)}
@@ -235,18 +238,18 @@ FIGURES: dict[str, Callable[[Path | None], object]] = {
 ALL = ("4", "5", "9", "1")  # 5 prints 6 and 7 too, and 1 prints 8
 
 
-def main(asked: tuple[str, ...] = ALL, out: Path | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """All figures, or those asked for."""
-    for number in asked:
-        print(f"figure {number}: {(FIGURES[number].__doc__ or '').splitlines()[0]}", flush=True)
-        FIGURES[number](out)
-
-
-if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figures", nargs="*", metavar="FIGURE")
     parser.add_argument("--out", type=Path)
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments or [])
     if unknown := set(chosen.figures) - set(FIGURES):
         parser.error(f"no figure {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
-    main(tuple(chosen.figures) or ALL, chosen.out)
+    for number in chosen.figures or ALL:
+        print(f"figure {number}: {(FIGURES[number].__doc__ or '').splitlines()[0]}", flush=True)
+        FIGURES[number](chosen.out)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,46 @@
+"""Every command under bench/ and reproduce/ runs in its smallest form, so that none rots unseen."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+from bench import _data
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+# What a command needs beside the shared data, or more time than a test has.
+NEEDS = {"bench.service": "httptools", "bench.teachers": "torch", "reproduce.malek2021": "torch"}
+
+
+def modules(folder):
+    return [f"{folder}.{path.stem}" for path in sorted((REPOSITORY / folder).glob("[!_]*.py"))]
+
+
+def test_every_command_has_a_smallest_form():
+    lacking = [
+        name
+        for name in modules("bench") + modules("reproduce")
+        if "QUICK" not in (REPOSITORY / f"{name.replace('.', '/')}.py").read_text()
+    ]
+    assert lacking == []
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", modules("bench") + modules("reproduce"))
+def test_a_command_runs_in_its_smallest_form(name, data_dir, monkeypatch, capsys):
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    monkeypatch.setenv("OSTRAKA_DATA", str(data_dir))
+    monkeypatch.setattr(_data, "MOST_ROWS", None)  # put back after shrink() has set it
+    command = importlib.import_module(name)
+    for setting in command.QUICK:
+        monkeypatch.setattr(command, setting, getattr(command, setting))
+    folder, _, module = name.partition(".")
+    assert importlib.import_module(f"{folder}.__main__").main(["--quick", module]) in (0, None)
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("folder", ["bench", "reproduce"])
+def test_an_unknown_name_is_refused_with_those_there_are(folder, capsys):
+    main = importlib.import_module(f"{folder}.__main__").main
+    assert main(["nothing"]) == 2
+    assert "collect" in capsys.readouterr().err or folder == "reproduce"
