@@ -21,8 +21,8 @@ MECHANISM = GNMax(sigma=2.0)
 VOTES = ([14, 12, 10, 8, 6], [13, 13, 10, 8, 6])
 RUNS = 1000
 TRIALS = (10**6, 10**8)
-DEFECTS = True
-QUICK = {"RUNS": 2, "TRIALS": (1000,), "DEFECTS": False}
+ONLY_FIGURES = False
+QUICK = {"TRIALS": (1000,), "ONLY_FIGURES": True}
 
 
 def exact() -> tuple[np.ndarray, np.ndarray]:
@@ -146,11 +146,12 @@ def main() -> None:
     sample_outcomes(MECHANISM, VOTES[0], trials=10)  # compile
     for trials in TRIALS:
         figures_2_and_6(trials)
+    if ONLY_FIGURES:
+        return
     null_calibration()
     show_random_settings()
-    if DEFECTS:
-        print()
-        defects()
+    print()
+    defects()
 
 
 if __name__ == "__main__":

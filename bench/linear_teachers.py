@@ -6,7 +6,6 @@ as many teachers as ``ALONE``, and its time is scaled. Both run on one thread, i
 
 from __future__ import annotations
 
-import sys
 import time
 
 import numpy as np
@@ -17,6 +16,10 @@ from ostraka import TeacherEnsemble
 from ostraka.voters import partition
 
 ROWS, PUBLIC, ALONE = 20, 200, 250
+CASES = ((1000, 20, 2), (5000, 20, 2), (1000, 20, 5))  # teachers, features, classes
+QUICK = {"CASES": ((100, 5, 2),), "ALONE": 5}
+CASES = ((1000, 20, 2), (5000, 20, 2), (1000, 20, 5))  # teachers, features, classes
+QUICK = {"CASES": ((100, 5, 2),)}
 KEY = b"no secret: figures are to come again"
 
 
@@ -56,13 +59,13 @@ def compare(n_teachers: int, n_features: int, n_classes: int) -> None:
     )
 
 
-def main(cases: tuple[tuple[int, int, int], ...] = ((1000, 20, 2), (5000, 20, 2), (1000, 20, 5))) -> None:
+def main() -> None:
     """Small and large ensembles, two and five classes."""
     with threadpoolctl.threadpool_limits(1):
         compare(50, 20, 2)  # the first use loads libraries
-        for case in cases:
+        for case in CASES:
             compare(*case)
 
 
 if __name__ == "__main__":
-    main(((100, 5, 2),) if "--quick" in sys.argv else ((1000, 20, 2), (5000, 20, 2), (1000, 20, 5)))
+    main()

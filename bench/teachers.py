@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 TEACHERS, BATCH, RATE = 250, 16, 2e-3
 KEY = b"no secret: figures are to come again"
+EPOCHS, STACKED, REPEATS, ONLY_STACKED = 10, 250, 2, False
+QUICK = {"EPOCHS": 1, "STACKED": 6, "REPEATS": 1, "ONLY_STACKED": True}
 AS_ONE = 2**40  # bytes: all teachers in one stack
 
 
@@ -242,12 +244,18 @@ def main() -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     settings = {"batch_size": BATCH, "learning_rate": RATE, "device": "cpu"}
     for n_threads in range(1, cores + 1):
-        print(f"784-64-10, ReLU, 10 epochs, against stacks in plain torch, threads: {n_threads}", flush=True)
-        against_stacks(n_threads)
-        print(f"784-64-10, ReLU, 10 epochs, threads: {n_threads}", flush=True)
-        compare(TorchClassifier(epochs=10, n_threads=n_threads, **settings), teachers=60)
-    print("784-64-10, tanh, 10 epochs, one thread", flush=True)
-    compare(TorchClassifier(tanh_perceptron, epochs=10, n_threads=1, **settings), teachers=60)
+        print(
+            f"784-64-10, ReLU, {EPOCHS} epochs, against plain torch, threads: {n_threads}",
+            flush=True,
+        )
+        against_stacks(n_threads, teachers=STACKED, epochs=EPOCHS, repeats=REPEATS)
+    if ONLY_STACKED:
+        return
+    for n_threads in range(1, cores + 1):
+        print(f"784-64-10, ReLU, {EPOCHS} epochs, threads: {n_threads}", flush=True)
+        compare(TorchClassifier(epochs=EPOCHS, n_threads=n_threads, **settings), teachers=60)
+    print(f"784-64-10, tanh, {EPOCHS} epochs, one thread", flush=True)
+    compare(TorchClassifier(tanh_perceptron, epochs=EPOCHS, n_threads=1, **settings), teachers=60)
     print("784-64-10, tanh, 3 epochs, one thread, by the size of stacks", flush=True)
     sizes(TorchClassifier(tanh_perceptron, epochs=3, n_threads=1, **settings))
     print("convolutional, 4 and 8 channels, 2 epochs, one thread", flush=True)
@@ -255,11 +263,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if "--quick" in sys.argv:
-        against_stacks(1, teachers=6, epochs=1, repeats=1)
-    elif "stacked" in sys.argv:
-        for number in (1, 2):
-            print(f"threads: {number}", flush=True)
-            against_stacks(number)
-    else:
-        main()
+    ONLY_STACKED = "stacked" in sys.argv
+    main()

@@ -41,6 +41,9 @@ TABLE_42 = {  # name: median at 0.25, error in %, median at 0.05, error in %, tr
     "Cars per household - 2011": (1.6, 99.4, 0.5, 35.0, 0.8),
 }
 
+QUICK: dict[str, object] = {}
+QUICK_ARGUMENTS = ["--quick", "table41"]
+
 
 def table41(*, quick: bool) -> None:
     """Sizes of the sketch and bytes: d is 18 for 245,000 pairs, and w is e / epsilon, rounded to nearest."""

@@ -4,6 +4,7 @@ import importlib
 from pathlib import Path
 
 import pytest
+
 from bench import _data
 
 REPOSITORY = Path(__file__).resolve().parents[1]
