@@ -18,8 +18,6 @@ from ostraka.voters import partition
 ROWS, PUBLIC, ALONE = 20, 200, 250
 CASES = ((1000, 20, 2), (5000, 20, 2), (1000, 20, 5))  # teachers, features, classes
 QUICK = {"CASES": ((100, 5, 2),), "ALONE": 5}
-CASES = ((1000, 20, 2), (5000, 20, 2), (1000, 20, 5))  # teachers, features, classes
-QUICK = {"CASES": ((100, 5, 2),)}
 KEY = b"no secret: figures are to come again"
 
 

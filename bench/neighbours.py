@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 DELTA = 1e-5
 K, RATE = 200, 0.2
 TEACHERS, TEACHERS_SIGMA = 250, 40.0
-DRAWS = 5
-QUICK = {"DRAWS": 1, "K": 20, "SETTINGS": ((20, 0.2),), "TEACHERS": 10}
+DRAWS, OWNED = 5, 10
+QUICK = {"DRAWS": 1, "OWNED": 1, "K": 20, "SETTINGS": ((20, 0.2),), "TEACHERS": 10}
 SETTINGS = ((K, RATE), (K, 0.05), (50, 0.05))
 PARTS = ("images-idx3", "labels-idx1")
 
@@ -205,7 +205,7 @@ def main() -> None:
         compared(data)
         teachers(data)
         if len(np.unique(data["y"])) == 2:
-            owners(data, 10)
+            owners(data, OWNED)
 
 
 if __name__ == "__main__":

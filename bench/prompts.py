@@ -23,8 +23,15 @@ from ostraka.accounting import calibrate, exact_curve
 from ostraka.voters import Endpoint, PromptEnsemble
 
 N_PUBLIC, N_PRIVATE, N_QUERIES, N_NEW = 20_000, 4_000, 100, 300
-TEACHERS = (25, 50, 100, 200)
-QUICK = {"N_PUBLIC": 400, "N_PRIVATE": 450, "N_QUERIES": 5, "N_NEW": 5, "TEACHERS": (25,)}
+TEACHERS, MOST_TEACHERS = (25, 50, 100, 200), 200
+QUICK = {
+    "N_PUBLIC": 400,
+    "N_PRIVATE": 450,
+    "N_QUERIES": 5,
+    "N_NEW": 5,
+    "TEACHERS": (25,),
+    "MOST_TEACHERS": 25,
+}
 EPSILONS, DELTA = (1.0, 2.0, 4.0), 1e-5  # for all questions together
 KINDS = ("negative", "positive")
 
@@ -47,7 +54,7 @@ def main() -> None:
     )
     with LocalEndpoint(model.answer) as server, tempfile.TemporaryDirectory() as folder:
         for words in (("A", "B"), KINDS):
-            for n_shots, n_teachers in [(1, n) for n in TEACHERS] + [(4, 200)]:
+            for n_shots, n_teachers in [*((1, n) for n in TEACHERS), (4, MOST_TEACHERS)]:
                 ensemble = PromptEnsemble(
                     Endpoint(server.url, concurrency=4),
                     model="matcher",
@@ -98,10 +105,7 @@ def line(
 
 def at_price(epsilon: float, n_answers: int) -> GNMax:
     """The least noise that so many answers may have at this price."""
-    sigma = calibrate(
-        lambda sigma: n_answers * GNMax(sigma=sigma).curve(), epsilon=epsilon, delta=DELTA, low=1.0, high=1e4
-    )
-    return GNMax(sigma=sigma)
+    return GNMax(sigma=calibrate(GNMax, n_answers=n_answers, epsilon=epsilon, delta=DELTA))
 
 
 def model_alone(model: Matcher, texts: list[str]) -> list[str]:

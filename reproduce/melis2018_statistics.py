@@ -42,7 +42,7 @@ TABLE_42 = {  # name: median at 0.25, error in %, median at 0.05, error in %, tr
 }
 
 QUICK: dict[str, object] = {}
-QUICK_ARGUMENTS = ["--quick", "table41"]
+QUICK_ARGUMENTS = ["--quick", "table4.1"]
 
 
 def table41(*, quick: bool) -> None:
