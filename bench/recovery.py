@@ -16,7 +16,7 @@ from ostraka.attacks import cramer_rao, leakage_meter, recover_votes
 COVERED = 1_000
 TRIES = 300
 METERED = (10, 100, 1_000, 10_000, 100_000)
-QUICK = {"COVERED": 1, "TRIES": 2, "METERED": (10,), "INSIDE": ()}
+QUICK = {"COVERED": 1, "TRIES": 2, "METERED": (), "INSIDE": ()}
 SIGMA = 40.0
 INSIDE = (
     ([45, 60, 50, 35, 60], 40.0, 10_000),
