@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import NotFittedError
 
 from ostraka._images import INVARIANCES, transforms
-from ostraka.voters import GraphCells, QuantileCells
+from ostraka.voters import GraphCells, QuantileCells, bins
 from ostraka.voters.cells import reach
 
 IMAGES, DIGITS = load_digits(return_X_y=True)
@@ -199,3 +199,34 @@ class TestQuantileCells:
         cells = QuantileCells(n_bins=3).fit(X)
         assert (cells.lines(X).sum(axis=1) == 4).all()
         np.testing.assert_array_equal(cells.lines(X)[:, :5].argmax(axis=1), cells.codes(X)[:, 0])
+
+    @pytest.mark.parametrize("odd", ["x", None, 2.5, True, 10**400, -1])
+    def test_one_private_cell_of_another_type_moves_no_other_rows_code(self, odd):
+        n = 40
+        public = {"number": [1, 2, 3, 4] * 10, "kind": ["1", "2", "3", "x"] * 10, "truth": [True, False] * 20}
+        cells = QuantileCells(n_bins=4, least=2).fit(pa.table(public))
+        plain = {"number": [1, 2, 3, 4] * 10, "kind": [1, 2, 3, 1] * 10, "truth": [True, False] * 20}
+
+        def codes(table):
+            return np.stack(
+                [
+                    bins._codes(each, table[name])
+                    for each, name in zip(cells._bins, cells.columns_, strict=True)
+                ],
+                axis=1,
+            )
+
+        base = codes(plain)
+        assert base.shape == (n, 3)
+        assert len(np.unique(base[:, 1])) == 3
+        for name in plain:
+            changed = {key: list(value) for key, value in plain.items()}
+            changed[name][0] = odd
+            np.testing.assert_array_equal(codes(changed)[1:], base[1:])
+
+    def test_one_missing_number_turns_no_other_whole_number_into_another_category(self):
+        pd = pytest.importorskip("pandas")
+        cells = QuantileCells(least=2).fit(pd.DataFrame({"kind": ["1", "2", "x", "x"] * 5}))
+        whole, gap = pd.DataFrame({"kind": [1, 2, 1]}), pd.DataFrame({"kind": [None, 2, 1]})
+        assert gap["kind"].dtype != whole["kind"].dtype
+        np.testing.assert_array_equal(cells.codes(gap)[1:], cells.codes(whole)[1:])

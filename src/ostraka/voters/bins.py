@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantileCells"]
 
+Cells = list[Any] | np.ndarray
+
+_MISSING = {"NAType", "NaTType"}
+_TRUTH = {"True": "1", "False": "0"}
+
 
 class QuantileCells(BaseEstimator):
     """Cells of a table: in each column, quantiles of numbers or categories, both from public rows.
@@ -109,7 +114,7 @@ class QuantileCells(BaseEstimator):
             [book[column] for book, column in zip(self.codebooks_, codes.T, strict=True)], axis=1
         ).astype(np.float64)
 
-    def _table(self, X: Any, names: Any) -> dict[Any, np.ndarray]:
+    def _table(self, X: Any, names: Any) -> dict[Any, Cells]:
         """The columns by name; one-hot columns of plain arrays as the place of the one."""
         if self._one_hot is None:
             return _columns(X, names)
@@ -117,7 +122,7 @@ class QuantileCells(BaseEstimator):
         if array.ndim != 2 or array.shape[1] != sum(map(len, self._one_hot)):
             raise ValueError(f"X must have {sum(map(len, self._one_hot))} columns, got shape {array.shape}")
         if array.dtype.kind not in "fiub":
-            array = np.column_stack([_as_numbers(column.astype(str)) for column in array.T])
+            array = np.column_stack([_numbers(column.tolist()) for column in array.T])
         return {block[0]: _merged(array[:, block]) for block in self._one_hot}
 
     def is_of(self, X: Any) -> bool:
@@ -129,11 +134,16 @@ class QuantileCells(BaseEstimator):
         return {name: value for name, value in super().__getstate__().items() if name != "_source"}
 
 
-def _bins(values: np.ndarray, n_bins: int, least: int) -> tuple[str, np.ndarray]:
-    """Bins of one column from the public rows' values: edges of numbers, or categories of text."""
-    if values.dtype.kind == "f":
+def _bins(cells: Cells, n_bins: int, least: int) -> tuple[str, np.ndarray]:
+    """Bins of one column from the public rows' cells: edges of numbers, or categories of text.
+
+    Which of the two it is, public rows say alone: a private cell of another type must not change how the
+    other private rows are read.
+    """
+    if isinstance(cells, np.ndarray) or all(_is_missing(cell) or _is_number(cell) for cell in cells):
+        values = _numbers(cells)
         return "edges", _edges(values[np.isfinite(values)], n_bins)
-    found, times = np.unique(values, return_counts=True)
+    found, times = np.unique(_words(cells), return_counts=True)
     return "categories", found[(times >= least) & (found != "")]
 
 
@@ -142,16 +152,16 @@ def _n_bins(bins: tuple[str, np.ndarray]) -> int:
     return len(bins[1]) + (2 if bins[0] == "edges" else 1)
 
 
-def _codes(bins: tuple[str, np.ndarray], values: np.ndarray) -> np.ndarray:
-    """The bin of each value."""
+def _codes(bins: tuple[str, np.ndarray], cells: Cells) -> np.ndarray:
+    """The bin of each cell, from that cell alone."""
     kind, known = bins
     last = _n_bins(bins) - 1
     if kind == "edges":
-        numbers = values if values.dtype.kind == "f" else _as_numbers(values)
+        numbers = _numbers(cells)
         return np.where(np.isfinite(numbers), np.searchsorted(known, numbers), last)
     if not len(known):
-        return np.full(len(values), last)
-    words = values.astype(str)
+        return np.full(len(cells), last)
+    words = _words(cells)
     place = np.searchsorted(known, words).clip(max=len(known) - 1)
     return np.where(known[place] == words, place, last)
 
@@ -198,16 +208,17 @@ def _edges(values: np.ndarray, n_bins: int) -> np.ndarray:
     return np.unique(np.concatenate([alone, shared]))
 
 
-def _merged(block: np.ndarray) -> np.ndarray:
-    """A column as it is; of several, the name of the one which is 1, and "" where that is not one."""
+def _merged(block: np.ndarray) -> Cells:
+    """A column as it is; of several, the name of the one which is 1, and None where that is not one."""
     if block.shape[1] == 1:
         return np.asarray(block[:, 0], dtype=np.float64)
     good = np.isin(block, (0, 1)).all(axis=1) & (block.sum(axis=1) == 1)
-    return np.where(good, block.argmax(axis=1).astype(str), "")
+    names: list[Any] = np.where(good, block.argmax(axis=1).astype(str), "").tolist()
+    return names
 
 
-def _columns(X: Any, names: Any) -> dict[Any, np.ndarray]:
-    """Columns by name (or place), each of float64 with NaN where missing, or of text."""
+def _columns(X: Any, names: Any) -> dict[Any, Cells]:
+    """The cells of each column, by name or place."""
     if _is_frame(X):
         import narwhals  # noqa: PLC0415
 
@@ -222,23 +233,41 @@ def _columns(X: Any, names: Any) -> dict[Any, np.ndarray]:
     missing = [name for name in wanted if name not in found]
     if missing:
         raise ValueError(f"X has no column {missing[0]!r}; it has {len(found)} columns")
-    return {name: _typed(found[name]) for name in wanted}
+    return {name: found[name] for name in wanted}
 
 
-def _typed(cells: list[Any]) -> np.ndarray:
-    """Numbers if every cell that is not missing is one, otherwise text with "" where missing."""
-    absent = [cell is None or (isinstance(cell, float) and math.isnan(cell)) for cell in cells]
-    if all(gone or isinstance(cell, int | float) for gone, cell in zip(absent, cells, strict=True)):
-        return np.array([np.nan if gone else float(cell) for gone, cell in zip(absent, cells, strict=True)])
-    return np.array(["" if gone else str(cell) for gone, cell in zip(absent, cells, strict=True)])
+def _is_missing(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, float) and math.isnan(cell)) or type(cell).__name__ in _MISSING
 
 
-def _as_numbers(words: np.ndarray) -> np.ndarray:
-    """Text as float64, NaN where it is no number."""
-    numbers = np.full(len(words), np.nan)
-    for row, word in enumerate(words.tolist()):
-        try:
-            numbers[row] = float(word)
-        except ValueError:
-            continue
-    return numbers
+def _is_number(cell: Any) -> bool:
+    return isinstance(cell, int | float)
+
+
+def _numbers(cells: Cells) -> np.ndarray:
+    """Each cell as a float64, NaN where it is none; 1, 1.0, True and their texts are the same."""
+    if isinstance(cells, np.ndarray):
+        return np.asarray(cells, dtype=np.float64)
+    return np.array([_number(cell) for cell in cells], dtype=np.float64)
+
+
+def _number(cell: Any) -> float:
+    if _is_missing(cell):
+        return math.nan
+    try:
+        return float(_TRUTH.get(cell, cell) if isinstance(cell, str) else cell)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _words(cells: Cells) -> np.ndarray:
+    """Each cell as text, "" where it is missing; 1 and 1.0 are the same, whatever else is in the column."""
+    return np.array([_word(cell) for cell in cells], dtype=str)
+
+
+def _word(cell: Any) -> str:
+    if _is_missing(cell):
+        return ""
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell)
