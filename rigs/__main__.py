@@ -13,7 +13,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rigs import big, faults, fuzz, kills, model, power, races, storm, tampering
+from rigs import big, faults, fuzz, kills, model, outages, power, races, storm, tampering
 from rigs.disk import UnavailableError
 from rigs.finding import REPOSITORY, Finding
 
@@ -44,6 +44,9 @@ RIGS: dict[str, Callable[[float], Finding]] = {
     "tampering-owned": lambda scale: tampering.find("owned", flipped=round(100_000 * scale)),
     "storm": lambda scale: storm.find(keys=round(100_000 * scale), kills=round(20 * scale)),
     "fuzz": lambda scale: fuzz.find(requests=round(100_000 * scale)),
+    "outages-lock": lambda scale: outages.find("lock", times=round(100 * scale)),
+    "outages-disk": lambda scale: outages.find("disk", times=round(100 * scale)),
+    "outages-restart": lambda scale: outages.find("restart", times=round(100 * scale)),
     "big": lambda scale: big.find(entries=round(10**7 * scale)),
 }
 

@@ -17,12 +17,13 @@ from rigs.disk import UnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ready", "require", "server"]
+__all__ = ["program", "ready", "require", "restart", "server"]
 
 SETTINGS = "-c listen_addresses= -c max_connections=120 -c shared_buffers=32MB"
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
+    """A program of PostgreSQL."""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     found = shutil.which(name, path=os.pathsep.join([*map(str, places), os.environ.get("PATH", "")]))
     if found is None:
@@ -33,8 +34,8 @@ def _program(name: str) -> str:
 def require(mode: charging.ChargingMode) -> None:
     """Raise if the mode needs a server, and there is none."""
     if mode.needs_postgres:
-        _program("initdb")
-        _program("pg_ctl")
+        program("initdb")
+        program("pg_ctl")
 
 
 @contextmanager
@@ -48,15 +49,33 @@ def ready(mode: charging.ChargingMode) -> Iterator[None]:
         yield
 
 
+def _someone() -> dict[str, str | int]:
+    """Who runs the server: not root, as PostgreSQL refuses that."""
+    if os.geteuid() != 0:
+        return {}
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return {"user": "postgres" if "postgres" in names else "nobody"}
+
+
+def restart(folder: Path, *, mode: str) -> None:
+    """Stop the server in a folder ("fast" or "immediate") and start it again."""
+    options = f"{SETTINGS} -k {folder}"
+    command = [program("pg_ctl"), "-D", str(folder / "data"), "-w", "-m", mode, "-l", str(folder / "log")]
+    subprocess.run(
+        [*command, "-o", options, "restart"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        cwd=folder,
+        **_someone(),  # type: ignore[call-overload]
+    )
+
+
 @contextmanager
 def server() -> Iterator[str]:
     """A running server; its address. Everything is gone afterwards."""
-    create, control = _program("initdb"), _program("pg_ctl")
+    create, control = program("initdb"), program("pg_ctl")
     folder = Path(tempfile.mkdtemp(prefix="ostraka-pg-"))
-    someone: dict[str, str | int] = {}
-    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
-        names = {entry.pw_name for entry in pwd.getpwall()}
-        someone = {"user": "postgres" if "postgres" in names else "nobody"}
+    if someone := _someone():
         shutil.chown(folder, someone["user"])
     data = folder / "data"
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +70,8 @@ class TestWhatPasses:
             def execute(self, query, *values):
                 if query == "COMMIT" and self.left:
                     self.left -= 1
+                    with rest(Path(owned.path)).open("ab") as log:
+                        log.write(bytes(100))  # the part that still had room
                     error = sqlite3.OperationalError("database or disk is full")
                     error.sqlite_errorcode = sqlite3.SQLITE_FULL
                     raise error

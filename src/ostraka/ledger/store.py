@@ -93,20 +93,26 @@ class SQLiteStore:
             self._roll_back()  # left over if an interrupt hit between two of the lines below
             self._check_unchanged(log=True)
             if self._log_is_long():
-                sqlite.checkpoint(db)
-                self._commits = 0
-                if self._unchanged:
-                    self._unchanged.note_checkpoint()
+                self._checkpoint()
+            db.execute("BEGIN IMMEDIATE")
             try:
-                db.execute("BEGIN IMMEDIATE")
                 yield self
+                self._commit()
             except BaseException:
                 self._roll_back()
                 raise
-            self._commit()
+            finally:
+                if self._unchanged:  # also where it failed: a full disk leaves a part of the log
+                    self._unchanged.note_commit()
             self._check_unchanged(log=False)
+
+    def _checkpoint(self) -> None:
+        try:
+            sqlite.checkpoint(self._db)
+            self._commits = 0
+        finally:
             if self._unchanged:
-                self._unchanged.note_commit()
+                self._unchanged.note_checkpoint()
 
     def _check_unchanged(self, *, log: bool) -> None:
         if self._file_lock is None:
