@@ -13,7 +13,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rigs import big, faults, fuzz, kills, model, outages, power, races, storm, tampering
+from rigs import big, faults, fuzz, kills, model, outages, power, races, storm, strangers, tampering
 from rigs.disk import UnavailableError
 from rigs.finding import REPOSITORY, Finding
 
@@ -47,6 +47,7 @@ RIGS: dict[str, Callable[[float], Finding]] = {
     "outages-lock": lambda scale: outages.find("lock", times=round(100 * scale)),
     "outages-disk": lambda scale: outages.find("disk", times=round(100 * scale)),
     "outages-restart": lambda scale: outages.find("restart", times=round(100 * scale)),
+    "strangers": lambda scale: strangers.find(strangers=round(2_000 * scale), questions=500),
     "big": lambda scale: big.find(entries=round(10**7 * scale)),
 }
 

@@ -1,0 +1,18 @@
+"""What passes, under load: nothing lost, nothing doubled, and the ledger goes on."""
+
+import os
+
+import pytest
+
+from rigs import disk, outages
+
+
+@pytest.mark.parametrize("kind", ["lock", "disk", "restart"])
+def test_what_passes_stops_nobody_and_every_retry_is_charged_once(kind):
+    if kind == "disk" and os.geteuid() != 0:
+        pytest.skip("a small file system can be mounted by root only")
+    try:
+        found = outages.find(kind, times=2)
+    except disk.UnavailableError as missing:
+        pytest.skip(str(missing))
+    assert found.passed, found
