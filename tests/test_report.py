@@ -145,6 +145,14 @@ def test_the_sentence_gives_the_odds(epsilon, odds):
     assert odds in sentence(epsilon=epsilon, delta=1e-5, unit="row")
 
 
+def test_a_delta_that_rounding_made_a_little_larger_is_said_in_round_numbers():
+    assert (
+        "1 in 10,000,000)"
+        in rows(example(upper={"epsilon": 1.0, "delta": 0.1 / 10**6 * (1 + 2e-16)}))["Delta"]
+    )
+    assert "1 in 9,999,900)" in rows(example(upper={"epsilon": 1.0, "delta": 1 / 9_999_900}))["Delta"]
+
+
 def test_the_sentence_names_unit_and_chance():
     text = sentence(epsilon=1.0, delta=1e-5, unit="person")
     assert "one person" in text

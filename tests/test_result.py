@@ -59,6 +59,8 @@ def test_public_drops_the_owner_part_and_nothing_else() -> None:
 def test_the_owner_part_does_not_print() -> None:
     assert "0.25" not in repr(example())
     assert "consensus" not in repr(example())
+    assert repr(example()) == "Result(kind='learn', epsilon='inf', delta=1e-05, lower=0.5, accuracy=0.5)"
+    assert "<th>lower</th><td>0.5</td>" in example()._repr_html_()
 
 
 def test_changing_what_was_put_in_does_not_change_the_record() -> None:

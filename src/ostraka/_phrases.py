@@ -9,6 +9,7 @@ from typing import Any
 __all__ = ["at_most", "delta_text", "number", "percent", "rounded", "sentence"]
 
 _BIG = 1e6
+_HAIR = Decimal("1e-9")
 
 
 def sentence(*, epsilon: float, delta: float, unit: str) -> str:
@@ -76,7 +77,8 @@ def delta_text(value: float | None) -> str:
 
 
 def _chance(delta: float) -> str:
-    return f"1 in {math.floor(1 / Decimal(repr(delta))):,}" if delta else "0"
+    # a tenth of 1 / 10**6 is a little more than 1e-7 in floating point, and 1 in 9,999,999 helps nobody
+    return f"1 in {math.floor(1 / Decimal(repr(delta)) * (1 + _HAIR)):,}" if delta else "0"
 
 
 def _factor(epsilon: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 from dataclasses import dataclass, field, fields, replace
@@ -16,7 +17,7 @@ __all__ = ["Result"]
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Result:
     """What a run did, what it cost at most, what was seen to leak, and what it was good for.
 
@@ -76,6 +77,30 @@ class Result:
         for each in fields(self):
             value = _plain(getattr(self, each.name), each.name)
             object.__setattr__(self, each.name, tuple(value) if each.name == "notes" else value)
+
+    def __repr__(self) -> str:
+        """One line of public facts; the fields hold the rest."""
+        return f"Result({', '.join(f'{name}={text}' for name, text in self._facts())})"
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        rows = (
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+            for name, text in self._facts()
+        )
+        return f"<table>{''.join(rows)}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        facts = {
+            "kind": self.kind,
+            "epsilon": self.upper.get("epsilon"),
+            "delta": self.upper.get("delta"),
+            "unit": self.settings.get("unit"),
+            "lower": (self.lower or {}).get("epsilon"),
+            "accuracy": self.utility.get("student"),
+        }
+        known = [(name, value) for name, value in facts.items() if value is not None]
+        return [(name, f"{value:.4g}" if isinstance(value, float) else repr(value)) for name, value in known]
 
     def public(self) -> Result:
         """The same record without what only the owner of the data may see."""

@@ -295,7 +295,7 @@ def test_rows_are_held_out_only_on_request(folder):
 def test_the_private_table_is_no_public_table_unless_said_and_then_stated(folder):
     code, _, err = person(public="private.csv")
     assert code == 1
-    assert "public rows (X_public) are private rows, too" in err
+    assert "rows of --public are private rows, too" in err
     assert "--allow-overlap" in err
     assert not charges(folder)
     (folder / "run" / "plan.json").unlink(missing_ok=True)
@@ -434,8 +434,8 @@ def test_a_damaged_manifest_stops_the_run(folder, monkeypatch):
         (("--screen", "20", "0"), 2, "sigma must be finite and > 0"),
         (("--delta", "0.01"), 2, "delta must be below 1 / 300 units"),
         (("--delta", "0"), 2, "delta must be > 0"),
-        (("--teachers", "0"), 2, "n_teachers must be an integer >= 1"),
-        (("--answers", "0"), 2, "n_answers must be an integer >= 1"),
+        (("--teachers", "0"), 2, "--teachers must be an integer >= 1"),
+        (("--answers", "0"), 2, "--answers must be an integer >= 1"),
         (("--answers", "201"), 2, "at most the"),
         (("--epsilon", "0.001"), 3, "use a larger epsilon"),
         (("--epsilon", "0.1", "--sigma", "5"), 3, "or a larger epsilon"),

@@ -19,6 +19,14 @@ __all__ = ["BUDGET", "DONE", "FAILED", "INTERRUPTED", "NOTHING_LEARNED", "USAGE"
 
 DONE, FAILED, USAGE, BUDGET, NOTHING_LEARNED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
+_OPTIONS = {  # of Python's names in messages of the library
+    "n_teachers=": "--teachers ",
+    "n_teachers": "--teachers",
+    "n_answers=": "--answers ",
+    "n_answers": "--answers",
+    "allow_overlap=True (--allow-overlap)": "--allow-overlap",
+    "public rows (X_public)": "rows of --public",
+}
 _RAISE = dis.opmap["RAISE_VARARGS"]
 _CLICK = typer.BadParameter.__mro__[
     1
@@ -45,6 +53,8 @@ def told(error: BaseException) -> tuple[int, str]:
         words = str(error)
     else:
         words = _defect(error)
+    for name, option in _OPTIONS.items():
+        words = words.replace(name, option)
     return code, words
 
 
