@@ -84,6 +84,13 @@ class TestCounts:
         assert model.plan_.ballot == 12
         assert model.score(X[NEW], Y[NEW]) > 0.7
 
+    def test_rows_given_up_and_classes_taken_are_stated(self):
+        model = counts(epsilon=3.0, classes=None, holdout=0.3, allow_overlap=True)
+        model.fit(X[PRIVATE], Y[PRIVATE])
+        stated = " ".join(model.result_.upper["not_protected"])
+        for words in ("held out", "copies of private rows", "class list"):
+            assert words in stated
+
     def test_too_little_budget_is_refused_before_any_charge(self):
         ledger = Ledger(":memory:", budget=Budget(epsilon=0.001, delta=1e-4))
         with pytest.raises(BudgetExceeded):

@@ -14,6 +14,7 @@ from ostraka.accounting import calibrate
 from ostraka.door import release
 from ostraka.ledger import BudgetExceeded
 from ostraka.mechanisms import NoisyCounts
+from ostraka.pate._data import unprotected
 from ostraka.pate._metrics import warnings_of
 from ostraka.pate._run import Owned, Run
 from ostraka.students import AugmentedSVM, MomentLogistic, SmoothedCounts
@@ -212,7 +213,11 @@ def learn_counts(model: PATEClassifier, data: Data, plan: CountsPlan, here: Sess
         held_out=data.held_out,
         spent=here.ledger.spent(),
         noise=_NOISE,
-        notes=(() if model.classes is not None else (CLASSES_FROM_Y,)) + (_NUMBERS,),
+        notes=(
+            *unprotected(data, allow_overlap=model.allow_overlap),
+            *(() if model.classes is not None else (CLASSES_FROM_Y,)),
+            _NUMBERS,
+        ),
         warnings=tuple(
             warnings_of(n_teachers=plan.n_units, answers=labels, predicted=predicted, classes=classes)
         ),

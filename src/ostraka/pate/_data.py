@@ -11,7 +11,16 @@ from sklearn.utils.validation import column_or_1d
 
 from ostraka.voters._units import numbered
 
-__all__ = ["Data", "Seeds", "labels_of", "split"]
+__all__ = ["Data", "Seeds", "labels_of", "split", "unprotected"]
+
+_HELD_OUT = (
+    "{} rows of the private table were held out as public questions: their features are not protected at all "
+    "(their labels were not used for training)."
+)
+_COPIED = (
+    "Public rows may be copies of private rows (allow_overlap): the features of such rows are not protected, "
+    "and accuracy measured on them is not that of new rows."
+)
 
 
 class Data(NamedTuple):
@@ -102,3 +111,9 @@ def labels_of(y: Any, *, n_rows: int, name: str, declared: Any = None) -> np.nda
     if declared is None and len(np.unique(y)) < 2:
         raise ValueError("y must hold two classes or more, but holds one class only: is it the right column?")
     return np.asarray(y)
+
+
+def unprotected(data: Data, *, allow_overlap: bool) -> tuple[str, ...]:
+    """What a record must say about public rows that are or may be private ones."""
+    held_out = () if data.held_out is None else (_HELD_OUT.format(len(data.held_out)),)
+    return (*held_out, *((_COPIED,) if allow_overlap else ()))

@@ -13,6 +13,7 @@ from sklearn.utils import _safe_indexing
 from ostraka.door import ABSTAIN
 from ostraka.mechanisms.protocols import parts
 from ostraka.pate._consistent import same_questions
+from ostraka.pate._data import unprotected
 from ostraka.pate._metrics import warnings_of
 from ostraka.pate._questions import Questions, require_affordable
 from ostraka.pate._record import OS_NOISE, SECRET_NOISE, try_record
@@ -28,14 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["learn", "teacher_of"]
 
-_HELD_OUT = (
-    "{} rows of the private table were held out as public questions: their features are not protected at all "
-    "(their labels were not used for training)."
-)
-_COPIED = (
-    "Public rows may be copies of private rows (allow_overlap): the features of such rows are not protected, "
-    "and accuracy measured on them is not that of new rows."
-)
 _NUMBERS = "The numbers of rows, units and features, and the partition, are treated as public."
 
 
@@ -126,7 +119,6 @@ def _dry_run(model: PATEClassifier, data: Data, plan: Plan, teachers: TeacherEns
 
 def _run(model: PATEClassifier, data: Data, here: Session, questions: Questions, student: Distilled) -> Run:
     plan, teachers = questions.plan, questions.teachers
-    held_out = () if data.held_out is None else (_HELD_OUT.format(len(data.held_out)),)
     # how many questions went unanswered depends on the votes, so all of them count as answered
     predicted = student.predict(data.public)
     warned = warnings_of(
@@ -135,7 +127,6 @@ def _run(model: PATEClassifier, data: Data, here: Session, questions: Questions,
         predicted=predicted,
         classes=student.classes_,
     )
-    copied = (_COPIED,) if model.allow_overlap else ()
     missing = plan.n_answers - int((questions.labels != ABSTAIN).sum())
     return Run(
         plan=plan,
@@ -149,7 +140,7 @@ def _run(model: PATEClassifier, data: Data, here: Session, questions: Questions,
         held_out=data.held_out,
         spent=here.ledger.spent() + missing * parts(plan.mechanism)[1].curve(),
         noise=SECRET_NOISE if model.consistent else OS_NOISE,
-        notes=(*held_out, *copied, *teachers.notes_, _NUMBERS),
+        notes=(*unprotected(data, allow_overlap=model.allow_overlap), *teachers.notes_, _NUMBERS),
         warnings=tuple(warned),
         n_classes_said=len(np.unique(predicted)),
         owned=Owned(
