@@ -196,7 +196,7 @@ def _guess(certificate: Certificate) -> tuple[int, np.ndarray]:
     margins = np.interp(level, [0, spread, spread, 1], [0, 1, 0.9, 1])
     steps, screened = _levels_of(certificate), certificate.n_screened
     sizes = (screened, certificate.n_queries - screened) if screened else (certificate.n_queries,)
-    reach = max(math.ceil((step.agreed - step.tied) / step.pace) for step in steps)
+    reach = max(1, *(math.ceil((step.agreed - step.tied) / step.pace) for step in steps))
     x = np.arange(-reach, reach + 1)
     total = np.zeros(len(x))
     for step, size in zip(steps, sizes, strict=True):
