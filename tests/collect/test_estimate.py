@@ -176,7 +176,7 @@ def test_recommendations_from_noisy_baskets_are_not_below_popularity(data_dir):
         found = estimate.similar_items(noisy, rough, rest, n_clients=len(train))
         usual = [item for item in popular.tolist() if item not in rest][:10]
         hits += (basket[left_out] in found, basket[left_out] in usual)
-    assert hits[0] >= 0.97 * hits[1]  # five splits of all baskets: 0.386 against 0.385, docs/collect.md
+    assert hits[0] >= 0.97 * hits[1]  # five splits: 0.381 against 0.378, docs/collect.md
 
 
 @pytest.mark.parametrize(
