@@ -1,0 +1,221 @@
+"""Statistics of membership, by row, from what reference models say of the row with it and without it.
+
+None reads who was in the target, nor counts a row's reference models as evidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.special
+import scipy.stats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["STATISTICS", "Side", "clip", "logit", "normal_posterior"]
+
+_NEAREST = 1e-12  # confidences are at least so far from 0 and 1
+_OFFLINE_SLOPE = 0.3  # Zarifzadeh et al. 2024, section 3.3: P(in) from P(out) where no model has the row
+_PER_BIN, _MOST_BINS = 50, 20  # rows of like difficulty
+_BIN_PRIOR = 10.0  # rows' worth of the overall figure in the figure of each bin
+_FLOOR = 1e-6  # smallest variance, as a share of the pooled one
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Logits of the models which have a row, or of those which have not: a number for each row."""
+
+    n: np.ndarray
+    mean: np.ndarray  # 0 where n is 0
+    squares: np.ndarray  # around the mean
+
+    @classmethod
+    def of(cls, values: np.ndarray, chosen: np.ndarray) -> Side:
+        """Moments over axis 0 where ``chosen``."""
+        n = chosen.sum(axis=0).astype(np.float64)
+        mean = np.where(chosen, values, 0.0).sum(axis=0) / np.maximum(n, 1)
+        squares = (np.where(chosen, values - mean, 0.0) ** 2).sum(axis=0)
+        return cls(n, mean, squares)
+
+    @property
+    def spare(self) -> np.ndarray:
+        """Degrees of freedom of each row's variance."""
+        return np.asarray(np.maximum(self.n - 1, 0))
+
+
+def clip(confidences: np.ndarray) -> np.ndarray:
+    """Confidences away from 0 and 1, so that their logits are finite."""
+    return np.asarray(np.clip(confidences, _NEAREST, 1 - _NEAREST))
+
+
+def logit(confidences: np.ndarray) -> np.ndarray:
+    """log(p / (1 - p)), finite."""
+    clipped = clip(confidences)
+    return np.asarray(np.log(clipped) - np.log1p(-clipped))
+
+
+def _pooled(side: Side, other: Side) -> float:
+    """Variance within rows; where no row has two models on a side, half that of the differences."""
+    for each in (side, other):
+        if each.spare.sum() and each.squares.sum():
+            return float(each.squares.sum() / each.spare.sum())
+    both = (side.n > 0) & (other.n > 0)
+    spread = float(np.var((side.mean - other.mean)[both], ddof=1) / 2) if both.sum() > 1 else 0.0
+    if not spread:
+        raise ValueError(
+            f"reference models say the same of all {len(side.n)} rows, or too little to know how "
+            "they differ: fit more of them"
+        )
+    return spread
+
+
+def _lira(target: np.ndarray, sides: tuple[Side, Side], *, own: bool) -> np.ndarray:
+    """Carlini et al. 2022, Algorithm 1; where no model has the row, Algorithm 2 on the scale of log odds."""
+    logs = []
+    deviations = []
+    for side, other in (sides, sides[::-1]):
+        pooled = _pooled(side, other)
+        variance = np.full(len(target), pooled)
+        if own:
+            enough = side.n > 1
+            variance[enough] = np.maximum((side.squares / np.maximum(side.n, 1))[enough], _FLOOR * pooled)
+        deviations.append((target - side.mean) / np.sqrt(variance))
+        logs.append(scipy.stats.norm.logpdf(target, side.mean, np.sqrt(variance)))
+    offline = scipy.special.log_ndtr(deviations[1]) - scipy.special.log_ndtr(-deviations[1])
+    return np.asarray(np.where(sides[0].n > 0, logs[0] - logs[1], offline))
+
+
+def _lira_own(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
+    return _lira(target, sides, own=True)
+
+
+def _lira_fixed(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
+    return _lira(target, sides, own=False)
+
+
+def rmia(target: np.ndarray, inside: Side, outside: Side) -> np.ndarray:
+    """Share of rows whose ratio p / mean p is at most the row's (gamma = 1), from moments of confidences."""
+    with_row = np.where(
+        inside.n > 0,
+        inside.mean,
+        (1 - _OFFLINE_SLOPE) + _OFFLINE_SLOPE * outside.mean,
+    )
+    ratio = clip(target) / ((with_row + outside.mean) / 2)
+    return np.asarray(np.searchsorted(np.sort(ratio), ratio, side="right") / len(ratio))
+
+
+def _student_t(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
+    """Predictive densities under one normal-inverse-gamma prior a side, from the moments of all rows."""
+    logs = []
+    for side, other in (sides, sides[::-1]):
+        variance = _pooled(side, other)
+        centre = side.mean.mean()
+        between = max(side.mean.var() - variance * (1 / side.n).mean(), _FLOOR * variance)
+        logs.append(
+            normal_inverse_gamma(
+                target, side, centre=centre, weight=variance / between, shape=2.0, rate=variance
+            )
+        )
+    return np.asarray(logs[0] - logs[1])
+
+
+def normal_inverse_gamma(
+    target: np.ndarray, side: Side, *, centre: float, weight: float, shape: float, rate: float
+) -> np.ndarray:
+    """Log predictive density of one more logit (Murphy 2007, equations 86 to 90 and 100)."""
+    total = weight + side.n
+    mean = (weight * centre + side.n * side.mean) / total
+    after = shape + side.n / 2
+    rest = rate + side.squares / 2 + weight * side.n * (side.mean - centre) ** 2 / (2 * total)
+    scale = np.sqrt(rest * (total + 1) / (after * total))
+    return np.asarray(scipy.stats.t.logpdf(target, 2 * after, mean, scale))
+
+
+def _hierarchical(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
+    """Log ratio of predictive t densities; shift and variances shrunk to those of rows of like difficulty."""
+    pooled = [_pooled(sides[0], sides[1]), _pooled(sides[1], sides[0])]
+    weights = [side.n / variance for side, variance in zip(sides, pooled, strict=True)]
+    gap = sides[0].mean - sides[1].mean
+    # With these weights the error of the level is uncorrelated with that of the gap.
+    level = (weights[0] * (sides[0].mean - gap.mean()) + weights[1] * sides[1].mean) / sum(weights)
+    smooth = _by_difficulty(level)
+    shift = smooth(gap, np.ones_like(gap))
+    variances, freedom = [], []
+    for side, variance in zip(sides, pooled, strict=True):
+        near = smooth(side.squares, side.spare, variance)
+        prior = _prior_freedom(side, near)
+        variances.append((prior * near + side.squares) / (prior + side.spare))
+        freedom.append(prior + side.spare)
+    noise = sum(variance / side.n for side, variance in zip(sides, variances, strict=True))
+    spread = np.maximum(smooth((gap - shift) ** 2 - noise, np.ones_like(gap)), 1e-3 * sum(pooled))
+    means, errors = normal_posterior(
+        sides, (variances[0], variances[1]), level=(level.mean(), level.var()), shift=(shift, spread)
+    )
+    logs = [
+        scipy.stats.t.logpdf(target, free, mean, np.sqrt(variance + error))
+        for free, mean, variance, error in zip(freedom, means, variances, errors, strict=True)
+    ]
+    return np.asarray(logs[0] - logs[1])
+
+
+def _by_difficulty(level: np.ndarray) -> Callable[..., np.ndarray]:
+    """A function that averages figures over rows of like level, between bins by straight lines."""
+    n_bins = int(np.clip(len(level) // _PER_BIN, 1, _MOST_BINS))
+    rank = np.empty(len(level), dtype=np.int64)
+    rank[np.argsort(level, kind="stable")] = np.arange(len(level))
+    place = rank * n_bins // len(level)
+    centres = np.bincount(place, weights=level) / np.bincount(place)
+
+    def smooth(sums: np.ndarray, counts: np.ndarray, overall: float | None = None) -> np.ndarray:
+        typical = sums.sum() / counts.sum() if overall is None else overall
+        above = np.bincount(place, weights=sums) + _BIN_PRIOR * typical
+        return np.asarray(
+            np.interp(level, centres, above / (np.bincount(place, weights=counts) + _BIN_PRIOR))
+        )
+
+    return smooth
+
+
+def _prior_freedom(side: Side, near: np.ndarray) -> float:
+    """How many degrees of freedom the neighbours' variance is worth (Smyth 2004, section 6.2)."""
+    known = side.spare > 0
+    if known.sum() < 2:
+        return 1e3
+    free = side.spare[known]
+    own = np.maximum(side.squares[known] / free / near[known], 1e-4)
+    residual = np.log(own) - scipy.special.digamma(free / 2) + np.log(free / 2)
+    excess = residual.var(ddof=1) - scipy.special.polygamma(1, free / 2).mean()
+    grid = np.geomspace(1.0, 1e3, 400)  # trigamma falls
+    return float(grid[(scipy.special.polygamma(1, grid / 2) > excess).sum().clip(1, len(grid)) - 1])
+
+
+def normal_posterior(
+    sides: tuple[Side, Side],
+    variances: tuple[np.ndarray, np.ndarray],
+    *,
+    level: tuple[float, float],
+    shift: tuple[np.ndarray, np.ndarray],
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Means with and without the row, and their variances, given normal priors of the level and the shift."""
+    inside, outside = sides
+    has, lacks = inside.n / variances[0], outside.n / variances[1]
+    level_precision = 1 / max(level[1], 1e-9)
+    a = level_precision + has + lacks
+    c = 1 / shift[1] + has
+    from_level = level[0] * level_precision + lacks * outside.mean + has * inside.mean
+    from_shift = shift[0] / shift[1] + has * inside.mean
+    determinant = a * c - has**2
+    low = (c * from_level - has * from_shift) / determinant
+    moved = (a * from_shift - has * from_level) / determinant
+    return (low + moved, low), ((a + c - 2 * has) / determinant, c / determinant)
+
+
+STATISTICS = {
+    "hierarchical": _hierarchical,
+    "lira": _lira_own,
+    "lira-fixed": _lira_fixed,
+    "student-t": _student_t,
+}
