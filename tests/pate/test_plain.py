@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import ABSTAIN
 from ostraka.pate._plain import by_name, plain
-from ostraka.students import Distilled
+from ostraka.students import AugmentedSVM, Distilled
 
 X, Y = load_digits(return_X_y=True)
 NAMES = np.array([f"class {k}" for k in range(10)])
@@ -48,6 +48,13 @@ def test_a_student_that_says_one_class_is_plain_too():
     labels = np.where(np.arange(400) < 9, 3, ABSTAIN)
     student = Distilled("spreading").fit(X[:400], labels, classes=NAMES)
     assert set(plain(student, X[:400], labels).predict(X)) == {"class 3"}
+
+
+def test_the_support_vectors_of_a_student_of_counts_are_plain():
+    student = AugmentedSVM(image_shape=(8, 8), invariances=("shift",)).fit(X[:200], NAMES[Y[:200]])
+    made = plain(student, X[:400], np.full(400, ABSTAIN))
+    assert type(made).__module__.startswith("sklearn.")
+    np.testing.assert_array_equal(made.predict(X), student.predict(X))
 
 
 def test_columns_are_selected_by_name_whatever_their_order():

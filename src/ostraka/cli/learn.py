@@ -317,7 +317,7 @@ def _write(task: Task, model: PATEClassifier, result: Result, out: Path, *, keep
     _handover.write_card(result, lines, out)
     _folder.write_reports(out, result)
     _folder.write(out / _folder.RESULT, result.to_json())
-    typer.echo(f"\nto use the student where scikit-learn and skops are installed:\n\n{lines}", err=True)
+    typer.echo(f"\nto use the student (model-card.md says what it needs):\n\n{lines}", err=True)
 
 
 def _keep_teachers(task: Task, model: PATEClassifier, folder: Path) -> None:

@@ -18,22 +18,21 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.utils import _safe_indexing
 
 from ostraka.door import ABSTAIN
+from ostraka.students import Distilled
 from ostraka.students.spreading import Spreading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ostraka.students import Distilled
-
 __all__ = ["by_name", "plain"]
 
 
-def plain(student: Distilled, X: Any, labels: np.ndarray) -> Any:
+def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
     """A scikit-learn classifier that predicts what the student predicts.
 
     Parameters
     ----------
-    student : Distilled
+    student : Distilled, or a student of counts
         Fitted.
     X, labels
         What it was fitted to: public rows, and class indices or ``ABSTAIN``.
@@ -43,6 +42,8 @@ def plain(student: Distilled, X: Any, labels: np.ndarray) -> Any:
     ValueError
         The student is of another library, or a fit to the labels' names predicts something else.
     """
+    if not isinstance(student, Distilled):
+        return _inside(student, X)
     classes, model = student.classes_, student.model_
     if model is None:
         same = classes[labels[labels != ABSTAIN][0]]
@@ -82,6 +83,15 @@ def by_name(model: Any, X: np.ndarray, *, columns: Sequence[str], encoder: Any =
                 part.feature_names_in_ = named.feature_names_in_[places]
                 break
     return Pipeline([("columns", named), ("student", model)])
+
+
+def _inside(student: Any, X: Any) -> Any:
+    """The scikit-learn model that a student of counts asks, if it does nothing else."""
+    made: Any = getattr(student, "model_", None)
+    ours = type(made).__module__.partition(".")[0] != "sklearn"
+    if ours or not np.array_equal(made.predict(np.asarray(X)), student.predict(X)):
+        raise ValueError(f"{type(student).__name__} is no scikit-learn model: keep the student as it is")
+    return made
 
 
 def _refitted(model: Any, X: Any, labels: np.ndarray, classes: np.ndarray) -> Any:
