@@ -17,13 +17,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mutants import _audits, _collect, _exact, _plain
+from mutants import _audits, _collect, _counts, _exact, _plain
 
 if TYPE_CHECKING:
     from mutants._mutant import Mutant
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-MUTANTS: list[Mutant] = [*_plain.MUTANTS, *_exact.MUTANTS, *_audits.MUTANTS, *_collect.MUTANTS]
+MUTANTS: list[Mutant] = [
+    *_plain.MUTANTS,
+    *_exact.MUTANTS,
+    *_audits.MUTANTS,
+    *_collect.MUTANTS,
+    *_counts.MUTANTS,
+]
 PASSED, FAILED = 0, 1  # what pytest's exit status must be one of: anything else is no verdict
 
 PAGE = """# Planted defects

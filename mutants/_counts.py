@@ -1,0 +1,63 @@
+"""Defects of noisy counts: their noise, their price, and how far one unit moves a table."""
+
+from __future__ import annotations
+
+from mutants._mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_PRICE = "mechanisms/test_counts.py::TestThePrice::"
+_ROWS = "voters/test_rows.py::TestSensitivity::"
+
+MUTANTS = [
+    Mutant(
+        "discrete noise is priced as continuous",
+        "mechanisms/_discrete.py",
+        "return up(float(steps.max()) + 4 * len(weights) * 2.0**-53 + 1e-13)",
+        "return 1 / sigma",
+        _PRICE + "test_the_unit_shift_is_the_largest_step_of_the_exact_quantiles",
+    ),
+    Mutant(
+        "undecided draws are not decided",
+        "mechanisms/_discrete.py",
+        "for at in np.flatnonzero(table[place] == first):",
+        "for at in np.flatnonzero(table[place] < first):",
+        "mechanisms/test_counts.py::TestTheDraws::test_every_first_and_second_number_gives_the_law_exactly",
+    ),
+    Mutant(
+        "opposite lines of one class are forgotten",
+        "voters/cells.py",
+        "return max(two_classes, same_class)",
+        "return two_classes",
+        "voters/test_cells.py::TestReach::test_opposite_lines_of_one_class_move_further_than_two_classes",
+    ),
+    Mutant(
+        "every row of a person casts a ballot",
+        "voters/rows.py",
+        "parts[order] = self.ballot_ // size + (within < self.ballot_ % size)",
+        "parts[order] = self.ballot_",
+        _ROWS + "test_shared_parts_sum_to_the_ballot_for_everybody",
+    ),
+    Mutant(
+        "parts of a ballot are not counted in its reach",
+        "voters/rows.py",
+        "far = self.ballot_ * reach(self.cells.codebooks_)",
+        "far = reach(self.cells.codebooks_)",
+        _ROWS + "test_a_person_with_several_rows_shares_one_ballot",
+    ),
+    Mutant(
+        "cells of private rows are taken",
+        "voters/rows.py",
+        "if self.cells.is_of(X):",
+        "if False:",
+        "voters/test_rows.py::TestRefusals::test_of_cells_fitted_on_the_private_rows",
+    ),
+    Mutant(
+        "a neighbour's type decides how a cell is read",
+        "voters/bins.py",
+        "    if isinstance(cell, float) and cell.is_integer():\n        return str(int(cell))\n",
+        "",
+        "voters/test_cells.py::TestQuantileCells::"
+        "test_one_missing_number_turns_no_other_whole_number_into_another_category",
+    ),
+]
