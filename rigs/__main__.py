@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -107,3 +108,7 @@ def kept(page: str, name: str, line: str) -> str:
     ]
     lines = sorted([*lines, line], key=lambda row: list(RIGS).index(re.match(r"\| `soak ([\w-]+)", row)[1]))  # type: ignore[index]
     return "\n".join((f"{before}{BEGIN}", HEAD, *lines, f"{END}{after}"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

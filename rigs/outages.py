@@ -104,7 +104,7 @@ def disk(path: Path, times: int, load: Load) -> None:
     for _ in range(times):
         with filler.open("wb", buffering=0) as file:
             try:
-                for size in (1 << 20, 1 << 12, 1):
+                for size in (1 << 22, 1 << 16, 1 << 12, 1):
                     while size:
                         try:
                             file.write(bytes(size))
@@ -173,7 +173,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         if chosen.kind == "disk":
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], check=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", folder], check=True)
         try:
             path, anchor = place / "ledger.sqlite", place / "anchor"
             disturb = {"lock": lock, "disk": disk}[chosen.kind]
