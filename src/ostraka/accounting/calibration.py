@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["calibrate"]
 
-_ROUGHLY, _TIGHT_OF_CLASSIC = 1e-3, 0.8
+_ROUGHLY, _TIGHT_OF_CLASSIC = 1e-3, 0.75
 _LEAST, _MOST = 1e-3, 1e9  # votes
 
 
@@ -62,7 +62,7 @@ def calibrate(
     >>> (100 * GNMax(sigma=sigma).curve()).epsilon(delta=1e-5) <= 2.0
     True
     >>> round(sigma, 2)
-    24.39
+    22.78
     """
     _check.integer(n_answers=n_answers, least=1)
     _check.positive(epsilon=epsilon)

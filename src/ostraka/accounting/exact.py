@@ -72,9 +72,11 @@ def exact_curve(
     """
     rdp = exact_rdp(mechanism, counts, relation=relation, surprise=surprise, orders=orders).sum(axis=0)
     n_queries = len(_check.counts(counts))
-    slack = n_queries * mechanism.curve().slack
+    any_votes = n_queries * mechanism.curve()
     rdp = rdp * _OUTWARD + n_queries * _LOST
-    return Curve(orders, tuple(rdp.tolist()), "ballot", publishable=False, slack=slack)
+    return Curve(
+        orders, tuple(rdp.tolist()), "ballot", publishable=False, slack=any_votes.slack, laws=any_votes.laws
+    )
 
 
 def exact_rdp(

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ostraka._composition.law import Law, added
 from ostraka.curve import Curve
 from ostraka.ledger.budget import UNITS_PER_NAT
 
@@ -37,6 +38,7 @@ __all__ = [
 CHARGE, GRANT = "charge", "grant"
 INFINITE = 2**62
 _UNITS_PER_SLACK = 2.0**62
+_LAWS = b"LAWS"  # the last byte of a number is at most 0x40
 # fields of an entry in the order of Row; verifying millions of entries makes no Row of each
 Fields = tuple[
     int, str, str, str | None, int | None, int, str, int, float,
@@ -208,21 +210,28 @@ def price(curve: Curve) -> tuple[bytes, bytes]:
         raise ValueError("a cost must be >= 0 and not NaN")
     units = _units(values.size)
     cost = np.ceil(np.minimum(values, INFINITE / units) * units)  # powers of two: only ceil rounds
-    return np.array(curve.orders, dtype="<f8").tobytes(), cost.astype("<u8").tobytes()
+    numbers = cost.astype("<u8").tobytes()
+    return np.array(curve.orders, dtype="<f8").tobytes(), _joined(numbers, curve.laws)
 
 
 def fold(total: bytes | None, cost: bytes, *, uses: int) -> bytes:
     """The exact total after ``uses`` more uses, saturating at ``INFINITE``. A total of None is zero."""
-    one = np.frombuffer(cost, dtype="<u8")
+    numbers, laws = _parted(cost)
+    one = np.frombuffer(numbers, dtype="<u8")
     after = np.where(one > INFINITE // max(uses, 1), INFINITE, one * min(uses, INFINITE))
+    if laws is not None:
+        laws = tuple(law._replace(uses=law.uses * uses) for law in laws)
     if total is not None:
-        after = np.minimum(after + np.frombuffer(total, dtype="<u8"), INFINITE)
-    return after.astype("<u8").tobytes()
+        before, known = _parted(total)
+        after = np.minimum(after + np.frombuffer(before, dtype="<u8"), INFINITE)
+        laws = added(known, laws)
+    return _joined(after.astype("<u8").tobytes(), laws)
 
 
 def to_curve(cost: bytes, unit: str, orders: bytes) -> Curve:
     """The curve of a cost, rounded up to floats; ``INFINITE`` becomes infinity (slack: 1)."""
-    whole = np.frombuffer(cost, dtype="<u8")
+    numbers, laws = _parted(cost)
+    whole = np.frombuffer(numbers, dtype="<u8")
     near = whole.astype(np.float64)
     units = _units(whole.size)
     values = np.where(near.astype(np.uint64) < whole, np.nextafter(near, math.inf), near) / units
@@ -234,7 +243,24 @@ def to_curve(cost: bytes, unit: str, orders: bytes) -> Curve:
         unit,
         mu_squared=mu_squared,
         slack=slack,
+        laws=laws,
     )
+
+
+def _joined(numbers: bytes, laws: tuple[Law, ...] | None) -> bytes:
+    if laws is None:
+        return numbers
+    text = json.dumps([[law.kind, law.size.hex(), law.uses] for law in laws]).encode()
+    return numbers + text + len(text).to_bytes(4, "little") + _LAWS
+
+
+def _parted(cost: bytes) -> tuple[bytes, tuple[Law, ...] | None]:
+    if not cost.endswith(_LAWS):
+        return cost, None
+    size = int.from_bytes(cost[-8:-4], "little")
+    text = cost[-8 - size : -8]
+    laws = tuple(Law(str(kind), float.fromhex(size), int(uses)) for kind, size, uses in json.loads(text))
+    return cost[: -8 - len(text)], laws
 
 
 def _units(size: int) -> np.ndarray:

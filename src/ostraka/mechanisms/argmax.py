@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from ostraka import _check
+from ostraka._composition.law import ARGMAX, Law
 from ostraka._numeric import up
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import _tight
@@ -48,7 +49,7 @@ class GNMax:
     --------
     >>> mechanism = GNMax(sigma=40.0)
     >>> round((100 * mechanism.curve()).epsilon(delta=1e-5), 2)
-    1.16
+    1.07
     >>> np.exp(mechanism.log_outcomes([[60, 30, 10]])).round(3)
     array([[0.623, 0.253, 0.124]])
     """
@@ -63,14 +64,15 @@ class GNMax:
         """Cost of one answer, for every possible votes.
 
         ``"classic"`` pays for the whole noisy histogram: order / sigma². ``"tight"`` pays for its
-        argmax only, about 0.64 of that; Gaussian-DP composition comes with both.
+        argmax only, about 0.64 of that, and many answers compose exactly (docs/composition.md);
+        Gaussian-DP composition comes with both.
         """
         _check.one_of(bound=bound, allowed=("tight", "classic"))
         classic = self.classic_curve()
         if bound == "classic":
             return classic
         rdp = tuple(map(min, _tight.gaussian_argmax(1 / self.sigma, ORDERS), classic.rdp))
-        return replace(classic, rdp=rdp)
+        return replace(classic, rdp=rdp, laws=(Law(ARGMAX, up(1 / self.sigma)),))
 
     def classic_curve(self) -> Curve:
         """``curve(bound="classic")``."""

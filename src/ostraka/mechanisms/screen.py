@@ -9,6 +9,8 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
 from ostraka import _check
+from ostraka._composition.law import SCREEN, Law
+from ostraka._numeric import up
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import _tight
 from ostraka.mechanisms.argmax import FLOAT_SLACK
@@ -79,7 +81,8 @@ class Threshold:
             return classic
         each = self.noise == "every"
         rdp = tuple(map(min, _tight.gaussian_screen(1 / self.sigma, ORDERS, each=each), classic.rdp))
-        return replace(classic, rdp=rdp)
+        # with noise on every count the exact family is not worked out: its Gaussian stays
+        return replace(classic, rdp=rdp, laws=classic.laws if each else (Law(SCREEN, up(1 / self.sigma)),))
 
     def classic_curve(self) -> Curve:
         """``curve(bound="classic")``."""
