@@ -14,7 +14,7 @@ from ostraka._composition.law import GAUSSIAN, Law, added
 from ostraka._numeric import log_ndtr, up
 
 if TYPE_CHECKING:
-    from ostraka._composition.tables import Table
+    from ostraka._composition.tables import Tables
 
 __all__ = ["MOVES", "ORDERS", "Curve", "Priced"]
 
@@ -251,7 +251,7 @@ class Curve:
         table = self._table()
         return min(best, table.epsilon(delta)) if table is not None and best > 0 else best
 
-    def _table(self) -> Table | None:
+    def _table(self) -> Tables | None:
         """Exact composition, where all laws are known and there is more than one use."""
         if self.laws is None or sum(law.uses for law in self.laws) < 2:  # one is Gaussian
             return None

@@ -15,7 +15,7 @@ from ostraka._composition.cover import Pairs
 from ostraka._composition.families import LARGEST_SHIFT, SMALLEST_SHIFT, argmax_family, screen_family
 from ostraka._composition.law import ARGMAX, PURE, SCREEN, Law
 
-__all__ = ["Table", "of"]
+__all__ = ["Table", "Tables", "of"]
 
 _MOST = 1024  # answers that are followed one by one; what is beyond enters as Gaussian
 _MOST_PURE = 64
@@ -60,17 +60,34 @@ class Table(NamedTuple):
         )
 
 
-@lru_cache(maxsize=256)
-def of(laws: tuple[Law, ...]) -> Table | None:
-    """A table for all these laws together, in any order that answers may decide; None if there is none.
+class Tables(NamedTuple):
+    """Several bounds of the same releases: the smallest counts, so that fewer uses never cost more."""
 
-    One family, the dearest, is followed exactly. The others enter as the Gaussian that dominates them.
+    each: tuple[Table, ...]
+
+    def epsilon(self, delta: float) -> float:
+        """Smallest epsilon >= 0 at which delta is proved, or infinity."""
+        return min((table.epsilon(delta) for table in self.each), default=math.inf)
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest proved delta at epsilon, at most 1."""
+        return min((table.delta(epsilon) for table in self.each), default=1.0)
+
+
+@lru_cache(maxsize=256)
+def of(laws: tuple[Law, ...]) -> Tables:
+    """Tables for all these laws together, in any order that answers may decide; maybe none.
+
+    In each, one family is followed exactly. The others enter as the Gaussian that dominates them.
     Fixed pairs are applied last, as if they came first: in any other order they tell no more.
     """
-    exact = [law for law in laws if law.kind in (ARGMAX, SCREEN) and _small(law)]
-    if not exact or sum(law.uses for law in laws if law.kind == PURE) > _MOST_PURE:
+    found = (_led_by(law, laws) for law in laws if law.kind in (ARGMAX, SCREEN) and _small(law))
+    return Tables(tuple(table for table in found if table is not None))
+
+
+def _led_by(leader: Law, laws: tuple[Law, ...]) -> Table | None:
+    if sum(law.uses for law in laws if law.kind == PURE) > _MOST_PURE:
         return None
-    leader = max(exact, key=lambda law: law.uses * law.mu_squared)
     rest = [law for law in laws if law is not leader]
     if leader.uses > _MOST:
         rest.append(leader._replace(uses=leader.uses - _MOST))

@@ -6,11 +6,9 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from ostraka import _check
 from ostraka.ledger.budget import BudgetExceeded, KeyConflict, LedgerError
-from ostraka.ledger.chain import CHARGE, Row, price
+from ostraka.ledger.chain import CHARGE, Row, comparable, covers, price
 from ostraka.ledger.records import ChargeRequest, Receipt
 
 if TYPE_CHECKING:
@@ -91,8 +89,9 @@ class PriceList:
             return self._pairs[cost, reserve]
         pair = self.quote(cost), self.quote(reserve)
         (_, *kind, low), (_, *other, high) = pair
-        if kind != other or not (np.frombuffer(low, "<u8") <= np.frombuffer(high, "<u8")).all():
+        if kind != other or not covers(high, low):
             raise ValueError(f"reserve must cost at least {cost!r} at every order, got {reserve!r}")
+        pair = pair[0], (*pair[1][:-1], comparable(high, low))
         if len(self._pairs) >= _REMEMBERED:
             self._pairs.clear()
         with contextlib.suppress(TypeError):

@@ -30,6 +30,8 @@ __all__ = [
     "Price",
     "Row",
     "Seal",
+    "comparable",
+    "covers",
     "fold",
     "price",
     "to_curve",
@@ -245,6 +247,23 @@ def to_curve(cost: bytes, unit: str, orders: bytes) -> Curve:
         slack=slack,
         laws=laws,
     )
+
+
+def covers(reserve: bytes, cost: bytes) -> bool:
+    """Whether a cost is at most another at every order."""
+    low, high = (np.frombuffer(_parted(each)[0], dtype="<u8") for each in (cost, reserve))
+    return bool((low <= high).all())
+
+
+def comparable(reserve: bytes, cost: bytes) -> bytes:
+    """The reserve without its laws, unless they contain those of the cost: else the cost could prove less."""
+    numbers, most = _parted(reserve)
+    laws = _parted(cost)[1]
+    if most is None:
+        return reserve
+    uses = {(law.kind, law.size): law.uses for law in most}
+    contained = laws is not None and all(law.uses <= uses.get((law.kind, law.size), 0) for law in laws)
+    return reserve if contained else numbers
 
 
 def _joined(numbers: bytes, laws: tuple[Law, ...] | None) -> bytes:
