@@ -183,8 +183,7 @@ def most(fits):
 @pytest.mark.parametrize("mechanism", [GNMax(sigma=40.0), LNMax(scale=100.0)])
 @pytest.mark.parametrize(("epsilon", "delta"), [(2.0, 1e-5), (4.0, 1e-6)])
 def test_freedom_costs_less_than_a_tenth_of_the_answers(mechanism, epsilon, delta):
-    # slack, of the noise itself, has a share of its own; exact composition is for one mechanism
-    price = replace(mechanism.curve(), slack=0.0, laws=None)
+    price = replace(mechanism.curve(), slack=0.0)  # of the noise itself: slack has a share of its own
     planned = most(lambda n: (n * price).epsilon(delta=delta) <= epsilon)
     free = most(lambda n: RenyiFilter(epsilon=epsilon, delta=delta).fits(n * price))
     assert 0.9 * planned < free < planned

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ostraka import _check
@@ -90,8 +89,7 @@ def calibrate(
 
 
 def _tight(mechanism: Priced) -> Curve:
-    """The price without tables of exact composition, which would take longest: on the safe side."""
-    return replace(mechanism.curve(), laws=None)
+    return mechanism.curve()
 
 
 def _classic(mechanism: Mechanism) -> Curve:

@@ -72,11 +72,9 @@ def exact_curve(
     """
     rdp = exact_rdp(mechanism, counts, relation=relation, surprise=surprise, orders=orders).sum(axis=0)
     n_queries = len(_check.counts(counts))
-    any_votes = n_queries * mechanism.curve()
+    slack = n_queries * mechanism.curve().slack
     rdp = rdp * _OUTWARD + n_queries * _LOST
-    return Curve(
-        orders, tuple(rdp.tolist()), "ballot", publishable=False, slack=any_votes.slack, laws=any_votes.laws
-    )
+    return Curve(orders, tuple(rdp.tolist()), "ballot", publishable=False, slack=slack)
 
 
 def exact_rdp(

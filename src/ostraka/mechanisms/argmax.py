@@ -49,7 +49,7 @@ class GNMax:
     --------
     >>> mechanism = GNMax(sigma=40.0)
     >>> round((100 * mechanism.curve()).epsilon(delta=1e-5), 2)
-    1.07
+    1.16
     >>> np.exp(mechanism.log_outcomes([[60, 30, 10]])).round(3)
     array([[0.623, 0.253, 0.124]])
     """
@@ -60,19 +60,20 @@ class GNMax:
     def __post_init__(self) -> None:
         _check.positive(sigma=self.sigma)
 
-    def curve(self, bound: Literal["tight", "classic"] = "tight") -> Curve:
+    def curve(self, bound: Literal["tight", "classic", "exact"] = "tight") -> Curve:
         """Cost of one answer, for every possible votes.
 
         ``"classic"`` pays for the whole noisy histogram: order / sigma². ``"tight"`` pays for its
-        argmax only, about 0.64 of that, and many answers compose exactly (docs/composition.md);
-        Gaussian-DP composition comes with both.
+        argmax only, about 0.64 of that; Gaussian-DP composition comes with both. ``"exact"`` is tight,
+        and many answers also compose exactly (docs/composition.md), which takes up to seconds.
         """
-        _check.one_of(bound=bound, allowed=("tight", "classic"))
+        _check.one_of(bound=bound, allowed=("tight", "classic", "exact"))
         classic = self.classic_curve()
         if bound == "classic":
             return classic
         rdp = tuple(map(min, _tight.gaussian_argmax(1 / self.sigma, ORDERS), classic.rdp))
-        return replace(classic, rdp=rdp, laws=(Law(ARGMAX, up(1 / self.sigma)),))
+        laws = (Law(ARGMAX, up(1 / self.sigma)),) if bound == "exact" else classic.laws
+        return replace(classic, rdp=rdp, laws=laws)
 
     def classic_curve(self) -> Curve:
         """``curve(bound="classic")``."""

@@ -69,20 +69,21 @@ class Threshold:
         _check.finite(at=self.at)
         _check.one_of(noise=self.noise, allowed=("largest", "every"))
 
-    def curve(self, bound: Literal["tight", "classic"] = "tight") -> Curve:
+    def curve(self, bound: Literal["tight", "classic", "exact"] = "tight") -> Curve:
         """Cost of one query, for every possible votes.
 
         ``"classic"``: order / (2 sigma²), or order / sigma² with noise on every count, the cost of
         releasing what the threshold is applied to. ``"tight"`` pays for the yes or no only.
+        ``"exact"`` is tight, and with one noise many queries also compose exactly (docs/composition.md).
         """
-        _check.one_of(bound=bound, allowed=("tight", "classic"))
+        _check.one_of(bound=bound, allowed=("tight", "classic", "exact"))
         classic = self.classic_curve()
         if bound == "classic":
             return classic
         each = self.noise == "every"
         rdp = tuple(map(min, _tight.gaussian_screen(1 / self.sigma, ORDERS, each=each), classic.rdp))
-        # with noise on every count the exact family is not worked out: its Gaussian stays
-        return replace(classic, rdp=rdp, laws=classic.laws if each else (Law(SCREEN, up(1 / self.sigma)),))
+        exact = bound == "exact" and not each
+        return replace(classic, rdp=rdp, laws=(Law(SCREEN, up(1 / self.sigma)),) if exact else classic.laws)
 
     def classic_curve(self) -> Curve:
         """``curve(bound="classic")``."""

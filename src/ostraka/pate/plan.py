@@ -48,7 +48,7 @@ class Plan:
     --------
     >>> plan = Plan(n_teachers=250, n_answers=100, mechanism=GNMax(sigma=40.0), delta=1e-5)
     >>> round(plan.epsilon, 2)
-    1.07
+    1.16
     """
 
     n_teachers: int
