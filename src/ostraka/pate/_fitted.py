@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from ostraka.pate._plain import by_name, plain
 from ostraka.pate._record import record, with_audit
 from ostraka.pate._run import PRIVATE_ATTRIBUTES, Run
+from ostraka.students import Distilled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,7 +70,7 @@ class Fitted(BaseEstimator):
         """
         check_is_fitted(self, "student_")
         public = None if self._run.owned is None else self._run.owned.public
-        if public is None:
+        if public is None and isinstance(self._run.student, Distilled):
             raise ValueError("to_sklearn needs the public rows: call it before the estimator is pickled")
         made = plain(self._run.student, public, self._run.labels)
         return made if columns is None else by_name(made, public, columns=columns, encoder=encoder)
