@@ -92,6 +92,15 @@ def test_rmia_counts_the_rows_with_a_smaller_ratio(arrays):
     assert references(*arrays).statistics(confidences[0], method="rmia") == pytest.approx(expected)
 
 
+def test_rmia_guesses_what_models_with_the_row_would_say_where_there_is_none():
+    confidences, _ = world(np.random.default_rng(4), 8, 40, effect=1.0)
+    models = ReferenceModels.from_confidences(confidences[1:], np.zeros((8, 40), dtype=bool))
+    outside = confidences[1:].mean(axis=0)
+    ratio = confidences[0] / (((1 + 0.3) * outside + (1 - 0.3)) / 2)  # Zarifzadeh et al. 2024, with a = 0.3
+    expected = (ratio[:, None] >= ratio).mean(axis=1)
+    assert models.statistics(confidences[0], method="rmia") == pytest.approx(expected)
+
+
 def test_student_t_is_the_predictive_law_of_updating_one_logit_at_a_time():
     seen, target = np.array([0.3, 1.9, -0.4]), 2.2
     centre, weight, shape, rate = 0.5, 0.7, 2.0, 1.3
@@ -195,6 +204,14 @@ def test_a_design_where_each_row_is_in_exactly_half_of_the_models_leaks_by_itsel
         with pytest.raises(ValueError, match="exactly half"):
             models.scores(confidences[0], included[0], method=method)
     assert not is_coins(tally)
+
+
+def test_a_balanced_design_of_many_models_is_refused_for_few_rows():
+    rng = np.random.default_rng(11)
+    included = rng.random((64, 100)).argsort(axis=0) < 32
+    confidences = rng.random((64, 100))
+    with pytest.raises(ValueError, match="exactly half"):
+        references(confidences, included).scores(confidences[0], included[0])
 
 
 def test_a_target_that_is_the_rest_of_one_reference_is_refused():
