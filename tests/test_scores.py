@@ -9,6 +9,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from ostraka.audits import epsilon_lower_bound
 from ostraka.scores import Rate, Scores, rate_over_targets, rates_by_target
+from tests.false_alarm import FALSE_ALARM
 
 rng = np.random.default_rng(0)
 MEMBERS, OTHERS = rng.normal(1, 1, 300).round(1), rng.normal(0, 1, 200).round(1)
@@ -65,8 +66,6 @@ def test_scores_must_be_finite():
 
 
 # --- rates with intervals ---
-
-FALSE_ALARM = 1e-9  # probability that a correct interval fails one check
 
 
 def test_the_area_is_scikit_learns():

@@ -15,8 +15,8 @@ from ostraka.accounting.cost_levels import UNIT, cost_levels, worst
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
 from ostraka.private import Adjacency, Private
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9  # probability that a correct sampler fails one check
 SMALL = Certificate(
     mechanism=GNMax(sigma=2.0), n_teachers=6, n_classes=2, n_queries=2, order=2.0, noise=1.0, agreement=0.5
 )

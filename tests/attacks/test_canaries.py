@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import chisquare
 
 from ostraka.attacks import Canaries, draw_canaries
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9
 LABELS = np.arange(600) % 6
 
 

@@ -7,8 +7,7 @@ from scipy.stats import binomtest
 from ostraka import Adjacency, Private
 from ostraka.attacks import cramer_rao, leakage_meter, leakage_panel, recover_counts
 from ostraka.mechanisms import NoisyCounts
-
-FALSE_ALARM = 1e-9  # chance that a correct interval fails
+from tests.false_alarm import FALSE_ALARM
 
 
 @pytest.mark.parametrize("n_releases", [1, 4])

@@ -11,9 +11,9 @@ from ostraka.attacks import ReferenceModels, true_label_confidences
 from ostraka.attacks._membership_checks import draw_coins
 from ostraka.attacks._membership_statistics import STATISTICS, Side, normal_inverse_gamma, normal_posterior
 from ostraka.audits import one_run_lower_bound
+from tests.false_alarm import FALSE_ALARM
 
 METHODS = (*STATISTICS, "rmia", "loss")
-FALSE_ALARM = 1e-9  # probability that a correct statistic fails one comparison
 
 
 def logit(p):

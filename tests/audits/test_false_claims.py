@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-FALSE_ALARM = 1e-9
+from tests.false_alarm import FALSE_ALARM
 
 
 @pytest.fixture(scope="module")

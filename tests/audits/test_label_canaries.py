@@ -15,8 +15,8 @@ from ostraka.attacks import draw_canaries
 from ostraka.audits import CanaryBound, audit_canaries, one_run_lower_bound
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, RandomizedResponse
 from ostraka.scores import Scores
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9  # probability that a correct bound fails one check
 N = 1000
 
 

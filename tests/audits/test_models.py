@@ -7,8 +7,8 @@ from scipy.stats import binomtest, multinomial
 from ostraka import GNMax, LNMax
 from ostraka.audits._mixture import gaussian_argmax_law
 from ostraka.audits.models import VoteModel
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9
 LAW, ONE = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.1, 0.8])
 
 

@@ -15,8 +15,8 @@ from ostraka.audits import audit_canaries, one_run_lower_bound
 from ostraka.audits._tails import gaussian_is_refuted, near_tail, planned_tail, steinke_tail
 from ostraka.mechanisms import RandomizedResponse
 from ostraka.scores import Scores
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9  # probability that a correct bound fails one check
 DELTA = 1e-5
 
 

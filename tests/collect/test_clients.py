@@ -16,8 +16,8 @@ from ostraka.mechanisms.skellam import skellam
 from ostraka.secure.errors import PartyError
 from ostraka.secure.keys import Identity
 from ostraka.secure.masks import mask, pair_mask
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9  # chance that right code fails one comparison
 ENCODINGS = [
     (Histogram(0, 1, cells=5), lambda k: k / 15),
     (Tree(0, 20, fanout=5), lambda k: k),

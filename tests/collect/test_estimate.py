@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Task, Tree, _tree, estimate
-
-FALSE_ALARM = 1e-9  # chance that right intervals fail one comparison
+from tests.false_alarm import FALSE_ALARM
 
 
 def task(encoding, sigma=5.0) -> Task:

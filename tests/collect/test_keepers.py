@@ -19,8 +19,8 @@ from ostraka.collect._reports import Closing
 from ostraka.mechanisms.skellam import skellam
 from ostraka.secure.errors import PartyError
 from ostraka.secure.keys import Identity, exchange_key, new_secret
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9  # chance that right code fails one comparison
 ENCODINGS = [
     (Histogram(0, 10, cells=5), [1, 4, 4, 9, 11]),
     (Tree(0, 20, fanout=5), [3, 3, 19, 0, -5]),

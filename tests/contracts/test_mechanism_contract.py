@@ -31,8 +31,8 @@ from ostraka.mechanisms.protocols import outcome_places
 from ostraka.mechanisms.skellam import SkellamMax
 from ostraka.mechanisms.subsampled import Subsampled
 from ostraka.mechanisms.weighted import Weighted
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9  # chance that a correct sampler fails one comparison
 TRIALS = 200_000
 HISTOGRAM = [60.0, 50.0, 25.0]
 TIE = [60.0, 60.0, 25.0]  # where counts come with their noise, chance decides ties only

@@ -11,8 +11,8 @@ from scipy.stats import chisquare, norm
 from ostraka import Adjacency, Budget, GNMax, Ledger, Private, release
 from ostraka.mechanisms import NoisyCounts, _discrete
 from ostraka.mechanisms.counts import one_table
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9  # chance that a correct sampler fails one comparison
 SIGMAS = (0.3, 1.0, 4.505, 18.79)
 
 

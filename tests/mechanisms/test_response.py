@@ -9,8 +9,8 @@ from scipy.stats import binomtest, chisquare
 
 from ostraka import Adjacency, Budget, Ledger, Private, release
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse, _whole
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9
 N = 200_000
 
 

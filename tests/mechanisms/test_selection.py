@@ -9,8 +9,8 @@ from scipy.special import logsumexp
 
 from ostraka import Adjacency, Private
 from ostraka.mechanisms import Selection, selection
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9  # probability that a correct sampler fails one check
 TRIALS = 20_000
 SCORES = np.array([0, 3, 5])
 

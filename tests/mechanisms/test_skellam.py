@@ -10,8 +10,8 @@ from scipy import stats
 from ostraka import Budget, GNMax, Ledger, Private, release
 from ostraka.curve import ORDERS
 from ostraka.mechanisms import SkellamMax, SkellamSum, skellam
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9  # chance that a right sampler fails one comparison
 mpmath.mp.dps = 50
 
 

@@ -12,8 +12,8 @@ from ostraka import Adjacency, Budget, Ledger, Private, release
 from ostraka.curve import ORDERS
 from ostraka.mechanisms import PriorResponse, RandomizedResponse
 from ostraka.mechanisms.staged import NOT_YET, StagedResponse
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9
 EPSILON = 1.3
 ROOM = EPSILON * (1 + 1e-9)  # the ledger rounds a price up
 SHARP = [

@@ -8,8 +8,7 @@ import pytest
 from scipy.stats import binomtest
 
 from ostraka.mechanisms import _whole
-
-FALSE_ALARM = 1e-9
+from tests.false_alarm import FALSE_ALARM
 
 
 class Listed:

@@ -9,8 +9,8 @@ from ostraka.accounting import exact_curve
 from ostraka.audits import audit_library, epsilon_lower_bound, mutation_score, renyi_lower_bound
 from ostraka.audits.estimates import renyi_estimate
 from ostraka.audits.planted import DEFECTS, SOUND
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9  # probability that a correct bound fails one check
 RUNS = 1000
 METHODS = ["2-cut", "2-cut-anytime", "k-cut"]
 NULL = np.exp(GNMax(sigma=2.0).log_outcomes([[14, 12, 10, 8, 6]]))[0]

@@ -7,12 +7,13 @@ import pytest
 import scipy.ndimage
 from scipy.stats import binomtest
 
+from tests.false_alarm import FALSE_ALARM
+
 torch = pytest.importorskip("torch", exc_type=ImportError)
 
 from ostraka._torch.augment import OPERATIONS  # noqa: E402  (needs torch)
 from ostraka.students import ImageAugment, TableAugment  # noqa: E402
 
-FALSE_ALARM = 1e-9  # probability that correct chance fails one check
 SHAPES = [(1, 8, 8), (3, 9, 12), (2, 16, 7)]
 IMAGES = {
     shape: torch.rand(40, math.prod(shape), generator=torch.Generator().manual_seed(1)) for shape in SHAPES

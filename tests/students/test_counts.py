@@ -8,8 +8,6 @@ from sklearn.linear_model import LogisticRegression
 
 from ostraka.students import AugmentedSVM, MomentLogistic, SmoothedCounts
 
-FALSE_ALARM = 1e-9
-
 
 def table(n, rng):
     """Five columns of four bins whose labels follow a logistic law, as lines and labels."""

@@ -36,8 +36,8 @@ from ostraka import (
 from ostraka.curve import ORDERS
 from ostraka.mechanisms import Subsampled
 from ostraka.voters import NeighbourVoter, _nearest, _sampled, neighbours
+from tests.false_alarm import FALSE_ALARM
 
-FALSE_ALARM = 1e-9  # chance that a correct sampler fails one comparison
 TRIALS = 200_000
 FINITE = np.array(ORDERS[:-1])
 X, Y = load_iris(return_X_y=True)
