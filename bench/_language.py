@@ -40,7 +40,9 @@ class Matcher:
 
     def answer(self, prompt: str) -> str:
         """The likeliest word; the first of equals."""
-        words = _WORDS.search(prompt)[1].split(", ")
+        listed = _WORDS.search(prompt)
+        assert listed, "a prompt of voters.Template lists its words"
+        words = listed[1].split(", ")
         *shots, (query, _) = _SHOT.findall(prompt)
         matches = list(itertools.permutations(range(len(self.kinds)), len(words)))  # kind of each word
         weight = np.array([self._prior(words, match) for match in matches])

@@ -72,7 +72,7 @@ def null_calibration() -> None:
         print(f"{method:24s}{claims:6d}   [{low:.4f}, {beta.ppf(0.975, claims + 1, RUNS - claims):.4f}]")
 
 
-def setting(rng: np.random.Generator) -> tuple[object, np.ndarray]:
+def setting(rng: np.random.Generator) -> tuple[GNMax | LNMax | Threshold, np.ndarray]:
     """A mechanism, and votes with a neighbour, at random."""
     noise = float(np.exp(rng.uniform(np.log(0.5), np.log(50))))
     n_classes, n_teachers = int(rng.integers(2, 9)), int(np.exp(rng.uniform(np.log(3), np.log(300))))
@@ -108,9 +108,9 @@ def random_settings(runs: int = RUNS) -> dict[str, tuple[int, int]]:
             found = np.array(renyi_lower_bound(*seen, orders=AUDIT_ORDERS, method=name).rdp)
             wrong[name][0] += bool((found > exact).any())
             wrong[name][1] += bool((found > price).any())
-        found = epsilon_lower_bound(*seen, delta=1e-5).epsilon
-        wrong["epsilon"][0] += found > delta_inverse(p, q, 1e-5) + 1e-9
-        wrong["epsilon"][1] += found > curve.epsilon(1e-5)
+        epsilon = epsilon_lower_bound(*seen, delta=1e-5).epsilon
+        wrong["epsilon"][0] += epsilon > delta_inverse(p, q, 1e-5) + 1e-9
+        wrong["epsilon"][1] += epsilon > curve.epsilon(1e-5)
     return {name: (above[0], above[1]) for name, above in wrong.items()}
 
 

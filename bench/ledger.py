@@ -77,7 +77,7 @@ def verification(ledger: Ledger, options: dict[str, object]) -> Iterator[str]:
     yield f"verified: {n / wall:,.0f} entries/s, {cpu / n * 1e6:.1f} µs of processor time each, of {n:,}"
     ledger.close()
     wall = time.perf_counter()
-    Ledger(ledger.path, **options).close()  # type: ignore[arg-type]
+    Ledger(ledger.path, **options).close()
     yield f"started from the anchor in {time.perf_counter() - wall:.3f} s"
 
 
@@ -89,7 +89,7 @@ def main() -> None:
             "anchor": Path(folder) / "anchor",
             "owner": True,
         }
-        ledger = Ledger(where, budget=Budget(epsilon=50.0, delta=1e-6), **options)  # type: ignore[arg-type]
+        ledger = Ledger(where, budget=Budget(epsilon=50.0, delta=1e-6), **options)
         for client in range(CLIENTS):
             ledger.grant(f"client{client}", budget_epsilon=50.0)
         ledger.charge_each([asked(0)])

@@ -18,14 +18,15 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from ostraka import GNMax, Ledger, TeacherEnsemble, Threshold
 from ostraka.consistent import grid_of
-from ostraka.service._deployment import secret_of
 from ostraka.service._keys import Keyring
+from ostraka.service._secrets import secret_of
 from ostraka.voters import SavedTeachers
 
 N_TEACHERS, N_FEATURES, N_CLASSES = 250, 64, 10
@@ -116,7 +117,9 @@ class Caller(asyncio.Protocol):
         cells = self.cells(number)
         body = b'{"row":%s}' % cells if self.rows == 1 else b'{"rows":[%s]}' % cells
         self.start = time.perf_counter()
-        self.transport.write(shared["head"] % (b"k%d" % number, len(body)) + body)
+        self.transport.write(  # type: ignore[attr-defined]
+            shared["head"] % (b"k%d" % number, len(body)) + body
+        )
 
     def cells(self, number: int) -> bytes:
         """The rows of one request: no two alike."""
@@ -159,7 +162,7 @@ def asked(
             f"POST /v1/label HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n"
             f"Idempotency-Key: {start}-%s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         ).encode()
-        shared = {
+        shared: dict[str, Any] = {
             "left": requests, "until": time.perf_counter() + seconds, "open": CONNECTIONS, "failed": 0,
             "seconds": [], "rest": rest, "head": head, "done": loop.create_future(),
         }  # fmt: skip

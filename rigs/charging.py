@@ -174,13 +174,13 @@ class Careless(sqlite3.Connection):
             super().execute("PRAGMA synchronous = NORMAL")
         if sql == "PRAGMA synchronous":  # the ledger reads its setting back, and would refuse
             super().execute("PRAGMA synchronous = FULL")
-        return super().execute(sql, *parameters)  # type: ignore[arg-type]
+        return super().execute(sql, *parameters)
 
 
 def careless() -> None:
     """From now on this process syncs as ``synchronous=NORMAL`` does: at checkpoints only."""
     connect = sqlite3.connect
-    sqlite3.connect = lambda *given, **named: connect(*given, **named, factory=Careless)  # type: ignore[assignment]
+    sqlite3.connect = lambda *given, **named: connect(*given, **named, factory=Careless)
 
 
 def checkpoint_every(commits: int) -> None:

@@ -196,7 +196,7 @@ def _renamed(names: dict[str, int], change: dict[str, int | None]) -> dict[str, 
     return {name: inode for name, inode in {**names, **change}.items() if inode is not None}
 
 
-def _chosen(changes: list, rng: random.Random) -> list:  # type: ignore[type-arg]
+def _chosen(changes: list, rng: random.Random) -> list:
     """None, all, some in a row, all but one, or any subset."""
     n = len(changes)
     match rng.randrange(6):

@@ -37,7 +37,7 @@ class Deaf(sqlite3.Connection):
 
     def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
         try:
-            return super().execute(sql, *parameters)  # type: ignore[arg-type]
+            return super().execute(sql, *parameters)
         except sqlite3.Error:
             if sql != "COMMIT":
                 raise
@@ -142,7 +142,7 @@ class Rig:
 def find(mode: str, *, charges: int, session: int = 20) -> Finding:
     """Faults under the ledger, and under the control."""
 
-    def faults(*given: object) -> dict:  # type: ignore[type-arg]
+    def faults(*given: object) -> dict:
         with power.quick_folder() as folder:
             return apart("faults", folder, "--mode", mode, *given, environment=disk.preload(folder))
 
@@ -168,7 +168,7 @@ def main(given: list[str]) -> None:
     chosen = options.parse_args(given)
     if chosen.deaf:
         connect = sqlite3.connect
-        sqlite3.connect = lambda *a, **b: connect(*a, **b, factory=Deaf)  # type: ignore[assignment]
+        sqlite3.connect = lambda *a, **b: connect(*a, **b, factory=Deaf)
     charging.checkpoint_every(7)
     charging.MECHANISM.curve()
     with tempfile.TemporaryDirectory(dir=chosen.folder.parent) as base:

@@ -29,7 +29,7 @@ class Finding:
         return not self.blind and not self.wrong.total()
 
 
-def apart(module: str, *given: object, environment: dict[str, str] | None = None) -> dict:  # type: ignore[type-arg]
+def apart(module: str, *given: object, environment: dict[str, str] | None = None) -> dict:
     """Run a rig in a process of its own; the JSON that it prints."""
     command = [sys.executable, "-m", f"rigs.{module}", *map(str, given)]
     setting = os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {})

@@ -83,7 +83,7 @@ class Load:
                 except LedgerError as error:
                     self.stopped[f"stopped: {error}"[:120]] += 1
                     return
-                self.answers[key] = receipt.answer
+                self.answers[key] = receipt.answer  # type: ignore[union-attr]
                 break
 
 
@@ -144,7 +144,7 @@ def judged(ledger: Ledger, load: Load) -> Counter[str]:
 
 def run(where: str, disturb: Callable[[Load], None], **options: object) -> dict[str, object]:
     """Load a ledger, disturb it, and judge."""
-    with Ledger(where, budget=BUDGET, secret=b"s" * 32, owner=True, **options) as ledger:  # type: ignore[arg-type]
+    with Ledger(where, budget=BUDGET, secret=b"s" * 32, owner=True, **options) as ledger:
         ledger.grant("ann", budget_epsilon=40.0)
         load = Load(ledger)
         for thread in load.threads:

@@ -83,7 +83,7 @@ def run(mode: charging.ChargingMode, budgets: int) -> dict[str, object]:
     rng, wrong, granted = random.Random(4), Counter[str](), 0
     for number in range(budgets):
         budget = Budget(epsilon=rng.uniform(0.02, 0.11), delta=1e-6)
-        most, racing = charging.affordable(budget), replace(mode, budget=budget)  # type: ignore[type-var]
+        most, racing = charging.affordable(budget), replace(mode, budget=budget)
         with power.quick_folder() as folder:
             got, errors = race(racing, folder, number)
             _, paid = power.written(racing, folder)

@@ -20,8 +20,9 @@ from sklearn.linear_model import LogisticRegression
 from ostraka import Budget, GNMax, Ledger, TeacherEnsemble
 from ostraka.consistent import grid_of
 from ostraka.service import _server
-from ostraka.service._deployment import Deployment, Settings, secret_of
+from ostraka.service._deployment import Deployment, Settings
 from ostraka.service._keys import CLIENT, OWNER, Keyring
+from ostraka.service._secrets import secret_of
 from ostraka.service.app import Application
 from ostraka.voters import SavedTeachers
 from rigs.finding import REPOSITORY
@@ -116,6 +117,7 @@ class Service:
                     or entry.mechanism.startswith("Reserved")
                 ):
                     continue
+                assert entry.key is not None, "questions have keys"
                 if (entry.account, entry.key) in found:
                     raise AssertionError(f"{entry.key} was charged twice")
                 found[entry.account, entry.key] = (entry.seq, entry.answer)
