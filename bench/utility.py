@@ -228,14 +228,18 @@ def mnist(*, quick: bool, name: str = "mnist") -> None:
 
 
 DATA = {"digits": digits, "adult": adult, "diabetes": diabetes, "mnist": mnist}
+NAMES: tuple[str, ...] = tuple(DATA)
+QUICKLY = False
+QUICK = {"NAMES": ("digits",), "QUICKLY": True}
 
 
-def main(*names: str, quick: bool = False) -> None:
-    """The named data sets, or all."""
-    for name in names or DATA:
+def main() -> None:
+    """The data sets of NAMES."""
+    for name in NAMES:
         print(f"{name}: {(DATA[name].__doc__ or '').splitlines()[0]}", flush=True)
-        DATA[name](quick=quick)
+        DATA[name](quick=QUICKLY)
 
 
 if __name__ == "__main__":
-    main(*(each for each in sys.argv[1:] if each != "--quick"), quick="--quick" in sys.argv)
+    NAMES, QUICKLY = tuple(each for each in sys.argv[1:] if each != "--quick") or NAMES, "--quick" in sys.argv
+    main()

@@ -148,7 +148,9 @@ def find(mode: str, *, charges: int, session: int = 20) -> Finding:
 
     found = faults("--charges", charges, "--session", session)
     control = faults("--charges", session, "--session", session, "--deaf")
-    tried, uncharged = found["tried"], control["wrong"].get("answered, but not charged", 0)
+    # an anchor notices what a deaf ledger lost: it then refuses to open, and the loss is counted all the same
+    lost = [n for why, n in control["wrong"].items() if "not charged" in why or "older copy" in why]
+    tried, uncharged = found["tried"], sum(lost)
     of = sum(control["tried"].values())
     return Finding(
         tried=f"{charges:,} charges; " + ", ".join(f"{n:,} failing {kind}" for kind, n in tried.items()),

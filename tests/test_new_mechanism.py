@@ -6,6 +6,7 @@ It is priced, recovered, audited, learned with and served by what ``log_outcomes
 import ast
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,6 +33,7 @@ from ostraka.attacks import cramer_rao, leakage_meter, recover_votes
 from ostraka.audits import audit_mechanism
 from ostraka.consistent import Consistent, grid_of
 from ostraka.curve import ORDERS, Curve
+from ostraka.ledger import ChargeRequest
 from ostraka.mechanisms import Subsampled, Weighted
 from ostraka.service._answering import Answerer
 from ostraka.voters import SavedTeachers
@@ -166,10 +168,31 @@ def test_it_is_served(tmp_path):
         grid=grid_of(X),
     )
     kept = Consistent.kept_at(tmp_path / "secret", grid=saved.grid, teachers="demo")
-    first, again = (Answerer(saved, kept).answer(X[300:340]) for _ in range(2))
-    assert first == again
-    assert {each.cost for each in first} == {MECHANISM}
-    with Ledger(":memory:", budget=Budget(epsilon=50.0, delta=1e-5)) as ledger:
+
+    def requests(drawn, account):
+        assert {each.cost for each in drawn} == {MECHANISM}
+        return [
+            ChargeRequest(
+                account=account,
+                key=f"{n}",
+                digest=each.digest,
+                cost=each.cost,
+                reserve=each.cost,
+                answer=each.answer,
+            )
+            for n, each in enumerate(drawn)
+        ]
+
+    with Ledger(":memory:", budget=Budget(epsilon=500.0, delta=1e-5), secret=bytes(32)) as ledger:
+        found = []
+        for account in ("ann", "bob"):
+            ledger.grant(account, budget_epsilon=500.0)
+            receipts = Answerer(saved, kept).answer(
+                X[300:340], ledger=ledger, requests=partial(requests, account=account)
+            )
+            found.append([each.answer for each in receipts])
+        assert found[0] == found[1]
+        assert math.isfinite(ledger.epsilon())
         assert release(SCREENED, Private(VOTES, ONE), ledger=ledger).shape == (4,)
         assert math.isfinite(ledger.epsilon())
 

@@ -26,7 +26,7 @@ class Model:
     Examples
     --------
     >>> Model(b"weights")
-    Model(7 bytes, sha256 9dbcf8d3)
+    Model(7 bytes, sha256 9a129038)
     """
 
     data: bytes

@@ -126,13 +126,13 @@ def test_a_folder_has_a_page_for_the_owner_and_ostraka_report_makes_one_for_all(
     page = (out / "report.html").read_text()
     assert "papernot2018" in page
     assert "Every bound that may be published" in page
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 5
     with pytest.raises(SystemExit) as left:
         ostraka.cli.main(["report", str(out), "--public"])
     assert left.value.code == 0
     public = (out / "report-public.html").read_text()
     assert "papernot2018" not in public
-    assert public.count("<svg") == 1
+    assert public.count("<svg") == 2
     assert account(capfd, file, "--sigma", 4, "--out", out)[0] == 2
 
 

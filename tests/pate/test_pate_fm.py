@@ -255,7 +255,7 @@ def test_settings_that_cannot_work_are_refused_before_anything_is_charged(choice
 
 def test_too_small_a_budget_is_refused_before_anything_is_trained():
     told = []
-    with pytest.raises(BudgetExceeded, match="14 queries and 8 × GNMax"):
+    with pytest.raises(BudgetExceeded, match="14 queries and 8 × Confident"):
         made(epsilon=1.0, progress=lambda *stage: told.append(stage)).fit(X[PRIVATE], Y[PRIVATE])
     assert told == []
 

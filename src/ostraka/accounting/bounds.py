@@ -65,6 +65,7 @@ class Bound:
 
     Examples
     --------
+    >>> from ostraka import GNMax
     >>> bounds = every_bound(GNMax(sigma=40.0), [[230, 10, 10]] * 100)
     >>> {bound.name: round(bound.epsilon(delta=1e-5)[-1], 2) for bound in bounds}
     {'classic': 1.48, 'gaussian': 1.36, 'tight': 1.16, 'papernot2018': 0.26, 'exact': 0.22}
@@ -125,6 +126,7 @@ def every_bound(
 
     Examples
     --------
+    >>> from ostraka import LNMax
     >>> classic, *_, exact = every_bound(LNMax(scale=20.0), [[240, 10], [130, 120]], at=[1, 2])
     >>> exact.answers, [round(e, 3) for e in exact.epsilon(delta=1e-5)]
     ((1, 2), [0.058, 0.111])

@@ -58,6 +58,7 @@ def calibrate(
 
     Examples
     --------
+    >>> from ostraka import GNMax
     >>> sigma = calibrate(GNMax, n_answers=100, epsilon=2.0, delta=1e-5)
     >>> (100 * GNMax(sigma=sigma).curve()).epsilon(delta=1e-5) <= 2.0
     True

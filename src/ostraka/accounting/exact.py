@@ -65,6 +65,7 @@ def exact_curve(
 
     Examples
     --------
+    >>> from ostraka import GNMax
     >>> votes = [[180, 40, 30], [90, 80, 80]]
     >>> curve = exact_curve(GNMax(sigma=40.0), votes)
     >>> curve.publishable, round(curve.epsilon(delta=1e-5), 3)
@@ -89,6 +90,7 @@ def exact_rdp(
 
     Examples
     --------
+    >>> from ostraka import GNMax
     >>> exact_rdp(GNMax(sigma=40.0), [[150, 100], [125, 125]], orders=(2.0,)).round(6)
     array([[0.000614],
            [0.000796]])

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ostraka.cli import _folder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from ostraka.cli._data import Task
-    from ostraka.pate import PATEClassifier
     from ostraka.result import Result
 
 __all__ = ["write_card", "write_student"]
 
 
-def write_student(task: Task, model: PATEClassifier, folder: Path) -> str:
-    """Write the student; the lines of Python that load it and predict."""
+def write_student(
+    student: Any, folder: Path, *, columns: Sequence[str], encoder: Any, dates: Sequence[str]
+) -> str:
+    """Write the student; the lines of Python that load it and predict. All of it is public."""
     import skops.io
-    from sklearn.pipeline import make_pipeline
 
-    try:
-        student = model.to_sklearn(columns=task.columns, encoder=task.encoder)
-    except ValueError:  # a student of another library stays what it is
-        student = model.student_ if task.encoder is None else make_pipeline(task.encoder, model.student_)
     path = folder / _folder.STUDENT
     _folder.write(path, lambda at: skops.io.dump(student, at))
     trusted = skops.io.get_untrusted_types(file=path)
-    return "\n".join(_lines(task, trusted))
+    return "\n".join(_lines(trusted, _kinds(columns, encoder), dates))
 
 
 def write_card(result: Result, lines: str, folder: Path) -> None:
@@ -47,21 +43,20 @@ def write_card(result: Result, lines: str, folder: Path) -> None:
     _folder.write(folder / _folder.CARD, card)
 
 
-def _lines(task: Task, trusted: list[str]) -> list[str]:
+def _lines(trusted: list[str], kinds: list[str], dates: Sequence[str]) -> list[str]:
     lines = ["import pandas as pd", "import skops.io", ""]
     trust = f", trusted={trusted!r}" if trusted else ""
     lines += [f'student = skops.io.load("student.skops"{trust})', 'rows = pd.read_csv("rows.csv")']
-    if task.dates:
+    if dates:
         lines.append('start, day = pd.Timestamp("1970-01-01"), pd.Timedelta(days=1)')
-    lines += [f"rows[{name!r}] = (pd.to_datetime(rows[{name!r}]) - start) / day" for name in task.dates]
-    kinds = _kinds(task)
+    lines += [f"rows[{name!r}] = (pd.to_datetime(rows[{name!r}]) - start) / day" for name in dates]
     if kinds:
         lines.append(f"rows[{kinds!r}] = rows[{kinds!r}].fillna('').astype(str)")
     return [*lines, "print(student.predict(rows))  # columns are found by name; others are ignored"]
 
 
-def _kinds(task: Task) -> list[str]:
-    if task.encoder is None:
+def _kinds(columns: Sequence[str], encoder: Any) -> list[str]:
+    if encoder is None:
         return []
-    places = {name: where for name, _, where in task.encoder.transformers_}.get("kinds", [])
-    return [task.columns[place] for place in places]
+    places = {name: where for name, _, where in encoder.transformers_}.get("kinds", [])
+    return [columns[place] for place in places]

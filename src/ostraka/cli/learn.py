@@ -312,12 +312,25 @@ def _write(task: Task, model: PATEClassifier, result: Result, out: Path, *, keep
     table = pa.table({"row": task.public_rows[model.asked_], "label": labels})
     if keep_teachers:
         _keep_teachers(task, model, out / _folder.TEACHERS)
-    lines = _handover.write_student(task, model, out)
+    student = _plain_student(task, model)
+    lines = _handover.write_student(
+        student, out, columns=task.columns, encoder=task.encoder, dates=task.dates
+    )
     _folder.write(out / _folder.LABELS, lambda path: parquet.write_table(table, path))
     _handover.write_card(result, lines, out)
     _folder.write_reports(out, result)
     _folder.write(out / _folder.RESULT, result.to_json())
     typer.echo(f"\nto use the student (model-card.md says what it needs):\n\n{lines}", err=True)
+
+
+def _plain_student(task: Task, model: PATEClassifier) -> Any:
+    """The student as plain scikit-learn; one of another library stays what it is."""
+    from sklearn.pipeline import make_pipeline
+
+    try:
+        return model.to_sklearn(columns=task.columns, encoder=task.encoder)
+    except ValueError:
+        return model.student_ if task.encoder is None else make_pipeline(task.encoder, model.student_)
 
 
 def _keep_teachers(task: Task, model: PATEClassifier, folder: Path) -> None:

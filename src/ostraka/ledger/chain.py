@@ -222,7 +222,7 @@ def fold(total: bytes | None, cost: bytes, *, uses: int) -> bytes:
     one = np.frombuffer(numbers, dtype="<u8")
     after = np.where(one > INFINITE // max(uses, 1), INFINITE, one * min(uses, INFINITE))
     if laws is not None:
-        laws = tuple(law._replace(uses=law.uses * uses) for law in laws)
+        laws = tuple(law._replace(uses=law.uses * uses) for law in laws if uses)
     if total is not None:
         before, known = _parted(total)
         after = np.minimum(after + np.frombuffer(before, dtype="<u8"), INFINITE)

@@ -29,7 +29,7 @@ class GaussianBound:
     --------
     >>> bound = GaussianBound(sigma=40.0)
     >>> bound.rdp(bound.log_q(np.array([[240.0, 10.0]])), (8.0,)).round(6)
-    array([[0.000329]])
+    array([[1.2e-05]])
     """
 
     sigma: float
@@ -66,7 +66,7 @@ class LaplaceBound:
     --------
     >>> bound = LaplaceBound(scale=20.0)
     >>> bound.rdp(bound.log_q(np.array([[240.0, 10.0]])), (8.0,)).round(6)
-    array([[1.2e-05]])
+    array([[9.e-06]])
     """
 
     scale: float

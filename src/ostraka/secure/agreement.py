@@ -58,6 +58,7 @@ class Agreement:
 
     Examples
     --------
+    >>> from ostraka.secure.keys import Identity
     >>> keys = {name: Identity.fresh().public_key for name in ("north", "south", "west")}
     >>> me = Identity.fresh()
     >>> agreement = Agreement(members=keys, aggregator=me.public_key, classes=[0, 1], n_features=4, sigma=1.0)
