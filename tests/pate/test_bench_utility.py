@@ -1,23 +1,14 @@
-"""The benchmark of accuracy for an epsilon runs, in its smallest form."""
+"""The benchmark of accuracy for an epsilon finds in its smallest form what it finds at length."""
 
-import importlib
 import re
-import sys
-from pathlib import Path
 
-import pytest
+from bench import utility
 
 
-@pytest.fixture
-def bench(monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2])
-    yield importlib.import_module("bench.utility")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "bench"]:
-        del sys.modules[name]
-
-
-def test_one_deal_of_digits(bench, capsys):
-    bench.main("digits", quick=True)
+def test_one_deal_of_digits(monkeypatch, capsys):
+    for setting, value in utility.QUICK.items():
+        monkeypatch.setattr(utility, setting, value)
+    utility.main()
     found = {
         line[:34].strip(): float(re.search(r"([01]\.\d{4}) ±", line)[1])
         for line in capsys.readouterr().out.splitlines()[1:]
