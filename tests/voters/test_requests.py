@@ -1,5 +1,6 @@
 """RequestRun: outages, interrupts and crashes lose no answer, and nothing is paid for twice."""
 
+import json
 import os
 import signal
 import subprocess
@@ -167,7 +168,8 @@ class TestCassette:
 
     SCRIPT = """
 import sys
-import threading
+import json, threading
+from pathlib import Path
 from types import SimpleNamespace
 sys.path[:0] = {path!r}
 from ostraka.voters import Endpoint, PromptEnsemble, _requests
@@ -178,10 +180,11 @@ class Told(threading.Event):
         print("stopping", flush=True)
 
 _requests.threading = SimpleNamespace(Event=Told, Lock=threading.Lock)
+texts, labels, queries = json.loads(Path({data!r}).read_text())  # tracebacks may print these lines
 PromptEnsemble(
     Endpoint({url!r}, concurrency=4), model="small", classes=[0, 1], words=("A", "B"), n_teachers=8,
     response_cache={response_cache!r},
-).fit({texts!r}, {labels!r}).vote({queries!r})
+).fit(texts, labels).vote(queries)
 print("finished")
 """
 
@@ -194,10 +197,9 @@ print("finished")
             path=sys.path,
             url=server.url,
             response_cache=str(tmp_path / "c"),
-            texts=TEXTS,
-            labels=LABELS.tolist(),
-            queries=queries,
+            data=str(tmp_path / "data.json"),
         )
+        (tmp_path / "data.json").write_text(json.dumps([list(TEXTS), LABELS.tolist(), queries]))
         run = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         while len(server.seen) <= 30 and run.poll() is None:
             time.sleep(0.01)
@@ -211,7 +213,7 @@ print("finished")
         before = len(server.seen)
         assert "finished" not in said
         assert run.returncode != 0
-        assert CANARY not in said.replace(script, "")
+        assert CANARY not in said
         assert 30 < before < 40
 
         server.intercept = lambda _handler, _body: False
