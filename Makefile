@@ -23,7 +23,7 @@ quick: $(READY)  ## style, types and the fast tests, within a minute
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 -q -m "not slow and not statistical and not cluster" tests/contracts tests/mechanisms tests/test_*.py --ignore tests/test_commands.py --ignore tests/test_docs.py
+	$(BIN)/pytest -n 2 -q -m "not slow and not statistical and not cluster" tests/contracts tests/mechanisms tests/test_*.py --deselect tests/test_commands.py --deselect tests/test_docs.py --deselect tests/test_mutants.py --deselect tests/test_new_mechanism.py
 
 lint: $(READY)
 	$(BIN)/ruff format .

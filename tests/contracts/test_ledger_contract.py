@@ -5,7 +5,8 @@ To add a kind of ledger, add a line to LEDGERS.
 
 import math
 import tempfile
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ostraka._composition.law import Law
 from ostraka.curve import Curve
 from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 
@@ -57,6 +59,17 @@ def rounded_up(value, unit):
         return math.inf
     near = float(Fraction(value, unit))
     return near if Fraction(near) >= Fraction(value, unit) else math.nextafter(near, math.inf)
+
+
+def laws_of(priced):
+    """All laws with their numbers of uses, sorted; None where those of one entry are not known."""
+    if any(laws is None for laws, _ in priced):
+        return None
+    times = Counter()
+    for laws, uses in priced:
+        for kind, size, each in laws:
+            times[kind, size] += each * uses
+    return tuple(Law(*law, n) for law, n in sorted(times.items()) if n)
 
 
 class InMemory:
@@ -102,7 +115,8 @@ class AgainstAList(RuleBasedStateMachine):
         for _, mechanism, uses, _ in [*self.entries, *extra]:
             lanes = [a + uses * b if uses else a for a, b in zip(lanes, whole(mechanism.price), strict=True)]
         *rdp, mu_squared, slack = (rounded_up(a, u) for a, u in zip(lanes, UNITS, strict=True))
-        return Curve(ORDERS, tuple(rdp), mu_squared=mu_squared, slack=slack)
+        priced = [(mechanism.price.laws, uses) for _, mechanism, uses, _ in [*self.entries, *extra]]
+        return Curve(ORDERS, tuple(rdp), mu_squared=mu_squared, slack=slack, laws=laws_of(priced))
 
     @rule(
         mechanism=st.sampled_from(MECHANISMS),
@@ -157,7 +171,7 @@ class AgainstAList(RuleBasedStateMachine):
         ]
         assert [entry.seq for entry in self.ledger.entries()] == list(range(1, len(shown) + 1))
         if shown:
-            assert replace(self.ledger.spent(), laws=None) == self.total()
+            assert self.ledger.spent() == self.total()
             assert self.ledger.entries()[-1].epsilon_after == self.ledger.epsilon() <= BUDGET.epsilon
         assert self.ledger.left() == max(0.0, BUDGET.epsilon - self.total().epsilon(BUDGET.delta))
         assert self.ledger.simulation == any(simulation for *_, simulation in self.entries)
