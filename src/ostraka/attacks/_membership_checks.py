@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "check_classes",
     "check_duplicates",
     "check_independent",
     "check_sides",
     "draw_coins",
     "number_copies",
     "read_confidences",
+    "true_label_column",
 ]
 
 _OFFLINE = ("lira", "lira-fixed", "rmia")  # which have a form for rows that no model has
@@ -89,3 +91,24 @@ def check_duplicates(copies: np.ndarray | None, member: np.ndarray) -> None:
             f"{int(torn.sum())} rows of {len(member)} have a copy on the other side, in the target and out "
             "of it at once: drop duplicates before the coins are tossed"
         )
+
+
+def check_classes(labels: np.ndarray, included: np.ndarray) -> None:
+    """Refuse references without a row of some class."""
+    codes = np.unique(labels, return_inverse=True)[1]
+    for number, chosen in enumerate(included):
+        if not np.bincount(codes[chosen], minlength=codes.max() + 1).all():
+            raise ValueError(f"reference {number} was dealt no row of some class: drop classes of few rows")
+
+
+def true_label_column(model: Any, X: Any, labels: np.ndarray) -> np.ndarray:
+    """What a fitted classifier says of each row's label."""
+    if not hasattr(model, "predict_proba"):
+        raise ValueError(f"estimator must have predict_proba, which {type(model).__name__} has not")
+    classes = np.asarray(model.classes_)
+    column = np.searchsorted(classes, labels).clip(0, len(classes) - 1)
+    unknown = int((classes[column] != labels).sum())
+    if unknown:
+        raise ValueError(f"{unknown} rows of y have a label that the model never saw")
+    chances = np.asarray(model.predict_proba(X), dtype=np.float64)
+    return read_confidences(chances[np.arange(len(labels)), column], name="confidences", shape=labels.shape)

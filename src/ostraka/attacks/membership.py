@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ostraka import _check
 from ostraka.attacks._membership_checks import (
+    check_classes,
     check_duplicates,
     check_independent,
     check_sides,
     draw_coins,
     number_copies,
     read_confidences,
+    true_label_column,
 )
 from ostraka.attacks._membership_statistics import STATISTICS, Side, clip, logit, rmia
+from ostraka.attacks._references import SavedReferences, train_references
 from ostraka.scores import Scores
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
 
 __all__ = ["ReferenceModels", "true_label_confidences"]
 
@@ -30,10 +37,16 @@ class ReferenceModels:
     ----------
     estimator : scikit-learn classifier with ``predict_proba``
         Copied for each model and trained as the target was. A ``random_state`` is drawn for each copy.
+        A :class:`~ostraka.networks.TorchClassifier` is trained in stacks.
     n_models : int >= 2
         How many references.
     random_state : int, numpy.random.Generator or None
         Draws who is in which reference, and seeds training.
+    checkpoint : path, optional
+        A folder of finished references, from which an interrupted ``fit`` continues; it needs an integer
+        ``random_state``. As private as the rows.
+    progress : callable(stage: str, done: int, total: int), optional
+        Called with the stage ``"references"``.
 
     Attributes
     ----------
@@ -42,6 +55,8 @@ class ReferenceModels:
         alike are tossed again, so that each row is in one reference and out of one. No coin knows the target.
     confidences_ : float64 array, shape (n_models, n_rows)
         What each reference says of each row's true label. Private, as are the scores.
+    seeds_ : int64 array, shape (n_models,)
+        The ``random_state`` that each copy got.
 
     Raises
     ------
@@ -66,10 +81,20 @@ class ReferenceModels:
     True
     """
 
-    def __init__(self, estimator: Any, *, n_models: int = 32, random_state: Any = None) -> None:
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        n_models: int = 32,
+        random_state: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
+    ) -> None:
         self.estimator = estimator
         self.n_models = n_models
         self.random_state = random_state
+        self.checkpoint = checkpoint
+        self.progress = progress
 
     def fit(self, X: Any, y: Any) -> Self:
         """Draw the coins and train the references.
@@ -86,26 +111,27 @@ class ReferenceModels:
         ReferenceModels
             This one, with ``included`` and ``confidences_``. The models are not kept.
         """
-        from sklearn.base import clone  # noqa: PLC0415
-
         labels = np.asarray(y)
         rows = np.asarray(X)
         if labels.ndim != 1 or rows.ndim < 2 or len(rows) != len(labels):
             raise ValueError(f"X must have a row for each label in y, got {rows.shape} and {labels.shape}")
         _check.integer(n_models=self.n_models, least=2)
+        if self.checkpoint is not None and not isinstance(self.random_state, int | np.integer):
+            raise ValueError(
+                f"checkpoint needs an integer random_state, got {self.random_state!r}: other coins would be "
+                "tossed the next time"
+            )
         rng = np.random.default_rng(self.random_state)
         included = draw_coins(rng, self.n_models, len(labels))
-        confidences = np.empty(included.shape)
-        for number, chosen in enumerate(included):
-            model = clone(self.estimator)
-            if "random_state" in model.get_params():
-                model.set_params(random_state=int(rng.integers(2**31)))
-            if len(np.unique(labels[chosen])) < len(np.unique(labels)):
-                raise ValueError(
-                    f"reference {number} was dealt no row of some class: drop classes of few rows"
-                )
-            taken = X.iloc[chosen] if hasattr(X, "iloc") else rows[chosen]
-            confidences[number] = true_label_confidences(model.fit(taken, labels[chosen]), X, labels)
+        check_classes(labels, included)
+        self.seeds_ = seeds = rng.integers(2**31, size=self.n_models)
+        saved = None
+        if self.checkpoint is not None:
+            parts = (rows, labels, included, seeds, self.estimator)
+            saved = SavedReferences(self.checkpoint, *parts)
+        confidences = train_references(
+            self.estimator, X, labels, included=included, seeds=seeds, saved=saved, progress=self.progress
+        )
         self._keep(confidences, included, copies=number_copies(rows, labels))
         return self
 
@@ -270,13 +296,4 @@ def true_label_confidences(model: Any, X: Any, y: Any) -> np.ndarray:
     >>> true_label_confidences(model, np.zeros((2, 1)), ["a", "b"])
     array([0.25, 0.75])
     """
-    if not hasattr(model, "predict_proba"):
-        raise ValueError(f"estimator must have predict_proba, which {type(model).__name__} has not")
-    labels = np.asarray(y)
-    classes = np.asarray(model.classes_)
-    column = np.searchsorted(classes, labels).clip(0, len(classes) - 1)
-    unknown = int((classes[column] != labels).sum())
-    if unknown:
-        raise ValueError(f"{unknown} rows of y have a label that the model never saw")
-    chances = np.asarray(model.predict_proba(X), dtype=np.float64)
-    return read_confidences(chances[np.arange(len(labels)), column], name="confidences", shape=labels.shape)
+    return true_label_column(model, X, np.asarray(y))
