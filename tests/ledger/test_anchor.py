@@ -267,7 +267,9 @@ class TestForgery:
                     row[0]: seal.price(*row).digest for row in db.execute("SELECT * FROM price").fetchall()
                 }
                 head = genesis
-                for fields in db.execute("SELECT * FROM entry ORDER BY seq").fetchall():
+                for fields in db.execute(
+                    f"SELECT {', '.join(Row._fields)} FROM entry ORDER BY seq"
+                ).fetchall():
                     row = Row._make(fields)
                     head = row.seal(seal, head, prices[row.price])
                     db.execute("UPDATE entry SET digest = ? WHERE seq = ?", (head, row.seq))

@@ -287,11 +287,28 @@ class TestOwners:
 
 
 class TestOutOfReach:
+    def test_an_older_format_is_upgraded_unless_it_is_in_use(self, ledger, where):
+        ledger.close()
+        with psycopg.connect(where, autocommit=True) as db:
+            db.execute("SET session_replication_role = replica")
+            for table in ("answer", "total", "entry", "price"):  # entries with times have other digests
+                db.execute(f"DELETE FROM ostraka_{table}")
+            db.execute("UPDATE ostraka_budget SET version = 2")
+            db.execute("SET session_replication_role = DEFAULT")
+            db.execute("ALTER TABLE ostraka_entry DROP COLUMN at")
+            db.execute("SELECT pg_advisory_lock_shared(('ostraka_budget'::regclass)::oid::bigint)")
+            with pytest.raises(LedgerError, match="has an older format, and is in use"):
+                Ledger(where)
+        with Ledger(where) as again:
+            again.grant("ann", budget_epsilon=1.0)
+            again.verify()
+            assert again.entries()[-1].at is not None
+
     def test_a_later_format(self, ledger, where):
         with psycopg.connect(where, autocommit=True) as db:
             db.execute("SET session_replication_role = replica")
             db.execute("UPDATE ostraka_budget SET version = 9")
-        with pytest.raises(LedgerError, match="has format 9, this ostraka knows 2"):
+        with pytest.raises(LedgerError, match="has format 9, this ostraka knows 3"):
             Ledger(where)
 
     def test_a_lost_budget(self, ledger, where):

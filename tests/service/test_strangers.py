@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import logging
 import socket
+import struct
 import threading
 import time
 
@@ -10,7 +12,7 @@ import pytest
 
 from ostraka.service import _http_limits
 from ostraka.service._visitors import Visitors, networks
-from tests.service.conftest import PATIENCE, deploy, serving
+from tests.service.conftest import ONE, PATIENCE, deploy, serving
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -212,3 +214,32 @@ def test_a_rate_comes_back_with_time_and_few_addresses_are_remembered(monkeypatc
 def test_a_proxy_is_an_address_or_a_network():
     with pytest.raises(ValueError, match="proxy must be an address or a network"):
         networks(["nginx"])
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+@pytest.mark.parametrize("sent", ["nothing", "half a head", "half a body", "one question", "many questions"])
+def test_a_client_that_disconnects_leaves_no_line_in_the_log(service, caplog, sent, reset):
+    body = json.dumps({"row": ONE}).encode()
+    head = (
+        "POST /v1/label HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {service.keys['alice']}\r\nIdempotency-Key: %d\r\nContent-Length: %d\r\n\r\n"
+    )
+    question = [(head % (n, len(body))).encode() + body for n in range(50)]
+    parts = {
+        "nothing": b"",
+        "half a head": question[0][:40],
+        "half a body": question[0][:-5],
+        "one question": question[0],
+        "many questions": b"".join(question),
+    }
+    caplog.set_level(logging.WARNING)
+    with connected(service) as client:
+        client.sendall(parts[sent])
+        if reset:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    asked = sent.count("question")
+    until = time.monotonic() + 5
+    while asked and not service.entries() and time.monotonic() < until and not reset:
+        time.sleep(0.01)
+    assert service.label(key="after").status_code == 200
+    assert caplog.messages == []

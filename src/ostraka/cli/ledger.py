@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -241,8 +242,14 @@ def _plain(entry: Entry) -> dict[str, object]:
         "answer": entry.answer,
         "cap": entry.cap,
         "epsilon_after": entry.epsilon_after,
+        "at": entry.at,
         "head": entry.head,
     }
+
+
+def _day(at: int | None) -> str:
+    """The day of an entry in UTC; nothing for entries without one."""
+    return "" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
 
 
 def _print(ledger: Ledger, entries: tuple[Entry, ...]) -> None:
@@ -251,10 +258,12 @@ def _print(ledger: Ledger, entries: tuple[Entry, ...]) -> None:
 
     from ostraka.report import at_most
 
-    table = Table("entry", "client", "key", "what", "uses", "epsilon so far", box=None, header_style="")
+    table = Table(
+        "entry", "day", "client", "key", "what", "uses", "epsilon so far", box=None, header_style=""
+    )
     for entry in entries:
         what = entry.mechanism if entry.cap is None else f"may spend {entry.cap:g}"
-        cells = (str(entry.seq), entry.account or "", entry.key or "", what)
+        cells = (str(entry.seq), _day(entry.at), entry.account or "", entry.key or "", what)
         table.add_row(*cells, f"{entry.uses:,}", at_most(entry.epsilon_after))
     console = Console(highlight=False, markup=False)
     console.print(table)

@@ -44,7 +44,7 @@ _LAWS = b"LAWS"  # the last byte of a number is at most 0x40
 # fields of an entry in the order of Row; verifying millions of entries makes no Row of each
 Fields = tuple[
     int, str, str, str | None, int | None, int, str, int, float,
-    bytes | None, int | None, float | None, bytes | None, bytes,
+    bytes | None, int | None, float | None, bytes | None, int | None, bytes,
 ]  # fmt: skip
 _SEPARATOR = "\x1f"
 _SECRET_BYTES = 32
@@ -83,6 +83,9 @@ class Entry:
         The label stored with the charge of one question.
     cap : float or None, nats
         For a grant: the account's cap.
+    at : int or None, seconds since 1970 in UTC
+        When it was written, by this machine's clock; nothing is decided by it. None in entries written
+        before format 3.
     head : str
         Digest over the budget and every entry up to this one, in hexadecimal.
     """
@@ -100,6 +103,7 @@ class Entry:
     digest: str | None
     answer: int | None
     cap: float | None
+    at: int | None
     head: str
 
 
@@ -125,7 +129,9 @@ class Seal:
 
     def entry(self, fields: Fields, previous: bytes, priced: bytes) -> bytes | None:
         """The digest over every field, price and previous digest; None if a field has a separator."""
-        seq, kind, account, key, _, uses, protects, simulation, epsilon, asked, answer, cap, state, _ = fields
+        (
+            seq, kind, account, key, _, uses, protects, simulation, epsilon, asked, answer, cap, state, at, _
+        ) = fields  # fmt: skip
         name = "" if key is None else f"={key}"
         text = (
             f"{seq}\x1f{kind}\x1f{account}\x1f{name}\x1f{uses}\x1f{protects}\x1f{simulation}\x1f{epsilon!r}"
@@ -134,6 +140,8 @@ class Seal:
         )
         if text.count(_SEPARATOR) != 11:  # inside a name: only an edit of the file produces that
             return None
+        if at is not None:
+            text = f"{text}\x1f{at}"
         return self(previous + priced + text.encode())
 
     def price(self, number: int, mechanism: str, unit: str, orders: bytes, cost: bytes) -> Price:
@@ -170,6 +178,7 @@ class Row(NamedTuple):
     answer: int | None = None
     cap: float | None = None
     state: bytes | None = None
+    at: int | None = None
     digest: bytes = b""
 
     def seal(self, seal: Seal, previous: bytes, priced: bytes) -> bytes | None:
@@ -201,6 +210,7 @@ class Row(NamedTuple):
             digest=self.asked.hex() if self.asked is not None else None,
             answer=self.answer,
             cap=self.cap,
+            at=self.at,
             head=self.digest.hex(),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,7 +66,7 @@ class History:
         """Read, check and count the entries that were added since."""
         tally: Counter[tuple[str, Price, int]] = Counter()
         for fields in store.rows(self.seq):
-            seq, kind, account, _, price, uses, protects, simulation, _, _, _, _, state, digest = fields
+            seq, kind, account, _, price, uses, protects, simulation, _, _, _, _, state, _, digest = fields
             if self.seq + 1 != seq:
                 raise self.damaged(self.seq + 1, "it is missing")
             priced = self.prices.get(price or 0) or self._priced(Row._make(fields), store)
@@ -214,6 +215,7 @@ class History:
         """Seal entries whose charges were taken, and append them to the store."""
         self.dirty = True
         sealed, totals = [], []
+        now = int(time.time())  # recorded, and never decided by
         for n, row in enumerate(rows, 1):
             priced = self.prices[row.price] if row.price else None
             if priced:
@@ -224,7 +226,7 @@ class History:
             if n == len(rows) and row.seq - self._snapshot >= max(SNAPSHOT_EVERY, 2 * len(self.accounts)):
                 totals, self._snapshot = self._totals(row.seq), row.seq
                 row = row._replace(state=self._digest_of(totals))  # noqa: PLW2901
-            sealed.append(row.sealed(self._seal, self.head, _digest(priced)))
+            sealed.append(row._replace(at=now).sealed(self._seal, self.head, _digest(priced)))
             self.seq, self.head = row.seq, sealed[-1].digest
         store.append(sealed, self._new, totals)
         return sealed

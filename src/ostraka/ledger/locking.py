@@ -61,6 +61,13 @@ class FileLock:
             ) from None
         self._handle, self.alone = handle, alone
 
+    def release(self) -> None:
+        """Let other writers in again; the connection stays open."""
+        if self._handle >= 0:
+            _fcntl_.flock(self._handle, _fcntl_.LOCK_UN)
+            _unlocked.setdefault(self._file, []).append(self._handle)
+        self._handle, self.alone = -1, False
+
     def is_same_file(self) -> bool:
         """Whether the ledger's path still names the file that was opened."""
         try:
@@ -72,10 +79,7 @@ class FileLock:
     def close(self) -> None:
         """Release the lock, after the connection is closed."""
         with OPENING:
-            if self._handle >= 0:
-                _fcntl_.flock(self._handle, _fcntl_.LOCK_UN)
-                _unlocked.setdefault(self._file, []).append(self._handle)
-            self._handle = -1
+            self.release()
             if self in _held:
                 _held.discard(self)
                 _connections[self._file] -= 1

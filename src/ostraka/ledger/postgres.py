@@ -18,7 +18,7 @@ from ostraka.ledger.backend import agreed
 from ostraka.ledger.budget import DAMAGED, Budget, LedgerError, LedgerMoved, LedgerUnavailable
 from ostraka.ledger.chain import Fields, Price, Row
 from ostraka.ledger.history import Total
-from ostraka.ledger.postgres_tables import NAMES, VERSION, fill, shown, words
+from ostraka.ledger.postgres_tables import NAMES, UPGRADES, VERSION, fill, shown, upgrade, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +28,7 @@ __all__ = ["PostgresStore"]
 PATIENCE, _OWNER_WAITS = 60, 5  # seconds to wait for the locks of others
 _CONNECTING = {"connect_timeout": 5, "tcp_user_timeout": 30_000, "keepalives_idle": 10}  # s, ms, s
 _SELECT = f"SELECT {', '.join(Row._fields)} FROM ostraka_entry "  # noqa: S608  (names of our own)
+_COLUMNS = {"entry": f" ({', '.join(Row._fields)})"}
 _KEYS = "(account, key) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
 _BATCH = 1000
 _UNKNOWN = "was interrupted while it wrote, so it is unknown whether the last charge is recorded"
@@ -224,7 +225,7 @@ class PostgresStore:
                 ("total", totals),
             ):
                 if values:
-                    with cursor.copy(f"COPY ostraka_{table} FROM STDIN") as copy:
+                    with cursor.copy(f"COPY ostraka_{table}{_COLUMNS.get(table, '')} FROM STDIN") as copy:
                         for value in values:
                             copy.write_row(value)
 
@@ -278,6 +279,9 @@ class PostgresStore:
                         f"no ledger at {self.path}: to begin one, add budget=Budget(epsilon=…, delta=…)"
                     )
                 fill(self._db, budget, secret)
+            (version,) = self._db.execute("SELECT version FROM ostraka_budget").fetchone() or (VERSION,)
+            if version in UPGRADES:
+                upgrade(self._db, version, self.path)
         row = self._db.execute(
             "SELECT version, epsilon, delta, adaptive, secret FROM ostraka_budget", binary=True
         ).fetchone()

@@ -9,9 +9,9 @@ from ostraka.ledger.budget import LedgerError
 if TYPE_CHECKING:
     from ostraka.ledger.budget import Budget
 
-__all__ = ["NAMES", "VERSION", "fill", "shown", "words"]
+__all__ = ["NAMES", "UPGRADES", "VERSION", "fill", "shown", "upgrade", "words"]
 
-VERSION = 2
+VERSION = 3
 TABLES = """
 CREATE TABLE ostraka_budget (
     id integer PRIMARY KEY CHECK (id = 1),
@@ -64,12 +64,16 @@ CREATE TABLE ostraka_answer (
 CREATE FUNCTION ostraka_append_only() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME; END $$;
 """
+# what each format adds to the one before; new tables are made in the same steps
+UPGRADES = {2: "ALTER TABLE ostraka_entry ADD COLUMN at bigint"}
 NAMES = ("answer", "budget", "entry", "price", "total")
 
 
 def fill(db: Any, budget: Budget, secret: str) -> None:
     """Create the tables, their triggers, and the row of the budget."""
     db.execute(TABLES)
+    for step in UPGRADES.values():
+        db.execute(step)
     values = (VERSION, budget.epsilon, budget.delta, budget.adaptive, secret)
     db.execute("INSERT INTO ostraka_budget VALUES (1, %s, %s, %s, %s, %s)", values)
     for name in NAMES:
@@ -81,6 +85,19 @@ def fill(db: Any, budget: Budget, secret: str) -> None:
             f"CREATE TRIGGER ostraka_{name}_empty BEFORE TRUNCATE ON ostraka_{name} "
             "FOR EACH STATEMENT EXECUTE FUNCTION ostraka_append_only()"
         )
+
+
+def upgrade(db: Any, version: int, path: str) -> None:
+    """Bring an older format to the present one, inside a transaction of the caller, while nobody writes."""
+    lock = "SELECT pg_try_advisory_xact_lock(('ostraka_budget'::regclass)::oid::bigint)"
+    (alone,) = db.execute(lock).fetchone()
+    if not alone:
+        raise LedgerError(f"{path} has an older format, and is in use: stop the other program first")
+    for number in range(version, VERSION):
+        db.execute(UPGRADES[number])
+    db.execute("ALTER TABLE ostraka_budget DISABLE TRIGGER ostraka_budget_change")
+    db.execute("UPDATE ostraka_budget SET version = %s", (VERSION,))
+    db.execute("ALTER TABLE ostraka_budget ENABLE TRIGGER ostraka_budget_change")
 
 
 def shown(pg: Any, where: str) -> str:

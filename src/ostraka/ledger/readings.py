@@ -105,8 +105,8 @@ class Readings(CommittedState):
             names = {number: price.mechanism for number, price in history.prices.items()}
             rows = itertools.islice(self._store.rows(after), limit)
             return [
-                Brief(seq, account, names.get(price or 0, ""), uses, answer, asked, epsilon)
-                for seq, _, account, _, price, uses, _, _, epsilon, asked, answer, *_ in rows
+                Brief(seq, account, names.get(price or 0, ""), uses, answer, asked, epsilon, at)
+                for seq, _, account, _, price, uses, _, _, epsilon, asked, answer, _, _, at, _ in rows
             ]
 
     def count(self) -> int:

@@ -95,7 +95,7 @@ class Brief(NamedTuple):
 
     Attributes
     ----------
-    seq, account, mechanism, uses, answer, epsilon_after
+    seq, account, mechanism, uses, answer, epsilon_after, at
         As in :class:`Entry`.
     digest : bytes or None
         As in :class:`Entry`, not in hexadecimal.
@@ -108,3 +108,4 @@ class Brief(NamedTuple):
     answer: int | None
     digest: bytes | None
     epsilon_after: float
+    at: int | None

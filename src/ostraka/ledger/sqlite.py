@@ -25,6 +25,8 @@ from ostraka.ledger.budget import DAMAGED, Budget, LedgerError, LedgerMoved, Led
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ostraka.ledger.locking import FileLock
+
 __all__ = [
     "check",
     "checkpoint",
@@ -33,9 +35,10 @@ __all__ = [
     "inspect",
     "open_file",
     "settle",
+    "upgrade",
 ]
 
-APPLICATION, VERSION = 0x6F737472, 2  # "ostr" in SQLite's header; and the version of the tables below
+APPLICATION, VERSION = 0x6F737472, 3  # "ostr" in SQLite's header; and the version of the tables below
 _SHORT, _OWNER_WAITS = 100, 5_000  # milliseconds: for a checkpoint, and of an owner for any lock
 _PIECE = 2**20  # bytes of the log read at a time
 PATIENCE = 60.0  # seconds to wait for the transactions of others, each of about a millisecond
@@ -90,6 +93,8 @@ CREATE TABLE answer (
     digest BLOB NOT NULL
 ) STRICT;
 """
+# what each format adds to the one before; a new file is made in the same steps, so its tables are the same
+UPGRADES = {2: "ALTER TABLE entry ADD COLUMN at INTEGER"}
 _TABLE_NAMES = ("answer", "budget", "entry", "price", "total")
 _NEVER_REPLACED = {  # INSERT OR REPLACE would delete without a delete trigger
     "answer": "EXISTS (SELECT 1 FROM answer WHERE entry = NEW.entry)",
@@ -203,6 +208,26 @@ def inspect(db: sqlite3.Connection, path: str) -> tuple[Budget, str]:
         raise LedgerError(f"{path} {DAMAGED} (it has no budget)") from error
 
 
+def upgrade(db: sqlite3.Connection, path: str, lock: FileLock) -> None:
+    """Bring an older format to the present one, in one transaction, while nobody else writes."""
+    if path == ":memory:" or _one(db, "PRAGMA user_version") == VERSION:
+        return
+    try:
+        lock.take(alone=True)
+    except LedgerError as error:
+        raise LedgerError(
+            f"{path} has an older format, and is in use: stop the other program first"
+        ) from error
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        for version in range(int(str(_one(db, "PRAGMA user_version"))), VERSION):
+            db.execute(UPGRADES[version])
+        db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute("COMMIT")
+    finally:
+        lock.release()
+
+
 def check(db: sqlite3.Connection, path: str) -> None:
     """Check every page and index."""
     if (found := _one(db, "PRAGMA integrity_check(1)")) != "ok":
@@ -262,7 +287,7 @@ def _plain(name: str, *, uri: bool = False) -> sqlite3.Connection:
 def _fill(db: sqlite3.Connection, budget: Budget, secret: str) -> None:
     db.execute("PRAGMA page_size = 1024")
     marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
-    db.executescript(f"BEGIN; {marks} {TABLES}")
+    db.executescript(f"BEGIN; {marks} {TABLES} {'; '.join(UPGRADES.values())}")
     for table in _TABLE_NAMES:
         refuse = f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
         for verb in ("UPDATE", "DELETE"):
@@ -280,7 +305,7 @@ def _identify(db: sqlite3.Connection, path: Path) -> None:
     application, version = _one(db, "PRAGMA application_id"), _one(db, "PRAGMA user_version")
     if application != APPLICATION:
         raise LedgerError(f"{path} belongs to another program: give the path of a ledger, or of a new file")
-    if version != VERSION:
+    if version != VERSION and version not in UPGRADES:
         raise LedgerError(
             f"{path} has format {version}, this ostraka knows {VERSION}: pip install -U ostraka"
         )
@@ -292,8 +317,9 @@ def _make_durable(db: sqlite3.Connection, path: Path) -> None:
     db.execute("PRAGMA mmap_size = 0")
     db.execute("PRAGMA wal_autocheckpoint = 0")
     db.execute("BEGIN IMMEDIATE")
+    version = _one(db, "PRAGMA user_version")
     db.execute(
-        f"PRAGMA user_version = {VERSION}"
+        f"PRAGMA user_version = {version}"
     )  # where writing is forbidden, fail now and not at the first charge
     db.execute("ROLLBACK")
     mode, synchronous = _one(db, "PRAGMA journal_mode = WAL"), _one(db, "PRAGMA synchronous")

@@ -29,7 +29,7 @@ _BATCH = 1000  # rows read at a time, so that no long read holds back a checkpoi
 _UNKNOWN = "was interrupted while it wrote, so it is unknown whether the last charge is recorded"
 _COLUMNS = ", ".join(Row._fields)
 _SELECT = f"SELECT {_COLUMNS} FROM entry "  # noqa: S608  (names of our own)
-_INSERT = f"INSERT INTO entry VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608
+_INSERT = f"INSERT INTO entry ({_COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608
 
 
 class SQLiteStore:
@@ -48,6 +48,8 @@ class SQLiteStore:
             if path != ":memory:":
                 self._file_lock = FileLock(path)
             try:
+                if self._file_lock is not None:
+                    sqlite.upgrade(self._db, path, self._file_lock)
                 found, name = sqlite.inspect(self._db, path)
                 self.budget, self.secret = agreed(
                     path, found=found, expected=budget, name=name, secret=secret

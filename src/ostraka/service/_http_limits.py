@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from asyncio import TimerHandle, Transport
     from collections.abc import Sequence
 
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
     from ostraka.service._keys import Keyring
     from ostraka.service._visitors import Network
     from ostraka.service.app import Application
@@ -67,6 +69,7 @@ class LimitedProtocol(HttpToolsProtocol):
     _counted = 0  # bytes of the message that the parser has shown
     _said = 0  # headers
     _known = False  # a valid key was shown
+    _unfinished: Sequence[RequestResponseCycle] = ()  # requests without a complete reply, in order
     _peer = ""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
@@ -81,11 +84,15 @@ class LimitedProtocol(HttpToolsProtocol):
         self._calm()
         self._stop_writing_timer()
         self.pipeline.clear()
+        for cycle in self._unfinished:  # uvicorn tells the newest only, and logs an error for the others
+            cycle.disconnected = True
         self.visitors.left(self)
         super().connection_lost(exc)
 
     def drop(self) -> None:
-        """End the connection now."""
+        """End the connection now, and let what is being answered know: its replies go nowhere."""
+        for cycle in self._unfinished:
+            cycle.disconnected = True
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -100,7 +107,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._wait()  # also for empty lines between requests
         self._received = self._counted if self._began else self._received + len(data)
         if self._received > (self.most_head if self._in_head else self.most_bytes):
-            self.transport.abort()
+            self.drop()
 
     def pause_writing(self) -> None:
         """Wait for the client to read, but not for ever."""
@@ -116,7 +123,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """End, after the present request; at once where the client does not read."""
         self.pipeline.clear()
         if self.flow is not None and self.flow.write_paused:
-            self.transport.abort()
+            self.drop()
             return
         super().shutdown()
 
@@ -160,6 +167,10 @@ class LimitedProtocol(HttpToolsProtocol):
             raise ValueError("the version must be HTTP/1.1 with a Host, or HTTP/1.0")
         if self._admitted():
             super().on_headers_complete()
+            self._unfinished = [
+                *(each for each in self._unfinished if not each.response_complete),
+                self.cycle,
+            ]
 
     def on_message_complete(self) -> None:
         """Note the complete request; refuse trailers, whose headers were not checked."""
@@ -201,7 +212,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _wait(self) -> None:
         if self._timer is None:
-            self._timer = self.loop.call_later(self.seconds, self.transport.abort)
+            self._timer = self.loop.call_later(self.seconds, self.drop)
 
     def _calm(self) -> None:
         if self._timer is not None:
@@ -210,7 +221,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _start_writing_timer(self) -> None:
         if self._writing_timer is None:
-            self._writing_timer = self.loop.call_later(self.writing_seconds, self.transport.abort)
+            self._writing_timer = self.loop.call_later(self.writing_seconds, self.drop)
 
     def _stop_writing_timer(self) -> None:
         if self._writing_timer is not None:
