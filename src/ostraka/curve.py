@@ -61,7 +61,7 @@ class Curve:
         Total variation distance between what the code samples and what the bound assumes.
     laws : tuple of Law, or None
         The families of outcome laws that were used, and how often, where all are known: many of them
-        compose exactly. None: the other bounds have to do.
+        compose exactly, as do Gaussians over Poisson samples. None: the other bounds have to do.
 
     Raises
     ------
@@ -253,8 +253,10 @@ class Curve:
 
     def _table(self) -> Tables | None:
         """Exact composition, where all laws are known and there is more than one use."""
-        if self.laws is None or sum(law.uses for law in self.laws) < 2:  # one is Gaussian
+        if self.laws is None:
             return None
+        if sum(law.uses for law in self.laws) < 2 and not any(law.is_sampled for law in self.laws):
+            return None  # nothing composes, and one Gaussian has its own formula
         from ostraka._composition import tables  # noqa: PLC0415  (compiled code, loaded when needed)
 
         return tables.of(self.laws)

@@ -78,7 +78,7 @@ def test_every_public_mechanism_is_held_to_the_contract():
     labels = {kind for kind in named if getattr(kind.promise, "moves", None) == "label"}
     assert len(labels) == 4, "held to test_response_contract.py, which looks for them too"
     # held to tests/mechanisms/test_skellam.py, test_counts.py, test_marginals.py and test_selection.py
-    tables = {"NoisyCounts", "NoisyMarginals", "Selection", "SkellamSum", "TreeMarginals"}
+    tables = {"GaussianSums", "NoisyCounts", "NoisyMarginals", "Selection", "SkellamSum", "TreeMarginals"}
     sums = {getattr(ostraka.mechanisms, name) for name in tables}
     of_given_rows = {ostraka.mechanisms.AgainstGuesses}  # in test_door.py
     assert named - labels - sums - of_given_rows <= {type(mechanism) for mechanism in MECHANISMS}

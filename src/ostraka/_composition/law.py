@@ -7,6 +7,7 @@ from typing import NamedTuple
 __all__ = ["ARGMAX", "GAUSSIAN", "PURE", "SCREEN", "Law", "added"]
 
 ARGMAX, SCREEN, GAUSSIAN, PURE = "gaussian-argmax", "gaussian-screen", "gaussian", "pure"
+_SAMPLED = "sampled-gaussian "  # followed by the rate in hexadecimal
 
 
 class Law(NamedTuple):
@@ -20,6 +21,21 @@ class Law(NamedTuple):
     size: float
     uses: int = 1
 
+    @classmethod
+    def sampled(cls, rate: float, mu_squared: float) -> Law:
+        """A Gaussian of this squared shift for a unit that takes part with probability ``rate``."""
+        return cls(_SAMPLED + float(rate).hex(), mu_squared)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether a unit takes part by chance."""
+        return self.kind.startswith(_SAMPLED)
+
+    @property
+    def rate(self) -> float:
+        """With which probability a unit takes part."""
+        return float.fromhex(self.kind.removeprefix(_SAMPLED)) if self.is_sampled else 1.0
+
     @property
     def mu_squared(self) -> float:
         """Squared shift of the Gaussian that dominates one use."""
@@ -27,7 +43,7 @@ class Law(NamedTuple):
             return 2 * self.size**2 * (1 + 1e-15)
         if self.kind == SCREEN:
             return self.size**2 * (1 + 1e-15)
-        return self.size if self.kind == GAUSSIAN else float("inf")
+        return self.size if self.kind == GAUSSIAN or self.is_sampled else float("inf")
 
 
 def added(one: tuple[Law, ...] | None, two: tuple[Law, ...] | None) -> tuple[Law, ...] | None:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
-from ostraka._composition import stored
+from ostraka._composition import sampled, stored
 from ostraka._composition.cover import Pairs
 from ostraka._composition.families import LARGEST_SHIFT, SMALLEST_SHIFT, argmax_family, screen_family
-from ostraka._composition.law import ARGMAX, PURE, SCREEN, Law
+from ostraka._composition.law import ARGMAX, GAUSSIAN, PURE, SCREEN, Law
 
 __all__ = ["Table", "Tables", "of"]
 
@@ -81,8 +81,22 @@ def of(laws: tuple[Law, ...]) -> Tables:
     In each, one family is followed exactly. The others enter as the Gaussian that dominates them.
     Fixed pairs are applied last, as if they came first: in any other order they tell no more.
     """
-    found = (_led_by(law, laws) for law in laws if law.kind in (ARGMAX, SCREEN) and _small(law))
+    found = [_led_by(law, laws) for law in laws if law.kind in (ARGMAX, SCREEN) and _small(law)]
+    if any(law.is_sampled for law in laws):
+        found.append(_with_samples(laws))
     return Tables(tuple(table for table in found if table is not None))
+
+
+def _with_samples(laws: tuple[Law, ...]) -> Table | None:
+    """Fixed pairs only: every argmax and screen as the Gaussian that dominates it."""
+    fixed = [law for law in laws if law.is_sampled or law.kind == PURE]
+    mu_squared = sum(law.uses * law.mu_squared for law in laws if law not in fixed) * (1 + _OUTWARD)
+    if not math.isfinite(mu_squared) or sum(law.uses for law in fixed if law.kind == PURE) > _MOST_PURE:
+        return None
+    if mu_squared:
+        fixed.append(Law(GAUSSIAN, mu_squared))
+    found = sampled.hockey_sticks(fixed)
+    return None if found is None else Table(found[1], found[0], found[2])
 
 
 def _led_by(leader: Law, laws: tuple[Law, ...]) -> Table | None:

@@ -7,6 +7,7 @@ from ostraka.accounting.exact import exact_curve, exact_rdp
 from ostraka.accounting.learning_curve import LearningCurve, assumed, measured
 from ostraka.accounting.plan import Estimate, Proposal, propose
 from ostraka.accounting.publish import PublishedEpsilon, release_epsilon
+from ostraka.accounting.sampled import sampled_gaussian_curve
 
 __all__ = [
     "Bound",
@@ -24,4 +25,5 @@ __all__ = [
     "papernot2018_curve",
     "propose",
     "release_epsilon",
+    "sampled_gaussian_curve",
 ]

@@ -12,6 +12,7 @@ from ostraka.mechanisms.screen import Threshold
 from ostraka.mechanisms.selection import Selection
 from ostraka.mechanisms.skellam import SkellamMax, SkellamSum
 from ostraka.mechanisms.subsampled import Subsampled
+from ostraka.mechanisms.sums import GaussianSums
 from ostraka.mechanisms.weighted import Weighted
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "BallotMechanism",
     "Confident",
     "GNMax",
+    "GaussianSums",
     "LNMax",
     "Mechanism",
     "NoisyCounts",

@@ -1,0 +1,163 @@
+"""Gaussian sums: the sum of rows of bounded length, with Gaussian noise drawn on a grid."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostraka import _check
+from ostraka._numeric import up
+from ostraka.curve import Curve
+from ostraka.mechanisms import _whole
+from ostraka.private import Adjacency
+
+if TYPE_CHECKING:
+    from ostraka.private import Private
+
+__all__ = [
+    "GaussianSums",
+    "check_sigma",
+    "longest",
+    "on_grid",
+    "rows_of",
+    "sums_curve",
+    "units",
+    "with_noise",
+]
+
+_CELLS = 2**16  # of the grid in one standard deviation of the noise
+_LEAST_SIGMA, _MOST_SIGMA = 1e-3, 1e9
+_DISTANCE = (
+    2.0**-44
+)  # total variation of one number from its cell of real noise: rounding of 610,000 thresholds
+_EXACT = 2**52  # whole numbers up to here are exact, and so are their sums
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaussianSums:
+    """The sum of all rows, with Gaussian noise on every column.
+
+    Parameters
+    ----------
+    n_columns : int >= 1
+        Public.
+    sigma : float in [1e-3, 1e9]
+        Standard deviation of the noise of each column, where the length of a row is 1 at most. Public.
+
+    Raises
+    ------
+    ValueError
+        A parameter out of range; when asked, rows of another shape, or that are not finite.
+
+    Guarantees
+    ----------
+    For one row added or removed, the Gaussian mechanism of sensitivity 1 + sigma / 32768 at most and standard
+    deviation ``sigma``, up to a total variation distance of 2^-44 a column, which ``curve()`` charges. Rows
+    longer than 1 are shortened to 1. Rows are rounded to a grid of sigma / 65536, so that their sum is exact
+    and rounding of a sum tells nothing about them; a row whose rounding would be longer than the price allows
+    is rounded towards 0. What is released is a cell of the real noise, drawn by whole numbers.
+    Source: Dwork and Roth 2014, Theorem A.1; Dong, Roth and Su 2019, arXiv:1905.02383, Theorem 2.7.
+
+    Examples
+    --------
+    >>> rows = Private([[0.6, 0.8]] * 1000, Adjacency(moves="row", relation="add-or-remove"))
+    >>> found = GaussianSums(n_columns=2, sigma=4.0).release(rows, rng=np.random.default_rng(0))
+    >>> np.abs(found - [600, 800]).max() < 20
+    np.True_
+    """
+
+    n_columns: int
+    sigma: float
+
+    def __post_init__(self) -> None:
+        _check.integer(n_columns=self.n_columns, least=1)
+        check_sigma(sigma=self.sigma)
+
+    @property
+    def promise(self) -> Adjacency:
+        """One row, which is there or not."""
+        return Adjacency(moves="row", relation="add-or-remove")
+
+    def curve(self) -> Curve:
+        """Cost of one release of all sums."""
+        return sums_curve(self.sigma, n_numbers=self.n_columns)
+
+    def uses(self, private: Private) -> int:
+        """One use for all sums together."""
+        rows_of(private, self.n_columns, sigma=self.sigma)
+        return 1
+
+    def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
+        """The noisy sums, float64 of shape (n_columns,)."""
+        rows = rows_of(private, self.n_columns, sigma=self.sigma)
+        return with_noise(on_grid(rows, sigma=self.sigma).sum(axis=0), sigma=self.sigma, rng=rng)
+
+
+def check_sigma(**named: float) -> None:
+    """Raise ValueError unless a grid for such noise exists."""
+    _check.positive(**named)
+    for name, sigma in named.items():
+        if not _LEAST_SIGMA <= sigma <= _MOST_SIGMA:
+            raise ValueError(f"{name} must be from {_LEAST_SIGMA:g} to {_MOST_SIGMA:g}, got {sigma!r}")
+
+
+def sums_curve(sigma: float, *, n_numbers: int) -> Curve:
+    """Cost of one release of sums of rows, of so many numbers in all; sensitivity 1, rounding included."""
+    whole = Curve.gaussian(sensitivity=float(longest(sigma)), sigma=float(_CELLS), moves="row")
+    return replace(whole, slack=up(n_numbers * _DISTANCE))
+
+
+def on_grid(rows: np.ndarray, *, sigma: float, shares: np.ndarray | None = None) -> np.ndarray:
+    """Rows in units of the grid: whole numbers, of a length that the price allows; float64.
+
+    ``shares``: the length each row may have, if it is not 1.
+    """
+    share = np.ones(len(rows)) if shares is None else shares
+    square = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+    limit = share * (1 - 1e-9)
+    exact = rows * (units(sigma) * np.minimum(1.0, limit / np.sqrt(np.maximum(square, 1e-300))))[:, None]
+    found: np.ndarray = np.rint(exact)
+    allowed = (longest(sigma) * share) ** 2 * (1 - 1e-9)
+    far = np.einsum("ij,ij->i", found, found) > allowed
+    found[far] = np.trunc(exact[far])
+    return found
+
+
+def with_noise(totals: np.ndarray, *, sigma: float, rng: np.random.Generator) -> np.ndarray:
+    """Sums of rows on the grid, with noise: the middle of the cell that the real noise falls into."""
+    size = _whole.half_normal(float(_CELLS), totals.shape, rng=rng)
+    halves: np.ndarray = 2 * totals.astype(np.int64) + (2 * size + 1) * (
+        1 - 2 * rng.integers(0, 2, size=size.shape)
+    )
+    return np.asarray(halves * (sigma / (2 * _CELLS)))
+
+
+def rows_of(private: Private, n_columns: int, *, sigma: float) -> np.ndarray:
+    """The rows, if they have so many columns, are finite, and few enough for exact sums.
+
+    Raises
+    ------
+    ValueError
+        They do not; no value is in the message.
+    """
+    rows: np.ndarray = private.open()
+    if rows.ndim != 2 or rows.shape[1] != n_columns or rows.dtype.kind not in "fiu":
+        raise ValueError(f"rows must be numbers in {n_columns} columns, got shape {rows.shape}")
+    if len(rows) * longest(sigma) > _EXACT:
+        raise ValueError(f"sums of {len(rows):,} rows at sigma {sigma:g} are not exact: take more noise")
+    if not np.isfinite(rows).all():
+        raise ValueError("rows must be finite: some numbers are missing or infinite")
+    return rows
+
+
+def units(sigma: float) -> float:
+    """How many cells of the grid are in a length of 1."""
+    return _CELLS / sigma
+
+
+def longest(sigma: float) -> int:
+    """What the length of a row on the grid may be: that of 1, and room for rounding."""
+    return math.ceil(_CELLS / sigma) + 1

@@ -1,0 +1,248 @@
+"""NoisyLloyd: k-means by noisy sums, on rows or on random features, all of it as one mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostraka import _check
+from ostraka.mechanisms import sums
+from ostraka.private import Adjacency
+from ostraka.synth import _clusters
+
+if TYPE_CHECKING:
+    from ostraka.curve import Curve
+    from ostraka.private import Private
+
+__all__ = ["NoisyLloyd"]
+
+BINS = 100  # of the histogram of lengths
+_KEPT = 0.75  # share of rows that the clip leaves as they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyLloyd:
+    """k-means on private rows: noisy sums and sizes of clusters, over several iterations.
+
+    Parameters
+    ----------
+    n_features, n_classes, n_clusters, n_iterations : int >= 1
+        Columns of a row; classes of its label; clusters of each class; iterations. Public.
+    sigma : float
+        Noise of the sums of one iteration, in lengths of a row. Public.
+    sigma_start : float
+        Noise of the means that the start is made from. Public; without effect where the start is public.
+    sigma_norms : float
+        Noise of the histograms of lengths that the clip is read from. Public.
+    sigma_rows : float
+        Noise of the sums of rows of the final clusters of ``"rbf"``. Public.
+    longest : float > 0
+        End of the histogram of lengths. Public.
+    kernel : {"plain", "rbf"}
+    n_components : int, even
+        Of ``"rbf"``: number of random features. Public.
+    gamma : float > 0
+        Of ``"rbf"``: exp(-gamma distance²). Public.
+    seed : int
+        Of the random features and of the splits. Public.
+    start : {"split", "classes", "public"}
+        ``"split"``: the noisy mean (of each class) is split at random. ``"classes"``: clusters are over all
+        rows, one for each class, and start at its noisy mean. ``"public"``: at ``centres``.
+    centres : tuple of tuples of float
+        Public rows to start from, ``n_classes * n_clusters`` of them.
+
+    Guarantees
+    ----------
+    ``curve()`` is the sum of the curves of all sums; their noise is fixed in advance, so that adaptive
+    composition holds. One row is in one class and in one cluster, and so moves one line of each table of
+    sums and sizes, by a vector whose length is at most 1 after the clip. Clips, starts and clusters are
+    computed from what was released before.
+    """
+
+    n_features: int
+    n_clusters: int
+    n_iterations: int
+    sigma: float
+    sigma_start: float = 100.0
+    sigma_norms: float = 100.0
+    sigma_rows: float = 100.0
+    longest: float = 1.0
+    n_classes: int = 1
+    kernel: str = "plain"
+    n_components: int = 200
+    gamma: float = 1.0
+    seed: int = 0
+    start: str = "split"
+    centres: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("n_features", "n_clusters", "n_iterations", "n_classes"):
+            _check.integer(least=1, **{name: getattr(self, name)})
+        sums.check_sigma(sigma=self.sigma, sigma_start=self.sigma_start, sigma_rows=self.sigma_rows)
+        sums.check_sigma(sigma_norms=self.sigma_norms)
+        _check.positive(longest=self.longest, gamma=self.gamma)
+        _check.one_of(kernel=self.kernel, allowed=("plain", "rbf"))
+        _check.one_of(start=self.start, allowed=("split", "classes", "public"))
+        if self.n_components < 2 or self.n_components % 2:
+            raise ValueError(f"n_components must be even, two or more, got {self.n_components!r}")
+        if self.start == "classes" and self.n_clusters != 1:
+            raise ValueError(f"n_clusters must be 1 a class with start='classes', got {self.n_clusters}")
+        shape = np.shape(self.centres)
+        if self.start == "public" and shape != (self.n_classes * self.n_clusters, self.n_features):
+            wanted = f"{self.n_classes * self.n_clusters} public rows of {self.n_features} columns"
+            raise ValueError(f"centres must be {wanted}, got shape {shape}")
+
+    @property
+    def promise(self) -> Adjacency:
+        """One row, or the rows of one person, whose shares add up to 1 at most."""
+        return Adjacency(moves="row", relation="add-or-remove")
+
+    def curve(self) -> Curve:
+        """Cost of all of it."""
+        width, clusters = self._width + 1, self.n_classes * self.n_clusters
+        total = self.n_iterations * sums.sums_curve(self.sigma, n_numbers=clusters * width)
+        if self.start != "public":
+            total += sums.sums_curve(self.sigma_start, n_numbers=self.n_classes * width)
+        if self.kernel == "rbf":
+            total += sums.sums_curve(self.sigma_rows, n_numbers=clusters * (self.n_features + 1))
+            return total + sums.sums_curve(self.sigma_norms, n_numbers=BINS)
+        return total + self._n_histograms * sums.sums_curve(self.sigma_norms, n_numbers=BINS)
+
+    def uses(self, private: Private) -> int:
+        """One use for all of it."""
+        self._opened(private)
+        return 1
+
+    def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Named arrays: ``centres`` where rows are assigned, ``rows`` of clusters, ``sizes``, ``classes``.
+
+        ``centres`` are in the space of ``kernel``; ``rows`` are the means of clusters as rows.
+        """
+        X, labels, shares = self._opened(private)
+        if self.kernel == "rbf":
+            return self._by_features(X, labels, shares, rng)
+        return self._by_rows(X, labels, shares, rng)
+
+    @property
+    def _width(self) -> int:
+        return self.n_components if self.kernel == "rbf" else self.n_features
+
+    @property
+    def _n_histograms(self) -> int:
+        return 1 if self.start == "public" else 2
+
+    def _opened(self, private: Private) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows, labels and shares, in the order of labels."""
+        rows = sums.rows_of(private, self.n_features + 2, sigma=min(self.sigma, self.sigma_start, 1.0))
+        labels, shares = rows[:, -2].astype(np.int64), rows[:, -1]
+        if not ((labels >= 0) & (labels < self.n_classes) & (shares >= 0) & (shares <= 1)).all():
+            raise ValueError(f"rows must end with a class from 0 to {self.n_classes - 1} and a share of 1")
+        order = np.argsort(labels, kind="stable") if self.n_classes > 1 else slice(None)
+        return rows[order, :-2], labels[order], shares[order]
+
+    def _by_rows(
+        self, X: np.ndarray, labels: np.ndarray, shares: np.ndarray, rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
+        """On rows about the mean of their class, clipped; the clip is read from a noisy histogram."""
+        middle = np.zeros((self.n_classes, self.n_features))
+        if self.start != "public":
+            clip = self._clip(X, shares, rng)
+            means = _clusters.Summed(X / clip, shares, sigma=self.sigma_start)
+            middle = means.release(labels, self.n_classes, rng=rng).means() * clip
+        joint = self.start == "classes"
+        offset = np.zeros_like(middle) if joint else middle
+        about = X - offset[labels]
+        clip = self._clip(about, shares, rng)
+        start = self._start((middle if joint else np.zeros_like(middle)) / clip)
+        if self.start == "public":
+            start = np.array(self.centres) / clip
+        rows = _clusters.Summed(about / clip, shares, sigma=self.sigma)
+        found = self._iterated(rows, start, labels, rng)
+        of_class = self._classes()
+        out = found.means() * clip + (0 if joint else offset[of_class])
+        return {"centres": out, "rows": out, "sizes": found.sizes, "classes": of_class}
+
+    def _by_features(
+        self, X: np.ndarray, labels: np.ndarray, shares: np.ndarray, rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
+        """On random features, whose length is 1, so that nothing is clipped; rows are summed at the end."""
+        features = _clusters.random_features(
+            X, n_components=self.n_components, gamma=self.gamma, seed=self.seed
+        )
+        if self.start == "public":
+            start = _clusters.random_features(
+                np.array(self.centres), n_components=self.n_components, gamma=self.gamma, seed=self.seed
+            )
+        else:
+            means = _clusters.Summed(features, shares, sigma=self.sigma_start)
+            start = self._start(means.release(labels, self.n_classes, rng=rng).means())
+        found = self._iterated(
+            _clusters.Summed(features, shares, sigma=self.sigma), start.astype(np.float64), labels, rng
+        )
+        centres, clip = found.means(), self._clip(X, shares, rng)
+        member = self._assigned(features, centres, labels)
+        rows = _clusters.Summed(X / clip, shares, sigma=self.sigma_rows)
+        last = rows.release(member, len(centres), rng=rng)
+        return {
+            "centres": centres,
+            "rows": last.means() * clip,
+            "sizes": last.sizes,
+            "classes": self._classes(),
+        }
+
+    def _classes(self) -> np.ndarray:
+        """The class of each cluster; 0 where clusters are over all rows."""
+        if self.start == "classes":
+            return np.zeros(self.n_classes, dtype=np.int64)
+        return np.repeat(np.arange(self.n_classes), self.n_clusters)
+
+    def _start(self, means: np.ndarray) -> np.ndarray:
+        """Centres to begin with, from the means of classes: the same, or split by random directions."""
+        if self.start == "classes":
+            return means
+        directions = np.random.default_rng(self.seed).normal(
+            size=(self.n_classes * self.n_clusters, means.shape[1])
+        )
+        return np.asarray(
+            np.repeat(means, self.n_clusters, axis=0)
+            + 0.1 * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+        )
+
+    def _assigned(self, rows: np.ndarray, centres: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """The nearest centre of each row, among those of its class."""
+        if self.start == "classes":
+            return _clusters.nearest(rows, centres)
+        ends = np.searchsorted(labels, np.arange(self.n_classes + 1))
+        found = np.empty(len(rows), dtype=np.int64)
+        for k, (begin, end) in enumerate(pairwise(ends)):
+            own = slice(k * self.n_clusters, (k + 1) * self.n_clusters)
+            found[begin:end] = own.start + _clusters.nearest(rows[begin:end], centres[own])
+        return found
+
+    def _iterated(
+        self, rows: _clusters.Summed, centres: np.ndarray, labels: np.ndarray, rng: np.random.Generator
+    ) -> _clusters.Found:
+        """Lloyd's iteration; clusters without rows start anew beside the largest of their class."""
+        of_class = self._classes()
+        for turn in range(self.n_iterations):
+            member = self._assigned(rows.grid[:, :-1], rows.scaled(centres), labels)
+            found = rows.release(member, len(centres), rng=rng)
+            last = turn == self.n_iterations - 1
+            centres = found.means(former=centres)
+            if not last:
+                centres = _clusters.refilled(centres, found, of_class, seed=self.seed + turn)
+        return found._replace(former=centres)
+
+    def _clip(self, rows: np.ndarray, shares: np.ndarray, rng: np.random.Generator) -> float:
+        """A length that about three quarters of the rows keep, from a noisy histogram (Algorithm 6)."""
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        place = np.minimum((lengths * (BINS / self.longest)).astype(np.int64), BINS - 1)
+        units = sums.on_grid(shares[:, None], sigma=self.sigma_norms, shares=shares)[:, 0]
+        totals = np.bincount(place, weights=units, minlength=BINS)
+        noisy = sums.with_noise(totals, sigma=self.sigma_norms, rng=rng)
+        below = np.cumsum(noisy)
+        wanted = _KEPT * max(float(noisy.sum()), 0.0)
+        return float((int(np.argmax(below >= wanted)) + 1) * self.longest / BINS)

@@ -1,0 +1,239 @@
+"""PrivateKMeans: clusters of private rows, and rows drawn from their noisy centres."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin
+
+from ostraka import _check
+from ostraka.accounting import calibrate
+from ostraka.ledger import Budget
+from ostraka.synth import _clusters, _fitting
+from ostraka.synth._lloyd import NoisyLloyd
+
+if TYPE_CHECKING:
+    from ostraka.ledger import Ledger
+
+__all__ = ["PrivateKMeans"]
+
+# of the budget, in terms of squared noise
+_OF_START, _OF_NORMS, _OF_ROWS = 0.1, 0.05, 0.2
+
+
+class PrivateKMeans(ClusterMixin, BaseEstimator):
+    """k-means with noisy sums and sizes; its noisy centres are a generator of rows.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Clusters; of each class, if ``fit`` is given labels. Public.
+    kernel : {"plain", "rbf"}
+        ``"rbf"``: clusters of random features, paired [cos, sin], whose length is 1 without any clip.
+    n_components : int, even
+        Number of random features.
+    gamma : float, optional
+        exp(-gamma distance²). None: 4 / longest².
+    n_iterations : int
+    start : "split", "classes", or array of public rows
+        ``"split"``: noisy means, split at random. ``"classes"``: one cluster for each class, over all rows,
+        which starts at the noisy mean of the class. Public rows: (n_clusters, n_features) of them, or for
+        each class in turn.
+    longest : float, optional
+        What the length of a row is expected to be at most; longer rows are shortened. Public. None: the
+        square root of the number of columns, which is right for columns from 0 to 1.
+    binary : bool
+        Rows hold 0 and 1 only: :meth:`sample` draws each entry by its mean.
+    epsilon, delta : float
+        Public. The price, for one row or one person added or removed.
+    random_state : int
+        Of random features and splits, which are public.
+
+    Attributes
+    ----------
+    cluster_centers_ : array, shape (n_clusters in all, n_features)
+        Noisy means of the rows of each cluster. Public.
+    cluster_sizes_ : array
+        Noisy sizes; those of clusters without rows are near 0, or below it. Public.
+    cluster_classes_ : array
+        The class of each cluster, where there were labels.
+    mechanism_ : the mechanism that was charged
+    result_ : Result
+        Settings and upper bound.
+
+    Guarantees
+    ----------
+    (epsilon, delta)-DP for one row (with ``groups``: one person) added or removed: sums of bounded rows with
+    Gaussian noise drawn on a grid (:class:`~ostraka.mechanisms.GaussianSums`); all else is post-processing.
+    Sizes are noisy, and priced.
+    Source: Acs, Melis, Castelluccia and De Cristofaro 2017, arXiv:1709.04514 (Melis 2018, Algorithm 4), with
+    the corrections of docs/synthetic.md.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> rows = np.concatenate([rng.normal(0.2, 0.05, (2000, 2)), rng.normal(0.8, 0.05, (2000, 2))])
+    >>> model = PrivateKMeans(n_clusters=2, epsilon=1.0, delta=1e-5).fit(rows, rng=rng)
+    >>> np.sort(model.cluster_centers_[:, 0]).round(1)
+    array([0.2, 0.8])
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 10,
+        *,
+        kernel: str = "plain",
+        n_components: int = 200,
+        gamma: float | None = None,
+        n_iterations: int = 4,
+        start: Any = "split",
+        longest: float | None = None,
+        binary: bool = False,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        random_state: int = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.kernel = kernel
+        self.n_components = n_components
+        self.gamma = gamma
+        self.n_iterations = n_iterations
+        self.start = start
+        self.longest = longest
+        self.binary = binary
+        self.epsilon = epsilon
+        self.delta = delta
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        classes: Any = None,
+        groups: Any = None,
+        ledger: Ledger | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> PrivateKMeans:
+        """Charge, and release centres and sizes.
+
+        Parameters
+        ----------
+        X : array, shape (n_rows, n_features)
+            Private.
+        y : array, shape (n_rows,), optional
+            Private labels: each class then has clusters of its own.
+        classes : list, with y
+            All classes. Public.
+        groups : array, shape (n_rows,), optional
+            Private. Whose row it is: the unit is then a person, of whose rows at most eight share one weight.
+        ledger : Ledger, optional
+            Where the charge is written; None: a ledger in memory with exactly this budget.
+        rng : numpy.random.Generator, optional
+            For simulations only, which the ledger is then marked as.
+
+        Raises
+        ------
+        ValueError
+            Before anything is charged: something out of range, or no noise keeps so small an epsilon.
+        BudgetExceeded
+            The charge does not fit; nothing was released.
+        """
+        rows = _fitting.numbers(X)
+        codes = np.zeros(len(rows), dtype=np.int64)
+        if y is not None:
+            codes = _fitting.class_codes(y, classes, len(rows))
+        mechanism = self._mechanism(rows.shape[1], 1 if y is None else len(classes))
+        private = _fitting.private_rows(rows, codes, groups)
+        budget = Budget(epsilon=self.epsilon, delta=self.delta)
+        found = _fitting.charged(mechanism, private, budget=budget, ledger=ledger, rng=rng)
+        self.mechanism_ = mechanism
+        self.n_features_in_ = mechanism.n_features
+        self.cluster_centers_, self.cluster_sizes_ = found["rows"], found["sizes"]
+        self.cluster_classes_ = None
+        if y is not None and mechanism.start != "classes":
+            self.cluster_classes_ = np.asarray(classes)[found["classes"]]
+        self._centres = found["centres"]
+        self.result_ = _fitting.record(
+            mechanism, private, delta=self.delta, simulation=rng is not None, generator="centres"
+        )
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The nearest cluster of each row, int64; clusters that seem empty are nobody's."""
+        rows, mechanism = _fitting.numbers(X), self.mechanism_
+        if mechanism.kernel == "rbf":
+            rows = _clusters.random_features(
+                rows, n_components=mechanism.n_components, gamma=mechanism.gamma, seed=mechanism.seed
+            )
+        some = self._filled()
+        return np.asarray(some[_clusters.nearest(rows.astype(np.float64), self._centres[some])])
+
+    def sample(self, n_rows: int = 1000, *, random_state: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Rows, and the class (without labels: the cluster) of each. Public, at no further price.
+
+        Parameters
+        ----------
+        n_rows : int
+        random_state : int or numpy.random.Generator, optional
+
+        Returns
+        -------
+        rows : array, shape (n_rows, n_features)
+            Centres of clusters, drawn by their noisy sizes; with ``binary``, each entry is drawn by its mean.
+        labels : array, shape (n_rows,)
+        """
+        _check.integer(n_rows=n_rows)
+        rng = np.random.default_rng(random_state)
+        some = self._filled()
+        sizes = np.maximum(self.cluster_sizes_[some], 1.0)
+        drawn = some[rng.choice(len(some), size=n_rows, p=sizes / sizes.sum())]
+        rows = self.cluster_centers_[drawn]
+        if self.binary:
+            rows = (rng.random(rows.shape) < rows).astype(np.float64)
+        return rows, drawn if self.cluster_classes_ is None else self.cluster_classes_[drawn]
+
+    def _filled(self) -> np.ndarray:
+        """Places of clusters that are larger than noise; the largest, if none is."""
+        sizes, mechanism = self.cluster_sizes_, self.mechanism_
+        sigma = mechanism.sigma_rows if mechanism.kernel == "rbf" else mechanism.sigma
+        noise = _clusters.size_noise(sigma, mechanism.n_features)
+        some = np.flatnonzero(sizes > max(1.0, _clusters.SEVERAL * noise))
+        return some if some.size else np.array([int(np.argmax(sizes))])
+
+    def _mechanism(self, n_features: int, n_classes: int) -> NoisyLloyd:
+        """The least noise that keeps (epsilon, delta)."""
+        at = None if isinstance(self.start, str) else np.asarray(self.start, dtype=np.float64)
+        _check.integer(n_iterations=self.n_iterations, least=1)
+        longest = math.sqrt(n_features) if self.longest is None else self.longest
+        _check.positive(longest=longest)
+        fixed = partial(
+            NoisyLloyd,
+            n_features=n_features,
+            n_classes=n_classes,
+            n_clusters=1 if at is None and self.start == "classes" else self.n_clusters,
+            n_iterations=self.n_iterations,
+            longest=longest,
+            kernel=self.kernel,
+            n_components=self.n_components,
+            gamma=4 / longest**2 if self.gamma is None else self.gamma,
+            seed=self.random_state,
+            start=self.start if at is None else "public",
+            centres=() if at is None else tuple(map(tuple, at.reshape(len(at), -1).tolist())),
+        )
+        start, rows = _OF_START * (at is None), _OF_ROWS * (self.kernel == "rbf")
+        iterations = (1 - start - rows - _OF_NORMS) / self.n_iterations
+        norms = _OF_NORMS / (1 if at is not None or self.kernel == "rbf" else 2)
+
+        def made(noise: float) -> NoisyLloyd:
+            return fixed(
+                sigma=noise / math.sqrt(iterations),
+                sigma_start=noise / math.sqrt(start or 1.0),
+                sigma_norms=noise / math.sqrt(norms),
+                sigma_rows=noise / math.sqrt(rows or 1.0),
+            )
+
+        return made(calibrate(made, n_answers=1, epsilon=self.epsilon, delta=self.delta))

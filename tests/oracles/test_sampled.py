@@ -1,0 +1,130 @@
+"""Gaussians over Poisson samples against dp-accounting, multi-precision and closed forms: never below."""
+
+import mpmath
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+
+from ostraka import Budget, Curve, Ledger
+from ostraka._composition import sampled, tables
+from ostraka._composition.law import PURE, Law
+from ostraka.accounting import sampled_gaussian_curve
+
+
+def exact(curve, delta):
+    """Epsilon without the Rényi and Gaussian bounds."""
+    return tables.of(curve.laws).epsilon(delta)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate", "steps", "interval"),
+    [
+        (1.0, 0.0017, 1000, 1e-4),
+        (1.5, 0.01, 600, 1e-4),
+        (1.0, 0.1, 100, 1e-4),
+        (5.0, 0.5, 50, 1e-4),
+        (0.6, 0.01, 1, 1e-4),
+        (20.0, 0.01, 5000, 1e-5),
+    ],
+)
+def test_many_uses_agree_with_dp_accounting(sigma, rate, steps, interval):
+    """Its optimistic estimate is below, its pessimistic one within one in two hundred."""
+    ours = tables.of(sampled_gaussian_curve(sigma=sigma, sampling_rate=rate, steps=steps).laws)
+    how = {"sampling_prob": rate, "value_discretization_interval": interval}
+    low = pld.from_gaussian_mechanism(sigma, pessimistic_estimate=False, use_connect_dots=False, **how)
+    low, high = (each.self_compose(steps) for each in (low, pld.from_gaussian_mechanism(sigma, **how)))
+    for delta in (1e-8, 1e-5, 1e-2):
+        assert ours.epsilon(delta) >= low.get_epsilon_for_delta(delta)
+        assert ours.epsilon(delta) <= 1.006 * high.get_epsilon_for_delta(delta) + 1e-6
+
+
+def hockey_stick(epsilon, mu, rate, *, added):
+    """Largest P(S) - e^epsilon Q(S) for one use, to 40 digits; ``added``: of Q against P."""
+    with mpmath.workdps(40):
+        mu, rate, grown = mpmath.mpf(mu), mpmath.mpf(rate), mpmath.exp(mpmath.mpf(epsilon))
+        if added:
+            left = 1 / grown - (1 - rate)
+            if left <= 0:
+                return 0.0
+            at = (mpmath.log(left / rate) + mu**2 / 2) / mu
+            without, with_row = mpmath.ncdf(at), mpmath.ncdf(at - mu)
+            return float(without - grown * ((1 - rate) * without + rate * with_row))
+        at = (mpmath.log((grown - (1 - rate)) / rate) + mu**2 / 2) / mu
+        without, with_row = mpmath.ncdf(-at), mpmath.ncdf(mu - at)
+        return float((1 - rate) * without + rate * with_row - grown * without)
+
+
+@pytest.mark.parametrize(("mu", "rate"), [(1.0, 0.01), (2.0, 0.5), (0.2, 0.1), (0.5, 1.0), (1.5, 0.9)])
+def test_one_use_is_never_below_both_exact_directions_and_hardly_above(mu, rate):
+    step, start, values = sampled.hockey_sticks([Law.sampled(rate, mu**2)])
+    table = tables.Table(start, step, values)
+    for epsilon in (0.01, 0.1, 0.5, 1.0, 2.0):
+        truth = max(hockey_stick(epsilon, mu, rate, added=added) for added in (False, True))
+        found = table.delta(epsilon)
+        assert truth <= found
+        assert found <= truth * 1.002 + 1e-9
+
+
+def test_both_directions_count():
+    """Adding a row tells something else than removing one; one way alone would be too low."""
+    mu, rate = 3.0, 0.5
+    removed, added = (hockey_stick(0.4, mu, rate, added=added) for added in (False, True))
+    assert removed > 0
+    assert added > 0
+    step, start, values = sampled.hockey_sticks([Law.sampled(rate, mu**2)])
+    assert tables.Table(start, step, values).delta(0.4) >= max(removed, added)
+
+
+@pytest.mark.parametrize("steps", [1, 7, 500])
+def test_a_rate_of_one_is_the_gaussian(steps):
+    curve = sampled_gaussian_curve(sigma=3.0 * steps**0.5, sampling_rate=1.0, steps=steps)
+    truth = Curve.gaussian(sensitivity=1.0, sigma=3.0).epsilon(1e-5)
+    assert truth <= exact(curve, 1e-5) <= 1.001 * truth
+
+
+def test_gaussians_and_samples_compose_as_fixed_pairs():
+    """A Gaussian beside samples at rate 1 is again one Gaussian; beside others, dp-accounting says what."""
+    whole = Curve.gaussian(sensitivity=1.0, sigma=4.0, moves="row")
+    both = sampled_gaussian_curve(sigma=4.0, sampling_rate=1.0, steps=3) + whole
+    truth = Curve.gaussian(sensitivity=1.0, sigma=2.0).epsilon(1e-6)
+    assert truth <= exact(both, 1e-6) <= 1.001 * truth
+    mixed = sampled_gaussian_curve(sigma=1.0, sampling_rate=0.02, steps=200) + whole
+    theirs = pld.from_gaussian_mechanism(1.0, sampling_prob=0.02).self_compose(200)
+    truth = theirs.compose(pld.from_gaussian_mechanism(4.0)).get_epsilon_for_delta(1e-6)
+    assert mixed.epsilon(1e-6) == pytest.approx(truth, rel=2e-3)
+
+
+def test_pure_releases_compose_with_samples():
+    curve = sampled_gaussian_curve(sigma=1.0, sampling_rate=0.02, steps=50)
+    found = tables.of((*curve.laws, Law(PURE, 0.3, 2)))
+    theirs = pld.from_gaussian_mechanism(1.0, sampling_prob=0.02).self_compose(50)
+    theirs = theirs.compose(pld.from_randomized_response(2 / (1 + np.exp(0.3)), 2).self_compose(2))
+    assert found.epsilon(1e-6) == pytest.approx(theirs.get_epsilon_for_delta(1e-6), rel=3e-3)
+
+
+@pytest.mark.parametrize("rate", [1e-5, 0.0017, 0.2])
+def test_the_curve_is_never_above_its_renyi_bound_and_falls_with_the_rate(rate):
+    curve = sampled_gaussian_curve(sigma=1.0, sampling_rate=rate, steps=300)
+    renyi = Curve(curve.orders, curve.rdp, "row")
+    assert curve.epsilon(1e-5) <= renyi.epsilon(1e-5)
+    more = sampled_gaussian_curve(sigma=1.0, sampling_rate=1.1 * rate, steps=300)
+    assert curve.epsilon(1e-5) <= more.epsilon(1e-5)
+
+
+def test_a_ledger_keeps_what_composes_exactly(tmp_path):
+    curve = sampled_gaussian_curve(sigma=1.0, sampling_rate=0.01, steps=100)
+    assert Curve.from_dict(curve.to_dict()) == curve
+
+    class Step:
+        def curve(self):
+            return curve
+
+        def __repr__(self):
+            return "Step()"
+
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path, budget=Budget(epsilon=5.0, delta=1e-5)) as ledger:
+        for key in ("one", "two"):
+            ledger.charge(Step(), key=key, uses=1, unit="row", simulation=False)
+    with Ledger(path, budget=Budget(epsilon=5.0, delta=1e-5)) as ledger:
+        assert ledger.epsilon() == pytest.approx((2 * curve).epsilon(1e-5), rel=1e-9)

@@ -1,0 +1,251 @@
+import math
+
+import numpy as np
+import pytest
+
+from ostraka import Adjacency, Budget, BudgetExceeded, Ledger, Private
+from ostraka.mechanisms import sums
+from ostraka.synth import PrivateKMeans, _clusters, _fitting
+from ostraka.synth._lloyd import NoisyLloyd
+
+MIDDLES = np.array([[0.2, 0.2, 0.5], [0.8, 0.2, 0.5], [0.5, 0.9, 0.1]])
+
+
+def blobs(n=6000, seed=0):
+    rng = np.random.default_rng(seed)
+    which = rng.integers(0, 3, n)
+    return np.clip(MIDDLES[which] + rng.normal(0, 0.05, (n, 3)), 0, 1), which
+
+
+def fitted(X, y=None, *, seed=1, fit=None, **settings):
+    return PrivateKMeans(**{"n_clusters": 3, "epsilon": 1.0, **settings}).fit(
+        X, y, rng=np.random.default_rng(seed), **(fit or {})
+    )
+
+
+def matched(centres):
+    """How far each middle is from the nearest centre."""
+    return np.linalg.norm(centres[:, None] - MIDDLES, axis=2).min(axis=0)
+
+
+@pytest.mark.parametrize("kernel", ["plain", "rbf"])
+def test_clusters_are_found_from_public_rows(kernel):
+    X, which = blobs()
+    model = fitted(X, kernel=kernel, start=MIDDLES + 0.05, gamma=4.0)
+    assert matched(model.cluster_centers_).max() < 0.05
+    predicted = model.predict(X)
+    assert np.mean(predicted == which) > 0.97
+    assert model.cluster_sizes_ == pytest.approx(np.bincount(which), abs=300)
+
+
+def test_clusters_are_found_without_a_public_row():
+    assert matched(fitted(blobs()[0], n_clusters=6, n_iterations=6).cluster_centers_).max() < 0.12
+
+
+@pytest.mark.parametrize("kernel", ["plain", "rbf"])
+def test_means_of_classes_are_a_start(kernel):
+    X, which = blobs()
+    model = fitted(X, which, start="classes", kernel=kernel, gamma=4.0, fit={"classes": [0, 1, 2]})
+    assert matched(model.cluster_centers_).max() < 0.05
+
+
+def test_each_class_has_clusters_of_its_own():
+    X, which = blobs()
+    labels = np.array(["a", "b", "c"])[which]
+    model = fitted(X, labels, n_clusters=2, epsilon=4.0, fit={"classes": ["a", "b", "c"]})
+    assert model.cluster_classes_.tolist() == ["a", "a", "b", "b", "c", "c"]
+    rows, drawn = model.sample(3000, random_state=0)
+    for k, name in enumerate("abc"):
+        np.testing.assert_allclose(rows[drawn == name].mean(axis=0), MIDDLES[k], atol=0.03)
+
+
+def test_binary_rows_are_drawn_as_binary_rows():
+    X = (blobs()[0] > 0.5).astype(float)
+    rows, _ = fitted(X, binary=True).sample(2000, random_state=0)
+    assert set(np.unique(rows)) <= {0.0, 1.0}
+    np.testing.assert_allclose(rows.mean(axis=0), X.mean(axis=0), atol=0.08)
+
+
+def test_the_price_is_the_one_asked_for_and_is_charged_once():
+    X, _ = blobs(500)
+    with Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5)) as ledger:
+        model = fitted(X, fit={"ledger": ledger})
+        assert 0.99 < ledger.epsilon() <= 1.0
+        assert model.result_.upper["epsilon"] == pytest.approx(ledger.epsilon(), rel=1e-9)
+        with pytest.raises(BudgetExceeded):
+            fitted(X, fit={"ledger": ledger})
+
+
+def lloyd(**settings):
+    fixed = {"n_features": 3, "n_clusters": 2, "n_iterations": 2, "sigma": 5.0, "longest": 2.0}
+    return NoisyLloyd(**fixed | settings)
+
+
+class TestThePrice:
+    @pytest.mark.parametrize("kernel", ["plain", "rbf"])
+    @pytest.mark.parametrize("start", ["split", "public"])
+    def test_every_release_of_noise_is_paid_for(self, kernel, start, monkeypatch):
+        """The sums that are released, with their noise, are those of the curve."""
+        released = []
+        plain = sums.with_noise
+
+        def counted(totals, *, sigma, rng):
+            released.append(1 / sigma**2)
+            return plain(totals, sigma=sigma, rng=rng)
+
+        monkeypatch.setattr(sums, "with_noise", counted)
+        centres = ((0.1, 0.1, 0.1), (0.9, 0.9, 0.9)) if start == "public" else ()
+        mechanism = lloyd(
+            kernel=kernel, start=start, centres=centres, sigma_start=7.0, sigma_norms=11.0, sigma_rows=13.0
+        )
+        X, _ = blobs(100)
+        private = _fitting.private_rows(X.astype(np.float32), np.zeros(100, dtype=int), None)
+        mechanism.release(private, rng=np.random.default_rng(0))
+        assert mechanism.curve().mu_squared == pytest.approx(sum(released), rel=0.01)
+        assert mechanism.curve().mu_squared >= sum(released)
+
+    def test_one_row_moves_sums_and_sizes_together_by_no_more_than_one(self):
+        rng = np.random.default_rng(0)
+        for scale in (0.01, 1.0, 50.0):
+            rows = scale * rng.normal(size=(200, 7))
+            summed = _clusters.Summed(rows, np.ones(200), sigma=3.0)
+            assert np.linalg.norm(summed.grid, axis=1).max() <= sums.longest(3.0)
+
+    def test_the_sum_of_blocks_is_exact_in_single_precision(self):
+        rows = np.full((20_000, 3), 0.57)
+        summed = _clusters.Summed(rows, np.ones(len(rows)), sigma=20.0)
+        assert summed.grid.dtype == np.float32
+        found = summed.release(np.zeros(len(rows), dtype=int), 1, rng=np.random.default_rng(0))
+        again = _clusters.Summed(rows, np.ones(len(rows)), sigma=20.0)
+        again.grid = again.grid.astype(np.float64)
+        exact = again.release(np.zeros(len(rows), dtype=int), 1, rng=np.random.default_rng(0))
+        np.testing.assert_array_equal(found.sums, exact.sums)
+
+    def test_the_sizes_are_noisy(self):
+        """The thesis releases exact sizes: two runs would then agree."""
+        X, _ = blobs(1000)
+        one, two = (fitted(X, start=MIDDLES, seed=seed).cluster_sizes_ for seed in (1, 2))
+        assert (one != two).all()
+        noise = _clusters.size_noise(fitted(X, start=MIDDLES).mechanism_.sigma, 3)
+        assert abs(one.sum() - 1000) < 8 * noise * math.sqrt(3)
+
+
+def test_paired_features_have_length_one_and_those_of_the_thesis_do_not():
+    """Theorem 3 of the thesis bounds the mean of the length; one row reaches the square root of 2."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 5))
+    paired = _clusters.random_features(X, n_components=50, gamma=0.5, seed=1)
+    np.testing.assert_allclose(np.linalg.norm(paired, axis=1), 1.0, atol=1e-6)
+    d = 4
+    w, b = rng.normal(size=(5, d)), rng.uniform(0, 2 * math.pi, d)
+    lengths = np.linalg.norm(math.sqrt(2 / d) * np.cos(X @ w + b), axis=1)
+    assert np.mean(lengths**2) == pytest.approx(1.0, abs=0.05)
+    assert 1.3 < lengths.max() <= math.sqrt(2)
+
+
+def test_inner_products_of_features_are_the_kernel():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 5))
+    features = _clusters.random_features(X, n_components=20_000, gamma=0.3, seed=1)
+    apart = ((X[:, None] - X) ** 2).sum(axis=2)
+    np.testing.assert_allclose(features @ features.T, np.exp(-0.3 * apart), atol=0.05)
+
+
+def test_a_noisy_table_of_low_rank_is_nearer_to_the_truth_after_shrinking():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 300)) * 2
+    noisy = truth + rng.normal(size=truth.shape)
+    assert np.linalg.norm(_clusters.denoised(noisy, 1.0) - truth) < 0.5 * np.linalg.norm(noisy - truth)
+    assert not _clusters.denoised(rng.normal(size=(40, 300)), 1.1).any()
+
+
+def test_the_clip_is_near_the_wanted_quantile_and_noisy():
+    X = np.random.default_rng(0).normal(size=(5000, 10)) / 10
+    mechanism = lloyd(n_features=10, sigma_norms=5.0)
+    clip = mechanism._clip(X, np.ones(len(X)), np.random.default_rng(0))
+    assert np.mean(np.linalg.norm(X, axis=1) <= clip) == pytest.approx(0.75, abs=0.05)
+
+
+class TestPersons:
+    def test_shares_of_a_person_add_up_to_one_at_most(self):
+        groups = np.repeat(np.arange(4), [1, 3, 8, 10_000])
+        X = np.arange(len(groups), dtype=np.float32)[:, None]
+        private = _fitting.private_rows(X, np.zeros(len(groups), dtype=int), groups)
+        rows = private.open()
+        totals = np.bincount(groups[rows[:, 0].astype(int)], rows[:, -1])
+        assert totals.max() <= 1
+        assert totals.min() > 0.999
+        assert np.bincount(groups[rows[:, 0].astype(int)]).max() == 8
+        assert private.adjacency.unit == "person"
+
+    def test_sizes_count_persons(self):
+        X, _ = blobs(3000)
+        model = fitted(X, fit={"groups": np.repeat(np.arange(1000), 3)}, start=MIDDLES)
+        noise = _clusters.size_noise(model.mechanism_.sigma, 3)
+        assert abs(model.cluster_sizes_.sum() - 1000) < 8 * noise * math.sqrt(3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "words"),
+    [
+        ({"epsilon": 0.0}, None, "epsilon must"),
+        ({"epsilon": 1e-12}, None, "sigma_?[a-z]* must be|no noise"),
+        ({"n_clusters": 0}, None, "n_clusters must"),
+        ({"n_iterations": 0}, None, "n_iterations must"),
+        ({"kernel": "poly"}, None, "kernel must be one of"),
+        ({"start": "best"}, None, "start must be one of"),
+        ({"start": [[0.1, 0.2, 0.3]]}, None, "centres must be 3 public rows"),
+        ({"kernel": "rbf", "n_components": 7}, None, "n_components must be even"),
+        ({}, [[1.0, math.nan, 0.0]], "must be finite"),
+        ({}, [["12345", "secret", "x"]], "must be a table of numbers"),
+        ({}, np.zeros((0, 3)), "must be a table"),
+        ({}, np.zeros(5), "must be a table"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_the_charge(settings, rows, words):
+    with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-5)) as ledger:
+        with pytest.raises(ValueError, match=words) as caught:
+            fitted(blobs(20)[0] if rows is None else rows, fit={"ledger": ledger}, **settings)
+        assert "secret" not in str(caught.value)
+        assert ledger.epsilon() == 0
+
+
+@pytest.mark.parametrize(
+    ("y", "fit", "words"),
+    [
+        ([0, 1, 2], {}, "classes must be given"),
+        ([0, 1, 77], {"classes": [0, 1]}, "some labels are none of them"),
+        ([0, 1], {"classes": [0, 1]}, "one label a row"),
+        ([0, 1, 1], {"classes": [0, 0]}, "different classes"),
+        (None, {"groups": [1]}, "groups must be one a row"),
+    ],
+)
+def test_labels_and_groups_are_checked_and_no_label_is_shown(y, fit, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        fitted(blobs(3)[0], y, fit=fit)
+    assert "77" not in str(caught.value)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_few_rows_give_a_generator_of_noise(n):
+    model = fitted(blobs(n)[0])
+    rows, _ = model.sample(10, random_state=0)
+    assert rows.shape == (10, 3)
+    assert np.isfinite(rows).all()
+
+
+def test_constant_rows_and_one_class_are_clusters_too():
+    model = fitted(np.ones((2000, 2)), np.zeros(2000), n_clusters=2, fit={"classes": [0]})
+    assert np.abs(model.sample(500, random_state=0)[0] - 1).mean() < 0.2
+
+
+def test_neither_the_rows_nor_what_they_are_assigned_to_is_kept():
+    X, _ = blobs(400)
+    for value in vars(fitted(X)).values():
+        assert not (isinstance(value, np.ndarray) and len(value) == 400)
+
+
+def test_a_mechanism_refuses_rows_with_another_promise():
+    X = np.zeros((5, 5))
+    with pytest.raises(ValueError, match="class from 0"):
+        lloyd().uses(Private(X + 7, Adjacency(moves="row", relation="add-or-remove")))
