@@ -81,18 +81,31 @@ class Chromium:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.do(f"{domain}.enable")
 
-    def do(self, method: str, **params) -> dict:
-        """One command of the DevTools protocol, and its result."""
+    def do(self, method: str, *, session: str | None = None, **params) -> dict:
+        """One command of the DevTools protocol, to the first page or to another, and its result."""
         number = next(self._numbers)
         told = {"id": number, "method": method, "params": params}
-        if self._session:
-            told["sessionId"] = self._session
+        if session or self._session:
+            told["sessionId"] = session or self._session
         os.write(self._say, json.dumps(told).encode() + b"\0")
         while (heard := self._next()).get("id") != number:
             self.events.append(heard)
         if "error" in heard:
             raise RuntimeError(f"{method}: {heard['error']['message']}")
         return heard["result"]
+
+    def tab(self, url: str) -> tuple[str, str]:
+        """Another page beside the first, loaded: for :meth:`ask` and :meth:`close_tab`."""
+        target = self.do("Target.createTarget", url="about:blank")["targetId"]
+        session = self.do("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.do("Page.navigate", session=session, url=url)
+        ready = "new Promise(done => { const look = () => document.readyState === 'complete' ? done(true)"
+        self.ask(ready + " : setTimeout(look, 20); look(); })", tab=(target, session))
+        return target, session
+
+    def close_tab(self, tab: tuple[str, str]) -> None:
+        """As a person closes it: the page is told nothing."""
+        self.do("Target.closeTarget", targetId=tab[0])
 
     def open(self, url: str, *, width: int = 1280, dark: bool = False, headers: dict | None = None) -> None:
         """Load a page anew; what was logged before is forgotten."""
@@ -112,9 +125,10 @@ class Chromium:
             self.events.append(self._next())
         self.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
 
-    def ask(self, expression: str):
+    def ask(self, expression: str, *, tab: tuple[str, str] | None = None):
         """The value of a JavaScript expression, asked by the debugger and not by the page."""
-        found = self.do("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        options = {"returnByValue": True, "awaitPromise": True, "session": tab and tab[1]}
+        found = self.do("Runtime.evaluate", expression=expression, **options)
         if "exceptionDetails" in found:
             raise RuntimeError(json.dumps(found["exceptionDetails"]))
         return found["result"].get("value")

@@ -153,7 +153,7 @@ class Tally:
 
     @property
     def pages(self) -> dict[str, tuple[str, bytes]]:
-        """What a browser gets: the task, and the page of a client that trusts keepers."""
+        """What a browser gets: the task, and the page of a client."""
         return pages_of(self.task)
 
     @property

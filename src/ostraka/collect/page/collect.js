@@ -1,8 +1,9 @@
-// One client in a browser (or in Node): encodes a value, masks it for each keeper, and makes the report.
+// One client in a browser (or in Node): encodes a value and masks it, for keepers or for other clients.
 // WebCrypto only. The messages are those of ostraka.collect in Python, byte for byte.
 
 const PRIME = 2n ** 31n - 1n;
 const PKCS8 = fromHex("302e020100300506032b656e04220420"); // what precedes 32 bytes of an X25519 secret
+const LITTLE = new Uint8Array(Uint32Array.of(1).buffer)[0] === 1; // as every browser's machine is today
 const text = (string) => new TextEncoder().encode(string);
 
 export function fromHex(digits) {
@@ -115,21 +116,50 @@ export async function newSecret() {
   return { secret: pair.privateKey, key };
 }
 
-export async function secretOf(bytes) { // only tests know a secret beforehand
-  return crypto.subtle.importKey("pkcs8", joined(PKCS8, bytes), { name: "X25519" }, false, ["deriveBits"]);
+export async function secretOf(bytes, extractable = false) {
+  return crypto.subtle.importKey("pkcs8", joined(PKCS8, bytes), { name: "X25519" }, extractable, ["deriveBits"]);
 }
 
-export async function pairMask(secret, peerKey, transcript, pair, size) {
+async function sharedKey(secret, peerKey, transcript, pair, { purpose, cipher, uses }) {
   const peer = await crypto.subtle.importKey("raw", peerKey, { name: "X25519" }, false, []);
   const shared = await crypto.subtle.deriveBits({ name: "X25519", public: peer }, secret, 256);
   const base = await crypto.subtle.importKey("raw", shared, "HKDF", false, ["deriveKey"]);
-  const info = text(["ostraka/parties/1", "mask", ...[...pair].sort()].join("\0"));
-  const key = await crypto.subtle.deriveKey({ name: "HKDF", hash: "SHA-256", salt: transcript, info }, base,
-    { name: "AES-CTR", length: 256 }, false, ["encrypt"]);
+  const info = text(["ostraka/parties/1", purpose, ...[...pair].sort()].join("\0"));
+  return crypto.subtle.deriveKey({ name: "HKDF", hash: "SHA-256", salt: transcript, info }, base,
+    { name: cipher, length: 256 }, false, uses);
+}
+
+async function streamOf(key, size) {
   const stream = await crypto.subtle.encrypt({ name: "AES-CTR", counter: new Uint8Array(16), length: 64 }, key,
     new Uint8Array(4 * size));
+  if (LITTLE) return new Uint32Array(stream);
   const view = new DataView(stream);
   return Uint32Array.from({ length: size }, (_, at) => view.getUint32(4 * at, true));
+}
+
+export async function pairMask(secret, peerKey, transcript, pair, size) {
+  const use = { purpose: "mask", cipher: "AES-CTR", uses: ["encrypt"] };
+  return streamOf(await sharedKey(secret, peerKey, transcript, pair, use), size);
+}
+
+function added(sums, mask, sign = 1) {
+  for (let at = 0; at < sums.length; at++) sums[at] += sign * mask[at]; // modulo 2^32
+}
+
+const TOGETHER = 64; // masks that the browser computes at one time
+
+export async function addMasks(sums, secret, peers, transcript) { // peers: { key, pair, sign }
+  for (let at = 0; at < peers.length; at += TOGETHER) {
+    const some = peers.slice(at, at + TOGETHER);
+    const masks = await Promise.all(some.map(({ key, pair }) => pairMask(secret, key, transcript, pair, sums.length)));
+    masks.forEach((mask, number) => added(sums, mask, some[number].sign));
+  }
+}
+
+function littleEndian(words) {
+  const view = new DataView(new ArrayBuffer(4 * words.length));
+  words.forEach((word, at) => view.setUint32(4 * at, word, true));
+  return new Uint8Array(view.buffer);
 }
 
 // The report: as in client.py
@@ -145,27 +175,307 @@ export async function report(taskText, value, { round = 0, own = null, certifica
   const sums = await encode(task.encoding, value);
   const { secret, key } = own ?? await newSecret();
   const transcript = await transcriptOf(toHex(await sha256(text(taskText))), round, "report");
-  for (const keeper of task.keepers) {
-    const pair = [toHex(key), keeper];
-    const mask = await pairMask(secret, fromHex(keeper.slice(64)), transcript, pair, sums.length);
-    for (let at = 0; at < sums.length; at++) sums[at] += mask[at]; // modulo 2^32
-  }
-  const body = new DataView(new ArrayBuffer(4 * sums.length));
-  sums.forEach((word, at) => body.setUint32(4 * at, word, true));
-  return joined(transcript.slice(0, 16), key, certificate, new Uint8Array(body.buffer));
+  const peers = task.keepers.map((keeper) => ({ key: fromHex(keeper.slice(64)), pair: [toHex(key), keeper], sign: 1 }));
+  await addMasks(sums, secret, peers, transcript);
+  return joined(transcript.slice(0, 16), key, certificate, littleEndian(sums));
 }
 
-export async function send(base, value, expected = null) {
+// How many neighbours mask with a client, and how many shares give a secret: as in _graph.py
+
+function logFactorials(most) {
+  const found = new Float64Array(most + 1);
+  for (let at = 2; at <= most; at++) found[at] = found[at - 1] + Math.log(at);
+  return found;
+}
+
+function chances(logs, all, marked, drawn) { // hypergeometric: how many of those drawn are marked
+  const log = (of, some) => logs[of] - logs[some] - logs[of - some];
+  return Array.from({ length: drawn + 1 }, (_, some) => some > marked || drawn - some > all - marked ? 0
+    : Math.exp(log(marked, some) + log(all - marked, drawn - some) - log(all, drawn)));
+}
+
+const sum = (values) => values.reduceRight((total, value) => total + value, 0); // the smallest come first
+
+function thresholdOf(logs, n, colluding, k) {
+  const chance = chances(logs, n - 1, Math.min(colluding, n - 1), k);
+  let most = 0;
+  while (n * sum(chance.slice(most)) > 2 ** -40) most++;
+  return Math.max(most, 1);
+}
+
+function enough(logs, n, colluding, missing, k, t) {
+  const live = n * sum(chances(logs, n - 1, Math.max(0, n - 1 - missing), k).slice(0, t).reverse());
+  const bad = colluding + missing;
+  const run = bad < k ? -Infinity : logs[bad] - logs[bad - k] - logs[n] + logs[n - k];
+  return live <= 2 ** -20 && Math.exp(Math.min(0, run + 2 * Math.log(n) - Math.log(2))) <= 2 ** -40;
+}
+
+export function degreeOf(task, n) {
+  const colluding = Math.ceil(task.colluding * n - 1e-9), missing = -Math.floor(-task.missing * n);
+  const logs = logFactorials(n);
+  for (let k = 2; k < n - 1; k += 2) {
+    const t = thresholdOf(logs, n, colluding, k);
+    if (t <= k && enough(logs, n, colluding, missing, k, t)) return [k, t];
+  }
+  const k = n - 1, t = colluding + 1; // everybody
+  if (t > k - missing) throw new Error("no number of neighbours gives both secrecy and completion");
+  return [k, Math.max(t, Math.min(k - missing, Math.floor((colluding + k - missing + 1) / 2)))];
+}
+
+// Shares of secrets: as in secure/shares.py
+
+const SHARES = 2n ** 256n + 297n;
+const numberOf = (bytes) => BigInt("0x" + toHex(bytes.slice().reverse()));
+const bytesOf = (number, size) => fromHex(number.toString(16).padStart(2 * size, "0")).reverse();
+const random = (size) => crypto.getRandomValues(new Uint8Array(size));
+
+function below(limit) {
+  for (;;) {
+    const drawn = random(33);
+    drawn[32] &= 1;
+    const number = numberOf(drawn);
+    if (number < limit) return number;
+  }
+}
+
+export function split(secret, threshold, n) {
+  const rest = Array.from({ length: threshold - 1 }, () => below(SHARES)), constant = numberOf(secret);
+  return Array.from({ length: n }, (_, at) => {
+    const place = BigInt(at + 1);
+    return bytesOf((rest.reduce((value, one) => ((value + one) * place) % SHARES, 0n) + constant) % SHARES, 33);
+  });
+}
+
+// Noise in whole numbers: the difference of two Poisson draws, from tables of 128 bits as in mechanisms/skellam.py
+
+export function poissonTable(mean) {
+  const scale = 2n ** 100n, rate = BigInt(mean * 2 ** 100), mode = Math.floor(mean), one = 2n ** 300n;
+  const up = [], down = [];
+  for (let at = mode, weight = one; weight > 2n ** 150n; weight = (weight * rate) / (scale * BigInt(++at))) up.push(weight);
+  for (let at = mode, weight = one; at > 0;) {
+    weight = (weight * scale * BigInt(at--)) / rate;
+    if (weight <= 2n ** 150n) break;
+    down.push(weight);
+  }
+  const weights = [...down.reverse(), ...up], total = weights.reduce((a, b) => a + b);
+  let reached = 0n;
+  return { first: mode - down.length, ends: weights.map((weight) => ((reached += weight) << 128n) / total) };
+}
+
+function drawn({ first, ends }, word) {
+  let low = 0, high = ends.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (ends[middle] <= word) low = middle + 1; else high = middle;
+  }
+  return first + low;
+}
+
+export function skellam(variance, size) {
+  const table = poissonTable(variance / 2);
+  const word = () => numberOf(random(16));
+  return Int32Array.from({ length: size }, () => drawn(table, word()) - drawn(table, word()));
+}
+
+// A client among clients: as in _masking.py. A message that is wrong ends the round for this client.
+
+const SEALED = 2 * 33 + 16, ENTRY = 4 * 32, FIELD = 2n ** 255n - 19n;
+const LOW_ORDER = new Set([0n, 1n, FIELD - 1n,
+  325606250916557431795983626356110631294008115727848805560023387167927233504n,
+  39382357235489614581723060781553021112529911719440698176882885853963445705823n]);
+const same = (one, other) => toHex(one) === toHex(other);
+const placeBytes = (values) => littleEndian(Uint32Array.from(values));
+const placesOf = (bytes) => {
+  if (bytes.length % 4) throw new Error("places must have four bytes each");
+  const view = new DataView(bytes.slice().buffer);
+  return Array.from({ length: bytes.length / 4 }, (_, at) => view.getUint32(4 * at, true));
+};
+const pieces = (bytes, size) => {
+  if (bytes.length % size) throw new Error("a message has another length");
+  return Array.from({ length: bytes.length / size }, (_, at) => bytes.slice(at * size, (at + 1) * size));
+};
+const kindOf = async (kind, digest) => (await sha256(joined(digest, text(kind)))).slice(0, 16);
+const pairNames = (one, other) => [`client ${one}`, `client ${other}`];
+const direction = (sender, receiver) => joined(new Uint8Array(11), Uint8Array.of(sender < receiver ? 1 : 0));
+
+function strictKey(key) {
+  const number = numberOf(key);
+  if (number >= FIELD || LOW_ORDER.has(number)) throw new Error("a key is malformed or of low order");
+}
+
+async function rawSecret() { // its bytes are shared out, so the browser cannot keep them to itself
+  const bytes = random(32), secret = await secretOf(bytes, true);
+  const coded = (await crypto.subtle.exportKey("jwk", secret)).x.replaceAll("-", "+").replaceAll("_", "/");
+  return { bytes, secret, key: Uint8Array.from(atob(coded), (letter) => letter.charCodeAt(0)) };
+}
+
+export class Masking {
+  #task; #round; #sha; #stage = "join"; #peers = new Map(); #held = new Map(); #pairKeys = new Map();
+  #own; #shares; #seed = random(32); #ticket = random(32); #entry; #n; #place; #digest; #threshold;
+
+  constructor(taskText, round = 0) {
+    const task = JSON.parse(taskText);
+    if (task.ostraka_task !== 1 || task.trust !== "clients") throw new Error("this task trusts keepers");
+    if (task.enrolment !== null || task.lying) throw new Error("this task needs an enrolled client: take the one in Python");
+    if (!Number.isInteger(round) || round < 0 || round >= task.rounds) throw new Error("the task has no such round");
+    this.#task = task; this.#round = round; this.#sha = sha256(text(taskText)).then(toHex);
+  }
+
+  get key() { return this.#own.key; }
+
+  join() { return this.#answer("join", "share", async () => {
+    this.#own = await rawSecret();
+    this.#shares = await newSecret();
+    const signer = await crypto.subtle.generateKey({ name: "Ed25519" }, false, ["sign", "verify"]);
+    const signs = new Uint8Array(await crypto.subtle.exportKey("raw", signer.publicKey));
+    this.#entry = joined(this.#own.key, this.#shares.key, signs, await sha256(this.#ticket));
+    return joined(await kindOf("join", await transcriptOf(await this.#sha, this.#round, "join")), this.#entry);
+  }); }
+
+  share(message) { return this.#answer("share", "mask", async () => {
+    await this.#readNeighbours(message);
+    const secrets = [this.#seed, this.#own.bytes].map((one) => split(one, this.#threshold, this.#peers.size));
+    const sealed = [];
+    for (const [peer, entry] of this.#peers) {
+      const use = { purpose: "shares", cipher: "AES-GCM", uses: ["encrypt", "decrypt"] };
+      const names = pairNames(this.#place, peer), number = sealed.length;
+      const key = await sharedKey(this.#shares.secret, entry.slice(32, 64), this.#digest, names, use);
+      this.#pairKeys.set(peer, key);
+      const iv = direction(this.#place, peer);
+      const both = joined(secrets[0][number], secrets[1][number]);
+      sealed.push(new Uint8Array(await crypto.subtle.encrypt({ name: "AES-GCM", iv }, key, both)));
+    }
+    return joined(await this.#head("share"), await sha256(joined(this.#digest, this.#seed)), ...sealed);
+  }); }
+
+  mask(value, message) { return this.#answer("mask", "unmask", async () => {
+    for (const piece of pieces(await this.#body("inbox", message), 4 + SEALED)) {
+      const [peer] = placesOf(piece.slice(0, 4));
+      if (!this.#peers.has(peer) || this.#held.has(peer)) throw new Error("shares of a client that is no neighbour, or twice of one");
+      const iv = direction(peer, this.#place);
+      const opened = crypto.subtle.decrypt({ name: "AES-GCM", iv }, this.#pairKeys.get(peer), piece.slice(4));
+      const both = await opened.catch(() => { throw new Error(`the shares of client ${peer} were changed on the way`); });
+      this.#held.set(peer, new Uint8Array(both));
+    }
+    this.#atLeast(this.#held.size, "sent shares");
+    const sums = await encode(this.#task.encoding, value);
+    if (this.#task.noise === "clients") added(sums, skellam(this.#share(), sums.length));
+    const seed = await crypto.subtle.importKey("raw", this.#seed, "AES-CTR", false, ["encrypt"]);
+    added(sums, await streamOf(seed, sums.length));
+    const peers = [...this.#held.keys()].map((peer) => ({ key: this.#peers.get(peer).slice(0, 32),
+      pair: pairNames(this.#place, peer), sign: this.#place < peer ? 1 : -1 }));
+    await addMasks(sums, this.#own.secret, peers, this.#digest);
+    return joined(await this.#head("mask"), littleEndian(sums));
+  }); }
+
+  unmask(message) { return this.#answer("unmask", "done", async () => {
+    const [n, ...found] = placesOf(await this.#body("survivors", message));
+    if (found.some((place, at) => !this.#peers.has(place) || (at && found[at - 1] >= place))) throw new Error("survivors must be neighbours, in order");
+    if (!(n >= this.#task.least && n <= this.#n)) throw new Error(`a round needs ${this.#task.least} survivors`);
+    const alive = new Set(found.filter((place) => this.#held.has(place)));
+    this.#atLeast(alive.size, "survive");
+    const told = [...this.#held].map(([peer, both]) => alive.has(peer)
+      ? joined(placeBytes([peer]), Uint8Array.of(1), both.slice(0, 33))
+      : joined(placeBytes([peer]), Uint8Array.of(0), both.slice(33)));
+    this.#held.clear(); this.#seed = this.#own = null;
+    return joined(await this.#head("unmask"), ...told);
+  }); }
+
+  #share() { // sized for the fewest who may be honest
+    const { sigma, least, colluding } = this.#task;
+    return (sigma * sigma) / (least - Math.ceil(colluding * this.#n - 1e-9));
+  }
+
+  async #readNeighbours(message) {
+    const bound = await transcriptOf(await this.#sha, this.#round, "roster");
+    if (!same(message.slice(0, 16), await kindOf("neighbours", bound))) throw new Error("the roster is for another task or round");
+    [this.#n, this.#place] = placesOf(message.slice(16, 24));
+    this.#digest = message.slice(24, 56);
+    if (!(this.#n >= this.#task.least && this.#n <= this.#task.most && this.#place < this.#n)) throw new Error("the roster has too few or too many clients");
+    const [k, t] = degreeOf(this.#task, this.#n), entries = pieces(message.slice(56), 4 + ENTRY);
+    if (entries.length !== k) throw new Error(`the roster must name ${k} neighbours`);
+    this.#threshold = t;
+    const keys = new Set([this.#entry.slice(0, 32), this.#entry.slice(32, 64)].map(toHex));
+    for (const piece of entries) {
+      const [peer] = placesOf(piece.slice(0, 4)), entry = piece.slice(4);
+      if (this.#peers.has(peer) || peer === this.#place || peer >= this.#n) throw new Error("neighbours must be different clients");
+      for (const key of [entry.slice(0, 32), entry.slice(32, 64)]) { strictKey(key); keys.add(toHex(key)); }
+      this.#peers.set(peer, entry);
+    }
+    if (keys.size !== 2 * k + 2) throw new Error("neighbours must have keys of their own");
+  }
+
+  #atLeast(n, what) {
+    if (n < this.#threshold) throw new Error(`${this.#threshold} neighbours are needed, and ${n} ${what}`);
+  }
+
+  async #body(kind, message) {
+    if (!same(message.slice(0, 16), await kindOf(kind, this.#digest))) throw new Error(`the message is not the ${kind} of this round`);
+    return message.slice(16);
+  }
+
+  async #head(kind) { return joined(await kindOf(kind, this.#digest), placeBytes([this.#place]), this.#ticket); }
+
+  async #answer(stage, then, work) {
+    if (this.#stage !== stage) throw new Error(`the client answers '${stage}' once, and is at '${this.#stage}'`);
+    this.#stage = "done";
+    const answer = await work();
+    this.#stage = then;
+    return answer;
+  }
+}
+
+// Sending: all messages of one client to a tally
+
+async function asked(base, verb, body) {
+  const answer = await fetch(`${base}/v1/${verb}`, { method: "POST", body });
+  if (!answer.ok) throw new Error((await answer.json()).error);
+  return new Uint8Array(await answer.arrayBuffer());
+}
+
+async function nextOf(base, key, last, pause) {
+  for (;;) {
+    const message = await asked(base, "outbox", key);
+    if (message.length && !same(message, last)) return message;
+    await new Promise((done) => setTimeout(done, pause));
+  }
+}
+
+async function exchanged(base, taskText, value, { pause = 500, onStage = () => {} } = {}) {
+  await encode(JSON.parse(taskText).encoding, value); // a value that is refused is refused before anybody counts on it
+  const client = new Masking(taskText);
+  await asked(base, "message", await client.join());
+  const { key } = client;
+  let last = new Uint8Array(0);
+  for (const stage of ["share", "mask", "unmask"]) {
+    onStage(stage);
+    last = await nextOf(base, key, last, pause);
+    await asked(base, "message", stage === "mask" ? await client.mask(value, last) : await client[stage](last));
+  }
+}
+
+export async function send(base, value, { expected = null, ...options } = {}) {
   const taskText = await (await fetch(`${base}/task.json`)).text();
   const sha = toHex(await sha256(text(taskText)));
   if (expected && sha !== expected) throw new Error("this is another task than the one you agreed to");
-  const body = await report(taskText, value);
-  const answer = await fetch(`${base}/v1/report`, { method: "POST", body });
-  if (!answer.ok) throw new Error((await answer.json()).error);
+  if (JSON.parse(taskText).trust === "clients") await exchanged(base, taskText, value, options);
+  else await asked(base, "report", await report(taskText, value));
   return sha;
 }
 
 // The page itself
+
+const HIDDEN = {
+  keepers: "Your value is masked on this device. The server adds up masked reports and learns a noisy sum only, "
+    + "as long as one of the keepers is honest.",
+  clients: "Your value is masked on this device together with other clients. The server learns the sum only. "
+    + "Keep this page open until it says that your value was received.",
+};
+const WAITING = {
+  share: "Joined. Waiting for the other clients. Keep this page open.",
+  mask: "Waiting for the other clients' shares. Keep this page open.",
+  unmask: "Your masked value was sent. Waiting for the last exchange. Keep this page open.",
+};
 
 async function start() {
   const base = new URL(".", location.href).href.replace(/\/$/, "");
@@ -174,13 +484,15 @@ async function start() {
   const sha = toHex(await sha256(text(taskText)));
   document.getElementById("task").textContent = JSON.stringify(JSON.parse(taskText).encoding);
   document.getElementById("sha").textContent = sha;
+  document.getElementById("hidden").textContent = HIDDEN[JSON.parse(taskText).trust];
+  const onStage = (stage) => { said.textContent = WAITING[stage]; };
 
   document.getElementById("form").addEventListener("submit", async (event) => {
     event.preventDefault();
     const field = document.getElementById("value"), button = event.target.querySelector("button");
     button.disabled = true;
     try {
-      await send(base, JSON.parse(field.value), sha);
+      await send(base, JSON.parse(field.value), { expected: sha, onStage });
       field.value = "";
       said.textContent = "Received. It will be counted once.";
     } catch (error) {

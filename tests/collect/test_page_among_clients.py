@@ -1,0 +1,287 @@
+"""The browser's client of a round among clients: it agrees with Python's, in Node and in a real browser."""
+
+import itertools
+import json
+import shutil
+import subprocess
+import threading
+import time
+from importlib import resources
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from ostraka.collect import Client, Tally, Task, Tree
+from ostraka.collect._network import run_exchanges, send
+from ostraka.collect._roster import degree_of
+from ostraka.mechanisms.skellam import _poisson
+from ostraka.secure.keys import Identity
+from ostraka.secure.shares import join
+from ostraka.secure.wire import PartyServer
+from tests.collect.test_page import browser  # noqa: F401  (a fixture)
+from tests.false_alarm import FALSE_ALARM
+
+SOURCE = resources.files("ostraka.collect") / "page" / "collect.js"
+
+
+def node(script: str, said: object) -> object:
+    """What a script says of some JSON, with everything that the page's file exports at hand."""
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("there is no node here: install Node.js 20 or newer")
+    head = f'import * as collect from {json.dumps(str(SOURCE))};\nimport {{ readFileSync }} from "node:fs";\n'
+    tail = 'const given = JSON.parse(readFileSync(0, "utf8"));\nconsole.log(JSON.stringify(await main(given)));\n'
+    run = subprocess.run(
+        [program, "--no-warnings", "--input-type=module", "-e", head + script + tail],
+        input=json.dumps(said),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+def office(**options) -> tuple[Task, Tally]:
+    me = Identity.fresh()
+    usual = {"sigma": 3.0, "noise": "tally", "least": 8, "most": 60, "missing": 0.4, "colluding": 0.05}
+    task = Task(Tree(0, 20, fanout=5), tally=me.public_key, **{**usual, **options})
+    return task, Tally(task, me)
+
+
+def test_neighbours_and_thresholds_are_those_of_python():
+    asked = [
+        {"colluding": colluding, "missing": missing, "n": n}
+        for n, (colluding, missing) in itertools.product(
+            (12, 60, 100, 1000, 10_000), ((0.05, 0.1), (0.1, 0.1), (0.0, 0.3), (0.2, 0.33))
+        )
+    ]
+    found = node("const main = (all) => all.map((one) => collect.degreeOf(one, one.n));\n", asked)
+    me = Identity.fresh().public_key
+    for one, pair in zip(asked, found, strict=True):
+        rates = {"colluding": one["colluding"], "missing": one["missing"]}
+        least = max(3, int(0.6 * one["n"]))
+        task = Task(Tree(0, 4), sigma=3.0, tally=me, noise="tally", least=least, most=one["n"], **rates)
+        assert tuple(pair) == degree_of(task, one["n"])
+
+
+@pytest.mark.parametrize("mean", [0.0051, 0.7, 18.0, 3000.25])
+def test_the_table_of_noise_is_that_of_python_to_a_step_of_two_to_the_minus_126(mean):
+    script = """const main = (mean) => {
+      const { first, ends } = collect.poissonTable(mean);
+      return { first, ends: ends.map(String) };
+    };\n"""
+    found = node(script, mean)
+    high, low = _poisson(mean)
+    ours = [(int(one) << 64) + two for one, two in zip(high.tolist(), low, strict=True)]
+    for number, end in enumerate(found["ends"]):
+        place = found["first"] + number
+        if place < len(ours):
+            assert abs(int(end) - ours[place]) < 4
+    assert max(ours[: found["first"]], default=0) < 4
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("variance", [0.4, 9.0, 200.0])
+def test_noise_has_the_variance_that_it_says(variance):
+    size = 20_000
+    drawn = node(f"const main = (v) => Array.from(collect.skellam(v, {size}));\n", variance)
+    square = float((np.array(drawn, dtype=float) ** 2).sum()) / variance
+    # a sum of n squares of Skellam noise varies by n (2 + 1 / variance): wider than chi squared by this factor
+    wide = np.sqrt(1 + 0.5 / variance)
+    low, high = size + (chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], size) - size) * wide
+    assert low < square < high
+    assert not low < square * 1.15 < high
+
+
+def test_shares_of_javascript_are_joined_by_python():
+    script = """const main = ([secret, t, n]) =>
+      collect.split(collect.fromHex(secret), t, n).map(collect.toHex);\n"""
+    secret = bytes(range(200, 232))
+    shares = [bytes.fromhex(one) for one in node(script, [secret.hex(), 4, 7])]
+    for chosen in ((0, 1, 2, 3), (6, 3, 5, 1)):
+        assert join({at + 1: shares[at] for at in chosen}, threshold=4) == secret
+    with pytest.raises(ValueError, match="are needed"):
+        join({1: shares[0]}, threshold=4)
+    assert join({at + 1: shares[at] for at in (0, 1, 2)}, threshold=3) != secret
+
+
+ROUND = """
+const main = async ({ url, values }) => {
+  const taken = await Promise.allSettled(values.map((value) => collect.send(url, value, { pause: 30 })));
+  return taken.map((one) => one.reason?.message ?? "received");
+};
+"""
+
+
+@pytest.mark.parametrize("noise", ["tally", "clients"])
+def test_clients_in_javascript_and_in_python_make_one_sum(noise):
+    task, tally = office(noise=noise, most=20)
+    threads, values = [], [3, 7, 7, 12, 19, 0]
+    with PartyServer(tally, pages=tally.pages) as server:
+        closing = threading.Thread(
+            target=run_exchanges, args=(tally,), kwargs={"n_clients": 12, "seconds": 60}
+        )
+        threads = [threading.Thread(target=send, args=(server.url, value)) for value in values]
+        for thread in (closing, *threads):
+            thread.start()
+        said = node(ROUND, {"url": server.url, "values": values})
+        for thread in (closing, *threads):
+            thread.join()
+    assert said == ["received"] * 6
+    exact = 2 * sum(task.encoding.encode(value).astype(int) for value in values)
+    left = tally.close().open() - exact
+    assert tally.n_survivors == 12
+    if noise == "tally":
+        assert not left.any()
+    else:
+        assert 0 < np.abs(left).max() <= 12 * np.sqrt(tally.variance)
+
+
+REFUSING = """
+const main = async ({ task, roster, inbox, survivors, changes }) => {
+  const bytes = collect.fromHex, said = [];
+  const tried = (work) => work.then(() => "answered", (error) => error.message);
+  for (const { stage, message } of changes) {
+    const client = new collect.Masking(task);
+    await client.join();
+    said.push(await tried(client[stage](bytes(message))));
+    said.push(await tried(client[stage](bytes(message))));
+  }
+  return said;
+};
+"""
+
+
+def test_a_client_refuses_a_wrong_roster_and_answers_each_exchange_once():
+    task, tally = office()
+    for _ in range(12):
+        send_join(tally)
+    tally.advance()
+    key = sorted(tally._gathering._places)[0]
+    roster = tally.outbox(key)
+    each = 4 + 128
+    k = (len(roster) - 56) // each
+    changes = [roster[:-1], roster[:56], b"\0" + roster[1:], roster[:56] + roster[56 : 56 + each] * k, roster]
+    said = node(
+        REFUSING,
+        {"task": task.to_json(), "changes": [{"stage": "share", "message": one.hex()} for one in changes]},
+    )
+    assert said[:8:2] == [
+        "a message has another length",
+        f"the roster must name {k} neighbours",
+        "the roster is for another task or round",
+        "neighbours must be different clients",
+    ]
+    assert said[8] == "answered"
+    assert all("once" in one for one in said[1::2])
+
+
+CHANGED = """
+const main = async ({ url, stage, flips }) => {
+  const asked = async (verb, body) => new Uint8Array(
+    await (await fetch(`${url}/v1/${verb}`, { method: "POST", body })).arrayBuffer());
+  const text = await (await fetch(`${url}/task.json`)).text(), client = new collect.Masking(text);
+  await asked("message", await client.join());
+  let last = new Uint8Array(0);
+  for (const now of ["share", "mask", "unmask"]) {
+    let message = last;
+    while (!message.length || collect.toHex(message) === collect.toHex(last)) {
+      await new Promise((done) => setTimeout(done, 20));
+      message = await asked("outbox", client.key);
+    }
+    last = message.slice();
+    if (now === stage) message[flips < 0 ? message.length + flips : flips] ^= 1;
+    try {
+      await asked("message", now === "mask" ? await client.mask(3, message) : await client[now](message));
+    } catch (error) { return error.message; }
+  }
+  return "answered";
+};
+"""
+
+
+@pytest.mark.parametrize(
+    ("stage", "flips", "why"),
+    [
+        ("mask", -3, "changed on the way"),
+        ("mask", 0, "not the inbox of this round"),
+        ("mask", 19, "no neighbour"),
+        ("unmask", 0, "not the survivors of this round"),
+        ("unmask", 19, "a round needs 8 survivors"),
+        ("unmask", 23, "survivors must be neighbours"),
+        ("none", 0, "answered"),
+    ],
+)
+def test_a_client_refuses_what_a_tally_should_not_say(stage, flips, why):
+    _, tally = office(most=20)
+    with PartyServer(tally, pages=tally.pages) as server:
+        closing = threading.Thread(
+            target=run_exchanges, args=(tally,), kwargs={"n_clients": 12, "seconds": 2}
+        )
+        threads = [threading.Thread(target=send, args=(server.url, 5)) for _ in range(11)]
+        for thread in (closing, *threads):
+            thread.start()
+        said = node(CHANGED, {"url": server.url, "stage": stage, "flips": flips})
+        for thread in (closing, *threads):
+            thread.join()
+    assert why in said
+
+
+def send_join(tally: Tally) -> None:
+    tally.receive(Client(tally.task).join())
+
+
+FILL = """
+document.getElementById("value").value = "%s", document.getElementById("form").requestSubmit()
+"""
+
+
+def test_thirty_pages_beside_python_clients_a_third_of_them_closed(browser):  # noqa: F811  (the fixture)
+    task, tally = office(most=60)
+    python = [1, 2, 2, 18, 19, 19]
+    with PartyServer(tally, pages=tally.pages) as server:
+        tabs = [browser.tab(server.url) for _ in range(30)]
+        for number, tab in enumerate(tabs):
+            browser.ask(FILL % (7 if number < 20 else 11), tab=tab)
+        threads = [threading.Thread(target=send, args=(server.url, value)) for value in python]
+        for thread in threads:
+            thread.start()
+        waited(lambda: tally.progress[0] == 36)
+        tally.advance()
+        for tab in tabs[20:25]:
+            browser.close_tab(tab)  # some before they share, some with their shares sent
+        waited(lambda: tally.progress[0] >= 31)
+        for tab in tabs[25:]:
+            browser.close_tab(tab)
+        tally.advance()
+        run_exchanges(tally, n_clients=36, seconds=10)
+        for thread in threads:
+            thread.join()
+        said = [browser.ask("document.getElementById('said').textContent", tab=tab) for tab in tabs[:20]]
+    assert said == ["Received. It will be counted once."] * 20
+    leaves = tally.close().open()[-20:]
+    assert leaves[7] == 20
+    assert leaves[[1, 2, 18, 19]].tolist() == [1, 2, 1, 2]
+    assert leaves[11] <= 10
+    assert leaves.sum() == tally.n_survivors
+
+
+def waited(ready, seconds: float = 60.0) -> None:
+    until = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_page_refuses_a_task_that_needs_an_enrolment():
+    me, enrolment = Identity.fresh().public_key, Identity.fresh().public_key
+    task = Task(
+        Tree(0, 4), sigma=3.0, tally=me, noise="tally", least=8, most=20, lying=True, enrolment=enrolment
+    )
+    script = """const main = (task) => {
+      try { new collect.Masking(task); return "taken"; } catch (error) { return error.message; }
+    };\n"""
+    assert "needs an enrolled client" in node(script, task.to_json())
