@@ -155,8 +155,9 @@ def groceries(epsilon: float, *, n_splits: int) -> tuple[float, float]:
     baskets = [list(dict.fromkeys(line.split(","))) for line in text.strip().split("\n")]
     names = sorted({name for basket in baskets for name in basket})
     numbers = {name: number for number, name in enumerate(names)}
-    coded = [[numbers[name] for name in basket] for basket in baskets]
-    pairs, hits, tried = Pairs(items=len(names), at_most=6), np.zeros(2), 0
+    shuffle = np.random.default_rng(99).permutation  # each client puts its items in random order
+    coded = [shuffle([numbers[name] for name in basket]).tolist() for basket in baskets]
+    pairs, hits, tried = Pairs(items=len(names), at_most=10), np.zeros(2), 0
     sigma = sigma_for(pairs, epsilon=epsilon, delta=_DELTA)
     task = Task(pairs, sigma=sigma, noise="tally", tally="ab" * 32)
     for split in range(n_splits):

@@ -31,7 +31,7 @@ def node(script: str, said: object) -> object:
     if program is None:
         pytest.skip("there is no node here: install Node.js 20 or newer")
     head = f'import * as collect from {json.dumps(str(SOURCE))};\nimport {{ readFileSync }} from "node:fs";\n'
-    tail = 'const given = JSON.parse(readFileSync(0, "utf8"));\nconsole.log(JSON.stringify(await main(given)));\n'
+    tail = 'console.log(JSON.stringify(await main(JSON.parse(readFileSync(0, "utf8")))));\n'
     run = subprocess.run(
         [program, "--no-warnings", "--input-type=module", "-e", head + script + tail],
         input=json.dumps(said),
@@ -89,7 +89,7 @@ def test_noise_has_the_variance_that_it_says(variance):
     size = 20_000
     drawn = node(f"const main = (v) => Array.from(collect.skellam(v, {size}));\n", variance)
     square = float((np.array(drawn, dtype=float) ** 2).sum()) / variance
-    # a sum of n squares of Skellam noise varies by n (2 + 1 / variance): wider than chi squared by this factor
+    # a sum of n squares of Skellam noise varies by n (2 + 1 / variance), chi squared by 2 n
     wide = np.sqrt(1 + 0.5 / variance)
     low, high = size + (chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], size) - size) * wide
     assert low < square < high
@@ -160,7 +160,7 @@ def test_a_client_refuses_a_wrong_roster_and_answers_each_exchange_once():
     for _ in range(12):
         send_join(tally)
     tally.advance()
-    key = sorted(tally._gathering._places)[0]
+    key = min(tally._gathering._places)
     roster = tally.outbox(key)
     each = 4 + 128
     k = (len(roster) - 56) // each
@@ -240,7 +240,7 @@ document.getElementById("value").value = "%s", document.getElementById("form").r
 
 
 def test_thirty_pages_beside_python_clients_a_third_of_them_closed(browser):  # noqa: F811  (the fixture)
-    task, tally = office(most=60)
+    _, tally = office(most=60)
     python = [1, 2, 2, 18, 19, 19]
     with PartyServer(tally, pages=tally.pages) as server:
         tabs = [browser.tab(server.url) for _ in range(30)]

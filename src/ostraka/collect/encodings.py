@@ -233,7 +233,8 @@ class Pairs:
     items : int >= 2
         Items are numbered 0 to ``items - 1``. Public.
     at_most : int >= 1
-        Items of one client that count. Of more, the first are kept. Public.
+        Items of one client that count. Of more, the first are kept. Public. Put the items in random
+        order first: where lists are sorted, what stands last would be missing from the counts.
 
     Raises
     ------
