@@ -10,7 +10,8 @@ import numpy as np
 
 from bench import _data
 from bench._data import folder
-from ostraka import TeacherEnsemble, TorchClassifier
+from ostraka import TeacherEnsemble
+from ostraka.networks import TorchClassifier
 from ostraka.voters import partition
 
 _DEAL = b"to be repeated: no secret"

@@ -16,8 +16,7 @@ from ostraka.collect import Client, Histogram, Keeper, Pairs, Tally, Task, Tree,
 from ostraka.collect._dry_run import among_clients
 from ostraka.collect._plan import sigma_for
 from ostraka.collect._reports import Closing
-from ostraka.mechanisms import SkellamSum
-from ostraka.mechanisms.skellam import skellam
+from ostraka.mechanisms.skellam import SkellamSum, skellam
 from ostraka.secure.keys import Identity, exchange_key, exchange_secret, new_secret
 from ostraka.secure.masks import pair_mask
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostraka import Budget, GNMax, Ledger
-from ostraka.ledger import ChargeRequest, Receipt
+from ostraka.ledger import ChargeRequest
+from ostraka.ledger.records import Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench._mnist import Images, mnist
-from ostraka import GNMax, Threshold, TorchClassifier
-from ostraka.attacks import Canaries, draw_canaries
+from ostraka import GNMax, Threshold
+from ostraka.attacks import Canaries
 from ostraka.audits import one_run_lower_bound
+from ostraka.networks import TorchClassifier
 from ostraka.pate import PATEFM
 from ostraka.students import ALIBI, FixMatch, ImageAugment
 
@@ -148,7 +149,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(list(arguments))
     data, test = private_and_test(given.rows)
-    planted = draw_canaries(data.y, n_classes=10, n=N_CANARIES, rng=np.random.default_rng(given.seed))
+    planted = Canaries.draw(data.y, n_classes=10, n=N_CANARIES, rng=np.random.default_rng(given.seed))
     plain(given.seed).set_params(epochs=1).fit(data.X[:64], data.y[:64])  # torch loads its parts
     found: dict[str, Any] = {}
     print("| training | accuracy | ε proven | ε at least | right / guesses | processor | of ALIBI's |")

@@ -24,7 +24,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from ostraka import GNMax, Ledger, TeacherEnsemble, Threshold
-from ostraka.consistent import grid_of
+from ostraka.consistent import Consistent
 from ostraka.service._keys import Keyring
 from ostraka.service._secrets import secret_of
 from ostraka.voters import SavedTeachers
@@ -93,7 +93,7 @@ def teachers(folder: Path, *, screen: Threshold | None = None) -> None:
         screen=screen,
         columns=tuple(f"pixel_{j}" for j in range(N_FEATURES)),
         numeric=(True,) * N_FEATURES,
-        grid=grid_of(X),
+        grid=Consistent.grid_of(X),
     ).save(folder)
 
 

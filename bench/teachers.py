@@ -23,9 +23,10 @@ from sklearn.base import clone
 from torch import nn
 
 from bench._mnist import mnist
-from ostraka import TeacherEnsemble, TorchClassifier
+from ostraka import TeacherEnsemble
 from ostraka._torch import architectures, planning
 from ostraka._torch.devices import threads
+from ostraka.networks import TorchClassifier
 from ostraka.voters import count_votes, partition
 
 if TYPE_CHECKING:

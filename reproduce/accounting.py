@@ -21,7 +21,8 @@ from sklearn.preprocessing import StandardScaler
 
 from bench._data import folder
 from ostraka import Adjacency, Confident, GNMax, LNMax, Private, Threshold
-from ostraka.accounting import calibrate, every_bound, exact_curve, exact_rdp, papernot2018_curve
+from ostraka.accounting import calibrate, every_bound, exact_curve, papernot2018_curve
+from ostraka.accounting.exact import exact_rdp
 from ostraka.curve import ORDERS
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ import torch
 
 from bench import _data
 from bench._data import folder
-from ostraka import TorchClassifier
 from ostraka._torch.architectures import perceptron, wide_resnet
-from ostraka.attacks import draw_canaries
+from ostraka.attacks import Canaries
 from ostraka.audits import one_run_lower_bound
+from ostraka.networks import TorchClassifier
 from ostraka.students import ALIBI, MultiStage
 from ostraka.students.alibi import posterior
 from reproduce import _drawing
@@ -243,7 +243,7 @@ def memorised(epsilon: float, mechanism: str, seed: int) -> dict[str, Any]:
     """What a network that learned canaries for long gives away of them, and what the answers do."""
     data, rng = fashion(), np.random.default_rng(seed)
     X, y = data.X[:N_ROWS], data.y[:N_ROWS]
-    planted = draw_canaries(y, n_classes=10, n=N_CANARIES, rng=rng)
+    planted = Canaries.draw(y, n_classes=10, n=N_CANARIES, rng=rng)
     model = ALIBI(memorising_network(seed), epsilon=epsilon, mechanism=mechanism)
     model.fit(X, planted.plant(y), classes=range(10))
     said = model.predict_proba(X[planted.positions])

@@ -22,19 +22,10 @@ import numpy as np
 
 from bench._data import folder
 from bench._mnist import ensemble, mnist
-from ostraka import (
-    Adjacency,
-    Budget,
-    Ledger,
-    LNMax,
-    Private,
-    TeacherEnsemble,
-    TorchClassifier,
-    count_votes,
-    release,
-)
+from ostraka import Adjacency, Budget, Ledger, LNMax, Private, TeacherEnsemble, count_votes, release
 from ostraka.accounting import exact_curve, moments2017_curve
-from ostraka.students import uncertainty_sampling
+from ostraka.networks import TorchClassifier
+from ostraka.students.query_strategy import uncertainty_sampling
 from reproduce import _drawing
 
 if TYPE_CHECKING:

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench._mnist import ensemble, mnist
-from ostraka import ABSTAIN, Budget, Confident, GNMax, Ledger, Threshold, TorchClassifier, confident, release
+from ostraka import ABSTAIN, Budget, Confident, GNMax, Ledger, Threshold, confident, release
 from ostraka.accounting import exact_curve, papernot2018_curve, release_epsilon
-from ostraka.students import Distilled, FeatureMatchingGAN, FixMatch, ImageAugment, typical
+from ostraka.networks import TorchClassifier
+from ostraka.students import Distilled, FeatureMatchingGAN, FixMatch, ImageAugment
+from ostraka.students.query_strategy import typical
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from ostraka import Budget, GNMax, Ledger, LedgerError
-from ostraka.ledger import ChargeRequest
+from ostraka import Budget, GNMax, Ledger
+from ostraka.ledger import ChargeRequest, LedgerError
 from rigs import charging
 from rigs.finding import Finding, apart
 

@@ -22,8 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ostraka import Budget, BudgetExceeded, GNMax, Ledger, LedgerError
-from ostraka.ledger import ChargeRequest, store
+from ostraka import Budget, BudgetExceeded, GNMax, Ledger
+from ostraka.ledger import ChargeRequest, LedgerError, store
 from rigs import disk
 
 __all__ = [

@@ -22,7 +22,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ostraka import LedgerError
+from ostraka.ledger import LedgerError
 from rigs import charging, disk, power
 from rigs.finding import Finding, apart
 

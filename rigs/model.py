@@ -27,8 +27,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ostraka import Budget, BudgetExceeded, GNMax, Ledger, LedgerError
-from ostraka.ledger import ChargeRequest, KeyConflict, Receipt
+from ostraka import Budget, BudgetExceeded, GNMax, Ledger
+from ostraka.ledger import ChargeRequest, LedgerError
+from ostraka.ledger.budget import KeyConflict
+from ostraka.ledger.records import Receipt
 from rigs import charging
 from rigs.finding import Finding, apart
 

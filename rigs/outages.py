@@ -19,8 +19,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ostraka import Budget, GNMax, Ledger, LedgerError
-from ostraka.ledger import ChargeRequest, LedgerUnavailable
+from ostraka import Budget, GNMax, Ledger
+from ostraka.ledger import ChargeRequest, LedgerError
+from ostraka.ledger.budget import LedgerUnavailable
 from rigs import postgres
 from rigs.finding import Finding, apart
 

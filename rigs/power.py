@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ostraka import LedgerError
+from ostraka.ledger import LedgerError
 from rigs import charging, disk
 from rigs.finding import Finding, apart
 

@@ -19,7 +19,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ostraka import Budget, BudgetExceeded, LedgerError
+from ostraka import Budget, BudgetExceeded
+from ostraka.ledger import LedgerError
 from rigs import charging, disk, postgres, power
 from rigs.finding import Finding, apart
 

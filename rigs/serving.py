@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from ostraka import Budget, GNMax, Ledger, TeacherEnsemble
-from ostraka.consistent import grid_of
+from ostraka.consistent import Consistent
 from ostraka.service import _server
 from ostraka.service._deployment import Deployment, Settings
 from ostraka.service._keys import CLIENT, OWNER, Keyring
@@ -45,7 +45,11 @@ def prepare(folder: Path, *, sigma: float) -> dict[str, str]:
     numeric = (True,) * len(COLUMNS)
     taught = ensemble.fit(X, y, classes=["green", "red", "blue"])
     SavedTeachers(
-        ensemble=taught, mechanism=GNMax(sigma=sigma), columns=COLUMNS, numeric=numeric, grid=grid_of(X)
+        ensemble=taught,
+        mechanism=GNMax(sigma=sigma),
+        columns=COLUMNS,
+        numeric=numeric,
+        grid=Consistent.grid_of(X),
     ).save(folder / "teachers")
     (folder / "service").mkdir(mode=0o700)
     ring = Keyring(folder / "service" / "keys.json", PEPPER)

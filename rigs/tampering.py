@@ -15,7 +15,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ostraka import Ledger, LedgerError
+from ostraka import Ledger
+from ostraka.ledger import LedgerError
 from rigs import charging, power
 from rigs.finding import Finding
 

@@ -15,7 +15,6 @@ from ostraka import (
     Curve,
     GNMax,
     Ledger,
-    LedgerError,
     LNMax,
     Private,
     Threshold,
@@ -25,8 +24,8 @@ from ostraka import (
 )
 from ostraka.consistent import Consistent
 from ostraka.door import release_each
-from ostraka.ledger import ChargeRequest
-from ostraka.mechanisms import AgainstGuesses
+from ostraka.ledger import ChargeRequest, LedgerError
+from ostraka.mechanisms.guesses import AgainstGuesses
 from ostraka.released import Model, to_bytes
 
 VOTES = [[95, 5, 0], [2, 98, 0], [40, 30, 30], [0, 0, 100]]

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from randomgen import ChaCha, UserBitGenerator
 
 from ostraka import GNMax, LNMax, Threshold
-from ostraka.door import os_keyed
+from ostraka.randomness import os_keyed
 
 U = 2.0**-53
 CELLS = 2**52  # a ziggurat word holds a layer (8 bits), a sign and a position (52 bits)

@@ -9,8 +9,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from ostraka import TorchClassifier, TrainingDiverged
+from ostraka._diverged import TrainingDiverged
 from ostraka._torch.devices import device, threads
+from ostraka.networks import TorchClassifier
 
 DIGITS = load_digits()
 X, X_TEST, Y, Y_TEST = train_test_split(DIGITS.data / 16, DIGITS.target, random_state=0)

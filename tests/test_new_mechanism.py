@@ -28,10 +28,11 @@ from ostraka import (
     Threshold,
     release,
 )
-from ostraka.accounting import calibrate, every_bound, exact_curve, exact_rdp, release_epsilon
+from ostraka.accounting import calibrate, every_bound, exact_curve, release_epsilon
+from ostraka.accounting.exact import exact_rdp
 from ostraka.attacks import cramer_rao, leakage_meter, recover_votes
 from ostraka.audits import audit_mechanism
-from ostraka.consistent import Consistent, grid_of
+from ostraka.consistent import Consistent
 from ostraka.curve import ORDERS, Curve
 from ostraka.ledger import ChargeRequest
 from ostraka.mechanisms import Subsampled, Weighted
@@ -165,7 +166,7 @@ def test_it_is_served(tmp_path):
         mechanism=MECHANISM,
         columns=columns,
         numeric=(True,) * len(columns),
-        grid=grid_of(X),
+        grid=Consistent.grid_of(X),
     )
     kept = Consistent.kept_at(tmp_path / "secret", grid=saved.grid, teachers="demo")
 

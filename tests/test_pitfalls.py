@@ -24,7 +24,8 @@ from ostraka import (
     Threshold,
     release,
 )
-from ostraka.accounting import calibrate, exact_rdp
+from ostraka.accounting import calibrate
+from ostraka.accounting.exact import exact_rdp
 from ostraka.curve import ORDERS
 from ostraka.voters import partition
 from tests.false_alarm import FALSE_ALARM

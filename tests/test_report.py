@@ -9,9 +9,10 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import norm
 
+from ostraka._phrases import at_most, sentence
 from ostraka._tradeoff import fair_guess, most_detected
 from ostraka.curve import Curve
-from ostraka.report import Figure, at_most, privacy_label, render_html, sentence, summary_table
+from ostraka.report import Figure, privacy_label, render_html, summary_table
 from ostraka.result import Result
 
 OWNER_CANARY = "0.7654321"

@@ -8,7 +8,7 @@ from scipy.stats import binomtest, norm
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from ostraka.audits import epsilon_lower_bound
-from ostraka.scores import Rate, Scores, rate_over_targets, rates_by_target
+from ostraka.scores import Rate, Scores
 from tests.false_alarm import FALSE_ALARM
 
 rng = np.random.default_rng(0)
@@ -130,7 +130,7 @@ def test_targets_are_drawn_again_as_wholes():
             Scores.of(members=rng.normal(effect, 1, each), others=rng.normal(size=each))
             for effect in rng.normal(shift, spread, n_targets)
         ]
-        over = rate_over_targets(targets, fpr=fpr, confidence=0.8, n_resamples=200, rng=rng)
+        over = Scores.rate_over_targets(targets, fpr=fpr, confidence=0.8, n_resamples=200, rng=rng)
         together = Scores.of(
             members=np.concatenate([np.repeat(t.values, t.members) for t in targets]),
             others=np.concatenate([np.repeat(t.values, t.others) for t in targets]),
@@ -145,10 +145,9 @@ def test_targets_are_drawn_again_as_wholes():
 def test_rates_of_targets_have_intervals_of_their_own_and_are_no_scores():
     rng = np.random.default_rng(11)
     targets = [Scores.of(members=rng.normal(e, 1, 300), others=rng.normal(size=300)) for e in (0.0, 3.0)]
-    found = rates_by_target(targets, fpr=0.1)
-    assert found == tuple(each.rate(fpr=0.1) for each in targets)
+    found = [each.rate(fpr=0.1) for each in targets]
     assert found[0].high < found[1].low
-    for rate in (*found, rate_over_targets(targets * 5, fpr=0.1, rng=rng)):
+    for rate in (*found, Scores.rate_over_targets(targets * 5, fpr=0.1, rng=rng)):
         assert isinstance(rate, Rate)
         with pytest.raises(ValueError, match="integers >= 0"):
             epsilon_lower_bound(rate, rate, delta=1e-5)
@@ -162,9 +161,9 @@ def test_rates_that_make_no_sense_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):
         SCORES.rate(**settings)
     with pytest.raises(ValueError, match=words):
-        rate_over_targets([SCORES] * 10, **settings, rng=rng)
+        Scores.rate_over_targets([SCORES] * 10, **settings, rng=rng)
 
 
 def test_a_few_targets_are_not_drawn_again():
     with pytest.raises(ValueError, match="10 or more"):
-        rate_over_targets([SCORES] * 9, fpr=0.1, rng=rng)
+        Scores.rate_over_targets([SCORES] * 9, fpr=0.1, rng=rng)

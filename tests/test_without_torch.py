@@ -31,7 +31,7 @@ print(all(hasattr(ostraka, name) for name in dir(ostraka)), TorchClassifier.__na
 
 def test_training_a_network_names_the_install_command():
     code = """
-from ostraka import TorchClassifier
+from ostraka.networks import TorchClassifier
 try:
     TorchClassifier().fit([[0.0], [1.0]], [0, 1])
 except ImportError as error:

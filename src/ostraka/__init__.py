@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ostraka.curve import Curve
     from ostraka.door import ABSTAIN, confident, interactive, release
-    from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError, OstrakaError
+    from ostraka.ledger import Budget, BudgetExceeded, Ledger
     from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
-    from ostraka.networks import TorchClassifier, TrainingDiverged
     from ostraka.pate import PATEClassifier
     from ostraka.private import Adjacency, Private
-    from ostraka.report import Result
+    from ostraka.result import Result
     from ostraka.voters import TeacherEnsemble, count_votes
 
 __version__ = "0.1.0"
@@ -29,15 +28,11 @@ _HOME = {
     "GNMax": "mechanisms",
     "LNMax": "mechanisms",
     "Ledger": "ledger",
-    "LedgerError": "ledger",
-    "OstrakaError": "ledger",
     "PATEClassifier": "pate",
     "Private": "private",
-    "Result": "report",
+    "Result": "result",
     "TeacherEnsemble": "voters",
     "Threshold": "mechanisms",
-    "TorchClassifier": "networks",
-    "TrainingDiverged": "networks",
     "confident": "door",
     "count_votes": "voters",
     "interactive": "door",
@@ -54,15 +49,11 @@ __all__ = [
     "GNMax",
     "LNMax",
     "Ledger",
-    "LedgerError",
-    "OstrakaError",
     "PATEClassifier",
     "Private",
     "Result",
     "TeacherEnsemble",
     "Threshold",
-    "TorchClassifier",
-    "TrainingDiverged",
     "confident",
     "count_votes",
     "interactive",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["Consistent", "grid_of"]
+__all__ = ["Consistent"]
 
 _KEY_BYTES = 32
 _CELLS = 1_000  # a column's public range is divided into so many
@@ -106,6 +106,30 @@ class Consistent:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self  # nothing of it can change
+
+    @staticmethod
+    def grid_of(public: Any) -> dict[str, float]:
+        """A step for every column, from public rows alone: a thousandth of its range, if float32 tells it.
+
+        Parameters
+        ----------
+        public : array or data frame, shape (n_rows, n_columns)
+            Public. Columns of an array are named "0", "1", …
+
+        Returns
+        -------
+        dict of column name to float > 0
+            For :class:`Consistent`. A column of text, of zeros or without a number has the step 1.
+
+        Examples
+        --------
+        >>> Consistent.grid_of(np.array([[0.0, 0.0], [16.0, 0.0]]))
+        {'0': 0.016, '1': 1.0}
+        """
+        named = hasattr(public, "columns")
+        names = [str(name) for name in public.columns] if named else [str(j) for j in range(public.shape[1])]
+        columns = [np.asarray(public[name]) for name in public.columns] if named else list(public.T)
+        return {name: _usual_step(column) for name, column in zip(names, columns, strict=True)}
 
     @classmethod
     def kept_at(
@@ -249,30 +273,6 @@ def _steps(values: np.ndarray, step: float | np.ndarray) -> np.ndarray:
             f"declare a coarser step than {np.min(step):g}"
         )
     return np.asarray(steps, dtype=np.int64)
-
-
-def grid_of(public: Any) -> dict[str, float]:
-    """A step for every column, from public rows alone: a thousandth of its range, if float32 tells it.
-
-    Parameters
-    ----------
-    public : array or data frame, shape (n_rows, n_columns)
-        Public. Columns of an array are named "0", "1", …
-
-    Returns
-    -------
-    dict of column name to float > 0
-        For :class:`Consistent`. A column of text, of zeros or without a number has the step 1.
-
-    Examples
-    --------
-    >>> grid_of(np.array([[0.0, 0.0], [16.0, 0.0]]))
-    {'0': 0.016, '1': 1.0}
-    """
-    named = hasattr(public, "columns")
-    names = [str(name) for name in public.columns] if named else [str(j) for j in range(public.shape[1])]
-    columns = [np.asarray(public[name]) for name in public.columns] if named else list(public.T)
-    return {name: _usual_step(column) for name, column in zip(names, columns, strict=True)}
 
 
 def _usual_step(column: np.ndarray) -> float:

@@ -16,7 +16,7 @@ from ostraka._numeric import log_ndtr, up
 if TYPE_CHECKING:
     from ostraka._composition.tables import Tables
 
-__all__ = ["MOVES", "ORDERS", "Curve", "Priced"]
+__all__: list[str] = []  # ostraka exports Curve
 
 
 def _default_orders() -> tuple[float, ...]:

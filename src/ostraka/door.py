@@ -6,31 +6,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from ostraka._release import check_promise, release
+from ostraka._release import check_promise
+from ostraka._release import release as release  # noqa: PLC0414  (ostraka exports it)
 from ostraka.mechanisms.confident import Confident
 from ostraka.mechanisms.guesses import AgainstGuesses
-from ostraka.mechanisms.protocols import ABSTAIN, parts
-from ostraka.randomness import os_keyed
+from ostraka.mechanisms.protocols import ABSTAIN as ABSTAIN  # noqa: PLC0414  (ostraka exports it)
+from ostraka.mechanisms.protocols import parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ostraka.consistent import Consistent
     from ostraka.curve import Priced
-    from ostraka.ledger import BudgetExceeded, ChargeRequest, KeyConflict, Ledger, Receipt
+    from ostraka.ledger import BudgetExceeded, ChargeRequest, Ledger
+    from ostraka.ledger.budget import KeyConflict
+    from ostraka.ledger.records import Receipt
     from ostraka.mechanisms.protocols import BallotMechanism, Mechanism
     from ostraka.private import Private
 
-__all__ = [
-    "ABSTAIN",
-    "Drawn",
-    "confident",
-    "consistently",
-    "interactive",
-    "os_keyed",
-    "release",
-    "release_each",
-]
+__all__ = ["consistently", "release_each"]  # ostraka exports release, confident, interactive and ABSTAIN
 
 
 def confident(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of the logits, and of the rows' numbers
 
-__all__ = ["TorchClassifier", "TrainingDiverged"]
+__all__ = ["TorchClassifier"]
 
 _ARCHITECTURES = ("perceptron", "convolutional", "wide-resnet")
 _SCHEDULES = ("constant", "cosine")

@@ -11,7 +11,7 @@ import numpy as np
 from ostraka import _check
 from ostraka.curve import MOVES
 
-__all__ = ["RELATIONS", "Adjacency", "Private"]
+__all__: list[str] = []  # ostraka exports Adjacency and Private
 
 
 RELATIONS = ("replace-one", "add-or-remove")

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["KeyedNoise", "KeyedRows", "is_simulation", "os_keyed"]
+__all__ = ["os_keyed"]
 
 
 def os_keyed() -> np.random.Generator:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-__all__ = ["Model", "Released", "from_bytes", "to_bytes"]
+__all__ = ["Model"]
 
 _MODEL = b"ostraka model 1\n"
 

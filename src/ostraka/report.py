@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ostraka._phrases import at_most, delta_text, number, percent, rounded, sentence
 from ostraka._tradeoff import attack_drawing, most_detected
-from ostraka.result import Result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Figure", "Result", "Row", "at_most", "privacy_label", "render_html", "sentence", "summary_table"]
+    from ostraka.result import Result
+
+__all__ = ["privacy_label", "render_html", "summary_table"]
 
 _UTILITY = {
     "student": "Student accuracy",

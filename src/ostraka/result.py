@@ -12,7 +12,7 @@ import numpy as np
 
 from ostraka.private import Private
 
-__all__ = ["Result"]
+__all__: list[str] = []  # ostraka exports Result
 
 _VERSION = 1
 

@@ -14,7 +14,7 @@ from ostraka._numeric import clopper_pearson
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Rate", "Scores", "rate_over_targets", "rates_by_target"]
+__all__ = ["Scores"]
 
 _FEWEST_TARGETS = 10
 
@@ -129,7 +129,7 @@ class Scores:
         about log(4 / (1 - confidence)) / ``fpr`` others no threshold is known to be strict enough, and the
         lower end is 0: at 0.1 % that takes 4,400 others.
 
-        Scores must be independent of one another. For several targets see :func:`rate_over_targets`.
+        Scores must be independent of one another. For several targets see :meth:`rate_over_targets`.
 
         Examples
         --------
@@ -150,6 +150,86 @@ class Scores:
             n_others=int(self.others.sum()),
         )
 
+    @staticmethod
+    def rate_over_targets(
+        targets: Sequence[Scores],
+        *,
+        fpr: float,
+        confidence: float = 0.95,
+        n_resamples: int = 1000,
+        rng: np.random.Generator,
+    ) -> Rate:
+        """True positive rate of one threshold for many targets, whose scores may depend on one another.
+
+        Parameters
+        ----------
+        targets : sequence of Scores
+            One for each target, such as a row or a model. Scores of one target may depend on one another.
+        fpr : float in (0, 1)
+            False positive rate over all targets.
+        confidence : float in (0, 1)
+        n_resamples : int
+            How often targets are drawn again, with replacement.
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        Rate
+            Of all scores together. It is no :class:`Scores`: scores of different targets are never pooled
+            into a lower bound on epsilon.
+
+        Raises
+        ------
+        ValueError
+            Fewer than 10 targets, ``fpr`` or ``confidence`` not in (0, 1).
+
+        Guarantees
+        ----------
+        None for few targets: the cluster bootstrap is right for many independent targets only. Its interval
+        is widened to contain that of :meth:`Scores.rate`, which is exact if all scores are independent.
+        Source: Field and Welsh 2007, doi:10.1111/j.1467-9868.2007.00593.x.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> effects = rng.normal(1, 1, size=50)  # some targets are more exposed than others
+        >>> targets = [Scores.of(members=rng.normal(e, 1, 40), others=rng.normal(size=40)) for e in effects]
+        >>> found = Scores.rate_over_targets(targets, fpr=0.01, rng=rng)
+        >>> found.low < found.tpr < found.high
+        True
+        """
+        _check_rate(fpr=fpr, confidence=confidence)
+        _check.integer(n_resamples=n_resamples, least=100)
+        if len(targets) < _FEWEST_TARGETS:
+            raise ValueError(
+                f"targets must be {_FEWEST_TARGETS} or more to draw them again, got {len(targets)}: use "
+                "Scores.rate for each"
+            )
+        values = np.unique(np.concatenate([each.values for each in targets]))
+        place = np.concatenate([np.searchsorted(values, each.values) for each in targets])
+        owner = np.repeat(np.arange(len(targets)), [each.values.size for each in targets])
+        tallies = [
+            np.concatenate([getattr(each, name) for each in targets]) for name in ("others", "members")
+        ]
+
+        def drawn(weights: np.ndarray) -> float:
+            """The rate if target i counts ``weights[i]`` times."""
+            false, true = (
+                np.bincount(place, weights=tally * weights[owner], minlength=values.size)[::-1].cumsum()
+                for tally in tallies
+            )
+            allowed = false <= fpr * false[-1]
+            return float(true[allowed][-1] / true[-1]) if allowed.any() else 0.0
+
+        even = np.full(len(targets), 1 / len(targets))
+        rates = [drawn(rng.multinomial(len(targets), even)) for _ in range(n_resamples)]
+        low, high = np.quantile(rates, [(1 - confidence) / 2, (1 + confidence) / 2])
+        others, members = (
+            np.bincount(place, weights=tally, minlength=values.size).astype(np.int64) for tally in tallies
+        )
+        alone = Scores(values=values, members=members, others=others).rate(fpr=fpr, confidence=confidence)
+        return replace(alone, low=min(alone.low, float(low)), high=max(alone.high, float(high)))
+
     def auc(self) -> float:
         """Area under the curve of :meth:`roc`: how often a member scores above another; ties count half."""
         false, true = self.roc()
@@ -159,123 +239,6 @@ class Scores:
         """Largest difference between true and false positive rate of a threshold."""
         false, true = self.roc()
         return float((true - false).max())
-
-
-def rate_over_targets(
-    targets: Sequence[Scores],
-    *,
-    fpr: float,
-    confidence: float = 0.95,
-    n_resamples: int = 1000,
-    rng: np.random.Generator,
-) -> Rate:
-    """True positive rate of one threshold for many targets, whose scores may depend on one another.
-
-    Parameters
-    ----------
-    targets : sequence of Scores
-        One for each target, such as a row or a model. Scores of one target may depend on one another.
-    fpr : float in (0, 1)
-        False positive rate over all targets.
-    confidence : float in (0, 1)
-    n_resamples : int
-        How often targets are drawn again, with replacement.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    Rate
-        Of all scores together. It is no :class:`Scores`: scores of different targets are never pooled into a
-        lower bound on epsilon.
-
-    Raises
-    ------
-    ValueError
-        Fewer than 10 targets, ``fpr`` or ``confidence`` not in (0, 1).
-
-    Guarantees
-    ----------
-    None for few targets: the cluster bootstrap is right for many independent targets only. Its interval is
-    widened to contain that of :meth:`Scores.rate`, which is exact if all scores are independent.
-    Source: Field and Welsh 2007, doi:10.1111/j.1467-9868.2007.00593.x.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> effects = rng.normal(1, 1, size=50)  # some targets are more exposed than others
-    >>> targets = [Scores.of(members=rng.normal(e, 1, 40), others=rng.normal(size=40)) for e in effects]
-    >>> found = rate_over_targets(targets, fpr=0.01, rng=rng)
-    >>> found.low < found.tpr < found.high
-    True
-    """
-    _check_rate(fpr=fpr, confidence=confidence)
-    _check.integer(n_resamples=n_resamples, least=100)
-    if len(targets) < _FEWEST_TARGETS:
-        raise ValueError(
-            f"targets must be {_FEWEST_TARGETS} or more to draw them again, got {len(targets)}: use "
-            "Scores.rate for each"
-        )
-    values = np.unique(np.concatenate([each.values for each in targets]))
-    place = np.concatenate([np.searchsorted(values, each.values) for each in targets])
-    owner = np.repeat(np.arange(len(targets)), [each.values.size for each in targets])
-    tallies = [np.concatenate([getattr(each, name) for each in targets]) for name in ("others", "members")]
-
-    def drawn(weights: np.ndarray) -> float:
-        """The rate if target i counts ``weights[i]`` times."""
-        false, true = (
-            np.bincount(place, weights=tally * weights[owner], minlength=values.size)[::-1].cumsum()
-            for tally in tallies
-        )
-        allowed = false <= fpr * false[-1]
-        return float(true[allowed][-1] / true[-1]) if allowed.any() else 0.0
-
-    even = np.full(len(targets), 1 / len(targets))
-    rates = [drawn(rng.multinomial(len(targets), even)) for _ in range(n_resamples)]
-    low, high = np.quantile(rates, [(1 - confidence) / 2, (1 + confidence) / 2])
-    others, members = (
-        np.bincount(place, weights=tally, minlength=values.size).astype(np.int64) for tally in tallies
-    )
-    alone = Scores(values=values, members=members, others=others).rate(fpr=fpr, confidence=confidence)
-    return replace(alone, low=min(alone.low, float(low)), high=max(alone.high, float(high)))
-
-
-def rates_by_target(targets: Sequence[Scores], *, fpr: float, confidence: float = 0.95) -> tuple[Rate, ...]:
-    """True positive rate of each target, with a threshold and an interval of its own.
-
-    Parameters
-    ----------
-    targets : sequence of Scores
-        One for each target, such as the scores of one row in trainings with and without it.
-    fpr : float in (0, 1)
-        False positive rate for each target.
-    confidence : float in (0, 1)
-        Of each interval alone. Among many targets some intervals miss: to name one target in particular,
-        ask for ``1 - 0.05 / n_targets``.
-
-    Returns
-    -------
-    tuple of Rate
-        One for each target, in their order.
-
-    Raises
-    ------
-    ValueError
-        As for :meth:`Scores.rate`.
-
-    Guarantees
-    ----------
-    As for :meth:`Scores.rate`, for each target. The largest of many rates says nothing without the correction
-    above, and rates are never pooled into an epsilon.
-    Source: Clopper and Pearson 1934, doi:10.1093/biomet/26.4.404.
-
-    Examples
-    --------
-    >>> sure = Scores.of(members=[2.0] * 200, others=[1.0] * 200)
-    >>> blind = Scores.of(members=[1.0] * 200, others=[1.0] * 200)
-    >>> [round(found.low, 2) for found in rates_by_target([sure, blind], fpr=0.05)]
-    [0.98, 0.0]
-    """
-    return tuple(each.rate(fpr=fpr, confidence=confidence) for each in targets)
 
 
 def _strict_end(scores: Scores, fpr: float, *, error: float) -> float:

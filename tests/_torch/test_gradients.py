@@ -5,9 +5,9 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from ostraka import TorchClassifier
 from ostraka._torch.gradients import Targets, backpropagate
 from ostraka._torch.planning import plan
+from ostraka.networks import TorchClassifier
 
 
 def test_a_stack_descends_as_torch_says():

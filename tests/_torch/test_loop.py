@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ostraka import TrainingDiverged
+from ostraka._diverged import TrainingDiverged
 from ostraka._torch import loop
 from ostraka._torch.loop import Objective, cosine, train
 

@@ -9,12 +9,13 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from ostraka import TeacherEnsemble, TorchClassifier
+from ostraka import TeacherEnsemble
 from ostraka._torch import compiled, perceptrons
 from ostraka._torch.batches import TrainingSet
 from ostraka._torch.perceptrons import is_compilable
 from ostraka._torch.planning import plan
 from ostraka._torch.vectorised import train_stack
+from ostraka.networks import TorchClassifier
 
 X, Y = load_digits(n_class=4, return_X_y=True)
 X = np.float32(X / 16)

@@ -9,13 +9,13 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from ostraka import TorchClassifier
 from ostraka._torch import perceptrons, planning, stacks, vectorised
 from ostraka._torch.batches import TrainingSet, _split
 from ostraka._torch.planning import plan
 from ostraka._torch.predictions import TrainedNetwork, predict_classes
 from ostraka._torch.stacks import retry_with_half
 from ostraka._torch.vectorised import CannotVectoriseError, train_stack
+from ostraka.networks import TorchClassifier
 
 X, Y = load_digits(n_class=4, return_X_y=True)
 X = np.float32(X / 16)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ostraka import Confident, Curve, GNMax, LNMax, Threshold
-from ostraka.accounting import exact_curve, exact_rdp, papernot2018_curve
+from ostraka.accounting import exact_curve, papernot2018_curve
+from ostraka.accounting.exact import exact_rdp
 from ostraka.curve import ORDERS
 from ostraka.mechanisms import SkellamMax
 

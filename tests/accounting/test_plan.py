@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from ostraka import Adjacency, Confident, GNMax, LNMax, Private, Threshold
 from ostraka.accounting.calibration import calibrate
-from ostraka.accounting.learning_curve import LearningCurve, assumed, measured
+from ostraka.accounting.learning_curve import LearningCurve
 from ostraka.accounting.plan import propose
 from ostraka.curve import Curve
 
@@ -180,7 +180,7 @@ def test_the_forecast_is_near_what_real_teachers_and_students_reached(data_dir):
         ({"n_classes": 1}, "n_classes"),
         ({"n_rows": 3}, "n_rows"),
         ({"n_public": 0}, "n_public"),
-        ({"learning_curves": assumed(n_classes=5)}, "classes"),
+        ({"learning_curves": LearningCurve.assumed(n_classes=5)}, "classes"),
     ],
 )
 def test_plans_from_impossible_numbers_are_refused(changes, says):
@@ -195,7 +195,9 @@ def test_planning_never_reads_private_data():
     with pytest.raises(TypeError, match="must not read private data"):
         propose(n_rows=private, n_classes=2, delta=1e-6, epsilon=2.0)
     with pytest.raises(TypeError, match="must not read private data"):
-        measured(None, private, np.zeros(40), X_test=np.zeros((4, 2)), y_test=np.zeros(4), rng=rng)
+        LearningCurve.measured(
+            None, private, np.zeros(40), X_test=np.zeros((4, 2)), y_test=np.zeros(4), rng=rng
+        )
 
 
 class Coin:
@@ -219,7 +221,9 @@ class Coin:
 def test_a_known_learning_curve_is_found_again():
     rng = np.random.default_rng(1)
     X = np.column_stack([rng.integers(0, 2, 4000), rng.uniform(size=4000)])
-    best, *others = measured(Coin(TASK), X[:2000], X[:2000, 0], X_test=X[2000:], y_test=X[2000:, 0], rng=rng)
+    best, *others = LearningCurve.measured(
+        Coin(TASK), X[:2000], X[:2000, 0], X_test=X[2000:], y_test=X[2000:, 0], rng=rng
+    )
     assert len(others) == 9
     for rows in (10, 50, 300):
         assert best.accuracy(rows) == pytest.approx(TASK.accuracy(rows), abs=0.03)
@@ -228,7 +232,7 @@ def test_a_known_learning_curve_is_found_again():
 def test_a_proxy_that_is_too_small_is_refused():
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="a proxy needs"):
-        measured(
+        LearningCurve.measured(
             None, np.zeros((10, 2)), np.arange(10) % 2, X_test=np.zeros((1, 2)), y_test=np.zeros(1), rng=rng
         )
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from ostraka.attacks import Canaries, draw_canaries
+from ostraka.attacks import Canaries
 from tests.false_alarm import FALSE_ALARM
 
 LABELS = np.arange(600) % 6
 
 
 def drawn(*, n=200, seed=0, **changes):
-    return draw_canaries(LABELS, **{"n_classes": 6, "n": n, "rng": np.random.default_rng(seed), **changes})
+    return Canaries.draw(LABELS, **{"n_classes": 6, "n": n, "rng": np.random.default_rng(seed), **changes})
 
 
 def example(**changes):
@@ -60,7 +60,7 @@ def fair(true, label, decoy, *, n_classes):
 @pytest.mark.statistical
 def test_label_and_decoy_are_exchangeable_and_uniform():
     labels = np.arange(100_000) % 5
-    planted = draw_canaries(
+    planted = Canaries.draw(
         labels, n_classes=5, n=100_000, rng=np.random.default_rng(1), n_decoys=1
     )  # every row once, so that true classes are exactly even
     true, label, decoy = labels[planted.positions], planted.labels, planted.decoys[:, 0]
@@ -111,7 +111,7 @@ def test_where_the_likeliest_are_tied_nothing_is_pointed_at():
 
 
 def test_half_precision_is_precise_enough():
-    planted = draw_canaries(np.zeros(50, int), n_classes=100, n=50, rng=np.random.default_rng(0))
+    planted = Canaries.draw(np.zeros(50, int), n_classes=100, n=50, rng=np.random.default_rng(0))
     said = np.random.default_rng(0).dirichlet(np.full(100, 0.1), size=50).astype(np.float16)
     assert planted.scores(said).members.sum() == 50
 

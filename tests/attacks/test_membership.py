@@ -7,7 +7,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
-from ostraka.attacks import ReferenceModels, true_label_confidences
+from ostraka.attacks import ReferenceModels
 from ostraka.attacks._membership_checks import draw_coins
 from ostraka.attacks._membership_statistics import STATISTICS, Side, normal_inverse_gamma, normal_posterior
 from ostraka.audits import one_run_lower_bound
@@ -237,7 +237,7 @@ def test_what_a_forest_learned_by_heart_is_found_and_proves_a_bound(by_heart):
     assert 0.45 < models.included.mean() < 0.55
     member = np.random.default_rng(9).random(600) < 0.5
     fitted = forest.set_params(random_state=1).fit(X[member], y[member])
-    target = true_label_confidences(fitted, X, y)
+    target = ReferenceModels.true_label_confidences(fitted, X, y)
     scores = models.scores(target, member)
     assert scores.auc() > 0.65
     assert one_run_lower_bound(scores, delta=1e-5).epsilon > 0
@@ -257,7 +257,7 @@ def test_copies_in_the_target_and_out_of_it_are_refused_with_their_number(by_hea
     member = np.random.default_rng(10).random(604) < 0.5
     member[:4] = [True, True, False, True]
     member[600:] = [False, True, True, True]  # rows 0, 600 and 603; row 1 is on one side; 2 and 602
-    target = true_label_confidences(GaussianNB().fit(X[member], y[member]), X, y)
+    target = ReferenceModels.true_label_confidences(GaussianNB().fit(X[member], y[member]), X, y)
     with pytest.raises(ValueError, match=r"5 rows of 604 have a copy"):
         models.scores(target, member)
 
@@ -324,7 +324,7 @@ def test_wrong_shapes_methods_classes_and_classifiers_are_refused(by_heart, arra
     with pytest.raises(ValueError, match="X must have a row for each label"):
         ReferenceModels(GaussianNB()).fit(X, y[1:])
     with pytest.raises(ValueError, match="600 rows of y have a label"):
-        true_label_confidences(GaussianNB().fit(X, y), X, y + 2)
+        ReferenceModels.true_label_confidences(GaussianNB().fit(X, y), X, y + 2)
 
 
 def test_references_that_say_the_same_of_every_row_are_refused():

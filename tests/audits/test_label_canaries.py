@@ -11,8 +11,9 @@ from scipy.stats import binom, binomtest
 from statsmodels.stats.proportion import proportion_confint
 
 from ostraka import Adjacency, Private
-from ostraka.attacks import draw_canaries
-from ostraka.audits import CanaryBound, audit_canaries, one_run_lower_bound
+from ostraka.attacks import Canaries
+from ostraka.audits import audit_canaries, one_run_lower_bound
+from ostraka.audits.one_run import CanaryBound
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, RandomizedResponse
 from ostraka.scores import Scores
 from tests.false_alarm import FALSE_ALARM
@@ -33,7 +34,7 @@ def attacked(mechanism, *, seed, n=N, n_decoys=None, n_classes=10):
     """Scores of the strongest adversary: she sees the released answers, and knows which labels may be."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, n_classes, size=n)
-    planted = draw_canaries(labels, n_classes=n_classes, n=n, rng=rng, n_decoys=n_decoys)
+    planted = Canaries.draw(labels, n_classes=n_classes, n=n, rng=rng, n_decoys=n_decoys)
     answers = mechanism.release(Private(planted.plant(labels), Adjacency.one_label()), rng=rng)
     candidates = np.column_stack([planted.labels, planted.decoys])
     prior = np.zeros((n, n_classes))
@@ -252,7 +253,7 @@ def test_a_model_that_knows_nothing_shows_nothing(n_decoys):
     labels, found = np.arange(200) % 10, []
     for seed in range(400):
         rng = np.random.default_rng(seed)
-        planted = draw_canaries(labels, n_classes=10, n=200, rng=rng, n_decoys=n_decoys)
+        planted = Canaries.draw(labels, n_classes=10, n=200, rng=rng, n_decoys=n_decoys)
         said = rng.dirichlet(np.full(10, 0.2), size=200)
         found.append(one_run_lower_bound(planted.scores(said), delta=0.0, game="labels").epsilon)
     assert never_above(np.array(found), 0.0)
@@ -334,7 +335,7 @@ def test_too_little_noise_is_found_out(broken, sound):
 def test_the_game_must_be_fair():
     """The next class as the decoy: whoever guesses the lower one is right, without any training."""
     rng = np.random.default_rng(0)
-    fair = draw_canaries(rng.integers(0, 10, size=N), n_classes=10, n=N, rng=rng, n_decoys=1)
+    fair = Canaries.draw(rng.integers(0, 10, size=N), n_classes=10, n=N, rng=rng, n_decoys=1)
     label = rng.integers(0, 9, size=N)
     unfair = replace(fair, labels=label, decoys=label[:, None] + 1)
     blind = np.tile(np.arange(10, 0, -1) / 55, (N, 1))  # the same for every row

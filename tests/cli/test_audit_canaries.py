@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ostraka.cli
-from ostraka.attacks import draw_canaries
+from ostraka.attacks import Canaries
 from ostraka.audits import one_run_lower_bound
 
 
@@ -22,7 +22,7 @@ def model(tmp_path):
 
     def write(known: float = 0.5, *, n_decoys: int | None = None, n: int = 500, **changes):
         rng = np.random.default_rng(2)
-        planted = draw_canaries(np.arange(n) % 10, n_classes=10, n=n, rng=rng, n_decoys=n_decoys)
+        planted = Canaries.draw(np.arange(n) % 10, n_classes=10, n=n, rng=rng, n_decoys=n_decoys)
         learned = np.where(rng.random(n) < 0.95, planted.labels, planted.decoys[:, 0])
         said = np.where((rng.random(n) < known)[:, None], np.eye(10)[learned], rng.dirichlet(np.ones(10), n))
         arrays = {"probabilities": said, "trained": planted.labels, "decoys": planted.decoys, **changes}

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ostraka.cli import app
 from ostraka.collect import Histogram, Task, Tree, _network, _plan
-from ostraka.mechanisms import SkellamSum
+from ostraka.mechanisms.skellam import SkellamSum
 from ostraka.secure.errors import PartyError
 from ostraka.secure.keys import Identity
 

@@ -9,7 +9,7 @@ import pytest
 
 from ostraka import Budget, Ledger, release
 from ostraka.collect import CountSketch, Histogram
-from ostraka.mechanisms import SkellamSum
+from ostraka.mechanisms.skellam import SkellamSum
 
 pytest.importorskip("coincurve")
 

@@ -26,7 +26,7 @@ from ostraka import (
     Threshold,
     release,
 )
-from ostraka.accounting import exact_rdp
+from ostraka.accounting.exact import exact_rdp
 from ostraka.mechanisms.protocols import outcome_places
 from ostraka.mechanisms.skellam import SkellamMax
 from ostraka.mechanisms.subsampled import Subsampled

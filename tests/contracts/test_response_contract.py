@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import ostraka.mechanisms
-from ostraka import Adjacency, Budget, BudgetExceeded, Ledger, LedgerError, Private, release
+from ostraka import Adjacency, Budget, BudgetExceeded, Ledger, Private, release
+from ostraka.ledger import LedgerError
 from ostraka.mechanisms import GNMax, OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse
 
 SPREAD = [0.4, 0.35, 0.25]

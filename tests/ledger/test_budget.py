@@ -5,7 +5,8 @@ import pickle
 import pytest
 
 from ostraka import Adjacency, Private, release
-from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError, OstrakaError
+from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
+from ostraka.ledger.budget import OstrakaError
 from ostraka.mechanisms import RandomizedResponse
 
 

@@ -7,16 +7,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from ostraka import Curve
-from ostraka.ledger import (
-    Budget,
-    BudgetExceeded,
-    ChargeRequest,
-    KeyConflict,
-    Ledger,
-    LedgerError,
-    Receipt,
-    history,
-)
+from ostraka.ledger import Budget, BudgetExceeded, ChargeRequest, Ledger, LedgerError, history
+from ostraka.ledger.budget import KeyConflict
+from ostraka.ledger.records import Receipt
 from ostraka.ledger.store import SQLiteStore
 
 ASK = {"unit": "row", "simulation": False}

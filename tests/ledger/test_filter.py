@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from ostraka import Budget, BudgetExceeded, GNMax, Ledger, LedgerError, LNMax
+from ostraka import Budget, BudgetExceeded, GNMax, Ledger, LNMax
 from ostraka.accounting import exact_curve
 from ostraka.curve import ORDERS, Curve
+from ostraka.ledger import LedgerError
 from ostraka.ledger.filter import RenyiFilter, _log_weights, _stays_above
 
 EPSILON, DELTA = 4.0, 0.01

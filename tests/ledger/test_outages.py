@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError, LedgerMoved, LedgerUnavailable
+from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError
+from ostraka.ledger.budget import LedgerMoved, LedgerUnavailable
 
 ASK = {"unit": "row", "simulation": False}
 SECRET = b"s" * 32

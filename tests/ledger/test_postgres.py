@@ -7,18 +7,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from ostraka.ledger import (
-    Budget,
-    BudgetExceeded,
-    ChargeRequest,
-    KeyConflict,
-    Ledger,
-    LedgerError,
-    LedgerMoved,
-    LedgerUnavailable,
-    Receipt,
-    history,
-)
+from ostraka.ledger import Budget, BudgetExceeded, ChargeRequest, Ledger, LedgerError, history
+from ostraka.ledger.budget import KeyConflict, LedgerMoved, LedgerUnavailable
+from ostraka.ledger.records import Receipt
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'ostraka[service]'")
 ASK = {"unit": "row", "simulation": False}

@@ -6,7 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from ostraka.ledger import Budget, BudgetExceeded, ChargeRequest, Ledger, LedgerError, Receipt
+from ostraka.ledger import Budget, BudgetExceeded, ChargeRequest, Ledger, LedgerError
+from ostraka.ledger.records import Receipt
 
 N_CALLERS, N_EACH = 64, 3
 

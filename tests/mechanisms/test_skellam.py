@@ -9,7 +9,8 @@ from scipy import stats
 
 from ostraka import Budget, GNMax, Ledger, Private, release
 from ostraka.curve import ORDERS
-from ostraka.mechanisms import SkellamMax, SkellamSum, skellam
+from ostraka.mechanisms import SkellamMax, skellam
+from ostraka.mechanisms.skellam import SkellamSum
 from tests.false_alarm import FALSE_ALARM
 
 mpmath.mp.dps = 50

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from ostraka import Confident, GNMax, LNMax, Threshold
-from ostraka.accounting import exact_curve, exact_rdp
+from ostraka.accounting import exact_curve
+from ostraka.accounting.exact import exact_rdp
 from ostraka.curve import ORDERS
 
 SOME_ORDERS = (1.125, 2.0, 3.0, 8.0, 64.0, 500.0, 1536.0, math.inf)

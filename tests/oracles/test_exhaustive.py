@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ostraka import Confident, GNMax, LNMax, Threshold
-from ostraka.accounting import exact_rdp, moments2017_curve, papernot2018_curve
+from ostraka.accounting import moments2017_curve, papernot2018_curve
+from ostraka.accounting.exact import exact_rdp
 from ostraka.curve import ORDERS
 
 SIZES = {2: 12, 3: 8, 4: 6, 5: 4}  # classes: at most so many teachers

@@ -19,22 +19,14 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from ostraka import (
-    ABSTAIN,
-    Budget,
-    BudgetExceeded,
-    Confident,
-    GNMax,
-    Ledger,
-    LedgerError,
-    PATEClassifier,
-    Threshold,
-)
+from ostraka import ABSTAIN, Budget, BudgetExceeded, Confident, GNMax, Ledger, PATEClassifier, Threshold
 from ostraka.accounting import exact_curve
+from ostraka.ledger import LedgerError
 from ostraka.mechanisms import Weighted
 from ostraka.pate import _questions, _record
 from ostraka.result import Result
-from ostraka.students import Distilled, schedule
+from ostraka.students import Distilled
+from ostraka.students.query_strategy import schedule
 from ostraka.voters import partition
 
 X, Y = make_blobs(n_samples=900, centers=4, n_features=3, cluster_std=1.2, random_state=3)

@@ -14,8 +14,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from ostraka import PATEClassifier
-from ostraka.pate import _guards, learned_nothing
-from ostraka.pate._metrics import measured, warnings_of
+from ostraka.pate import _guards
+from ostraka.pate._metrics import learned_nothing, measured, warnings_of
 from ostraka.result import Result
 
 X, Y = make_blobs(n_samples=700, centers=3, n_features=3, cluster_std=1.2, random_state=3)

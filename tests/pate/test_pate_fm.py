@@ -21,7 +21,8 @@ from ostraka import (  # noqa: E402  (needs torch)
     TorchClassifier,
 )
 from ostraka.accounting import exact_curve  # noqa: E402
-from ostraka.pate import PATEFM, LabelPlan  # noqa: E402
+from ostraka.pate import PATEFM  # noqa: E402
+from ostraka.pate.plan import LabelPlan  # noqa: E402
 from ostraka.result import Result  # noqa: E402
 from ostraka.students import FixMatch  # noqa: E402
 from ostraka.voters import partition  # noqa: E402

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from ostraka import BudgetExceeded, GNMax, LNMax, Threshold
-from ostraka.pate import Plan
-from ostraka.pate.plan import make_plan
+from ostraka.pate.plan import Plan, make_plan
 
 PUBLIC = {"n_units": 1297, "n_classes": 10, "n_public": 350, "delta": 1e-4}
 OPEN = {"n_teachers": "auto", "mechanism": None, "screen": None, "n_answers": None, "epsilon": 3.6}

@@ -13,7 +13,7 @@ import uvicorn
 from sklearn.linear_model import LogisticRegression
 
 from ostraka import Budget, GNMax, TeacherEnsemble
-from ostraka.consistent import grid_of
+from ostraka.consistent import Consistent
 from ostraka.service._deployment import Deployment, Settings
 from ostraka.service._http_limits import limited
 from ostraka.service._keys import Keyring
@@ -51,7 +51,7 @@ def saved(tmp_path_factory) -> SavedTeachers:
         mechanism=GNMax(sigma=30.0),
         columns=COLUMNS,
         numeric=(True,) * 3,
-        grid=grid_of(rows(500, seed=1)),
+        grid=Consistent.grid_of(rows(500, seed=1)),
     ).save(folder)
     return SavedTeachers.load(folder)
 

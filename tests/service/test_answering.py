@@ -9,7 +9,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ostraka import ABSTAIN, GNMax, LNMax, Private, TeacherEnsemble, Threshold
-from ostraka.consistent import Consistent, grid_of
+from ostraka.consistent import Consistent
 from ostraka.service._answering import Answerer, Confident, Reserved
 from ostraka.voters import SavedTeachers
 from tests.service.conftest import CLASSES, ensemble, rows
@@ -139,7 +139,7 @@ def test_rows_of_a_table_are_encoded_first_and_unknown_kinds_are_no_error():
         mechanism=GNMax(sigma=0.01),
         columns=("size", "kind"),
         numeric=(True, False),
-        grid=grid_of(features),
+        grid=Consistent.grid_of(features),
         encoder=encoder,
     )
     answerer = Answerer(table, consistent(table))

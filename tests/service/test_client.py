@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from ostraka import BudgetExceeded
-from ostraka.service import Answer, Client, ServiceError
+from ostraka.service import Client
+from ostraka.service.client import Answer, ServiceError
 from tests.service.conftest import ONE, deploy, rows, serving
 
 PAID = {"label": "red", "abstained": False, "receipt": {"seq": 7, "head": "5e" * 32}}

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ostraka import LedgerError
+from ostraka.ledger import LedgerError
 from ostraka.service._keys import CLIENT, OWNER, Holder, Keyring, pepper
 from tests.service.conftest import PATIENCE, PEPPER, deploy, serving
 

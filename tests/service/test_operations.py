@@ -21,8 +21,9 @@ import httpx
 import pytest
 
 import ostraka.cli
-from ostraka import Ledger, LedgerError, Result
+from ostraka import Ledger, Result
 from ostraka.cli import _operate
+from ostraka.ledger import LedgerError
 from ostraka.ledger.backup import back_up, restore
 from ostraka.service import _notify
 from ostraka.service._logs import JsonLines

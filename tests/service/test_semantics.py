@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import ostraka.service
-from ostraka import Budget, BudgetExceeded, Curve, GNMax, Ledger, LedgerError, LNMax, Threshold
+from ostraka import Budget, BudgetExceeded, Curve, GNMax, Ledger, LNMax, Threshold
+from ostraka.ledger import LedgerError
 from ostraka.service._answering import Answerer
 from ostraka.voters import SavedTeachers
 from tests.service.conftest import ONE, PATIENCE, PEPPER, deploy, rows, serving
@@ -308,7 +309,7 @@ SERVER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from ostraka import LedgerError
+from ostraka.ledger import LedgerError
 from ostraka.ledger import Ledger
 from ostraka.service import _server
 from ostraka.service.app import Application

@@ -12,8 +12,11 @@ from sklearn.datasets import load_digits
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from ostraka import Budget, Ledger, LedgerError, TorchClassifier, TrainingDiverged
+from ostraka import Budget, Ledger
+from ostraka._diverged import TrainingDiverged
+from ostraka.ledger import LedgerError
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse
+from ostraka.networks import TorchClassifier
 from ostraka.students import ALIBI
 from ostraka.students.alibi import posterior
 

@@ -11,7 +11,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 
-from ostraka import ABSTAIN, TorchClassifier, TrainingDiverged  # noqa: E402  (needs torch)
+from ostraka import ABSTAIN  # noqa: E402  (needs torch)
+from ostraka._diverged import TrainingDiverged  # noqa: E402  (needs torch)
+from ostraka.networks import TorchClassifier  # noqa: E402  (needs torch)
 from ostraka.students import FixMatch, ImageAugment, TableAugment  # noqa: E402
 from ostraka.students.fixmatch import _Match  # noqa: E402
 

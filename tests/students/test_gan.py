@@ -12,7 +12,8 @@ from sklearn.exceptions import NotFittedError  # noqa: E402
 from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
 from torch import nn  # noqa: E402
 
-from ostraka import ABSTAIN, PATEClassifier, TorchClassifier, TrainingDiverged  # noqa: E402
+from ostraka import ABSTAIN, PATEClassifier  # noqa: E402
+from ostraka._diverged import TrainingDiverged  # noqa: E402
 from ostraka._torch.adversarial import (  # noqa: E402
     AdversarialLosses,
     NoisyPerceptron,
@@ -22,6 +23,7 @@ from ostraka._torch.adversarial import (  # noqa: E402
     mismatch,
     real_loss,
 )
+from ostraka.networks import TorchClassifier  # noqa: E402
 from ostraka.students import Distilled, FeatureMatchingGAN  # noqa: E402
 
 X, Y = load_iris(return_X_y=True)

@@ -8,9 +8,11 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from ostraka import Budget, Ledger, TorchClassifier, TrainingDiverged
+from ostraka import Budget, Ledger
+from ostraka._diverged import TrainingDiverged
 from ostraka.mechanisms import PriorResponse, RandomizedResponse
 from ostraka.mechanisms.staged import NOT_YET
+from ostraka.networks import TorchClassifier
 from ostraka.students import MultiStage, multistage
 
 pytestmark = pytest.mark.usefixtures("same_draws")  # what is learned from noisy labels is a matter of luck

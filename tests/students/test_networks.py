@@ -11,7 +11,8 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 from torch import nn  # noqa: E402
 
-from ostraka import ABSTAIN, PATEClassifier, TorchClassifier  # noqa: E402
+from ostraka import ABSTAIN, PATEClassifier  # noqa: E402
+from ostraka.networks import TorchClassifier  # noqa: E402
 from ostraka.students import Distilled, FixMatch  # noqa: E402
 
 X, Y = load_iris(return_X_y=True)

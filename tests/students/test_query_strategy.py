@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import make_blobs
 
-from ostraka.students import schedule, typical, uncertainty_sampling
+from ostraka.students.query_strategy import schedule, typical, uncertainty_sampling
 
 
 @given(st.integers(1, 5000))

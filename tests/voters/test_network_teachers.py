@@ -14,9 +14,10 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from torch import nn
 
-from ostraka import GNMax, TeacherEnsemble, TorchClassifier
+from ostraka import GNMax, TeacherEnsemble
 from ostraka._torch import loop, perceptrons, planning, vectorised
-from ostraka.consistent import grid_of
+from ostraka.consistent import Consistent
+from ostraka.networks import TorchClassifier
 from ostraka.voters import SavedTeachers, partition
 
 X, Y = load_digits(n_class=4, return_X_y=True)
@@ -375,7 +376,7 @@ def test_teachers_of_torch_are_not_saved_but_told_how_to_keep(tmp_path, plain):
         mechanism=GNMax(sigma=3.0),
         columns=tuple(map(str, range(64))),
         numeric=(True,) * 64,
-        grid=grid_of(X),
+        grid=Consistent.grid_of(X),
     )
     with pytest.raises(ValueError, match="checkpoint=FOLDER"):
         saved.save(tmp_path / "teachers")

@@ -12,7 +12,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ostraka.voters import EndpointError, Template
+from ostraka.voters import Template
+from ostraka.voters._requests import EndpointError
 from tests.voters.reviews import (
     CANARY,
     LABELS,

@@ -20,7 +20,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import GNMax, LNMax, TeacherEnsemble, Threshold
-from ostraka.consistent import grid_of
+from ostraka.consistent import Consistent
 from ostraka.voters import SavedTeachers
 from ostraka.voters._model_validation import _is_index
 
@@ -37,7 +37,7 @@ def saved(estimator=LOGISTIC, **changes) -> SavedTeachers:
     ensemble = TeacherEnsemble(estimator, n_teachers=30, n_jobs=1, random_state=3)
     ensemble.fit(X, Y, classes=["no", "yes"])
     known = {"mechanism": GNMax(sigma=4.0), "columns": ("a", "b", "c"), "numeric": (True,) * 3}
-    return SavedTeachers(ensemble=ensemble, **{**known, "grid": grid_of(ASKED), **changes})
+    return SavedTeachers(ensemble=ensemble, **{**known, "grid": Consistent.grid_of(ASKED), **changes})
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_rows_of_a_table_go_through_the_encoder_they_came_with(tmp_path):
     table = SavedTeachers(
         ensemble=ensemble,
         mechanism=GNMax(sigma=1.0),
-        grid=grid_of(encoder.transform(cells)),
+        grid=Consistent.grid_of(encoder.transform(cells)),
         encoder=encoder,
         **shape,
     )

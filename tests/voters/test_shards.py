@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostraka.voters import Manifest, partition
+from ostraka.voters import partition
+from ostraka.voters.shards import Manifest
 
 KEY = b"a key of thirty-two bytes, or so"
 PEOPLE = ["ann", "bob", "ann", "eve", "joe", "eve", "ann", "kim"]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["Bound", "every_bound"]
 

@@ -20,7 +20,7 @@ from ostraka.private import Adjacency, Private
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["Certificate", "plan_certificate"]
 

@@ -18,7 +18,7 @@ from ostraka.mechanisms.protocols import HasScreenBound, parts
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["UNIT", "CostLevels", "check_ballots", "cost_levels", "worst"]
 

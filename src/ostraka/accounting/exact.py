@@ -11,7 +11,7 @@ from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms.protocols import check_ballot, exact_costs
 
 if TYPE_CHECKING:
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["exact_curve", "exact_rdp"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.special import betaincinv
@@ -14,7 +14,7 @@ from ostraka.private import Private
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LearningCurve", "assumed", "measured"]
+__all__ = ["LearningCurve"]
 
 # floor, begin and spread of a typical task, an easy one and a hard one. Close to these: a census table
 # (floor 0.15, begin 2.5, spread 0.9) and scanned digits (0.02, 4). Nothing is known of yours.
@@ -59,6 +59,81 @@ class LearningCurve:
         if not 0 <= self.floor < 1:
             raise ValueError(f"floor must be >= 0 and < 1, got {self.floor!r}")
 
+    @classmethod
+    def assumed(cls, *, n_classes: int) -> tuple[Self, ...]:
+        """What to plan with where nothing is known: a typical task, an easy one and a hard one.
+
+        Examples
+        --------
+        >>> typical, easy, hard = LearningCurve.assumed(n_classes=2)
+        >>> easy.accuracy(100) > typical.accuracy(100) > hard.accuracy(100)
+        True
+        """
+        return tuple(cls(n_classes=n_classes, floor=f, begin=b, spread=s) for f, b, s in _ASSUMED)
+
+    @staticmethod
+    def measured(
+        estimator: Any, X: Any, y: Any, *, X_test: Any, y_test: Any, rng: np.random.Generator
+    ) -> tuple[LearningCurve, ...]:
+        """Fit the model to how an estimator does on small parts of a public, labelled table.
+
+        Parameters
+        ----------
+        estimator : scikit-learn classifier
+            The kind of teacher to plan with; a clone is trained on each part.
+        X, y, X_test, y_test : arrays
+            **Public** rows with labels, like the private ones: an open data set, last year's release.
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        tuple of LearningCurve
+            The best fit, then fits to nine resamplings of the models: their range is the uncertainty of
+            the fit, not of how much the public rows resemble the private ones.
+
+        Raises
+        ------
+        TypeError
+            Private data: planning would use them without paying.
+        ValueError
+            Too few rows, or one class only.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.naive_bayes import GaussianNB
+        >>> X, y = load_iris(return_X_y=True)
+        >>> rng = np.random.default_rng(0)
+        >>> order = rng.permutation(150)
+        >>> best, *_ = LearningCurve.measured(GaussianNB(), X[order[:100]], y[order[:100]],
+        ...                                   X_test=X[order[100:]], y_test=y[order[100:]], rng=rng)
+        >>> best.accuracy(100) > 0.8
+        True
+        """
+        if any(isinstance(part, Private) for part in (X, y, X_test, y_test)):
+            raise TypeError(
+                "planning must not read private data: give public rows, or release what you need "
+                "and pay for it"
+            )
+        X, y, X_test, y_test = (np.asarray(part) for part in (X, y, X_test, y_test))
+        n_classes = len(np.unique(y))
+        if n_classes < 2 or len(y) < 4 * _LEAST_ROWS or not len(y_test):
+            raise ValueError(
+                f"a proxy needs two classes and {4 * _LEAST_ROWS} rows to learn from, and some to test on; "
+                f"got {n_classes} classes, {len(y)} and {len(y_test)} rows"
+            )
+        sizes = np.unique(np.geomspace(_LEAST_ROWS, len(y) / 2, 7).astype(int))
+        right = [
+            _right(estimator, X, y, X_test=X_test, y_test=y_test, size=int(size), rng=rng) for size in sizes
+        ]
+        scores = [part.mean(axis=1) for part in right]
+        spread = float(np.median([_spread(part) for part in right]))
+        fits = [_fit(sizes, [part.mean() for part in scores], n_classes, spread)]
+        for _ in range(_RESAMPLED):
+            again = [rng.choice(part, size=len(part)).mean() for part in scores]
+            fits.append(_fit(sizes, again, n_classes, spread))
+        return tuple(fits)
+
     def accuracy(self, n_rows: float) -> float:
         """Of a model trained on so many clean rows."""
         return 1 - self.floor - self.excess(n_rows)
@@ -79,78 +154,6 @@ class LearningCurve:
         shares = np.column_stack([right, (1 - right)[:, None] * wrong])
         shares /= shares.sum(axis=1, keepdims=True)
         return np.asarray(rng.multinomial(n_teachers, shares), dtype=float)
-
-
-def assumed(*, n_classes: int) -> tuple[LearningCurve, ...]:
-    """What to plan with where nothing is known: a typical task, an easy one and a hard one.
-
-    Examples
-    --------
-    >>> typical, easy, hard = assumed(n_classes=2)
-    >>> easy.accuracy(100) > typical.accuracy(100) > hard.accuracy(100)
-    True
-    """
-    return tuple(LearningCurve(n_classes=n_classes, floor=f, begin=b, spread=s) for f, b, s in _ASSUMED)
-
-
-def measured(
-    estimator: Any, X: Any, y: Any, *, X_test: Any, y_test: Any, rng: np.random.Generator
-) -> tuple[LearningCurve, ...]:
-    """Fit the model to how an estimator does on small parts of a public, labelled table.
-
-    Parameters
-    ----------
-    estimator : scikit-learn classifier
-        The kind of teacher to plan with; a clone is trained on each part.
-    X, y, X_test, y_test : arrays
-        **Public** rows with labels, like the private ones: an open data set, last year's release.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    tuple of LearningCurve
-        The best fit, then fits to nine resamplings of the models: their range is the uncertainty of
-        the fit, not of how much the public rows resemble the private ones.
-
-    Raises
-    ------
-    TypeError
-        Private data: planning would use them without paying.
-    ValueError
-        Too few rows, or one class only.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from sklearn.naive_bayes import GaussianNB
-    >>> X, y = load_iris(return_X_y=True)
-    >>> rng = np.random.default_rng(0)
-    >>> order = rng.permutation(150)
-    >>> best, *_ = measured(GaussianNB(), X[order[:100]], y[order[:100]],
-    ...                     X_test=X[order[100:]], y_test=y[order[100:]], rng=rng)
-    >>> best.accuracy(100) > 0.8
-    True
-    """
-    if any(isinstance(part, Private) for part in (X, y, X_test, y_test)):
-        raise TypeError(
-            "planning must not read private data: give public rows, or release what you need and pay for it"
-        )
-    X, y, X_test, y_test = (np.asarray(part) for part in (X, y, X_test, y_test))
-    n_classes = len(np.unique(y))
-    if n_classes < 2 or len(y) < 4 * _LEAST_ROWS or not len(y_test):
-        raise ValueError(
-            f"a proxy needs two classes and {4 * _LEAST_ROWS} rows to learn from, and some to test on; "
-            f"got {n_classes} classes, {len(y)} and {len(y_test)} rows"
-        )
-    sizes = np.unique(np.geomspace(_LEAST_ROWS, len(y) / 2, 7).astype(int))
-    right = [_right(estimator, X, y, X_test=X_test, y_test=y_test, size=int(size), rng=rng) for size in sizes]
-    scores = [part.mean(axis=1) for part in right]
-    spread = float(np.median([_spread(part) for part in right]))
-    fits = [_fit(sizes, [part.mean() for part in scores], n_classes, spread)]
-    for _ in range(_RESAMPLED):
-        again = [rng.choice(part, size=len(part)).mean() for part in scores]
-        fits.append(_fit(sizes, again, n_classes, spread))
-    return tuple(fits)
 
 
 def _right(

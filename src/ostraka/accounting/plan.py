@@ -10,7 +10,7 @@ import numpy as np
 
 from ostraka import _check
 from ostraka.accounting.calibration import calibrate
-from ostraka.accounting.learning_curve import LearningCurve, assumed
+from ostraka.accounting.learning_curve import LearningCurve
 from ostraka.mechanisms import Confident, GNMax, Threshold
 from ostraka.private import Private
 
@@ -112,8 +112,8 @@ def propose(
     epsilon, target_accuracy : float
         One of them: the budget, or the accuracy for which to find the smallest budget.
     learning_curves : sequence of LearningCurve, optional
-        The first is planned with; all of them give the ranges. None: :func:`assumed`. Better:
-        :func:`measured` on public rows.
+        The first is planned with; all of them give the ranges. None: :meth:`LearningCurve.assumed`. Better:
+        :meth:`LearningCurve.measured` on public rows.
     seed : int
         Of the simulation. It draws no noise of any release.
 
@@ -151,7 +151,7 @@ def propose(
         raise ValueError(f"delta must be below 1 / {n_rows} rows, got {delta:g}")
     if (epsilon is None) == (target_accuracy is None):
         raise ValueError("give epsilon or target_accuracy, one of them")
-    tasks = tuple(learning_curves or assumed(n_classes=n_classes))
+    tasks = tuple(learning_curves or LearningCurve.assumed(n_classes=n_classes))
     if any(task.n_classes != n_classes for task in tasks):
         raise ValueError(f"learning_curves must be of {n_classes} classes, as n_classes says")
     search = _Search(tasks, n_rows, n_public, delta, seed)

@@ -21,7 +21,7 @@ from ostraka.private import Private
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["PublishedEpsilon", "release_epsilon"]
 

@@ -16,8 +16,7 @@ from ostraka.mechanisms.protocols import HasScreenBound
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from ostraka.mechanisms import BallotMechanism
-    from ostraka.mechanisms.protocols import ArgmaxBound
+    from ostraka.mechanisms.protocols import ArgmaxBound, BallotMechanism
 
 __all__ = ["check_conditions", "local_sensitivities", "require_conditions", "smooth_sensitivity"]
 

@@ -27,7 +27,7 @@ from ostraka.private import Adjacency, Private
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["SmoothBound", "plan_smooth_bound", "smooth_noise_rdp"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from ostraka.mechanisms.protocols import HasInformation, abstains, gradient, parts
 
 if TYPE_CHECKING:
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["argmax_of", "has_abstain", "information", "law", "tangent"]
 

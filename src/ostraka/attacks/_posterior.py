@@ -14,7 +14,7 @@ from ostraka.attacks._walk import walk
 from ostraka.mechanisms.protocols import HasArgmaxKernel, HasScreenKernel, parts
 
 if TYPE_CHECKING:
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["marginals", "rounded"]
 

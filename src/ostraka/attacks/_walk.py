@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 if TYPE_CHECKING:
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["walk"]
 

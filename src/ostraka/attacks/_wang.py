@@ -9,7 +9,7 @@ import numpy as np
 from ostraka.attacks._law import argmax_of, law
 
 if TYPE_CHECKING:
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["descend"]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from ostraka import _check
 from ostraka.scores import Scores
 
-__all__ = ["Canaries", "draw_canaries"]
+__all__ = ["Canaries"]
 
 _SUMS_TO_ONE = 1e-2  # half precision over a hundred classes
 
@@ -19,7 +19,7 @@ _SUMS_TO_ONE = 1e-2  # half precision over a hundred classes
 class Canaries:
     """Rows whose label was replaced by a wrong one, and wrong ones that might as well have been chosen.
 
-    Make them with :func:`draw_canaries`: only then is the game fair. The decoys tell what the true labels
+    Make them with :meth:`draw`: only then is the game fair. The decoys tell what the true labels
     are, so these arrays are the owner's, and do not print.
 
     Attributes
@@ -69,6 +69,79 @@ class Canaries:
             raise ValueError(f"labels and decoys must be classes from 0 to {self.n_classes - 1}")
         if (np.diff(candidates, axis=1) == 0).any():
             raise ValueError("the label and the decoys of a canary must be different classes")
+
+    @classmethod
+    def draw(
+        cls, labels: Any, *, n_classes: int, n: int, rng: np.random.Generator, n_decoys: int | None = None
+    ) -> Self:
+        """Choose rows and wrong labels for them, all at random, and decoys for each.
+
+        Train with ``Canaries.draw(labels, …).plant(labels)``, ask the model for its probabilities on those
+        rows, and hand :meth:`Canaries.scores` to :func:`ostraka.audits.one_run_lower_bound`.
+
+        Parameters
+        ----------
+        labels : integer array, shape (n_rows,)
+            The true labels. An audit's own, so not private.
+        n_classes : int >= 3
+            With two classes there is one wrong label, and nothing to guess.
+        n : int
+            How many canaries.
+        rng : numpy.random.Generator
+            May be public once the model is trained; the training must not use it.
+        n_decoys : int, optional
+            1 is the game as the paper tells it: the label y′ against one other, y″. None: all classes but
+            the label and the true one, which shows more, and is what the authors' code counts.
+
+        Returns
+        -------
+        Canaries
+
+        Raises
+        ------
+        ValueError
+            Labels that are no classes, more canaries than rows, more decoys than there are wrong classes.
+
+        Guarantees
+        ----------
+        A canary's label is uniform among the wrong classes, and its decoys are a uniform choice of the
+        others. So label and decoys are exchangeable: to somebody who knows all features, all true labels,
+        which rows are canaries, the *set* of candidates of each, and even the labels of all other canaries,
+        each candidate is as likely as another to be the label, but for what the training gives away.
+        Source: Malek et al. 2021, arXiv:2106.03408, section 7 and appendix B; docs/memorisation.md.
+
+        Examples
+        --------
+        >>> labels = np.arange(1000) % 10
+        >>> planted = Canaries.draw(labels, n_classes=10, n=50, rng=np.random.default_rng(0))
+        >>> planted
+        <Canaries: 50, of 10 classes, 8 decoys each>
+        >>> int((planted.plant(labels) != labels).sum())
+        50
+        >>> learned = np.eye(10)[planted.labels]  # a model that knows its training labels by heart
+        >>> planted.scores(learned).tpr(fpr=0.0)
+        1.0
+        """
+        _check.integer(n_classes=n_classes, least=3)
+        _check.integer(n=n, least=1)
+        true = _integers(labels, name="labels", dimensions=1)
+        if true.size and (true.min() < 0 or true.max() >= n_classes):
+            raise ValueError(f"labels must be from 0 to {n_classes - 1}: some of {true.size} are not")
+        if n > true.size:
+            raise ValueError(f"n must be at most the number of rows, {true.size}, got {n!r}")
+        n_decoys = n_classes - 2 if n_decoys is None else n_decoys
+        _check.integer(n_decoys=n_decoys, least=1)
+        if n_decoys > n_classes - 2:
+            raise ValueError(f"n_decoys must be at most {n_classes - 2}, n_classes - 2, got {n_decoys!r}")
+        positions = rng.choice(true.size, size=n, replace=False)
+        steps = rng.permuted(np.tile(np.arange(1, n_classes), (n, 1)), axis=1)  # from the true class on
+        wrong = (true[positions, None] + steps) % n_classes
+        return cls(
+            positions=positions,
+            labels=wrong[:, 0],
+            decoys=wrong[:, 1 : n_decoys + 1],
+            n_classes=int(n_classes),
+        )
 
     def plant(self, labels: Any) -> np.ndarray:
         """A copy of all rows' ``labels`` in which the canaries have theirs: what to train with.
@@ -131,76 +204,6 @@ class Canaries:
     def __repr__(self) -> str:
         n, each = self.decoys.shape
         return f"<Canaries: {n}, of {self.n_classes} classes, {each} decoys each>"
-
-
-def draw_canaries(
-    labels: Any, *, n_classes: int, n: int, rng: np.random.Generator, n_decoys: int | None = None
-) -> Canaries:
-    """Choose rows and wrong labels for them, all at random, and decoys for each.
-
-    Train with ``draw_canaries(labels, …).plant(labels)``, ask the model for its probabilities on those rows,
-    and hand :meth:`Canaries.scores` to :func:`ostraka.audits.one_run_lower_bound`.
-
-    Parameters
-    ----------
-    labels : integer array, shape (n_rows,)
-        The true labels. An audit's own, so not private.
-    n_classes : int >= 3
-        With two classes there is one wrong label, and nothing to guess.
-    n : int
-        How many canaries.
-    rng : numpy.random.Generator
-        May be public once the model is trained; the training must not use it.
-    n_decoys : int, optional
-        1 is the game as the paper tells it: the label y′ against one other, y″. None: all classes but
-        the label and the true one, which shows more, and is what the authors' code counts.
-
-    Returns
-    -------
-    Canaries
-
-    Raises
-    ------
-    ValueError
-        Labels that are no classes, more canaries than rows, more decoys than there are wrong classes.
-
-    Guarantees
-    ----------
-    A canary's label is uniform among the wrong classes, and its decoys are a uniform choice of the
-    others. So label and decoys are exchangeable: to somebody who knows all features, all true labels,
-    which rows are canaries, the *set* of candidates of each, and even the labels of all other canaries,
-    each candidate is as likely as another to be the label, but for what the training gives away.
-    Source: Malek et al. 2021, arXiv:2106.03408, section 7 and appendix B; docs/memorisation.md.
-
-    Examples
-    --------
-    >>> labels = np.arange(1000) % 10
-    >>> planted = draw_canaries(labels, n_classes=10, n=50, rng=np.random.default_rng(0))
-    >>> planted
-    <Canaries: 50, of 10 classes, 8 decoys each>
-    >>> int((planted.plant(labels) != labels).sum())
-    50
-    >>> learned = np.eye(10)[planted.labels]  # a model that knows its training labels by heart
-    >>> planted.scores(learned).tpr(fpr=0.0)
-    1.0
-    """
-    _check.integer(n_classes=n_classes, least=3)
-    _check.integer(n=n, least=1)
-    true = _integers(labels, name="labels", dimensions=1)
-    if true.size and (true.min() < 0 or true.max() >= n_classes):
-        raise ValueError(f"labels must be from 0 to {n_classes - 1}: some of {true.size} are not")
-    if n > true.size:
-        raise ValueError(f"n must be at most the number of rows, {true.size}, got {n!r}")
-    n_decoys = n_classes - 2 if n_decoys is None else n_decoys
-    _check.integer(n_decoys=n_decoys, least=1)
-    if n_decoys > n_classes - 2:
-        raise ValueError(f"n_decoys must be at most {n_classes - 2}, n_classes - 2, got {n_decoys!r}")
-    positions = rng.choice(true.size, size=n, replace=False)
-    steps = rng.permuted(np.tile(np.arange(1, n_classes), (n, 1)), axis=1)  # from the true class on
-    wrong = (true[positions, None] + steps) % n_classes
-    return Canaries(
-        positions=positions, labels=wrong[:, 0], decoys=wrong[:, 1 : n_decoys + 1], n_classes=int(n_classes)
-    )
 
 
 def _integers(values: Any, *, name: str, dimensions: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from ostraka.attacks._law import argmax_of, has_abstain, information, tangent
 from ostraka.mechanisms.protocols import HasArgmaxKernel, check_ballot
 
 if TYPE_CHECKING:
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["RecoveredVotes", "recover_votes"]
 

@@ -13,7 +13,7 @@ from ostraka.attacks._law import information, tangent
 from ostraka.mechanisms.protocols import HasInformation, check_ballot
 
 if TYPE_CHECKING:
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["cramer_rao", "leakage_meter", "leakage_panel"]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-__all__ = ["ReferenceModels", "true_label_confidences"]
+__all__ = ["ReferenceModels"]
 
 _METHODS = (*STATISTICS, "rmia", "loss")
 
@@ -76,7 +76,7 @@ class ReferenceModels:
     >>> forest = RandomForestClassifier(10, max_depth=6, random_state=0)
     >>> references = ReferenceModels(forest, n_models=8, random_state=0).fit(X, y)
     >>> included = rng.random(400) < 0.5
-    >>> target = true_label_confidences(forest.fit(X[included], y[included]), X, y)
+    >>> target = ReferenceModels.true_label_confidences(forest.fit(X[included], y[included]), X, y)
     >>> references.scores(target, included).auc() > 0.6
     True
     """
@@ -171,6 +171,36 @@ class ReferenceModels:
         references = cls(None, n_models=len(design))
         references._keep(values, design.copy(), copies=None)
         return references
+
+    @staticmethod
+    def true_label_confidences(model: Any, X: Any, y: Any) -> np.ndarray:
+        """Read off what a fitted classifier says of each row's true label.
+
+        Parameters
+        ----------
+        model : classifier with ``predict_proba`` and ``classes_``
+        X : array or data frame of n_rows rows
+            Private.
+        y : array, shape (n_rows,)
+            Private. Labels, all among ``model.classes_``.
+
+        Returns
+        -------
+        float64 array, shape (n_rows,)
+
+        Raises
+        ------
+        ValueError
+            A classifier without ``predict_proba``, a label that it never saw.
+
+        Examples
+        --------
+        >>> from sklearn.dummy import DummyClassifier
+        >>> model = DummyClassifier(strategy="prior").fit(np.zeros((4, 1)), ["a", "b", "b", "b"])
+        >>> ReferenceModels.true_label_confidences(model, np.zeros((2, 1)), ["a", "b"])
+        array([0.25, 0.75])
+        """
+        return true_label_column(model, X, np.asarray(y))
 
     def scores(
         self, target_confidences: Any, target_included: Any, *, method: str = "hierarchical"
@@ -267,33 +297,3 @@ class ReferenceModels:
     def _check_fitted(self) -> None:
         if not hasattr(self, "included"):
             raise ValueError("ReferenceModels must be fitted first: call fit(X, y)")
-
-
-def true_label_confidences(model: Any, X: Any, y: Any) -> np.ndarray:
-    """Read off what a fitted classifier says of each row's true label.
-
-    Parameters
-    ----------
-    model : classifier with ``predict_proba`` and ``classes_``
-    X : array or data frame of n_rows rows
-        Private.
-    y : array, shape (n_rows,)
-        Private. Labels, all among ``model.classes_``.
-
-    Returns
-    -------
-    float64 array, shape (n_rows,)
-
-    Raises
-    ------
-    ValueError
-        A classifier without ``predict_proba``, a label that it never saw.
-
-    Examples
-    --------
-    >>> from sklearn.dummy import DummyClassifier
-    >>> model = DummyClassifier(strategy="prior").fit(np.zeros((4, 1)), ["a", "b", "b", "b"])
-    >>> true_label_confidences(model, np.zeros((2, 1)), ["a", "b"])
-    array([0.25, 0.75])
-    """
-    return true_label_column(model, X, np.asarray(y))

@@ -12,7 +12,7 @@ from ostraka.audits._divergence import of_laws
 
 if TYPE_CHECKING:
     from ostraka.audits.models import VoteModel
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["AdversarialQueries", "Adversary", "Worlds", "adversarial_queries", "mean_leak"]
 

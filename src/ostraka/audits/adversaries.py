@@ -25,7 +25,7 @@ from ostraka.curve import Curve
 
 if TYPE_CHECKING:
     from ostraka.audits.models import VoteModel
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["Leak", "audit_adversary", "measure_leak"]
 

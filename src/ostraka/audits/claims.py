@@ -16,9 +16,9 @@ from ostraka.audits._divergence import of_laws
 from ostraka.audits.cuts import Method, check_orders, hold_out, renyi_lower_bound, tallies
 from ostraka.audits.epsilon import epsilon_lower_bound
 from ostraka.audits.finding import Finding, Measure, Verdict
-from ostraka.door import os_keyed
 from ostraka.mechanisms.protocols import BallotMechanism, outcome_places
 from ostraka.private import Adjacency, Private
+from ostraka.randomness import os_keyed
 from ostraka.scores import Scores
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from ostraka import _check
 from ostraka.audits.claims import follows
 from ostraka.audits.epsilon import epsilon_lower_bound
 from ostraka.audits.finding import Finding, Measure
-from ostraka.door import os_keyed
 from ostraka.private import Adjacency, Private
+from ostraka.randomness import os_keyed
 
 if TYPE_CHECKING:
     from ostraka.mechanisms import NoisyCounts

@@ -15,7 +15,7 @@ from ostraka.audits.epsilon import epsilon_lower_bound
 from ostraka.audits.finding import Finding, Measure
 from ostraka.door import release
 from ostraka.ledger import Budget, BudgetExceeded, Ledger
-from ostraka.mechanisms import BallotMechanism, GNMax
+from ostraka.mechanisms import GNMax
 from ostraka.private import Adjacency, Private
 from ostraka.voters import TeacherEnsemble
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ostraka.curve import Curve
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["System", "audit_library"]
 

@@ -17,7 +17,7 @@ from ostraka.private import Adjacency, Private
 
 if TYPE_CHECKING:
     from ostraka.audits.bounds import RenyiBound
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["VoteModel"]
 

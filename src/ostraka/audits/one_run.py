@@ -23,7 +23,7 @@ from ostraka.audits._tails import (
 from ostraka.audits.cuts import check_confidence
 from ostraka.audits.intervals import clopper_pearson
 from ostraka.curve import Curve
-from ostraka.door import os_keyed
+from ostraka.randomness import os_keyed
 from ostraka.scores import Scores
 
 if TYPE_CHECKING:

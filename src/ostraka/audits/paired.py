@@ -12,7 +12,7 @@ from ostraka.audits.cuts import check_confidence, check_orders
 from ostraka.audits.intervals import empirical_bernstein
 
 if TYPE_CHECKING:
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
     from ostraka.private import Private
 
 __all__ = ["bound_pairs", "paired_bound"]

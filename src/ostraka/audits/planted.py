@@ -19,8 +19,8 @@ from ostraka.voters import count_votes, partition
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ostraka.mechanisms import BallotMechanism
-    from ostraka.voters import Manifest
+    from ostraka.mechanisms.protocols import BallotMechanism
+    from ostraka.voters.shards import Manifest
 
 __all__ = ["DEFECTS", "SOUND", "mutation_score"]
 

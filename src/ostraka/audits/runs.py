@@ -11,12 +11,12 @@ from ostraka.audits._run_law import run_laws
 from ostraka.audits.claims import follows
 from ostraka.audits.epsilon import epsilon_lower_bound
 from ostraka.audits.finding import Finding, Measure
-from ostraka.door import os_keyed
 from ostraka.mechanisms.protocols import outcome_places
 from ostraka.private import Adjacency, Private
+from ostraka.randomness import os_keyed
 
 if TYPE_CHECKING:
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["audit_run", "worst_case_votes"]
 

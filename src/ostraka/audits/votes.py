@@ -15,7 +15,7 @@ from ostraka.audits.paired import paired_bound
 from ostraka.curve import ORDERS
 
 if TYPE_CHECKING:
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
     from ostraka.private import Private
 
 __all__ = ["votes_lower_bound"]

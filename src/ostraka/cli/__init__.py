@@ -13,7 +13,7 @@ import typer
 import ostraka
 from ostraka.cli import _errors
 
-__all__ = ["app", "main"]
+__all__ = ["main"]
 
 # A verb is a module of this package that holds a function of its name, or a Typer app for several.
 VERBS = (

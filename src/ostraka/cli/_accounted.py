@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ostraka.accounting.bounds import Bound
     from ostraka.cli._votes import Votes
     from ostraka.curve import Curve
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["record", "show"]
 
@@ -34,8 +34,8 @@ def record(
     data: str,
 ) -> Result:
     """Everything computed, public and owner's parts apart."""
-    from ostraka.accounting import exact_rdp
     from ostraka.accounting.bounds import every_bound
+    from ostraka.accounting.exact import exact_rdp
     from ostraka.mechanisms.protocols import parts
 
     n = len(cast.counts)
@@ -93,7 +93,7 @@ def show(result: Result, queries: Sequence[str], *, dearest: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ostraka.report import at_most
+    from ostraka._phrases import at_most
 
     settings, upper, owner = result.settings, result.upper, result.owner
     console = Console(highlight=False, markup=False, emoji=False)

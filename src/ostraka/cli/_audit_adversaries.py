@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ostraka.audits import Finding
+    from ostraka.audits.finding import Finding
 
 __all__ = ["audit_adversaries"]
 
@@ -41,8 +41,9 @@ def audit_adversaries(
     """Every adversary against shards dealt anew (PATE) and against fixed parties (CaPC)."""
     import numpy as np
 
-    from ostraka.audits import Retraining, TeacherWorlds, audit_adversary
+    from ostraka.audits import TeacherWorlds, audit_adversary
     from ostraka.audits.adversarial_queries import Adversary
+    from ostraka.audits.training import Retraining
 
     if min(n_teachers, n_trainings, n_questions) < 1:
         raise typer.BadParameter("--teachers, --trainings and --questions must be 1 or more")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ostraka.audits import Finding
+    from ostraka.audits.finding import Finding
     from ostraka.scores import Scores
 
 __all__ = ["audit_file"]

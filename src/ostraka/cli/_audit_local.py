@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ostraka.audits import Finding
+    from ostraka.audits.finding import Finding
 
 __all__ = ["audit_files", "audit_votes", "make_mechanism"]
 

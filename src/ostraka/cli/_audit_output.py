@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ostraka.audits import Finding
+    from ostraka.audits.finding import Finding
 
     Score = Mapping[str, tuple[str, ...]]
 
@@ -45,7 +45,7 @@ def tell(
 
 def _draw(findings: tuple[Finding, ...], file: Path) -> None:
     from ostraka import plots
-    from ostraka.audits import Finding
+    from ostraka.audits.finding import Finding
 
     drawn = plots.figures(Finding.result(findings))
     if not drawn:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ostraka.cli._data import Shape
-    from ostraka.pate import CountsPlan, Plan
+    from ostraka.pate._counts import CountsPlan
+    from ostraka.pate.plan import Plan
     from ostraka.result import Result
 
 __all__ = ["show_plan", "show_result", "wrapped"]
@@ -24,7 +25,7 @@ _NARROWEST = 20
 
 def show_plan(task: Shape, plan: Plan | CountsPlan, *, teacher: str, out: Path) -> None:
     """Print what will be done and its cost at most, on stderr."""
-    from ostraka.report import at_most
+    from ostraka._phrases import at_most
 
     rows = [
         ("private", f"{task.name}: {task.n_rows:,} rows, {task.n_features:,} features"),
@@ -46,7 +47,7 @@ def show_plan(task: Shape, plan: Plan | CountsPlan, *, teacher: str, out: Path) 
 def _asked(task: Shape, plan: Plan | CountsPlan, *, teacher: str) -> list[tuple[str, str]]:
     """Who answers what, and how."""
     from ostraka.mechanisms.protocols import parts
-    from ostraka.pate import CountsPlan
+    from ostraka.pate._counts import CountsPlan
 
     if isinstance(plan, CountsPlan):
         return [

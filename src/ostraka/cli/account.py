@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ostraka.cli._votes import Votes
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
     from ostraka.result import Result
 
 __all__ = ["account"]

@@ -12,9 +12,10 @@ import typer
 from ostraka.cli import _errors
 
 if TYPE_CHECKING:
-    from ostraka.attacks import ConsensusTest, RecoveredVotes
+    from ostraka.attacks.attributes import ConsensusTest
+    from ostraka.attacks.histogram import RecoveredVotes
     from ostraka.cli._answers import Cassette
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["app"]
 

@@ -261,7 +261,8 @@ def library(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Audit this installation: noise, price, shards, door and ledger."""
-    from ostraka.audits import audit_library, mutation_score
+    from ostraka.audits import audit_library
+    from ostraka.audits.planted import mutation_score
 
     findings = audit_library(trials=_whole(trials, None))
     tell(findings, score=mutation_score() if planted else None, as_json=as_json)

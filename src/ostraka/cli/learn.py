@@ -15,7 +15,9 @@ from ostraka.cli._models import Engine, Student, Teacher, Way
 
 if TYPE_CHECKING:
     from ostraka.cli._data import Task
-    from ostraka.pate import CountsPlan, PATEClassifier, Plan
+    from ostraka.pate import PATEClassifier
+    from ostraka.pate._counts import CountsPlan
+    from ostraka.pate.plan import Plan
     from ostraka.result import Result
 
 __all__ = ["learn"]
@@ -151,7 +153,7 @@ def learn(
     _preflight.require_sensible(private, public, label=label, person=person, holdout=holdout, out=out)
     from ostraka import GNMax, PATEClassifier, Threshold
     from ostraka.cli import _data, _show
-    from ostraka.pate import learned_nothing
+    from ostraka.pate._metrics import learned_nothing
 
     defaults = _DIGITS if private is None else _TABLES
     if private is None or label is None:
@@ -337,7 +339,7 @@ def _keep_teachers(task: Task, model: PATEClassifier, folder: Path) -> None:
     """The ensemble, with how rows of the table are read and how its answers were noised."""
     import shutil
 
-    from ostraka.consistent import grid_of
+    from ostraka.consistent import Consistent
     from ostraka.mechanisms.protocols import parts
     from ostraka.voters import SavedTeachers
 
@@ -351,7 +353,7 @@ def _keep_teachers(task: Task, model: PATEClassifier, folder: Path) -> None:
         screen=asked[0],
         columns=task.columns,
         numeric=tuple(place in numbers for place in range(len(task.columns))),
-        grid=grid_of(task.X_public),
+        grid=Consistent.grid_of(task.X_public),
         encoder=task.encoder,
     )
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was interrupted after this

@@ -14,8 +14,10 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ostraka.ledger import Account, Entry, Ledger
+    from ostraka.ledger import Ledger
     from ostraka.ledger.backup import Copied
+    from ostraka.ledger.chain import Entry
+    from ostraka.ledger.records import Account
 
 __all__ = ["app"]
 
@@ -256,7 +258,7 @@ def _print(ledger: Ledger, entries: tuple[Entry, ...]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ostraka.report import at_most
+    from ostraka._phrases import at_most
 
     table = Table(
         "entry", "day", "client", "key", "what", "uses", "epsilon so far", box=None, header_style=""

@@ -90,7 +90,7 @@ def _measured(
     """Fit what the plan needs to models of public rows; some of the others are tested on."""
     import numpy as np
 
-    from ostraka.accounting.learning_curve import measured
+    from ostraka.accounting.learning_curve import LearningCurve
     from ostraka.cli import _data
 
     task = _data.tables(
@@ -101,7 +101,7 @@ def _measured(
         raise ValueError(
             f"{proxy}: column {label!r} (--label) holds {found} classes, and --classes says {classes}"
         )
-    return measured(
+    return LearningCurve.measured(
         teacher.estimator(default=Teacher.LOGISTIC),
         task.X_private,
         task.y_private,
@@ -115,7 +115,7 @@ def _print(proposal: Proposal, basis: str, *, rows: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ostraka.report import at_most
+    from ostraka._phrases import at_most
 
     each = rows // proposal.n_teachers
     lines = [

@@ -94,7 +94,7 @@ def _csv(schema: Schema, sample: dict[str, np.ndarray]) -> str:
 
 
 def _print(result: Result, out: Path, *, n_rows: int, as_json: bool) -> None:
-    from ostraka.report import at_most
+    from ostraka._phrases import at_most
 
     if as_json:
         typer.echo(json.dumps(_summary(result, out, n_rows)))

@@ -8,15 +8,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ostraka.pate._counts import CountsPlan
-from ostraka.pate._metrics import learned_nothing
-from ostraka.pate.classifier import PATEClassifier
-from ostraka.pate.plan import LabelPlan, Plan
+from ostraka.pate.classifier import PATEClassifier as PATEClassifier
 
 if TYPE_CHECKING:
     from ostraka.pate.pate_fm import PATEFM
 
-__all__ = ["PATEFM", "CountsPlan", "LabelPlan", "PATEClassifier", "Plan", "learned_nothing"]
+__all__ = ["PATEFM"]
 
 
 def __getattr__(name: str) -> Any:

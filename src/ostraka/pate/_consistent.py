@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ostraka.consistent import Consistent, grid_of
+from ostraka.consistent import Consistent
 
 __all__ = ["same_questions"]
 
@@ -28,5 +28,5 @@ def same_questions(consistent: Any, public: Any, *, secret: bytes, teachers: str
         raise ValueError(f"consistent must be a bool or a Consistent, got {consistent!r}")
     if not (hasattr(public, "columns") or isinstance(public, np.ndarray)):
         raise ValueError("consistent=True needs public rows as an array or data frame")
-    grid = grid_of(public)
+    grid = Consistent.grid_of(public)
     return Consistent(secret=secret, grid=grid, teachers=teachers, kept=True)

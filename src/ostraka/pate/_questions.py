@@ -14,16 +14,17 @@ from ostraka import _check
 from ostraka.door import ABSTAIN, consistently, release
 from ostraka.ledger import BudgetExceeded
 from ostraka.mechanisms.protocols import parts
-from ostraka.students import Distilled, schedule, typical, uncertainty_sampling
+from ostraka.students.query_strategy import schedule, typical, uncertainty_sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ostraka.consistent import Consistent
     from ostraka.ledger import Ledger
-    from ostraka.mechanisms import Mechanism
+    from ostraka.mechanisms.protocols import Mechanism
     from ostraka.pate.plan import LabelPlan, Plan
     from ostraka.private import Private
+    from ostraka.students import Distilled
     from ostraka.voters import TeacherEnsemble
 
 __all__ = ["Questions", "paid", "require_affordable"]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 
-from ostraka.accounting import exact_curve, exact_rdp
-from ostraka.attacks import leakage_panel
+from ostraka.accounting import exact_curve
+from ostraka.accounting.exact import exact_rdp
+from ostraka.attacks.leakage import leakage_panel
 from ostraka.door import ABSTAIN
 from ostraka.mechanisms.protocols import parts
 from ostraka.pate._counts import CountsPlan
@@ -17,7 +18,7 @@ from ostraka.pate._counts_record import counts_audited, counts_recorded
 from ostraka.pate._metrics import measured
 from ostraka.pate.plan import LabelPlan
 from ostraka.result import Result
-from ostraka.students import schedule
+from ostraka.students.query_strategy import schedule
 from ostraka.voters import count_votes
 
 if TYPE_CHECKING:

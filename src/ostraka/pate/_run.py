@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from ostraka.pate._counts import CountsPlan
     from ostraka.pate.plan import LabelPlan, Plan
     from ostraka.private import Private
-    from ostraka.voters import Manifest, TeacherEnsemble
+    from ostraka.voters import TeacherEnsemble
+    from ostraka.voters.shards import Manifest
 
 __all__ = ["PRIVATE_ATTRIBUTES", "Owned", "Run"]
 

@@ -21,7 +21,8 @@ import numpy as np
 from ostraka import _files
 from ostraka.ledger import Budget, Ledger
 from ostraka.pate._guards import warn_of_refits
-from ostraka.voters import Manifest, partition
+from ostraka.voters import partition
+from ostraka.voters.shards import Manifest
 
 if TYPE_CHECKING:
     from ostraka.pate._counts import CountsPlan

@@ -29,7 +29,7 @@ from ostraka.pate._record import with_accuracies
 from ostraka.pate._session import begin
 from ostraka.pate._ways import Facts, Way, choose
 from ostraka.pate.plan import Plan, make_plan
-from ostraka.voters import Manifest
+from ostraka.voters.shards import Manifest
 
 if TYPE_CHECKING:
     import os
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
     from ostraka.consistent import Consistent
-    from ostraka.mechanisms import Mechanism, Threshold
+    from ostraka.mechanisms import Threshold
+    from ostraka.mechanisms.protocols import Mechanism
     from ostraka.result import Result
 
 __all__ = ["PATEClassifier"]

@@ -19,7 +19,8 @@ from ostraka.pate._run import Owned, Run
 from ostraka.pate._session import Session, begin
 from ostraka.pate.plan import make_label_plan
 from ostraka.students.fixmatch import FixMatch, default_network
-from ostraka.voters import Manifest, TeacherEnsemble
+from ostraka.voters import TeacherEnsemble
+from ostraka.voters.shards import Manifest
 
 if TYPE_CHECKING:
     import os
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
     from ostraka.ledger import Ledger
-    from ostraka.mechanisms import Mechanism, Threshold
+    from ostraka.mechanisms import Threshold
+    from ostraka.mechanisms.protocols import Mechanism
     from ostraka.pate.plan import LabelPlan
     from ostraka.private import Private
     from ostraka.result import Result
@@ -113,7 +115,7 @@ class PATEFM(ClassifierMixin, Fitted):
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from ostraka import TorchClassifier
+    >>> from ostraka.networks import TorchClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> network = TorchClassifier(epochs=30, batch_size=8, learning_rate=0.01, n_threads=1)
     >>> model = PATEFM(FixMatch(network), n_teachers=3, n_answers=15, epsilon=40.0, n_jobs=1, random_state=0)

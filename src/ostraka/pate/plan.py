@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ostraka.curve import Curve
-    from ostraka.mechanisms import Mechanism, Threshold
+    from ostraka.mechanisms import Threshold
+    from ostraka.mechanisms.protocols import Mechanism
 
 __all__ = ["LabelPlan", "Plan", "make_label_plan", "make_plan"]
 

@@ -1,5 +1,5 @@
 """Service: teachers behind HTTP. Every label is paid for durably before it leaves."""
 
-from ostraka.service.client import Answer, Client, ServiceError
+from ostraka.service.client import Client
 
-__all__ = ["Answer", "Client", "ServiceError"]
+__all__ = ["Client"]

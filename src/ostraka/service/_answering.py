@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from ostraka.consistent import Consistent
     from ostraka.curve import Curve
     from ostraka.door import Drawn
-    from ostraka.ledger import BudgetExceeded, ChargeRequest, KeyConflict, Ledger, Receipt
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.ledger import BudgetExceeded, ChargeRequest, Ledger
+    from ostraka.ledger.budget import KeyConflict
+    from ostraka.ledger.records import Receipt
+    from ostraka.mechanisms.protocols import BallotMechanism
     from ostraka.voters import SavedTeachers
 
 __all__ = ["Answerer", "Reserved"]

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka.ledger import BudgetExceeded, ChargeRequest, KeyConflict, LedgerUnavailable, Receipt
+from ostraka.ledger import BudgetExceeded, ChargeRequest
+from ostraka.ledger.budget import KeyConflict, LedgerUnavailable
+from ostraka.ledger.records import Receipt
 from ostraka.service._answering import Reserved
 from ostraka.service._replies import Refused, unavailable
 

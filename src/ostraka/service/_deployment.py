@@ -13,15 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 from ostraka import _check
 from ostraka.consistent import Consistent
 from ostraka.door import ABSTAIN
-from ostraka.ledger import (
-    Budget,
-    BudgetExceeded,
-    ChargeRequest,
-    KeyConflict,
-    Ledger,
-    LedgerError,
-    LedgerUnavailable,
-)
+from ostraka.ledger import Budget, BudgetExceeded, ChargeRequest, Ledger, LedgerError
+from ostraka.ledger.budget import KeyConflict, LedgerUnavailable
 from ostraka.service._answering import Answerer, Reserved
 from ostraka.service._batcher import Batcher
 from ostraka.service._capacity import AnswersLeft, Readiness
@@ -37,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from ostraka.ledger import Account, Receipt
+    from ostraka.ledger.records import Account, Receipt
     from ostraka.service._replies import Headers
     from ostraka.voters import SavedTeachers
 

@@ -17,7 +17,7 @@ from ostraka.mechanisms import Confident
 if TYPE_CHECKING:
     from ostraka.ledger import Ledger
     from ostraka.ledger.records import Brief
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
     from ostraka.service._deployment import Deployment
     from ostraka.voters import SavedTeachers
 

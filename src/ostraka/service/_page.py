@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
-from ostraka.report import at_most, sentence
+from ostraka._phrases import at_most, sentence
 from ostraka.service._replies import WORDS
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
     from ostraka.service._overview import ClientView, Overview
 
 __all__ = ["render"]

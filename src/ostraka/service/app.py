@@ -9,7 +9,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ostraka.ledger import LedgerUnavailable
+from ostraka.ledger.budget import LedgerUnavailable
 from ostraka.service._keys import CLIENT, OWNER, Holder, bearer
 from ostraka.service._logs import new_request
 from ostraka.service._openapi import described, page

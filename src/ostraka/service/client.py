@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from ostraka import _check
-from ostraka.ledger import BudgetExceeded, OstrakaError
+from ostraka.ledger import BudgetExceeded
+from ostraka.ledger.budget import OstrakaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from ostraka.students.distil import Distilled
 from ostraka.students.moments import MomentLogistic
-from ostraka.students.query_strategy import schedule, typical, uncertainty_sampling
 from ostraka.students.smoothing import AugmentedSVM, SmoothedCounts
 
 if TYPE_CHECKING:
@@ -40,9 +39,6 @@ __all__ = [
     "MultiStage",
     "SmoothedCounts",
     "TableAugment",
-    "schedule",
-    "typical",
-    "uncertainty_sampling",
 ]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
     from ostraka.curve import Curve
-    from ostraka.mechanisms import Mechanism
+    from ostraka.mechanisms.protocols import Mechanism
 
 __all__ = ["LabelStudent"]
 

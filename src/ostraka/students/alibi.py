@@ -94,7 +94,7 @@ class ALIBI(LabelStudent):
     Examples
     --------
     >>> from sklearn.datasets import load_digits
-    >>> from ostraka import TorchClassifier
+    >>> from ostraka.networks import TorchClassifier
     >>> X, y = load_digits(return_X_y=True)
     >>> network = TorchClassifier(epochs=30, learning_rate=3e-3, random_state=0)
     >>> model = ALIBI(network, epsilon=4.0).fit(X[:1500] / 16, y[:1500], classes=range(10))

@@ -12,11 +12,11 @@ from scipy.special import softmax
 from torch import nn
 
 from ostraka import _check
+from ostraka._diverged import TrainingDiverged
 from ostraka._torch.checkpoints import digest
 from ostraka._torch.devices import device
 from ostraka.mechanisms import PriorResponse
 from ostraka.mechanisms.staged import NOT_YET, StagedResponse
-from ostraka.networks import TrainingDiverged
 from ostraka.students._labels import LabelStudent
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class MultiStage(LabelStudent):
     Examples
     --------
     >>> from sklearn.datasets import load_digits
-    >>> from ostraka import TorchClassifier
+    >>> from ostraka.networks import TorchClassifier
     >>> X, y = load_digits(return_X_y=True)
     >>> network = TorchClassifier(epochs=30, learning_rate=3e-3, random_state=0)
     >>> model = MultiStage(network, epsilon=4.0).fit(X[:1500] / 16, y[:1500], classes=range(10))

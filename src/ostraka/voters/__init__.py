@@ -8,35 +8,29 @@ each, for public ``cells`` and ``bins`` (``_fixed``, ``_graph``).
 """
 
 from ostraka.voters._saved import SavedTeachers
-from ostraka.voters._voting import count_votes
+from ostraka.voters._voting import count_votes as count_votes
 from ostraka.voters.bins import QuantileCells
 from ostraka.voters.cells import GraphCells
 from ostraka.voters.neighbours import NeighbourVoter
-from ostraka.voters.parties import Agreement, Identity, Party, PartyEnsemble, PartyError, PartyServer
-from ostraka.voters.prompts import CostEstimate, Endpoint, EndpointError, PromptEnsemble, Template
+from ostraka.voters.parties import Agreement, Identity, Party, PartyEnsemble, PartyServer
+from ostraka.voters.prompts import Endpoint, PromptEnsemble, Template
 from ostraka.voters.rows import RowVoter
-from ostraka.voters.shards import Manifest, partition
-from ostraka.voters.teachers import TeacherEnsemble
+from ostraka.voters.shards import partition
+from ostraka.voters.teachers import TeacherEnsemble as TeacherEnsemble
 
 __all__ = [
     "Agreement",
-    "CostEstimate",
     "Endpoint",
-    "EndpointError",
     "GraphCells",
     "Identity",
-    "Manifest",
     "NeighbourVoter",
     "Party",
     "PartyEnsemble",
-    "PartyError",
     "PartyServer",
     "PromptEnsemble",
     "QuantileCells",
     "RowVoter",
     "SavedTeachers",
-    "TeacherEnsemble",
     "Template",
-    "count_votes",
     "partition",
 ]

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import binom
 
 if TYPE_CHECKING:
-    from ostraka.mechanisms import BallotMechanism
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["SURELY", "sampled_rdp"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ostraka.door import os_keyed
 from ostraka.private import Adjacency, Private
+from ostraka.randomness import os_keyed
 
 if TYPE_CHECKING:
     from ostraka.voters._nearest import Nearest

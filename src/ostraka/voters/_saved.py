@@ -76,7 +76,7 @@ class SavedTeachers:
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.naive_bayes import GaussianNB
     >>> from ostraka import GNMax, TeacherEnsemble
-    >>> from ostraka.consistent import grid_of
+    >>> from ostraka.consistent import Consistent
     >>> X, y = load_iris(return_X_y=True)
     >>> ensemble = TeacherEnsemble(GaussianNB(), n_teachers=10).fit(X[::2], y[::2], classes=[0, 1, 2])
     >>> saved = SavedTeachers(
@@ -84,7 +84,7 @@ class SavedTeachers:
     ...     mechanism=GNMax(sigma=3.0),
     ...     columns=("sepal length", "sepal width", "petal length", "petal width"),
     ...     numeric=(True,) * 4,
-    ...     grid=grid_of(X[1::2]),
+    ...     grid=Consistent.grid_of(X[1::2]),
     ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     name = saved.save(f"{folder}/teachers")

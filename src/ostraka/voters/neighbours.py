@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ostraka import _check
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms import BallotMechanism, Subsampled
-from ostraka.mechanisms.protocols import check_ballot
+from ostraka.mechanisms import Subsampled
+from ostraka.mechanisms.protocols import BallotMechanism, check_ballot
 from ostraka.private import Adjacency, Private
 from ostraka.voters._exact import SURELY, sampled_rdp
 from ostraka.voters._nearest import Nearest

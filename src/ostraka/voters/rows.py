@@ -9,8 +9,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka import _check
-from ostraka.door import os_keyed
 from ostraka.private import Adjacency, Private
+from ostraka.randomness import os_keyed
 from ostraka.voters._tables import CLASSES_FROM_Y, encoded
 from ostraka.voters._units import numbered
 from ostraka.voters.cells import reach
