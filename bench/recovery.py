@@ -11,7 +11,8 @@ import numpy as np
 
 from bench._data import ask, histograms
 from ostraka import GNMax
-from ostraka.attacks import cramer_rao, leakage_meter, recover_votes
+from ostraka.attacks import leakage_meter, recover_votes
+from ostraka.attacks.leakage import cramer_rao
 
 COVERED = 1_000
 TRIES = 300

@@ -133,10 +133,11 @@ def test_the_readme_starts_with_two_commands_that_exist(command):
 def public_modules() -> set[str]:
     """Nouns and stages that have something to offer."""
     names = [m.name for m in pkgutil.iter_modules(ostraka.__path__) if not m.name.startswith("_")]
+    homes = ostraka._HOME.values()  # of what ostraka itself exports
     return {
         f"ostraka.{name}"
         for name in names
-        if getattr(importlib.import_module(f"ostraka.{name}"), "__all__", ())
+        if name in homes or getattr(importlib.import_module(f"ostraka.{name}"), "__all__", ())
     }
 
 

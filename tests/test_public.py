@@ -18,18 +18,30 @@ PUBLIC_MODULES = [
     *(f"ostraka.{m.name}" for m in pkgutil.iter_modules(ostraka.__path__) if not m.name.startswith("_")),
 ]
 PACKAGES = [name for name in PUBLIC_MODULES if (ROOT / name.partition(".")[2]).is_dir()]
-TYPED_NOT_CALLED = "ostraka.cli"  # its help pages are its documentation: tests/test_docs.py
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference.md"
+MOST_NAMES = 120
+
+
+def exported() -> list[tuple[str, str]]:
+    """Module and name of everything in ``__all__`` of a public module."""
+    return [(m, name) for m in PUBLIC_MODULES for name in getattr(importlib.import_module(m), "__all__", ())]
+
+
+def documented() -> list[tuple[str, str]]:
+    """What the reference documents beside: results, errors and what extensions need."""
+    lines = re.findall(
+        r"^\.\. auto(?:class|function|exception):: (\S+)\.(\w+)$", REFERENCE.read_text(), re.MULTILINE
+    )
+    return [(module, name) for module, name in lines if "_diverged" not in module]
 
 
 def callables():
-    """Every public function and class once, under the module that defines it."""
+    """Every function and class of the reference once, under the module that defines it."""
     found = {}
-    for module in PUBLIC_MODULES:
-        home = importlib.import_module(module)
-        for name in getattr(home, "__all__", ()) if module != TYPED_NOT_CALLED else ():
-            value = getattr(home, name, None)
-            if inspect.isfunction(value) or inspect.isclass(value):
-                found[f"{value.__module__}.{value.__qualname__}"] = value
+    for module, name in (*exported(), *documented()):
+        value = getattr(importlib.import_module(module), name, None)
+        if inspect.isfunction(value) or inspect.isclass(value):
+            found[f"{value.__module__}.{value.__qualname__}"] = value
     return found
 
 
@@ -60,6 +72,7 @@ def shown_elsewhere(value) -> bool:
 
 # Callables without an example of their own, and what shows them.
 NEEDS_NO_EXAMPLE = {
+    "ostraka.cli.main": "tests/test_docs.py: its help pages",
     **{name: "what raises or returns it" for name, value in CALLABLES.items() if shown_elsewhere(value)},
     **{
         name: "figures(), which draws all"
@@ -114,7 +127,15 @@ def test_every_package_lists_its_public_names(package):
         and not inspect.ismodule(value)
         and str(getattr(value, "__module__", "")).startswith("ostraka")
     }
-    assert ours <= set(home.__all__)
+    assert ours <= {*home.__all__, *ostraka.__all__}
+
+
+def test_few_names_are_exported_and_each_in_one_place():
+    """What ``ostraka`` exports can be imported from its package, too, which does not list it again."""
+    names = exported()
+    assert len(names) <= MOST_NAMES
+    twice = [f"{module}.{name}" for module, name in names if module != "ostraka" and name in ostraka.__all__]
+    assert twice == []
 
 
 @every_module

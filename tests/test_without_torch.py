@@ -24,9 +24,9 @@ def test_star_import_and_hasattr_work():
     code = """
 import ostraka
 from ostraka import *
-print(all(hasattr(ostraka, name) for name in dir(ostraka)), TorchClassifier.__name__)
+print(all(hasattr(ostraka, name) for name in dir(ostraka)), PATEClassifier.__name__)
 """
-    assert run(code) == "True TorchClassifier"
+    assert run(code) == "True PATEClassifier"
 
 
 def test_training_a_network_names_the_install_command():

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["os_keyed"]
+__all__: list[str] = []  # noise is drawn where rng=None
 
 
 def os_keyed() -> np.random.Generator:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-__all__ = ["Model"]
+__all__: list[str] = []  # mechanisms return a Model
 
 _MODEL = b"ostraka model 1\n"
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ostraka.result import Result
 
-__all__ = ["privacy_label", "render_html", "summary_table"]
+__all__ = ["render_html"]
 
 _UTILITY = {
     "student": "Student accuracy",
@@ -104,6 +104,7 @@ def summary_table(result: Result) -> tuple[Row, ...]:
 
     Examples
     --------
+    >>> from ostraka import Result
     >>> result = Result(kind="learn", upper={"epsilon": 2.0004, "delta": 1e-5}, utility={"student": 0.9},
     ...                 owner={"epsilon_these_votes": 1.5})
     >>> for row in summary_table(result):
@@ -124,6 +125,7 @@ def privacy_label(result: Result) -> dict[str, Any]:
 
     Examples
     --------
+    >>> from ostraka import Result
     >>> label = privacy_label(Result(kind="learn", settings={"unit": "row", "relation": "replace-one"},
     ...                              upper={"epsilon": 2.0, "delta": 1e-5, "simulation": False}))
     >>> label["unit"], label["epsilon"], label["lower"]
@@ -161,6 +163,7 @@ def render_html(
 
     Examples
     --------
+    >>> from ostraka import Result
     >>> page = render_html(Result(kind="learn", upper={"epsilon": 2.0, "delta": 1e-5}))
     >>> "not audited yet" in page
     True

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import binomtest
 
 from ostraka import Adjacency, Private
-from ostraka.attacks import cramer_rao, leakage_meter, recover_counts
-from ostraka.attacks.leakage import leakage_panel
+from ostraka.attacks import leakage_meter, recover_counts
+from ostraka.attacks.leakage import cramer_rao, leakage_panel
 from ostraka.mechanisms import NoisyCounts
 from tests.false_alarm import FALSE_ALARM
 

@@ -5,7 +5,7 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.naive_bayes import GaussianNB
 
-from ostraka.attacks import ReferenceModels, true_label_confidences
+from ostraka.attacks import ReferenceModels
 
 
 @pytest.fixture
@@ -39,7 +39,9 @@ def test_networks_trained_in_a_stack_say_what_they_say_when_trained_alone(rows):
             network.set_params(random_state=seed) for seed in models.seeds_[number : number + 1].tolist()
         ]
         alone = seeds[0].fit(X[chosen], y[chosen])
-        assert models.confidences_[number] == pytest.approx(true_label_confidences(alone, X, y), abs=1e-4)
+        assert models.confidences_[number] == pytest.approx(
+            ReferenceModels.true_label_confidences(alone, X, y), abs=1e-4
+        )
 
 
 def test_a_module_that_only_trains_alone_is_trained_alone(rows):
@@ -53,12 +55,15 @@ def test_a_module_that_only_trains_alone_is_trained_alone(rows):
     network = TorchClassifier(normed, epochs=2, batch_size=16, n_threads=1)
     models = ReferenceModels(network, n_models=2, random_state=5).fit(X, y)
     alone = network.set_params(random_state=int(models.seeds_[1])).fit(*(a[models.included[1]] for a in rows))
-    assert models.confidences_[1] == pytest.approx(true_label_confidences(alone, X, y), abs=1e-4)
+    assert models.confidences_[1] == pytest.approx(
+        ReferenceModels.true_label_confidences(alone, X, y), abs=1e-4
+    )
 
 
 def test_networks_that_diverge_are_counted(rows):
     pytest.importorskip("torch")
-    from ostraka.networks import TorchClassifier, TrainingDiverged
+    from ostraka._diverged import TrainingDiverged
+    from ostraka.networks import TorchClassifier
 
     X, y = rows
     network = TorchClassifier(epochs=30, batch_size=16, learning_rate=1e30, n_threads=1)
