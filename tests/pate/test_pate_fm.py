@@ -18,9 +18,9 @@ from ostraka import (  # noqa: E402  (needs torch)
     GNMax,
     Ledger,
     Threshold,
-    TorchClassifier,
 )
 from ostraka.accounting import exact_curve  # noqa: E402
+from ostraka.networks import TorchClassifier  # noqa: E402
 from ostraka.pate import PATEFM  # noqa: E402
 from ostraka.pate.plan import LabelPlan  # noqa: E402
 from ostraka.result import Result  # noqa: E402

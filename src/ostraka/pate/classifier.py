@@ -143,7 +143,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
     ----------
     Everything public about a fitted estimator is (``plan_.epsilon``, ``plan_.delta``)-differentially
     private for one unit of the private rows, replaced by any other (see
-    :class:`~ostraka.voters.Manifest`), by composition over all answers. Given: the numbers of rows
+    :class:`~ostraka.voters.shards.Manifest`), by composition over all answers. Given: the numbers of rows
     and units, the class list, and the held-out rows. :meth:`evaluate` adds accuracies that are not.
     Source: Papernot et al. 2017, arXiv:1610.05755; Papernot et al. 2018, arXiv:1802.08908.
 
