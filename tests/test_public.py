@@ -138,6 +138,16 @@ def test_few_names_are_exported_and_each_in_one_place():
     assert twice == []
 
 
+def test_the_reference_names_every_export():
+    listed = dict(re.findall(r"automodule:: (\S+)\n   :members: (.+)", REFERENCE.read_text()))
+    missing = [
+        f"{module}.{name}"
+        for module, name in exported()
+        if name not in listed.get(module, name).split(", ") and module != "ostraka"
+    ]
+    assert missing == []
+
+
 @every_module
 def test_public_names_exist_once_and_in_order(module):
     home = importlib.import_module(module)
