@@ -179,13 +179,19 @@ def test_columns_become_the_features_that_the_encoder_makes_of_cells(tmp_path):
     private, public = many(700, 0), many(1500, 1).replace("job4", "job3")
     task = tables(tmp_path, private=private, public=public, person=None, text=(), drop=(), fill=True)
     table = _table.read(tmp_path / "private.csv")
-    features = _encoding.Features(("age", "when", "job", "code"), (True, True, False, False), fill=True)
+    features = _encoding.Features(
+        ("age", "when", "job", "code"),
+        (True, True, False, False),
+        fill=True,
+        dates=(("when", None),),
+        codes=("code",),
+    )
     expected = task.encoder.transform(_encoding._cells(table, features))
     np.testing.assert_array_equal(task.X_private, expected)
-    assert task.X_private.shape[1] <= 2 + 4 + 200
-    assert task.dates == ("when",)
+    assert task.X_private.shape[1] <= 2 + 4 + 200 + 4 + 40
+    assert task.dates == (("when", None),)
     said = " ".join(task.said)
-    for words in ("'when' holds dates", "'NA' is read as no number", "'code' holds more than 200"):
+    for words in ("'when' holds dates", "'NA' is read as no number", "'code' holds"):
         assert words in said
 
 
@@ -197,7 +203,51 @@ def test_a_value_that_may_mean_missing_is_pointed_out_and_can_be_declared(tmp_pa
     assert task.encoder.named_transformers_["numbers"][0].statistics_ == [25.0]
 
 
-def test_sentences_are_refused_with_the_way_out(tmp_path):
-    public = "age,job,zip\n" + "".join(f"1,this is what patient {k} said,1\n" for k in range(300))
-    with pytest.raises(ValueError, match=r"look like sentences.*--drop job, or see docs/prompts.md"):
-        tables(tmp_path, public=public)
+def test_sentences_become_topics_that_public_rows_alone_decide(tmp_path):
+    def note(k: int) -> str:
+        return ("pain in the chest and fever" if k % 2 else "the ankle seems to be broken") + f" n{k}"
+
+    public = "age,job,zip\n" + "".join(f"1,{note(k)},1\n" for k in range(300))
+    private = PRIVATE.replace("cook", note(1)).replace("smith", note(2)).replace("nurse", note(1))
+    task = tables(tmp_path, public=public, private=private)
+    assert any("'job' holds sentences" in text for text in task.said)
+    topics = task.X_private[:, 1:-1]
+    same, other = np.abs(topics[0] - topics[2]).sum(), np.abs(topics[0] - topics[1]).sum()
+    assert same < other / 10
+    before = tables(tmp_path, public=public).X_public
+    np.testing.assert_array_equal(before, task.X_public)
+    table = _table.read(tmp_path / "private.csv")
+    numeric = (True, False, False)
+    features = _encoding.Features(("age", "job", "zip"), numeric, fill=False, texts=("job",))
+    cells = _encoding._cells(_table.read(tmp_path / "private.csv"), features)
+    assert len(table) == len(cells)
+    np.testing.assert_allclose(
+        _encoding.matrix(table, features, task.encoder), task.encoder.transform(cells), atol=1e-12
+    )
+
+
+def test_codes_are_told_apart_by_their_beginnings(tmp_path):
+    public = "age,job,zip\n" + "".join(
+        f"1,{'ABCD'[k % 4]}{k % 7}{k % 90:02d}.{k % 9},1\n" for k in range(1500)
+    )
+    private = PRIVATE.replace("cook", "A999.9").replace("smith", "B111.1").replace("nurse", "A888.8")
+    task = tables(tmp_path, public=public, private=private)
+    assert any("'job' holds 1,260 different texts: they are read as codes" in text for text in task.said)
+    letters = [place for place in range(task.X_private.shape[1]) if set(task.X_public[:, place]) == {0, 1}]
+    same = (task.X_private[0, letters] == task.X_private[2, letters]).mean()
+    assert same > (task.X_private[0, letters] == task.X_private[1, letters]).mean()
+
+
+@pytest.mark.parametrize(
+    ("cell", "other", "said"),
+    [("31/12/1999", "01/02/2000", "the day first"), ("12/31/1999", "02/01/2000", "the month first")],
+)
+def test_the_public_rows_say_which_part_of_a_date_is_the_day(tmp_path, cell, other, said):
+    public = f"age,job,zip\n{cell},cook,1\n{other},cook,1\n"
+    private = PRIVATE.replace("40,", f"{other},").replace("60,", f"{other},").replace("20,", f"{other},")
+    task = tables(tmp_path, public=public, private=private)
+    assert any(said in text for text in task.said)
+    np.testing.assert_allclose(task.X_private[:, 0], task.X_public[-1, 0] if task.public_rows[-1] else 0)
+    wrong = private.replace(f"bob,{other}", "bob,2000-02-01")
+    with pytest.raises(ValueError, match=r"'age' must hold dates, the .* first, .* data row 2"):
+        tables(tmp_path, public=public, private=wrong)

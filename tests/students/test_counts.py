@@ -159,3 +159,27 @@ class TestAugmentedSVM:
         wrong = np.where(np.arange(20) == 2, 0, y)
         weight = np.where(np.arange(20) == 2, 1e-6, 1.0)
         assert AugmentedSVM().fit(X, wrong, weight).score(X, y) == 1.0
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_bins_and_weights_are_the_same_classifier_in_plain_scikit_learn(n_classes, tmp_path):
+    import skops.io
+
+    from ostraka import PATEClassifier
+
+    rng = np.random.default_rng(0)
+    numbers, kinds = rng.normal(size=(3000, 3)).round(1), np.eye(5)[rng.integers(0, 5, 3000)]
+    kinds[:2500, 0] = 0  # rows without a kind, and a kind too rare for a bin of its own
+    X = np.hstack([numbers[:, :2], kinds, numbers[:, 2:]])
+    y = np.array(["b", "a", "c"])[np.digitize(numbers[:, 0] + kinds[:, 2], [0, 1][: n_classes - 1])]
+    model = PATEClassifier(way="counts", epsilon=4.0, delta=1e-5)
+    model.fit(X[:2400], y[:2400], X_public=X[2500:][kinds[2500:].sum(axis=1) == 1])
+    plain = model.to_sklearn(columns=[f"x{k}" for k in range(8)])
+    fresh = np.vstack(
+        [X, rng.normal(size=(500, 8)).round(0)[:, [0, 1, 2, 2, 2, 2, 2, 7]] * [1, 1, 0, 0, 0, 0, 0, 1]]
+    )
+    np.testing.assert_array_equal(plain.predict(fresh), model.predict(fresh))
+    np.testing.assert_allclose(plain.predict_proba(fresh), model.predict_proba(fresh), atol=1e-12)
+    skops.io.dump(plain, tmp_path / "student.skops")
+    loaded = skops.io.load(tmp_path / "student.skops")
+    np.testing.assert_array_equal(loaded.predict_proba(fresh), plain.predict_proba(fresh))

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import typer
 
-from ostraka.cli import _encoding, _table
+from ostraka.cli import _arrays, _encoding, _table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["Columns", "Task", "digits", "tables"]
+__all__ = ["HELD_OUT", "Columns", "Shape", "Task", "digits", "tables"]
 
-_MOST_CLASSES = 1000
+
 _TEST = 0.2  # of the public rows, where their labels are known
 HELD_OUT = "The held-out rows: their features are used as public questions, their labels to measure accuracy."
 
@@ -91,7 +91,11 @@ class Task:
     said : tuple of str
         How the tables were read, where that is not the usual way.
     dates : tuple of str
-        Columns that hold dates, as days since 1970.
+        Columns that hold dates, as days since 1970, with the format in which they are written.
+    array : str
+        Name of the array of rows in an ``.npz`` file; empty for tables.
+    image_shape : (height, width) or None
+        Rows are grey images.
     """
 
     name: str
@@ -107,7 +111,9 @@ class Task:
     columns: tuple[str, ...]
     not_protected: tuple[str, ...] = ()
     said: tuple[str, ...] = ()
-    dates: tuple[str, ...] = ()
+    dates: tuple[tuple[str, str | None], ...] = ()
+    array: str = ""
+    image_shape: tuple[int, int] | None = None
 
     @property
     def shape(self) -> Shape:
@@ -133,7 +139,9 @@ class Task:
         """Public cells for rows that are images: None lets the columns decide."""
         from ostraka.voters import GraphCells
 
-        return GraphCells(image_shape=(8, 8), time=5.0) if self.encoder is None else None
+        if self.image_shape is None:
+            return None
+        return GraphCells(image_shape=self.image_shape, time=5.0 if self.image_shape == (8, 8) else 8.0)
 
     @property
     def n_classes(self) -> int:
@@ -159,6 +167,7 @@ def digits(*, seed: int) -> Task:
         classes=np.arange(10),
         encoder=None,
         columns=tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8)),
+        image_shape=(8, 8),
     )
 
 
@@ -174,32 +183,33 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
     """
     if (public is None) == (holdout is None):
         raise typer.BadParameter(_which_public(private, both=public is not None))
+    if ".npz" in {path.suffix.lower() for path in (private, public) if path is not None}:
+        return _of_arrays(private, public, columns=columns, holdout=holdout, seed=seed)
     if public is None:
         table = _table.read(private, missing=columns.missing)
         names = _features(table, columns)
-        table, asked = table.split(_held_out(table, columns.person, share=holdout or 0.0, seed=seed))
+        texts = None if columns.person is None else np.array(table.text(columns.person))
+        table, asked = table.split(_held_out(len(table), texts, share=holdout or 0.0, seed=seed))
     else:
         asked = _table.read(public, missing=columns.missing)
         table = _table.read(private, numbers=_likely_numbers(asked, columns), missing=columns.missing)
         names = _features(table, columns)
-    labels = _labels(table, columns)
+    labels = _encoding.labels(table, columns)
+    y = _encoding.public_labels(asked, columns.label, like=labels)
+    test = _tested(len(asked), known=y is not None, seed=seed)
     features, said = _encoding.understood(asked, names, as_text=columns.text, fill=columns.fill)
-    encoder = _encoding.encoder(asked, features)
+    encoder = _encoding.encoder(asked.split(test)[0], features)
     X = _encoding.matrix(asked, features, encoder)
-    y = _public_labels(asked, columns.label, like=labels)
-    test = np.zeros(len(X), dtype=bool)
-    if y is not None:
-        test[np.random.default_rng(seed).permutation(len(X))[: round(_TEST * len(X))]] = True
     return Task(
         name=private.name,
         X_private=_encoding.matrix(table, features, encoder),
         y_private=labels,
-        groups=_people(table, columns.person),
+        groups=_encoding.people(table, columns.person),
         X_public=X[~test],
         public_rows=asked.numbering[~test] - 1,
         X_test=X[test] if test.any() else None,
         y_test=y[test] if y is not None and test.any() else None,
-        classes=_as(columns.classes, labels.dtype) if columns.classes else None,
+        classes=_encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
         encoder=encoder,
         columns=names,
         not_protected=(HELD_OUT,) if public is None else (),
@@ -244,12 +254,45 @@ def _which_public(private: Path, *, both: bool) -> str:
     )
 
 
-def _held_out(table: _table.Table, person: str | None, *, share: float, seed: int) -> np.ndarray:
+def _of_arrays(
+    private: Path, public: Path | None, *, columns: Columns, holdout: float | None, seed: int
+) -> Task:
+    """A task from ``.npz`` files, or with rows held out of the private one."""
+    rows = _arrays.read(private, columns, private=True)
+    if public is None:
+        held = _held_out(rows.X.shape[0], rows.people, share=holdout or 0.0, seed=seed)
+        rows, asked = rows.part(~held), rows.part(held)
+        places = np.flatnonzero(held)
+    else:
+        asked = _arrays.read(public, columns, private=False)
+        places = np.arange(asked.X.shape[0])
+    X, X_public, step = _arrays.dense(rows, asked)
+    labels = _arrays.classes(f"{private}: array {columns.label!r} (--label)", rows.labels, columns)
+    known = asked.labels is not None
+    test = _tested(len(X_public), known=known, seed=seed)
+    return Task(
+        name=private.name,
+        X_private=X,
+        y_private=labels,
+        groups=rows.people,
+        X_public=X_public[~test],
+        public_rows=places[~test],
+        X_test=X_public[test] if test.any() else None,
+        y_test=asked.labels[test].astype(labels.dtype) if asked.labels is not None and test.any() else None,
+        classes=_encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
+        encoder=step,
+        columns=tuple(f"{rows.name}_{place}" for place in range(rows.X.shape[1])),
+        not_protected=(HELD_OUT,) if public is None else (),
+        array=rows.name,
+        image_shape=rows.image_shape,
+    )
+
+
+def _held_out(n_rows: int, people: np.ndarray | None, *, share: float, seed: int) -> np.ndarray:
     """A mask of rows, whole people at a time."""
     if not 0 < share < 1:
         raise typer.BadParameter(f"--holdout must be > 0 and < 1, got {share!r}")
-    texts = None if person is None else np.array(table.text(person))
-    units = np.arange(len(table)) if texts is None else np.unique(texts, return_inverse=True)[1]
+    units = np.arange(n_rows) if people is None else np.unique(people, return_inverse=True)[1]
     n_units = int(units.max()) + 1
     n_held = round(share * n_units)
     if not 0 < n_held < n_units:
@@ -258,61 +301,9 @@ def _held_out(table: _table.Table, person: str | None, *, share: float, seed: in
     return np.isin(units, chosen)
 
 
-def _labels(table: _table.Table, columns: Columns) -> np.ndarray:
-    """The private labels: whole numbers if all are, else text."""
-    codes, texts = table.kinds(columns.label)
-    where = f"{table.path}: column {columns.label!r} (--label)"
-    if "" in texts:
-        raise ValueError(
-            f"{where} is empty in data row {_first(table, codes, texts, '')}: drop or fill such rows"
-        )
-    known = set(columns.classes) or set(texts)
-    if len(known) < 2:
-        raise ValueError(f"{where} holds one class only; there must be two or more: is it the right column?")
-    if len(known) > _MOST_CLASSES:
-        raise ValueError(f"{where} holds more than {_MOST_CLASSES:,} different values: it must hold classes")
-    strange = [text for text in texts if text not in known]
-    if strange:
-        raise ValueError(
-            f"{where} is not one of --classes in data row {_first(table, codes, texts, *strange)}: "
-            "correct it, or declare it"
-        )
-    return np.asarray(_as(texts, np.dtype(np.int64 if all(map(_is_whole, known)) else np.str_))[codes])
-
-
-def _first(table: _table.Table, codes: np.ndarray, texts: list[str], *wanted: str) -> int:
-    """The first data row that holds one of these texts."""
-    places = [texts.index(text) for text in wanted]
-    return int(table.numbering[np.isin(codes, places).argmax()])
-
-
-def _public_labels(asked: _table.Table, label: str, *, like: np.ndarray) -> np.ndarray | None:
-    """True labels of the public rows, where all of them are there."""
-    if label not in asked.names:
-        return None
-    codes, texts = asked.kinds(label)
-    if "" in texts:
-        return None
-    if like.dtype.kind == "i" and not all(map(_is_whole, texts)):
-        raise ValueError(f"{asked.path}: column {label!r} must hold whole numbers, as the private one does")
-    return np.asarray(_as(texts, like.dtype)[codes])
-
-
-def _people(table: _table.Table, person: str | None) -> np.ndarray | None:
-    if person is None:
-        return None
-    codes, texts = table.kinds(person)
-    if "" in texts:
-        raise ValueError(
-            f"{table.path}: column {person!r} (--person) is empty in data row "
-            f"{_first(table, codes, texts, '')}: every row must name its person"
-        )
-    return np.asarray(np.array(texts)[codes])
-
-
-def _as(texts: Sequence[str], dtype: Any) -> np.ndarray:
-    return np.array([int(text) for text in texts] if dtype.kind == "i" else list(texts))
-
-
-def _is_whole(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
+def _tested(n_rows: int, *, known: bool, seed: int) -> np.ndarray:
+    """Which public rows measure accuracy instead of being asked about."""
+    test = np.zeros(n_rows, dtype=bool)
+    if known:
+        test[np.random.default_rng(seed).permutation(n_rows)[: round(_TEST * n_rows)]] = True
+    return test

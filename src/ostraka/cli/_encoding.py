@@ -1,4 +1,4 @@
-"""From columns to a matrix of features, by scales and kinds that are learned from public rows alone."""
+"""From columns to features, labels and people; scales and kinds are learned from public rows alone."""
 
 from __future__ import annotations
 
@@ -9,12 +9,27 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ostraka.cli._data import Columns
     from ostraka.cli._table import Table
 
-__all__ = ["Features", "encoder", "matrix", "understood"]
+__all__ = [
+    "Features",
+    "encoder",
+    "labels",
+    "matrix",
+    "people",
+    "public_labels",
+    "spelled",
+    "understood",
+]
 
+MOST_CLASSES = 1000
 MOST_KINDS = 200
 _FEW_WORDS = 3
+_MOST_OWN = 0.95  # share of public rows with a text of their own, above which it is an identifier
+_LONGEST_CODE = 12
+_BUCKETS = 2**12  # of hashed words
+_TOPICS = 32
 _NOT_MEASURED = {"-9", "-99", "-999", "-9999", "9999", "99999"}
 
 
@@ -22,13 +37,27 @@ class Features(NamedTuple):
     """Columns to learn from. Public.
 
     ``numeric`` says for each column whether it holds numbers; ``fill`` puts the public median where one is
-    missing; ``dates`` names those that hold dates, as days since 1970.
+    missing; ``dates`` are columns of dates, read as days since 1970, with their formats; ``codes`` and
+    ``texts`` name columns of codes with many kinds, and of sentences.
     """
 
     names: tuple[str, ...]
     numeric: tuple[bool, ...]
     fill: bool
-    dates: tuple[str, ...] = ()
+    dates: tuple[tuple[str, str | None], ...] = ()
+    codes: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Columns with a feature for each kind."""
+        pairs = zip(self.names, self.numeric, strict=True)
+        return tuple(name for name, numeric in pairs if not numeric and name not in self.texts)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Columns of numbers and dates."""
+        return tuple(name for name, numeric in zip(self.names, self.numeric, strict=True) if numeric)
 
 
 def understood(
@@ -39,9 +68,12 @@ def understood(
     Raises
     ------
     ValueError
-        A column is not there, or empty, or holds names or sentences.
+        A column is not there, or empty, or holds names.
     """
-    said, dates, numeric = [], [], []
+    said: list[str] = []
+    dates: list[tuple[str, str | None]] = []
+    numeric: list[bool] = []
+    many: dict[str, list[str]] = {"codes": [], "texts": []}
     for name in names:
         if name not in asked.names:
             raise ValueError(
@@ -53,13 +85,20 @@ def understood(
             raise ValueError(f"{asked.path} (public): column {name!r} is empty: type --drop {name}")
         numeric.append(name not in as_text and asked.is_numeric(name))
         if numeric[-1] and asked.holds_dates(name):
-            dates.append(name)
-            said.append(f"column {name!r} holds dates: it counts days since 1970-01-01")
+            form = asked.date_format(name)
+            dates.append((name, form))
+            said.append(f"column {name!r} holds dates{_order(form)}: it counts days since 1970-01-01")
         elif numeric[-1]:
             said += _odd_numbers(asked, name, texts)
-        elif len(texts) > MOST_KINDS:
-            said.append(_many_kinds(asked, name, texts, n_rows=len(codes)))
-    return Features(names, tuple(numeric), fill, tuple(dates)), said
+        elif kind := _many_kinds(asked, name, texts, n_rows=len(codes)):
+            many[kind].append(name)
+            said.append(_SAID[kind].format(repr(name), len(texts)))
+    return Features(names, tuple(numeric), fill, tuple(dates), *map(tuple, many.values())), said
+
+
+def _order(form: str | None) -> str:
+    """What a reader could mistake about a format of dates."""
+    return {"%d/%m/%Y": ", the day first", "%m/%d/%Y": ", the month first"}.get(form or "", "")
 
 
 def _odd_numbers(asked: Table, name: str, texts: list[str]) -> list[str]:
@@ -72,24 +111,32 @@ def _odd_numbers(asked: Table, name: str, texts: list[str]) -> list[str]:
     ]
 
 
+_SAID = {
+    "codes": "column {} holds {:,} different texts: they are read as codes, by their first characters, "
+    "and whole where they are frequent in the public rows",
+    "texts": "column {} holds sentences: hashed words and pairs of words, in the directions that vary most "
+    "among public rows (a language model reads more: docs/prompts.md)",
+}
+
+
 def _many_kinds(asked: Table, name: str, texts: list[str], *, n_rows: int) -> str:
-    """Codes are told apart as far as the public rows have them often; names and sentences are refused."""
-    where = f"column {name!r} holds more than {MOST_KINDS} different texts"
-    words = np.mean([len(text.split()) for text in texts])
-    if words > _FEW_WORDS:
+    """Whether a column holds "codes" or "texts"; "" for a few kinds, and names are refused."""
+    words = float(np.mean([len(text.split()) for text in texts]))
+    if words > _FEW_WORDS and len(texts) > min(MOST_KINDS, n_rows / 2):
+        return "texts"
+    if len(texts) <= MOST_KINDS:
+        return ""
+    code = words <= 1 and max(map(len, texts)) <= _LONGEST_CODE
+    if len(texts) > n_rows * (_MOST_OWN if code else 0.5):
         raise ValueError(
-            f"{asked.path} (public): {where}, and they look like sentences, which learn does not read: "
-            f"type --drop {name}, or see docs/prompts.md"
+            f"{asked.path} (public): column {name!r} holds more than {MOST_KINDS} different texts, so it "
+            f"looks like names rather than kinds: type --drop {name}"
         )
-    if len(texts) > n_rows / 2:
-        raise ValueError(
-            f"{asked.path} (public): {where}, so it looks like names rather than kinds: type --drop {name}"
-        )
-    return f"{where}: the most frequent ones of the public rows are told apart, all others count as one"
+    return "codes"
 
 
 def encoder(public: Table, features: Features) -> Any:
-    """Numbers centred and scaled, kinds as one column each, the rarest together; fitted on public rows."""
+    """Numbers scaled, a column for each kind, codes by their beginnings, texts by topics."""
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
@@ -101,33 +148,72 @@ def encoder(public: Table, features: Features) -> Any:
     kinds = OneHotEncoder(
         handle_unknown="infrequent_if_exist", max_categories=MOST_KINDS, sparse_output=False
     )
-    places = np.arange(len(features.names))
-    chosen = np.array(features.numeric)
-    built = ColumnTransformer(
-        [("numbers", scaled, places[chosen].tolist()), ("kinds", kinds, places[~chosen].tolist())]
-    )
-    return built.fit(_cells(public, features))
+    place = features.names.index
+    steps: list[tuple[str, Any, Any]] = [
+        ("numbers", scaled, [place(name) for name in features.numbers]),
+        ("kinds", kinds, [place(name) for name in features.kinds]),
+    ]
+    for name in features.codes:
+        beginnings = _beginnings(public.kinds(name)[1])
+        steps += [(f"code {place(name)}:{length}", _start(length), place(name)) for length in beginnings]
+    n_rows = len(public)
+    steps += [(f"text {place(name)}", _topics(n_rows), place(name)) for name in features.texts]
+    return ColumnTransformer(steps, sparse_threshold=0).fit(_cells(public, features))
+
+
+def _beginnings(texts: Sequence[str]) -> list[int]:
+    """Numbers of first characters that tell some codes apart, but few enough: the fewest, and the most."""
+    found = [
+        length
+        for length in range(1, _LONGEST_CODE)
+        if 1 < len({text[:length] for text in texts if len(text) >= length}) <= MOST_KINDS
+    ]
+    return sorted({found[0], found[-1]}) if found else []
+
+
+def _start(length: int) -> Any:
+    """The first characters of a code as a kind: a "word" that can only stand at the beginning."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    return CountVectorizer(token_pattern=rf"(?s)^.{{{length}}}", lowercase=False, dtype=np.float64)
+
+
+def _topics(n_rows: int) -> Any:
+    """Sentences as a few numbers: hashed words, weighed and turned as the public rows have them."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    hashed = HashingVectorizer(n_features=_BUCKETS, ngram_range=(1, 2), alternate_sign=False)
+    svd = TruncatedSVD(n_components=max(1, min(_TOPICS, n_rows - 1)), random_state=0)
+    return make_pipeline(hashed, TfidfTransformer(sublinear_tf=True), svd, StandardScaler())
 
 
 def matrix(table: Table, features: Features, fitted: Any) -> np.ndarray:
     """What the encoder makes of a table, a column at a time and not a cell at a time: the same to the bit."""
-    numbers = [name for name, numeric in zip(features.names, features.numeric, strict=True) if numeric]
-    kinds = [name for name, numeric in zip(features.names, features.numeric, strict=True) if not numeric]
     steps = fitted.named_transformers_
     width = fitted.transform(_cells(table, features, rows=slice(0, 1))).shape[1]
     X = np.zeros((len(table), width))
-    for place, name in enumerate(numbers):
-        X[:, place] = _scaled(column(table, name, fill=features.fill), steps["numbers"], place)
-    start = len(numbers)
-    for place, name in enumerate(kinds):
+    for place, name in enumerate(features.numbers):
+        X[:, place] = _scaled(column(table, name, features), steps["numbers"], place)
+    start = len(features.numbers)
+    for place, name in enumerate(features.kinds):
         codes, texts = table.kinds(name)
-        block = _block(texts, place, steps["kinds"], n_kinds=len(kinds))
+        block = _block(texts, place, steps["kinds"], n_kinds=len(features.kinds))
         X[:, start : start + block.shape[1]] = block[codes]
         start += block.shape[1]
+    for _, step, place in fitted.transformers_[2:]:
+        if isinstance(place, int):
+            codes, texts = table.kinds(features.names[place])
+            made = step.transform(np.array(texts, dtype=object))
+            block = made.toarray() if hasattr(made, "toarray") else made
+            X[:, start : start + block.shape[1]] = block[codes]
+            start += block.shape[1]
     return X
 
 
-def column(table: Table, name: str, *, fill: bool) -> np.ndarray:
+def column(table: Table, name: str, features: Features) -> np.ndarray:
     """A column of numbers.
 
     Raises
@@ -136,7 +222,13 @@ def column(table: Table, name: str, *, fill: bool) -> np.ndarray:
         A cell holds text, infinity, or nothing where nothing is put instead.
     """
     where = f"{table.path}: column {name!r}"
-    numbers, bad = table.numbers(name)
+    forms = dict(features.dates)
+    numbers, bad = table.days(name, forms[name]) if name in forms else table.numbers(name)
+    if bad is not None and name in forms:
+        raise ValueError(
+            f"{where} must hold dates{_order(forms[name])}, as it does in the public rows, but data row "
+            f"{bad} holds something else: correct it, or type --drop {name}"
+        )
     if bad is not None:
         raise ValueError(
             f"{where} must hold numbers, as it does in the public rows, but data row {bad} holds text: "
@@ -146,7 +238,7 @@ def column(table: Table, name: str, *, fill: bool) -> np.ndarray:
         raise ValueError(
             f"{where} is infinite in data row {table.numbering[np.isinf(numbers).argmax()]}: correct it"
         )
-    if np.isnan(numbers).any() and not fill:
+    if np.isnan(numbers).any() and not features.fill:
         raise ValueError(
             f"{where} has no number in data row {table.numbering[np.isnan(numbers).argmax()]}: "
             f"type --fill to put the public median there, or --drop {name}"
@@ -187,5 +279,67 @@ def _cells(table: Table, features: Features, *, rows: slice = slice(None)) -> np
     part = table.part(rows)
     cells = np.empty((len(part), len(features.names)), dtype=object)
     for place, (name, numeric) in enumerate(zip(features.names, features.numeric, strict=True)):
-        cells[:, place] = column(part, name, fill=features.fill) if numeric else part.text(name)
+        cells[:, place] = column(part, name, features) if numeric else part.text(name)
     return cells
+
+
+def labels(table: Table, columns: Columns) -> np.ndarray:
+    """The private labels: whole numbers if all are, else text."""
+    codes, texts = table.kinds(columns.label)
+    where = f"{table.path}: column {columns.label!r} (--label)"
+    if "" in texts:
+        raise ValueError(
+            f"{where} is empty in data row {_first(table, codes, texts, '')}: drop or fill such rows"
+        )
+    known = set(columns.classes) or set(texts)
+    if len(known) < 2:
+        raise ValueError(f"{where} holds one class only; there must be two or more: is it the right column?")
+    if len(known) > MOST_CLASSES:
+        raise ValueError(f"{where} holds more than {MOST_CLASSES:,} different values: it must hold classes")
+    strange = [text for text in texts if text not in known]
+    if strange:
+        raise ValueError(
+            f"{where} is not one of --classes in data row {_first(table, codes, texts, *strange)}: "
+            "correct it, or declare it"
+        )
+    return np.asarray(spelled(texts, np.dtype(np.int64 if all(map(_is_whole, known)) else np.str_))[codes])
+
+
+def _first(table: Table, codes: np.ndarray, texts: list[str], *wanted: str) -> int:
+    """The first data row that holds one of these texts."""
+    places = [texts.index(text) for text in wanted]
+    return int(table.numbering[np.isin(codes, places).argmax()])
+
+
+def public_labels(asked: Table, label: str, *, like: np.ndarray) -> np.ndarray | None:
+    """True labels of the public rows, where all of them are there."""
+    if label not in asked.names:
+        return None
+    codes, texts = asked.kinds(label)
+    if "" in texts:
+        return None
+    if like.dtype.kind == "i" and not all(map(_is_whole, texts)):
+        raise ValueError(f"{asked.path}: column {label!r} must hold whole numbers, as the private one does")
+    return np.asarray(spelled(texts, like.dtype)[codes])
+
+
+def people(table: Table, person: str | None) -> np.ndarray | None:
+    """Whom each row belongs to."""
+    if person is None:
+        return None
+    codes, texts = table.kinds(person)
+    if "" in texts:
+        raise ValueError(
+            f"{table.path}: column {person!r} (--person) is empty in data row "
+            f"{_first(table, codes, texts, '')}: every row must name its person"
+        )
+    return np.asarray(np.array(texts)[codes])
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
+
+
+def spelled(texts: Sequence[str], dtype: Any) -> np.ndarray:
+    """Texts as whole numbers, where the type is that of whole numbers."""
+    return np.array([int(text) for text in texts] if dtype.kind == "i" else list(texts))

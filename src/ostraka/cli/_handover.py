@@ -16,7 +16,13 @@ __all__ = ["write_card", "write_student"]
 
 
 def write_student(
-    student: Any, folder: Path, *, columns: Sequence[str], encoder: Any, dates: Sequence[str]
+    student: Any,
+    folder: Path,
+    *,
+    columns: Sequence[str],
+    encoder: Any,
+    dates: Sequence[tuple[str, str | None]],
+    array: str = "",
 ) -> str:
     """Write the student; the lines of Python that load it and predict. All of it is public."""
     import skops.io
@@ -24,6 +30,8 @@ def write_student(
     path = folder / _folder.STUDENT
     _folder.write(path, lambda at: skops.io.dump(student, at))
     trusted = skops.io.get_untrusted_types(file=path)
+    if array:
+        return "\n".join(_array_lines(trusted, array))
     return "\n".join(_lines(trusted, _kinds(columns, encoder), dates))
 
 
@@ -43,20 +51,38 @@ def write_card(result: Result, lines: str, folder: Path) -> None:
     _folder.write(folder / _folder.CARD, card)
 
 
-def _lines(trusted: list[str], kinds: list[str], dates: Sequence[str]) -> list[str]:
+def _array_lines(trusted: list[str], array: str) -> list[str]:
+    trust = f", trusted={trusted!r}" if trusted else ""
+    return [
+        "import numpy as np",
+        "import skops.io",
+        "",
+        f'student = skops.io.load("student.skops"{trust})',
+        f'rows = np.load("rows.npz")["{array}"]  # of a sparse matrix: scipy.sparse.load_npz("rows.npz")',
+        "print(student.predict(rows.reshape(len(rows), -1) if rows.ndim > 2 else rows))",
+    ]
+
+
+def _lines(trusted: list[str], kinds: list[str], dates: Sequence[tuple[str, str | None]]) -> list[str]:
     lines = ["import pandas as pd", "import skops.io", ""]
     trust = f", trusted={trusted!r}" if trusted else ""
     lines += [f'student = skops.io.load("student.skops"{trust})', 'rows = pd.read_csv("rows.csv")']
     if dates:
         lines.append('start, day = pd.Timestamp("1970-01-01"), pd.Timedelta(days=1)')
-    lines += [f"rows[{name!r}] = (pd.to_datetime(rows[{name!r}]) - start) / day" for name in dates]
+    for name, form in dates:
+        parsed = f"pd.to_datetime(rows[{name!r}]{f', format={form!r}' if form else ''})"
+        lines.append(f"rows[{name!r}] = ({parsed} - start) / day")
     if kinds:
         lines.append(f"rows[{kinds!r}] = rows[{kinds!r}].fillna('').astype(str)")
     return [*lines, "print(student.predict(rows))  # columns are found by name; others are ignored"]
 
 
 def _kinds(columns: Sequence[str], encoder: Any) -> list[str]:
-    if encoder is None:
+    """Columns that the student reads as text."""
+    if not hasattr(encoder, "transformers_"):
         return []
-    places = {name: where for name, _, where in encoder.transformers_}.get("kinds", [])
-    return [columns[place] for place in places]
+    found: dict[int, str] = {}
+    for name, _, places in encoder.transformers_:
+        if name not in {"numbers", "remainder"}:
+            found |= {place: columns[place] for place in (places if isinstance(places, list) else [places])}
+    return [found[place] for place in sorted(found)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Engine", "Student", "Teacher", "Way"]
+import typer
+
+__all__ = ["DIGITS", "TABLES", "Defaults", "Engine", "Student", "Teacher", "Way", "chosen_way"]
 
 
 class Engine(StrEnum):
@@ -66,3 +68,36 @@ def _logistic() -> Any:
     from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(max_iter=300)
+
+
+class Defaults(NamedTuple):
+    """What is chosen where nothing is typed."""
+
+    epsilon: float
+    epsilon_by_argmax: float  # a hundred answers cost more than one table
+    delta: float | None
+    n_teachers: int | str
+    teacher: Teacher
+    student: Student
+    way: Way
+
+    def budget(self, way: Way) -> float:
+        """Epsilon."""
+        return self.epsilon_by_argmax if way is Way.ARGMAX else self.epsilon
+
+
+TABLES = Defaults(1.0, 2.0, None, "auto", Teacher.LOGISTIC, Student.LOGISTIC, Way.COUNTS)
+DIGITS = Defaults(1.0, 3.5, 1e-4, 100, Teacher.NEIGHBOUR, Student.SPREADING, Way.COUNTS)
+
+
+def chosen_way(way: Way | None, *, named: tuple[Any, ...], models: tuple[bool, ...], default: Way) -> Way:
+    """The way asked for, else the default; options of teachers are for argmaxes."""
+    of_teachers = any(choice is not None for choice in named)
+    if way in {Way.COUNTS, Way.AUTO} and of_teachers:
+        raise typer.BadParameter(
+            "--way counts and --way auto choose for themselves: leave out --teachers, --answers, --sigma, "
+            "--screen, --auto and --keep-teachers"
+        )
+    if way is not None:
+        return way
+    return Way.ARGMAX if of_teachers or any(models) else default

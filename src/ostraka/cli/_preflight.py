@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,7 +12,11 @@ from ostraka.cli import _folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["require_sensible"]
+    from ostraka.pate import CountsPlan, Plan
+
+__all__ = ["require_hope", "require_sensible"]
+
+_SIGNAL = 20  # units of a class, for each unit that the noise hides: below, no model was better than a guess
 
 
 def require_sensible(
@@ -47,3 +52,30 @@ def require_sensible(
         if path is not None:
             path.open("rb").close()
     typer.echo(f"reading {private}" + (f" and {public}" if public is not None else ""), err=True)
+
+
+def require_hope(plan: Plan | CountsPlan, *, n_units: int, n_classes: int, unit: str, epsilon: float) -> None:
+    """Refuse a run whose noise would hide the data, too; decided from public numbers, before any charge.
+
+    Raises
+    ------
+    ValueError
+        Too few units for this epsilon; the message says how many would do.
+    """
+    from ostraka.pate import CountsPlan
+
+    if isinstance(plan, CountsPlan):
+        noise = plan.mechanism.sigma / plan.mechanism.l2
+        needed = math.ceil(_SIGNAL * noise * n_classes)
+        hopeless = n_units < needed
+    else:
+        hopeless = plan.n_answers < 2 * n_classes
+        needed = 100 * n_classes
+    if hopeless:
+        many = {"row": "rows", "person": "people"}[unit]
+        enough = max(needed, n_units + 1)
+        raise ValueError(
+            f"{n_units:,} {many} are too few for {n_classes} classes at epsilon={epsilon:g}: noise that "
+            f"hides one of them hides what all of them say. Nothing was spent. Bring {enough:,} {many}, "
+            "or type a larger --epsilon, or --answers N to ask all the same"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ __all__ = ["MISSING", "Table", "read"]
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # lower case; where a number is expected
 _SPELLINGS = (*MISSING, "NA", "N/A", "NaN", "Null", "NULL", "None", "NONE")
 _SHOWN = 20  # column names in a message
-_DATES = ("%Y-%m-%d", "%d.%m.%Y")  # and ISO 8601 with a time
+_DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d")  # and ISO 8601 with a time
 _DAY = 86_400.0
 
 
@@ -88,6 +89,13 @@ class Table:
             return True
         return bool(pa.types.is_string(kind)) and self._floats(name)[1] is not None and self.is_numeric(name)
 
+    def date_format(self, name: str) -> str | None:
+        """How the dates of a column of text are written; None where they are typed, or ISO 8601."""
+        import pyarrow as pa
+
+        is_text = pa.types.is_string(self.frame.schema.field(name).type)
+        return self._dated(name)[1] if is_text else None
+
     def numbers(self, name: str) -> tuple[np.ndarray, int | None]:
         """The column as float64 with NaN where missing, and the first data row that holds text."""
         import pyarrow as pa
@@ -103,8 +111,8 @@ class Table:
         numbers, bad = self._floats(name)
         if bad is None:
             return numbers, None
-        dates = self._dated(name)
-        return (numbers, bad) if dates is None else (dates, None)
+        stamps, _ = self._dated(name)
+        return (numbers, bad) if stamps is None else (_days(stamps), None)
 
     def strings(self, name: str) -> Any:
         """The column as Arrow text without blanks around it; missing cells are empty, 7.0 is 7."""
@@ -132,11 +140,10 @@ class Table:
         import pyarrow as pa
         from pyarrow import compute
 
-        strings = self.strings(name)
-        empty = compute.is_in(compute.utf8_lower(strings), pa.array(self.missing))
-        cells = compute.if_else(empty, pa.scalar(None, pa.string()), strings)
         try:
-            return np.array(compute.cast(cells, pa.float64()).to_numpy(zero_copy_only=False)), None
+            return np.array(
+                compute.cast(self._present(name), pa.float64()).to_numpy(zero_copy_only=False)
+            ), None
         except pa.ArrowInvalid:
             return self._slowly(name)
 
@@ -154,27 +161,41 @@ class Table:
         wrong = bad[codes]
         return values[codes], int(self.numbering[wrong.argmax()]) if wrong.any() else None
 
-    def _dated(self, name: str) -> np.ndarray | None:
-        """Days since 1970 where every cell that is not missing is a date."""
+    def days(self, name: str, form: str | None) -> tuple[np.ndarray, int | None]:
+        """Dates of a format (None: ISO 8601) as days since 1970, and the first data row that holds none."""
+        import pyarrow as pa
+
+        column = self.frame[name]
+        if pa.types.is_temporal(column.type):
+            return _days(column.cast(pa.timestamp("s"), safe=False)), None
+        try:
+            return _days(_stamps(self._present(name), form)), None
+        except pa.ArrowInvalid:
+            codes, texts = self.kinds(name)
+            wrong = np.array([text.lower() not in self.missing and _is_bad(text, form) for text in texts])[
+                codes
+            ]
+            return np.full(len(codes), np.nan), int(self.numbering[wrong.argmax()])
+
+    def _dated(self, name: str) -> tuple[Any, str | None]:
+        """Times where every cell that is not missing is a date, else None; and the format, None for ISO."""
+        import pyarrow as pa
+
+        cells = self._present(name)
+        if cells.null_count < len(cells):
+            for form in (None, *_DATES):
+                with contextlib.suppress(pa.ArrowInvalid):
+                    return _stamps(cells, form), form
+        return None, None
+
+    def _present(self, name: str) -> Any:
+        """The column as text, null where a number is missing."""
         import pyarrow as pa
         from pyarrow import compute
 
         strings = self.strings(name)
         empty = compute.is_in(compute.utf8_lower(strings), pa.array(self.missing))
-        cells = compute.if_else(empty, pa.scalar(None, pa.string()), strings)
-        if cells.null_count == len(cells):
-            return None
-        for form in (None, *_DATES):
-            try:
-                stamps = (
-                    compute.cast(cells, pa.timestamp("s"))
-                    if form is None
-                    else compute.strptime(cells, format=form, unit="s")
-                )
-            except pa.ArrowInvalid:
-                continue
-            return _days(stamps)
-        return None
+        return compute.if_else(empty, pa.scalar(None, pa.string()), strings)
 
     def _listed(self) -> str:
         """The column names, unless they seem to be a row: then a name is found again below itself."""
@@ -232,6 +253,26 @@ def _days(stamps: Any) -> np.ndarray:
     if isinstance(seconds, pa.ChunkedArray):
         seconds = seconds.combine_chunks()
     return np.array(seconds.to_numpy(zero_copy_only=False)) / _DAY
+
+
+def _stamps(cells: Any, form: str | None) -> Any:
+    """Text to times; a cell that is none raises ArrowInvalid."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if form is None:
+        return compute.cast(cells, pa.timestamp("s"))
+    return compute.strptime(cells, format=form, unit="s")
+
+
+def _is_bad(text: str, form: str | None) -> bool:
+    import pyarrow as pa
+
+    try:
+        _stamps(pa.array([text]), form)
+    except pa.ArrowInvalid:
+        return True
+    return False
 
 
 def _spelled(cell: Any) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import ostraka
 from ostraka.cli import _errors, _preflight
-from ostraka.cli._models import Engine, Student, Teacher, Way
+from ostraka.cli._models import DIGITS, TABLES, Engine, Student, Teacher, Way, chosen_way
 
 if TYPE_CHECKING:
     from ostraka.cli._data import Task
@@ -23,18 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["learn"]
 
 
-class _Defaults(NamedTuple):
-    epsilon: float
-    delta: float | None
-    n_teachers: int | str
-    teacher: Teacher
-    student: Student
-    way: Way
-
-
-_TABLES = _Defaults(2.0, None, "auto", Teacher.LOGISTIC, Student.LOGISTIC, Way.ARGMAX)
-_DIGITS = _Defaults(1.0, 1e-4, 100, Teacher.NEIGHBOUR, Student.SPREADING, Way.COUNTS)
-_DIGITS_BY_ARGMAX = 3.5  # epsilon: a hundred answers from 1,150 rows cost more than one table
 _FORMAT = 2  # of plan.json: 1 had digests of the tables without a key
 _NOT_SETTINGS = ("private", "public", "out", "as_json", "owner")
 _HANDED_OVER = (
@@ -52,7 +40,9 @@ def learn(
     context: typer.Context,
     private: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="Private rows, CSV or Parquet. Default: scikit-learn's digits."),
+        typer.Argument(
+            metavar="FILE", help="Private rows: CSV, Parquet, Excel or .npz. Default: scikit-learn's digits."
+        ),
     ] = None,
     *,
     label: Annotated[str | None, typer.Option(help="Column to learn.", metavar="COLUMN")] = None,
@@ -106,13 +96,13 @@ def learn(
         Way | None,
         typer.Option(
             help="argmax: teachers answer questions. counts: every row casts one ballot in all. auto: what "
-            "does better on public rows with made-up labels. Default: argmax; counts for the digits, unless "
-            "options of teachers are given."
+            "does better on public rows with made-up labels. Default: counts, or argmax where options of "
+            "teachers are given."
         ),
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(help="Budget. Default: 2; for the digits 1, or 3.5 with argmax.", metavar="NATS"),
+        typer.Option(help="Budget. Default: 1; with argmax 2, or 3.5 for the digits.", metavar="NATS"),
     ] = None,
     delta: Annotated[
         float | None, typer.Option(help="Default: 1e-5 or 0.1 / units, the smaller.", metavar="P")
@@ -155,7 +145,7 @@ def learn(
     from ostraka.cli import _data, _show
     from ostraka.pate._metrics import learned_nothing
 
-    defaults = _DIGITS if private is None else _TABLES
+    defaults = DIGITS if private is None else TABLES
     if private is None or label is None:
         task = _data.digits(seed=seed)
     else:
@@ -169,7 +159,7 @@ def learn(
             missing=missing or (),
         )
         task = _data.tables(private, public, columns=columns, holdout=holdout, seed=seed)
-    way = _way(
+    way = chosen_way(
         way,
         named=(teachers, answers, sigma, screen, auto or None, keep_teachers or None),
         models=(teacher is not Teacher.AUTO, student is not Student.AUTO),
@@ -181,7 +171,7 @@ def learn(
             n_teachers=defaults.n_teachers if teachers is None else teachers,
             mechanism=None if sigma is None else GNMax(sigma=sigma),
             screen=None if screen is None else Threshold(at=screen[0], sigma=screen[1]),
-            epsilon=_epsilon(defaults, way) if epsilon is None else epsilon,
+            epsilon=defaults.budget(way) if epsilon is None else epsilon,
             delta=defaults.delta if delta is None else delta,
             n_answers=answers,
             student=student.estimator(default=defaults.student),
@@ -202,6 +192,10 @@ def learn(
             X_public=task.X_public,
             grouped=task.groups is not None,
         )
+    if answers is None:
+        _preflight.require_hope(
+            plan, n_units=task.n_units, n_classes=task.n_classes, unit=task.shape.unit, epsilon=model.epsilon
+        )
     _show.show_plan(task.shape, plan, teacher=type(model.estimator).__name__, out=out)
     begun = {name: value for name, value in context.params.items() if name not in _NOT_SETTINGS}
     begun |= {"version": ostraka.__version__, "format": _FORMAT}
@@ -214,25 +208,6 @@ def learn(
     if why := learned_nothing(result):
         _show.wrapped(_NOTHING_LEARNED.format(why), on_stderr=True)
         raise typer.Exit(_errors.NOTHING_LEARNED)
-
-
-def _way(way: Way | None, *, named: tuple[Any, ...], models: tuple[bool, ...], default: Way) -> Way:
-    """The way asked for, else the default; options of teachers are for argmaxes."""
-    of_teachers = any(choice is not None for choice in named)
-    if way in {Way.COUNTS, Way.AUTO} and of_teachers:
-        raise typer.BadParameter(
-            "--way counts and --way auto choose for themselves: leave out --teachers, --answers, --sigma, "
-            "--screen, --auto and --keep-teachers"
-        )
-    if way is not None:
-        return way
-    return Way.ARGMAX if of_teachers or any(models) else default
-
-
-def _epsilon(defaults: _Defaults, way: Way) -> float:
-    """The budget where none is given."""
-    by_argmax = defaults is _DIGITS and way is Way.ARGMAX
-    return _DIGITS_BY_ARGMAX if by_argmax else defaults.epsilon
 
 
 def _choose(model: PATEClassifier, task: Task) -> None:
@@ -316,7 +291,7 @@ def _write(task: Task, model: PATEClassifier, result: Result, out: Path, *, keep
         _keep_teachers(task, model, out / _folder.TEACHERS)
     student = _plain_student(task, model)
     lines = _handover.write_student(
-        student, out, columns=task.columns, encoder=task.encoder, dates=task.dates
+        student, out, columns=task.columns, encoder=task.encoder, dates=task.dates, array=task.array
     )
     _folder.write(out / _folder.LABELS, lambda path: parquet.write_table(table, path))
     _handover.write_card(result, lines, out)
@@ -330,6 +305,9 @@ def _plain_student(task: Task, model: PATEClassifier) -> Any:
     from sklearn.pipeline import make_pipeline
 
     try:
+        if task.array:
+            made = model.to_sklearn()
+            return made if task.encoder is None else make_pipeline(task.encoder, made)
         return model.to_sklearn(columns=task.columns, encoder=task.encoder)
     except ValueError:
         return model.student_ if task.encoder is None else make_pipeline(task.encoder, model.student_)
@@ -345,7 +323,7 @@ def _keep_teachers(task: Task, model: PATEClassifier, folder: Path) -> None:
 
     asked: tuple[Any, Any] = parts(model.plan_.mechanism)
     numbers = range(len(task.columns))
-    if task.encoder is not None:
+    if hasattr(task.encoder, "transformers_"):
         numbers = {name: places for name, _, places in task.encoder.transformers_}["numbers"]
     saved = SavedTeachers(
         ensemble=model.ensemble_,

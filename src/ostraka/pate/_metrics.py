@@ -79,6 +79,8 @@ def learned_nothing(result: Result) -> str:
     'the student says the same class of every row'
     """
     n_classes = result.settings["n_classes"]
+    if _ranks(result):
+        return ""
     if result.utility.get("classes_said", n_classes) < 2:
         return "the student says the same class of every row"
     balanced, confusion = result.utility.get("balanced"), result.series.get("confusion")
@@ -91,6 +93,16 @@ def learned_nothing(result: Result) -> str:
     if balanced > chance + _CLEARLY * error:
         return ""
     return f"the student's balanced accuracy is {100 * balanced:.1f} %, no better than a guess"
+
+
+def _ranks(result: Result) -> bool:
+    """Whether the student orders rows of two classes clearly better than by chance, whichever it says."""
+    auc, confusion = result.utility.get("auc"), result.series.get("confusion")
+    if auc is None or confusion is None:
+        return False
+    n = np.sum(confusion, axis=1)
+    error = float(np.sqrt((n.sum() + 1) / (12 * n.prod()))) if n.all() else np.inf  # of a random order
+    return bool(auc > 0.5 + _CLEARLY * error)
 
 
 def warnings_of(
@@ -121,7 +133,10 @@ def warnings_of(
             "no public row that was asked about seems to hold it, so the student cannot say it."
         )
     if len(np.unique(predicted)) < 2:
-        told.append("The student says the same class of every public row: it learned nothing.")
+        told.append(
+            "The student says the same class of every public row. If another class is rare, rank rows by "
+            "predict_proba instead; else it learned nothing."
+        )
     return told
 
 

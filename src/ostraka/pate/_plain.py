@@ -18,6 +18,8 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.utils import _safe_indexing
 
 from ostraka.door import ABSTAIN
+from ostraka.pate._binned import binned
+from ostraka.pate._counts import BinnedStudent
 from ostraka.students import Distilled
 from ostraka.students.spreading import Spreading
 
@@ -42,6 +44,8 @@ def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
     ValueError
         The student is of another library, or a fit to the labels' names predicts something else.
     """
+    if isinstance(student, BinnedStudent):
+        return binned(student.cells, student.model)
     if not isinstance(student, Distilled):
         return _inside(student, X)
     classes, model = student.classes_, student.model_
@@ -79,6 +83,8 @@ def by_name(model: Any, X: np.ndarray | None, *, columns: Sequence[str], encoder
     named = copy.deepcopy(encoder)
     named.feature_names_in_ = np.array(columns, dtype=object)
     for _, step, places in named.transformers_:
+        if isinstance(places, int):
+            continue  # a step that takes one column of text, whatever its name
         for part in (step, *(getattr(step, "named_steps", None) or {}).values()):
             if hasattr(part, "n_features_in_") and not isinstance(part, Pipeline):
                 part.feature_names_in_ = named.feature_names_in_[places]
@@ -88,6 +94,9 @@ def by_name(model: Any, X: np.ndarray | None, *, columns: Sequence[str], encoder
 
 def _inside(student: Any, X: Any) -> Any:
     """The scikit-learn model that a student of counts asks, if it does nothing else."""
+    if len(student.classes_) == 1:
+        rows = np.zeros((1, student.n_features_in_))
+        return DummyClassifier(strategy="constant", constant=student.classes_[0]).fit(rows, student.classes_)
     made: Any = getattr(student, "model_", None)
     ours = type(made).__module__.partition(".")[0] != "sklearn"
     if ours or (X is not None and not np.array_equal(made.predict(np.asarray(X)), student.predict(X))):
