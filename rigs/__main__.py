@@ -14,7 +14,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rigs import big, faults, fuzz, kills, model, outages, power, races, storm, strangers, tampering
+from rigs import big, faults, fuzz, kills, model, outages, page, power, races, storm, strangers, tampering
 from rigs.disk import UnavailableError
 from rigs.finding import REPOSITORY, Finding
 
@@ -49,6 +49,7 @@ RIGS: dict[str, Callable[[float], Finding]] = {
     "outages-disk": lambda scale: outages.find("disk", times=round(100 * scale)),
     "outages-restart": lambda scale: outages.find("restart", times=round(100 * scale)),
     "strangers": lambda scale: strangers.find(strangers=round(2_000 * scale), questions=500),
+    "page": lambda scale: page.find(entries=round(10**6 * scale), questions=500),
     "big": lambda scale: big.find(entries=round(10**7 * scale)),
 }
 

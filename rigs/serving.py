@@ -34,7 +34,7 @@ __all__ = ["COLUMNS", "Service", "running"]
 
 PEPPER = b"p" * 32
 COLUMNS = ("age", "hours", "weight")
-BUDGET = Budget(epsilon=50.0, delta=1e-6)
+BUDGET = Budget(epsilon=50.0, delta=1e-5)
 
 
 def prepare(folder: Path, *, sigma: float) -> dict[str, str]:
@@ -101,6 +101,12 @@ class Service:
         """As a power switch would, but for the disk."""
         if self.process:
             self.process.kill()
+            self.process.wait()
+
+    def stop(self) -> None:
+        """As an operator would."""
+        if self.process:
+            self.process.terminate()
             self.process.wait()
 
     @contextmanager

@@ -143,9 +143,11 @@ class Chromium:
 
     def press(self, key: str) -> None:
         """Press and let go of a key."""
-        for kind in ("rawKeyDown", "keyUp"):
-            code = {"Tab": 9, "Enter": 13}[key]
-            self.do("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+        code, text = {"Tab": (9, {}), "Enter": (13, {"text": "\r"})}[key]
+        for kind, more in (("keyDown" if text else "rawKeyDown", text), ("keyUp", {})):
+            self.do(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **more
+            )
 
     def picture(self, path: Path) -> None:
         """The whole page as a PNG file."""

@@ -7,9 +7,11 @@ import pytest
 from ostraka import Budget, GNMax, Ledger
 from ostraka.door import ABSTAIN
 from ostraka.ledger import ChargeRequest
-from ostraka.service import _overview
+from ostraka.service import _counts
 from ostraka.service._answering import Reserved
-from ostraka.service._overview import RunningCounts, overview
+from ostraka.service._counts import Checkpoint, RunningCounts
+from ostraka.service._overview import overview
+from tests.service.conftest import deploy, serving
 
 NOISE = GNMax(sigma=40.0)
 
@@ -71,7 +73,7 @@ def test_each_kind_of_answer_has_the_price_of_one(ledger):
 def test_the_latest_answers_come_newest_first_and_are_few(ledger):
     ask(ledger, *[("alice", n // 2, n % 2) for n in range(50)])
     latest = counted(ledger).latest()
-    assert [each.seq for each in latest] == list(range(52, 32, -1))
+    assert [each.seq for each in latest] == list(range(52, 42, -1))
     assert [each.repeated for each in latest[:4]] == [True, False, True, False]
     assert latest[0].epsilon == pytest.approx(NOISE.curve().epsilon(1e-6))
     assert latest[0].epsilon_after >= latest[-1].epsilon_after > latest[0].epsilon
@@ -96,10 +98,10 @@ def test_each_look_reads_what_is_new(ledger):
 
 
 def test_a_look_ends_in_time_and_the_next_one_goes_on(ledger, monkeypatch):
-    monkeypatch.setattr(_overview, "_PAGE", 5)
+    monkeypatch.setattr(_counts, "_PAGE", 5)
     ask(ledger, *[("alice", n, 0) for n in range(20)])
     clock = iter(range(100))  # each glance at the clock takes a second
-    monkeypatch.setattr(_overview, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    monkeypatch.setattr(_counts, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     counts = RunningCounts()
     seqs = []
     for _ in range(4):
@@ -110,7 +112,7 @@ def test_a_look_ends_in_time_and_the_next_one_goes_on(ledger, monkeypatch):
 
 
 def test_the_history_is_thinned_but_begins_and_ends_where_the_ledger_does(ledger, monkeypatch):
-    monkeypatch.setattr(_overview, "_POINTS", 2)
+    monkeypatch.setattr(_counts, "_POINTS", 2)
     counts, rising = RunningCounts(), {1: 0.0, 2: 0.0}
     for n in range(60):
         ask(ledger, ("alice", n, 0), start=n)
@@ -118,19 +120,76 @@ def test_the_history_is_thinned_but_begins_and_ends_where_the_ledger_does(ledger
         rising[entry.seq] = entry.epsilon_after
         counts.catch_up(ledger)
         assert len(counts.history) <= 4
-        assert counts.history[0] == (1, 0.0)
+        assert counts.history[0][:2] == (1, 0.0)
         assert counts.history[-1][1] == entry.epsilon_after
-    assert all(rising[seq] == epsilon for seq, epsilon in counts.history)
+    assert all(rising[seq] == epsilon for seq, epsilon, _ in counts.history)
 
 
 def test_a_flood_of_repeated_questions_is_forgotten_but_for_the_most_frequent(ledger, monkeypatch):
-    monkeypatch.setattr(_overview, "_KEPT", 10)
+    monkeypatch.setattr(_counts, "_KEPT", 10)
     ask(ledger, *[("alice", 1_000, ABSTAIN)] * 30, *[("bob", n // 2, 0) for n in range(200)])
     counts = counted(ledger)
     assert len(counts._again) <= 20
     assert counts.repeated()[0].times == 30
     assert counts.repeated()[0].abstained
     assert counts.repeats == {"alice": 29, "bob": 100}
+
+
+def copied(checkpoint, counts, ledger):
+    """The counts after a restart."""
+    checkpoint.write(counts, ledger)
+    return Checkpoint(checkpoint._path, checkpoint._secret).read(ledger)
+
+
+def test_a_restart_goes_on_from_the_checkpoint_as_if_nothing_had_been(ledger, tmp_path):
+    ask(ledger, *[("alice", n % 7, n % 3 - 1) for n in range(40)], ("bob", 3, 0))
+    before = counted(ledger)
+    after = copied(Checkpoint(tmp_path / "counts", b"s" * 32), before, ledger)
+    ask(ledger, ("bob", 99, 0), ("alice", 3, 0), start=100)
+    for counts in (before, after):
+        counts.catch_up(ledger)
+    assert after.plain() == before.plain() | {"history": [list(each) for each in before.history]} or (
+        [tuple(each) for each in after.plain()["history"]] == before.plain()["history"]
+    )
+    for name in ("seq", "answers", "abstained", "repeats", "costs"):
+        assert getattr(after, name) == getattr(before, name), name
+    assert after.repeated() == before.repeated()
+    assert after.latest() == before.latest()
+    assert after.latest_of("bob") == before.latest_of("bob")
+    assert after.in_a_day(2_000_000_000) == before.in_a_day(2_000_000_000)
+
+
+@pytest.mark.parametrize("wrong", ["secret", "text", "ledger", "nothing", "garbage"])
+def test_a_checkpoint_that_does_not_fit_is_not_used(ledger, tmp_path, wrong):
+    ask(ledger, ("alice", 1, 0), ("bob", 1, 0))
+    path = tmp_path / "counts"
+    Checkpoint(path, b"s" * 32).write(counted(ledger), ledger)
+    if wrong == "text":
+        path.write_text(path.read_text().replace('"alice": 1', '"alice": 7', 1))
+    if wrong == "nothing":
+        path.unlink()
+    if wrong == "garbage":
+        path.write_bytes(b"\n{}")
+    secret = b"t" * 32 if wrong == "secret" else b"s" * 32
+    with Ledger(":memory:", budget=Budget(epsilon=50.0, delta=1e-6)) as other:
+        other.grant("alice", budget_epsilon=1.0)
+        other.grant("bob", budget_epsilon=1.0)
+        ask(other, ("alice", 5, 0), ("bob", 6, 0))
+        counts = Checkpoint(path, secret).read(other if wrong == "ledger" else ledger)
+    assert (counts.seq, counts.answers) == (0, {})
+    right = Checkpoint(path, b"s" * 32).read(ledger)
+    assert bool(right.seq) is (wrong in ("secret", "ledger"))
+
+
+def test_a_service_that_ends_leaves_its_counts_to_the_next(tmp_path, saved):
+    with serving(deploy(tmp_path, saved)) as first:
+        first.label(key="one")
+    again = deploy(tmp_path, saved)
+    try:
+        assert again.there.counts.seq >= 4
+        assert again.there.counts.answers == {"alice": 1}
+    finally:
+        again.there.ledger.close()
 
 
 def test_the_service_tells_its_size_noise_and_clients(service):

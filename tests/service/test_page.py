@@ -11,15 +11,17 @@ import pytest
 from ostraka import GNMax
 from ostraka.attacks import leakage_meter
 from ostraka.service import _page
-from ostraka.service._overview import CostView, Overview
 from ostraka.service._page import render
+from ostraka.service._views import CostView, Overview
 from tests.service.examples import (
     HEAD,
     LABEL,
     alarming,
     answer,
     client,
+    nothing_yet,
     overview,
+    refusal,
     spent,
 )
 
@@ -55,24 +57,28 @@ def text(seen: Overview) -> str:
 
 def test_the_budget_is_rounded_against_the_reader():
     said = text(overview(spent=3.41201, left=1.58799))
-    assert "3.413 spent" in said
+    assert "ε 3.413 used" in said
     assert "1.587 left of 5" in said
 
 
 def test_every_client_is_listed_with_what_it_spent_and_has_left_the_biggest_spender_first():
     said = text(overview())
-    assert "bob 1.900 2 0.100 17 133 60 1 alice 1.500 2 0.500 1,200 133 60 1" in said
+    assert "bob 1.900 2 0.100 400 17 – alice 1.500 2 0.500 400 1,200 2026-11-18 11:05:40" in said
 
 
 def test_the_latest_answers_stand_with_their_costs():
     said = text(overview(latest=(answer(9, abstained=True, repeated=True), answer(8))))
-    assert "9 alice 0123456789ab abstained, asked before 0.082 3.413" in said
-    assert "8 alice 0123456789ab answered 0.082 3.413" in said
+    assert "9 2026-11-18 11:05:40 alice 0123456789ab abstained, asked before 0.082 3.413" in said
+    assert "8 2026-11-18 11:05:40 alice 0123456789ab answered 0.082 3.413" in said
 
 
 def test_a_refusal_is_explained_in_the_words_that_its_client_got():
     said = text(overview())
-    assert "alice budget_exceeded the budget does not pay for this; nothing was answered 12" in said
+    assert (
+        "alice budget_exceeded the budget does not pay for this; nothing was answered raise the client's cap"
+        in said
+    )
+    assert "12 2026-11-18 " in said
     assert "unknown unauthorized type a valid key" in said
 
 
@@ -105,7 +111,7 @@ def test_a_page_that_has_not_counted_everything_says_so():
 
 
 def test_a_history_that_is_half_counted_is_drawn_as_far_as_it_goes():
-    seen = overview(history=((10, 1.0), (2_000, 1.5)), ledger={"counted": 2_000})
+    seen = overview(history=((10, 1.0, None), (2_000, 1.5, None)), ledger={"counted": 2_000})
     assert re.search(r"H1000\.0V[\d.]+H1000\"", render(seen))
 
 
@@ -115,8 +121,55 @@ def test_a_simulation_is_called_one():
 
 
 def test_a_budget_that_ends_is_announced_and_one_that_does_not_is_not():
-    assert "nearly spent" in text(spent())
-    assert "nearly spent" not in text(overview())
+    assert "The budget is spent." in text(spent())
+    assert "nearly spent" in text(overview(left=0.4))
+    assert "will be spent soon. At the rate of the last 24 hours it lasts 2 days" in text(
+        overview(seconds_to_empty=200_000.0)
+    )
+    assert "spent" not in text(overview()).partition("Budget of the data")[0]
+
+
+def test_the_top_says_what_is_left_used_asked_in_a_day_and_when_it_ends():
+    said = text(overview())
+    assert "1.587 left of 5" in said
+    assert "Left 1,400 answers" in said
+    assert "Used 1,217 answers" in said
+    assert "In the last 24 hours 350" in said
+    assert "Empty 2026-11-30 in 12 days" in said
+    assert "Empty not in sight nobody asked in the last 24 hours" in text(nothing_yet())
+    assert "Empty now" in text(spent())
+
+
+@pytest.mark.parametrize(("left", "percent"), [(5.0, 100.0), (1.58769, 31.8), (0.0, 0.0)])
+def test_the_bar_shows_what_its_headline_says(left, percent):
+    top = render(overview(left=left, spent=5.0 - left)).partition('class="number"')[2]
+    assert f'<rect width="{percent}"' in top.partition("</svg>")[0]
+
+
+def test_what_needs_attention_is_told_first_and_only_then():
+    assert "cannot charge now. It answers 503: the disk of the ledger is almost full." in text(spent())
+    assert "have nothing left. bob: their" in text(
+        overview(clients=(client(), client("bob", answers_left=0)))
+    )
+    assert "133 requests came without one" in text(overview(refusals=(refusal("", "unauthorized", 133),)))
+    assert 'class="warn"' not in render(overview())
+
+
+def test_each_client_opens_to_what_it_asked_and_when():
+    page = str(Text(render(overview())))
+    one = page.partition("One by one")[2]
+    assert "alice : ε 0.500 left of 2" in one
+    assert "Answers left 400 In the last 24 hours 300 Empty 2026-11-19 (in 1 day)" in one
+    assert "2026-11-18 11:05:40: entry 4,998, question 0123456789ab , abstained" in one
+    assert "Refused 12 times, last 2026-11-18 10:56:40: budget_exceeded" in one
+
+
+def test_times_stand_on_everything_and_the_page_reloads_only_if_asked():
+    said = text(overview())
+    assert "As of 2026-11-18 11:06:40 UTC , serving since 2026-11-13" in said
+    assert "Load again , or every minute" in said
+    assert "Loaded again every minute. Stop that" in str(Text(render(overview(), every=60)))
+    assert "http-equiv" not in render(overview(), every=60)
 
 
 def test_the_run_and_the_service_add_up():
@@ -144,7 +197,9 @@ def test_a_run_that_was_a_simulation_has_no_bound():
 
 
 def test_a_bound_that_is_none_is_called_infinite():
-    assert "ε infinite spent" in text(overview(spent=float("inf"), left=0.0, history=((1, float("inf")),)))
+    assert "ε infinite used" in text(
+        overview(spent=float("inf"), left=0.0, history=((1, float("inf"), None),))
+    )
 
 
 # The drawing
@@ -158,19 +213,19 @@ def drawn(seen: Overview) -> list[tuple[float, float]]:
 
 
 def test_the_drawing_steps_where_the_history_does():
-    history = ((2, 1.0), (10, 1.5), (4_000, 2.25), (5_000, 3.0))
+    history = ((2, 1.0, None), (10, 1.5, None), (4_000, 2.25, None), (5_000, 3.0, None))
     steps = drawn(overview(history=history, spent=3.0, left=2.0))
-    assert steps == [pytest.approx(point, abs=0.3) for point in history]
+    assert steps == [pytest.approx(point[:2], abs=0.3) for point in history]
 
 
 def test_no_point_lies_above_what_is_spent_by_now():
-    seen = overview(history=((2, 1.0), (4_000, 2.25), (5_000, 2.3)), spent=2.2, left=2.8)
+    seen = overview(history=((2, 1.0, None), (4_000, 2.25, None), (5_000, 2.3, None)), spent=2.2, left=2.8)
     assert [epsilon for _, epsilon in drawn(seen)] == pytest.approx([1.0, 2.2, 2.2], abs=0.01)
     assert "2.3" not in text(seen)
 
 
 def test_a_long_history_is_thinned_and_keeps_its_end():
-    history = tuple((n, 3.41231 * (n / 10**6) ** 0.5) for n in range(1, 10**6 + 1))
+    history = tuple((n, 3.41231 * (n / 10**6) ** 0.5, n) for n in range(1, 10**6 + 1))
     steps = drawn(overview(history=history, ledger={"entries": 10**6}))
     assert len(steps) < 400
     assert steps[-1] == pytest.approx((10**6, 3.41231), abs=0.01)
@@ -202,15 +257,15 @@ def test_the_numbers_beside_the_drawing_are_few_and_end_at_the_budget(epsilon):
 def test_a_million_of_everything_is_a_page_like_any_other():
     many = overview(
         clients=tuple(client(f"client-{n}", spent=n / 1e6) for n in range(20_000)),
-        refusals=tuple((f"client-{n}", "too_fast", n) for n in range(20_000)),
+        refusals=tuple(refusal(f"client-{n}", "too_fast", n) for n in range(20_000)),
         costs=tuple(CostView(mechanism=f"GNMax(sigma={n})", epsilon=0.1, answers=1) for n in range(20_000)),
         latest=tuple(answer(n) for n in range(20_000)),
-        history=tuple((n, n / 1e6) for n in range(1, 100_000)),
+        history=tuple((n, n / 1e6, None) for n in range(1, 100_000)),
     )
     page = render(many)
     assert len(page) < 150_000
     assert "And 19,950 more, who spent less each" in str(Text(page))
-    assert page.count("<bdi>client-19999<") == 2
+    assert page.count("<bdi>client-19999<") == 3
 
 
 def test_text_of_others_stays_text():
@@ -240,12 +295,12 @@ def test_headings_captions_and_regions_are_there_for_those_who_listen():
     ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
     assert len(ids) == len(set(ids))
     pointed = " ".join(attrs["aria-labelledby"] for _, attrs in tags if "aria-labelledby" in attrs).split()
-    pointed += [attrs["href"][1:] for tag, attrs in tags if tag == "a"]
+    pointed += [attrs["href"][1:] for tag, attrs in tags if tag == "a" and attrs["href"][0] == "#"]
     assert set(pointed) <= set(ids)
 
 
 def test_nothing_is_asked_of_anybody_else():
     tags = Text(render(overview())).tags
     links = [attrs.get(name) for _, attrs in tags for name in ("src", "href", "action") if name in attrs]
-    assert all(link.startswith("#") or link == "data:," for link in links)
+    assert {link for link in links if not link.startswith("#")} == {"data:,", "/", "/?every=60"}
     assert not re.search(r"url\(|@import", render(overview()))

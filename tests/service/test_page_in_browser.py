@@ -1,9 +1,11 @@
 """The owner's page in a real browser: read in light and dark, on narrow screens, by keyboard, by an owner."""
 
+import os
 import re
 import threading
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -98,15 +100,40 @@ def test_the_drawing_and_its_numbers_agree_on_the_screen(browser, pages):
 def test_everything_is_within_reach_of_a_keyboard(browser, pages):
     browser.open(f"{pages}/busy", width=390)
     reached = []
-    for _ in range(15):
+    focused = "(e => e.getAttribute('href') || e.getAttribute('role') || e.localName)(document.activeElement)"
+    for _ in range(19):
         browser.press("Tab")
-        reached.append(
-            browser.ask("(e => e.getAttribute('href') || e.getAttribute('role'))(document.activeElement)")
-        )
+        reached.append(browser.ask(focused))
         assert browser.ask("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     assert reached[0] == "#content"
     assert reached.count("region") == 7
+    assert reached.count("summary") == 2
     assert browser.ask("document.activeElement.getBoundingClientRect().left") >= 0
+
+
+def test_a_client_opens_by_keyboard_and_fits_a_phone(browser, pages):
+    browser.open(f"{pages}/busy", width=390)
+    browser.ask("document.querySelectorAll('summary')[1].focus()")
+    browser.press("Enter")
+    assert browser.ask("document.querySelectorAll('details')[1].open") is True
+    assert "entry 4,998" in browser.ask("document.querySelectorAll('details')[1].innerText")
+    assert browser.ask("document.documentElement.scrollWidth") <= 390
+
+
+@both_schemes
+@pytest.mark.parametrize("width", [390, 1280])
+@every_page
+def test_axe_finds_no_violation(browser, pages, name, width, dark):
+    """``npm pack axe-core`` brings the file; it is not a part of this project."""
+    axe = Path(os.environ.get("OSTRAKA_AXE", "axe.min.js"))
+    if not axe.is_file():
+        pytest.skip("axe-core is not here: npm pack axe-core, unpack it, OSTRAKA_AXE=package/axe.min.js")
+    browser.open(f"{pages}/{name}", width=width, dark=dark)
+    browser.ask("document.querySelectorAll('details').forEach(each => { each.open = true })")
+    browser.ask(axe.read_text(encoding="utf-8") + "; true")
+    found = browser.ask("axe.run().then(seen => [seen.passes.length, seen.violations.map(v => v.id)])")
+    assert found[0] > 20
+    assert found[1] == []
 
 
 # Behind the service's door

@@ -215,7 +215,11 @@ def _all(ledger: Ledger) -> Iterator[Entry]:
 
 
 def _totals(ledger: Ledger) -> dict[str, object]:
+    outlook = ledger.outlook()
     return {
+        "answers_left": outlook.answers_left,
+        "charged_in_a_day": outlook.in_a_day,
+        "seconds_to_empty": outlook.seconds_to_empty,
         "epsilon_spent": ledger.epsilon(),
         "epsilon_left": ledger.left(),
         "budget": {"epsilon": ledger.budget.epsilon, "delta": ledger.budget.delta},
@@ -254,6 +258,17 @@ def _day(at: int | None) -> str:
     return "" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
 
 
+def _outlook(ledger: Ledger) -> str:
+    """What is left in answers and in days."""
+    seen = ledger.outlook()
+    if not seen.mechanism:
+        return "no answer was charged yet"
+    said = f"left: {seen.answers_left:,} more of {seen.mechanism}; {seen.in_a_day:,} charged in the last day"
+    if seen.seconds_to_empty is None:
+        return f"{said}, so it lasts"
+    return f"{said}, which the budget pays for {seen.seconds_to_empty / 86_400:,.1f} days more"
+
+
 def _print(ledger: Ledger, entries: tuple[Entry, ...]) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -278,5 +293,6 @@ def _print(ledger: Ledger, entries: tuple[Entry, ...]) -> None:
     unit = f"for one {ledger.unit}" if ledger.unit else "nothing is charged yet"
     budget = f"{ledger.budget.epsilon:g} at delta {ledger.budget.delta:g}"
     console.print(f"spent {at_most(ledger.epsilon())} of epsilon {budget}, {unit}")
+    console.print(_outlook(ledger))
     if ledger.simulation:
         console.print("simulation, no privacy: noise came from a reproducible generator")

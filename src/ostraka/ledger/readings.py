@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import TYPE_CHECKING
 
 from ostraka.ledger.budget import LedgerError
-from ostraka.ledger.chain import Entry, Row
+from ostraka.ledger.chain import CHARGE, Entry, Row
 from ostraka.ledger.commit import CommittedState
+from ostraka.ledger.pace import DAY, Outlook, Pace
 from ostraka.ledger.records import Account, Brief, Receipt
 from ostraka.released import from_bytes
 
@@ -57,6 +59,61 @@ class Readings(CommittedState):
                 return left
             balance = history.accounts.get(account)
             return balance.uses_left(price, most=left) if balance else 0
+
+    def outlook(self) -> Outlook:
+        """How many more uses of the price charged last fit, and how long they last at the present rate.
+
+        The rate is that of the last 24 hours, by the times of the entries. Reads the entries of one day.
+
+        Examples
+        --------
+        >>> from ostraka import Budget, GNMax, Ledger
+        >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+        ...     n = ledger.charge(GNMax(sigma=40.0), uses=100, unit="row", simulation=False)
+        ...     seen = ledger.outlook()
+        ...     seen.in_a_day, seen.answers_left == ledger.uses_left(GNMax(sigma=40.0))
+        (100, True)
+        """
+        now, pace = int(time.time()), Pace()
+        with self._reading() as history:
+            last = self._last_charge(history.seq)
+            if last is None:
+                return Outlook()
+            price = history.prices[last.price or 0]
+            left = history.dataset.uses_left(price, most=10**9)
+            for _, kind, _, _, _, uses, _, _, _, _, _, _, _, at, _ in self._store.rows(
+                self._first_after(now - DAY)
+            ):
+                if at is not None and kind == CHARGE:
+                    pace.add(at, uses)
+        rate = pace.per_second(now)
+        seconds = left / rate if rate > 0 else None
+        return Outlook(
+            mechanism=price.mechanism,
+            answers_left=left,
+            in_a_day=pace.in_a_day(now),
+            seconds_to_empty=0.0 if not left else seconds,
+        )
+
+    def _last_charge(self, seq: int) -> Row | None:
+        """The newest entry up to ``seq`` that the budget was charged for."""
+        while seq and (row := self._store.with_seq(seq)) is not None:
+            if row.uses and row.price:
+                return row
+            seq -= 1
+        return None
+
+    def _first_after(self, at: int) -> int:
+        """The number of the last entry written before a time, by bisection: times rise with numbers."""
+        low, high = 0, self._history.seq
+        while low < high:
+            middle = (low + high + 1) // 2
+            row = self._store.with_seq(middle)
+            if row is not None and (row.at is None or row.at < at):
+                low = middle
+            else:
+                high = middle - 1
+        return low
 
     def receipt(self, seq: int) -> Receipt:
         """The receipt of a client's charge as :meth:`charge_each` gave it, with the epsilon left now.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,24 +19,29 @@ if TYPE_CHECKING:
 
 __all__ = ["AnswersLeft", "Readiness"]
 
-_WINDOW = 3_600.0  # seconds over which the present rate is taken
-_EVERY = 10.0  # seconds between two points of it
 _STALE = 60.0  # seconds after which a count is worked out again
 _LEAST_SPACE = 16 * 2**20  # bytes free on the ledger's disk
 
 
 class AnswersLeft:
-    """Answers that the ledger's budget and each client's account still pay for, and at which rate they go.
+    """Answers that the ledger's budget and each client's account still pay for, and how long they last.
 
-    Counts are worked out now and then and counted down in between, one for each answer. An answer costs
-    at most the price that they are worked out for, so they never say too many.
+    ``rate`` gives the answers a second of the last day for an account ("": the ledger's own). Counts
+    are worked out now and then and counted down in between, one for each answer. An answer costs at most
+    the price that they are worked out for, so they never say too many.
     """
 
-    def __init__(self, ledger: Ledger, price: Priced, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._ledger, self._price, self._clock = ledger, price, clock
+    def __init__(
+        self,
+        ledger: Ledger,
+        price: Priced,
+        *,
+        rate: Callable[[str], float],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger, self._price, self.rate, self._clock = ledger, price, rate, clock
         self._left: dict[str, tuple[float, int]] = {}  # by account; "" is the ledger's own
-        self._given = 0
-        self._points: deque[tuple[float, int]] = deque([(clock(), 0)])
+        self._rates: dict[str, float] = {}
 
     def stale(self, account: str = "") -> bool:
         """Whether a count should be worked out again."""
@@ -48,34 +52,30 @@ class AnswersLeft:
         """Work a count out now. It takes some milliseconds: not for an event loop."""
         left = self._ledger.uses_left(self._price, account=account or None)
         self._left[account] = self._clock(), left
+        self._rates[account] = self.rate(account)
         return left
+
+    def known(self, account: str = "") -> int | None:
+        """The count as last known; None before it was worked out."""
+        return self._left[account][1] if account in self._left else None
 
     def of(self, account: str = "") -> int:
         """The count as last known; 0 before it was worked out."""
-        return self._left.get(account, (0.0, 0))[1]
+        return self.known(account) or 0
 
     def given(self, account: str, answers: int) -> None:
         """Count answers down."""
-        self._given += answers
         for name in ("", account):
             if name in self._left:
                 when, left = self._left[name]
                 self._left[name] = when, max(0, left - answers)
 
-    def rate(self) -> float:
-        """Answers a second over the last hour, or since the start."""
-        now = self._clock()
-        if now - self._points[-1][0] >= _EVERY:
-            self._points.append((now, self._given))
-        while len(self._points) > 1 and now - self._points[1][0] >= _WINDOW:
-            self._points.popleft()
-        since, before = self._points[0]
-        return (self._given - before) / (now - since) if now > since else 0.0
-
-    def seconds_to_empty(self) -> float | None:
-        """Seconds until the ledger's budget is spent at the present rate; None while nobody asks."""
-        rate = self.rate()
-        return self.of() / rate if rate > 0 else None
+    def seconds_to_empty(self, account: str = "") -> float | None:
+        """Seconds until a budget is spent at the rate of the last day; None where nothing was charged."""
+        left, rate = self.of(account), self._rates.get(account, 0.0)
+        if self.known(account) == 0:
+            return 0.0
+        return left / rate if rate > 0 else None
 
 
 class Readiness:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import math
@@ -15,15 +16,16 @@ from ostraka.consistent import Consistent
 from ostraka.door import ABSTAIN
 from ostraka.ledger import Budget, BudgetExceeded, ChargeRequest, Ledger, LedgerError
 from ostraka.ledger.budget import KeyConflict, LedgerUnavailable
+from ostraka.service import _clock
 from ostraka.service._answering import Answerer, Reserved
 from ostraka.service._batcher import Batcher
 from ostraka.service._capacity import AnswersLeft, Readiness
+from ostraka.service._counts import Checkpoint, RunningCounts
 from ostraka.service._keys import CLIENT, Holder, Keyring
 from ostraka.service._metrics import Metrics
 from ostraka.service._notify import keep_alive
-from ostraka.service._overview import RunningCounts
 from ostraka.service._rates import Buckets
-from ostraka.service._requests import Rows
+from ostraka.service._requests import Rows, known_texts
 from ostraka.service._secrets import recognise, remember, secret_of
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ __all__ = ["ITSELF", "Deployment", "Settings"]
 
 ITSELF = "service"  # the account of free entries, which bind the ledger to its teachers
 LEFT, ANSWERS_LEFT = b"ostraka-left", b"ostraka-answers-left"
+SECONDS_TO_EMPTY = b"ostraka-seconds-to-empty"
 _LOG = logging.getLogger("ostraka.service")
 _LOOK = 1.0  # seconds between checks of the file of keys
 
@@ -68,14 +71,17 @@ class Deployment:
         consistent: Consistent,
         settings: Settings,
         label: dict[str, Any] | None = None,
+        checkpoint: Checkpoint | None = None,
         stop: Callable[[BaseException], object] | None = None,
     ) -> None:
         self.saved, self.ledger, self.keys, self.settings, self.label = saved, ledger, keys, settings, label
         self.classes: list[Any] = saved.ensemble.classes_.tolist()
         self._said = {ABSTAIN: _said(None)} | {code: _said(label) for code, label in enumerate(self.classes)}
-        self.rows = Rows(saved.columns, saved.numeric, most=settings.most_rows, categories=_categories(saved))
+        self.rows = Rows(saved.columns, saved.numeric, most=settings.most_rows, categories=known_texts(saved))
         self.buckets = Buckets(rate=settings.rate, burst=settings.burst)
-        self.metrics, self.counts = Metrics(), RunningCounts()
+        self.metrics, self.since = Metrics(), _clock.now()
+        self._checkpoint = checkpoint
+        self.counts = checkpoint.read(ledger) if checkpoint else RunningCounts()
         self.verified = True  # opening has verified it
         answerer = Answerer(saved, consistent)
         self.unit = saved.ensemble.unit_
@@ -85,7 +91,9 @@ class Deployment:
         self._left = {account.name: account.left for account in ledger.accounts()}
         self._stop = stop or _stop
         self.batcher = Batcher(answerer, ledger, stop=self._stop)
-        self.answers_left = AnswersLeft(ledger, answerer.reserve)
+        self.answers_left = AnswersLeft(
+            ledger, answerer.reserve, rate=lambda name: self.counts.per_second(_clock.now(), name)
+        )
         self.readiness = Readiness(ledger, keys, self.batcher)
         self._background: list[asyncio.Task[None]] = []
 
@@ -112,10 +120,11 @@ class Deployment:
             # everything a label depends on: under other noise the digest of a question differs
             teachers=f"{saved.sha256} {saved.mechanism!r} {saved.screen!r}",
         )
+        secret = secret_of("ledger", folder, environment)
         ledger = Ledger(
             db,
             budget=budget,
-            secret=secret_of("ledger", folder, environment),
+            secret=secret,
             anchor=folder / "ledger.anchor",
             owner=True,
         )
@@ -127,6 +136,7 @@ class Deployment:
                 consistent=consistent,
                 settings=settings,
                 label=label,
+                checkpoint=Checkpoint(folder / "counts.json", secret),
                 stop=stop,
             )
             remember(saved.sha256, folder, environment)
@@ -140,7 +150,7 @@ class Deployment:
         self.batcher.start()
         self._background = [
             asyncio.create_task(self._look()),
-            asyncio.create_task(self.counts.keep_up(self.ledger)),
+            asyncio.create_task(self.counts.keep_up(self.ledger, self._checkpoint)),
             asyncio.create_task(keep_alive(self.readiness)),
         ]
 
@@ -149,7 +159,14 @@ class Deployment:
         for task in self._background:
             task.cancel()
         await self.batcher.close()
+        if self._checkpoint is not None:
+            with contextlib.suppress(LedgerError):
+                await asyncio.to_thread(self._write_counts, self._checkpoint)
         self.ledger.close()
+
+    def _write_counts(self, checkpoint: Checkpoint) -> None:
+        self.counts.catch_up(self.ledger)
+        checkpoint.write(self.counts, self.ledger)
 
     def shown(self, receipt: Receipt) -> str:
         """An answer as clients see it, in JSON. The label is null where the teachers abstained."""
@@ -163,7 +180,9 @@ class Deployment:
             if self.answers_left.stale(account):
                 await asyncio.to_thread(self.answers_left.work_out, account)
         more = min(self.answers_left.of(), self.answers_left.of(name))
-        return (self.left(name), (ANSWERS_LEFT, b"%d" % more))
+        lasts = self.answers_left.seconds_to_empty(name)  # at the client's own rate: others' is not told
+        lasts = _clock.DAY * more if lasts is None else lasts  # it asked one today
+        return (self.left(name), (ANSWERS_LEFT, b"%d" % more), (SECONDS_TO_EMPTY, b"%d" % lasts))
 
     def left(self, name: str) -> tuple[bytes, bytes]:
         """The header with the last known remaining budget, rounded down."""
@@ -175,7 +194,8 @@ class Deployment:
 
     def budget(self, who: Holder) -> dict[str, Any]:
         """The budgets that ``who`` may see."""
-        work_out = self.answers_left.work_out
+        work_out, lasts = self.answers_left.work_out, self.answers_left.seconds_to_empty
+        self.counts.catch_up(self.ledger)
         accounts = [
             {
                 "client": each.name,
@@ -183,6 +203,7 @@ class Deployment:
                 "spent": each.spent,
                 "left": each.left,
                 "answers_left": work_out(each.name),
+                "seconds_to_empty": lasts(each.name),
             }
             for each in self.accounts()
             if who.role != CLIENT or each.name == who.name
@@ -190,6 +211,7 @@ class Deployment:
         budget = self.ledger.budget
         if who.role == CLIENT:
             nothing = {"client": who.name, "epsilon": 0, "spent": 0, "left": 0, "answers_left": 0}
+            nothing["seconds_to_empty"] = 0
             mine = accounts[0] if accounts else nothing
             return {**mine, "delta": budget.delta, "protects": self.unit}
         return {
@@ -198,7 +220,7 @@ class Deployment:
             "spent": self.ledger.epsilon(),
             "left": self.ledger.left(),
             "answers_left": work_out(),
-            "seconds_to_empty": self.answers_left.seconds_to_empty(),
+            "seconds_to_empty": lasts(),
             "protects": self.unit,
             "clients": accounts,
         }
@@ -230,7 +252,7 @@ class Deployment:
             ("ostraka_delta", "Delta of both.", self.ledger.budget.delta),
             ("ostraka_rows_waiting", "Rows that wait for their answer.", self.batcher.waiting),
             ("ostraka_answers_left", "Answers that the budget still pays for.", self.answers_left.work_out()),
-            ("ostraka_answers_per_second", "Answers a second, over an hour.", self.answers_left.rate()),
+            ("ostraka_answers_per_second", "Answers a second, over a day.", self.answers_left.rate("")),
             ("ostraka_ready", "1 if the service can charge.", float(not self.readiness.problems())),
             ("ostraka_keys_readable", "1 if the file of keys can be read.", float(self.keys.readable)),
         ]
@@ -286,17 +308,6 @@ class Deployment:
                     "the file of keys cannot be read (%s): no key is valid until it can",
                     type(error).__name__,
                 )
-
-
-def _categories(saved: SavedTeachers) -> dict[str, frozenset[str]]:
-    """The texts of the public rows by column: any other would be encoded as none of them."""
-    found: dict[str, frozenset[str]] = {}
-    for _, encoder, places in getattr(saved.encoder, "transformers_", ()):
-        known = getattr(encoder, "categories_", None)
-        if known is not None:
-            texts = [frozenset(map(str, each)) for each in known]
-            found |= {saved.columns[place]: each for place, each in zip(places, texts, strict=True)}
-    return found
 
 
 def _require_one_answer(answerer: Answerer, budget: Budget) -> None:

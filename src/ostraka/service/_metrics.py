@@ -6,6 +6,8 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ostraka.service import _clock
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -20,6 +22,7 @@ class Metrics:
     def __init__(self) -> None:
         self.answers: Counter[str] = Counter()  # rows, by client
         self.refusals: Counter[tuple[str, str]] = Counter()  # requests, by client ("" unknown) and code
+        self.last_refused: dict[tuple[str, str], int] = {}
         self._slower: list[int] = [0] * (len(_EDGES) + 1)
         self._seconds = 0.0
 
@@ -35,6 +38,7 @@ class Metrics:
     def refused(self, client: str, code: str) -> None:
         """Count one request that was refused."""
         self.refusals[client, code] += 1
+        self.last_refused[client, code] = _clock.now()
 
     def text(self, gauges: Iterable[tuple[str, str, float]]) -> str:
         """All counts and the given gauges (name, meaning, value)."""

@@ -33,6 +33,10 @@ _ANSWERS = {
     "description": "How many more answers the client can be given, at least.",
     "schema": {"type": "string", "pattern": r"^\d+$"},
 }
+_LASTS = {
+    "description": "Seconds until the client has no answers left, at its own rate of the last day.",
+    "schema": {"type": "string", "pattern": r"^\d+$"},
+}
 # Which refusals a route can give, beside 404 and 405 for what is no route.
 _CODES = {
     "/v1/label": {
@@ -103,7 +107,11 @@ def _operation(route: Route) -> dict[str, Any]:
 
 def _success(path: str) -> dict[str, Any]:
     if path == "/v1/label":
-        told = {"Ostraka-Left": _LEFT, "Ostraka-Answers-Left": _ANSWERS}
+        told = {
+            "Ostraka-Left": _LEFT,
+            "Ostraka-Answers-Left": _ANSWERS,
+            "Ostraka-Seconds-To-Empty": _LASTS,
+        }
         either = {"oneOf": [_ref("Answer"), _ref("Answers")]}
         return {
             "description": "Paid for.",
@@ -128,12 +136,13 @@ def _schemas(rows: Rows, classes: Sequence[Any]) -> dict[str, Any]:
     }
     paid = _object(seq=_INTEGER, head=_HEX)
     answer = _object(label={"enum": [*classes, None]}, abstained={"type": "boolean"}, receipt=paid)
-    spent = {"epsilon": _NUMBER, "spent": _NUMBER, "left": _NUMBER, "answers_left": _INTEGER}
+    lasts = {"type": ["number", "null"]}
+    spent: dict[str, Any] = {"epsilon": _NUMBER, "spent": _NUMBER, "left": _NUMBER, "answers_left": _INTEGER}
+    spent["seconds_to_empty"] = lasts
     account = {"client": _TEXT, **spent}
     entry = _object(seq=_INTEGER, head=_HEX, client=_TEXT, key=_TEXT, digest=_HEX, mechanism=_TEXT)
     many = {"type": "array", "items": row, "minItems": 1, "maxItems": rows.most}
-    lasts = {"type": ["number", "null"]}
-    data: dict[str, Any] = {**spent, "delta": _NUMBER, "protects": _TEXT, "seconds_to_empty": lasts}
+    data: dict[str, Any] = {**spent, "delta": _NUMBER, "protects": _TEXT}
     clients = {"type": "array", "items": _object(**account)}
     return {
         "Question": {"oneOf": [_object(row=row), _object(rows=many)]},

@@ -9,7 +9,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
 from ostraka._phrases import at_most, sentence
-from ostraka.service._replies import WORDS
+from ostraka.service import _clock
+from ostraka.service._replies import ADVICE, WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
     from ostraka.mechanisms.protocols import BallotMechanism
-    from ostraka.service._overview import ClientView, Overview
+    from ostraka.service._views import ClientView, Overview, RefusalView
 
 __all__ = ["render"]
 
@@ -25,6 +26,9 @@ _POINTS = 400  # of the drawing
 _ROWS = 50  # of any table
 _LETTERS = 80  # of a name
 _LOW = 0.1  # share of the budget left that gives a warning
+_SOON = 7 * _clock.DAY  # time to empty that gives one
+_MANY = 100  # requests without a valid key that give one
+_FEW = 5  # names in an alert
 _WIDE, _HIGH = 1000, 300  # of the drawing, stretched to fit
 _EXAMPLE = 55  # percent for the leader, in the example vote of the meter
 
@@ -35,6 +39,7 @@ class _Tick:
 
     at: float
     text: str
+    day: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +54,11 @@ class _Drawing:
     says: str
 
 
-def render(seen: Overview) -> str:
-    """The page as HTML that loads nothing else. Slow: call it outside the event loop."""
+def render(seen: Overview, *, every: int = 0) -> str:
+    """The page as HTML that loads nothing else. Slow: call it outside the event loop.
+
+    ``every``: seconds after which the reply's header asks the browser to load it again; 0 for never.
+    """
     total = sum(client.answers for client in seen.clients)
     shown = sorted(seen.clients, key=lambda client: (-client.spent, client.name))
     return _template().render(
@@ -59,14 +67,16 @@ def render(seen: Overview) -> str:
         drawing=_drawing(seen),
         answers=total,
         repeats=sum(client.repeats for client in seen.clients),
-        low=seen.left <= _LOW * seen.epsilon,
+        story=_story(seen),
+        alerts=_alerts(seen),
+        every=every,
         clients=shown[:_ROWS],
         unlisted=_together(shown[_ROWS:]),
         latest=seen.latest[:_ROWS],
         costs=seen.costs[:_ROWS],
         meter=_meter(seen),
         refusals=_refusals(seen),
-        refused=sum(number for *_, number in seen.refusals),
+        refused=sum(refusal.times for refusal in seen.refusals),
         label_rows=_label_rows(seen),
         n_rows=_ROWS,
     )
@@ -85,6 +95,9 @@ def _template() -> Template:
     )
     environment.filters |= {
         "delta": _delta,
+        "empty": _empty,
+        "lasting": _clock.lasting,
+        "utc": _clock.utc,
         "down": functools.partial(_rounded, direction=ROUND_FLOOR),
         "name": _name,
         "part": _part,
@@ -100,7 +113,7 @@ def _drawing(seen: Overview) -> _Drawing:
     """
     last = max(seen.ledger.counted, 1)
     top = seen.epsilon * 1.04
-    points = _thinned([(0, 0.0), *((seq, min(spent, seen.spent, top)) for seq, spent in seen.history)])
+    points = _thinned([(0, 0.0), *((seq, min(spent, seen.spent, top)) for seq, spent, _ in seen.history)])
     steps = "".join(f"H{_WIDE * seq / last:.1f}V{_HIGH * (1 - spent / top):.1f}" for seq, spent in points[1:])
     line = f"M0 {_HIGH}{steps}H{_WIDE}"
     half = last // 2
@@ -109,7 +122,7 @@ def _drawing(seen: Overview) -> _Drawing:
         line=line,
         area=f"{line}V{_HIGH}Z",
         cap=_HIGH * (1 - seen.epsilon / top),
-        below=tuple(_Tick(100 * seq / last, f"{seq:,}") for seq in entries),
+        below=tuple(_Tick(100 * seq / last, f"{seq:,}", _day_of(seen, seq)) for seq in entries),
         beside=tuple(_Tick(100 * value / top, f"{value:g}") for value in _round_values(seen.epsilon)),
         says=_in_words(seen),
     )
@@ -122,7 +135,7 @@ def _in_words(seen: Overview) -> str:
     told = []
     for quarter in (1, 2, 3):
         until = seen.ledger.counted * quarter / 4
-        spent = max((spent for seq, spent in seen.history if seq <= until), default=0.0)
+        spent = max((spent for seq, spent, _ in seen.history if seq <= until), default=0.0)
         told.append(f"{at_most(min(spent, seen.spent))} after entry {math.floor(until):,}")
     end = f"{at_most(seen.spent)} of {seen.epsilon:g} after all {seen.ledger.entries:,} entries"
     return f"Epsilon spent: {', '.join(told)}, {end}."
@@ -174,10 +187,75 @@ def _hidden(
     return tuple(leakage_meter(ballot, [votes], n_answers=list(points))[0].tolist())
 
 
-def _refusals(seen: Overview) -> list[tuple[str, str, str, int]]:
-    """Most frequent first."""
-    most = sorted(seen.refusals, key=lambda refusal: (-refusal[2], refusal))[:_ROWS]
-    return [(who, code, WORDS.get(code, ""), number) for who, code, number in most]
+def _refusals(seen: Overview) -> list[tuple[RefusalView, str, str]]:
+    """Most frequent first, with the words that the client got and what the owner can do."""
+    most = sorted(seen.refusals, key=lambda each: (-each.times, each.client, each.code))[:_ROWS]
+    return [(each, WORDS.get(each.code, ""), ADVICE.get(each.code, "")) for each in most]
+
+
+def _story(seen: Overview) -> list[tuple[str, str, str]]:
+    """The headline's facts: name, value, and what it means in words."""
+    total = sum(client.answers for client in seen.clients)
+    rate = f"{seen.in_a_day:,}"
+    return [
+        ("Left", f"{seen.answers_left:,} answers", "at least, of the dearest kind"),
+        ("Used", f"{total:,} answers", f"ε {_rounded(seen.spent, direction=ROUND_CEILING)} spent"),
+        ("In the last 24 hours", rate, "answers that the budget paid for"),
+        ("Empty", *_when_empty(seen)),
+    ]
+
+
+def _when_empty(seen: Overview) -> tuple[str, str]:
+    """The day on which the budget is spent at the present rate, and how far away that is."""
+    if not seen.answers_left:
+        return "now", "nothing more is answered"
+    if seen.seconds_to_empty is None:
+        return "not in sight", "nobody asked in the last 24 hours"
+    lasts = _clock.lasting(seen.seconds_to_empty)
+    return _clock.date(seen.at + seen.seconds_to_empty), f"in {lasts}, at the rate of the last 24 hours"
+
+
+def _empty(client: ClientView, at: int) -> str:
+    """When one client's budget is spent, in a few words."""
+    if client.answers_left == 0:
+        return "spent"
+    if client.seconds_to_empty is None:
+        return "not at the present rate"
+    return f"{_clock.date(at + client.seconds_to_empty)} (in {_clock.lasting(client.seconds_to_empty)})"
+
+
+def _alerts(seen: Overview) -> list[tuple[str, str]]:
+    """What needs the owner's attention: a title and a sentence each."""
+    found = [("The service cannot charge now.", f"It answers 503: {'; '.join(seen.problems)}.")]
+    found = found if seen.problems else []
+    if not seen.answers_left:
+        words = "Every question is refused. Nobody can add to this budget: what is known stays known."
+        found.append(("The budget is spent.", words))
+    elif seen.left <= _LOW * seen.epsilon:
+        words = (
+            f"ε {_rounded(seen.left, direction=ROUND_FLOOR)} of {seen.epsilon:g} is left. What does not "
+            "fit is refused; nobody can add to this budget, for what is known of the data cannot be taken back."
+        )
+        found.append(("The budget is nearly spent.", words))
+    elif seen.seconds_to_empty is not None and seen.seconds_to_empty < _SOON:
+        words = f"At the rate of the last 24 hours it lasts {_clock.lasting(seen.seconds_to_empty)}."
+        found.append(("The budget will be spent soon.", words))
+    spent = [client.name for client in seen.clients if client.answers_left == 0 and client.answers]
+    if spent and seen.answers_left:
+        names = ", ".join(_name(name, 30) for name in spent[:_FEW])
+        more = f" and {len(spent) - _FEW:,} more" if len(spent) > _FEW else ""
+        found.append(("Clients have nothing left.", f"{names}{more}: their questions are refused."))
+    guessed = sum(each.times for each in seen.refusals if each.code == "unauthorized")
+    if guessed >= _MANY:
+        words = f"{guessed:,} requests came without one since the start: see the refusals."
+        found.append(("Many requests without a valid key.", words))
+    return found
+
+
+def _day_of(seen: Overview, seq: int) -> str:
+    """The day of the last step of the history up to an entry; empty where it is not known."""
+    found = [at for number, _, at in seen.history if number <= seq and at is not None]
+    return _clock.date(found[-1]) if found and seq else ""
 
 
 def _label_rows(seen: Overview) -> list[tuple[str, str]]:

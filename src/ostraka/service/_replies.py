@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-__all__ = ["WORDS", "Headers", "Refused", "Reply", "unavailable"]
+__all__ = ["ADVICE", "WORDS", "Headers", "Refused", "Reply", "unavailable"]
 
 # Codes of refusals, with the default message of each.
 WORDS = {
@@ -31,6 +31,21 @@ WORDS = {
     "Idempotency-Key",
     "not_ready": "the service cannot charge now, and so cannot answer",
     "failed": "the service failed before anything was charged: try again, with the same Idempotency-Key",
+}
+# What an owner can do about refusals.
+ADVICE = {
+    "budget_exceeded": "raise the client's cap with 'ostraka keys', unless the data's own budget is spent",
+    "unauthorized": "somebody has a wrong, revoked or no key; 'ostraka keys list' names those that count",
+    "forbidden": "a client's key was used for an owner's page, or an owner's for questions",
+    "too_fast": "the client asks above --rate and --burst",
+    "too_many": "one address asks without a valid key; name your own proxy with --proxy",
+    "key_conflict": "the client's program uses one Idempotency-Key for two questions",
+    "busy": "more is asked than this machine answers; batches take less",
+    "unavailable": "the ledger is locked, its disk is full, or the database is away",
+    "keys_unreadable": "put a copy of keys.json back",
+    "not_ready": "see the alert at the top",
+    "failed": "a defect: the log names the place",
+    "bad_schema": "the client's program sends other cells than /docs says",
 }
 _PLAIN = (
     (b"cache-control", b"no-store"),
@@ -58,11 +73,10 @@ class Reply:
         return cls(status, json.dumps(content, allow_nan=False, ensure_ascii=False).encode(), more=more)
 
     @classmethod
-    def html(cls, page: str) -> Reply:
+    def html(cls, page: str, *, more: Headers = ()) -> Reply:
         """A page that loads nothing and runs nothing."""
-        return cls(
-            200, page.encode(), b"text/html; charset=utf-8", ((b"content-security-policy", _NOTHING_ELSE),)
-        )
+        policy = (b"content-security-policy", _NOTHING_ELSE)
+        return cls(200, page.encode(), b"text/html; charset=utf-8", (policy, *more))
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """All headers, in the form of ASGI."""

@@ -12,7 +12,9 @@ from ostraka.service._replies import Refused
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["KEY", "MOST_TEXT", "Rows", "idempotency_key", "require_json"]
+    from ostraka.voters import SavedTeachers
+
+__all__ = ["KEY", "MOST_TEXT", "Rows", "idempotency_key", "known_texts", "require_json"]
 
 MOST_TEXT = 1_000  # characters of one cell
 KEY = r"[A-Za-z0-9._:-]{1,100}"
@@ -75,6 +77,17 @@ class Rows:
 
     def _bad_cell(self, where: str, place: int, kind: str) -> NoReturn:
         raise Refused(400, "bad_schema", f"{where}[{place}] ({self.columns[place]}) must be {kind}")
+
+
+def known_texts(saved: SavedTeachers) -> dict[str, frozenset[str]]:
+    """The texts of the public rows by column: any other would be encoded as none of them."""
+    found: dict[str, frozenset[str]] = {}
+    for _, encoder, places in getattr(saved.encoder, "transformers_", ()):
+        known = getattr(encoder, "categories_", None)
+        if known is not None:
+            texts = [frozenset(map(str, each)) for each in known]
+            found |= {saved.columns[place]: each for place, each in zip(places, texts, strict=True)}
+    return found
 
 
 def idempotency_key(headers: dict[bytes, bytes]) -> str:

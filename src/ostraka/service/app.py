@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ostraka.ledger import LedgerError
 from ostraka.ledger.budget import LedgerUnavailable
 from ostraka.service._keys import CLIENT, OWNER, Holder, bearer
 from ostraka.service._logs import new_request
@@ -42,6 +44,7 @@ class Request:
     who: Holder
     last: str
     body: bytes
+    query: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,9 @@ class Application:
             client = who.name
             _require_role(route, who)
             body = await self._body(headers, receive) if route.method == "POST" else b""
-            reply = await route.handler(self, Request(headers, who, last, body))
+            reply = await route.handler(
+                self, Request(headers, who, last, body, scope.get("query_string", b""))
+            )
         except Refused as refused:
             reply = self._refused(client, refused)
         except LedgerUnavailable:
@@ -119,9 +124,16 @@ class Application:
         await receive()
         self.deployment.start()
         await send({"type": "lifespan.startup.complete"})
+        first = asyncio.create_task(asyncio.to_thread(self._draw_once))
         await receive()
+        await first
         await self.deployment.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+    def _draw_once(self) -> None:
+        """Draw the owner's page, so that what it loads and works out is ready when it is asked for."""
+        with contextlib.suppress(LedgerError):  # the next request tells
+            render(overview(self.deployment))
 
     def _route(self, method: str, path: str) -> tuple[Route, str]:
         route = self._exact.get((method, path))
@@ -256,9 +268,11 @@ async def docs(app: Application, _: Request) -> Reply:
     return app.docs
 
 
-async def home(app: Application, _: Request) -> Reply:
-    """The owner's page."""
-    return await asyncio.to_thread(lambda: Reply.html(render(overview(app.deployment))))
+async def home(app: Application, request: Request) -> Reply:
+    """The owner's page. With ``?every=60`` the browser loads it again each minute."""
+    every = 60 if request.query == b"every=60" else 0
+    page = await asyncio.to_thread(lambda: render(overview(app.deployment), every=every))
+    return Reply.html(page, more=((b"refresh", b"%d" % every),) if every else ())
 
 
 ROUTES = (

@@ -1,0 +1,140 @@
+"""The owner's page before a long ledger, after a restart, and what it does to clients' waiting times.
+
+A service is killed when it has counted its ledger, started again, and its page is loaded at once. Then a
+client asks without the page, and with the page loaded again and again; the medians are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+
+from ostraka import GNMax, Ledger
+from ostraka.ledger import ChargeRequest
+from ostraka.service._secrets import secret_of
+from rigs import serving
+from rigs.finding import Finding, apart
+
+if TYPE_CHECKING:
+    from rigs.serving import Service
+
+__all__ = ["find"]
+
+LOT, SLOWEST, MOVED = 2_000, 0.3, 1.5
+CHEAP = GNMax(sigma=1e6)
+
+
+def find(*, entries: int, questions: int) -> Finding:
+    """A page that takes longer than 0.3 s, or that lifts a client's median by more than half, is wrong."""
+    found = apart("page", "--entries", entries, "--questions", questions)
+    wrong = Counter[str]()
+    wrong["page slower than 0.3 s"] += found["first"] > SLOWEST
+    wrong["a client's median grows by more than half"] += found["busy"] > MOVED * found["alone"]
+    wrong["entries not counted after a restart"] += found["uncounted"] > LOT
+    return Finding(
+        tried=f"{entries:,} entries; page {found['first']:.2f} s at once after a restart, "
+        f"{found['again']:.2f} s later; a client's median {1e3 * found['alone']:.1f} ms, "
+        f"{1e3 * found['busy']:.1f} ms while the page is loaded {found['loads']} times",
+        wrong=+wrong,
+        control=f"without its counts the page lacks {found['lacking']:,} entries",
+        blind=not found["lacking"],
+    )
+
+
+def fill(service: Service, entries: int) -> None:
+    """Put questions into the ledger of a service that is not running."""
+    place = service.folder / "service"
+    secret, path = secret_of("ledger", place, {}), place / "ledger.sqlite"
+    with Ledger(path, secret=secret, anchor=place / "ledger.anchor", owner=True) as ledger:
+        for first in range(0, entries, LOT):
+            asked = [
+                ChargeRequest(
+                    account="alice", key=f"f{n}", digest=f"{n:064x}", cost=CHEAP, reserve=CHEAP, answer=n % 3
+                )
+                for n in range(first, min(entries, first + LOT))
+            ]
+            if refused := [got for got in ledger.charge_each(asked) if isinstance(got, Exception)]:
+                raise refused[0]
+
+
+def page(service: Service) -> tuple[float, str]:
+    """Load the page: seconds, and what it says."""
+    begun = time.perf_counter()
+    reply = httpx.get(service.url, headers={"authorization": f"Bearer {service.keys['olga']}"}, timeout=300)
+    reply.raise_for_status()
+    return time.perf_counter() - begun, reply.text
+
+
+def uncounted(text: str) -> int:
+    """Entries that the page says it has not counted."""
+    if "Not everything is counted" not in text:
+        return 0
+    parts = text.partition("those of the first")[2].split("of\n", 1)
+    counted, entries = (int(part.split()[0].replace(",", "")) for part in parts)
+    return entries - counted
+
+
+def median(service: Service, name: str, questions: int) -> float:
+    """A client's median waiting time."""
+    times = []
+    headers = {"authorization": f"Bearer {service.keys['alice']}"}
+    with httpx.Client(base_url=service.url, headers=headers, timeout=300) as client:
+        for n in range(questions):
+            begun = time.perf_counter()
+            row = {"row": [n / 7, 1.0, 2.0]}
+            client.post("/v1/label", json=row, headers={"idempotency-key": f"{name}-{n}"}).raise_for_status()
+            times.append(time.perf_counter() - begun)
+            time.sleep(0.005)
+    return statistics.median(times)
+
+
+def run(entries: int, questions: int) -> dict[str, float]:
+    """The two looks, and the medians."""
+    with tempfile.TemporaryDirectory() as folder, serving.running(Path(folder)) as service:
+        service.stop()
+        fill(service, entries)
+        service.start()
+        lacking = uncounted(page(service)[1])
+        while uncounted(page(service)[1]):
+            time.sleep(1)
+        service.stop()
+        service.start()
+        first, text = page(service)
+        alone, loads, done = median(service, "alone", questions), [], threading.Event()
+
+        def look() -> None:
+            while not done.is_set():
+                loads.append(page(service)[0])
+                done.wait(1.0)
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        busy = median(service, "busy", questions)
+        done.set()
+        looking.join()
+    return {
+        "first": first, "uncounted": uncounted(text), "lacking": lacking, "alone": alone, "busy": busy,
+        "again": statistics.median(loads), "loads": len(loads),
+    }  # fmt: skip
+
+
+def main(given: list[str]) -> None:
+    options = argparse.ArgumentParser(prog="python -m rigs.page")
+    options.add_argument("--entries", type=int, default=10**6)
+    options.add_argument("--questions", type=int, default=500)
+    chosen = options.parse_args(given)
+    print(json.dumps(run(chosen.entries, chosen.questions)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
