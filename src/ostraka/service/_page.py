@@ -234,7 +234,7 @@ def _alerts(seen: Overview) -> list[tuple[str, str]]:
     elif seen.left <= _LOW * seen.epsilon:
         words = (
             f"ε {_rounded(seen.left, direction=ROUND_FLOOR)} of {seen.epsilon:g} is left. What does not "
-            "fit is refused; nobody can add to this budget, for what is known of the data cannot be taken back."
+            "fit is refused. Nobody can add to this budget: what is known of the data stays known."
         )
         found.append(("The budget is nearly spent.", words))
     elif seen.seconds_to_empty is not None and seen.seconds_to_empty < _SOON:
