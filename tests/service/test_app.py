@@ -19,10 +19,9 @@ import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder
 
-from ostraka.service._deployment import _categories
 from ostraka.service._http_limits import LimitedProtocol
 from ostraka.service._replies import WORDS, Refused
-from ostraka.service._requests import Rows
+from ostraka.service._requests import Rows, known_texts
 from ostraka.service.app import ROUTES
 from tests.service.conftest import CLASSES, ONE, PATIENCE, PEPPER, deploy, rows, serving
 
@@ -515,5 +514,5 @@ def test_categories_are_those_of_the_encoder():
     columns = ColumnTransformer([("kinds", OneHotEncoder(handle_unknown="ignore"), [1])])
     encoder = columns.fit(np.array([[1, "b"], [2, "a"]], dtype=object))
     saved = SimpleNamespace(encoder=encoder, columns=("age", "work"))
-    assert _categories(saved) == {"work": frozenset({"a", "b"})}
-    assert _categories(SimpleNamespace(encoder=None, columns=("age",))) == {}
+    assert known_texts(saved) == {"work": frozenset({"a", "b"})}
+    assert known_texts(SimpleNamespace(encoder=None, columns=("age",))) == {}

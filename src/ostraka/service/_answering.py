@@ -11,6 +11,7 @@ import numpy as np
 from ostraka.door import release_each
 from ostraka.mechanisms import Confident
 from ostraka.private import Adjacency, Private
+from ostraka.service._features import CompiledEncoder
 from ostraka.voters._linear import LinearTeachers
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ class Answerer:
             n_classes=len(saved.ensemble.classes_),
             n_features=saved.ensemble.n_features_in_,
         )
+        self._encoder = (
+            None if saved.encoder is None else CompiledEncoder.of(saved.encoder, len(saved.columns))
+        )
         self._steps = np.array([saved.grid[str(j)] for j in range(len(saved.grid))])
         self.reserve: BallotMechanism = (
             saved.mechanism
@@ -73,6 +77,8 @@ class Answerer:
         """Features of checked rows, shape (n_rows, n_features); rows beyond the grid are NaN."""
         if self._saved.encoder is None:
             features = np.array(rows, dtype=np.float64)
+        elif self._encoder is not None:
+            features = self._encoder(rows)
         else:
             cells = np.empty((len(rows), len(self._saved.columns)), dtype=object)
             cells[:] = rows
