@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mutants import _audits, _collect, _counts, _exact, _plain
+from mutants import _audits, _collect, _counts, _drawn, _exact, _plain
 
 if TYPE_CHECKING:
     from mutants._mutant import Mutant
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[1]
 MUTANTS: list[Mutant] = [
     *_plain.MUTANTS,
+    *_drawn.MUTANTS,
     *_exact.MUTANTS,
     *_audits.MUTANTS,
     *_collect.MUTANTS,

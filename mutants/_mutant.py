@@ -19,6 +19,7 @@ __all__ = [
     "CHECK",
     "CURVE",
     "DOOR",
+    "DRAWN",
     "EXACT",
     "GRID",
     "NOISE",
@@ -41,6 +42,7 @@ PAIRS, RENYI = "mechanisms/_neighbours.py", "mechanisms/_divergence.py"
 
 # below tests
 BY_CURVE, BY_CONTRACT = "oracles/test_curve.py::", "contracts/test_curve_contract.py::"
+DRAWN = "mechanisms/_exact.py"
 BY_MECHANISM, BY_DOOR = "contracts/test_mechanism_contract.py::", "test_door.py::"
 BY_EXACT, BY_OUTCOME, BY_TIGHT = (f"oracles/test_{name}.py::" for name in ("exact", "outcome", "tight"))
 BY_ALL, BY_PLAN = "oracles/test_exhaustive.py::", "accounting/test_plan.py::"

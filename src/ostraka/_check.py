@@ -100,6 +100,6 @@ def nats(epsilon: float, *, digits: int = 4) -> str:
     if math.isfinite(epsilon):
         return f"{epsilon:.{digits}g}"
     return (
-        "more than can be claimed (too little noise, or so many answers that the distance of "
-        "floating-point noise from real noise outweighs delta: docs/floating-point.md)"
+        "more than can be claimed (too little noise, or so many answers that what is rounded outweighs "
+        "delta: docs/floating-point.md)"
     )

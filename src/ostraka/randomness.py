@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__: list[str] = []  # noise is drawn where rng=None
+
+_RAW_IS_64_BITS = {"ChaCha", "PCG64", "PCG64DXSM", "Philox", "SFC64"}
 
 
 def os_keyed() -> np.random.Generator:
@@ -81,8 +84,24 @@ class KeyedRows:
     """
 
     def __init__(self, keys: Sequence[bytes], *, kept: bool = False) -> None:
-        self._keys: Sequence[bytes] | None = keys
+        self._keys: Sequence[bytes] = keys
+        self._used = False
+        self._drawn: int | None = None  # words of each row
         self.kept = kept
+
+    def words(self, size: int | tuple[int, ...]) -> np.ndarray:
+        """Random 64-bit words; the first number of ``size`` is the number of keys."""
+        rows = self._rows(size, np.uint64, lambda stream, shape: stream.random_raw(shape))
+        self._drawn = math.prod(rows.shape[1:])
+        return rows
+
+    def further(self, row: int) -> Callable[[], int]:
+        """The words of one row's key that come after those drawn."""
+        if self._drawn is None:
+            raise ValueError("words must be drawn before further ones are")
+        stream = KeyedNoise(self._keys[row])
+        words(stream, (self._drawn,))
+        return further(stream, row)
 
     def normal(self, *, scale: float = 1.0, size: int | tuple[int, ...]) -> np.ndarray:
         """Gaussian noise; the first number of ``size`` is the number of keys."""
@@ -97,21 +116,55 @@ class KeyedRows:
         return self._draw("gumbel", scale, size)
 
     def _draw(self, law: str, scale: float, size: int | tuple[int, ...]) -> np.ndarray:
+        return self._rows(
+            size,
+            np.float64,
+            lambda stream, shape: getattr(np.random.Generator(stream), law)(scale=scale, size=shape),
+        )
+
+    def _rows(
+        self,
+        size: int | tuple[int, ...],
+        kind: type[np.generic],
+        draw: Callable[[Any, tuple[int, ...]], np.ndarray],
+    ) -> np.ndarray:
         from randomgen import ChaCha  # noqa: PLC0415
 
-        shape = (size,) if isinstance(size, int | np.integer) else size
-        keys, self._keys = self._keys, None
-        if keys is None or shape[0] != len(keys):
+        shape = (int(size),) if isinstance(size, int | np.integer) else size
+        if self._used or shape[0] != len(self._keys):
             raise ValueError("noise of one key a row must be drawn once, with one row a key")
+        self._used = True
         stream = ChaCha(key=0, rounds=20)
-        draw = getattr(np.random.Generator(stream), law)
         state = stream.state
-        rows = np.empty(shape)
-        for k, key in enumerate(keys):
+        rows = np.empty(shape, dtype=kind)
+        for k, key in enumerate(self._keys):
             state["state"]["keysetup"] = np.frombuffer(key, dtype="<u4")
             stream.state = state  # at the start of the stream of this key
-            rows[k] = draw(scale=scale, size=shape[1:])
+            rows[k] = draw(stream, shape[1:])
         return rows
+
+
+def words(rng: np.random.Generator | KeyedRows, shape: tuple[int, ...]) -> np.ndarray:
+    """Random 64-bit words, uint64.
+
+    Examples
+    --------
+    >>> words(KeyedNoise(bytes(32)), (2,)) == words(KeyedNoise(bytes(32)), (2,))
+    array([ True,  True])
+    """
+    if isinstance(rng, KeyedRows):
+        return rng.words(shape)
+    source: Any = rng.bit_generator
+    if type(source).__name__ in _RAW_IS_64_BITS:
+        return np.asarray(source.random_raw(shape), dtype=np.uint64)
+    return rng.integers(0, 2**64, size=shape, dtype=np.uint64)
+
+
+def further(rng: np.random.Generator | KeyedRows, row: int) -> Callable[[], int]:
+    """One more word at each call, for one row of those drawn by :func:`words`."""
+    if isinstance(rng, KeyedRows):
+        return rng.further(row)
+    return lambda: int(words(rng, (1,))[0])
 
 
 def is_simulation(rng: np.random.Generator | None) -> bool:

@@ -2,13 +2,14 @@
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from ostraka import Adjacency, Confident, GNMax, LNMax, Private, Threshold
+from ostraka import Adjacency, Budget, Confident, GNMax, LNMax, Private, Threshold
 from ostraka.accounting.calibration import calibrate
 from ostraka.accounting.learning_curve import LearningCurve
 from ostraka.accounting.plan import propose
@@ -17,8 +18,8 @@ from ostraka.curve import Curve
 GOALS = [(1, 0.1, 1e-6), (100, 2.0, 1e-5), (1000, 6.0, 1e-5)]
 
 
-def cost(mechanism, n, delta):
-    return (n * mechanism.curve()).epsilon(delta=delta)
+def cost(mechanism, n, delta, **which):
+    return (n * mechanism.curve(**which)).epsilon(delta=delta)
 
 
 @pytest.mark.parametrize("goal", GOALS)
@@ -70,16 +71,39 @@ def test_the_plain_gaussian_is_calibrated_as_its_closed_form_has_it(n, epsilon, 
     assert Gaussian.calls <= 14
 
 
-def test_calibration_stops_where_floating_point_lets_it():
+class Rounded:
+    """LNMax as if its noise were rounded."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def curve(self):
+        return replace(LNMax(scale=self.scale).curve(), slack=2.0**-40)
+
+
+def test_calibration_stops_where_rounding_lets_it():
     # slack makes the cost jump to infinity below some noise: there is no noise that costs 8 exactly
-    scale = calibrate(LNMax, n_answers=1600, epsilon=8.0, delta=1e-6, precision=1e-3)
-    assert cost(LNMax(scale=scale), 1600, 1e-6) < 7.5
-    assert cost(LNMax(scale=scale * (1 - 2e-3)), 1600, 1e-6) == math.inf
+    scale = calibrate(Rounded, n_answers=1600, epsilon=8.0, delta=1e-6, precision=1e-3)
+    assert cost(Rounded(scale=scale), 1600, 1e-6) < 7.5
+    assert cost(Rounded(scale=scale * (1 - 2e-3)), 1600, 1e-6) == math.inf
 
 
 def test_a_goal_that_no_noise_reaches_is_refused():
     with pytest.raises(ValueError, match="fewer answers"):
-        calibrate(GNMax, n_answers=10**6, epsilon=1.0, delta=1e-7)
+        calibrate(Rounded, n_answers=10**6, epsilon=1.0, delta=1e-7)
+
+
+def test_many_answers_are_no_cliff_since_they_are_drawn_exactly():
+    """What slack ended before: a million answers, 10^5 at sigma 40, SVHN's 1,500 at delta 1e-6, a service."""
+    sigma = calibrate(GNMax, n_answers=10**6, epsilon=1.0, delta=1e-7)
+    assert cost(GNMax(sigma=sigma), 10**6, 1e-7) == pytest.approx(1.0, rel=1e-3)
+    assert cost(GNMax(sigma=40.0), 10**5, 1e-5) < 120
+    assert cost(LNMax(scale=20.0), 1_500, 1e-6) < 20
+    for bound in ("tight", "classic"):
+        assert cost(GNMax(sigma=20.0), 1_500, 1e-6, bound=bound) < 25
+    served = Budget(epsilon=5.0, delta=1e-6)
+    assert served.allows(323_820 * GNMax(sigma=4_000.0).curve())
+    assert served.allows(5_000_000 * GNMax(sigma=4_000.0).curve())
 
 
 @pytest.mark.parametrize("bad", [{"n_answers": 0}, {"epsilon": 0.0}, {"delta": 1.0}, {"epsilon": math.nan}])

@@ -166,15 +166,17 @@ def test_the_order_does_not_depend_on_what_was_answered():
     assert fixed.order == 8.0
 
 
-def test_floating_point_is_paid_for_within_delta():
-    counts = agreeing(400)
-    told = release_epsilon(GNMAX, private(counts), delta=1e-5, rng=np.random.default_rng(3))
+def test_what_is_rounded_is_paid_for_within_delta():
+    """A smooth bound is computed in float64; a certificate is a whole number, drawn exactly."""
+    counts, seed = agreeing(400), np.random.default_rng(3)
+    told = release_epsilon(GNMAX, private(counts), delta=1e-5, rng=seed)
+    assert told.method == "certificate"
+    assert told.epsilon == Curve((told.order,), (told.answers_rdp + told.release_rdp,)).epsilon(1e-5)
+    told = release_epsilon(GNMAX, private(counts), delta=1e-5, method="smooth", rng=seed)
     free = Curve((told.order,), (told.answers_rdp + told.release_rdp,)).epsilon(1e-5)
-    slack = (400 * GNMAX.curve()).slack
-    paid = Curve((told.order,), (told.answers_rdp + told.release_rdp,)).epsilon(1e-5 - 2 * slack)
-    assert free < paid <= told.epsilon
-    with pytest.raises(ValueError, match="too small for noise in float64"):
-        release_epsilon(GNMAX, private(counts), delta=4 * slack)
+    assert free < told.epsilon
+    with pytest.raises(ValueError, match="too small for what is rounded"):
+        release_epsilon(GNMAX, private(counts), delta=2.0**-38, method="smooth")
 
 
 def test_epsilon_is_what_is_paid_for_or_that_for_any_votes():

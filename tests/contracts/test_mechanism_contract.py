@@ -112,8 +112,8 @@ class TestEveryMechanism:
         assert curve.moves == "ballot"
         assert 0 < curve.epsilon(delta=1e-5) < math.inf
 
-    def test_noise_in_floating_point_is_part_of_the_price(self, mechanism):
-        assert 0 < mechanism.curve().slack < 1e-9
+    def test_answers_are_drawn_exactly_and_the_price_has_no_slack(self, mechanism):
+        assert mechanism.curve().slack == 0
 
     def test_n_uses_cost_n_times_one_use(self, mechanism):
         once = mechanism.curve()

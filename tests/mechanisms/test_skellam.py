@@ -185,12 +185,15 @@ def test_noise_added_at_release_comes_from_the_generator_and_has_the_stated_widt
 
 
 def test_low_bits_decide_where_high_bits_tie(monkeypatch):
-    high, low = skellam._poisson(2.0)
-    fine = np.array([low[3] - 1, low[3], low[3], low[3] - 1], dtype=np.uint64)
-    words = iter([np.repeat(high[3], 4), fine])
-    monkeypatch.setattr(skellam, "_words", lambda size, rng: next(words))
+    with mpmath.workdps(80):
+        threshold = mpmath.fsum(mpmath.exp(-2) * mpmath.mpf(2) ** j / mpmath.factorial(j) for j in range(4))
+        high, low, lower = (int(mpmath.floor(threshold * 2**bits)) % 2**64 for bits in (64, 128, 192))
     # draws are counts of thresholds not above the number: 3 just below the fourth, 4 from it on
-    assert skellam.skellam(4.0, (2,)).tolist() == [3 - 4, 4 - 3]
+    fine = [[low - 1], [low], [lower + 1], [low], [lower - 1], [low + 1]]
+    words = iter([np.array(each, dtype=np.uint64) for each in ([high] * 4, *fine)])
+    monkeypatch.setattr(skellam, "_words", lambda size, rng: next(words))
+    assert skellam.skellam(4.0, (2,)).tolist() == [3 - 3, 4 - 4]
+    assert next(words, None) is None
 
 
 @pytest.mark.parametrize(

@@ -68,12 +68,17 @@ def test_a_number_just_below_a_threshold_counts_and_the_threshold_does_not():
         assert _whole.geometric(5.0, (1,), rng=Listed([first, 2**63 - 1])).tolist() == [found]
 
 
-def test_the_ends_of_the_uniform_numbers_fall_into_the_first_and_the_last_cell():
+def test_the_ends_of_the_uniform_numbers_fall_into_the_first_cell_and_beyond_the_table():
     sigma = 512.0
     cells = _whole._cells(sigma)
-    numbers = [0, int(cells[0]) - 1, int(cells[0]), 2**63 - 1]
-    found = _whole.half_normal(sigma, (4,), rng=Listed(numbers))
-    assert found.tolist() == [0, 0, 1, len(cells) - 1]
+    with mp.workdps(40):
+        edge = int(mp.floor(mp.erf(1 / (mp.mpf(sigma) * mp.sqrt(2))) * 2**63))
+    numbers = [0, edge - 2, edge + 2, 2**63 - 1]
+    found = _whole.half_normal(sigma, (4,), rng=Listed([*numbers, 2**40]))
+    assert found.tolist()[:3] == [0, 0, 1]
+    with mp.workdps(60):  # the last number has a tail of 2^-64 or less: 63 more bits decide where it is
+        assert found[3] == mp.floor(sigma * mp.sqrt(2) * mp.erfinv(1 - (mp.mpf(2**40) + 0.5) / 2**126))
+    assert found[3] > len(cells)
     assert cells.min() >= 0
 
 

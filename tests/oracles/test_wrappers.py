@@ -127,7 +127,7 @@ def test_ten_ballots_of_a_sample_cost_what_they_reveal():
     mechanism = Weighted(mechanism=Subsampled(mechanism=GNMax(sigma=20.0), sampling_rate=0.1), weight=10.0)
     one = Subsampled(mechanism=GNMax(sigma=2.0), sampling_rate=0.1)
     assert mechanism.curve() == one.curve()
-    assert (2000 * mechanism.curve()).epsilon(delta=1e-5) > 100
+    assert (2000 * mechanism.curve()).epsilon(delta=1e-5) > 17
     votes = Private([[30, 10]], Adjacency(at_most=10.0, relation="add-or-remove", sampling_rate=0.1))
     with Ledger(":memory:", budget=Budget(epsilon=1.31, delta=1e-5)) as ledger:
         spent = [release(mechanism, votes, ledger=ledger) for _ in range(2)]

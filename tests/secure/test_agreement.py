@@ -86,7 +86,7 @@ def test_every_field_is_in_the_fingerprint(change):
         ({"noise": "parties", "colluding": 4}, "colluding"),
         ({"noise": "parties", "quorum": 3, "colluding": 3}, "colluding"),
         ({"noise": "parties", "sigma": 20_000.0}, "at most"),
-        ({"noise": "parties", "sigma": 2_000.0}, "exactly enough"),
+        ({"noise": "parties", "sigma": 2_000.0}, "tables too long"),
     ],
 )
 def test_what_would_not_hold_is_refused(change, why):

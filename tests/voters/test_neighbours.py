@@ -422,7 +422,7 @@ def test_the_exact_cost_is_the_largest_divergence_over_neighbours_and_directions
     assert (np.array(got.rdp) >= want).all()
     np.testing.assert_allclose(got.rdp, want, rtol=1e-7, atol=1e-11)
     assert not got.publishable
-    assert got.slack > 0
+    assert got.slack == 0
 
 
 def test_the_exact_cost_adds_over_queries_and_never_exceeds_the_price():

@@ -83,8 +83,8 @@ def calibrate(
     noise = _solve(excess, start, precision)
     if noise == math.inf:
         raise ValueError(
-            f"no noise makes {n_answers} answers cost epsilon={epsilon:g} at delta={delta:g}: noise in "
-            "floating point alone costs more; ask for fewer answers or a larger delta"
+            f"no noise makes {n_answers} answers cost epsilon={epsilon:g} at delta={delta:g}: what "
+            "is rounded alone costs more; ask for fewer answers or a larger delta"
         )
     return noise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,7 +14,7 @@ import scipy.special
 from ostraka import _check
 from ostraka.accounting.cost_levels import UNIT, CostLevels, check_ballots, cost_levels, worst
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms.argmax import FLOAT_SLACK
+from ostraka.mechanisms import _exact
 from ostraka.mechanisms.protocols import parts
 from ostraka.private import Adjacency, Private
 
@@ -93,7 +94,7 @@ class Certificate:
     def curve(self) -> Curve:
         """What publishing costs: a Gaussian of sensitivity 1."""
         gaussian = Curve.gaussian(sensitivity=1.0, sigma=self.noise, moves="ballot")
-        return Curve(ORDERS, gaussian.rdp, "ballot", mu_squared=gaussian.mu_squared, slack=FLOAT_SLACK)
+        return Curve(ORDERS, gaussian.rdp, "ballot", mu_squared=gaussian.mu_squared)
 
     def uses(self, private: Private) -> int:
         """One, whatever the number of queries."""
@@ -102,8 +103,9 @@ class Certificate:
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """The distance, rounded to whole ballots after noise; int64, shape ()."""
-        noisy = self.distance(private.open()) + rng.normal(scale=self.noise)
-        return np.asarray(np.rint(noisy), dtype=np.int64)
+        place, one = Fraction(2 * self.distance(private.open()) + 1, 2), Fraction(1)
+        noisy = _exact.noisy_floor(place, scale=Fraction(self.noise), grid=one, rng=rng)
+        return np.asarray(noisy, dtype=np.int64)
 
     def distance(self, counts: ArrayLike) -> int:
         """The number before noise: private. By how many ballots the guess must worsen to cover these votes.
@@ -134,7 +136,7 @@ class Certificate:
         lowest, guess = _guess(self)
         enough = first + np.searchsorted(claims, guess, side="left")
         reached = scipy.special.ndtr((enough - 0.5 - lowest - np.arange(len(guess))) / self.noise)
-        return float(min(1.0, reached.max() * (1 + 1e-9) + FLOAT_SLACK))
+        return float(min(1.0, reached.max() * (1 + 1e-9)))
 
     def expected(self) -> float:
         """Mean of :meth:`bound` if the guess is right."""

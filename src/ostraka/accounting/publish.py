@@ -236,16 +236,18 @@ class _Terms:
         price = release_cost.rdp[ORDERS.index(plan.order)]
         most = (answers + release_cost).epsilon(delta)
         usable = delta - (plan.failure if isinstance(plan, SmoothBound) else 0.0)
-        # noise in float64 costs (1 + e^epsilon) slack of delta: paid beforehand, up to the ceiling
+        # what is rounded costs (1 + e^epsilon) slack of delta: paid beforehand, up to the ceiling
         slack = answers.slack + release_cost.slack
         if not 8 * slack < usable:
             raise ValueError(
-                f"delta={delta!r} is too small for noise in float64: take {20 * slack:.1g} or more"
+                f"delta={delta!r} is too small for what is rounded: take {20 * slack:.1g} or more"
             )
         hoped = Curve((plan.order,), (plan.expected() + price,)).epsilon(usable / 2)
-        cheap, dear = (math.log(max(share * usable / slack - 1, 1.0)) for share in (0.02, 0.5))
-        ceiling = min(most, dear, max(cheap, 1.3 * hoped + 1))
-        left = usable - (1 + math.exp(ceiling)) * slack
+        ceiling, left = most, usable
+        if slack:
+            cheap, dear = (math.log(max(share * usable / slack - 1, 1.0)) for share in (0.02, 0.5))
+            ceiling = min(most, dear, max(cheap, 1.3 * hoped + 1))
+            left = usable - (1 + math.exp(ceiling)) * slack
         hoped = Curve((plan.order,), (plan.expected() + price,)).epsilon(left)
         return cls(
             order=plan.order, price=price, delta=delta, left=left, ceiling=ceiling, most=most, hoped=hoped

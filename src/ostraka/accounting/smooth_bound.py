@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,7 +21,7 @@ from ostraka.accounting.sensitivity import (
     smooth_sensitivity,
 )
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms.argmax import FLOAT_SLACK
+from ostraka.mechanisms import _exact
 from ostraka.mechanisms.protocols import HasScreenBound, parts
 from ostraka.private import Adjacency, Private
 
@@ -33,6 +34,8 @@ __all__ = ["SmoothBound", "plan_smooth_bound", "smooth_noise_rdp"]
 
 _STEP = 2.0**-20  # nats; published bounds are rounded up to whole steps
 _GUESSES = 64
+# The draw is exact; cost and sensitivity are float64, whose rounding is charged as total variation.
+_FLOAT_SLACK = 2.0**-40
 _ORDERS = tuple(order for order in ORDERS if 2.0 <= order <= 64.0)[::2]
 _BETAS = (0.15, 0.25, 0.35, 0.42, 0.47)  # times 1 / order; the theorem needs less than 0.5
 _NOISES = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 18.0, 27.0, 40.0)
@@ -121,7 +124,7 @@ class SmoothBound:
     def curve(self) -> Curve:
         """What publishing costs, whatever the votes; infinite from order 1 / (2 beta) on."""
         rdp = tuple(_price(order, self.beta, self.noise, self.failure) for order in ORDERS)
-        return Curve(ORDERS, rdp, "ballot", slack=FLOAT_SLACK)
+        return Curve(ORDERS, rdp, "ballot", slack=_FLOAT_SLACK)
 
     def uses(self, private: Private) -> int:
         """One, whatever the number of queries."""
@@ -132,8 +135,10 @@ class SmoothBound:
         """The bound at ``order`` with margin and noise, in nats, rounded up to a public grid; shape ()."""
         counts = _check.counts(private.open())
         smooth = smooth_sensitivity(self.sensitivities(counts), beta=self.beta)
-        noisy = self.cost(counts) + smooth * (self.margin() + rng.normal(scale=self.noise))
-        return np.asarray(math.ceil(noisy / _STEP) * _STEP)
+        place = Fraction(self.cost(counts)) + Fraction(smooth) * Fraction(self.margin())
+        scale = Fraction(smooth) * Fraction(self.noise)
+        steps = _exact.noisy_floor(place, scale=scale, grid=Fraction(_STEP), rng=rng)
+        return np.asarray((steps + 1) * _STEP)
 
     def bound(self, published: float) -> float:
         """Rényi cost at ``order`` of the answers, as published."""

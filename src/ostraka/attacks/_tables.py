@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import gammaln, log_ndtr, ndtr
 
-from ostraka.mechanisms.argmax import GAUSSIAN
+from ostraka.mechanisms._noise import GAUSSIAN
 from ostraka.mechanisms.screen import EVERY, LARGEST
 
 if TYPE_CHECKING:

@@ -184,7 +184,7 @@ def _notes(*, screened: bool, bounds: Sequence[Bound], delta: float) -> tuple[st
         )
     if any(bound.epsilon(delta)[-1] == float("inf") for bound in bounds):
         notes.append(
-            "infinite: noise in floating point costs a little delta an answer, more the larger epsilon is, "
+            "infinite: what is rounded costs a little delta an answer, more the larger epsilon is, "
             "and here more than there is"
         )
     return tuple(notes)

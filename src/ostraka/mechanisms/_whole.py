@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
+
+from ostraka.mechanisms._quantile import GAUSSIAN, Noise
 
 __all__ = ["EXACTNESS", "geometric", "grain", "half_normal", "uniform", "weights"]
 
@@ -16,6 +19,7 @@ _ALL = 2**63
 _BITS = 62
 _FURTHEST = 9.3  # standard deviations; beyond lies less than 2^-65 of a normal law
 _CELLS = 512  # in one scale or standard deviation, at least
+_NEAR = 2**29  # numbers of 63 bits; the edges of tables err by less than 2^23
 _LEGENDRE = np.polynomial.legendre.leggauss(5)
 
 
@@ -52,14 +56,33 @@ def geometric(rate: float, shape: tuple[int, ...], *, rng: np.random.Generator) 
 
 
 def half_normal(sigma: float, shape: tuple[int, ...], *, rng: np.random.Generator) -> np.ndarray:
-    """Which cell of width 1, from 0 on, the size of a normal number of standard deviation ``sigma`` is in."""
-    return np.asarray(np.searchsorted(_edges(sigma), uniform(shape, rng=rng), side="right"))
+    """Which cell of width 1, from 0 on, the size of a normal number of standard deviation ``sigma`` is in.
+
+    Exactly: a number near an edge of the table, or beyond its last, is settled in multi-precision.
+    """
+    edges, numbers = _edges(sigma), uniform(shape, rng=rng)
+    found = np.searchsorted(edges[1:-1], numbers, side="right")
+    near = (numbers - edges[found] < _NEAR) | (edges[found + 1] - numbers <= _NEAR)
+    for at in zip(*np.nonzero(near), strict=True):
+        found[at] = _settled(sigma, int(numbers[at]), rng)
+    return np.asarray(found)
+
+
+def _settled(sigma: float, number: int, rng: np.random.Generator) -> int:
+    """The cell of the draw that exceeds a share ``number`` 2^-63, and the bits to come, of all sizes."""
+    noise = Noise(GAUSSIAN, _ALL - 1 - number, lambda: int(uniform((1,), rng=rng)[0]), step=_BITS + 1, sign=0)
+    while True:
+        low, high = (end * Fraction(sigma) for end in noise.ends())
+        if math.isfinite(high) and math.floor(low) == math.floor(high):
+            return math.floor(low)
+        noise.refine()
 
 
 @lru_cache(maxsize=16)
 def _edges(sigma: float) -> np.ndarray:
-    """Of 2^63 equally likely numbers, the first that is beyond each cell; the last cell has no end."""
-    edges = np.cumsum(_cells(sigma))[:-1]
+    """Of 2^63 equally likely numbers, about the first beyond each cell, between a first and a last edge."""
+    inner = np.minimum(np.cumsum(_cells(sigma).astype(np.uint64)), np.uint64(_ALL - 1))[:-1]
+    edges = np.concatenate([[-_NEAR], inner.astype(np.int64), [_ALL - 1]])
     edges.setflags(write=False)
     return edges
 

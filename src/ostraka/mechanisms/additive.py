@@ -12,7 +12,6 @@ from ostraka import _check
 from ostraka._numeric import up
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import _labels, _tight, _whole
-from ostraka.mechanisms.argmax import FLOAT_SLACK
 from ostraka.private import Adjacency
 
 if TYPE_CHECKING:
@@ -125,8 +124,8 @@ class OneHotGaussian:
     ----------
     One changed label is a Gaussian shift of mu = sqrt(2) / sigma, exactly; ``curve().delta`` and
     ``curve().epsilon`` are those of the exact Gaussian (Balle and Wang 2018, arXiv:1805.06530, Thm. 8),
-    not of the textbook bound. Answers are cells of the real noise, as :class:`OneHotLaplace`, drawn from
-    a table that is within the charged slack of it.
+    not of the textbook bound. Answers are cells of the real noise, as :class:`OneHotLaplace`, drawn
+    exactly: where a table does not decide the cell for certain, more bits do (docs/floating-point.md).
     Source: Malek et al. 2021, arXiv:2106.03408, Sec. 5 and App. D.
 
     Examples
@@ -146,7 +145,7 @@ class OneHotGaussian:
     def curve(self) -> Curve:
         """Cost of one release of all labels."""
         whole = Curve.gaussian(sensitivity=up(math.sqrt(2)), sigma=self.sigma, moves="label")
-        return Curve(ORDERS, whole.rdp, "label", mu_squared=whole.mu_squared, slack=FLOAT_SLACK)
+        return Curve(ORDERS, whole.rdp, "label", mu_squared=whole.mu_squared)
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta at which one release is (epsilon, delta)-DP, rounded up."""

@@ -12,18 +12,14 @@ from ostraka import _check
 from ostraka._composition.law import ARGMAX, Law
 from ostraka._numeric import up
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms import _tight
+from ostraka.mechanisms import _exact, _tight
+from ostraka.mechanisms._quantile import GAUSSIAN, LAPLACE
 from ostraka.private import Adjacency, Private
 
 if TYPE_CHECKING:
     from ostraka.mechanisms.published import GaussianBound, LaplaceBound
 
-__all__ = ["FLOAT_SLACK", "GNMax", "LNMax"]
-
-GAUSSIAN, LAPLACE = 0, 1  # as in mechanisms.outcome, which loads compiled code
-
-# Total variation distance, per answer, of float64 noise from real noise (docs/floating-point.md).
-FLOAT_SLACK = 2.0**-40
+__all__ = ["GNMax", "LNMax"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +73,7 @@ class GNMax:
 
     def classic_curve(self) -> Curve:
         """``curve(bound="classic")``."""
-        whole = Curve.gaussian(sensitivity=math.sqrt(2), sigma=self.sigma, moves="ballot")
-        return replace(whole, slack=FLOAT_SLACK)
+        return Curve.gaussian(sensitivity=math.sqrt(2), sigma=self.sigma, moves="ballot")
 
     def uses(self, private: Private) -> int:
         """One use a query."""
@@ -127,8 +122,8 @@ class GNMax:
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """The answers, int64 of shape (n_queries,)."""
-        counts = _below_top(private)
-        return _largest(counts + rng.normal(scale=self.sigma, size=counts.shape))
+        counts = _check.counts(private.open())
+        return _exact.largest(counts, kind=GAUSSIAN, scale=self.sigma, rng=rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +173,7 @@ class LNMax:
         """``curve(bound="classic")``."""
         two = 2 * _tight.laplace_rdp(1 / self.scale, np.array(ORDERS)) * (1 + 1e-12)
         rdp = tuple(np.minimum(two, up(2 / self.scale)).tolist())
-        return Curve(ORDERS, rdp, "ballot", slack=FLOAT_SLACK)
+        return Curve(ORDERS, rdp, "ballot")
 
     def uses(self, private: Private) -> int:
         """One use a query."""
@@ -231,15 +226,5 @@ class LNMax:
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """The answers, int64 of shape (n_queries,)."""
-        counts = _below_top(private)
-        return _largest(counts + rng.laplace(scale=self.scale, size=counts.shape))
-
-
-def _below_top(votes: Private) -> np.ndarray:
-    """Counts less the largest: FLOAT_SLACK is proved where rounding is relative to the noise alone."""
-    counts = _check.counts(votes.open())
-    return np.asarray(counts - counts.max(axis=1, keepdims=True))
-
-
-def _largest(noisy: np.ndarray) -> np.ndarray:
-    return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
+        counts = _check.counts(private.open())
+        return _exact.largest(counts, kind=LAPLACE, scale=self.scale, rng=rng)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AgainstGuesses"]
 
-_MOST_TEACHERS = 2**31  # so that votes less guesses are exact to 1e-6 of a vote in float64
+_MOST_TEACHERS = 2**31  # so that votes less guesses fit into float64, exactly
+_GRID = 2.0**20  # guesses are rounded to a millionth of a vote, about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -43,8 +44,8 @@ class AgainstGuesses:
     Guarantees
     ----------
     What is subtracted is public and the same for neighbours, so one use costs what a use of the mechanism
-    costs. Guesses from 0 to 1 keep the difference below the number of teachers, where float64 tells
-    fractions of a vote apart: rounding decides nothing.
+    costs. What is subtracted is rounded to multiples of 2^-20 votes, so that the difference from whole
+    votes is exact: rounding decides nothing.
     Source: Papernot et al. 2018, arXiv:1802.08908, Algorithm 2.
 
     Examples
@@ -102,7 +103,7 @@ class AgainstGuesses:
     def difference(self, counts: np.ndarray) -> np.ndarray:
         """Counts less guesses, in votes. Private where the counts are."""
         self._matched(counts.shape)
-        return np.asarray(counts - self.n_teachers * self.guesses)
+        return np.asarray(counts - np.rint(self.n_teachers * self.guesses * _GRID) / _GRID)
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """The mechanism's answer to the difference."""

@@ -12,8 +12,7 @@ from ostraka import _check
 from ostraka._composition.law import SCREEN, Law
 from ostraka._numeric import up
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms import _tight
-from ostraka.mechanisms.argmax import FLOAT_SLACK
+from ostraka.mechanisms import _exact, _tight
 from ostraka.private import Adjacency, Private
 
 if TYPE_CHECKING:
@@ -88,8 +87,7 @@ class Threshold:
     def classic_curve(self) -> Curve:
         """``curve(bound="classic")``."""
         sensitivity = 2**0.5 if self.noise == "every" else 1.0
-        whole = Curve.gaussian(sensitivity=sensitivity, sigma=self.sigma, moves="ballot")
-        return replace(whole, slack=FLOAT_SLACK)
+        return Curve.gaussian(sensitivity=sensitivity, sigma=self.sigma, moves="ballot")
 
     def uses(self, private: Private) -> int:
         """One use a query."""
@@ -147,7 +145,7 @@ class Threshold:
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """Which queries pass, bool of shape (n_queries,)."""
-        above = _check.counts(private.open()) - self.at  # first: rounding is then relative to the noise
+        counts = _check.counts(private.open())
         if self.noise == "largest":
-            return np.asarray(above.max(axis=1) + rng.normal(scale=self.sigma, size=len(above)) >= 0)
-        return np.asarray((above + rng.normal(scale=self.sigma, size=above.shape)).max(axis=1) >= 0)
+            counts = counts.max(axis=1, keepdims=True)
+        return _exact.reaches(counts, self.at, scale=self.sigma, rng=rng)

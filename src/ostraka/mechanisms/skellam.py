@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+from bisect import bisect_left
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, localcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from scipy.special import ive, logsumexp
 from ostraka import _check
 from ostraka._numeric import up
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms.argmax import FLOAT_SLACK
 from ostraka.private import Adjacency
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ __all__ = [
 MOST_SIGMA = 10_000.0  # in votes; keeps tables and sums short
 MOST_SUM_SIGMA = 1_000.0  # its tables are made in a second
 MOST_STEP = 64  # the largest move of one cell whose divergence is summed
+_BROWSERS = 2.0**-60  # clients in a browser draw from tables of 128 bits, each number within 2^-110
 _ROUNDING = 1e-10  # nats: far more than the sums below err by (tests compare with 50 digits)
 
 
@@ -80,7 +81,7 @@ class SkellamMax:
 
     def curve(self) -> Curve:
         """Cost of one row of noisy counts, for every possible votes."""
-        return Curve(ORDERS, skellam_rdp(self.sigma**2), "ballot", slack=FLOAT_SLACK)
+        return Curve(ORDERS, skellam_rdp(self.sigma**2), "ballot")
 
     def uses(self, private: Private) -> int:
         """One use a query."""
@@ -148,7 +149,7 @@ class SkellamSum:
 
     def curve(self) -> Curve:
         """Cost of one release of all cells."""
-        return Curve(ORDERS, vector_rdp(self.sigma**2, self.l1, self.l2), "vector", slack=FLOAT_SLACK)
+        return Curve(ORDERS, vector_rdp(self.sigma**2, self.l1, self.l2), "vector", slack=_BROWSERS)
 
     def uses(self, private: Private) -> int:  # noqa: ARG002  (part of the protocol)
         """One use for the whole array: the norms bound all of it."""
@@ -221,20 +222,18 @@ def _shift_rdp(variance: float, shift: int) -> tuple[float, ...]:
 
 
 def skellam(variance: float, shape: tuple[int, ...], *, rng: np.random.Generator | None = None) -> np.ndarray:
-    """Draws, int64, from ``rng`` or from the operating system; the law is exact to 2^-100 in each draw."""
+    """Draws, int64, from ``rng`` or from the operating system, exactly: more bits decide where 64 do not."""
     size = math.prod(shape)
     words = _words(2 * size, rng)
-    high, low = _poisson(variance / 2)
-    draws = np.searchsorted(high, words, side="right")
-    ties = np.flatnonzero(np.searchsorted(high, words, side="left") != draws)
-    for place, finer in zip(ties.tolist(), _words(len(ties), rng).tolist(), strict=True):
-        first = int(np.searchsorted(high, words[place], side="left"))
-        draws[place] = first + sum(one <= finer for one in low[first : draws[place]])
+    thresholds = _thresholds(variance / 2)
+    draws = np.searchsorted(thresholds, words, side="left")
+    for place in np.flatnonzero(thresholds[draws] == words).tolist():
+        draws[place] = _settled(variance / 2, int(words[place]), rng)
     return np.asarray((draws[:size] - draws[size:]).reshape(shape), dtype=np.int64)
 
 
 def largest_draw(variance: float) -> int:
-    """No draw is farther from zero."""
+    """No draw is farther from zero, but for a chance of 2^-64."""
     return len(_thresholds(variance / 2))
 
 
@@ -244,27 +243,48 @@ def _words(size: int, rng: np.random.Generator | None) -> np.ndarray:
     return rng.integers(0, 2**64, size=size, dtype=np.uint64)
 
 
-def _thresholds(mean: float) -> np.ndarray:
-    """Poisson probabilities of at most 0, 1, 2, …, in steps of 2^-64, rounded down."""
-    return _poisson(mean)[0]
+def _settled(mean: float, number: int, rng: np.random.Generator | None) -> int:
+    """The Poisson draw whose first 64 bits equal those of a threshold: it counts thresholds below."""
+    bits = 64
+    while True:
+        number, bits = (number << 64) | int(_words(1, rng)[0]), bits + 64
+        thresholds = _poisson(mean, bits)
+        place = bisect_left(thresholds, number)
+        if thresholds[place] != number:
+            return place
 
 
 @lru_cache(maxsize=32)
-def _poisson(mean: float) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Poisson probabilities of at most 0, 1, 2, … in steps of 2^-128: the high and the low 64 bits."""
-    found = []
-    with localcontext() as context:
-        context.prec = 70
-        rate, scale = Decimal(mean), Decimal(2**128)
-        chance = (-rate).exp()
-        below, number = chance, 0
-        while not (number > mean and chance * scale < Decimal("1e-6")):
-            found.append(min(int(below * scale), 2**128 - 1))
-            number += 1
-            chance *= rate / number
+def _thresholds(mean: float) -> np.ndarray:
+    """Poisson probabilities of at most 0, 1, 2, …, in steps of 2^-64, rounded down."""
+    table = np.array(_poisson(mean, 64), dtype=np.uint64)
+    table.setflags(write=False)
+    return table
+
+
+def _poisson(mean: float, bits: int) -> list[int]:
+    """The same in steps of 2^-bits, up to the first that rounds down to 1 less a step."""
+    digits = math.ceil(0.302 * bits) + 30
+    while (floors := _floors(mean, bits, digits)) is None:
+        digits += 30
+    return floors
+
+
+def _floors(mean: float, bits: int, digits: int) -> list[int] | None:
+    """None if ``digits`` are too few to tell all of them."""
+    with localcontext(Context(prec=digits, rounding=ROUND_HALF_EVEN, Emin=MIN_EMIN, Emax=MAX_EMAX)):
+        rate, scale, most = Decimal(mean), Decimal(2**bits), 2**bits - 1
+        # n steps lose less than 4 n units of the last place, and n is below 10^8
+        chance, doubt = (-rate).exp(), scale * Decimal(10) ** (10 - digits)
+        below, found = chance, list[int]()
+        while not found or found[-1] < most:
+            at_least = max(0, int(below * scale - doubt))
+            if at_least != min(most, int(below * scale + doubt)):
+                return None
+            found.append(at_least)
+            chance *= rate / len(found)
             below += chance
-    low = tuple(value % 2**64 for value in found)
-    return np.array([value >> 64 for value in found], dtype=np.uint64), low
+    return found
 
 
 def _log_density(variance: float, reach: int) -> np.ndarray:

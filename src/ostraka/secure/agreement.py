@@ -21,7 +21,7 @@ _VERSION = 1
 _LEAST_PARTIES = 3  # of two, each would know the other's votes from the sum
 _MOST_PARTIES = 10_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_DRAWS = 2**23  # thresholds behind the noise of one row: each is 2^-64 off, all together FLOAT_SLACK
+_DRAWS = 2**23  # thresholds behind the noise of one row: tables stay short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class Agreement:
         SkellamMax(sigma=self.sigma)
         if len(self.members) * len(self.classes) * 2 * (largest_draw(self.share) + 1) > _DRAWS:
             raise ValueError(
-                f"noise='parties' cannot be drawn exactly enough for {len(self.members)} parties, "
+                f"noise='parties' needs tables too long for {len(self.members)} parties, "
                 f"{len(self.classes)} classes and sigma={self.sigma!r}: use a smaller sigma"
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -65,8 +66,8 @@ class Sampler:
         step = max(1, _CELLS // codes.shape[1])
         for rows in (slice(start, start + step) for start in range(0, len(codes), step)):
             part = codes[rows]
-            # a multiple of 2**-53 is below the rate with a probability above it by less than 2**-53
-            among = rng.random(part.shape) < self.sampling_rate
+            # multiples of 2**-53, so the rate is rounded down to one: a smaller rate costs no more
+            among = rng.random(part.shape) < math.floor(self.sampling_rate * 2**53) / 2**53
             place = among.cumsum(axis=1, dtype=np.int32)
             query, at = np.nonzero(among & (place <= wanted[rows, None]))
             cells = query * self.n_classes + part[query, at]

@@ -1,0 +1,137 @@
+"""Answers drawn exactly: rounding never decides.
+
+Noise comes from 64 random bits each, as a float and a bound on its error. Where the bounds of several
+counts overlap, about once in 2^40 answers, more bits are drawn until they do not (``_quantile``). So
+every outcome has exactly the probability that real-valued noise gives it: docs/floating-point.md.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostraka.mechanisms._quantile import GAUSSIAN, LAPLACE, Noise
+from ostraka.randomness import further, words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ostraka.mechanisms._quantile import End
+
+__all__ = ["GAUSSIAN", "LAPLACE", "largest", "noisy_floor", "reaches", "settled_largest", "settled_reaches"]
+
+_EXTREME = 1e150  # beyond, noise or counts may leave the range of float64
+_ROUNDING = 2.0**-50  # as in _draws
+
+
+def largest(counts: np.ndarray, *, kind: int, scale: float, rng: np.random.Generator) -> np.ndarray:
+    """The class whose count is largest after noise on every count; int64 of shape (n_queries,)."""
+    from ostraka.mechanisms import _draws  # noqa: PLC0415  (compiled code, loaded when needed)
+
+    counts, drawn = counts.copy(), words(rng, counts.shape)  # kernels are compiled for arrays that may change
+    noise = _noise(drawn, kind)
+    winners, sure = np.empty(len(counts), dtype=np.int64), np.empty(len(counts), dtype=np.bool_)
+    _draws.largest(counts, noise, scale, _doubt(scale), winners, sure)
+    for row in np.flatnonzero(~sure).tolist():
+        going = _contenders(counts[row], noise[row], scale)
+        noises = _noises(kind, drawn[row, going].tolist(), further(rng, row))
+        winners[row] = going[settled_largest(counts[row, going].tolist(), scale, noises)]
+    return winners
+
+
+def reaches(counts: np.ndarray, at: float, *, scale: float, rng: np.random.Generator) -> np.ndarray:
+    """Whether any count reaches ``at`` after Gaussian noise on every one; bool of shape (n_queries,)."""
+    from ostraka.mechanisms import _draws  # noqa: PLC0415
+
+    counts, drawn = counts.copy(), words(rng, counts.shape)
+    noise = _noise(drawn, GAUSSIAN)
+    passes, sure = np.empty(len(counts), dtype=np.bool_), np.empty(len(counts), dtype=np.bool_)
+    _draws.above(counts, noise, scale, _doubt(scale), at, passes, sure)
+    for row in np.flatnonzero(~sure).tolist():
+        going = _undecided(counts[row] - at, noise[row], scale)
+        noises = _noises(GAUSSIAN, drawn[row, going].tolist(), further(rng, row))
+        passes[row] = settled_reaches(counts[row, going].tolist(), at, scale, noises)
+    return passes
+
+
+def noisy_floor(place: Fraction, *, scale: Fraction, grid: Fraction, rng: np.random.Generator) -> int:
+    """The largest whole n with n grid <= place + Gaussian noise: what may leave of a noisy number."""
+    (noise,) = _noises(GAUSSIAN, words(rng, (1,)).tolist(), further(rng, 0))
+    while True:
+        low, high = (_floor(end, grid) for end in _ends(place, scale, noise))
+        if low == high and low is not None:
+            return low
+        noise.refine()
+
+
+def settled_largest(counts: Sequence[float], scale: float, noises: Sequence[Noise]) -> int:
+    """The class of the largest noisy count, with as many bits as that takes."""
+    places, exact_scale = [Fraction(count) for count in counts], Fraction(scale)
+    going = list(range(len(counts)))
+    while True:
+        ends = {k: _ends(places[k], exact_scale, noises[k]) for k in going}
+        bar = max(low for low, _ in ends.values())
+        going = [k for k, (_, high) in ends.items() if high >= bar]
+        if len(going) == 1:
+            return going[0]
+        for k in going:
+            noises[k].refine()
+
+
+def settled_reaches(counts: Sequence[float], at: float, scale: float, noises: Sequence[Noise]) -> bool:
+    """Whether any noisy count reaches ``at``, with as many bits as that takes."""
+    going = [(Fraction(count) - Fraction(at), noise) for count, noise in zip(counts, noises, strict=True)]
+    while going:
+        ends = [_ends(place, Fraction(scale), noise) for place, noise in going]
+        if any(low >= 0 for low, _ in ends):
+            return True
+        going = [each for each, (_, high) in zip(going, ends, strict=True) if high >= 0]
+        for _, noise in going:
+            noise.refine()
+    return False
+
+
+def _noise(drawn: np.ndarray, kind: int) -> np.ndarray:
+    from ostraka.mechanisms import _draws  # noqa: PLC0415
+
+    noise = np.empty(drawn.shape)
+    _draws.sizes(drawn.reshape(-1), _draws.table(kind), noise.reshape(-1))
+    return noise
+
+
+def _doubt(scale: float) -> float:
+    """What scale times noise errs by, at most: twice what is proved, and more than subnormal numbers lose."""
+    return max(scale * 2.0**-40, 1e-290) if scale < _EXTREME else math.inf
+
+
+def _contenders(counts: np.ndarray, noise: np.ndarray, scale: float) -> np.ndarray:
+    """Classes that may win: those whose noise is unknown, and those which no other beats for certain."""
+    if not (scale < _EXTREME and np.abs(counts).max() < _EXTREME):
+        return np.arange(len(counts))
+    gap = counts - counts.max()
+    y, e = gap + scale * noise, _doubt(scale) - _ROUNDING * gap
+    return np.flatnonzero(np.isnan(y) | (y + e >= np.fmax.reduce(y - e, initial=-math.inf)))
+
+
+def _undecided(gap: np.ndarray, noise: np.ndarray, scale: float) -> np.ndarray:
+    """Counts that may reach the bar: those which do not stay below it for certain."""
+    if not (scale < _EXTREME and np.abs(gap).max() < _EXTREME):
+        return np.arange(len(gap))
+    y, e = gap + scale * noise, _doubt(scale) + _ROUNDING * np.abs(gap)
+    return np.flatnonzero(~(y < -e))
+
+
+def _noises(kind: int, drawn: Sequence[int], more: Callable[[], int]) -> list[Noise]:
+    return [Noise(kind, word, more) for word in drawn]
+
+
+def _ends(place: Fraction, scale: Fraction, noise: Noise) -> tuple[End, End]:
+    low, high = noise.ends()
+    return place + scale * low, place + scale * high
+
+
+def _floor(value: End, grid: Fraction) -> int | None:
+    return math.floor(value / grid) if math.isfinite(value) else None
