@@ -208,8 +208,8 @@ MUTANTS = [
     Mutant(
         "sensitivity without the root of two",
         ARGMAX,
-        'whole = Curve.gaussian(sensitivity=math.sqrt(2), sigma=self.sigma, moves="ballot")',
-        'whole = Curve.gaussian(sensitivity=1.0, sigma=self.sigma, moves="ballot")',
+        'return Curve.gaussian(sensitivity=math.sqrt(2), sigma=self.sigma, moves="ballot")',
+        'return Curve.gaussian(sensitivity=1.0, sigma=self.sigma, moves="ballot")',
         "mechanisms/test_argmax.py::test_the_classic_price_is_order_over_sigma_squared",
     ),
     Mutant(
