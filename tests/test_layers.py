@@ -69,7 +69,7 @@ ROOMS = {
     "sklearn": {"_torch", "networks", "voters", "students", "pate", "synth"},
     "skops": set(),
     "sqlalchemy": set(),
-    "torch": {"_torch", "students", "pate"},
+    "torch": {"_torch", "attacks", "students", "pate"},
     "typer": {"cli"},
     "uvicorn": {"service"},
 }

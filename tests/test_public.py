@@ -87,6 +87,7 @@ MAY_BE_POSITIONAL = {
     "ostraka.curve.Curve": "the fields of a record, which the constructors of this class and the ledger fill",
     "ostraka.collect.encodings.Histogram": "two ends of a range, in this order; cells are named",
     "ostraka.collect.encodings.Tree": "two ends of a range, refused in the wrong order",
+    "ostraka.attacks.generators.TargetGenerator.sample": "how many rows, as there",
     "ostraka.synth.kmeans.PrivateKMeans": "the number of clusters, as in scikit-learn's KMeans",
     "ostraka.synth.kmeans.PrivateKMeans.sample": "how many rows: what a call to sample is about",
     "ostraka.synth.tables.TableGenerator.sample": "how many rows: what a call to sample is about",

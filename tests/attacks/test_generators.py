@@ -1,0 +1,206 @@
+"""Membership in generators: who memorises is found, who does not is not, and what is refused."""
+
+import numpy as np
+import pytest
+from scipy import spatial, stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+
+from ostraka.attacks import generator_scores
+from ostraka.attacks.generators import TargetGenerator, generator_statistics, nearest, residual
+from tests.false_alarm import FALSE_ALARM
+
+
+class Copies:
+    """A generator that gives out the rows it saw, with noise."""
+
+    def __init__(self, rows, noise=0.01):
+        self.rows, self.noise = rows, noise
+
+    def sample(self, n_rows, *, random_state=None):
+        rng = np.random.default_rng(random_state)
+        chosen = self.rows[rng.integers(len(self.rows), size=n_rows)]
+        return np.clip(chosen + rng.normal(0, self.noise, chosen.shape), self.rows.min(), self.rows.max())
+
+    def realness(self, rows):
+        return -nearest(rows, self.rows)
+
+
+@pytest.fixture
+def world():
+    rng = np.random.default_rng(0)
+    return rng.random((400, 8)).astype(np.float32), rng.random(400) < 0.5, rng.random((200, 8))
+
+
+def honest(rows, included, seed=9):
+    """A generator of rows of the same kind that are nobody's."""
+    return Copies(np.random.default_rng(seed).random((int(included.sum()), rows.shape[1])))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"access": "black-box", "attacker": "distance"},
+        {
+            "access": "black-box",
+            "attacker": KNeighborsClassifier(5, weights="distance"),
+            "auxiliary": "others",
+        },
+        {
+            "access": "black-box",
+            "attacker": KNeighborsClassifier(5, weights="distance"),
+            "reference": "other",
+        },
+    ],
+)
+def test_what_gives_out_copies_is_found_and_what_does_not_is_not(world, how):
+    rows, included, others = world
+    how = how | ({"auxiliary": others} if "auxiliary" in how else {})
+    how = how | ({"reference": honest(rows, included, seed=3)} if "reference" in how else {})
+    found = generator_scores(Copies(rows[included]), rows, included, n_samples=800, random_state=0, **how)
+    assert found.auc() > 0.7
+    blind = generator_statistics(honest(rows, included), rows, random_state=0, **how)
+    test = stats.mannwhitneyu(blind[included], blind[~included])
+    assert test.pvalue > FALSE_ALARM
+
+
+def test_a_reference_takes_off_what_all_generators_find():
+    rng = np.random.default_rng(1)
+    difficulty, included = rng.normal(0, 5, 1000), rng.random(1000) < 0.5
+    target = difficulty + included + rng.normal(0, 0.3, 1000)
+    left = residual(target, difficulty + rng.normal(0, 0.3, 1000))
+    before, after = (stats.mannwhitneyu(x[included], x[~included])[0] for x in (target, left))
+    assert after > before * 1.4
+    assert abs(np.corrcoef(left, difficulty)[0, 1]) < 0.1
+    assert residual(target, np.ones(1000)) == pytest.approx(target - target.mean())
+    assert np.corrcoef(residual(target, -difficulty), target)[0, 1] == pytest.approx(1.0)  # its sign stays
+
+
+def test_the_nearest_distance_is_that_of_a_tree():
+    rng = np.random.default_rng(2)
+    rows, samples = rng.normal(size=(700, 3)), rng.normal(size=(90, 3))
+    assert nearest(rows, samples) == pytest.approx(spatial.KDTree(samples).query(rows)[0], abs=1e-7)
+
+
+def test_a_density_ratio_of_codes_finds_rows_that_a_table_repeats():
+    rng = np.random.default_rng(3)
+    codes, included = rng.integers(0, 4, size=(300, 6)), rng.random(300) < 0.5
+    repeated = Copies(codes[included], noise=0.0)
+    unique = np.unique(codes, axis=0, return_index=True)[1]
+    found = generator_scores(
+        repeated,
+        codes[unique],
+        included[unique],
+        access="black-box",
+        attacker=KNeighborsClassifier(3),
+        auxiliary=rng.integers(0, 4, size=(300, 6)),
+        n_samples=600,
+        random_state=0,
+    )
+    assert found.auc() > 0.7
+
+
+# Networks.
+
+
+@pytest.fixture(scope="module")
+def memorised():
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(4)
+    rows, included = rng.random((60, 64)).astype(np.float32), np.arange(60) < 16
+    settings = {"epochs": 200, "batch_size": 16, "learning_rate": 1e-3, "width": 64, "n_noise": 8}
+    return rows, included, settings
+
+
+@pytest.mark.parametrize("kind", ["gan", "vae", "dcgan"])
+def test_a_small_generator_remembers_its_rows_and_gives_samples(memorised, kind):
+    rows, included, settings = memorised
+    settings = settings | ({"epochs": 5} if kind == "dcgan" else {})
+    target = TargetGenerator(kind, random_state=0, **settings).fit(rows[included])
+    if kind != "dcgan":  # which takes longer to remember than a test may last
+        assert generator_scores(target, rows, included).auc() > 0.9
+    samples = target.sample(50, random_state=1)
+    assert samples.shape == (50, 64)
+    assert samples.min() >= 0
+    assert samples.max() <= 1
+    assert (samples == target.sample(50, random_state=1)).all()
+
+
+def test_rows_that_it_did_not_see_are_all_alike_to_it(memorised):
+    rows, included, settings = memorised
+    target = TargetGenerator(**settings | {"epochs": 50}, random_state=0).fit(rows[included])
+    new = np.random.default_rng(5).random((1000, 64)).astype(np.float32)
+    member = np.random.default_rng(6).random(1000) < 0.5
+    found = generator_statistics(target, new)
+    assert stats.mannwhitneyu(found[member], found[~member]).pvalue > FALSE_ALARM
+
+
+def test_an_attackers_own_generator_learns_from_samples_and_from_what_it_knows(memorised):
+    rows, included, settings = memorised
+    own = TargetGenerator(**settings | {"epochs": 20}, dropout=0.1, weight_normalised=True)
+    found = generator_statistics(
+        Copies(rows[included]),
+        rows,
+        access="black-box",
+        attacker=own,
+        auxiliary=rows[40:],
+        n_samples=200,
+        random_state=0,
+    )
+    assert found[:16].min() > found[40:].max()  # rows that it knows are called generated
+
+
+# What is refused.
+
+
+def test_wrong_candidates_are_refused(world):
+    rows, included, _ = world
+    target = Copies(rows[included])
+    for member, words in ((included[1:], "must be bool"), (np.ones(400, bool), "rows which it did not")):
+        with pytest.raises(ValueError, match=words):
+            generator_scores(target, rows, member)
+    doubled = np.concatenate([rows, rows[:1]])
+    with pytest.raises(ValueError, match="2 rows of 401 have a copy on the other side"):
+        generator_scores(target, doubled, np.append(included, ~included[0]))
+    with pytest.raises(ValueError, match="candidates must be finite"):
+        generator_statistics(target, rows * np.nan)
+    with pytest.raises(ValueError, match="access must be one of"):
+        generator_statistics(target, rows, access="grey")
+
+
+def test_generators_that_lack_what_the_attack_needs_are_refused(world):
+    rows, included, others = world
+    with pytest.raises(ValueError, match=r"generator must have realness"):
+        generator_statistics(object(), rows)
+    with pytest.raises(ValueError, match=r"must have sample"):
+        generator_statistics(object(), rows, access="black-box")
+    target = Copies(rows[included])
+    with pytest.raises(ValueError, match="for access='black-box'"):
+        generator_statistics(target, rows, auxiliary=others)
+    with pytest.raises(ValueError, match="needs auxiliary rows or a reference"):
+        generator_statistics(target, rows, access="black-box", attacker=LogisticRegression())
+    with pytest.raises(ValueError, match="samples must be finite numbers of shape"):
+        generator_statistics(Copies(rows[included] * np.nan), rows, access="black-box")
+    target.realness = lambda rows: np.full(len(rows), np.nan)
+    with pytest.raises(ValueError, match="one finite number for each"):
+        generator_statistics(target, rows)
+
+
+def test_wrong_settings_of_a_small_generator_are_refused(world):
+    pytest.importorskip("torch")
+    rows = world[0]
+    for wrong, words in (
+        ({"kind": "flow"}, "kind must be one of"),
+        ({"kind": "dcgan"}, "square images"),
+        ({"dropout": 1.0}, "dropout must be"),
+        ({"epochs": 0}, "epochs must be"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            TargetGenerator(**wrong).fit(rows)
+    with pytest.raises(ValueError, match="numbers from 0 to 1"):
+        TargetGenerator().fit(rows + 1)
+    with pytest.raises(ValueError, match="which a VAE has not"):
+        TargetGenerator("vae").fit(rows, fakes=rows)
+    with pytest.raises(ValueError, match="not finite: try a smaller"):
+        TargetGenerator("vae", epochs=20, learning_rate=1e30).fit(rows)

@@ -1,0 +1,124 @@
+"""Property inference: found where it is, not found where it is not, and what is refused."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.ensemble import RandomForestClassifier
+
+torch = pytest.importorskip("torch")
+
+from ostraka.attacks import Collaboration, PropertyInference  # noqa: E402
+from ostraka.attacks.defences import SharedFraction  # noqa: E402
+from ostraka.attacks.parties import PartyRows  # noqa: E402
+from ostraka.networks import TorchClassifier  # noqa: E402
+from tests.false_alarm import FALSE_ALARM  # noqa: E402
+
+ROUNDS = 80
+
+
+def rows(rng, n, *, effect):
+    """The task needs the first feature; the property moves the second by ``effect``."""
+    has, y = rng.random(n) < 0.5, np.arange(n) % 2
+    return np.c_[2 * y + rng.normal(size=n), effect * has + 0.3 * rng.normal(size=n)], y, has
+
+
+def world(*, effect, seed=0, n_others=0, schedule=None, observer=0, **settings):
+    """A run, and the attack on it; the target is party 1."""
+    rng = np.random.default_rng(seed)
+    X, y, has = rows(rng, 240, effect=effect)
+    own, labels, mine = rows(rng, 240, effect=effect)
+    schedule = rng.permutation(np.arange(ROUNDS) % 2) if schedule is None else schedule
+    target = PartyRows(X=X, y=y, has_property=has, schedule=schedule)
+    others = [rows(rng, 60, effect=0.0)[:2] for _ in range(n_others)]
+    network = TorchClassifier(
+        lambda n, k: torch.nn.Sequential(torch.nn.Linear(n, 6), torch.nn.ReLU(), torch.nn.Linear(6, k)),
+        batch_size=16,
+        learning_rate=0.05,
+        random_state=0,
+        n_threads=1,
+    )
+    run = Collaboration(network, n_rounds=ROUNDS, random_state=seed, **settings).fit(
+        [(own, labels), target, *others], observer=observer
+    )
+    attack = PropertyInference(RandomForestClassifier(20, random_state=0), n_batches=3, random_state=0)
+    return run, attack.fit(run, (own[mine], labels[mine]), (own[~mine], labels[~mine]))
+
+
+def test_a_property_that_moves_a_feature_is_found_in_single_batches():
+    run, attack = world(effect=1.0)
+    assert attack.scores(run).auc() > 0.95
+
+
+@pytest.mark.parametrize(
+    "settings", [{"rule": "averaging", "local_steps": 2}, {"defence": SharedFraction(share=0.5)}]
+)
+def test_it_is_found_under_averaging_and_where_half_is_shared(settings):
+    run, attack = world(effect=1.0, **settings)
+    assert attack.scores(run).auc() > 0.85
+
+
+def test_more_parties_hide_it_better():
+    aucs = [attack.scores(run).auc() for run, attack in (world(effect=0.5, n_others=n) for n in (0, 6))]
+    assert aucs[0] > aucs[1] + 0.05
+
+
+@pytest.mark.parametrize("n_others", [0, 2])
+def test_a_property_that_changes_nothing_is_not_found(n_others):
+    ranks, weights = 0.0, 0.0
+    for seed in range(3):
+        run, attack = world(effect=0.0, seed=seed, n_others=n_others)
+        found, has = attack.statistics(run), run.property_share > 0
+        n, m = has.sum(), (~has).sum()
+        ranks += stats.rankdata(found)[has].sum() - n * (n + m + 1) / 2
+        weights += n * m * (n + m + 1) / 12  # variance of the rank sum; ties make it smaller
+    assert 2 * stats.norm.sf(abs(ranks) / np.sqrt(weights)) > FALSE_ALARM
+
+
+def test_statistics_say_when_and_in_which_party():
+    schedule = np.where(np.arange(ROUNDS) >= 40, 1.0, 0.0)
+    run, attack = world(effect=1.0, n_others=1, schedule=schedule, observer="server")
+    found = attack.statistics(run)
+    assert found.shape == (ROUNDS, 3)
+    assert found[40:, 1].mean() > found[:40, 1].mean() + 0.5
+    assert found[40:, 1].mean() > found[40:, 2].mean() + 0.5
+    with pytest.raises(ValueError, match="one sum a round"):
+        attack.scores(run)
+
+
+def test_larger_shares_score_higher():
+    shares = np.tile([0.0, 0.25, 0.5, 1.0], ROUNDS // 4)
+    run, attack = world(effect=1.0, schedule=shares)
+    means = [attack.statistics(run)[shares == share].mean() for share in (0.0, 0.25, 0.5, 1.0)]
+    assert means == sorted(means)
+
+
+def test_labels_that_tell_the_property_are_refused():
+    run, attack = world(effect=0.0)
+    told = np.where((run.property_share > 0)[:, None], [0.4, 0.6], [0.6, 0.4])
+    with pytest.raises(ValueError, match="labels of rounds with the property differ"):
+        attack.scores(dataclasses.replace(run, label_share=told))
+
+
+def test_a_property_in_every_batch_or_in_none_and_an_unknown_truth_are_refused():
+    run, attack = world(effect=0.0)
+    for share, words in ((np.ones(ROUNDS), "every round"), (np.zeros(ROUNDS), "no round"), (None, "truth")):
+        with pytest.raises(ValueError, match=words):
+            attack.scores(dataclasses.replace(run, property_share=share))
+
+
+def test_wrong_rows_of_the_observer_are_refused():
+    run, _ = world(effect=0.0)
+    attack = PropertyInference(RandomForestClassifier(2))
+    X, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
+    with pytest.raises(ValueError, match="fitted first"):
+        attack.statistics(run)
+    with pytest.raises(ValueError, match="1 classes are missing, 0 rows have another"):
+        attack.fit(run, (X[y == 0], y[y == 0]), (X, y))
+    with pytest.raises(ValueError, match="all 20 rows of with_property are among"):
+        attack.fit(run, (X, y), (X, y))
+    with pytest.raises(ValueError, match="as many features"):
+        attack.fit(run, (X[:10, :1], y[:10]), (X[10:, :1], y[10:]))
+    with pytest.raises(ValueError, match="share must be"):
+        PropertyInference(RandomForestClassifier(2), share=0.0).fit(run, (X, y), (X, y))
