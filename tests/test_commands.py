@@ -9,7 +9,12 @@ from bench import _data
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # What a command needs beside the shared data, or more time than a test has.
-NEEDS = {"bench.service": "httptools", "bench.teachers": "torch", "reproduce.malek2021": "torch"}
+NEEDS = {
+    "bench.service": "httptools",
+    "bench.teachers": "torch",
+    "reproduce.malek2021": "torch",
+    "reproduce.melis2018_attacks": "torch",
+}
 
 
 def modules(folder):

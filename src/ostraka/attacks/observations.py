@@ -86,7 +86,7 @@ class Observations:
         return f"Observations(n_rounds={len(self.weights)}, n_weights={self.weights.shape[1]})"
 
     def parameter(self, name: str) -> np.ndarray:
-        """The observed changes of one parameter, (n_rounds, ..., *shape)."""
+        """The observed changes of one parameter: axes for rounds, for parties (server only), then its own."""
         start = 0
         for each, shape in self.layout:
             stop = start + int(np.prod(shape))
