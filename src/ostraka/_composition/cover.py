@@ -15,10 +15,11 @@ from scipy.special import log_ndtr, ndtr
 
 from ostraka._composition.curvature import Box, curvature, none_wins, phi, rise, third, wins
 
-__all__ = ["EDGE", "Pairs", "argmax_pairs", "screen_pairs"]
+__all__ = ["EDGE", "Grid", "Pairs", "argmax_pairs", "screen_pairs"]
 
 EDGE = 8.5  # the knots reach so far; for what lies outside see docs/composition.md
-_OUTSIDE = 1e-13  # by how much a law outside may exceed the law at the edge
+_OUTSIDE = 4e-15  # by how much a law outside may exceed the law at the edge, where ratios are near 1
+_STEEPEST = 9.5  # times the shift: the log of the steepest ratio at the edge
 _ROUNDING = 5e-14  # relative: ten times what probabilities and differences err
 _MUCH = 1.25  # how much steeper than any ratio of its rectangle a spread outcome may be
 _RARE = 0.05
@@ -47,21 +48,29 @@ class _Spread(NamedTuple):
     mildest: np.ndarray  # smallest, of the first two outcomes
 
 
-def argmax_pairs(shift: float, t: np.ndarray, u: np.ndarray) -> tuple[Pairs, Pairs, Pairs]:
+class Grid(NamedTuple):
+    """Knots of the plane. Rectangles between the knots ``left`` and ``right`` are left to a finer grid."""
+
+    t: np.ndarray
+    u: np.ndarray
+    left: tuple[float, float] = (math.inf, math.inf)
+    right: tuple[float, float] = (-math.inf, -math.inf)
+
+
+def argmax_pairs(shift: float, grids: tuple[Grid, ...], line: np.ndarray) -> Pairs:
     """Pairs that dominate one Gaussian argmax: inside the edges; of two classes; of one count and the bar.
 
-    ``shift`` is of t; the knots ``t`` and ``u`` reach the edges. Knots beyond the edges have no mass.
+    ``shift`` is of t. Together the grids reach the edges. ``line`` has the knots of t beyond.
     """
-    inside = _plane_pairs(shift, t, u)
-    lacking = inside.mass.shape[1] - 2
-    far = []
+    parts = [_plane_pairs(shift, grid) for grid in grids]
+    lacking = parts[0].mass.shape[1]
     for moved in (shift, shift / _ROOT):
-        pairs = screen_pairs(moved, t)
-        mass, difference = (
-            np.pad(column, ((0, 0), (0, lacking - column.shape[1] + 2))) for column in pairs[:2]
-        )
-        far.append(Pairs(mass, difference, pairs.extra))
-    return inside, far[0], far[1]
+        pairs = screen_pairs(moved, line)
+        mass, difference = (np.pad(column, ((0, 0), (0, lacking - column.shape[1]))) for column in pairs[:2])
+        parts.append(Pairs(mass, difference, pairs.extra))
+    every = Pairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    used = every.mass.any(axis=1)
+    return Pairs(*(column[used] for column in every))
 
 
 def screen_pairs(shift: float, t: np.ndarray) -> Pairs:
@@ -89,19 +98,21 @@ def screen_pairs(shift: float, t: np.ndarray) -> Pairs:
     chance = np.stack([ndtr(t), ndtr(-t)], axis=-1)
     corners = _at_corners(spread, chance, np.stack([-gained, gained], axis=-1), 1)
     kept = [0, 1, -1]  # no third outcome: nothing of its own
-    return Pairs(corners.mass[:, kept], corners.difference[:, kept], np.full(t.size, _OUTSIDE))
+    return Pairs(corners.mass[:, kept], corners.difference[:, kept], np.full(t.size, _OUTSIDE * math.exp(_STEEPEST * shift)))
 
 
-def _plane_pairs(shift: float, t: np.ndarray, u: np.ndarray) -> Pairs:
-    t0, u0 = np.meshgrid(t[:-1], u[:-1], indexing="ij")
-    t1, u1 = np.meshgrid(t[1:], u[1:], indexing="ij")
-    box = Box(t0, t1, u0, u1)
+def _plane_pairs(shift: float, grid: Grid) -> Pairs:
+    t0, u0 = np.meshgrid(grid.t[:-1], grid.u[:-1], indexing="ij")
+    t1, u1 = np.meshgrid(grid.t[1:], grid.u[1:], indexing="ij")
     outside = (u1 + t1 <= -_ROOT * EDGE) | (u1 - t0 <= -_ROOT * EDGE)
-    spread = _spread(shift, box)
+    thin = 1e-9  # knots are rounded
+    finer = (t0 > grid.left[0] - thin) & (t1 < grid.right[0] + thin)
+    outside |= finer & (u0 > grid.left[1] - thin) & (u1 < grid.right[1] + thin)
+    chance, difference = _laws(shift, grid.t, grid.u)
+    spread = _spread(shift, Box(t0, t1, u0, u1), chance, difference)
     for bound in spread:
         bound[outside] = 0.0
     spread.mildest[outside] = 1.0
-    chance, difference = _laws(shift, t, u)
     pairs = _at_corners(spread, chance, difference, 2)
     used = np.zeros(chance.shape[:-1], dtype=bool)
     for view in _corners(used, 2):
@@ -114,8 +125,9 @@ def _plane_pairs(shift: float, t: np.ndarray, u: np.ndarray) -> Pairs:
 def _laws(shift: float, t: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x, y = np.meshgrid(t, u, indexing="ij")
     gained, lost = rise(x, y, shift), rise(shift - x, y, shift)
-    chance = np.stack([wins(x, y), wins(-x, y), none_wins(x, y)], axis=-1)
-    return chance, np.stack([-gained, lost, gained - lost], axis=-1)
+    first = wins(x, y)
+    second = first[::-1] if (t == -t[::-1]).all() else wins(-x, y)
+    return np.stack([first, second, none_wins(x, y)], axis=-1), np.stack([-gained, lost, gained - lost], axis=-1)
 
 
 def _at_corners(spread: _Spread, chance: np.ndarray, difference: np.ndarray, n_axes: int) -> Pairs:
@@ -183,7 +195,7 @@ def _corners(knots: np.ndarray, n_axes: int) -> list[np.ndarray]:
     return [knots[:-1, :-1], knots[:-1, 1:], knots[1:, :-1], knots[1:, 1:]]
 
 
-def _spread(shift: float, box: Box) -> _Spread:
+def _spread(shift: float, box: Box, chance: np.ndarray, difference: np.ndarray) -> _Spread:
     """Bounds over each rectangle, from derivatives of second and third order."""
     by_t, by_u = (box.t1 - box.t0) ** 2 / 8, (box.u1 - box.u0) ** 2 / 8
     bend, moved = [], []
@@ -193,30 +205,23 @@ def _spread(shift: float, box: Box) -> _Spread:
         _, _, three_t, three_u = curvature(far)
         bend.append(by_t * two_t + by_u * two_u)
         moved.append(shift * (by_t * three_t + by_u * three_u))
+    # ratios of the first two outcomes are monotone in t and in u (docs/composition.md)
+    ratio = np.abs(difference[..., :2]) / chance[..., :2]
+    one, two = _corners(ratio[..., 0], 2), _corners(ratio[..., 1], 2)
     return _Spread(
         bend=np.stack([*bend, bend[0] + bend[1]], axis=-1),
         moved=np.stack([*moved, np.zeros_like(moved[0])], axis=-1),
         gain=np.minimum(moved[0] + moved[1], third(shift, wide)),
-        steepest=_steepest(shift, box),
-        mildest=_mildest(shift, box),
+        steepest=np.stack([one[0], two[2], _steepest_third(shift, box)], axis=-1),
+        mildest=np.maximum(np.minimum(one[3], two[1]), 1e-300),
     )
 
 
-def _mildest(shift: float, box: Box) -> np.ndarray:
-    """Smallest |Q / P - 1| of the first two outcomes in each rectangle: at the other end of the diagonal."""
-    one = rise(box.t1, box.u1, shift) / wins(box.t1, box.u1)
-    two = rise(shift - box.t0, box.u1, shift) / wins(-box.t0, box.u1)
-    return np.asarray(np.maximum(np.minimum(one, two), 1e-300))
-
-
-def _steepest(shift: float, box: Box) -> np.ndarray:
-    """Largest |Q / P - 1| in each rectangle: ratios are monotone in t and in u (docs/composition.md)."""
-    one = rise(box.t0, box.u0, shift) / wins(box.t0, box.u0)
-    two = rise(shift - box.t1, box.u0, shift) / wins(-box.t1, box.u0)
+def _steepest_third(shift: float, box: Box) -> np.ndarray:
+    """Largest |Q / P - 1| of the third outcome, a product of two monotone functions."""
     a0, a1 = (box.u0 + box.t0) / _ROOT, (box.u1 + box.t1) / _ROOT
     b0, b1 = (box.u0 - box.t1) / _ROOT, (box.u1 - box.t0) / _ROOT
     step = shift / _ROOT
     above = log_ndtr(step - a1) - log_ndtr(-a1) + log_ndtr(-b0 - step) - log_ndtr(-b0)
     below = log_ndtr(step - a0) - log_ndtr(-a0) + log_ndtr(-b1 - step) - log_ndtr(-b1)
-    three = np.maximum(np.expm1(above), -np.expm1(below))
-    return np.stack([one, two, three], axis=-1)
+    return np.asarray(np.maximum(np.expm1(above), -np.expm1(below)))

@@ -1,21 +1,24 @@
-"""The recursion over answers on a grid of log odds, compiled; every rounding errs upwards."""
+"""The first answers, one by one: the recursion over every pair at every grid point, compiled. It errs upwards."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numba as nb
 import numpy as np
 
-from ostraka._composition.families import BRANCHES
+from ostraka._composition.gaussian import gaussian_delta, mirrored
 
 if TYPE_CHECKING:
     from ostraka._composition.cover import Pairs
 
-__all__ = ["Stencils", "advance", "stencils"]
+__all__ = ["Stencils", "first_answers", "stencils"]
 
-_BLOCK = 128  # points that are decided together
+_BLOCK = 256  # points whose values stay in the fast cache
 _UP = 1 + 1e-14  # more than the rounding of one sum
+_STEEPEST = 18.0  # shifts: outcomes whose ratio is steeper count as told
+_ALWAYS = 9  # taps that most pairs have
 
 kernel = nb.njit(cache=True, nogil=True, error_model="numpy")
 
@@ -53,105 +56,69 @@ def stencils(pairs: Pairs, *, step: float, reach: int) -> Stencils:
     return Stencils(offsets, weights * (1 + 1e-14), constants)
 
 
+def packed(way: Stencils) -> tuple[Stencils, np.ndarray]:
+    """Taps with weight first, as many columns as :func:`advance` wants; how many there are."""
+    order = np.argsort(way.weights == 0, axis=1, kind="stable")
+    offsets, weights = (np.take_along_axis(each, order, axis=1) for each in way[:2])
+    lacking = max(0, _ALWAYS - offsets.shape[1])
+    used = (weights > 0).sum(axis=1)
+    offsets = np.pad(np.where(weights > 0, offsets, 0), ((0, 0), (0, lacking)))
+    return Stencils(offsets, np.pad(weights, ((0, 0), (0, lacking))), way.constants), used
+
+
 @kernel
-def _average(w, sums, start, stop, o, c, constant):
+def _average(w, sums, start, n, o, c, used, constant):
     """The average of one pair at each point; slices, so that the loop is compiled to vectors."""
-    n = stop - start
-    to, w0 = sums[:n], w[start + o[0] :][:n]
-    w1, w2, w3 = w[start + o[1] :][:n], w[start + o[2] :][:n], w[start + o[3] :][:n]
-    w4, w5, w6 = w[start + o[4] :][:n], w[start + o[5] :][:n], w[start + o[6] :][:n]
-    w7, w8, w9, w10 = (
-        w[start + o[7] :][:n],
-        w[start + o[8] :][:n],
-        w[start + o[9] :][:n],
-        w[start + o[10] :][:n],
-    )
-    c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10 = (
-        c[0],
-        c[1],
-        c[2],
-        c[3],
-        c[4],
-        c[5],
-        c[6],
-        c[7],
-        c[8],
-        c[9],
-        c[10],
-    )
+    to = sums[:n]
+    w0, w1, w2 = w[start + o[0] :][:n], w[start + o[1] :][:n], w[start + o[2] :][:n]
+    w3, w4, w5 = w[start + o[3] :][:n], w[start + o[4] :][:n], w[start + o[5] :][:n]
+    w6, w7, w8 = w[start + o[6] :][:n], w[start + o[7] :][:n], w[start + o[8] :][:n]
+    c0, c1, c2, c3, c4, c5, c6, c7, c8 = c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8]
     for i in range(n):
-        one = constant + c0 * w0[i] + c1 * w1[i] + c2 * w2[i] + c3 * w3[i] + c4 * w4[i]
-        two = c5 * w5[i] + c6 * w6[i] + c7 * w7[i] + c8 * w8[i] + c9 * w9[i] + c10 * w10[i]
+        one = constant + c0 * w0[i] + c1 * w1[i] + c2 * w2[i] + c3 * w3[i]
+        two = c4 * w4[i] + c5 * w5[i] + c6 * w6[i] + c7 * w7[i] + c8 * w8[i]
         to[i] = one + two
+    for k in range(_ALWAYS, used):
+        wk, ck = w[start + o[k] :][:n], c[k]
+        for i in range(n):
+            to[i] += ck * wk[i]
 
 
 @kernel
-def _exceed(out, sums, start, stop):
-    """Whether any sum exceeds what there is."""
-    to, by = out[start:stop], 0.0
-    for i in range(stop - start):
-        by = max(by, sums[i] - to[i])
-    return by > 0.0
-
-
-@kernel
-def _block(w, out, start, stop, levels, offsets, weights, constants, best, sums, stack):
-    """The largest average at each point of a block, and which pair was large last.
-
-    A pair high in the tree dominates all below it: where it exceeds nothing, they are left out.
-    """
-    to = out[start:stop]
-    _average(w, sums, start, stop, offsets[best], weights[best], constants[best])
-    for i in range(stop - start):
-        to[i] = max(to[i], sums[i])
-    top = levels.size - 2
-    stack[0, 0], stack[0, 1], height = top, levels[top], 1
-    while height:
-        height -= 1
-        level, at = stack[height, 0], stack[height, 1]
-        _average(w, sums, start, stop, offsets[at], weights[at], constants[at])
-        if not _exceed(out, sums, start, stop):
-            continue
-        if level == 0:
-            best = at
-            for i in range(stop - start):
+def advance(w, reach, stop, offsets, weights, used, constants):
+    """One more answer at the points from ``reach`` up to ``stop``."""
+    out, sums = w.copy(), np.empty(_BLOCK)
+    for start in range(reach, stop, _BLOCK):
+        n = min(_BLOCK, stop - start)
+        to = out[start:][:n]
+        for p in range(len(offsets)):
+            _average(w, sums, start, n, offsets[p], weights[p], used[p], constants[p])
+            for i in range(n):
                 to[i] = max(to[i], sums[i])
-            continue
-        first = levels[level - 1] + BRANCHES * (at - levels[level])
-        for child in range(min(first + BRANCHES, levels[level]) - 1, first - 1, -1):
-            stack[height, 0], stack[height, 1] = level - 1, child
-            height += 1
-    return best
+    for i in range(reach, stop):
+        w[i] = min(1.0, out[i] * _UP)
 
 
-@kernel
-def advance(w, odds, reach, levels, offsets, weights, constants, times, floor):
-    """``times`` more answers: w at the odds of each grid point, with ``reach`` points of room at either end.
 
-    Where w is below ``floor`` it is not followed, but kept from falling further.
-    """
-    n = w.size
-    out, sums, stack = np.empty(n), np.empty(_BLOCK), np.empty((8 * BRANCHES, 2), np.int64)
-    best = np.zeros(n // _BLOCK + 2, np.int64)
-    stop = n - reach
-    while stop > reach + 1 and w[stop - 2] < floor:
-        stop -= 1
-    for _ in range(times):
-        # beyond the last point w only falls; before the first it lies below the chord from (0, 1)
-        for i in range(stop, n):
-            w[i] = w[stop - 1]
-        stop = min(stop + reach, n - reach)
-        fall = (1 - w[reach]) / odds[reach]
-        for i in range(reach):
-            w[i] = 1 - fall * odds[i]
-        out[:] = w
-        for block in range((stop - reach + _BLOCK - 1) // _BLOCK):
-            start = reach + block * _BLOCK
-            end = min(start + _BLOCK, stop)
-            best[block] = _block(
-                w, out, start, end, levels, offsets, weights, constants, best[block], sums, stack
-            )
-        for i in range(reach, stop):
-            w[i] = min(1.0, out[i] * _UP)
-        while stop > reach + 1 and w[stop - 2] < floor:
-            stop -= 1
+def first_answers(pairs: Pairs, *, shift: float, step: float, answers: int) -> dict[int, np.ndarray]:
+    """w at 0, step, 2 step, ... after each of so many answers."""
+    reach = int(_STEEPEST * shift / step) + 2
+    way, used = packed(stencils(pairs, step=step, reach=reach))
+    x = np.arange(_points(shift, answers, step) + reach + 1) * step
+    values = gaussian_delta(x, shift)
+    found = {}
+    for done in range(1, answers + 1):
+        if done > 1:
+            stop = reach + _points(shift, done, step)
+            w = mirrored(values, step, reach)
+            w[stop:] = w[stop - 1]
+            advance(w, reach, stop, way.offsets, way.weights, used, way.constants)
+            w[stop:] = w[stop - 1]  # beyond the last point w only falls
+            values = np.minimum(w[reach:], gaussian_delta(x, shift * math.sqrt(done)))
+        found[done] = values[: _points(shift, done, step)].copy()
+    return found
+
+
+def _points(shift: float, answers: int, step: float) -> int:
+    """Where the Gaussian bound of so many answers is below 1e-16, in grid points."""
+    return int((8.4 * shift * math.sqrt(answers) + answers * shift**2 / 2 + 2 * shift) / step)

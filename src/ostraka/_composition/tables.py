@@ -8,11 +8,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
 
 from ostraka._composition import sampled, stored
 from ostraka._composition.cover import Pairs
-from ostraka._composition.families import LARGEST_SHIFT, SMALLEST_SHIFT, argmax_family, screen_family
+from ostraka._composition.families import LARGEST_SHIFT, SMALLEST_SHIFT
+from ostraka._composition.gaussian import gaussian_pair, mirrored
 from ostraka._composition.law import ARGMAX, GAUSSIAN, PURE, SCREEN, Law
 
 __all__ = ["Table", "Tables", "of"]
@@ -20,10 +20,8 @@ __all__ = ["Table", "Tables", "of"]
 _MOST = 1024  # answers that are followed one by one; what is beyond enters as Gaussian
 _MOST_PURE = 64
 _MOST_POINTS = 20_000  # of a grid for answers beside other releases: with more, these are what counts
-_GAUSSIAN_UP_TO = 4  # answers for which the Gaussian bound may be the smaller
-_FLOOR = 1e-18
 _WORTH_KEEPING = 0.1  # seconds that a file must save
-_LOWER, _UPPER = 5.5, 8.0  # standard deviations of the loss that a grid reaches to either side
+_LOWER, _UPPER = 6.0, 8.0  # standard deviations of the loss that a grid reaches to either side
 _OUTWARD = 1e-12
 _SPREAD = 0.68  # of a Gaussian of the same shift, in variance: how far losses spread; decides the grid only
 
@@ -107,6 +105,8 @@ def _led_by(leader: Law, laws: tuple[Law, ...]) -> Table | None:
         rest.append(leader._replace(uses=leader.uses - _MOST))
         leader = leader._replace(uses=_MOST)
     table = _followed_table(leader)
+    if table is None:
+        return None
     mu_squared = sum(law.uses * law.mu_squared for law in rest if law.kind != PURE) * (1 + _OUTWARD)
     if not math.isfinite(mu_squared):
         return None
@@ -119,7 +119,7 @@ def _led_by(leader: Law, laws: tuple[Law, ...]) -> Table | None:
             return None
         table = _widened(table, room + 10 * math.sqrt(mu_squared) + mu_squared)
     if mu_squared:
-        table = _averaged(table, _gaussian(mu_squared, table.step))
+        table = _averaged(table, gaussian_pair(mu_squared, table.step))
     for law in pure:
         for _ in range(law.uses):
             table = _averaged(table, _response(law.size))
@@ -134,74 +134,24 @@ def _reach(variance: float) -> float:
     return variance / 2 + _UPPER * math.sqrt(variance) + 0.5
 
 
-def _step(law: Law) -> float:
-    """Grid spacing: finer where the same cost is spread over fewer answers, which are faster to follow."""
-    return math.sqrt(law.mu_squared) * (0.03 if law.uses <= 128 else 0.04 if law.uses <= 512 else 0.06)
-
-
-def _followed_table(law: Law) -> Table:
+def _followed_table(law: Law) -> Table | None:
     name = f"{law.kind} {law.size.hex()} {law.uses}"
-    step = _step(law)
     known = stored.load(name)
-    if known is not None:
-        return Table(int(known[0]), step, known[1:])
-    begun = time.process_time()
-    table = _follow(law, step)
-    if time.process_time() - begun > _WORTH_KEEPING:
-        stored.save(name, np.concatenate([[float(table.start)], table.values]))
-    return table
+    if known is None:
+        from ostraka._composition import answers  # noqa: PLC0415  (compiled code, loaded when needed)
 
-
-class _Run(NamedTuple):
-    """Where the recursion of one mechanism on one grid has come to."""
-
-    start: int
-    w: np.ndarray
-    answers: int
-
-
-_runs: dict[tuple[str, float, float, int], _Run] = {}
-_MOST_RUNS = 16
-
-
-def _follow(law: Law, step: float) -> Table:
-    """Run the recursion from the last state on the same grid, or from the beginning."""
-    from ostraka._composition import recursion  # noqa: PLC0415  (compiled code, loaded when needed)
-
-    widest = 1 << (law.uses - 1).bit_length()  # one grid for all counts up to the next power of two
-    variance = _SPREAD * widest * law.mu_squared
-    reach = int(11 * math.sqrt(law.mu_squared) / step) + 2
-    low = -(variance / 2 + _LOWER * math.sqrt(variance) + 0.5)
-    start = math.floor(low / step) - reach
-    x = np.arange(start, math.ceil(_reach(variance) / step) + reach) * step
-    key = (law.kind, law.size, step, widest)
-    run = _runs.pop(key, None)
-    if run is None or run.answers > law.uses:
-        run = _Run(start, np.maximum(0.0, -np.expm1(x)), 0)
-    w = run.w.copy()
-    shift = math.sqrt(law.mu_squared)
-    levels = argmax_family(shift) if law.kind == ARGMAX else screen_family(shift)
-    every = Pairs(*(np.concatenate(column) for column in zip(*levels, strict=True)))
-    ends = np.cumsum([0, *(len(level.mass) for level in levels)])
-    way = recursion.stencils(every, step=step, reach=reach)
-    done = run.answers
-    while done < law.uses:
-        turns = 1 if done < _GAUSSIAN_UP_TO else law.uses - done
-        recursion.advance(w, np.exp(x), reach, ends, *way, turns, _FLOOR)
-        done += turns
-        if done <= _GAUSSIAN_UP_TO:
-            w = np.minimum(w, _gaussian_bound(x, done * law.mu_squared))
-    _runs[key] = _Run(start, w, law.uses)
-    while len(_runs) > _MOST_RUNS:
-        del _runs[next(iter(_runs))]
-    return Table(start + reach, step, w[reach:-reach].copy())
-
-
-def _gaussian_bound(x: np.ndarray, mu_squared: float) -> np.ndarray:
-    """Dong et al. 2019, Cor. 1, for every sign of epsilon, rounded up."""
-    mu = math.sqrt(mu_squared) * (1 + 4e-16)
-    above, below = ndtr(mu / 2 - x / mu), np.exp(np.minimum(x + log_ndtr(-mu / 2 - x / mu), 0.0))
-    return np.asarray(np.minimum(1.0, above - below + 1e-13 * above + 1e-300))
+        begun = time.process_time()
+        found = answers.table(law)
+        if found is None:
+            return None
+        step, values = found
+        if time.process_time() - begun > _WORTH_KEEPING:
+            stored.save(name, np.concatenate([[step], values]))
+    else:
+        step, values = float(known[0]), known[1:]
+    spread = math.sqrt(law.uses * law.mu_squared)
+    less = min(values.size - 1, math.ceil(_LOWER * spread / step))
+    return Table(-less, step, mirrored(values, step, less))
 
 
 def _widened(table: Table, reach: float) -> Table:
@@ -212,24 +162,6 @@ def _widened(table: Table, reach: float) -> Table:
     fall = (1 - table.values[0]) / math.exp(table.start * table.step)
     values = np.concatenate([1 - fall * np.exp(x), table.values, np.full(more, table.values[-1])])
     return Table(table.start - less, table.step, values)
-
-
-def _gaussian(mu_squared: float, step: float) -> Pairs:
-    """A Gaussian of this squared shift, in cells of the grid; what lies outside counts as told."""
-    mu = math.sqrt(mu_squared)
-    edges = np.arange(
-        -math.ceil((mu_squared / 2 + 9 * mu) / step) - 1, math.ceil((mu_squared / 2 + 9 * mu) / step) + 2
-    )
-    x = edges * step  # log Q / P; under P normal around -mu^2 / 2
-    p, q = (_cells((x + sign * mu_squared / 2) / mu) for sign in (1, -1))
-    outside = float(ndtr((x[0] + mu_squared / 2) / mu) + ndtr(-(x[-1] + mu_squared / 2) / mu))
-    return Pairs(p[None], (q - p)[None], np.array([outside * (1 + 1e-9)]))
-
-
-def _cells(z: np.ndarray) -> np.ndarray:
-    """Normal probabilities between neighbours, from the side where they are small."""
-    left, right = ndtr(z), ndtr(-z)
-    return np.asarray(np.where(z[1:] < 0, left[1:] - left[:-1], right[:-1] - right[1:]))
 
 
 def _response(epsilon: float) -> Pairs:

@@ -45,7 +45,7 @@ class GNMax:
     --------
     >>> mechanism = GNMax(sigma=40.0)
     >>> round((100 * mechanism.curve()).epsilon(delta=1e-5), 2)
-    1.16
+    1.07
     >>> np.exp(mechanism.log_outcomes([[60, 30, 10]])).round(3)
     array([[0.623, 0.253, 0.124]])
     """
@@ -56,20 +56,19 @@ class GNMax:
     def __post_init__(self) -> None:
         _check.positive(sigma=self.sigma)
 
-    def curve(self, bound: Literal["tight", "classic", "exact"] = "tight") -> Curve:
+    def curve(self, bound: Literal["exact", "tight", "classic"] = "exact") -> Curve:
         """Cost of one answer, for every possible votes.
 
         ``"classic"`` pays for the whole noisy histogram: order / sigma². ``"tight"`` pays for its
         argmax only, about 0.64 of that; Gaussian-DP composition comes with both. ``"exact"`` is tight,
-        and many answers also compose exactly (docs/composition.md), which takes up to seconds.
+        and many answers also compose exactly (docs/composition.md).
         """
-        _check.one_of(bound=bound, allowed=("tight", "classic", "exact"))
+        _check.one_of(bound=bound, allowed=("exact", "tight", "classic"))
         classic = self.classic_curve()
         if bound == "classic":
             return classic
         rdp = tuple(map(min, _tight.gaussian_argmax(1 / self.sigma, ORDERS), classic.rdp))
-        laws = (Law(ARGMAX, up(1 / self.sigma)),) if bound == "exact" else classic.laws
-        return replace(classic, rdp=rdp, laws=laws)
+        return replace(classic, rdp=rdp, laws=(Law(ARGMAX, up(1 / self.sigma)),) if bound == "exact" else None)
 
     def classic_curve(self) -> Curve:
         """``curve(bound="classic")``."""

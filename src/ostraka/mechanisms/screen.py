@@ -68,21 +68,21 @@ class Threshold:
         _check.finite(at=self.at)
         _check.one_of(noise=self.noise, allowed=("largest", "every"))
 
-    def curve(self, bound: Literal["tight", "classic", "exact"] = "tight") -> Curve:
+    def curve(self, bound: Literal["exact", "tight", "classic"] = "exact") -> Curve:
         """Cost of one query, for every possible votes.
 
         ``"classic"``: order / (2 sigma²), or order / sigma² with noise on every count, the cost of
         releasing what the threshold is applied to. ``"tight"`` pays for the yes or no only.
-        ``"exact"`` is tight, and with one noise many queries also compose exactly (docs/composition.md).
+        ``"exact"`` is tight, and many queries also compose exactly (docs/composition.md).
         """
-        _check.one_of(bound=bound, allowed=("tight", "classic", "exact"))
+        _check.one_of(bound=bound, allowed=("exact", "tight", "classic"))
         classic = self.classic_curve()
         if bound == "classic":
             return classic
         each = self.noise == "every"
         rdp = tuple(map(min, _tight.gaussian_screen(1 / self.sigma, ORDERS, each=each), classic.rdp))
-        exact = bound == "exact" and not each
-        return replace(classic, rdp=rdp, laws=(Law(SCREEN, up(1 / self.sigma)),) if exact else classic.laws)
+        laws = (Law(SCREEN, up(1 / self.sigma)),) if bound == "exact" else None
+        return replace(classic, rdp=rdp, laws=laws)
 
     def classic_curve(self) -> Curve:
         """``curve(bound="classic")``."""
