@@ -1,4 +1,4 @@
-"""How far the recursion of one mechanism has come: kept in memory, continued when more answers are asked for."""
+"""How far the recursion of one mechanism has come: kept, and continued when more answers are asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import copy
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from ostraka._composition.envelope import Envelope, NotSmooth
+from ostraka._composition.envelope import Envelope, NotSmoothError
 from ostraka._composition.families import argmax_family, screen_family
 from ostraka._composition.law import ARGMAX, Law
 from ostraka._composition.recursion import first_answers
@@ -63,7 +63,7 @@ class _Run:
         """A grid spacing, and w after so many answers at 0, 1, ... of it."""
         first = self._way.first
         if answers > first and self._smooth:
-            with contextlib.suppress(NotSmooth):
+            with contextlib.suppress(NotSmoothError):
                 return self._way.step * self._shift, self._state(answers).values()
             self._smooth = False
         if answers > max(first, _MOST_BY_ONE):
@@ -84,9 +84,7 @@ class _Run:
 
     def _follow(self, answers: int) -> None:
         step = self._way.step * self._way.finer * self._shift
-        self._first = first_answers(
-            self._family(self._shift), shift=self._shift, step=step, answers=answers
-        )
+        self._first = first_answers(self._family(self._shift), shift=self._shift, step=step, answers=answers)
 
     def _begin(self) -> Smooth:
         way, shift = self._way, self._shift

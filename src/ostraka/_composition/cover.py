@@ -98,7 +98,11 @@ def screen_pairs(shift: float, t: np.ndarray) -> Pairs:
     chance = np.stack([ndtr(t), ndtr(-t)], axis=-1)
     corners = _at_corners(spread, chance, np.stack([-gained, gained], axis=-1), 1)
     kept = [0, 1, -1]  # no third outcome: nothing of its own
-    return Pairs(corners.mass[:, kept], corners.difference[:, kept], np.full(t.size, _OUTSIDE * math.exp(_STEEPEST * shift)))
+    return Pairs(
+        corners.mass[:, kept],
+        corners.difference[:, kept],
+        np.full(t.size, _OUTSIDE * math.exp(_STEEPEST * shift)),
+    )
 
 
 def _plane_pairs(shift: float, grid: Grid) -> Pairs:
@@ -127,7 +131,9 @@ def _laws(shift: float, t: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.nd
     gained, lost = rise(x, y, shift), rise(shift - x, y, shift)
     first = wins(x, y)
     second = first[::-1] if (t == -t[::-1]).all() else wins(-x, y)
-    return np.stack([first, second, none_wins(x, y)], axis=-1), np.stack([-gained, lost, gained - lost], axis=-1)
+    return np.stack([first, second, none_wins(x, y)], axis=-1), np.stack(
+        [-gained, lost, gained - lost], axis=-1
+    )
 
 
 def _at_corners(spread: _Spread, chance: np.ndarray, difference: np.ndarray, n_axes: int) -> Pairs:

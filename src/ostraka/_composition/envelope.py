@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-import numba as nb
 import numpy as np
+
+from ostraka._composition.kernels import each_pair, largest_pair
 
 if TYPE_CHECKING:
     from ostraka._composition.cover import Pairs
 
-__all__ = ["Envelope", "NotSmooth"]
+__all__ = ["Envelope", "NotSmoothError"]
 
 DEGREE = 5  # of polynomials of the squared slope
 _NODES = 64
@@ -26,10 +27,8 @@ _STEEPEST = 18.0  # shifts: outcomes whose ratio is steeper count as told
 _EXTRA = 1e-13  # the most that an answer may add beside M
 _THIN = 1e-9  # by how much slopes at zero may round beyond it
 
-kernel = nb.njit(cache=True, nogil=True, error_model="numpy")
 
-
-class NotSmooth(ArithmeticError):
+class NotSmoothError(ArithmeticError):
     """Here the bound by slopes and curvatures does not hold, or says little."""
 
 
@@ -49,18 +48,18 @@ class _Taps(NamedTuple):
 
 
 class Envelope:
-    """log M of one family on one grid. Slopes are relative to 1/2; slopes and curvatures in units of shift."""
+    """Log M of one family on one grid. Slopes are less 1/2; slopes and curvatures are in units of shift."""
 
     def __init__(self, pairs: Pairs, *, shift: float, step: float) -> None:
         self._grid = shift, step
         self._taps, beyond = _taps(pairs, step, int(_STEEPEST * shift / step) + 2)
         self.extra = float(pairs.extra.max() + beyond)
         if self.extra > _EXTRA:
-            raise NotSmooth
+            raise NotSmoothError
         self._kept: tuple[float, float, _Taps] | None = None
 
     def polynomial(self, curvature: float, steepest: float) -> np.ndarray:
-        """Coefficients, in powers of (slope / steepest)^2, of a bound of log M for -steepest <= slope <= 0."""
+        """Coefficients, by powers of (slope / steepest)^2, of a bound of log M on -steepest <= slope <= 0."""
         nodes = np.append(-steepest * np.cos(np.linspace(0, np.pi / 2, _NODES))[:-1], _THIN)
         few = self._few(curvature, steepest)
         logs = np.log(_largest(few, self._lattice(nodes, curvature, few.reach))) + _MARGIN
@@ -83,7 +82,8 @@ class Envelope:
         if self._kept is not None and curvature <= self._kept[0] and steepest <= self._kept[1]:
             return self._kept[2]
         nodes = np.append(np.linspace(-steepest, 0, 25)[:-1], _THIN)
-        ends = [_each(self._taps, self._lattice(nodes, at, self._taps.reach)) for at in (curvature, 0.0)]
+        taps = self._taps
+        ends = [_each(taps, self._lattice(nodes, at, taps.reach)) for at in (curvature, 0.0)]
         most = np.maximum(*ends)
         most = np.maximum(most[:, :-1], most[:, 1:])
         # M falls with curvature. On an interval a convex function lies above the chord next to it.
@@ -132,39 +132,13 @@ def _taps(pairs: Pairs, step: float, reach: int) -> tuple[_Taps, float]:
     return _Taps(offsets, weights, reach), beyond
 
 
-@kernel
-def _sum_taps(offsets, weights, values, to):
-    to[:] = 0.0
-    for k in range(offsets.size):
-        c = weights[k]
-        if c > 0.0:
-            row = values[offsets[k]]
-            for i in range(to.size):
-                to[i] += c * row[i]
-
-
-@kernel
-def _each_pair(offsets, weights, values, out):
-    for p in range(len(offsets)):
-        _sum_taps(offsets[p], weights[p], values, out[p])
-
-
-@kernel
-def _largest_pair(offsets, weights, values, out):
-    to = np.empty(out.size)
-    for p in range(len(offsets)):
-        _sum_taps(offsets[p], weights[p], values, to)
-        for i in range(out.size):
-            out[i] = max(out[i], to[i])
-
-
 def _each(taps: _Taps, values: np.ndarray) -> np.ndarray:
     out = np.empty((len(taps.offsets), values.shape[1]))
-    _each_pair(taps.offsets, taps.weights, values, out)
+    each_pair(taps.offsets, taps.weights, values, out)
     return out
 
 
 def _largest(taps: _Taps, values: np.ndarray) -> np.ndarray:
     out = np.full(values.shape[1], math.ulp(0.0))
-    _largest_pair(taps.offsets, taps.weights, values, out)
+    largest_pair(taps.offsets, taps.weights, values, out)
     return out

@@ -43,9 +43,7 @@ _LINE = _both_ways(
 )
 
 _THIN = _both_ways(
-    np.concatenate(
-        [np.arange(0, 2, 1 / 128), np.arange(2, 4.5, 1 / 16), np.arange(4.5, EDGE + 0.1, 1 / 4)]
-    )
+    np.concatenate([np.arange(0, 2, 1 / 128), np.arange(2, 4.5, 1 / 16), np.arange(4.5, EDGE + 0.1, 1 / 4)])
 )
 
 

@@ -1,4 +1,4 @@
-"""The first answers, one by one: the recursion over every pair at every grid point, compiled. It errs upwards."""
+"""The first answers, one by one: the recursion over every pair at every grid point, compiled."""
 
 from __future__ import annotations
 
@@ -99,9 +99,8 @@ def advance(w, reach, stop, offsets, weights, used, constants):
         w[i] = min(1.0, out[i] * _UP)
 
 
-
 def first_answers(pairs: Pairs, *, shift: float, step: float, answers: int) -> dict[int, np.ndarray]:
-    """w at 0, step, 2 step, ... after each of so many answers."""
+    """W at 0, step, 2 step, ... after each of so many answers."""
     reach = int(_STEEPEST * shift / step) + 2
     way, used = packed(stencils(pairs, step=step, reach=reach))
     x = np.arange(_points(shift, answers, step) + reach + 1) * step

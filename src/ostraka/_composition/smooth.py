@@ -1,18 +1,18 @@
 """Many answers: a smooth bound of w that is carried from answer to answer, and checked at each.
 
-The bound is a number (the floor) plus the convex function with kinks G on the grid. Which kinks come next is a
-guess: G averaged over neighbours, scaled by a smooth factor. The guess counts only after it was raised until it
-exceeds what any pair can add, by :class:`Envelope`, at every point. See docs/composition.md.
+The bound is a number (the floor) plus the convex function with kinks G on the grid. Which kinks come next
+is a guess: G averaged over neighbours, scaled by a smooth factor. The guess counts only after it was raised
+until it exceeds what any pair can add, by :class:`Envelope`, at every point. See docs/composition.md.
 """
 
 from __future__ import annotations
 
 import math
 
-import numba as nb
 import numpy as np
 
-from ostraka._composition.envelope import Envelope, NotSmooth
+from ostraka._composition.envelope import Envelope, NotSmoothError
+from ostraka._composition.kernels import boxed, function, lacking, scaled, shape, taken
 
 __all__ = ["LOW", "Smooth"]
 
@@ -28,8 +28,6 @@ _FIT = 5  # terms of the polynomial that the first kinks are fitted with
 
 _PLACES = np.linspace(0, 1, 48)
 _FITTED = np.linalg.pinv(np.vander(_PLACES**2, _TERMS))
-
-kernel = nb.njit(cache=True, nogil=True, error_model="numpy")
 
 
 class Smooth:
@@ -48,24 +46,24 @@ class Smooth:
     def values(self) -> np.ndarray:
         """The bound at 0, step, 2 step, ..."""
         found = np.zeros(self._kinks.size)
-        _function(self._kinks, self._step, found)
+        function(self._kinks, self._step, found)
         return (found + self._floor) * (1 + _ROUNDING)
 
     def advance(self) -> None:
         """One more answer."""
         logs = np.log(self._kinks)
         checked = logs.size - _BOXES * self._half - 2
-        bent, steepest, mildest = _shape(logs, self._step)
+        bent, steepest, mildest = shape(logs, self._step)
         curvature = -(bent + 1e-13) * (self._shift / self._step) ** 2
         if not (curvature > 0 and mildest <= 0):
-            raise NotSmooth
+            raise NotSmoothError
         added = self._guess(checked)
         needed = np.log(added)
         most = self._most(curvature, -steepest * self._shift)
-        _lacking(logs, needed, self._step, most, self._narrow[2] / self._shift)
+        lacking(logs, needed, self._step, most, self._narrow[2] / self._shift)
         few = np.rint(_PLACES * (checked - 1)).astype(np.int64)
         scale = np.empty(checked)
-        gap = _scaled(_FITTED @ needed[few], needed, scale)
+        gap = scaled(_FITTED @ needed[few], needed, scale)
         added *= np.exp(scale + (gap + _ROUNDING))
         self._take(added)
         self.answers += 1
@@ -78,11 +76,11 @@ class Smooth:
         even = self._kinks / self._roots[:n]
         even = np.concatenate([even[room:0:-1], even])
         for _ in range(_BOXES):
-            even = _boxed(even, self._half)
+            even = boxed(even, self._half)
         return even[:checked] * self._roots[:checked]
 
     def _most(self, curvature: float, steepest: float) -> np.ndarray:
-        """log M at this curvature: between two of them, where it lies below the chord of its logs."""
+        """Log M at this curvature: between two of them, where it lies below the chord of its logs."""
         high, low, most = self._narrow
         if not (low <= curvature <= high and steepest <= most):
             high, low, most = curvature * 1.0001, curvature * _APART, steepest * 1.01
@@ -93,19 +91,19 @@ class Smooth:
 
     def _take(self, added: np.ndarray) -> None:
         """The kinks after this much was added, up to where the function is LOW; continued from there."""
-        end, kinks, value, before = _taken(self._kinks, added, self._step)
+        end, kinks, value, before = taken(self._kinks, added, self._step, LOW, 1 + _ROUNDING)
         if not (kinks[:end] > 0).all():
-            raise NotSmooth
+            raise NotSmoothError
         self._continue(kinks[:end], value, before)
 
     def _continue(self, kinks: np.ndarray, value: float, before: float) -> None:
-        """Add kinks beyond the last; what they lack of the function's value and slope there goes to the floor."""
+        """Add kinks beyond the last; the floor takes what they lack of the function's value and slope."""
         logs = np.log(kinks[-3:])
         bend = min(logs[2] - 2 * logs[1] + logs[0], 0.0)
         k = np.arange(1, self._more + 1)
         more = np.exp(logs[2] + (logs[2] - logs[1] + bend / 2) * k + bend * k * k / 2)
         if more[-1] < _TINY:
-            raise NotSmooth
+            raise NotSmoothError
         self._kinks = np.concatenate([kinks, more])
         weight = float((more * np.exp(-np.arange(self._more) * self._step)).sum())
         slope = (before - value) / -math.expm1(-self._step)
@@ -128,7 +126,7 @@ class Smooth:
         odds = np.exp(place * (end - 1) * step)
         above = np.interp(odds, odds[::finer], values[:end]) * (1 + _ROUNDING) - self._floor
         reached = np.zeros(self._kinks.size)
-        _function(self._kinks, self._step, reached)
+        function(self._kinks, self._step, reached)
         self._kinks *= float((above[:last] / reached[:last]).max()) * (1 + _ROUNDING)
 
 
@@ -136,86 +134,4 @@ def _kinks(values: np.ndarray, step: float) -> np.ndarray:
     """The kinks of a function that is symmetric as families are, at all points but the last."""
     ratio = math.exp(step)
     grown = np.diff(np.concatenate([[-math.expm1(-step) + values[1] / ratio], values]))
-    return np.asarray((grown[1:] - ratio * grown[:-1]) / (ratio - 1))
-
-
-@kernel
-def _shape(logs, step):
-    """The largest second difference, and the steepest and the mildest slope less 1/2, at x > 0."""
-    bent, steepest, mildest = 2 * (logs[1] - logs[0]) - step, 0.0, -math.inf
-    for i in range(1, logs.size - 1):
-        bent = max(bent, logs[i + 1] - 2 * logs[i] + logs[i - 1])
-        slope = logs[i + 1] - logs[i - 1]
-        steepest, mildest = min(steepest, slope), max(mildest, slope)
-    return bent, steepest / (2 * step) - 0.5, mildest / (2 * step) - 0.5
-
-
-@kernel
-def _lacking(logs, added, step, most, unit):
-    """Logs of what one answer may add, less logs of what was added."""
-    n = most.size
-    for i in range(added.size):
-        slope = 0.0 if i == 0 else (logs[i + 1] - logs[i - 1]) / (2 * step) - 0.5
-        square, value = (slope / unit) ** 2, most[n - 1]
-        for k in range(n - 2, -1, -1):
-            value = value * square + most[k]
-        added[i] = logs[i] + value - added[i]
-
-
-@kernel
-def _scaled(polynomial, needed, scale):
-    """The polynomial of the squared place; by how much it falls short of what is needed."""
-    gap, n = -math.inf, needed.size
-    for i in range(n):
-        square, value = (i / n) ** 2, 0.0
-        for k in range(polynomial.size):
-            value = value * square + polynomial[k]
-        scale[i] = value
-        gap = max(gap, needed[i] - value)
-    return gap
-
-
-@kernel
-def _boxed(values, half):
-    """Sums over 2 half + 1 neighbours; there are ``half`` fewer at either end."""
-    n = values.size - 2 * half
-    out, tail = np.empty(n), np.zeros(values.size + 1)
-    for i in range(values.size - 1, -1, -1):
-        tail[i] = tail[i + 1] + values[i]
-    for i in range(n):
-        out[i] = tail[i] - tail[i + 2 * half + 1]
-    return out
-
-
-@kernel
-def _taken(kinks, added, step):
-    """Where the function falls to LOW after this was added; kinks up to there; its last two values."""
-    n, fall, keep, ratio = added.size, -math.expm1(-step), math.exp(-step), math.exp(step)
-    out = np.empty(n)
-    weight = value = before = last = 0.0
-    end = n - 3
-    for i in range(kinks.size - 1, -1, -1):
-        if i < n - 1:
-            left = added[i - 1] if i else added[1] * keep
-            grown = (added[i + 1] - added[i] - ratio * (added[i] - left)) / (ratio - 1)
-            out[i] = (kinks[i] + grown) * (1 + _ROUNDING)
-            after = (value + added[i]) * (1 + _ROUNDING)
-            if i >= n - 3 or after <= LOW:
-                end, last = i, after
-            elif before == 0.0:
-                before = after
-        weight = kinks[i] + keep * weight
-        value += fall * weight
-    return end, out, last, before
-
-
-@kernel
-def _function(kinks, step, to):
-    """The convex function with these kinks, at the grid points before the last kink."""
-    fall, keep = -math.expm1(-step), math.exp(-step)
-    weight = value = 0.0
-    for i in range(kinks.size - 1, -1, -1):
-        to[i] = value
-        weight = kinks[i] + keep * weight
-        value += fall * weight
-
+    return np.asarray((grown[1:] - ratio * grown[:-1]) / math.expm1(step))

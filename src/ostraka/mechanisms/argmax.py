@@ -45,7 +45,7 @@ class GNMax:
     --------
     >>> mechanism = GNMax(sigma=40.0)
     >>> round((100 * mechanism.curve()).epsilon(delta=1e-5), 2)
-    1.07
+    1.16
     >>> np.exp(mechanism.log_outcomes([[60, 30, 10]])).round(3)
     array([[0.623, 0.253, 0.124]])
     """
@@ -56,7 +56,7 @@ class GNMax:
     def __post_init__(self) -> None:
         _check.positive(sigma=self.sigma)
 
-    def curve(self, bound: Literal["exact", "tight", "classic"] = "exact") -> Curve:
+    def curve(self, bound: Literal["exact", "tight", "classic"] = "tight") -> Curve:
         """Cost of one answer, for every possible votes.
 
         ``"classic"`` pays for the whole noisy histogram: order / sigma². ``"tight"`` pays for its
@@ -68,7 +68,8 @@ class GNMax:
         if bound == "classic":
             return classic
         rdp = tuple(map(min, _tight.gaussian_argmax(1 / self.sigma, ORDERS), classic.rdp))
-        return replace(classic, rdp=rdp, laws=(Law(ARGMAX, up(1 / self.sigma)),) if bound == "exact" else None)
+        laws = (Law(ARGMAX, up(1 / self.sigma)),) if bound == "exact" else None
+        return replace(classic, rdp=rdp, laws=laws)
 
     def classic_curve(self) -> Curve:
         """``curve(bound="classic")``."""

@@ -68,7 +68,7 @@ class Threshold:
         _check.finite(at=self.at)
         _check.one_of(noise=self.noise, allowed=("largest", "every"))
 
-    def curve(self, bound: Literal["exact", "tight", "classic"] = "exact") -> Curve:
+    def curve(self, bound: Literal["exact", "tight", "classic"] = "tight") -> Curve:
         """Cost of one query, for every possible votes.
 
         ``"classic"``: order / (2 sigma²), or order / sigma² with noise on every count, the cost of
