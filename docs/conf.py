@@ -3,13 +3,33 @@
 # ruff: noqa: INP001  (Sphinx reads it as a script)
 
 from importlib.metadata import version as installed
+from pathlib import Path
+
+from sphinx.application import Sphinx
 
 project = "ostraka"
 author = "the ostraka developers"
 release = version = installed("ostraka")
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "tutorials"]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "sphinx_gallery.gen_gallery",
+]
+sphinx_gallery_conf = {  # every tutorial is executed when the site is built, and offered as a notebook
+    "examples_dirs": "tutorials",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"plot_",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "write_computation_times": False,
+    "within_subsection_order": "FileNameSortKey",
+}
 myst_enable_extensions = ["amsmath", "dollarmath", "deflist"]
 myst_heading_anchors = 3
 napoleon_google_docstring = False
@@ -22,4 +42,18 @@ suppress_warnings = ["ref.python"]  # two records have a field of one name: eith
 autodoc_default_options = {"exclude-members": "set_fit_request, set_predict_request, set_score_request"}
 
 html_theme = "furo"
-html_title = "ostraka"
+html_title = f"ostraka {release}"
+
+
+def _add_new_pages(_app: object, docname: str, source: list[str]) -> None:
+    """A page that the index does not name yet stands under the last heading, so that it is found."""
+    if docname == "index":
+        here = Path(__file__).parent
+        new = [page.stem for page in sorted(here.glob("*.md")) if f"\n{page.stem}\n" not in source[0]]
+        listed = "\n".join(name for name in new if name != "index")
+        source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: More\n\n{listed}\n```\n" if listed else ""
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", _add_new_pages)
