@@ -31,9 +31,7 @@ _LOWER = "Attacked, on the worst votes there can be: it leaks at least"
 _THESE = "For the votes of this run, not for publication: it leaks at most"
 _SCOPE = "What is protected"
 _SIMULATION = "simulation, no privacy"
-_RELATIONS = {
-    "replace-one": "replace-one: the data of one {unit} is replaced by any other data",
-}
+_RELATIONS = {"replace-one": "replace-one: the data of one {unit} is replaced by any other data"}
 _SETTINGS = {
     "n_rows": "Private rows",
     "n_units": "Private units",

@@ -65,15 +65,7 @@ def record(
             "screen": None if screen is None else repr(screen),
         },
         upper={
-            "epsilon": best.epsilon(delta),
-            "delta": delta,
-            "accountant": "smallest of the publishable bounds below",
-            "noise": "none was drawn: nothing was released",
-            "horizon": f"{n * answers_per_query:,} answers and nothing else",
-            "simulation": False,
-            "not_protected": [
-                "The number of teachers, of questions and of answers, and the questions themselves."
-            ],
+            **_upper(best, delta, n_answers=n * answers_per_query),
             "bounds": {bound.name: plain[bound.name] for bound in bounds if bound.publishable},
         },
         owner={
@@ -86,6 +78,21 @@ def record(
         },
         notes=_notes(screened=screen is not None, bounds=bounds, delta=delta),
     )
+
+
+def _upper(best: Curve, delta: float, *, n_answers: int) -> dict[str, Any]:
+    """What may be said in public about the price."""
+    return {
+        "epsilon": best.epsilon(delta),
+        "delta": delta,
+        "accountant": "smallest of the publishable bounds below",
+        "noise": "none was drawn: nothing was released",
+        "horizon": f"{n_answers:,} answers and nothing else",
+        "simulation": False,
+        "not_protected": [
+            "The number of teachers, of questions and of answers, and the questions themselves."
+        ],
+    }
 
 
 def show(result: Result, queries: Sequence[str], *, dearest: int) -> None:

@@ -12,7 +12,8 @@ from ostraka.cli import _folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ostraka.pate import CountsPlan, Plan
+    from ostraka.pate._counts import CountsPlan
+    from ostraka.pate.plan import Plan
 
 __all__ = ["require_hope", "require_sensible"]
 
@@ -62,7 +63,7 @@ def require_hope(plan: Plan | CountsPlan, *, n_units: int, n_classes: int, unit:
     ValueError
         Too few units for this epsilon; the message says how many would do.
     """
-    from ostraka.pate import CountsPlan
+    from ostraka.pate._counts import CountsPlan
 
     if isinstance(plan, CountsPlan):
         noise = plan.mechanism.sigma / plan.mechanism.l2

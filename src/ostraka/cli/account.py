@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003  (Typer reads it)
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ostraka.cli import _errors
+from ostraka.cli._options import options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +31,10 @@ class Kind(enum.StrEnum):
     INTERACTIVE = "interactive"
 
 
-def account(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountOptions:
+    """Options of ``ostraka account``."""
+
     votes: Annotated[
         Path,
         typer.Argument(
@@ -37,73 +42,78 @@ def account(
             help="Votes: .npz with counts or predictions, or CSV or Parquet with one row a teacher.",
             show_default=False,
         ),
-    ],
-    *,
-    mechanism: Annotated[Kind, typer.Option(help="What answers.")] = Kind.GNMAX,
+    ]
+    mechanism: Annotated[Kind, typer.Option(help="What answers.")] = Kind.GNMAX
     sigma: Annotated[
         float | None, typer.Option(help="Gaussian noise, in votes. Needed but for lnmax.", metavar="VOTES")
-    ] = None,
+    ] = None
     scale: Annotated[
         float | None, typer.Option(help="Laplace scale, in votes. Needed for lnmax.", metavar="VOTES")
-    ] = None,
+    ] = None
     screen: Annotated[
         tuple[float, float] | None,
         typer.Option(
             help="For confident and interactive: answer where a noisy plurality reaches AT votes.",
             metavar="AT SIGMA",
         ),
-    ] = None,
+    ] = None
     guesses: Annotated[
         Path | None,
         typer.Option(
             help="For interactive: the student's class probabilities, one row a query.", metavar="FILE"
         ),
-    ] = None,
-    delta: Annotated[
-        float, typer.Option(help="Probability in which nothing is promised.", metavar="P")
-    ] = 1e-5,
-    answers_per_query: Annotated[
-        int, typer.Option(help="How often each query is answered.", metavar="N")
-    ] = 1,
-    first: Annotated[int | None, typer.Option(help="Only the first queries.", metavar="N")] = None,
+    ] = None
+    delta: Annotated[float, typer.Option(help="Probability in which nothing is promised.", metavar="P")] = (
+        1e-5
+    )
+    answers_per_query: Annotated[int, typer.Option(help="How often each query is answered.", metavar="N")] = 1
+    first: Annotated[int | None, typer.Option(help="Only the first queries.", metavar="N")] = None
     classes: Annotated[
         int | None, typer.Option(help="How many there are. Default: those that got a vote.", metavar="N")
-    ] = None,
-    array: Annotated[str | None, typer.Option(help="Which array of an .npz file.", metavar="NAME")] = None,
+    ] = None
+    array: Annotated[str | None, typer.Option(help="Which array of an .npz file.", metavar="NAME")] = None
     dearest: Annotated[
         int, typer.Option(help="How many questions to list, dearest first.", metavar="N", min=0)
-    ] = 10,
+    ] = 10
     out: Annotated[
         Path | None,
         typer.Option(help="Folder to write: a report with figures, and all numbers.", metavar="FOLDER"),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the public record as JSON.")] = False,
-    owner: Annotated[bool, typer.Option("--owner", help="With --json: the owner's part too.")] = False,
-) -> None:
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print the public record as JSON.")] = False
+    owner: Annotated[bool, typer.Option("--owner", help="With --json: the owner's part too.")] = False
+
+
+@options(AccountOptions)
+def account(given: AccountOptions) -> None:
     """Compare every bound on what answers to these votes cost. Nothing is released. Mostly for the owner."""
     from ostraka.cli import _accounted, _votes
 
-    ballot = _mechanism(mechanism, sigma=sigma, scale=scale, screen=screen)
+    ballot = _mechanism(given.mechanism, sigma=given.sigma, scale=given.scale, screen=given.screen)
     with _errors.usage("--delta"):
-        _check_delta(delta)
+        _check_delta(given.delta)
     for name, value in (
-        ("--answers-per-query", answers_per_query),
-        ("--first", first),
-        ("--classes", classes),
+        ("--answers-per-query", given.answers_per_query),
+        ("--first", given.first),
+        ("--classes", given.classes),
     ):
         if value is not None and value < 1:
             raise typer.BadParameter(f"{name} must be an integer >= 1, got {value}")
-    cast = _votes.read(votes, array=array, n_classes=classes).first(first)
-    surprise = _surprise(mechanism, guesses, cast)
+    cast = _votes.read(given.votes, array=given.array, n_classes=given.classes).first(given.first)
+    surprise = _surprise(given.mechanism, given.guesses, cast)
     result = _accounted.record(
-        ballot, cast, surprise=surprise, answers_per_query=answers_per_query, delta=delta, data=str(votes)
+        ballot,
+        cast,
+        surprise=surprise,
+        answers_per_query=given.answers_per_query,
+        delta=given.delta,
+        data=str(given.votes),
     )
-    if out is not None:
-        _write(out, result)
-    if as_json:
-        typer.echo((result if owner else result.public()).to_json())
+    if given.out is not None:
+        _write(given.out, result)
+    if given.as_json:
+        typer.echo((result if given.owner else result.public()).to_json())
     else:
-        _accounted.show(result, cast.queries, dearest=dearest)
+        _accounted.show(result, cast.queries, dearest=given.dearest)
 
 
 def _mechanism(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ostraka.cli import _errors
+from ostraka.cli._options import options
 
 if TYPE_CHECKING:
     from ostraka.collect import Tally, Task
@@ -38,8 +40,10 @@ def key(
     typer.echo(Keeper.key(identity) if keeper else identity.public_key)
 
 
-@app.command()
-def plan(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """Options of ``ostraka collect plan``."""
+
     encoding: Annotated[
         str,
         typer.Argument(
@@ -48,67 +52,73 @@ def plan(
             "count-min:WIDTH:DEPTH:KEY or count-sketch:WIDTH:DEPTH:KEY.",
             show_default=False,
         ),
-    ],
-    *,
-    clients: Annotated[int, typer.Option(help="How many are expected.")],
-    epsilon: Annotated[float, typer.Option(help="What one release may cost.")],
-    delta: Annotated[float, typer.Option(help="The delta of that.")] = 1e-6,
-    trust: Annotated[str, typer.Option(help="keepers or clients.")] = "keepers",
-    n_keepers: Annotated[int, typer.Option(help="How many keepers, if none are named.")] = 3,
-    honest: Annotated[int, typer.Option(help="Keepers whose noise alone must suffice.")] = 1,
-    colluding: Annotated[float, typer.Option(help="Share of clients that may collude.")] = 0.1,
-    missing: Annotated[float, typer.Option(help="Share of clients that may vanish.")] = 0.1,
+    ]
+    clients: Annotated[int, typer.Option(help="How many are expected.")]
+    epsilon: Annotated[float, typer.Option(help="What one release may cost.")]
+    delta: Annotated[float, typer.Option(help="The delta of that.")] = 1e-6
+    trust: Annotated[str, typer.Option(help="keepers or clients.")] = "keepers"
+    n_keepers: Annotated[int, typer.Option(help="How many keepers, if none are named.")] = 3
+    honest: Annotated[int, typer.Option(help="Keepers whose noise alone must suffice.")] = 1
+    colluding: Annotated[float, typer.Option(help="Share of clients that may collude.")] = 0.1
+    missing: Annotated[float, typer.Option(help="Share of clients that may vanish.")] = 0.1
     items: Annotated[
         int | None, typer.Option(help="Items there are, to compare a sketch with all of them.")
-    ] = None,
-    least: Annotated[int | None, typer.Option(help="Fewer clients are refused. Default: 80 %.")] = None,
-    tally: Annotated[str | None, typer.Option(help="The tally's public key, to write a task.")] = None,
-    keeper: Annotated[list[str] | None, typer.Option(help="A keeper's public key; several times.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the task here.", metavar="FILE")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
-) -> None:
+    ] = None
+    least: Annotated[int | None, typer.Option(help="Fewer clients are refused. Default: 80 %.")] = None
+    tally: Annotated[str | None, typer.Option(help="The tally's public key, to write a task.")] = None
+    keeper: Annotated[list[str] | None, typer.Option(help="A keeper's public key; several times.")] = None
+    out: Annotated[Path | None, typer.Option(help="Write the task here.", metavar="FILE")] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False
+
+
+@app.command()
+@options(PlanOptions)
+def plan(given: PlanOptions) -> None:
     """Predict noise, bytes and seconds; with --tally and --out, write the task."""
-    from ostraka.collect import Task
     from ostraka.collect._plan import parsed
     from ostraka.collect._plan import plan as planned
 
     with _errors.usage():
-        chosen = parsed(encoding)
+        chosen = parsed(given.encoding)
         found = planned(
             chosen,
-            n_clients=clients,
-            epsilon=epsilon,
-            delta=delta,
-            trust=trust,
-            n_keepers=len(keeper) if keeper else n_keepers,
-            honest=honest,
-            colluding=colluding,
-            missing=missing,
-            items=items,
+            n_clients=given.clients,
+            epsilon=given.epsilon,
+            delta=given.delta,
+            trust=given.trust,
+            n_keepers=len(given.keeper) if given.keeper else given.n_keepers,
+            honest=given.honest,
+            colluding=given.colluding,
+            missing=given.missing,
+            items=given.items,
         )
-        if out is not None:
-            if tally is None:
-                raise typer.BadParameter(
-                    "--out needs --tally, the public key of the tally: ostraka collect key FILE"
-                )
-            fewest = int(0.8 * clients) if least is None else least
-            task = Task(
-                chosen,
-                sigma=found["sigma"],
-                tally=tally,
-                keepers=tuple(keeper or ()),
-                least=max(3, fewest),
-                honest=honest,
-                colluding=colluding,
-                missing=missing,
-            )
-            out.write_text(task.to_json(), encoding="utf-8")
-            found["task"] = task.sha256
-    if as_json:
+        if given.out is not None:
+            found["task"] = _write_task(given, chosen, found["sigma"], given.out)
+    if given.as_json:
         typer.echo(json.dumps(found))
         return
     for name, value in found.items():
         typer.echo(f"{name}: {value:,.4g}" if isinstance(value, float) else f"{name}: {value}")
+
+
+def _write_task(given: PlanOptions, encoding: Any, sigma: float, out: Path) -> str:
+    """Write the task that was planned, and return its hash."""
+    from ostraka.collect import Task
+
+    if given.tally is None:
+        raise typer.BadParameter("--out needs --tally, the public key of the tally: ostraka collect key FILE")
+    task = Task(
+        encoding,
+        sigma=sigma,
+        tally=given.tally,
+        keepers=tuple(given.keeper or ()),
+        least=max(3, int(0.8 * given.clients) if given.least is None else given.least),
+        honest=given.honest,
+        colluding=given.colluding,
+        missing=given.missing,
+    )
+    out.write_text(task.to_json(), encoding="utf-8")
+    return task.sha256
 
 
 @app.command()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
+import click
 import typer
 
 import ostraka
 from ostraka.cli import _errors, _preflight
-from ostraka.cli._models import DIGITS, TABLES, Engine, Student, Teacher, Way, chosen_way
+from ostraka.cli._learn_options import LearnOptions
+from ostraka.cli._options import options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ostraka.cli._data import Task
+    from ostraka.cli._models import Way
     from ostraka.pate import PATEClassifier
     from ostraka.pate._counts import CountsPlan
     from ostraka.pate.plan import Plan
@@ -36,154 +40,26 @@ _NOTHING_LEARNED = (
 )
 
 
-def learn(
-    context: typer.Context,
-    private: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE", help="Private rows: CSV, Parquet, Excel or .npz. Default: scikit-learn's digits."
-        ),
-    ] = None,
-    *,
-    label: Annotated[str | None, typer.Option(help="Column to learn.", metavar="COLUMN")] = None,
-    public: Annotated[
-        Path | None,
-        typer.Option(help="Public rows, unlabelled, for the teachers to vote on.", metavar="FILE"),
-    ] = None,
-    holdout: Annotated[
-        float | None,
-        typer.Option(
-            help="Instead of --public: give up the privacy of this share of the rows.", metavar="SHARE"
-        ),
-    ] = None,
-    allow_overlap: Annotated[
-        bool,
-        typer.Option(
-            "--allow-overlap", help="Accept public rows that are private rows, too; the label says so."
-        ),
-    ] = False,
-    person: Annotated[
-        str | None,
-        typer.Option(help="Column that says whom a row belongs to; protects people.", metavar="COLUMN"),
-    ] = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="Column to leave out; may be repeated.", metavar="COLUMN")
-    ] = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option(help="Column of kinds that are written as numbers; may be repeated.", metavar="COLUMN"),
-    ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(help="All classes there may be. Default: those of the label.", metavar="A,B,…"),
-    ] = None,
-    fill: Annotated[
-        bool, typer.Option("--fill", help="Put the public median where a number is missing.")
-    ] = False,
-    missing: Annotated[
-        list[str] | None,
-        typer.Option(help="What stands for a missing number, such as -999; may be repeated.", metavar="TEXT"),
-    ] = None,
-    teachers: Annotated[
-        int | None,
-        typer.Option(
-            help="How many. Default: one for 13 units, at most 250; 100 for the digits.", metavar="N"
-        ),
-    ] = None,
-    teacher: Annotated[Teacher, typer.Option(help="What is trained on each shard.")] = Teacher.AUTO,
-    student: Annotated[Student, typer.Option(help="What learns from the answers.")] = Student.AUTO,
-    way: Annotated[
-        Way | None,
-        typer.Option(
-            help="argmax: teachers answer questions. counts: every row casts one ballot in all. auto: what "
-            "does better on public rows with made-up labels. Default: counts, or argmax where options of "
-            "teachers are given."
-        ),
-    ] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(help="Budget. Default: 1; with argmax 2, or 3.5 for the digits.", metavar="NATS"),
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Default: 1e-5 or 0.1 / units, the smaller.", metavar="P")
-    ] = None,
-    answers: Annotated[
-        int | None, typer.Option(help="Questions to ask. Default: 100, or ten a class.", metavar="N")
-    ] = None,
-    sigma: Annotated[
-        float | None,
-        typer.Option(help="Noise, in votes. Default: what the budget pays for.", metavar="VOTES"),
-    ] = None,
-    screen: Annotated[
-        tuple[float, float] | None,
-        typer.Option(help="Answer only where a noisy plurality reaches AT votes.", metavar="AT SIGMA"),
-    ] = None,
-    auto: Annotated[
-        bool,
-        typer.Option("--auto", help="Choose teachers, noise, screen and questions as 'ostraka plan' does."),
-    ] = False,
-    out: Annotated[Path, typer.Option(help="Folder to write.", metavar="FOLDER")] = Path("run"),
-    seed: Annotated[
-        int, typer.Option(help="Of training and splitting; never of noise.", min=0, metavar="N")
-    ] = 0,
-    keep_teachers: Annotated[
-        bool,
-        typer.Option(
-            "--keep-teachers", help="Also write the teachers, for 'ostraka serve'; they are private."
-        ),
-    ] = False,
-    engine: Annotated[Engine, typer.Option(help="Where the teachers train.")] = Engine.JOBLIB,
-    jobs: Annotated[int | None, typer.Option(help="Processes. Default: all cores.", metavar="N")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the public record as JSON.")] = False,
-    owner: Annotated[bool, typer.Option("--owner", help="With --json: the owner's part too.")] = False,
-) -> None:
+@options(LearnOptions)
+def learn(given: LearnOptions) -> None:
     """Learn from private rows by secret ballot; write a model, its price and a report to a folder."""
-    if auto and any(choice is not None for choice in (teachers, answers, sigma, screen)):
+    if given.auto and any(each is not None for each in given.of_teachers):
         raise typer.BadParameter("--auto chooses --teachers, --answers, --sigma and --screen: leave them out")
-    _preflight.require_sensible(private, public, label=label, person=person, holdout=holdout, out=out)
-    from ostraka import GNMax, PATEClassifier, Threshold
-    from ostraka.cli import _data, _show
+    _preflight.require_sensible(
+        given.private,
+        given.public,
+        label=given.label,
+        person=given.person,
+        holdout=given.holdout,
+        out=given.out,
+    )
+    from ostraka.cli import _show
     from ostraka.pate._metrics import learned_nothing
 
-    defaults = DIGITS if private is None else TABLES
-    if private is None or label is None:
-        task = _data.digits(seed=seed)
-    else:
-        columns = _data.Columns(
-            label=label,
-            person=person,
-            drop=drop or (),
-            text=text or (),
-            classes=[name.strip() for name in (classes or "").split(",") if name.strip()],
-            fill=fill,
-            missing=missing or (),
-        )
-        task = _data.tables(private, public, columns=columns, holdout=holdout, seed=seed)
-    way = chosen_way(
-        way,
-        named=(teachers, answers, sigma, screen, auto or None, keep_teachers or None),
-        models=(teacher is not Teacher.AUTO, student is not Student.AUTO),
-        default=defaults.way,
-    )
+    task = _task(given)
     with _errors.usage():
-        model = PATEClassifier(
-            teacher.estimator(default=defaults.teacher),
-            n_teachers=defaults.n_teachers if teachers is None else teachers,
-            mechanism=None if sigma is None else GNMax(sigma=sigma),
-            screen=None if screen is None else Threshold(at=screen[0], sigma=screen[1]),
-            epsilon=defaults.budget(way) if epsilon is None else epsilon,
-            delta=defaults.delta if delta is None else delta,
-            n_answers=answers,
-            student=student.estimator(default=defaults.student),
-            way=way.value,
-            cells=task.cells(),
-            classes=task.classes,
-            allow_overlap=allow_overlap,
-            engine=engine.value,
-            n_jobs=jobs,
-            random_state=seed,
-        )
-        if auto:
+        model = _model(given, task, given.chosen_way())
+        if given.auto:
             _choose(model, task)
         plan = model.plan(
             n_units=task.n_units,
@@ -192,22 +68,65 @@ def learn(
             X_public=task.X_public,
             grouped=task.groups is not None,
         )
-    if answers is None:
+    if given.answers is None:
         _preflight.require_hope(
             plan, n_units=task.n_units, n_classes=task.n_classes, unit=task.shape.unit, epsilon=model.epsilon
         )
-    _show.show_plan(task.shape, plan, teacher=type(model.estimator).__name__, out=out)
-    begun = {name: value for name, value in context.params.items() if name not in _NOT_SETTINGS}
+    _show.show_plan(task.shape, plan, teacher=type(model.estimator).__name__, out=given.out)
+    begun = {k: value for k, value in click.get_current_context().params.items() if k not in _NOT_SETTINGS}
     begun |= {"version": ostraka.__version__, "format": _FORMAT}
-    result = _learn(task, model, plan, out, begun, tables={"private": private, "public": public})
-    if as_json:
-        typer.echo((result if owner else result.public()).to_json())
+    tables = {"private": given.private, "public": given.public}
+    result = _learn(task, model, plan, given.out, begun, tables=tables)
+    if given.as_json:
+        typer.echo((result if given.owner else result.public()).to_json())
     else:
         _show.show_result(result)
-    _show.wrapped(_HANDED_OVER.format(out), on_stderr=True)
+    _show.wrapped(_HANDED_OVER.format(given.out), on_stderr=True)
     if why := learned_nothing(result):
         _show.wrapped(_NOTHING_LEARNED.format(why), on_stderr=True)
         raise typer.Exit(_errors.NOTHING_LEARNED)
+
+
+def _task(given: LearnOptions) -> Task:
+    """The tables as arrays; the digits where no table is given."""
+    from ostraka.cli import _data
+
+    if given.private is None or given.label is None:
+        return _data.digits(seed=given.seed)
+    columns = _data.Columns(
+        label=given.label,
+        person=given.person,
+        drop=given.drop or (),
+        text=given.text or (),
+        classes=[name.strip() for name in (given.classes or "").split(",") if name.strip()],
+        fill=given.fill,
+        missing=given.missing or (),
+    )
+    return _data.tables(given.private, given.public, columns=columns, holdout=given.holdout, seed=given.seed)
+
+
+def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
+    """The estimator that the options describe."""
+    from ostraka import GNMax, PATEClassifier, Threshold
+
+    defaults, screen = given.defaults, given.screen
+    return PATEClassifier(
+        given.teacher.estimator(default=defaults.teacher),
+        n_teachers=defaults.n_teachers if given.teachers is None else given.teachers,
+        mechanism=None if given.sigma is None else GNMax(sigma=given.sigma),
+        screen=None if screen is None else Threshold(at=screen[0], sigma=screen[1]),
+        epsilon=defaults.budget(way) if given.epsilon is None else given.epsilon,
+        delta=defaults.delta if given.delta is None else given.delta,
+        n_answers=given.answers,
+        student=given.student.estimator(default=defaults.student),
+        way=way.value,
+        cells=task.cells(),
+        classes=task.classes,
+        allow_overlap=given.allow_overlap,
+        engine=given.engine.value,
+        n_jobs=given.jobs,
+        random_state=given.seed,
+    )
 
 
 def _choose(model: PATEClassifier, task: Task) -> None:

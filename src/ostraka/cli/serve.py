@@ -6,12 +6,14 @@ import dataclasses
 import ipaddress
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003  (Typer reads it)
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ostraka.cli import _errors
+from ostraka.cli._options import options
 
 if TYPE_CHECKING:
     from ostraka.ledger import Budget
@@ -21,59 +23,64 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 
-def serve(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Of 'ostraka learn … --keep-teachers'.")],
-    *,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """Options of ``ostraka serve``."""
+
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Of 'ostraka learn … --keep-teachers'.")]
     epsilon: Annotated[
         float | None, typer.Option(help="All that this service may ever spend.", metavar="NATS")
-    ] = None,
-    delta: Annotated[float | None, typer.Option(help="Goes with --epsilon.", metavar="P")] = None,
+    ] = None
+    delta: Annotated[float | None, typer.Option(help="Goes with --epsilon.", metavar="P")] = None
     db: Annotated[
         str | None,
         typer.Option(
             help="sqlite:///FILE or postgresql://…; a file in RUN/service otherwise.", metavar="URL"
         ),
-    ] = None,
+    ] = None
     sigma: Annotated[
         float | None, typer.Option(help="Noise, in votes. Default: the run's.", metavar="VOTES")
-    ] = None,
+    ] = None
     screen: Annotated[
         tuple[float, float] | None,
         typer.Option(help="Answer only where a noisy plurality reaches AT votes.", metavar="AT SIGMA"),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, metavar="N")] = 8000,
+    ] = None
+    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=1, max=65535, metavar="N")] = 8000
     tls_cert: Annotated[
         Path | None, typer.Option(help="Certificate chain, PEM.", metavar="FILE", exists=True)
-    ] = None,
+    ] = None
     tls_key: Annotated[
         Path | None, typer.Option(help="Its private key, PEM.", metavar="FILE", exists=True)
-    ] = None,
+    ] = None
     behind_proxy: Annotated[
         bool, typer.Option("--behind-proxy", help="TLS ends at a proxy of yours before this address.")
-    ] = False,
+    ] = False
     proxy: Annotated[
         list[str] | None,
         typer.Option(help="Network whose X-Forwarded-For counts; may be repeated.", metavar="NETWORK"),
-    ] = None,
-    rate: Annotated[float, typer.Option(help="Rows a second, for each client.", metavar="N")] = 100.0,
-    burst: Annotated[int, typer.Option(help="Rows at once, for each client.", metavar="N")] = 1000,
-    most_bytes: Annotated[int, typer.Option(help="Largest request body.", metavar="N")] = 65536,
-    most_rows: Annotated[int, typer.Option(help="Rows in one request.", metavar="N")] = 256,
+    ] = None
+    rate: Annotated[float, typer.Option(help="Rows a second, for each client.", metavar="N")] = 100.0
+    burst: Annotated[int, typer.Option(help="Rows at once, for each client.", metavar="N")] = 1000
+    most_bytes: Annotated[int, typer.Option(help="Largest request body.", metavar="N")] = 65536
+    most_rows: Annotated[int, typer.Option(help="Rows in one request.", metavar="N")] = 256
     trust: Annotated[
         list[str] | None,
         typer.Option(help="A type that your teachers hold; may be repeated.", metavar="TYPE"),
-    ] = None,
-    log_json: Annotated[bool, typer.Option("--log-json", help="Logs as lines of JSON.")] = False,
-    log_requests: Annotated[bool, typer.Option("--log-requests", help="Log each request.")] = False,
-    systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit, and leave.")] = False,
+    ] = None
+    log_json: Annotated[bool, typer.Option("--log-json", help="Logs as lines of JSON.")] = False
+    log_requests: Annotated[bool, typer.Option("--log-requests", help="Log each request.")] = False
+    systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit, and leave.")] = False
     nginx: Annotated[
         str | None, typer.Option(help="Print nginx's configuration for this name, and leave.", metavar="NAME")
-    ] = None,
-    alerts: Annotated[bool, typer.Option("--alerts", help="Print Prometheus rules, and leave.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Open and verify everything, and leave.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --check: print JSON.")] = False,
-) -> None:
+    ] = None
+    alerts: Annotated[bool, typer.Option("--alerts", help="Print Prometheus rules, and leave.")] = False
+    check: Annotated[bool, typer.Option("--check", help="Open and verify everything, and leave.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="With --check: print JSON.")] = False
+
+
+@options(ServeOptions)
+def serve(given: ServeOptions) -> None:
     """Serve a run's teachers over HTTP. Every answer is charged before it leaves."""
     from ostraka.cli import _folder, _operate
     from ostraka.service import _server
@@ -84,47 +91,62 @@ def serve(
     from ostraka.service.app import Application
     from ostraka.voters import SavedTeachers
 
-    if systemd or nginx or alerts:
-        if systemd:
-            typer.echo(_operate.systemd(folder), nl=False)
-        if nginx:
-            typer.echo(_operate.nginx(nginx, host=host, port=port, most_bytes=most_bytes), nl=False)
-        if alerts:
+    if given.systemd or given.nginx or given.alerts:
+        if given.systemd:
+            typer.echo(_operate.systemd(given.folder), nl=False)
+        if given.nginx:
+            limits = {"port": given.port, "most_bytes": given.most_bytes}
+            typer.echo(_operate.nginx(given.nginx, host=given.host, **limits), nl=False)
+        if given.alerts:
             typer.echo(_operate.alerts(), nl=False)
         return
-    if (tls_cert is None) != (tls_key is None):
-        raise typer.BadParameter("--tls-cert and --tls-key go together")
-    if not (tls_cert or behind_proxy or _is_loopback(host)):
-        raise typer.BadParameter(
-            f"--host {host} can be reached by others, and keys would travel in the open: type --tls-cert and "
-            "--tls-key, or --behind-proxy"
-        )
+    _require_private_transport(given)
     with _errors.usage():
-        settings = Settings(most_bytes=most_bytes, most_rows=most_rows, rate=rate, burst=burst)
-        pepper_, proxies = pepper(os.environ), networks(proxy or ())
-    place = folder / _folder.SERVICE
-    if (folder / _folder.TEACHERS).is_dir():
-        recognise(SavedTeachers.name(folder / _folder.TEACHERS), place, os.environ)
-    saved = _with(SavedTeachers.load(folder / _folder.TEACHERS, trusted=trust or ()), sigma, screen)
-    budget = _budget(folder, epsilon, delta, adaptive=saved.screen is not None)
-    label = folder / _folder.LABEL
+        settings = Settings(
+            most_bytes=given.most_bytes, most_rows=given.most_rows, rate=given.rate, burst=given.burst
+        )
+        pepper_, proxies = pepper(os.environ), networks(given.proxy or ())
+    place, teachers = given.folder / _folder.SERVICE, given.folder / _folder.TEACHERS
+    if teachers.is_dir():
+        recognise(SavedTeachers.name(teachers), place, os.environ)
+    saved = _with(SavedTeachers.load(teachers, trusted=given.trust or ()), given.sigma, given.screen)
+    label = given.folder / _folder.LABEL
     there = Deployment.open(
         saved=saved,
         folder=place,
-        db=db or f"sqlite:///{place.resolve() / 'ledger.sqlite'}",
-        budget=budget,
+        db=given.db or f"sqlite:///{place.resolve() / 'ledger.sqlite'}",
+        budget=_budget(given.folder, given.epsilon, given.delta, adaptive=saved.screen is not None),
         settings=settings,
         environment=os.environ,
         pepper=pepper_,
         label=json.loads(label.read_text()) if label.is_file() else None,
     )
-    if check:
-        _tell(there, as_json=as_json)
+    if given.check:
+        _tell(there, as_json=given.as_json)
         there.ledger.close()
         return
-    _announce(there, f"{'https' if tls_cert else 'http'}://{host}:{port}")
-    app = Application(there, log_requests=log_requests)
-    _server.run(app, host=host, port=port, cert=tls_cert, key=tls_key, proxies=proxies, log_json=log_json)
+    _announce(there, f"{'https' if given.tls_cert else 'http'}://{given.host}:{given.port}")
+    app = Application(there, log_requests=given.log_requests)
+    _server.run(
+        app,
+        host=given.host,
+        port=given.port,
+        cert=given.tls_cert,
+        key=given.tls_key,
+        proxies=proxies,
+        log_json=given.log_json,
+    )
+
+
+def _require_private_transport(given: ServeOptions) -> None:
+    """Refuse to send keys in the open."""
+    if (given.tls_cert is None) != (given.tls_key is None):
+        raise typer.BadParameter("--tls-cert and --tls-key go together")
+    if not (given.tls_cert or given.behind_proxy or _is_loopback(given.host)):
+        raise typer.BadParameter(
+            f"--host {given.host} can be reached by others, and keys would travel in the open: "
+            "type --tls-cert and --tls-key, or --behind-proxy"
+        )
 
 
 def _with(saved: SavedTeachers, sigma: float | None, screen: tuple[float, float] | None) -> SavedTeachers:

@@ -319,14 +319,7 @@ def classic_curve(mechanism: Mechanism) -> Curve | None:
 def exact_costs(
     mechanism: BallotMechanism, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
 ) -> np.ndarray:
-    """Largest Rényi divergence over all neighbours: offered, or by enumerating outcomes of all of them.
-
-    Raises
-    ------
-    ValueError
-        A mechanism without a fast path whose ballots weigh something else than 1, or whose screen
-        should see other counts.
-    """
+    """Largest Rényi divergence over all neighbours: offered, or by enumerating outcomes of all of them."""
     if isinstance(mechanism, HasExactCosts):
         return mechanism.exact_rdp(counts, seen=seen, orders=orders, relation=relation)
     if mechanism.promise.at_most != 1:

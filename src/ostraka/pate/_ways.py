@@ -12,20 +12,22 @@ from sklearn.utils import _safe_indexing
 
 from ostraka import _check
 from ostraka.door import ABSTAIN
-from ostraka.ledger import BudgetExceeded
+from ostraka.ledger import BudgetExceeded, Ledger
 from ostraka.pate._counts import CountsPlan, counts_plan, taught
 from ostraka.pate._learning import teacher_of
+from ostraka.pate.plan import Plan, make_plan
 from ostraka.private import Adjacency, Private
 from ostraka.students import Distilled
 from ostraka.voters import GraphCells, QuantileCells
+from ostraka.voters.shards import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ostraka.pate.classifier import PATEClassifier
-    from ostraka.pate.plan import Plan
 
-__all__ = ["Facts", "Way", "choose"]
+
+__all__ = ["Facts", "Way", "choose", "way_for"]
 
 _WAYS = ("argmax", "counts", "auto")
 _WORLDS = 3  # made-up labellings
@@ -55,6 +57,33 @@ class Way:
     plan: Plan | CountsPlan
     cells: Any
     expected: dict[str, float]
+
+
+def way_for(
+    model: PATEClassifier, public: Any, n_units: int, n_classes: int, n_public: int, *, grouped: bool
+) -> Way:
+    """The way of an estimator for so many units, classes and public rows."""
+    delta = model.delta
+    if delta is None:
+        ledger = model.ledger
+        delta = ledger.budget.delta if isinstance(ledger, Ledger) else min(1e-5, 0.1 / n_units)
+
+    def argmax() -> Plan:
+        manifest = model.manifest
+        return make_plan(
+            n_units=n_units,
+            n_classes=n_classes,
+            n_public=n_public,
+            n_teachers=manifest.n_teachers if isinstance(manifest, Manifest) else model.n_teachers,
+            mechanism=model.mechanism,
+            screen=model.screen,
+            n_answers=model.n_answers,
+            epsilon=model.epsilon,
+            delta=delta,
+        )
+
+    facts = Facts(n_units=n_units, n_classes=n_classes, grouped=grouped, epsilon=model.epsilon, delta=delta)
+    return choose(model, public, facts, argmax)
 
 
 def choose(model: PATEClassifier, public: Any, facts: Facts, argmax: Callable[[], Plan]) -> Way:

@@ -12,7 +12,6 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ostraka.ledger import Ledger
 from ostraka.pate._counts import CountsPlan, learn_counts
 from ostraka.pate._data import Seeds, labels_of, split
 from ostraka.pate._fitted import Fitted
@@ -27,9 +26,7 @@ from ostraka.pate._guards import (
 from ostraka.pate._learning import learn
 from ostraka.pate._record import with_accuracies
 from ostraka.pate._session import begin
-from ostraka.pate._ways import Facts, Way, choose
-from ostraka.pate.plan import Plan, make_plan
-from ostraka.voters.shards import Manifest
+from ostraka.pate._ways import way_for
 
 if TYPE_CHECKING:
     import os
@@ -38,9 +35,12 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
     from ostraka.consistent import Consistent
+    from ostraka.ledger import Ledger
     from ostraka.mechanisms import Threshold
     from ostraka.mechanisms.protocols import Mechanism
+    from ostraka.pate.plan import Plan
     from ostraka.result import Result
+    from ostraka.voters.shards import Manifest
 
 __all__ = ["PATEClassifier"]
 
@@ -226,32 +226,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
         ValueError
             delta >= 1 / n_units, or a number out of range.
         """
-        return self._chosen(X_public, n_units, n_classes, n_public, grouped=grouped).plan
-
-    def _chosen(self, public: Any, n_units: int, n_classes: int, n_public: int, *, grouped: bool) -> Way:
-        delta = self.delta
-        if delta is None:
-            delta = self.ledger.budget.delta if isinstance(self.ledger, Ledger) else min(1e-5, 0.1 / n_units)
-
-        def argmax() -> Plan:
-            return make_plan(
-                n_units=n_units,
-                n_classes=n_classes,
-                n_public=n_public,
-                n_teachers=self.manifest.n_teachers
-                if isinstance(self.manifest, Manifest)
-                else self.n_teachers,
-                mechanism=self.mechanism,
-                screen=self.screen,
-                n_answers=self.n_answers,
-                epsilon=self.epsilon,
-                delta=delta,
-            )
-
-        facts = Facts(
-            n_units=n_units, n_classes=n_classes, grouped=grouped, epsilon=self.epsilon, delta=delta
-        )
-        return choose(self, public, facts, argmax)
+        return way_for(self, X_public, n_units, n_classes, n_public, grouped=grouped).plan
 
     def fit(self, X: Any, y: Any, X_public: Any = None, groups: Any = None) -> Self:
         """Learn: deal, train, vote, ask and pay, distil.
@@ -292,7 +267,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
         if X_public is not None:
             self._require_apart(digests, X_public, "public rows (X_public)")
         n_classes, n_public = len(data.classes(self.classes)), data.public.shape[0]
-        way = self._chosen(data.public, data.n_units, n_classes, n_public, grouped=groups is not None)
+        way = way_for(self, data.public, data.n_units, n_classes, n_public, grouped=groups is not None)
         self.way_, self.expected_ = way.name, dict(way.expected)
         self._session = begin(self, data, way.plan, digests=digests)
         if isinstance(way.plan, CountsPlan):
