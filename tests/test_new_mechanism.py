@@ -5,7 +5,6 @@ It is priced, recovered, audited, learned with and served by what ``log_outcomes
 
 import ast
 import importlib
-import math
 import pkgutil
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,10 +38,12 @@ from ostraka.consistent import Consistent
 from ostraka.curve import ORDERS, Curve
 from ostraka.ledger import ChargeRequest
 from ostraka.mechanisms import Subsampled, Weighted
+from ostraka.mechanisms.records import from_record, register, to_record
 from ostraka.service._answering import Answerer
 from ostraka.voters import SavedTeachers
 
 
+@register
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GumbelMax:
     """The exponential mechanism: the class whose count is largest after Gumbel noise on every count."""
@@ -171,6 +172,9 @@ def test_it_is_served(tmp_path):
         numeric=(True,) * len(columns),
         grid=Consistent.grid_of(X),
     )
+    saved.save(tmp_path / "teachers")
+    saved = SavedTeachers.load(tmp_path / "teachers")
+    assert saved.mechanism == MECHANISM
     kept = Consistent.kept_at(tmp_path / "secret", grid=saved.grid, teachers="demo")
 
     def requests(drawn, account):
@@ -196,9 +200,41 @@ def test_it_is_served(tmp_path):
             )
             found.append([each.answer for each in receipts])
         assert found[0] == found[1]
-        assert math.isfinite(ledger.epsilon())
+        questions = len(set(kept.digests(X[300:340])))  # each is paid for once, whoever asks
+        price = (questions * MECHANISM.curve()).epsilon(1e-5)
+        assert ledger.epsilon() == pytest.approx(price, rel=1e-12)
         assert release(SCREENED, Private(VOTES, ONE), ledger=ledger).shape == (4,)
-        assert math.isfinite(ledger.epsilon())
+        passed = len(VOTES)  # at most: the screen decides how many
+        least, most = (
+            (questions * MECHANISM.curve() + len(VOTES) * SCREENED.screen.curve() + n * MECHANISM.curve())
+            for n in (0, passed)
+        )
+        assert least.epsilon(1e-5) <= ledger.epsilon() <= most.epsilon(1e-5)
+
+
+def test_records_make_registered_types_only():
+    assert from_record(to_record(SCREENED)) == SCREENED
+    with pytest.raises(ValueError, match="another mechanism is registered as GumbelMax"):
+        register(dataclass(frozen=True)(type("GumbelMax", (), {})))
+    with pytest.raises(TypeError, match="frozen dataclass"):
+        register(type("Loose", (), {}))
+    stranger = dataclass(frozen=True, slots=True, kw_only=True)(type("Stranger", (GumbelMax,), {}))
+    with pytest.raises(ValueError, match="must be of a registered type to be saved, got Stranger"):
+        to_record(stranger(scale=1.0))
+    inner = to_record(MECHANISM)
+    for record in (
+        {"kind": "Stranger", "scale": 1.0},
+        {"kind": "os.system", "command": "true"},
+        {"kind": "GNMax", "sigma": 4.0, "promise": "anything"},
+        {"kind": "GNMax"},
+        {"kind": "GNMax", "sigma": -1.0},
+        {"kind": ["GNMax"]},
+        {"kind": "Weighted", "weight": 1.0, "mechanism": {"kind": "Weighted", "mechanism": inner}},
+        "GNMax(sigma=4.0)",
+        None,
+    ):
+        with pytest.raises(ValueError, match=r"must be|must have|cannot be made"):
+            from_record(record)
 
 
 def test_no_code_outside_mechanisms_asks_for_the_type_of_a_mechanism():

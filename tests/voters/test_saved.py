@@ -227,7 +227,7 @@ def test_other_teachers_have_another_name(folder, tmp_path):
         ({"version": 2}, "must be of version 1, got 2"),
         ({"files": {"../../etc/passwd": ""}}, "names an unknown file"),
         ({"files": {"teachers-0009.skops": ""}}, "is missing"),
-        ({"mechanism": {"kind": "Exec"}}, "mechanism must be one of GNMax, LNMax, Threshold"),
+        ({"mechanism": {"kind": "Exec"}}, "mechanism must be one of Confident, GNMax"),
         ({"n_teachers": 31}, "teachers must be 31, got 30"),
         ({"numeric": [True]}, "columns must name every cell"),
         ({"grid": {"0": 1.0}}, "grid must name a step for each of 3 features"),

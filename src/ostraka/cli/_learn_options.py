@@ -17,6 +17,7 @@ __all__ = ["LearnOptions"]
 class LearnOptions:
     """Options of ``ostraka learn``, and the defaults that depend on the data."""
 
+    context: typer.Context
     private: Annotated[
         Path | None,
         typer.Argument(

@@ -6,7 +6,6 @@ import datetime as dt
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import click
 import typer
 
 import ostraka
@@ -73,7 +72,7 @@ def learn(given: LearnOptions) -> None:
             plan, n_units=task.n_units, n_classes=task.n_classes, unit=task.shape.unit, epsilon=model.epsilon
         )
     _show.show_plan(task.shape, plan, teacher=type(model.estimator).__name__, out=given.out)
-    begun = {k: value for k, value in click.get_current_context().params.items() if k not in _NOT_SETTINGS}
+    begun = {k: value for k, value in given.context.params.items() if k not in _NOT_SETTINGS}
     begun |= {"version": ostraka.__version__, "format": _FORMAT}
     tables = {"private": given.private, "public": given.public}
     result = _learn(task, model, plan, given.out, begun, tables=tables)

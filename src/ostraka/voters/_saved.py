@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import re
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ostraka import _check
-from ostraka.mechanisms import GNMax, LNMax, Threshold
+from ostraka.mechanisms.records import from_record, to_record
 from ostraka.voters._network_teachers import as_network
 from ostraka.voters._voting import Teacher
 from ostraka.voters.teachers import TeacherEnsemble
@@ -22,6 +21,8 @@ from ostraka.voters.teachers import TeacherEnsemble
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
+
+    from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["SavedTeachers"]
 
@@ -39,7 +40,6 @@ _TRUSTED = frozenset(
         "sklearn.tree._tree.Tree",
     }
 )
-_KINDS = {kind.__name__: kind for kind in (GNMax, LNMax, Threshold)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -50,8 +50,8 @@ class SavedTeachers:
     ----------
     ensemble : TeacherEnsemble
         Private: trained on private rows, without noise.
-    mechanism : GNMax or LNMax
-        Public.
+    mechanism : GNMax, LNMax or any other registered ballot mechanism
+        Public. See :func:`ostraka.mechanisms.records.register`.
     screen : Threshold or None
         Public.
     columns : tuple of str
@@ -94,11 +94,11 @@ class SavedTeachers:
     """
 
     ensemble: TeacherEnsemble
-    mechanism: GNMax | LNMax
+    mechanism: BallotMechanism
     columns: tuple[str, ...]
     numeric: tuple[bool, ...]
     grid: dict[str, float]
-    screen: Threshold | None = None
+    screen: BallotMechanism | None = None
     encoder: Any = None
     sha256: str = ""
 
@@ -130,7 +130,7 @@ class SavedTeachers:
         FileExistsError
             The folder exists.
         ValueError
-            The teachers are torch networks.
+            The teachers are torch networks, or the mechanism is of a type that is not registered.
         """
         if as_network(self.ensemble.estimator) is not None:
             raise ValueError(
@@ -138,6 +138,7 @@ class SavedTeachers:
                 "the ensemble an integer random_state, and fit a manifest: fitting again then reads the "
                 "weights and trains nothing"
             )
+        to_record(self.mechanism)  # refused before anything is written
         folder = Path(folder)
         if folder.exists():
             raise FileExistsError(f"{folder} exists: saved teachers are not overwritten")
@@ -193,8 +194,8 @@ class SavedTeachers:
         )
         return cls(
             ensemble=ensemble,
-            mechanism=_mechanism(listed["mechanism"]),  # type: ignore[arg-type]
-            screen=None if listed["screen"] is None else _mechanism(listed["screen"]),  # type: ignore[arg-type]
+            mechanism=from_record(listed["mechanism"]),
+            screen=None if listed["screen"] is None else from_record(listed["screen"]),
             columns=tuple(listed["columns"]),
             numeric=tuple(listed["numeric"]),
             grid=listed["grid"],
@@ -225,8 +226,8 @@ class SavedTeachers:
             "columns": self.columns,
             "numeric": self.numeric,
             "grid": self.grid,
-            "mechanism": _fields(self.mechanism),
-            "screen": None if self.screen is None else _fields(self.screen),
+            "mechanism": to_record(self.mechanism),
+            "screen": None if self.screen is None else to_record(self.screen),
             "files": {name: _dumped(model, folder / name) for name, model in models.items()},
         }
 
@@ -277,14 +278,3 @@ def _plain(teacher: Teacher) -> dict[str, Any]:
 def _teacher(plain: dict[str, Any]) -> Teacher:
     seed = np.random.SeedSequence(int(plain["entropy"]), spawn_key=tuple(plain["spawn_key"]))
     return Teacher(plain["model"], np.asarray(plain["present"]), seed, plain["fallback"])
-
-
-def _fields(mechanism: GNMax | LNMax | Threshold) -> dict[str, Any]:
-    return {"kind": type(mechanism).__name__, **dataclasses.asdict(mechanism)}
-
-
-def _mechanism(fields: dict[str, Any]) -> GNMax | LNMax | Threshold:
-    kind = fields.get("kind")
-    if kind not in _KINDS:
-        raise ValueError(f"mechanism must be one of {', '.join(_KINDS)}, got {kind!r}")
-    return _KINDS[kind](**{name: value for name, value in fields.items() if name != "kind"})
