@@ -78,6 +78,11 @@ def finished(folder: Path) -> typer.BadParameter:
 
 def _same(folder: Path, before: dict[str, Any], plan: dict[str, Any]) -> None:
     """Refuse to go on with other settings or data: the ledger there has paid for the first ones."""
+    if before.get("format") != plan.get("format"):
+        raise typer.BadParameter(
+            f"{folder} holds an unfinished run of another version of ostraka, which this one cannot go on "
+            "with; what it spent is in its ledger and stays spent: type --out with another folder"
+        )
     changed = sorted(name for name in before.keys() | plan.keys() if before.get(name) != plan.get(name))
     if changed:
         raise typer.BadParameter(

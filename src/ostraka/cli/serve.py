@@ -211,7 +211,7 @@ def _tell(there: Deployment, *, as_json: bool) -> None:
         "epsilon": ledger.budget.epsilon,
         "delta": ledger.budget.delta,
         "left": ledger.left(),
-        "protects": there.unit,
+        "unit": there.unit,
         "head": ledger.head,
     }
     if as_json:

@@ -213,7 +213,7 @@ class Deployment:
             nothing = {"client": who.name, "epsilon": 0, "spent": 0, "left": 0, "answers_left": 0}
             nothing["seconds_to_empty"] = 0
             mine = accounts[0] if accounts else nothing
-            return {**mine, "delta": budget.delta, "protects": self.unit}
+            return {**mine, "delta": budget.delta, "unit": self.unit}
         return {
             "epsilon": budget.epsilon,
             "delta": budget.delta,
@@ -221,7 +221,7 @@ class Deployment:
             "left": self.ledger.left(),
             "answers_left": work_out(),
             "seconds_to_empty": lasts(),
-            "protects": self.unit,
+            "unit": self.unit,
             "clients": accounts,
         }
 

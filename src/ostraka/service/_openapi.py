@@ -142,7 +142,7 @@ def _schemas(rows: Rows, classes: Sequence[Any]) -> dict[str, Any]:
     account = {"client": _TEXT, **spent}
     entry = _object(seq=_INTEGER, head=_HEX, client=_TEXT, key=_TEXT, digest=_HEX, mechanism=_TEXT)
     many = {"type": "array", "items": row, "minItems": 1, "maxItems": rows.most}
-    data: dict[str, Any] = {**spent, "delta": _NUMBER, "protects": _TEXT}
+    data: dict[str, Any] = {**spent, "delta": _NUMBER, "unit": _TEXT}
     clients = {"type": "array", "items": _object(**account)}
     return {
         "Question": {"oneOf": [_object(row=row), _object(rows=many)]},
@@ -150,7 +150,7 @@ def _schemas(rows: Rows, classes: Sequence[Any]) -> dict[str, Any]:
         "Answers": _object(results={"type": "array", "items": answer, "minItems": 1}),
         "Budget": {
             "oneOf": [
-                _object(**account, delta=_NUMBER, protects=_TEXT),
+                _object(**account, delta=_NUMBER, unit=_TEXT),
                 _object(**data, clients=clients),
             ]
         },
