@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
-from pathlib import Path  # noqa: TC003  (Typer reads it)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,12 +14,17 @@ from ostraka.cli import _errors
 if TYPE_CHECKING:
     from ostraka.attacks.attributes import ConsensusTest
     from ostraka.attacks.histogram import RecoveredVotes
+    from ostraka.audits.finding import Finding
     from ostraka.cli._answers import Cassette
     from ostraka.mechanisms.protocols import BallotMechanism
+    from ostraka.scores import Scores
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Attack a log of answers, as whoever reads it could: recover votes, infer attributes.")
+app = typer.Typer(
+    help="Attack a log of answers, a model, a generator or a collaboration. With a claim, exit code 0: "
+    "consistent, 4: violated, 5: inconclusive."
+)
 
 
 class Kind(enum.StrEnum):
@@ -50,6 +55,27 @@ _QUERY = typer.Option(help="Column that says which question it was.", metavar="C
 _LABEL = typer.Option(help="Column with the answer; -1 where there was none.", metavar="COLUMN")
 _METHOD = typer.Option(help="How votes are recovered.")
 _JSON = typer.Option("--json", help="Print JSON on stdout.")
+_SAVED = typer.Argument(metavar="FILE", help="An .npz file of plain arrays.", show_default=False)
+_DEFENDED = typer.Option(
+    "--defended", help="The same of a defended model; may be repeated.", metavar="NAME=FILE"
+)
+_REPORT = typer.Option(
+    "--report", help="HTML page with the curves and the most suspected rows.", metavar="FILE"
+)
+_ROWS = typer.Option("--rows", help="How many suspected rows are on the page.", metavar="N", min=0)
+_CLAIM = typer.Option("--claimed-epsilon", help="The claim to compare with.", metavar="NATS")
+_DELTA = typer.Option("--delta", help="The delta of the claim.", metavar="P")
+
+
+class Statistic(enum.StrEnum):
+    """How rows are scored."""
+
+    HIERARCHICAL = "hierarchical"
+    LIRA = "lira"
+    LIRA_FIXED = "lira-fixed"
+    RMIA = "rmia"
+    STUDENT_T = "student-t"
+    LOSS = "loss"
 
 
 @app.command()
@@ -122,6 +148,89 @@ def attributes(
         typer.echo(json.dumps({**_rates(test), "called_member": called}, indent=2))
     else:
         _print_test(test)
+
+
+@app.command()
+def membership(
+    file: Annotated[Path, _SAVED],
+    *,
+    method: Annotated[
+        Statistic, typer.Option(help="Choose it before you see the rates.")
+    ] = Statistic.HIERARCHICAL,
+    defended: Annotated[list[str] | None, _DEFENDED] = None,
+    claimed_epsilon: Annotated[float | None, _CLAIM] = None,
+    delta: Annotated[float, _DELTA] = 1e-5,
+    report: Annotated[Path | None, _REPORT] = None,
+    rows: Annotated[int, _ROWS] = 20,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Infer who was in a model's training data, from confidences of reference models."""
+    from ostraka.cli import _attack_output
+    from ostraka.cli._attack_scores import attack_membership
+
+    attacked = {
+        name: attack_membership(path, method=method.value) for name, path in _files(file, defended).items()
+    }
+    finding = _finding(attacked["target"].scores, claimed_epsilon, delta)
+    _attack_output.tell("membership", attacked, finding=finding, report=report, rows=rows, as_json=as_json)
+
+
+@app.command()
+def generator(
+    file: Annotated[Path, _SAVED],
+    *,
+    defended: Annotated[list[str] | None, _DEFENDED] = None,
+    claimed_epsilon: Annotated[float | None, _CLAIM] = None,
+    delta: Annotated[float, _DELTA] = 1e-5,
+    report: Annotated[Path | None, _REPORT] = None,
+    rows: Annotated[int, _ROWS] = 20,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Infer who was in a generator's training data, from its discriminator or its samples."""
+    from ostraka.cli import _attack_output
+    from ostraka.cli._attack_scores import attack_generator
+
+    attacked = {name: attack_generator(path) for name, path in _files(file, defended).items()}
+    finding = _finding(attacked["target"].scores, claimed_epsilon, delta)
+    _attack_output.tell("generator", attacked, finding=finding, report=report, rows=rows, as_json=as_json)
+
+
+@app.command("property")
+def property_(
+    file: Annotated[Path, _SAVED],
+    *,
+    defended: Annotated[list[str] | None, _DEFENDED] = None,
+    seed: Annotated[int, typer.Option(help="Of the forest.", metavar="N", min=0)] = 0,
+    report: Annotated[Path | None, _REPORT] = None,
+    rows: Annotated[int, _ROWS] = 20,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Infer in which rounds of a collaboration others' batches had a property, from changes."""
+    from ostraka.cli import _attack_output
+    from ostraka.cli._attack_scores import attack_property
+
+    attacked = {name: attack_property(path, seed=seed) for name, path in _files(file, defended).items()}
+    _attack_output.tell("property", attacked, finding=None, report=report, rows=rows, as_json=as_json)
+
+
+def _files(file: Path, defended: list[str] | None) -> dict[str, Path]:
+    """The target's file, and those of defended models by name."""
+    found = {"target": file}
+    for each in defended or []:
+        name, equals, path = each.partition("=")
+        if not (name and equals and path) or name in found:
+            raise typer.BadParameter(f"--defended must be NAME=FILE with a new name, got {each!r}")
+        found[name] = Path(path)
+    return found
+
+
+def _finding(scores: Scores, claimed: float | None, delta: float) -> Finding | None:
+    if claimed is None:
+        return None
+    from ostraka.audits import audit_canaries
+
+    with _errors.usage("--claimed-epsilon"):
+        return audit_canaries(scores, claimed_epsilon=claimed, delta=delta)
 
 
 def _ballot(

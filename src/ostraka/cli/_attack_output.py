@@ -1,0 +1,95 @@
+"""What an attack found, as text, JSON and a page."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ostraka.cli._audit_output import EXIT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ostraka.audits.finding import Finding
+    from ostraka.cli._attack_scores import Attacked
+
+__all__ = ["tell"]
+
+_RATES = (0.001, 0.01, 0.1)
+
+
+def tell(
+    name: str,
+    attacked: dict[str, Attacked],
+    *,
+    finding: Finding | None,
+    report: Path | None,
+    rows: int,
+    as_json: bool,
+) -> None:
+    """Print, write the page if asked to, and leave with the exit code of the verdict."""
+    found = {label: _figures(each) for label, each in attacked.items()}
+    if report is not None:
+        report.write_text(_page(name, attacked, found, finding, rows), encoding="utf-8")
+    if as_json:
+        record = {"attack": name, "found": found, "finding": None if finding is None else finding.to_dict()}
+        typer.echo(json.dumps(record, indent=2))
+    else:
+        for label, figures in found.items():
+            typer.echo(
+                f"{label}: {figures['members']} members among {figures['rows']}, AUC {figures['auc']:.3f}"
+            )
+            for rate in figures["rates"]:
+                typer.echo(
+                    f"  finds {rate['tpr']:.1%} ({rate['low']:.1%} to {rate['high']:.1%}) of them while it "
+                    f"accuses {rate['fpr']:.1%} of the others"
+                )
+        if finding is not None:
+            typer.echo(finding.sentence)
+    if finding is not None:
+        raise typer.Exit(EXIT[finding.verdict])
+
+
+def _figures(attacked: Attacked) -> dict[str, Any]:
+    scores = attacked.scores
+    rates = [scores.rate(fpr=fpr) for fpr in _RATES]
+    return {
+        "rows": len(attacked.member),
+        "members": int(attacked.member.sum()),
+        "auc": scores.auc(),
+        "rates": [{"fpr": r.fpr, "tpr": r.tpr, "low": r.low, "high": r.high} for r in rates],
+    }
+
+
+def _page(
+    name: str,
+    attacked: dict[str, Attacked],
+    found: dict[str, dict[str, Any]],
+    finding: Finding | None,
+    rows: int,
+) -> str:
+    import numpy as np
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    from ostraka.plots._attack import receiver_operating_curves
+
+    environment = Environment(
+        loader=PackageLoader("ostraka"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    first = next(iter(attacked.values()))
+    order = np.argsort(-first.statistics, kind="stable")[:rows]
+    return environment.get_template("attack.html.j2").render(
+        name=name,
+        found=found,
+        sentence=None if finding is None else finding.sentence,
+        drawing=receiver_operating_curves({label: each.scores for label, each in attacked.items()}),
+        suspects=[
+            (int(row), f"{first.statistics[row]:.3g}", "yes" if first.member[row] else "no") for row in order
+        ],
+    )

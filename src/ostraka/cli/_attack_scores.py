@@ -1,0 +1,106 @@
+"""Attacks on a model, a generator or a collaboration, from what was saved of them in an .npz file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+from zipfile import BadZipFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+    from ostraka.scores import Scores
+
+__all__ = ["Attacked", "attack_generator", "attack_membership", "attack_property"]
+
+_MEMBERSHIP = ("confidences", "included", "target", "member")
+_WHITE, _BLACK = ("realness", "member"), ("candidates", "samples", "member")
+_PROPERTY = ("observed", "has_property", "with_property", "without")
+
+
+class Attacked(NamedTuple):
+    """A statistic for each row (or round), and which of them are members."""
+
+    statistics: np.ndarray
+    member: np.ndarray
+    scores: Scores
+
+
+def attack_membership(file: Path, *, method: str) -> Attacked:
+    """Rows of one target, from the confidences of references."""
+    from ostraka.attacks import ReferenceModels
+
+    arrays = _read(file, _MEMBERSHIP)
+    references = ReferenceModels.from_confidences(arrays["confidences"], _flags(file, arrays, "included"))
+    member = _flags(file, arrays, "member")
+    scores = references.scores(arrays["target"], member, method=method)
+    return Attacked(references.statistics(arrays["target"], method=method), member, scores)
+
+
+def attack_generator(file: Path) -> Attacked:
+    """Candidates, from the realness that a target and a reference give them, or from samples of both."""
+    import numpy as np
+
+    from ostraka.attacks.generators import nearest, residual
+
+    arrays = _read(file, _WHITE, _BLACK, optional=("reference", "reference_samples"))
+    if "realness" in arrays:
+        found, other = np.asarray(arrays["realness"], dtype=np.float64), arrays.get("reference")
+    else:
+        found = -nearest(arrays["candidates"], arrays["samples"])
+        known = arrays.get("reference_samples")
+        other = None if known is None else -nearest(arrays["candidates"], known)
+    if other is not None:
+        found = residual(found, np.asarray(other, dtype=np.float64))
+    return _attacked(file, found, _flags(file, arrays, "member"))
+
+
+def attack_property(file: Path, *, seed: int) -> Attacked:
+    """Rounds, from observed changes, by a forest that learned from the observer's own changes."""
+    import numpy as np
+    from sklearn.ensemble import RandomForestClassifier
+
+    arrays = _read(file, _PROPERTY)
+    parts = [np.abs(arrays[name]) for name in ("with_property", "without", "observed")]
+    if any(part.ndim != 2 or part.shape[1] != parts[0].shape[1] for part in parts):
+        raise ValueError(f"{file}: observed, with_property and without must have one row a change, as wide")
+    parts = [part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-30) for part in parts]
+    labels = np.arange(len(parts[0]) + len(parts[1])) < len(parts[0])
+    forest = RandomForestClassifier(50, random_state=seed).fit(np.concatenate(parts[:2]), labels)
+    return _attacked(file, forest.predict_proba(parts[2])[:, 1], _flags(file, arrays, "has_property"))
+
+
+def _attacked(file: Path, found: np.ndarray, member: np.ndarray) -> Attacked:
+    from ostraka.scores import Scores
+
+    if found.shape != member.shape:
+        raise ValueError(f"{file}: there are {len(found)} scores and {len(member)} memberships")
+    if member.all() or not member.any():
+        raise ValueError(f"{file} must hold members and others")
+    return Attacked(found, member, Scores.of(members=found[member], others=found[~member]))
+
+
+def _flags(file: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
+    values = arrays[name]
+    if values.dtype != bool and not ((values == 0) | (values == 1)).all():
+        raise ValueError(f"{file}: {name} must be 0 or 1")
+    return values.astype(bool)
+
+
+def _read(file: Path, *choices: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    import numpy as np
+
+    known = {*optional, *(name for names in choices for name in names)}
+    form = " or ".join(f"numpy.savez(…, {', '.join(f'{name}=…' for name in names)})" for names in choices)
+    try:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as saved:
+            arrays = {name: np.asarray(saved[name]) for name in saved.files if name in known}
+    except (ValueError, BadZipFile, EOFError, AttributeError, TypeError):
+        raise ValueError(f"{file} must hold plain numbers, written by {form}") from None
+    if not any(set(names) <= arrays.keys() for names in choices):
+        raise ValueError(f"{file} has {', '.join(sorted(arrays)) or 'none of the arrays'}, but needs {form}")
+    wrong = [name for name, values in arrays.items() if values.dtype.kind not in "biuf"]
+    if wrong or not all(np.isfinite(values).all() for values in arrays.values()):
+        raise ValueError(f"{file}: all arrays must hold finite numbers")
+    return arrays

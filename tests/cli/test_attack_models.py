@@ -1,0 +1,116 @@
+"""ostraka attack membership, generator and property: from saved arrays to rates, a verdict and a page."""
+
+import json
+
+import numpy as np
+import pytest
+
+import ostraka.cli
+
+
+def run(*arguments):
+    """The exit code."""
+    with pytest.raises(SystemExit) as left:
+        ostraka.cli.main(["attack", *map(str, arguments)])
+    return left.value.code or 0
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A leaking model and one that does not leak, of each kind."""
+    rng = np.random.default_rng(1)
+    member = rng.random(600) < 0.5
+    included = np.vstack([rng.random((4, 600)) < 0.5])
+    level = rng.normal(0, 1, 600)
+    written = {}
+    for name, effect in (("leaks", 4.0), ("blind", 0.0)):
+        z = level + effect * np.vstack([member, included]) + 0.5 * rng.normal(size=(5, 600))
+        p = 1 / (1 + np.exp(-z))
+        sides = included.any(axis=0) & ~included.all(axis=0)
+        arrays = {
+            "membership": {
+                "confidences": p[1:, sides],
+                "included": included[:, sides],
+                "target": p[0, sides],
+                "member": member[sides],
+            },
+            "generator": {"realness": z[0], "reference": level, "member": member},
+            "property": {
+                "observed": np.abs(rng.normal(size=(80, 3)))
+                + effect * (np.arange(80) % 2)[:, None] * [1, 0, 0],
+                "has_property": np.arange(80) % 2,
+                "with_property": np.abs(rng.normal(size=(60, 3))) + effect * np.array([1, 0, 0]),
+                "without": np.abs(rng.normal(size=(60, 3))),
+            },
+        }
+        for kind, content in arrays.items():
+            written[kind, name] = tmp_path / f"{kind}-{name}.npz"
+            np.savez(written[kind, name], **content)
+    return written
+
+
+@pytest.mark.parametrize("kind", ["membership", "generator", "property"])
+def test_a_leak_is_found_and_a_defence_shows(files, kind, capsys):
+    assert run(kind, files[kind, "leaks"], "--defended", f"noise={files[kind, 'blind']}", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["found"]
+    assert found["target"]["auc"] > 0.9
+    assert found["noise"]["auc"] < 0.7
+    assert [rate["fpr"] for rate in found["target"]["rates"]] == [0.001, 0.01, 0.1]
+    assert run(kind, files[kind, "leaks"]) == 0
+    assert "AUC" in capsys.readouterr().out
+
+
+def test_exit_codes_are_those_of_audits(files, capsys):
+    for kind in ("membership", "generator"):
+        assert run(kind, files[kind, "leaks"], "--claimed-epsilon", "0.1") == 4
+        assert run(kind, files[kind, "blind"], "--claimed-epsilon", "3") == 0
+    assert "3" in capsys.readouterr().out
+
+
+def test_the_page_has_curves_and_suspects(files, tmp_path):
+    pytest.importorskip("matplotlib")
+    page = tmp_path / "page.html"
+    assert run("generator", files["generator", "leaks"], "--report", page, "--rows", "5") == 0
+    text = page.read_text()
+    assert text.count("<svg") == 1
+    assert "For the owner only" in text
+    assert text.count("<tr><td>") == 5
+    assert "false positive rate" in text
+
+
+def test_samples_are_attacked_by_distance(tmp_path, capsys):
+    rng = np.random.default_rng(2)
+    rows, member = rng.random((200, 4)), rng.random(200) < 0.5
+    np.savez(
+        tmp_path / "s.npz",
+        candidates=rows,
+        samples=rows[member] + 0.01,
+        reference_samples=rng.random((100, 4)),
+        member=member,
+    )
+    assert run("generator", tmp_path / "s.npz", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["found"]["target"]["auc"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"realness": [1.0, 2.0]}, "but needs numpy.savez"),
+        ({"realness": [1.0, np.nan], "member": [True, False]}, "finite numbers"),
+        ({"realness": [1.0, 2.0], "member": [2, 0]}, "must be 0 or 1"),
+        ({"realness": [1.0, 2.0, 3.0], "member": [1, 0]}, "3 scores and 2 memberships"),
+        ({"realness": [1.0, 2.0], "member": [1, 1]}, "members and others"),
+    ],
+)
+def test_files_that_cannot_be_attacked_are_refused_in_a_sentence(tmp_path, capsys, content, words):
+    np.savez(tmp_path / "wrong.npz", **content)
+    assert run("generator", tmp_path / "wrong.npz") == 1
+    assert words in capsys.readouterr().err
+
+
+def test_a_file_of_something_else_and_a_defence_without_a_name_are_refused(tmp_path, files, capsys):
+    (tmp_path / "text.npz").write_text("nothing")
+    assert run("property", tmp_path / "text.npz") == 1
+    assert "plain numbers" in capsys.readouterr().err
+    assert run("membership", files["membership", "leaks"], "--defended", "noname.npz") == 2
+    assert "NAME=FILE" in capsys.readouterr().err
