@@ -12,8 +12,8 @@ MUTANTS = [
     Mutant(
         "porous noise: of 64 random bits 32 are used",
         DRAWN,
-        "_draws.sizes(drawn.reshape(-1),",
-        "_draws.sizes((drawn >> np.uint64(32) << np.uint64(32)).reshape(-1),",
+        "words(rng, counts.shape)  # kernels",
+        "words(rng, counts.shape) >> np.uint64(32) << np.uint64(32)  # kernels",
         BY_DRAWN + "test_every_bit_of_a_word_counts",
     ),
     Mutant(

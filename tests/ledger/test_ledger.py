@@ -324,6 +324,16 @@ class Rounded(GNMax):
         return replace(GNMax(sigma=self.sigma).curve(), slack=2.0**-40)
 
 
+def test_a_ledger_charged_for_rounded_noise_opens_and_keeps_that_slack(tmp_path):
+    path, budget = tmp_path / "ledger", Budget(epsilon=5.0, delta=1e-5)
+    with Ledger(path, budget=budget) as ledger:
+        ledger.charge(Rounded(sigma=40.0), uses=10, unit="row", simulation=False)
+    with Ledger(path, budget=budget) as ledger:
+        ledger.charge(GNMax(sigma=40.0), uses=10, unit="row", simulation=False)
+        assert ledger.spent().slack == pytest.approx(10 * 2.0**-40, rel=1e-3)
+        assert ledger.epsilon() > (20 * GNMax(sigma=40.0).curve()).epsilon(delta=1e-5)
+
+
 def test_a_refusal_says_why_no_epsilon_can_be_claimed():
     votes = Private([[50, 50]] * 400, Adjacency.one_ballot())
     with Ledger(":memory:", budget=Budget(epsilon=5.0, delta=1e-9)) as ledger:

@@ -35,6 +35,8 @@ def largest(counts: np.ndarray, *, kind: int, scale: float, rng: np.random.Gener
     noise = _noise(drawn, kind)
     winners, sure = np.empty(len(counts), dtype=np.int64), np.empty(len(counts), dtype=np.bool_)
     _draws.largest(counts, noise, scale, _doubt(scale), winners, sure)
+    if sure.all():
+        return winners
     for row in np.flatnonzero(~sure).tolist():
         going = _contenders(counts[row], noise[row], scale)
         noises = _noises(kind, drawn[row, going].tolist(), further(rng, row))
@@ -50,6 +52,8 @@ def reaches(counts: np.ndarray, at: float, *, scale: float, rng: np.random.Gener
     noise = _noise(drawn, GAUSSIAN)
     passes, sure = np.empty(len(counts), dtype=np.bool_), np.empty(len(counts), dtype=np.bool_)
     _draws.above(counts, noise, scale, _doubt(scale), at, passes, sure)
+    if sure.all():
+        return passes
     for row in np.flatnonzero(~sure).tolist():
         going = _undecided(counts[row] - at, noise[row], scale)
         noises = _noises(GAUSSIAN, drawn[row, going].tolist(), further(rng, row))
@@ -98,7 +102,7 @@ def _noise(drawn: np.ndarray, kind: int) -> np.ndarray:
     from ostraka.mechanisms import _draws  # noqa: PLC0415
 
     noise = np.empty(drawn.shape)
-    _draws.sizes(drawn.reshape(-1), _draws.table(kind), noise.reshape(-1))
+    _draws.sizes(drawn.ravel(), _draws.table(kind), noise.ravel())  # views
     return noise
 
 
