@@ -59,7 +59,7 @@ ROOMS = {
     "joblib": {"voters"},
     "matplotlib": {"plots"},
     "narwhals": set(),
-    "numba": {"_composition", "_torch", "mechanisms", "accounting", "attacks", "audits"},
+    "numba": {"_composition", "_torch", "mechanisms", "accounting", "secure", "attacks", "audits"},
     "pandas": set(),
     "psycopg": set(),
     "pyarrow": set(),

@@ -65,7 +65,7 @@ def test_one_function_makes_masks():
         for node in tree.body
         if isinstance(node, ast.FunctionDef) and any(word in ast.unparse(node) for word in words)
     ]
-    assert makers == ["mask"]
+    assert makers == ["stream"]
 
 
 @pytest.mark.parametrize("size", [0, 4, 16, 31, 33])

@@ -20,6 +20,7 @@ VERBS = (
     "learn",
     "synth",
     "collect",
+    "parties",
     "account",
     "plan",
     "audit",

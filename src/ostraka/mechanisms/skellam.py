@@ -47,17 +47,20 @@ class SkellamMax:
     ----------
     sigma : float > 0, in votes
         Standard deviation of the noise that honest parties together put on each count. Public.
+    changed : int >= 2, default 2
+        How many counts of a row one party can move, each by one. A ballot moves two; towards an asker who
+        cheats with secret questions it is the number of classes.
 
     Raises
     ------
     ValueError
-        ``sigma`` not positive, or above 10,000.
+        ``sigma`` not positive, or above 10,000; ``changed`` below 2.
 
     Guarantees
     ----------
     One moved ballot costs at most ``curve()``, also towards whoever sees the noisy counts
     themselves. The Rényi divergence of Skellam noise moved by one is summed numerically for each
-    order and rounded up; a ballot moves two counts by one. :attr:`promise` lets only votes in
+    order and rounded up; ``changed`` counts move by one. :attr:`promise` lets only votes in
     that carry exactly this noise, so noise can be neither forgotten nor added twice.
     Source: Agarwal, Kairouz and Liu 2021, arXiv:2110.04995 (the mechanism).
 
@@ -68,9 +71,11 @@ class SkellamMax:
     """
 
     sigma: float
+    changed: int = 2
 
     def __post_init__(self) -> None:
         _check.positive(sigma=self.sigma)
+        _check.integer(changed=self.changed, least=2)
         if self.sigma > MOST_SIGMA:
             raise ValueError(f"sigma must be at most {MOST_SIGMA:,.0f} votes, got {self.sigma!r}")
 
@@ -81,7 +86,7 @@ class SkellamMax:
 
     def curve(self) -> Curve:
         """Cost of one row of noisy counts, for every possible votes."""
-        return Curve(ORDERS, skellam_rdp(self.sigma**2), "ballot")
+        return Curve(ORDERS, skellam_rdp(self.sigma**2, self.changed), "ballot")
 
     def uses(self, private: Private) -> int:
         """One use a query."""
@@ -170,9 +175,9 @@ def vector_adjacency(l1: float, l2: float, *, sigma: float) -> Adjacency:
 
 
 @lru_cache(maxsize=32)
-def skellam_rdp(variance: float) -> tuple[float, ...]:
-    """Rényi divergence, rounded up, when one ballot moves two counts with this noise; nats for each order."""
-    return tuple(up(2 * value) for value in _shift_rdp(variance, 1))
+def skellam_rdp(variance: float, changed: int = 2) -> tuple[float, ...]:
+    """Rényi divergence, rounded up, when so many counts with this noise move by one; nats for each order."""
+    return tuple(up(changed * value) for value in _shift_rdp(variance, 1))
 
 
 @lru_cache(maxsize=32)

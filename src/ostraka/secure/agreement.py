@@ -5,19 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ostraka import _check
 from ostraka.mechanisms import GNMax
 from ostraka.mechanisms.skellam import SkellamMax, largest_draw
+from ostraka.secure.questions import MOST_CLASSES, SecretQuestions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["Agreement", "canonical"]
 
-_VERSION = 1
+_VERSION, _SECRET_VERSION = 1, 2  # the second only where questions are secret
 _LEAST_PARTIES = 3  # of two, each would know the other's votes from the sum
 _MOST_PARTIES = 10_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -26,7 +27,7 @@ _DRAWS = 2**23  # thresholds behind the noise of one row: tables stay short
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """The public agreement of fixed parties. Everybody holds the same one: compare :attr:`sha256`.
+    """The public agreement of fixed parties. Everybody holds the same one: compare its ``sha256``.
 
     Parameters
     ----------
@@ -49,12 +50,16 @@ class Agreement:
         A round needs this many parties. None: all of them.
     max_rows : int, default 1024
         Rows that may be asked in one round.
+    secret : SecretQuestions, optional
+        How parties vote on rows that they cannot see; needs ``noise="parties"`` and at most 16
+        classes. None: every party sees the rows.
 
     Raises
     ------
     ValueError
         Names or keys that are malformed or given twice, fewer than three parties, a quorum that
-        is not above ``colluding``, or noise too wide for exact tables.
+        is not above ``colluding``, noise too wide for exact tables, or secret questions whose
+        dealer is the asker or a member.
 
     Examples
     --------
@@ -77,6 +82,8 @@ class Agreement:
     colluding: int = 0
     quorum: int | None = None
     max_rows: int = 1024
+    secret: SecretQuestions | None = None
+    sha256: str = field(init=False, repr=False, compare=False)  # compared over another channel
 
     def __post_init__(self) -> None:
         members = dict(sorted(dict(self.members).items()))
@@ -102,6 +109,9 @@ class Agreement:
         self._check_quorum(quorum)
         if self.noise == "parties":
             self._check_noise()
+        if self.secret is not None:
+            self._check_secret(self.secret)
+        object.__setattr__(self, "sha256", hashlib.sha256(self.to_json().encode()).hexdigest())
 
     def _check_quorum(self, quorum: int) -> None:
         _check.integer(quorum=quorum, least=_LEAST_PARTIES)
@@ -122,13 +132,26 @@ class Agreement:
                 f"{len(self.classes)} classes and sigma={self.sigma!r}: use a smaller sigma"
             )
 
+    def _check_secret(self, secret: SecretQuestions) -> None:
+        if self.noise != "parties":
+            raise ValueError("secret questions need noise='parties', got noise='aggregator'")
+        if len(self.classes) > MOST_CLASSES:
+            raise ValueError(
+                f"secret questions allow at most {MOST_CLASSES} classes, got {len(self.classes)}"
+            )
+        if secret.dealer in {*self.members.values(), self.aggregator}:
+            raise ValueError("the dealer must be neither the asker nor a member")
+
     def __hash__(self) -> int:
         return hash(self.sha256)
 
     @property
     def mechanism(self) -> GNMax | SkellamMax:
         """What to release the votes with: its price is what parties charge to their own ledgers."""
-        return GNMax(sigma=self.sigma) if self.noise == "aggregator" else SkellamMax(sigma=self.sigma)
+        if self.noise == "aggregator":
+            return GNMax(sigma=self.sigma)
+        cheating = self.secret is not None and self.secret.asker == "cheating"
+        return SkellamMax(sigma=self.sigma, changed=len(self.classes) if cheating else 2)
 
     @property
     def least(self) -> int:
@@ -140,28 +163,36 @@ class Agreement:
         """Variance that each party adds: the honest ones of a bare quorum reach ``sigma`` squared."""
         return 0.0 if self.noise == "aggregator" else self.sigma**2 / (self.least - self.colluding)
 
-    @property
-    def sha256(self) -> str:
-        """Fingerprint: to be compared over another channel, as every message is bound to it."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
-
     def to_json(self) -> str:
         """Everything, in one canonical form."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return canonical({"ostraka_agreement": _VERSION, **fields})
+        version = _VERSION if self.secret is None else _SECRET_VERSION
+        fields = {name: getattr(self, name) for name in _fields(version)}
+        if self.secret is not None:
+            fields["secret"] = asdict(self.secret)
+        return canonical({"ostraka_agreement": version, **fields})
 
     @classmethod
     def from_json(cls, text: str) -> Agreement:
         """An agreement as :meth:`to_json` wrote it; ValueError for anything else."""
         fields = json.loads(text)
-        if not isinstance(fields, dict) or fields.pop("ostraka_agreement", None) != _VERSION:
-            raise ValueError(f"not an agreement of version {_VERSION}")
-        if set(fields) != set(cls.__slots__):
-            raise ValueError(f"an agreement has the fields {', '.join(cls.__slots__)}, and no others")
+        version = fields.pop("ostraka_agreement", None) if isinstance(fields, dict) else None
+        if version not in (_VERSION, _SECRET_VERSION):
+            raise ValueError(f"not an agreement of version {_VERSION} or {_SECRET_VERSION}")
+        names = _fields(version)
+        if set(fields) != set(names):
+            raise ValueError(f"an agreement has the fields {', '.join(names)}, and no others")
+        if version == _SECRET_VERSION:
+            fields["secret"] = SecretQuestions.read(fields["secret"])
         try:
             return cls(**fields)
         except TypeError:
             raise ValueError("a field of the agreement is of the wrong kind") from None
+
+
+def _fields(version: int) -> list[str]:
+    """What an agreement of this version is written with."""
+    left_out = {"sha256"} if version == _SECRET_VERSION else {"sha256", "secret"}
+    return [name for name in Agreement.__slots__ if name not in left_out]
 
 
 def canonical(value: Any) -> str:

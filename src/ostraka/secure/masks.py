@@ -9,19 +9,26 @@ import numpy as np
 from ostraka.secure.keys import KEY_BYTES, shared_key
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-__all__ = ["mask", "pair_mask"]
+__all__ = ["mask", "pair_mask", "stream"]
 
 
 def mask(key: bytes, *, size: int) -> np.ndarray:
     """The uint32 stream of a 256-bit key: AES-256 in counter mode from zero. A key hides one array, once."""
+    return np.frombuffer(stream(key)(4 * size), dtype="<u4")
+
+
+def stream(key: bytes) -> Callable[[int], bytes]:
+    """What reads so many bytes, in order, of AES-256 in counter mode from zero. A key is used once."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
 
     if len(key) != KEY_BYTES:
         raise ValueError(f"the key of a mask must have {KEY_BYTES} bytes, got {len(key)}")
-    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(4 * size))
-    return np.frombuffer(stream, dtype="<u4")
+    update = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update
+    return lambda size: update(bytes(size))
 
 
 def pair_mask(

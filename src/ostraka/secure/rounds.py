@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +46,8 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 class Call:
     """The aggregator's invitation: the same for every participant, or their masks do not cancel.
 
-    ``key`` is its own for this round; masks shared with it hide the sum from whoever listens.
+    ``key`` is its own for this round; masks shared with it hide the sum from whoever listens. ``question``
+    is a digest of the rows, of masked ones with secret questions; ``offer`` is then what the dealer signed.
     """
 
     agreement: str
@@ -54,20 +56,24 @@ class Call:
     n_rows: int
     participants: tuple[str, ...]
     question: str
+    offer: str = ""
 
     def body(self) -> bytes:
         """As it is signed."""
-        return canonical({name: getattr(self, name) for name in self.__slots__}).encode()
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        if not self.offer:
+            del fields["offer"]
+        return canonical(fields).encode()
 
     @property
     def digest(self) -> str:
         """What replies to this call name."""
-        return hashlib.sha256(self.body()).hexdigest()
+        return _digest(self)
 
     @classmethod
     def read(cls, body: bytes, agreement: Agreement) -> Call:
         """A call under this agreement; ValueError for anything else."""
-        found = strict_object(body, set(cls.__slots__))
+        found = strict_object(body, set(cls.__slots__) - ({"offer"} if agreement.secret is None else set()))
         names = found["participants"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("participants must be a list of names")
@@ -76,6 +82,10 @@ class Call:
             value = getattr(call, name)
             if not isinstance(value, str) or not _HEX.fullmatch(value):
                 raise ValueError(f"{name} must be 64 hexadecimal digits")
+        if not isinstance(call.offer, str) or bool(call.offer) != (agreement.secret is not None):
+            raise ValueError(
+                "a call must hold a dealer's offer if the agreement names a dealer, and only then"
+            )
         if call.agreement != agreement.sha256:
             raise ValueError("the call is for another agreement")
         _check.integer(n_rows=call.n_rows, least=1)
@@ -121,6 +131,11 @@ class Round:
         if len({call.key, *keys.values()}) <= len(keys):
             raise ValueError("every participant, and the aggregator, must have a key of its own")
         return cls(call, keys)
+
+
+@lru_cache(maxsize=64)
+def _digest(call: Call) -> str:
+    return hashlib.sha256(call.body()).hexdigest()
 
 
 def reply(call: Call, name: str, key: str) -> bytes:

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
     from ostraka.voters._voting import Teacher
 
-__all__ = ["LinearTeachers"]
+__all__ = ["LINEAR", "LinearTeachers", "linear_scores"]
 
 # Two ways to add up d products differ by less than this times (d + 2) machine epsilons of their size.
 _ROUNDING = 8.0
-_LINEAR = {  # predict the class of the largest score; of two classes the second, where its score is above 0
+LINEAR = {  # predict the class of the largest score; of two classes the second, where its score is above 0
     "sklearn.linear_model._logistic.LogisticRegression",
     "sklearn.linear_model._ridge.RidgeClassifier",
     "sklearn.linear_model._stochastic_gradient.SGDClassifier",
@@ -48,7 +48,7 @@ class LinearTeachers:
             if teacher.model is None:
                 offsets[teacher.codes(np.empty((1, 0)))[0], number] = 0.0
                 continue
-            found = _scores(teacher.model)
+            found = linear_scores(teacher.model)
             if found is None:
                 return None
             weights[teacher.present, :, number], offsets[teacher.present, number] = found
@@ -91,9 +91,9 @@ class LinearTeachers:
         return int(self._teachers[number].codes(X[row : row + 1])[0])
 
 
-def _scores(model: Any) -> tuple[np.ndarray, np.ndarray] | None:
+def linear_scores(model: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """Weights (n_present, n_features) and offsets (n_present,) whose largest score is the prediction."""
-    if f"{type(model).__module__}.{type(model).__qualname__}" not in _LINEAR:
+    if f"{type(model).__module__}.{type(model).__qualname__}" not in LINEAR:
         return None
     if not isinstance(model.coef_, np.ndarray) or model.coef_.dtype != np.float64:
         return None

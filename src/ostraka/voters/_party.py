@@ -13,8 +13,11 @@ from ostraka.ledger import BudgetExceeded, Ledger, LedgerError
 from ostraka.mechanisms.skellam import skellam
 from ostraka.secure import rounds
 from ostraka.secure.errors import PartyError
+from ostraka.secure.hidden import pack, unpack
 from ostraka.secure.keys import exchange_key, new_secret, unseal
 from ostraka.secure.rounds import Call, Round
+from ostraka.voters._secret_models import check_supported, fixed_model
+from ostraka.voters._secret_party import SecretSessions, most_ask_bytes
 from ostraka.voters._tables import encoded, rows
 from ostraka.voters._voting import Shard, Teacher, count_votes, train, vote
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from ostraka.secure.agreement import Agreement
     from ostraka.secure.errors import Code
     from ostraka.secure.keys import Identity
+    from ostraka.voters._secret_party import Session
 
 __all__ = ["Party"]
 
@@ -107,6 +111,7 @@ class Party:
         self._open: OrderedDict[str, tuple[Call, bytes]] = OrderedDict()
         self._known: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
+        check_supported(estimator, agreement)
         shard = self._shard(estimator, X, np.asarray(y), place, random_state)
         with _ASK_ALONE:
             self._teacher: Teacher = train(estimator, [shard])[0]
@@ -116,16 +121,25 @@ class Party:
                 "That is private: do not publish it. To see why, train it by hand.",
                 stacklevel=2,
             )
+        self._secret: SecretSessions | None = None
+        self._left = 0
+        if agreement.secret is not None:
+            self._secret = SecretSessions(self.name, agreement, fixed_model(self._teacher, agreement))
+            self._left = agreement.secret.max_rounds - (0 if ledger is None else len(ledger.entries()))
 
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
         """What the server passes messages to, by address."""
-        return {"/v1/join": self.join, "/v1/vote": self.vote}
+        found: dict[str, Callable[[bytes], bytes]] = {"/v1/join": self.join, "/v1/vote": self.vote}
+        if self._secret is not None:
+            found |= {"/v1/ask": self.ask, "/v1/layer": self.layer}
+        return found
 
     @property
     def most_bytes(self) -> int:
         """No valid message to this party is longer."""
-        return rounds.most_bytes(self.agreement)
+        more = 0 if self._secret is None else most_ask_bytes(self.agreement)
+        return rounds.most_bytes(self.agreement) + more
 
     def join(self, sealed: bytes) -> bytes:
         """Take part in a round: a fresh key for it, signed.
@@ -143,13 +157,40 @@ class Party:
         with self._lock:
             if call.id in self._known:
                 raise self._refusal("it knows this round already: start a new one")
-            self._open[call.digest] = call, secret
+            if self._secret is None:
+                self._open[call.digest] = call, secret
             self._known[call.id] = None
             while len(self._open) > _OPEN_ROUNDS:
                 self._open.popitem(last=False)
             while len(self._known) > 64 * _OPEN_ROUNDS:  # its secret is long gone: masks would be new ones
                 self._known.popitem(last=False)
-        return self._identity.seal("reply", rounds.reply(call, self.name, exchange_key(secret)))
+        reply = self._identity.seal("reply", rounds.reply(call, self.name, exchange_key(secret)))
+        if self._secret is None:
+            return reply
+        sessions = self._secret
+        self._capped()
+        weights = self._checked(lambda: sessions.join(call, secret))
+        return pack([reply, self._identity.seal("weights", bytes.fromhex(call.digest) + weights)])
+
+    def ask(self, sealed: bytes) -> bytes:
+        """Take masked rows and what opens the first layer of a model: this party's half of it.
+
+        Raises
+        ------
+        PartyError
+            As :meth:`vote`; or the dealer did not sign the material for this round and party.
+        """
+        sessions = self._sessions()
+        request, material = self._checked(lambda: unpack(sealed, 2))  # the dealer signed the second
+        body = self._from_aggregator("ask", request)
+        session, answer = self._checked(lambda: sessions.ask(body, material))
+        return self._identity.seal("ask", self._transcript(session) + answer)
+
+    def layer(self, sealed: bytes) -> bytes:
+        """Take what opens the second layer of a model: this party's half of it. PartyError as :meth:`ask`."""
+        sessions, body = self._sessions(), self._from_aggregator("layer", sealed)
+        session, answer = self._checked(lambda: sessions.layer(body))
+        return self._identity.seal("layer", self._transcript(session) + answer)
 
     def vote(self, sealed: bytes) -> bytes:
         """Vote once in a round, whatever happens: the masked votes, signed.
@@ -160,6 +201,8 @@ class Party:
             The request is not the aggregator's, its round is not open, somebody's reply or the
             rows are not those of the call, or the budget is used up.
         """
+        if self._secret is not None:
+            return self._turned(self._secret, self._from_aggregator("turn", sealed))
         body = self._from_aggregator("request", sealed)
         digest, replies, data = self._checked(lambda: rounds.unpack(body))
         with self._lock:
@@ -172,18 +215,45 @@ class Party:
             raise self._refusal("its own key in the request is not the one it gave")
         rows = self._checked(lambda: rounds.rows_of(data, call, self.agreement))
         self._budgeted(lambda ledger: self._pay(ledger, call.n_rows))
-        masked = self._masked(rows, round_, secret)
-        return self._identity.seal("votes", round_.transcript + masked.astype("<u4").tobytes())
+        return self._masked(self._votes(rows), round_, secret)
 
-    def _masked(self, rows: np.ndarray, round_: Round, secret: bytes) -> np.ndarray:
+    def _turned(self, sessions: SecretSessions, body: bytes) -> bytes:
+        """The last message of a round with secret questions: this party's half of its votes, masked."""
+        session, half = self._checked(lambda: sessions.turn(body))
+        if session.round is None:
+            raise self._refusal("the round has no participants yet")
+        self._capped(spend=1)
+        self._budgeted(lambda ledger: self._pay(ledger, session.call.n_rows))
+        return self._masked(half.astype(np.int64), session.round, session.secret)
+
+    def _votes(self, rows: np.ndarray) -> np.ndarray:
         n_classes = len(self.agreement.classes)
         with _ASK_ALONE:
             ballot = vote(rows, n_classes, [self._teacher])[0]
-        votes = count_votes(ballot.codes[None], n_classes=n_classes)
+        return count_votes(ballot.codes[None], n_classes=n_classes)
+
+    def _masked(self, votes: np.ndarray, round_: Round, secret: bytes) -> bytes:
+        n_classes = len(self.agreement.classes)
         if self.agreement.noise == "parties":
             votes = votes + skellam(self.agreement.share, votes.shape)
         masks = self._checked(lambda: rounds.total_mask(secret, self.name, round_, n_classes=n_classes))
-        return np.asarray(votes.astype(np.uint32) + masks)
+        masked = (votes.astype(np.uint32) + masks).astype("<u4")
+        return self._identity.seal("votes", round_.transcript + masked.tobytes())
+
+    def _sessions(self) -> SecretSessions:
+        if self._secret is None:
+            raise self._refusal("the agreement has no secret questions")
+        return self._secret
+
+    def _transcript(self, session: Session) -> bytes:
+        return b"" if session.round is None else session.round.transcript
+
+    def _capped(self, *, spend: int = 0) -> None:
+        """Refuse beyond the agreed number of rounds, those that its ledger knows included."""
+        with self._lock:
+            if self._left < 1:
+                raise self._refusal("it has answered as many rounds as were agreed")
+            self._left -= spend
 
     def _afford(self, ledger: Ledger, n_rows: int) -> None:
         """Refuse early, before the others pay for a round that comes to nothing."""

@@ -18,7 +18,6 @@ that matters little, further: see docs/parties.md for who must be trusted with w
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -28,21 +27,34 @@ from ostraka.mechanisms.skellam import largest_draw
 from ostraka.private import Private
 from ostraka.secure import rounds
 from ostraka.secure.agreement import Agreement
+from ostraka.secure.dealer import Dealer
 from ostraka.secure.errors import PartyError
+from ostraka.secure.hidden import DEALER
 from ostraka.secure.keys import SIGNATURE_BYTES, Identity, exchange_key, new_secret
 from ostraka.secure.masks import pair_mask
+from ostraka.secure.questions import SecretQuestions, fixed_rows
 from ostraka.secure.rounds import AGGREGATOR, Call, Round
 from ostraka.secure.wire import PartyServer, Remote
+from ostraka.voters._links import Local, ask_all
 from ostraka.voters._party import Party
+from ostraka.voters._secret_rounds import SecretRound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["Agreement", "Identity", "Party", "PartyEnsemble", "PartyError", "PartyServer"]
+__all__ = [
+    "Agreement",
+    "Dealer",
+    "Identity",
+    "Party",
+    "PartyEnsemble",
+    "PartyError",
+    "PartyServer",
+    "SecretQuestions",
+]
 
 Checked = TypeVar("Checked")
 
-_MOST_CALLS = 16  # parties asked at once
 _MOST_REPLY = 1024  # bytes of a reply to a call
 
 
@@ -58,6 +70,10 @@ class PartyEnsemble:
         What all parties agreed on.
     identity : Identity
         The aggregator's, which the agreement names.
+    questions : {"clear", "secret"}, default "clear"
+        ``"secret"``: parties vote on rows that they cannot see. The agreement must say so, too.
+    dealer : str or Dealer, optional
+        With secret questions: the dealer's address, or the dealer itself for experiments.
     timeout : float > 0, seconds, default 60
         How long a party may stay silent.
     progress : callable(stage: str, done: int, total: int), optional
@@ -71,7 +87,8 @@ class PartyEnsemble:
     Raises
     ------
     ValueError
-        Parties that are not the agreement's, an identity that is not its aggregator's.
+        Parties that are not the agreement's, an identity that is not its aggregator's, ``questions`` that are
+        not as agreed, a dealer where none is needed or none where one is.
 
     Guarantees
     ----------
@@ -103,6 +120,8 @@ class PartyEnsemble:
         *,
         agreement: Agreement,
         identity: Identity,
+        questions: Literal["clear", "secret"] = "clear",
+        dealer: Dealer | str | None = None,
         timeout: float = 60.0,
         progress: Callable[[str, int, int], object] | None = None,
     ) -> None:
@@ -111,15 +130,25 @@ class PartyEnsemble:
             raise ValueError("the agreement names another aggregator than this identity")
         if set(parties) != set(agreement.members):
             raise ValueError(f"parties must be those of the agreement: {', '.join(agreement.members)}")
+        _check.one_of(questions=questions, allowed=("clear", "secret"))
+        if (questions == "secret") != (agreement.secret is not None):
+            agreed = "clear" if agreement.secret is None else "secret"
+            raise ValueError(f"questions must be {agreed!r}, as agreed, got {questions!r}")
+        if (questions == "secret") != (dealer is not None):
+            raise ValueError("secret questions need a dealer, and clear ones none")
         self.parties = dict(parties)
         self.agreement = agreement
         self.progress = progress
         self.classes_ = np.array(agreement.classes)
         self._identity = identity
         self._links = {
-            name: Remote(name, party, timeout=timeout) if isinstance(party, str) else _Local(party)
+            name: Remote(name, party, timeout=timeout) if isinstance(party, str) else Local(party)
             for name, party in parties.items()
         }
+        if dealer is not None:
+            self._dealer = (
+                Remote(DEALER, dealer, timeout=timeout) if isinstance(dealer, str) else Local(dealer)
+            )
 
     @classmethod
     def in_process(
@@ -133,6 +162,9 @@ class PartyEnsemble:
         colluding: int = 0,
         quorum: int | None = None,
         max_rows: int = 1024,
+        questions: Literal["clear", "secret"] = "clear",
+        input_range: tuple[float, float] | None = None,
+        hidden: int = 0,
         random_state: int | None = None,
     ) -> PartyEnsemble:
         """All parties in this process, for experiments and audits: the same code, and no secrecy.
@@ -144,12 +176,19 @@ class PartyEnsemble:
             Private. What each party holds; they are named ``party-1``, ``party-2``, ….
         classes, sigma, noise, colluding, quorum, max_rows
             As in :class:`Agreement`.
+        questions, input_range, hidden
+            ``questions="secret"``: with a dealer in this process, and as in :class:`SecretQuestions`.
         random_state : int, optional
             Seeds the training, never noise or masks.
         """
         names = [f"party-{number}" for number in range(1, len(data) + 1)]
         identities = {name: Identity.fresh() for name in names}
-        aggregator = Identity.fresh()
+        aggregator, dealing = Identity.fresh(), Identity.fresh()
+        secret = None
+        if questions == "secret":
+            if input_range is None:
+                raise ValueError("secret questions need an input_range")
+            secret = SecretQuestions(dealer=dealing.public_key, input_range=input_range, hidden=hidden)
         agreement = Agreement(
             members={name: one.public_key for name, one in identities.items()},
             aggregator=aggregator.public_key,
@@ -160,6 +199,7 @@ class PartyEnsemble:
             colluding=colluding,
             quorum=quorum,
             max_rows=max_rows,
+            secret=secret,
         )
         parties = {
             name: Party(
@@ -167,7 +207,8 @@ class PartyEnsemble:
             )
             for name, (X, y) in zip(names, data, strict=True)
         }
-        return cls(parties, agreement=agreement, identity=aggregator)
+        dealer = None if secret is None else Dealer(agreement, dealing)
+        return cls(parties, agreement=agreement, identity=aggregator, questions=questions, dealer=dealer)
 
     def vote(self, X: Any, *, without: Iterable[str] = ()) -> Private:
         """Every party votes once on every row, in rounds of at most ``max_rows``.
@@ -175,7 +216,8 @@ class PartyEnsemble:
         Parameters
         ----------
         X : array of shape (n_queries, n_features)
-            Public. Finite numbers; every party sees them.
+            Finite numbers. Public: every party sees them. With secret questions nobody does, and
+            each must lie within the agreed input range.
         without : iterable of str
             Parties to leave out, if the agreement's quorum allows. Public.
 
@@ -198,10 +240,13 @@ class PartyEnsemble:
             raise ValueError(f"X must have shape (n_queries, {self.agreement.n_features}), got {rows.shape}")
         if not np.isfinite(rows).all():
             raise ValueError(f"X of shape {rows.shape} must be finite")
+        if self.agreement.secret is not None:
+            rows = fixed_rows(rows, self.agreement.secret)
         names = self._participants(without)
+        ask = self._round if self.agreement.secret is None else self._secret_round
         counts = []
         for start in range(0, len(rows), self.agreement.max_rows):
-            counts.append(self._round(rows[start : start + self.agreement.max_rows], names))
+            counts.append(ask(rows[start : start + self.agreement.max_rows], names))
             if self.progress is not None:
                 self.progress("votes", min(start + self.agreement.max_rows, len(rows)), len(rows))
         mechanism = self.agreement.mechanism
@@ -233,15 +278,40 @@ class PartyEnsemble:
         replies = self._all(names, lambda name: self._links[name].join(invitation, _MOST_REPLY))
         round_ = self._agreed(lambda: Round.gather(call, replies, self.agreement))
         request = self._identity.seal("request", rounds.pack(call, replies, rows))
-        size, transcript = len(rows) * len(self.agreement.classes), round_.transcript
-        most = SIGNATURE_BYTES + 32 + 4 * size
+        most = SIGNATURE_BYTES + 32 + 4 * len(rows) * len(self.agreement.classes)
         sealed = self._all(names, lambda name: self._links[name].vote(request, most))
+        total = self._added(sealed, round_, secret, names, len(rows))
+        return self._plausible(total.astype(np.int32).astype(np.int64).reshape(len(rows), -1), len(names))
+
+    def _secret_round(self, rows: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+        """One round whose rows nobody else sees: both halves of the votes are added here."""
+        round_, weights = SecretRound.opened(
+            rows,
+            names,
+            agreement=self.agreement,
+            identity=self._identity,
+            links=self._links,
+            dealer=self._dealer,
+            every=self._all,
+        )
+        asked = self._all(names, lambda name: round_.asked(name, weights[name]))
+        sealed = round_.votes({name: message for name, (_, message) in asked.items()})
+        total = self._added(sealed, round_.round, round_.secret, names, len(rows))
+        for side, _ in asked.values():
+            total += side.votes().ravel()
+        return self._plausible(total.astype(np.int32).astype(np.int64).reshape(len(rows), -1), len(names))
+
+    def _added(
+        self, sealed: Mapping[str, bytes], round_: Round, secret: bytes, names: tuple[str, ...], n_rows: int
+    ) -> np.ndarray:
+        """The sum of all masked votes, uint32, less the masks that this side can compute."""
+        size = n_rows * len(self.agreement.classes)
         total = np.zeros(size, dtype=np.uint32)
         for name in names:
-            total += self._opened(sealed[name], transcript, name, len(rows)).ravel()
+            total += self._opened(sealed[name], round_.transcript, name, n_rows).ravel()
             pair = (AGGREGATOR, name)
-            total -= pair_mask(secret, round_.keys[name], transcript=transcript, pair=pair, size=size)
-        return self._plausible(total.astype(np.int32).astype(np.int64).reshape(len(rows), -1), len(names))
+            total -= pair_mask(secret, round_.keys[name], transcript=round_.transcript, pair=pair, size=size)
+        return total
 
     def _opened(self, sealed: bytes, transcript: bytes, name: str, n_rows: int) -> np.ndarray:
         return self._agreed(
@@ -257,18 +327,9 @@ class PartyEnsemble:
             party = {text.partition(":")[0]} & set(self.agreement.members)
             raise PartyError(text, code="wrong_identity", parties=tuple(party)) from None
 
-    def _all(self, names: tuple[str, ...], ask: Callable[[str], bytes]) -> dict[str, bytes]:
-        """What each party says; one error that names all who failed."""
-        with ThreadPoolExecutor(min(len(names), _MOST_CALLS)) as pool:
-            asked = {name: pool.submit(ask, name) for name in names}
-        failed = {name: error for name, one in asked.items() if (error := one.exception()) is not None}
-        if not failed:
-            return {name: one.result() for name, one in asked.items()}
-        for error in failed.values():
-            if not isinstance(error, PartyError):
-                raise error
-        errors = [error for error in failed.values() if isinstance(error, PartyError)]
-        raise PartyError("; ".join(map(str, errors)), code=errors[0].code, parties=tuple(failed))
+    def _all(self, names: tuple[str, ...], ask: Callable[[str], Checked]) -> dict[str, Checked]:
+        """What each party says."""
+        return ask_all(names, ask)
 
     def _plausible(self, counts: np.ndarray, n_parties: int) -> np.ndarray:
         """The counts, if they can be sums of one vote a row: masks left over would look random."""
@@ -285,16 +346,3 @@ class PartyEnsemble:
 
     def __repr__(self) -> str:
         return f"PartyEnsemble({len(self.parties)} parties, agreement={self.agreement.sha256[:16]!r})"
-
-
-class _Local:
-    """A party in this process, asked as one elsewhere is."""
-
-    def __init__(self, party: Party) -> None:
-        self._party = party
-
-    def join(self, sealed: bytes, _most: int) -> bytes:
-        return self._party.join(sealed)
-
-    def vote(self, sealed: bytes, _most: int) -> bytes:
-        return self._party.vote(sealed)

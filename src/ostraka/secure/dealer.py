@@ -1,0 +1,170 @@
+"""The dealer of rounds with secret questions: it deals pads, and never sees a row, a model or a vote."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from ostraka.secure import hidden
+from ostraka.secure.errors import PartyError
+from ostraka.secure.hidden import DEALER, AskerKeys, question_pad
+from ostraka.secure.keys import exchange_key, exchange_secret, new_secret, unseal
+from ostraka.secure.questions import sizes_of
+from ostraka.secure.rounds import Round
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.secure.agreement import Agreement
+    from ostraka.secure.errors import Code
+    from ostraka.secure.keys import Identity
+
+__all__ = ["Dealer"]
+
+Checked = TypeVar("Checked")
+
+_OPEN_ROUNDS = 64  # the oldest is given up for a new one
+
+
+class _Dealing(NamedTuple):
+    """A round that is dealt, and the parties that have no material yet."""
+
+    round: Round
+    secret: bytes
+    left: set[str]
+
+
+class Dealer:
+    """Deals one-time material to an asker and parties who vote on rows that they cannot see.
+
+    Parameters
+    ----------
+    agreement : Agreement
+        Whose ``secret.dealer`` is this identity.
+    identity : Identity
+        What the dealer signs with.
+
+    Raises
+    ------
+    ValueError
+        The agreement names no dealer, or another one.
+
+    Guarantees
+    ----------
+    It is told sizes, participants and public keys, and receives no data. Material comes from keys of one
+    round, which are forgotten: each party's is dealt once, and none of a round that was opened before a
+    restart. It learns no question, model or vote. Together with a party it can compute the question;
+    together with the asker, the models and the votes. So it must be run by nobody who takes part.
+
+    Examples
+    --------
+    >>> from ostraka.voters.parties import Agreement, Identity, SecretQuestions
+    >>> us, dealer = {name: Identity.fresh() for name in ("north", "south", "west")}, Identity.fresh()
+    >>> agreement = Agreement(
+    ...     members={name: one.public_key for name, one in us.items()}, noise="parties",
+    ...     aggregator=Identity.fresh().public_key, classes=[0, 1], n_features=1, sigma=1.0,
+    ...     secret=SecretQuestions(dealer=dealer.public_key, input_range=(0, 1)))
+    >>> Dealer(agreement, dealer)
+    Dealer()
+    """
+
+    name = DEALER
+
+    def __init__(self, agreement: Agreement, identity: Identity) -> None:
+        if agreement.secret is None or agreement.secret.dealer != identity.public_key:
+            raise ValueError("the agreement names another dealer than this identity, or none")
+        self.agreement = agreement
+        self._identity = identity
+        self._offered: OrderedDict[str, bytes] = OrderedDict()
+        self._dealing: OrderedDict[str, _Dealing] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def answers(self) -> dict[str, Callable[[bytes], bytes]]:
+        """What the server passes messages to, by address."""
+        return {"/v1/open": self.open, "/v1/deal": self.deal, "/v1/material": self.material}
+
+    @property
+    def most_bytes(self) -> int:
+        """No valid message to the dealer is longer."""
+        return 8192 + 1024 * len(self.agreement.members)
+
+    def open(self, sealed: bytes) -> bytes:
+        """Open a round: a fresh key for it, signed. PartyError for a message not as agreed."""
+        body = self._from_asker("opening", sealed)
+        call = self._checked(lambda: hidden.read_opening(body, self.agreement))
+        secret = new_secret()
+        with self._lock:
+            self._offered[hidden.digest_of(hidden.opening(call))] = secret
+            while len(self._offered) > _OPEN_ROUNDS:
+                self._offered.popitem(last=False)
+        return self._identity.seal("offer", hidden.offer(call, exchange_key(secret)))
+
+    def deal(self, sealed: bytes) -> bytes:
+        """Take note of all replies to a call: the digest of the round. It happens once for each opening."""
+        body = self._from_asker("deal", sealed)
+        call, replies = self._checked(lambda: hidden.read_deal_request(body, self.agreement))
+        with self._lock:
+            secret = self._offered.pop(hidden.digest_of(hidden.opening(call)), None)
+        if secret is None:
+            raise self._refusal("this round is not open: it was dealt, given up, or never opened")
+        own = self._identity.seal("offer", hidden.offer(call, exchange_key(secret))).hex()
+        if own != call.offer:
+            raise self._refusal("the offer of the call is not the one it gave")
+        round_ = self._checked(lambda: Round.gather(call, replies, self.agreement))
+        with self._lock:
+            self._dealing[round_.transcript.hex()] = _Dealing(round_, secret, set(call.participants))
+            while len(self._dealing) > _OPEN_ROUNDS:
+                self._dealing.popitem(last=False)
+        return self._identity.seal("dealing", round_.transcript)
+
+    def material(self, sealed: bytes) -> bytes:
+        """One party's material in a round, once: signed digests, correction words, sealed corrections."""
+        body = self._from_asker("material", sealed)
+        transcript, name = self._checked(lambda: hidden.unpack(body, 2))
+        party = name.decode(errors="replace")
+        with self._lock:
+            found = self._dealing.get(transcript.hex())
+            if found is None or party not in found.left:
+                raise self._refusal("this material was dealt, given up, or never asked for")
+            found.left.remove(party)
+            if not found.left:
+                del self._dealing[transcript.hex()]
+        words, corrections = self._checked(lambda: self._made(found, party))
+        signed = self._identity.seal("material", hidden.material(transcript, party, words, corrections))
+        return hidden.pack([signed, words, corrections])
+
+    def _made(self, dealing: _Dealing, name: str) -> tuple[bytes, bytes]:
+        from ostraka.secure.dealing import deal_model  # noqa: PLC0415  (compiled code, loaded when needed)
+
+        call, transcript = dealing.round.call, dealing.round.transcript
+        sizes, secret = sizes_of(self.agreement, call.n_rows), exchange_secret(dealing.secret)
+        keys = AskerKeys.of(secret, call.key, call)
+        made = deal_model(
+            hidden.cipher_key(transcript, name),
+            sizes,
+            question=question_pad(keys.question, sizes),
+            asker=keys.pads(transcript, name),
+            other=hidden.owner_key(secret, dealing.round.keys[name], call, name),
+        )
+        return made.words, hidden.seal_corrections(keys.seal(transcript, name), made.corrections)
+
+    def _from_asker(self, purpose: str, sealed: bytes) -> bytes:
+        try:
+            return unseal(self.agreement.aggregator, purpose, sealed)
+        except ValueError as error:
+            raise self._refusal(str(error), code="wrong_identity") from None
+
+    def _checked(self, work: Callable[[], Checked]) -> Checked:
+        """What messages say amiss is public, and becomes a refusal."""
+        try:
+            return work()
+        except ValueError as error:
+            raise self._refusal(str(error)) from None
+
+    def _refusal(self, why: str, *, code: Code = "refused") -> PartyError:
+        return PartyError(f"{DEALER} refuses: {why}", code=code, parties=(DEALER,))
+
+    def __repr__(self) -> str:
+        return "Dealer()"

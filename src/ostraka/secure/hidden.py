@@ -1,0 +1,202 @@
+"""Messages of rounds with secret questions: what the dealer offers and deals, and what binds it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from ostraka.secure.agreement import canonical
+from ostraka.secure.keys import derived, shared_key, strict_key, unseal
+from ostraka.secure.rounds import AGGREGATOR, Call, strict_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    from ostraka.secure.agreement import Agreement
+    from ostraka.secure.pads import Sizes
+
+__all__ = [
+    "DEALER",
+    "AskerKeys",
+    "cipher_key",
+    "deal_request",
+    "digest_of",
+    "material",
+    "offer",
+    "offered_key",
+    "opening",
+    "owner_key",
+    "pack",
+    "question_pad",
+    "read_deal_request",
+    "read_material",
+    "read_opening",
+    "seal_corrections",
+    "unpack",
+    "unseal_corrections",
+]
+
+DEALER = "the dealer"  # no party may have a space in its name
+_OPENING = ("agreement", "id", "key", "n_rows", "participants")
+_TAG_BYTES = 16
+
+
+def opening(call: Call) -> bytes:
+    """What the asker tells the dealer first: the call, less what follows from the answer."""
+    return canonical({name: getattr(call, name) for name in _OPENING}).encode()
+
+
+def read_opening(body: bytes, agreement: Agreement) -> Call:
+    """The call to come, still without question and offer; ValueError for anything else."""
+    fields = strict_object(body, set(_OPENING))
+    filler = {"question": "0" * 64, "offer": "-"}
+    return Call.read(canonical({**fields, **filler}).encode(), agreement)
+
+
+def offer(call: Call, key: str) -> bytes:
+    """The dealer's answer to an opening, before it is signed: a key for this round only."""
+    return canonical({"key": key, "opening": digest_of(opening(call))}).encode()
+
+
+def offered_key(call: Call, sealed: bytes, agreement: Agreement) -> str:
+    """The dealer's key of an offer for this call; ValueError for any other."""
+    if agreement.secret is None:
+        raise ValueError("the agreement names no dealer")
+    found = strict_object(unseal(agreement.secret.dealer, "offer", sealed), {"key", "opening"})
+    key = found["key"]
+    if found["opening"] != digest_of(opening(call)):
+        raise ValueError("the dealer's offer is for another call")
+    if not isinstance(key, str) or len(key) != 64 or not strict_key(bytes.fromhex(key)):
+        raise ValueError("the dealer's key must be one of X25519 in its one spelling")
+    return key
+
+
+def owner_key(secret: bytes | X25519PrivateKey, key: str, call: Call, name: str) -> bytes:
+    """The key of a party's pads: the party and the dealer can compute it, for this call only."""
+    transcript = bytes.fromhex(call.digest)
+    return shared_key(secret, key, transcript=transcript, pair=(name, DEALER), purpose="pads")
+
+
+class AskerKeys(NamedTuple):
+    """The keys that the asker and the dealer share: of the rows' pad, and of each party's round."""
+
+    question: bytes
+    root: bytes
+
+    @classmethod
+    def of(cls, secret: bytes | X25519PrivateKey, key: str, call: Call) -> AskerKeys:
+        """Of one call. The rows' pad comes before the call is whole, so it is bound to the opening."""
+        transcript = hashlib.sha256(opening(call)).digest()
+        root = shared_key(secret, key, transcript=transcript, pair=(AGGREGATOR, DEALER), purpose="pads")
+        return cls(derived(root, "question"), root)
+
+    def pads(self, transcript: bytes, name: str) -> bytes:
+        """Of the pads towards one party, in one round."""
+        return derived(self.root, f"pads {transcript.hex()} {name}")
+
+    def seal(self, transcript: bytes, name: str) -> bytes:
+        """Of the corrections towards one party, in one round."""
+        return derived(self.root, f"corrections {transcript.hex()} {name}")
+
+
+def cipher_key(transcript: bytes, name: str) -> bytes:
+    """The public key of the generator in one computation: no two share what is computed ahead."""
+    return hashlib.sha256(b"ostraka comparison " + transcript + name.encode()).digest()[:16]
+
+
+def question_pad(key: bytes, sizes: Sizes) -> np.ndarray:
+    """The pad of the rows, the same towards all parties."""
+    from ostraka.secure.pads import Stream, words  # noqa: PLC0415
+
+    return words(Stream(key), sizes.n_rows, sizes.n_features)
+
+
+def seal_corrections(key: bytes, corrections: bytes) -> bytes:
+    """So that only the asker can read them: AES-256-GCM with a key that is used once."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+    return AESGCM(key).encrypt(bytes(12), corrections, None)
+
+
+def unseal_corrections(key: bytes, sealed: bytes) -> bytes:
+    """What was sealed; ValueError for anything else."""
+    from cryptography.exceptions import InvalidTag  # noqa: PLC0415
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+    try:
+        return AESGCM(key).decrypt(bytes(12), sealed, None)
+    except (InvalidTag, ValueError):
+        raise ValueError("the corrections are not sealed to the asker") from None
+
+
+def deal_request(call: Call, replies: Mapping[str, bytes]) -> bytes:
+    """What the asker tells the dealer when all have replied."""
+    encoded = {name: base64.b64encode(reply).decode() for name, reply in replies.items()}
+    return canonical({"call": call.body().decode(), "replies": encoded}).encode()
+
+
+def read_deal_request(body: bytes, agreement: Agreement) -> tuple[Call, dict[str, bytes]]:
+    """The call and the replies; ValueError for anything else."""
+    found = strict_object(body, {"call", "replies"})
+    if not isinstance(found["call"], str) or not isinstance(found["replies"], dict):
+        raise ValueError("the request must hold a call and its replies")  # noqa: TRY004  (bad data)
+    try:
+        replies = {name: base64.b64decode(text, validate=True) for name, text in found["replies"].items()}
+    except (TypeError, binascii.Error):
+        raise ValueError("replies must be base64") from None
+    return Call.read(found["call"].encode(), agreement), replies
+
+
+def material(transcript: bytes, name: str, words: bytes, sealed: bytes) -> bytes:
+    """What the dealer signs of one party's material."""
+    digests = {"corrections": digest_of(sealed), "words": digest_of(words)}
+    return canonical({**digests, "name": name, "transcript": transcript.hex()}).encode()
+
+
+def read_material(
+    signed: bytes, agreement: Agreement, *, transcript: bytes, name: str, words: bytes, sealed: bytes | None
+) -> None:
+    """ValueError unless the dealer signed just this, for this round and party."""
+    dealer = "" if agreement.secret is None else agreement.secret.dealer
+    fields = {"corrections", "name", "transcript", "words"}
+    found = strict_object(unseal(dealer, "material", signed), fields)
+    if (found["name"], found["transcript"]) != (name, transcript.hex()):
+        raise ValueError("the dealer's material is for another party or round")
+    if found["words"] != digest_of(words) or (
+        sealed is not None and found["corrections"] != digest_of(sealed)
+    ):
+        raise ValueError("the material is not what the dealer signed")
+
+
+def digest_of(data: bytes) -> str:
+    """SHA-256, hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def pack(parts: list[bytes]) -> bytes:
+    """Byte strings in one: a line with their lengths, then all of them."""
+    return json.dumps([len(part) for part in parts]).encode() + b"\n" + b"".join(parts)
+
+
+def unpack(body: bytes, n_parts: int) -> list[bytes]:
+    """So many byte strings; ValueError for anything else."""
+    head, _, rest = body.partition(b"\n")
+    try:
+        lengths = json.loads(head)
+    except (ValueError, RecursionError):
+        lengths = None
+    if not isinstance(lengths, list) or not all(type(one) is int and one >= 0 for one in lengths):
+        raise ValueError("the message must start with the lengths of its parts")
+    if len(lengths) != n_parts or sum(lengths) != len(rest):
+        raise ValueError(f"the message must have {n_parts} parts of the lengths that it states")
+    found, place = [], 0
+    for length in lengths:
+        found.append(rest[place : place + length])
+        place += length
+    return found

@@ -1,0 +1,174 @@
+"""One-time pads of a computation between two: each holder expands a seed that it shares with the dealer.
+
+The dealer expands both, so that only what cannot be random has to be sent: correction words to both, and
+corrections to the one who asks, sealed to it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ostraka.secure import comparison
+from ostraka.secure.masks import stream
+
+__all__ = [
+    "ArgmaxPads",
+    "Blank",
+    "LinearPads",
+    "ModelPads",
+    "ReluPads",
+    "Sent",
+    "Sizes",
+    "Source",
+    "Stream",
+    "argmax_pads",
+    "model_pads",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What is public of a computation: rows, numbers in a row, hidden units (0: none) and classes."""
+
+    n_rows: int
+    n_features: int
+    hidden: int
+    n_classes: int
+
+    @property
+    def first(self) -> int:
+        """Numbers that come out of the first layer."""
+        return self.hidden or self.n_classes
+
+
+class Source(Protocol):
+    """Where the numbers of pads come from, in order."""
+
+    def read(self, size: int) -> bytes | bytearray:
+        """The next bytes."""
+        ...
+
+
+class Stream:
+    """Of a 256-bit key that is used once: AES-256 in counter mode from zero."""
+
+    def __init__(self, key: bytes) -> None:
+        self._stream = stream(key)
+
+    def read(self, size: int) -> bytes:
+        """The next bytes of the stream."""
+        return self._stream(size)
+
+
+class Sent:
+    """Of a message, whole: whoever is done asks for :meth:`end`."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._place = data, 0
+
+    def read(self, size: int) -> bytes:
+        """The next bytes of the message; ValueError beyond its end."""
+        found = self._data[self._place : self._place + size]
+        self._place += size
+        if len(found) != size:
+            raise ValueError(f"the message is too short: it has {len(self._data)} bytes")
+        return found
+
+    def end(self) -> None:
+        """ValueError if something is left."""
+        if self._place != len(self._data):
+            raise ValueError(f"the message is too long: it has {len(self._data)} bytes")
+
+
+class Blank:
+    """Zeros, where the dealer has yet to find what it must send."""
+
+    def read(self, size: int) -> bytes:
+        """So many zeros."""
+        return bytes(size)
+
+
+class LinearPads(NamedTuple):
+    """Of rows times weights: a pad for one factor, and a share of the product of both pads."""
+
+    factor: np.ndarray
+    product: np.ndarray
+
+
+class ReluPads(NamedTuple):
+    """Of a sign and what follows from it. A table: the slope's share of 1, and four intercepts."""
+
+    opened: np.ndarray
+    roots: np.ndarray
+    bit: np.ndarray
+    sign: np.ndarray
+    table: np.ndarray
+
+
+class ArgmaxPads(NamedTuple):
+    """Of the largest of several: a table of shares for each place that a class may come to."""
+
+    opened: np.ndarray
+    roots: np.ndarray
+    place: np.ndarray
+    sign: np.ndarray
+    table: np.ndarray
+
+
+class ModelPads(NamedTuple):
+    """Of a linear model, or of one hidden layer of ReLU units."""
+
+    first: LinearPads
+    relu: ReluPads | None
+    last: LinearPads | None
+    argmax: ArgmaxPads
+
+
+def model_pads(own: Source, sent: Source, sizes: Sizes, *, question: np.ndarray | None) -> ModelPads:
+    """One holder's pads: the asker's if there is the pad of a ``question``, else the model's owner's.
+
+    ``sent`` is what the dealer sent to the asker; the owner has all from its own source.
+    """
+    rows, hidden, classes = sizes.n_rows, sizes.hidden, sizes.n_classes
+    factor = words(own, sizes.n_features, sizes.first) if question is None else question
+    first = LinearPads(factor, words(sent, rows, sizes.first))
+    relu = last = None
+    if hidden:
+        relu = relu_pads(own, sent, rows * hidden)
+        factor = words(own, hidden, classes) if question is None else words(own, rows, hidden)
+        last = LinearPads(factor, words(sent, rows, classes))
+    return ModelPads(first, relu, last, argmax_pads(own, sent, rows, classes))
+
+
+def relu_pads(own: Source, sent: Source, n: int) -> ReluPads:
+    """For ``n`` numbers."""
+    opened, roots, bit = words(own, n), comparison.seeds(words(own, n, 2)), small(own, n) & np.uint8(1)
+    return ReluPads(opened, roots, bit, small(sent, n), words(sent, n, 5))
+
+
+def argmax_pads(own: Source, sent: Source, n_rows: int, n_classes: int) -> ArgmaxPads:
+    """For rows of ``n_classes`` numbers, and as many comparisons as there are pairs of classes."""
+    n = n_rows * n_classes * (n_classes - 1) // 2
+    opened, roots = words(own, n_rows, n_classes), comparison.seeds(words(own, n, 2))
+    place, sign = small(own, n_rows, n_classes), small(sent, n)
+    return ArgmaxPads(opened, roots, place, sign, halves(sent, n_rows, n_classes, comparison.MODULUS))
+
+
+def words(source: Source, *shape: int) -> np.ndarray:
+    """The next uint64 of this shape."""
+    return np.frombuffer(source.read(8 * math.prod(shape)), dtype="<u8").reshape(shape)
+
+
+def halves(source: Source, *shape: int) -> np.ndarray:
+    """The next uint32 of this shape."""
+    return np.frombuffer(source.read(4 * math.prod(shape)), dtype="<u4").reshape(shape)
+
+
+def small(source: Source, *shape: int) -> np.ndarray:
+    """The next uint8 below 16 of this shape."""
+    data = np.frombuffer(source.read(math.prod(shape)), dtype=np.uint8).reshape(shape)
+    return data & np.uint8(comparison.MODULUS - 1)

@@ -1,0 +1,54 @@
+"""The ways to parties: those in this process, and all of them asked at once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from ostraka.secure.errors import PartyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.secure.wire import Answering
+
+__all__ = ["Local", "ask_all"]
+
+Answer = TypeVar("Answer")
+
+_MOST_CALLS = 16  # parties asked at once
+
+
+class Local:
+    """A party or a dealer in this process, asked as one elsewhere is."""
+
+    def __init__(self, party: Answering) -> None:
+        self._party = party
+
+    def ask(self, verb: str, sealed: bytes, _most: int) -> bytes:
+        """The reply to a message."""
+        return self._party.answers[f"/v1/{verb}"](sealed)
+
+    def join(self, sealed: bytes, most: int) -> bytes:
+        """What :meth:`Party.join` returns."""
+        return self.ask("join", sealed, most)
+
+    def vote(self, sealed: bytes, most: int) -> bytes:
+        """What :meth:`Party.vote` returns."""
+        return self.ask("vote", sealed, most)
+
+
+def ask_all(names: tuple[str, ...], ask: Callable[[str], Answer]) -> dict[str, Answer]:
+    """What each party says; one error that names all who failed."""
+    with ThreadPoolExecutor(min(len(names), _MOST_CALLS)) as pool:
+        asked = {name: pool.submit(ask, name) for name in names}
+    failed = {name: error for name, one in asked.items() if (error := one.exception()) is not None}
+    if not failed:
+        return {name: one.result() for name, one in asked.items()}
+    for error in failed.values():
+        if not isinstance(error, PartyError):
+            raise error
+    errors = [error for error in failed.values() if isinstance(error, PartyError)]
+    named = dict.fromkeys(name for error in errors for name in error.parties)
+    text = "; ".join(dict.fromkeys(map(str, errors)))
+    raise PartyError(text, code=errors[0].code, parties=tuple(named))

@@ -1,0 +1,55 @@
+"""Parties that vote on rows they cannot see, and a wire that keeps what goes over it."""
+
+import numpy as np
+from sklearn.linear_model import RidgeClassifier
+from sklearn.neural_network import MLPClassifier
+
+from ostraka.secure import hidden
+from ostraka.voters.parties import PartyEnsemble
+
+MODELS = {0: RidgeClassifier(), 4: MLPClassifier((4,), max_iter=3)}
+
+
+class Wire:
+    """A link that keeps what went over it, and may change it: ``change(verb, direction, data)``."""
+
+    def __init__(self, link, change=None):
+        self.link, self.log, self.change = link, [], change or (lambda _verb, _direction, data: data)
+
+    def ask(self, verb, sealed, most):
+        sealed = self.change(verb, "sent", sealed)
+        self.log.append((verb, "sent", sealed))
+        answer = self.change(verb, "received", self.link.ask(verb, sealed, most))
+        self.log.append((verb, "received", answer))
+        return answer
+
+    def last(self, verb, direction):
+        return [data for one, way, data in self.log if (one, way) == (verb, direction)][-1]
+
+
+def data_of(n_parties, *, n_classes=3, n_features=2, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = rng.uniform(0, 1, (n_parties, 12, n_features))
+    return [(each, np.arange(12) % n_classes) for each in rows]
+
+
+def secret_parties(n_parties=3, *, hidden_units=0, n_classes=3, n_features=2, seed=0, **options):
+    data = data_of(n_parties, n_classes=n_classes, n_features=n_features, seed=seed)
+    settings = {"sigma": 1.0, "noise": "parties", "input_range": (0, 1), "random_state": 0, **options}
+    return PartyEnsemble.in_process(
+        MODELS[hidden_units],
+        data,
+        classes=range(n_classes),
+        questions="secret",
+        hidden=hidden_units,
+        **settings,
+    )
+
+
+def tapped(parties, name="party-1", change=None):
+    """Put a wire between the asker and one party, or the dealer."""
+    if name == hidden.DEALER:
+        parties._dealer = Wire(parties._dealer, change)
+        return parties._dealer
+    parties._links[name] = Wire(parties._links[name], change)
+    return parties._links[name]

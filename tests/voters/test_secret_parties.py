@@ -1,0 +1,358 @@
+"""Rounds with secret questions: right sums, or an error that names who failed; nothing is used twice."""
+
+import numpy as np
+import pytest
+from sklearn.naive_bayes import GaussianNB
+
+from ostraka import Budget, Ledger, release
+from ostraka.mechanisms import SkellamMax
+from ostraka.secure import hidden
+from ostraka.secure.dealer import Dealer
+from ostraka.secure.hidden import DEALER
+from ostraka.voters.parties import (
+    Agreement,
+    Identity,
+    Party,
+    PartyEnsemble,
+    PartyError,
+    SecretQuestions,
+)
+from tests.voters.hidden_rounds import MODELS, data_of, secret_parties, tapped
+
+ROWS = np.random.default_rng(1).uniform(0, 1, (7, 2))
+VERBS = {0: ["join", "ask", "vote"], 4: ["join", "ask", "layer", "vote"]}
+EVERY = [(units, verb) for units, verbs in VERBS.items() for verb in verbs]
+
+
+@pytest.mark.parametrize("units", [0, 4])
+def test_sums_are_those_of_clear_rounds(monkeypatch, units):
+    monkeypatch.setattr("ostraka.voters._party.skellam", lambda _, shape: np.zeros(shape, dtype=np.int64))
+    parties = secret_parties(4, hidden_units=units, max_rows=3)
+    clear = PartyEnsemble.in_process(MODELS[units], data_of(4), classes=range(3), sigma=1.0, random_state=0)
+    rows = np.random.default_rng(0).uniform(0, 1, (10, 2))
+    np.testing.assert_array_equal(parties.vote(rows).open(), clear.vote(rows).open())
+
+
+def test_noisy_votes_are_released_and_priced_like_those_of_clear_rounds():
+    parties = secret_parties(sigma=2.0)
+    votes = parties.vote(ROWS)
+    assert parties.agreement.mechanism == SkellamMax(sigma=2.0)
+    with Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5)) as ledger:
+        assert release(parties.agreement.mechanism, votes, ledger=ledger).shape == (7,)
+        assert ledger.unit == "party"
+
+
+def test_an_asker_who_may_cheat_costs_the_square_root_of_half_the_classes_more_in_l2():
+    honest, cheated = SkellamMax(sigma=40.0), SkellamMax(sigma=40.0, changed=10)
+    np.testing.assert_allclose(np.array(cheated.curve().rdp[:50]) / honest.curve().rdp[:50], 10 / 2)
+    secret = SecretQuestions(
+        dealer=Identity.fresh().public_key, input_range=(0, 1), asker="cheating", max_rounds=5
+    )
+    agreement = agreed(secret, classes=range(10))
+    assert agreement.mechanism == SkellamMax(sigma=9.0, changed=10)
+    assert Agreement.from_json(agreement.to_json()) == agreement
+
+
+# a message that is changed, a process that dies
+
+
+def flipped(data, place):
+    changed = bytearray(data)
+    changed[place] ^= 1
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("direction", ["sent", "received"])
+@pytest.mark.parametrize(("units", "verb"), EVERY)
+@pytest.mark.parametrize("place", [5, -1])
+def test_a_changed_message_fails_the_round_and_names_the_party(units, verb, direction, place):
+    parties = secret_parties(hidden_units=units)
+    tapped(
+        parties,
+        change=lambda one, way, data: flipped(data, place) if (one, way) == (verb, direction) else data,
+    )
+    with pytest.raises(PartyError, match="party-1") as caught:
+        parties.vote(ROWS)
+    assert caught.value.parties == ("party-1",)
+
+
+@pytest.mark.parametrize("direction", ["sent", "received"])
+@pytest.mark.parametrize("verb", ["open", "deal", "material"])
+@pytest.mark.parametrize("place", [5, 80, -1])
+def test_a_changed_message_of_the_dealer_names_it(verb, direction, place):
+    parties = secret_parties()
+    tapped(
+        parties,
+        DEALER,
+        change=lambda one, way, data: flipped(data, place) if (one, way) == (verb, direction) else data,
+    )
+    with pytest.raises(PartyError, match="the dealer") as caught:
+        parties.vote(ROWS)
+    assert caught.value.parties == (DEALER,)
+
+
+def test_an_asker_that_changes_the_material_is_found_out_by_the_party():
+    parties = secret_parties()
+
+    def change(verb, direction, data):
+        if (verb, direction) != ("ask", "sent"):
+            return data
+        sealed, material = hidden.unpack(data, 2)
+        return hidden.pack([sealed, flipped(material, 100)])
+
+    tapped(parties, change=change)
+    with pytest.raises(PartyError, match="party-1 refuses: the material is not what the dealer signed"):
+        parties.vote(ROWS)
+
+
+def test_material_that_another_key_signed_is_refused_by_both():
+    parties = secret_parties()
+    parties._dealer._party._identity = Identity.fresh()
+    with pytest.raises(PartyError, match="the dealer: the signature of the offer") as caught:
+        parties.vote(ROWS)
+    assert caught.value.parties == (DEALER,)
+
+
+@pytest.mark.parametrize("direction", ["sent", "received"])
+@pytest.mark.parametrize(
+    ("units", "name", "verb"),
+    [
+        *((units, "party-2", verb) for units, verb in EVERY),
+        *((0, DEALER, v) for v in ("open", "deal", "material")),
+    ],
+)
+def test_a_death_at_any_exchange_fails_the_round_and_names_who_died(units, name, verb, direction):
+    parties = secret_parties(4, hidden_units=units, quorum=3, sigma=9.0)
+    ledger = Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5))
+    parties.parties["party-1"]._ledger = ledger
+    dead = []
+
+    def dies(one, way, data):
+        if (one, way) == (verb, direction) and not dead:
+            dead.append(name)
+            raise PartyError(f"{name} does not answer", code="unreachable", parties=(name,))
+        return data
+
+    tapped(parties, name, dies)
+    with pytest.raises(PartyError, match=f"{name} does not answer") as caught:
+        parties.vote(ROWS)
+    assert caught.value.parties == (name,)
+    assert len(ledger.entries()) == (verb == "vote")  # whoever paid stays charged
+    without = () if name == DEALER else (name,)
+    assert parties.vote(ROWS, without=without).shape == (7, 3)
+    ledger.close()
+
+
+# nothing is used twice
+
+
+@pytest.mark.parametrize(("units", "verb"), EVERY)
+def test_a_message_sent_again_is_refused(units, verb):
+    parties = secret_parties(hidden_units=units)
+    wire = tapped(parties)
+    parties.vote(ROWS)
+    with pytest.raises(PartyError, match=r"not open|knows this round") as caught:
+        wire.link.ask(verb, wire.last(verb, "sent"), 10**6)
+    assert caught.value.parties == ("party-1",)
+
+
+@pytest.mark.parametrize("verb", ["deal", "material"])
+def test_the_dealer_deals_once(verb):
+    parties = secret_parties()
+    wire = tapped(parties, DEALER)
+    parties.vote(ROWS)
+    with pytest.raises(PartyError, match=r"dealt, given up"):
+        wire.link.ask(verb, wire.last(verb, "sent"), 10**6)
+
+
+def test_after_a_restart_neither_dealer_nor_party_knows_a_round():
+    parties = secret_parties()
+    links = [tapped(parties), tapped(parties, DEALER)]
+    parties.vote(ROWS)
+    old = parties.parties["party-1"]
+    again = Party(MODELS[0], *data_of(3)[0], agreement=parties.agreement, identity=old._identity)
+    fresh = Dealer(parties.agreement, parties._dealer.link._party._identity)
+    for verb, method in (("ask", again.ask), ("vote", again.vote)):
+        with pytest.raises(PartyError, match="not open"):
+            method(links[0].last(verb, "sent"))
+    for verb, method in (("deal", fresh.deal), ("material", fresh.material)):
+        with pytest.raises(PartyError, match="given up"):
+            method(links[1].last(verb, "sent"))
+
+
+def test_steps_out_of_order_end_the_round():
+    parties = secret_parties(hidden_units=4)
+
+    wire = tapped(parties)
+
+    def early(verb, direction, data):
+        if (verb, direction) == ("layer", "sent"):
+            parts = hidden.unpack(data[64:], 3)
+            turn = parties._identity.seal("turn", hidden.pack([*parts[:2], bytes(21)]))
+            with pytest.raises(PartyError, match="not open"):
+                wire.link.ask("vote", turn, 10**6)
+        return data
+
+    wire.change = early
+    with pytest.raises(PartyError, match="party-1 refuses: this round is not open"):
+        parties.vote(ROWS)
+
+
+def test_rounds_are_capped_those_before_a_restart_included():
+    agreement, keys = agreed_keys(max_rounds=2)
+    with Ledger(":memory:", budget=Budget(epsilon=9999.0, delta=1e-5)) as ledger:
+        for expected in (2, 0):
+            members = {
+                name: Party(
+                    MODELS[0],
+                    *data_of(3)[0],
+                    agreement=agreement,
+                    identity=one,
+                    ledger=ledger if name == "a" else None,
+                )
+                for name, one in keys.items()
+                if name in agreement.members
+            }
+            parties = PartyEnsemble(
+                members,
+                agreement=agreement,
+                identity=keys["asker"],
+                questions="secret",
+                dealer=Dealer(agreement, keys["dealer"]),
+            )
+            for _ in range(expected):
+                parties.vote(ROWS)
+            with pytest.raises(PartyError, match="as many rounds as were agreed"):
+                parties.vote(ROWS)
+
+
+def test_a_party_whose_budget_is_used_up_gives_no_votes():
+    parties = secret_parties(sigma=2.0)
+    price = 1.001 * (7 * parties.agreement.mechanism.curve()).epsilon(delta=1e-5)
+    with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5)) as ledger:
+        parties.parties["party-2"]._ledger = ledger
+        parties.vote(ROWS)
+        with pytest.raises(PartyError, match="party-2 refuses: what it may answer is used up"):
+            parties.vote(ROWS)
+
+
+# bad input
+
+
+def agreed_keys(**options):
+    keys = {name: Identity.fresh() for name in ("a", "b", "c", "asker", "dealer")}
+    secret = SecretQuestions(dealer=keys["dealer"].public_key, input_range=(0, 1), **options)
+    members = {name: keys[name].public_key for name in "abc"}
+    return agreed(secret, members=members, aggregator=keys["asker"].public_key), keys
+
+
+def agreed(secret, **options):
+    settings = {
+        "members": {name: Identity.fresh().public_key for name in "abc"},
+        "aggregator": Identity.fresh().public_key,
+        "classes": range(3),
+        "n_features": 2,
+        "sigma": 9.0,
+        "noise": "parties",
+    }
+    return Agreement(secret=secret, **{**settings, **options})
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([[0.0, np.nan]], "finite"),
+        ([[0.0]], "shape"),
+        ([[0.0, 1.5]], "input_range"),
+        ([[-1e-9, 0.5]], "input_range"),
+    ],
+)
+def test_bad_rows_are_refused_before_anything_is_sent(rows, why):
+    parties = secret_parties()
+    wires = [tapped(parties, name) for name in ("party-1", DEALER)]
+    with pytest.raises(ValueError, match=why) as caught:
+        parties.vote(rows)
+    assert "1.5" not in str(caught.value)
+    assert not any(wire.log for wire in wires)
+
+
+def test_what_would_not_hold_is_refused_when_it_is_agreed():
+    keys = {name: Identity.fresh().public_key for name in "abcd"}
+    good = SecretQuestions(dealer=keys["d"], input_range=(0, 1))
+    members = {name: keys[name] for name in "abc"}
+    with pytest.raises(ValueError, match="noise='parties'"):
+        agreed(good, noise="aggregator")
+    with pytest.raises(ValueError, match="at most 16 classes"):
+        agreed(good, classes=range(17))
+    for dealer in (keys["a"], keys["d"]):
+        with pytest.raises(ValueError, match="neither the asker nor a member"):
+            agreed(SecretQuestions(dealer=dealer, input_range=(0, 1)), members=members, aggregator=keys["d"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dealer": "x"},
+        {"input_range": (1, 0)},
+        {"input_range": (0, float("inf"))},
+        {"input_range": 3},
+        {"hidden": 65},
+        {"hidden": 1.5},
+        {"max_rounds": 0},
+        {"asker": "evil"},
+    ],
+)
+def test_settings_of_secret_questions_are_checked(change):
+    with pytest.raises(ValueError, match=next(iter(change))):
+        SecretQuestions(**{"dealer": Identity.fresh().public_key, "input_range": (0, 1), **change})
+
+
+def test_estimators_that_cannot_vote_in_secret_are_refused_at_construction():
+    agreement, keys = agreed_keys()
+    with pytest.raises(ValueError, match="LogisticRegression"):
+        Party(GaussianNB(), *data_of(1)[0], agreement=agreement, identity=keys["a"])
+
+
+def test_questions_must_be_as_agreed():
+    parties = secret_parties()
+    with pytest.raises(ValueError, match="questions must be 'secret'"):
+        PartyEnsemble(parties.parties, agreement=parties.agreement, identity=parties._identity)
+    with pytest.raises(ValueError, match="need a dealer"):
+        PartyEnsemble(
+            parties.parties, agreement=parties.agreement, identity=parties._identity, questions="secret"
+        )
+    with pytest.raises(ValueError, match="input_range"):
+        PartyEnsemble.in_process(
+            MODELS[0], data_of(3), classes=range(3), sigma=1.0, noise="parties", questions="secret"
+        )
+    with pytest.raises(ValueError, match="another dealer"):
+        Dealer(parties.agreement, Identity.fresh())
+
+
+@pytest.mark.parametrize("verb", ["ask", "layer", "vote", "deal", "material", "open"])
+@pytest.mark.parametrize("body", [b"", b"[]\n", b"[1,2]\nxx", b"\xff", b'[0,0,0,0,"x"]\n', b"[" * 9999])
+def test_whatever_the_asker_signs_is_answered_or_refused(verb, body):
+    parties = secret_parties()
+    to_dealer = verb in {"deal", "material", "open"}
+    link = parties._dealer if to_dealer else parties._links["party-1"]
+    purpose = {"vote": "turn", "open": "opening"}.get(verb, verb)
+    message = parties._identity.seal(purpose, body)
+    message = hidden.pack([message, b""]) if verb == "ask" else message
+    for sent in (message, body):
+        with pytest.raises(PartyError, match="refuses"):
+            link.ask(verb, sent, 10**6)
+
+
+def test_a_failed_model_still_votes(monkeypatch):
+    monkeypatch.setattr("ostraka.voters._party.skellam", lambda _, shape: np.zeros(shape, dtype=np.int64))
+    data = [(np.zeros((2, 2)), [0, 0]), (np.ones((2, 2)), [2, 2]), (np.ones((2, 2)), [2, 2])]
+    parties = PartyEnsemble.in_process(
+        MODELS[0],
+        data,
+        classes=range(3),
+        sigma=1.0,
+        noise="parties",
+        questions="secret",
+        input_range=(0, 1),
+    )
+    assert parties.vote([[0.5, 0.5]]).open().tolist() == [[1, 0, 2]]

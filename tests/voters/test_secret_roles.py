@@ -1,0 +1,332 @@
+"""Who learns what of a secret question, role by role: nothing but what docs/parties.md says.
+
+A simulator knows one role's inputs and outputs only, and draws everything else uniformly. Real transcripts
+of 4,000 rows must look like it: no bit is biased, nothing repeats, and no two rounds have anything in common.
+Planted leaks must not.
+"""
+
+import hashlib
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from ostraka.secure import hidden, pads, rounds, two_party
+from ostraka.secure.errors import PartyError
+from ostraka.secure.hidden import DEALER, AskerKeys
+from ostraka.secure.keys import exchange_secret
+from ostraka.secure.pads import Sent, Sizes, Stream, model_pads
+from ostraka.secure.questions import fixed_rows
+from tests.false_alarm import FALSE_ALARM
+from tests.voters.hidden_rounds import secret_parties, tapped
+
+N_ROWS = 4000
+LOW, HIGH = np.zeros((N_ROWS, 2)), np.ones((N_ROWS, 2))
+
+
+def looks_drawn(numbers: np.ndarray, *, bits: int | None = None) -> bool:
+    """Whether the bits of an array (rows first) are fair, each by itself, and rows do not repeat."""
+    rows = np.ascontiguousarray(numbers).reshape(len(numbers), -1)
+    bits = 8 * rows.itemsize if bits is None else bits
+    octets = rows.view(np.uint8).reshape(-1, rows.itemsize)
+    ones = np.unpackbits(octets, axis=1, bitorder="little").sum(axis=0)[:bits]
+    reach = norm.isf(FALSE_ALARM / (2 * bits)) * np.sqrt(rows.size) / 2
+    fair = (np.abs(ones - rows.size / 2) <= reach).all()
+    long = rows.shape[1] * bits >= 64  # of shorter rows some are alike
+    return bool(fair and not (long and len({row.tobytes() for row in rows}) < len(rows)))
+
+
+def round_of(parties, rows):
+    """What went to and from the first party and the dealer, and the pads of both sides."""
+    wire, dealer, kept = tapped(parties), tapped(parties, DEALER), {}
+    sessions, every = parties.parties["party-1"]._secret, parties._all
+    taken = sessions.turn
+
+    def turn(body):
+        found = taken(body)
+        kept["owner"] = found[0].side._pads
+        return found
+
+    sessions.turn = turn
+
+    def all_of(names, ask):
+        found = every(names, ask)
+        if isinstance(found["party-1"], tuple):
+            kept["asker"] = found["party-1"][0]._pads
+        return found
+
+    parties._all = all_of
+    parties.vote(rows)
+    parties._links["party-1"], parties._dealer = wire.link, dealer.link
+    sessions.turn, parties._all = taken, every
+    return wire, dealer, kept
+
+
+def parts_of(parties, rows):
+    """One round: what a party sees, and what the asker sees of it and of the dealer, by name.
+
+    Numbers that are opened are taken less one's own mask: what is left must be hidden by the other's.
+    """
+    wire, dealer, kept = round_of(parties, rows)
+    units = parties.agreement.secret.hidden
+    sizes = Sizes(len(rows), 2, units, 3)
+    sealed, words = hidden.unpack(wire.last("ask", "sent"), 2)
+    _, question, opening, _ = hidden.unpack(sealed[64:], 4)
+    party = {
+        "rows": pads.words(Sent(question), sizes.n_rows, 2),
+        "first opening": pads.words(Sent(opening), sizes.n_rows, sizes.first),
+        "wins": pads.small(Sent(hidden.unpack(wire.last("vote", "sent")[64:], 3)[2]), sizes.n_rows, 3),
+    }
+    _, weights = hidden.unpack(wire.last("join", "received"), 2)
+    answer = Sent(wire.last("ask", "received")[64 + 32 :])
+    asker = {
+        "weights": pads.words(Sent(weights[64 + 32 :]), 2, sizes.first),
+        "first opening": pads.words(answer, sizes.n_rows, sizes.first),
+    }
+    last = "ask"
+    if units:
+        last = "layer"
+        sent = Sent(hidden.unpack(wire.last("layer", "sent")[64:], 3)[2])
+        party["signs"] = pads.small(sent, sizes.n_rows, units)
+        party["units"] = pads.words(sent, sizes.n_rows, units)
+        party["last opening"] = pads.words(sent, sizes.n_rows, 3)
+        asker["signs"] = pads.small(answer, sizes.n_rows, units)
+        asker["last opening"] = pads.words(Sent(wire.last("layer", "received")[64 + 32 :]), sizes.n_rows, 3)
+    for name in [name for name in party if name.endswith("opening")]:
+        masks = {
+            holder: (each.argmax if each.relu is None or name.startswith("last") else each.relu).opened
+            for holder, each in kept.items()
+        }
+        opened = party[name] + asker[name]
+        for view, holder in ((party, "owner"), (asker, "asker")):
+            view[name.replace("opening", "opened")] = opened - masks[holder].reshape(opened.shape)
+    asker["wins"] = np.frombuffer(wire.last(last, "received"), dtype=np.uint8)[-3 * sizes.n_rows :].reshape(
+        -1, 3
+    )
+    party["words"], asker["words"] = words, words
+    asker["votes"] = np.frombuffer(wire.last("vote", "received")[64 + 32 :], dtype="<u4").reshape(-1, 3)
+    asker["corrections"] = hidden.unpack(dealer.last("material", "received"), 3)[2]
+    return party, asker
+
+
+def bits_of(name):
+    return {"wins": 4, "signs": 1}.get(name)
+
+
+def seen(view):
+    """The numbers of a view that a simulator draws, rows first; correction words by their halves."""
+    found = {
+        name: each for name, each in view.items() if isinstance(each, np.ndarray) and len(each) == N_ROWS
+    }
+    words = np.frombuffer(view["words"], dtype="<u8")[: 8 * N_ROWS].reshape(N_ROWS, -1, 2)
+    found["words"], found["seed words"] = words[:, :, 1], words[:, :, 0] >> np.uint64(8)
+    return found
+
+
+def simulated(view, rng):
+    """The same shapes, drawn without anybody's question, model or vote."""
+    found = {}
+    for name, each in seen(view).items():
+        bits = {"seed words": 56}.get(name, bits_of(name)) or 8 * each.itemsize
+        drawn = rng.integers(0, 2**64, each.shape, dtype=np.uint64) >> np.uint64(64 - bits)
+        found[name] = drawn.astype(each.dtype)
+    return found
+
+
+def alike(view, rng):
+    """Names of what tells the view from its simulation."""
+    wrong = []
+    for name, each in simulated(view, rng).items():
+        bits = {"seed words": 56}.get(name, bits_of(name))
+        assert looks_drawn(each, bits=bits), name
+        if not looks_drawn(seen(view)[name], bits=bits):
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("units", [0, 4])
+def test_a_party_sees_what_its_simulator_draws_whatever_the_question(units):
+    parties, rng = secret_parties(hidden_units=units, max_rows=N_ROWS), np.random.default_rng(0)
+    views = [parts_of(parties, rows)[0] for rows in (LOW, HIGH, HIGH)]
+    for view in views:
+        assert alike(view, rng) == []
+    for one, two in ((0, 1), (1, 2)):  # masks of another round: differences are drawn, too
+        for name, each in seen(views[one]).items():
+            other = seen(views[two])[name]
+            assert looks_drawn(each ^ other, bits={"seed words": 56}.get(name, bits_of(name))), name
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("units", [0, 4])
+def test_an_asker_sees_what_its_simulator_draws_whatever_the_models(units):
+    rng = np.random.default_rng(0)
+    views = [
+        parts_of(secret_parties(hidden_units=units, max_rows=N_ROWS, seed=seed), LOW)[1] for seed in (0, 1, 1)
+    ]
+    for view in views:
+        assert alike(view, rng) == []
+    for one, two in ((0, 1), (1, 2)):
+        for name, each in seen(views[one]).items():
+            other = seen(views[two])[name]
+            assert looks_drawn(each ^ other, bits={"seed words": 56}.get(name, bits_of(name))), name
+        assert not (views[one]["weights"] == views[two]["weights"]).any()
+
+
+@pytest.mark.statistical
+def test_the_dealer_is_told_nothing_that_depends_on_question_or_models():
+    told = []
+    for seed, rows in ((0, LOW), (1, HIGH)):
+        parties = secret_parties(max_rows=N_ROWS, seed=seed)
+        wire = tapped(parties, DEALER)
+        parties.vote(rows)
+        told.append([(verb, len(data)) for verb, way, data in wire.log if way == "sent"])
+        text = b"".join(data for _, way, data in wire.log if way == "sent")
+        fixed = fixed_rows(rows, parties.agreement.secret)
+        for guess in (
+            rounds.question(rows),
+            rounds.question(fixed),
+            hashlib.sha256(rows.tobytes()).hexdigest(),
+        ):
+            assert guess.encode() not in text  # the old digest: whoever guesses the rows could tell
+    assert sorted(told[0]) == sorted(told[1])
+
+
+def test_the_digest_of_the_same_rows_is_another_each_time():
+    parties = secret_parties()
+    calls = []
+    for _ in range(2):
+        wire = tapped(parties)
+        parties.vote(LOW[:3])
+        calls.append(wire.last("join", "sent")[64:])
+        parties._links["party-1"] = wire.link
+    digests = {rounds.Call.read(call, parties.agreement).question for call in calls}
+    assert len(digests) == 2
+
+
+# planted leaks, each of which a role would notice
+
+
+def planted(monkeypatch, leak):
+    """Spoil one pad of the protocol."""
+    made = two_party.model_pads
+
+    def spoilt(own, sent, sizes, *, question):
+        found = made(own, sent, sizes, question=question)
+        return leak(found, owner=question is None)
+
+    monkeypatch.setattr(two_party, "model_pads", spoilt)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("leak", "noticed"),
+    [
+        (lambda pad: pad * np.uint64(0), "rows"),  # unmasked
+        (lambda pad: pad & np.uint64(2**32 - 1), "rows"),  # a mask of 32 bits
+        (lambda pad: np.broadcast_to(pad[:1], pad.shape), "rows"),  # reused across rows
+    ],
+)
+def test_rows_behind_a_bad_mask_are_noticed(monkeypatch, leak, noticed):
+    made = hidden.question_pad
+    monkeypatch.setattr(hidden, "question_pad", lambda *given: np.ascontiguousarray(leak(made(*given))))
+    parties = secret_parties(max_rows=N_ROWS)
+    monkeypatch.setattr("ostraka.secure.dealer.question_pad", hidden.question_pad)
+    assert noticed in alike(parts_of(parties, LOW)[0], np.random.default_rng(0))
+
+
+@pytest.mark.statistical
+def test_a_mask_reused_across_rounds_is_noticed(monkeypatch):
+    same = np.random.default_rng(0).integers(0, 2**64, (N_ROWS, 2), dtype=np.uint64)
+    for place in ("ostraka.secure.hidden.question_pad", "ostraka.secure.dealer.question_pad"):
+        monkeypatch.setattr(place, lambda *_: same)
+    parties = secret_parties(max_rows=N_ROWS)
+    one, two = (parts_of(parties, rows)[0]["rows"] for rows in (LOW, HIGH))
+    assert not looks_drawn(one ^ two)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("holder", ["asker", "owner"])
+@pytest.mark.parametrize("narrow", [0, 2**32 - 1])
+def test_logits_behind_a_bad_mask_are_noticed(monkeypatch, holder, narrow):
+    def leak(found, *, owner):
+        if owner != (holder == "owner"):
+            return found
+        argmax = found.argmax._replace(opened=found.argmax.opened & np.uint64(narrow))
+        return found._replace(argmax=argmax)
+
+    planted(monkeypatch, leak)
+    monkeypatch.setattr("ostraka.voters.parties.PartyEnsemble._plausible", lambda _self, counts, _n: counts)
+    view = parts_of(secret_parties(max_rows=N_ROWS), LOW)[holder == "owner"]
+    assert "first opened" in alike(view, np.random.default_rng(0))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("what", ["masks", "halves"])
+def test_votes_behind_no_mask_are_noticed(monkeypatch, what):
+    if what == "masks":
+        zeros = lambda *_, n_classes, **__: np.zeros((N_ROWS, n_classes), dtype=np.uint32)  # noqa: E731
+        monkeypatch.setattr("ostraka.secure.rounds.total_mask", zeros)
+    planted(
+        monkeypatch,
+        lambda found, *, owner: (
+            found._replace(argmax=found.argmax._replace(table=found.argmax.table * np.uint32(0)))
+            if owner
+            else found
+        ),
+    )
+    monkeypatch.setattr("ostraka.voters.parties.PartyEnsemble._plausible", lambda _self, counts, _n: counts)
+    view = parts_of(secret_parties(max_rows=N_ROWS), LOW)[1]
+    assert ("votes" in alike(view, np.random.default_rng(0))) == (what == "masks")
+
+
+def test_corrections_are_sealed_to_the_asker():
+    parties = secret_parties()
+    wire = tapped(parties, DEALER)
+    parties.vote(LOW[:3])
+    _, words, sealed = hidden.unpack(wire.last("material", "received"), 3)
+    assert len(sealed) == 16 + 3 * 3 * 8 + 3 * 3 + 3 * 3 * 16 * 4  # products, signs, tables, and a tag
+    for key in (bytes(32), hashlib.sha256(words).digest()):
+        with pytest.raises(ValueError, match="sealed"):
+            hidden.unseal_corrections(key, sealed)
+
+
+def test_corrections_that_are_not_sealed_are_noticed(monkeypatch):
+    monkeypatch.setattr(hidden, "seal_corrections", lambda _, corrections: corrections)
+    with pytest.raises(PartyError, match="the dealer: the corrections are not sealed to the asker"):
+        secret_parties().vote(LOW[:3])
+
+
+# what two roles learn together, as the table says
+
+
+def known_to_dealer(parties):
+    """The secrets of the dealer in one round, and everything on the wire."""
+    dealer = parties._dealer._party
+    wires, kept = (tapped(parties), tapped(parties, DEALER)), []
+    deal = dealer._made
+    dealer._made = lambda dealing, name: (kept.append(dealing), deal(dealing, name))[1]
+    parties.vote(HIGH[:3])
+    return wires[0], kept[0]
+
+
+def test_dealer_and_party_together_learn_the_question():
+    parties = secret_parties()
+    wire, dealing = known_to_dealer(parties)
+    call = dealing.round.call
+    pad = hidden.question_pad(
+        AskerKeys.of(exchange_secret(dealing.secret), call.key, call).question, Sizes(3, 2, 0, 3)
+    )
+    masked = pads.words(Sent(hidden.unpack(hidden.unpack(wire.last("ask", "sent"), 2)[0][64:], 4)[1]), 3, 2)
+    np.testing.assert_array_equal(masked + pad, fixed_rows(HIGH[:3], parties.agreement.secret))
+
+
+def test_dealer_and_asker_together_learn_the_models():
+    parties = secret_parties()
+    wire, dealing = known_to_dealer(parties)
+    key = hidden.owner_key(dealing.secret, dealing.round.keys["party-1"], dealing.round.call, "party-1")
+    stream = Stream(key)
+    factor = model_pads(stream, stream, Sizes(3, 2, 0, 3), question=None).first.factor
+    masked = pads.words(Sent(hidden.unpack(wire.last("join", "received"), 2)[1][64 + 32 :]), 2, 3)
+    model = parties.parties["party-1"]._secret._model
+    np.testing.assert_array_equal(masked + factor, model.layers[0][0])
