@@ -14,6 +14,7 @@ NEEDS = {
     "bench.teachers": "torch",
     "reproduce.malek2021": "torch",
     "reproduce.melis2018_attacks": "torch",
+    "bench.private_training": "torch",
 }
 
 

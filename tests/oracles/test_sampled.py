@@ -128,3 +128,9 @@ def test_a_ledger_keeps_what_composes_exactly(tmp_path):
             ledger.charge(Step(), key=key, uses=1, unit="row", simulation=False)
     with Ledger(path, budget=Budget(epsilon=5.0, delta=1e-5)) as ledger:
         assert ledger.epsilon() == pytest.approx((2 * curve).epsilon(1e-5), rel=1e-9)
+
+
+@pytest.mark.parametrize("sigma", [1e-3, 0.02, 0.051])
+def test_so_little_noise_is_priced_by_other_bounds_and_never_nan(sigma):
+    curve = sampled_gaussian_curve(sigma=sigma, sampling_rate=0.05, steps=300)
+    assert curve.epsilon(1e-5) > 100

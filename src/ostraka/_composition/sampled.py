@@ -26,6 +26,7 @@ _FINE = 0.02  # of the standard deviation of one loss: the spacing of the grid
 _MOST_STEP = 0.02
 _POINTS_OF_ONE = 1 << 18  # at most, of the grid of one loss
 _MOST_POINTS = 1 << 20
+_LARGEST_SHIFT = 20.0  # beyond, losses overflow, and the other bounds of a curve are as good
 _TAIL = 1e-15  # mass beyond the grid
 _ROUNDING = 2.0**-52
 _OUTWARD = 1e-11  # of a mass: rounding of a split, moved up
@@ -42,8 +43,10 @@ class _Losses(NamedTuple):
 def hockey_sticks(laws: Sequence[Law]) -> tuple[float, int, np.ndarray] | None:
     """Step, start and upper bounds of the largest P(S) - e^x Q(S), x = step (start + i), in both directions.
 
-    None where the grid would have too many points.
+    None where the grid would have too many points, or one use tells nearly everything.
     """
+    if any(law.kind != PURE and law.mu_squared > _LARGEST_SHIFT**2 for law in laws):
+        return None
     step = _step(laws)
     both = [_one_way([_losses(law, step, added=added) for law in laws], step) for added in (False, True)]
     if both[0] is None or both[1] is None:

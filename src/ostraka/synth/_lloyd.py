@@ -126,6 +126,15 @@ class NoisyLloyd:
             return self._by_features(X, labels, shares, rng)
         return self._by_rows(X, labels, shares, rng)
 
+    def assigned(self, X: np.ndarray, centres: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """The cluster of each row, from released ``centres``."""
+        if self.kernel == "rbf":
+            X = _clusters.random_features(X, n_components=self.n_components, gamma=self.gamma, seed=self.seed)
+        order = np.argsort(labels, kind="stable")
+        found = np.empty(len(X), dtype=np.int64)
+        found[order] = self._assigned(X[order], centres, labels[order])
+        return found
+
     @property
     def _width(self) -> int:
         return self.n_components if self.kernel == "rbf" else self.n_features

@@ -146,7 +146,7 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
         codes = np.zeros(len(rows), dtype=np.int64)
         if y is not None:
             codes = _fitting.class_codes(y, classes, len(rows))
-        mechanism = self._mechanism(rows.shape[1], 1 if y is None else len(classes))
+        mechanism = self.mechanism(n_features=rows.shape[1], n_classes=1 if y is None else len(classes))
         private = _fitting.private_rows(rows, codes, groups)
         budget = Budget(epsilon=self.epsilon, delta=self.delta)
         found = _fitting.charged(mechanism, private, budget=budget, ledger=ledger, rng=rng)
@@ -204,8 +204,8 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
         some = np.flatnonzero(sizes > max(1.0, _clusters.SEVERAL * noise))
         return some if some.size else np.array([int(np.argmax(sizes))])
 
-    def _mechanism(self, n_features: int, n_classes: int) -> NoisyLloyd:
-        """The least noise that keeps (epsilon, delta)."""
+    def mechanism(self, *, n_features: int, n_classes: int) -> NoisyLloyd:
+        """What :meth:`fit` will release, with the least noise that keeps (epsilon, delta)."""
         at = None if isinstance(self.start, str) else np.asarray(self.start, dtype=np.float64)
         _check.integer(n_iterations=self.n_iterations, least=1)
         longest = math.sqrt(n_features) if self.longest is None else self.longest

@@ -1,0 +1,113 @@
+"""Canaries against generators: rows that a coin put in or left out, looked for in what was released."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ostraka.scores import Scores
+
+__all__ = ["nearest_scores", "sum_scores"]
+
+_BLOCK = 1024  # canaries
+
+
+def sum_scores(released: Any, canaries: Any, included: Any) -> Scores:
+    """White box: how far the released sums lie in the direction of each canary.
+
+    For an adversary who sees noisy sums or gradients, and knows all other rows. Canaries whose directions are
+    orthogonal do not disturb each other: then each score is that of the Gaussian mechanism itself.
+
+    Parameters
+    ----------
+    released : array, shape (n_columns,)
+        The noisy sums, less what all other rows add to them.
+    canaries : array, shape (n_canaries, n_columns)
+        What each would add.
+    included : bool array, shape (n_canaries,)
+        Which were in; a fair coin decides, one for each canary.
+
+    Returns
+    -------
+    Scores
+        One a canary, for :func:`ostraka.audits.one_run_lower_bound` with ``game="inclusion"``.
+
+    Raises
+    ------
+    ValueError
+        Other shapes, numbers that are not finite, or canaries that were all in or all out.
+
+    Examples
+    --------
+    >>> included = np.array([True, False, True, False])
+    >>> sum_scores(included.astype(float), np.eye(4), included).auc()
+    1.0
+    """
+    rows, coins = _checked(canaries, included)
+    sums = np.asarray(released, dtype=np.float64)
+    if sums.shape != rows.shape[1:] or not np.isfinite(sums).all():
+        raise ValueError(f"released must be finite sums of {rows.shape[1]} columns, got shape {sums.shape}")
+    centred = rows @ sums - np.einsum("ij,ij->i", rows, rows) / 2
+    return Scores.of(members=centred[coins], others=centred[~coins])
+
+
+def nearest_scores(generated: Any, canaries: Any, included: Any, *, reference: Any = None) -> Scores:
+    """Black box: how near the nearest generated row is to each canary.
+
+    Parameters
+    ----------
+    generated : array, shape (n_generated, n_columns)
+        Rows that the generator sampled.
+    canaries : array, shape (n_canaries, n_columns)
+    included : bool array, shape (n_canaries,)
+        Which were in; a fair coin decides, one for each canary.
+    reference : array, shape (n_reference, n_columns), optional
+        Rows of a generator that saw no canary: being nearer to ``generated`` than to these counts.
+
+    Returns
+    -------
+    Scores
+        One a canary, for :func:`ostraka.audits.one_run_lower_bound` with ``game="inclusion"``.
+
+    Raises
+    ------
+    ValueError
+        Other shapes, numbers that are not finite, or canaries that were all in or all out.
+
+    Examples
+    --------
+    >>> included = np.array([True, False])
+    >>> nearest_scores([[0.1, 0.0]], [[0.0, 0.0], [5.0, 5.0]], included).auc()
+    1.0
+    """
+    rows, coins = _checked(canaries, included)
+    far = -_distances(rows, generated, name="generated")
+    if reference is not None:
+        far += _distances(rows, reference, name="reference")
+    return Scores.of(members=far[coins], others=far[~coins])
+
+
+def _distances(rows: np.ndarray, others: Any, *, name: str) -> np.ndarray:
+    """From each row to the nearest of the others."""
+    table = np.asarray(others, dtype=np.float64)
+    if table.ndim != 2 or not len(table) or table.shape[1] != rows.shape[1] or not np.isfinite(table).all():
+        raise ValueError(f"{name} must be finite rows of {rows.shape[1]} columns, got shape {table.shape}")
+    square = np.einsum("ij,ij->i", table, table)
+    nearest = np.empty(len(rows))
+    for begin in range(0, len(rows), _BLOCK):
+        block = rows[begin : begin + _BLOCK]
+        apart = square - 2 * block @ table.T
+        nearest[begin : begin + _BLOCK] = apart.min(axis=1) + np.einsum("ij,ij->i", block, block)
+    return np.sqrt(np.maximum(nearest, 0.0))
+
+
+def _checked(canaries: Any, included: Any) -> tuple[np.ndarray, np.ndarray]:
+    rows, coins = np.asarray(canaries, dtype=np.float64), np.asarray(included)
+    if rows.ndim != 2 or not np.isfinite(rows).all():
+        raise ValueError(f"canaries must be finite rows, got shape {rows.shape}")
+    if coins.shape != (len(rows),) or coins.dtype != bool:
+        raise ValueError(f"included must be one bool a canary, shape ({len(rows)},), got {coins.shape}")
+    if coins.all() or not coins.any():
+        raise ValueError("included must have canaries that were in and canaries that were not")
+    return rows, coins

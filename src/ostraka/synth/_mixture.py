@@ -1,0 +1,79 @@
+"""Mixture: noisy clusters, and a network on the rows of each, as one mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostraka.synth.networks import logits_of
+
+if TYPE_CHECKING:
+    from ostraka.curve import Curve
+    from ostraka.private import Adjacency, Private
+    from ostraka.synth._lloyd import NoisyLloyd
+    from ostraka.synth.sgd import PrivateSGD
+
+__all__ = ["Mixture", "owners_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """Clusters, then training: rows of a class share a network; without classes, those of a cluster do.
+
+    Parameters
+    ----------
+    clusters : NoisyLloyd
+        Gives centres and sizes.
+    training : PrivateSGD
+        ``expected_rows`` is replaced by the noisy sizes.
+
+    Guarantees
+    ----------
+    The price is the sum of both: the training may depend on the clusters (adaptive composition). Which
+    network a row belongs to follows from the row and from public centres.
+    """
+
+    clusters: NoisyLloyd
+    training: PrivateSGD
+
+    @property
+    def promise(self) -> Adjacency:
+        """One row, which is there or not."""
+        return self.clusters.promise
+
+    def curve(self) -> Curve:
+        """Cost of clusters and training."""
+        return self.clusters.curve() + self.training.curve()
+
+    def uses(self, private: Private) -> int:
+        """One use for all of it."""
+        return self.clusters.uses(private)
+
+    def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """What :class:`NoisyLloyd` releases, and the weights of every network."""
+        found = self.clusters.release(private, rng=rng)
+        table = private.open()
+        rows, labels = table[:, :-2], table[:, -2].astype(np.int64)
+        member = self.clusters.assigned(rows, found["centres"], labels)
+        owners = owners_of(self.clusters)
+        expected = np.zeros(owners.max() + 1)
+        np.add.at(expected, owners, np.maximum(found["sizes"], 0.0))
+        centres = np.clip(found["rows"], 0.0, 1.0)
+        training = replace(self.training, expected_rows=tuple(np.maximum(expected, 1.0).tolist()))
+        both = np.concatenate([np.clip(rows, 0.0, 1.0), logits_of(centres)[member]], axis=1)
+
+        def start(module: object, number: int) -> None:
+            weights = np.maximum(found["sizes"][owners == number], 1.0)
+            middle = np.average(centres[owners == number], axis=0, weights=weights)
+            self.training.network.start(module, middle)
+
+        return found | training.trained(both, owners[member], rng=rng, start=start)
+
+
+def owners_of(clusters: NoisyLloyd) -> np.ndarray:
+    """The network of each cluster."""
+    if clusters.n_classes > 1 and clusters.start != "classes":
+        return np.repeat(np.arange(clusters.n_classes), clusters.n_clusters)
+    return np.arange(clusters.n_classes * clusters.n_clusters)

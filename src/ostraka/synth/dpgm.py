@@ -1,0 +1,248 @@
+"""DPGM: a mixture of networks, one for each class or cluster, which generate rows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from ostraka import _check
+from ostraka.accounting import calibrate
+from ostraka.ledger import Budget
+from ostraka.synth import _fitting
+from ostraka.synth._mixture import Mixture, owners_of
+from ostraka.synth.kmeans import PrivateKMeans
+from ostraka.synth.networks import RBM, VAE
+from ostraka.synth.sgd import PrivateSGD
+
+if TYPE_CHECKING:
+    from ostraka.ledger import Ledger
+
+__all__ = ["DPGM"]
+
+
+class DPGM(BaseEstimator):
+    """A differentially private mixture of generative networks, for rows of numbers from 0 to 1.
+
+    Rows are clustered by noisy k-means. Then networks learn what the noisy centres leave out, all of them in
+    one training in which each takes its part of every sample.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Clusters; of each class, if ``fit`` is given labels. Public.
+    generator : "vae", "rbm", or a frozen value such as ``VAE(n_features=784, hidden=(200, 100))``
+        What is trained: one network for each class, or without labels for each cluster.
+    kernel : {"plain", "rbf"}
+        Of the clusters.
+    binary : bool
+        Rows hold 0 and 1 only, and are sampled so.
+    steps, sampling_rate : int, float
+        Of the training.
+    clip : float
+        Length of a row's gradient.
+    clip_noise : float, optional
+        Noise of a histogram of the lengths of gradients in every step, in rows; the clip of that step is read
+        from it, ``clip`` is its end, and its price is part of the training's. None: the clip is fixed.
+    learning_rate : float
+    share : float in (0, 1)
+        Of epsilon, which the clusters alone would cost.
+    epsilon, delta : float
+        Public. The price, for one row or one person added or removed.
+    random_state : int
+        Of first weights and splits, which are public.
+
+    Attributes
+    ----------
+    mechanism_ : the mechanism that was charged
+    cluster_centers_, cluster_sizes_, cluster_classes_ : arrays
+        As those of :class:`PrivateKMeans`. Public.
+    weights_ : dict of arrays
+        Of every network. Public.
+    result_ : Result
+        Settings and upper bound.
+
+    Guarantees
+    ----------
+    (epsilon, delta)-DP for one row (with ``groups``: one person) added or removed, by the sum of the prices
+    of the clusters and of :class:`PrivateSGD`. The network that a step trains is visible, so no step trains
+    one network alone: docs/synthetic.md says what the published price of that was.
+    Source: Acs, Melis, Castelluccia and De Cristofaro 2017, arXiv:1709.04514 (Melis 2018, Algorithm 3), with
+    the corrections of docs/synthetic.md.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> rows = (rng.random((3000, 6)) < [0.1, 0.9, 0.1, 0.9, 0.1, 0.9]).astype(float)
+    >>> model = DPGM(n_clusters=2, generator="rbm", binary=True, epsilon=2.0, steps=20).fit(rows, rng=rng)
+    >>> model.sample(500, random_state=0)[0].mean(axis=0).round(0)
+    array([0., 1., 0., 1., 0., 1.])
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 10,
+        *,
+        generator: Any = "vae",
+        kernel: str = "plain",
+        binary: bool = False,
+        steps: int = 300,
+        sampling_rate: float = 0.01,
+        clip: float = 5.0,
+        clip_noise: float | None = None,
+        learning_rate: float = 1e-3,
+        share: float = 0.85,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        random_state: int = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.generator = generator
+        self.kernel = kernel
+        self.binary = binary
+        self.steps = steps
+        self.sampling_rate = sampling_rate
+        self.clip = clip
+        self.clip_noise = clip_noise
+        self.learning_rate = learning_rate
+        self.share = share
+        self.epsilon = epsilon
+        self.delta = delta
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        classes: Any = None,
+        groups: Any = None,
+        ledger: Ledger | None = None,
+        checkpoint: Any = None,
+        rng: np.random.Generator | None = None,
+    ) -> DPGM:
+        """Charge, and release centres, sizes and networks.
+
+        Parameters
+        ----------
+        X : array, shape (n_rows, n_features)
+            Private. Numbers from 0 to 1; others are clipped.
+        y, classes, ledger, rng
+            As for :meth:`PrivateKMeans.fit`.
+        groups : array, shape (n_rows,), optional
+            Private. Whose row it is: the unit is then a person, of whom one row, chosen at random, is used.
+        checkpoint : path, optional
+            Of the training. For the owner only.
+
+        Raises
+        ------
+        ValueError
+            Before anything is charged: something out of range, or no noise keeps so small an epsilon.
+        BudgetExceeded
+            The charge does not fit; nothing was released.
+        TrainingDiverged
+            After the charge: a weight is not finite.
+        """
+        _check.require("torch", extra="torch")
+        rows = _fitting.numbers(X)
+        codes = np.zeros(len(rows), dtype=np.int64)
+        if y is not None:
+            codes = _fitting.class_codes(y, classes, len(rows))
+        mechanism = self._mechanism(rows.shape[1], 1 if y is None else len(classes), checkpoint)
+        private = _fitting.private_rows(rows, codes, groups, most=1)
+        budget = Budget(epsilon=self.epsilon, delta=self.delta)
+        found = _fitting.charged(mechanism, private, budget=budget, ledger=ledger, rng=rng)
+        self.mechanism_ = mechanism
+        self.cluster_centers_, self.cluster_sizes_ = found["rows"], found["sizes"]
+        self.cluster_classes_ = None if y is None else np.asarray(classes)[found["classes"]]
+        self.weights_ = {name: table for name, table in found.items() if "/" in name}
+        self.result_ = _fitting.record(
+            mechanism, private, delta=self.delta, simulation=rng is not None, generator=str(self.generator)
+        )
+        return self
+
+    def sample(self, n_rows: int = 1000, *, random_state: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Rows, and the class (without labels: the cluster) of each. Public, at no further price.
+
+        Parameters
+        ----------
+        n_rows : int
+        random_state : int
+
+        Returns
+        -------
+        rows : array, shape (n_rows, n_features)
+        labels : array, shape (n_rows,)
+        """
+        import torch  # noqa: PLC0415  (an extra, slow to import)
+
+        _check.integer(n_rows=n_rows)
+        rng = np.random.default_rng(random_state)
+        sizes = np.maximum(self.cluster_sizes_, 0.0)
+        sizes = np.where(sizes > 0.02 * sizes.mean(), sizes, 0.0) if sizes.any() else np.ones_like(sizes)
+        drawn = rng.choice(len(sizes), size=n_rows, p=sizes / sizes.sum())
+        network, owners = self.mechanism_.training.network, owners_of(self.mechanism_.clusters)
+        rows = np.empty((n_rows, self.cluster_centers_.shape[1]))
+        for number, module in enumerate(network.modules(owners.max() + 1, seed=0)):
+            prefix = f"{number}/"
+            module.load_state_dict(
+                {
+                    name.removeprefix(prefix): torch.from_numpy(table)
+                    for name, table in self.weights_.items()
+                    if name.startswith(prefix)
+                }
+            )
+            own = np.flatnonzero(owners[drawn] == number)
+            if own.size:
+                centres = self.cluster_centers_[drawn[own]]
+                rows[own] = network.sampled(module, centres, seed=int(rng.integers(2**31)))
+        if self.binary:
+            rows = (rng.random(rows.shape) < rows).astype(np.float64)
+        return rows, drawn if self.cluster_classes_ is None else self.cluster_classes_[drawn]
+
+    def _mechanism(self, n_features: int, n_classes: int, checkpoint: Any) -> Mixture:
+        """Clusters at their share of epsilon, and the least noise of the training that keeps the rest."""
+        if not 0 < self.share < 1:
+            raise ValueError(f"share must be above 0 and below 1, got {self.share!r}")
+        _check.positive(epsilon=self.epsilon)
+        kmeans = PrivateKMeans(
+            self.n_clusters,
+            kernel=self.kernel,
+            epsilon=self.share * self.epsilon,
+            delta=self.delta,
+            random_state=self.random_state,
+        )
+        clusters = kmeans.mechanism(n_features=n_features, n_classes=n_classes)
+        training = partial(
+            PrivateSGD,
+            network=self._network(n_features),
+            n_columns=2 * n_features,
+            steps=self.steps,
+            sampling_rate=self.sampling_rate,
+            clip=self.clip,
+            sigma_norms=self.clip_noise,
+            expected_rows=(1.0,) * (int(owners_of(clusters).max()) + 1),
+            learning_rate=self.learning_rate,
+            seed=self.random_state,
+            checkpoint=checkpoint,
+        )
+
+        def made(noise: float) -> Mixture:
+            return Mixture(clusters=clusters, training=training(sigma=noise))
+
+        noise = calibrate(made, n_answers=1, epsilon=self.epsilon, delta=self.delta, precision=1e-3)
+        return made(noise)
+
+    def _network(self, n_features: int) -> Any:
+        if self.generator == "vae":
+            return VAE(n_features=n_features)
+        if self.generator == "rbm":
+            return RBM(n_features=n_features)
+        if getattr(self.generator, "n_features", None) != n_features:
+            raise ValueError(
+                f"generator must be 'vae', 'rbm', or a network for {n_features} columns, "
+                f"such as VAE(n_features={n_features}), got {self.generator!r}"
+            )
+        return self.generator

@@ -1,0 +1,189 @@
+"""PrivateSGD: training on clipped, noisy gradients of Poisson samples, as one mechanism."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ostraka import _check
+from ostraka.accounting import sampled_gaussian_curve
+from ostraka.private import Adjacency
+
+if TYPE_CHECKING:
+    import torch
+
+    from ostraka.curve import Curve
+    from ostraka.private import Private
+
+__all__ = ["Network", "PrivateSGD"]
+
+
+class Network(Protocol):
+    """What is trained: a frozen value of public settings."""
+
+    def modules(self, n_networks: int, *, seed: int) -> list[torch.nn.Module]:
+        """New networks. No layer may mix rows."""
+        ...
+
+    def losses(self, module: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
+        """The loss of each row, of that row alone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateSGD:
+    """Clipped gradients of Poisson samples with Gaussian noise; every network takes its part of every sample.
+
+    Parameters
+    ----------
+    network : frozen value with ``modules(n_networks, seed=...)`` and ``losses(module, rows)``
+        What is trained. Public.
+    n_columns : int
+        Of a row. Public.
+    steps : int >= 1
+    sampling_rate : float in (0, 1]
+        Poisson probability with which a row takes part in a step.
+    sigma : float > 0
+        Noise of the sum of gradients, in clips. Public.
+    clip : float > 0
+        Length of a row's gradient; with ``sigma_norms``, the end of the histogram of lengths. Public.
+    sigma_norms : float, optional
+        Noise of a histogram of lengths in every step, from which that step's clip is read. None: the clip
+        is fixed.
+    expected_rows : tuple of float
+        Rows of each network, noisy or public: sums are divided by the *expected* size of a sample. Public.
+    learning_rate : float > 0
+    seed : int
+        Of the first weights, which are public.
+    checkpoint : path, optional
+        A killed training goes on from there. For the owner only: its weights are private until they leave.
+
+    Guarantees
+    ----------
+    Histogram and gradient of a step see one sample, and together are one Gaussian of sigma
+    (sigma_norms^-2 + sigma^-2)^(-1/2), sampled once; ``curve()`` is that of ``steps`` of them. A row belongs
+    to one network, so that all networks together are one vector: k of them cost as much as one. The number
+    of rows in a sample is never used.
+    Gradients are summed and clipped in single precision, 1e-5 shorter than the clip, and the noise is made of
+    floating-point normals: unlike sums on a grid, their low bits are not proved to be harmless.
+    Source: Abadi et al. 2016, arXiv:1607.00133, Algorithm 1; Acs, Melis, Castelluccia and De Cristofaro 2017,
+    arXiv:1709.04514.
+
+    Examples
+    --------
+    >>> from ostraka.synth import VAE
+    >>> mechanism = PrivateSGD(network=VAE(n_features=784), n_columns=1568, steps=600, sampling_rate=0.01,
+    ...                        sigma=1.5, clip=10.0, expected_rows=(60_000.0,))
+    >>> round(mechanism.curve().epsilon(delta=1e-5), 2)
+    0.7
+    """
+
+    network: Any
+    n_columns: int
+    steps: int
+    sampling_rate: float
+    sigma: float
+    clip: float
+    expected_rows: tuple[float, ...]
+    sigma_norms: float | None = None
+    learning_rate: float = 1e-3
+    seed: int = 0
+    checkpoint: Any = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check.integer(n_columns=self.n_columns, least=1)
+        _check.integer(steps=self.steps, least=1)
+        _check.positive(sigma=self.sigma, clip=self.clip, learning_rate=self.learning_rate)
+        _check.positive(sampling_rate=self.sampling_rate, noise=self._together)
+        if self.sampling_rate > 1:
+            raise ValueError(f"sampling_rate must be at most 1, got {self.sampling_rate!r}")
+        if not self.expected_rows or not all(math.isfinite(n) and n > 0 for n in self.expected_rows):
+            raise ValueError("expected_rows must be a number above 0 for each network")
+
+    @property
+    def promise(self) -> Adjacency:
+        """One row, which is there or not."""
+        return Adjacency(moves="row", relation="add-or-remove")
+
+    @property
+    def _together(self) -> float:
+        """Noise of histogram and gradient as one Gaussian."""
+        if self.sigma_norms is None:
+            return self.sigma
+        _check.positive(sigma_norms=self.sigma_norms)
+        return float((self.sigma_norms**-2 + self.sigma**-2) ** -0.5)
+
+    def curve(self) -> Curve:
+        """Cost of the whole training."""
+        return sampled_gaussian_curve(
+            sigma=self._together, sampling_rate=self.sampling_rate, steps=self.steps
+        )
+
+    def uses(self, private: Private) -> int:
+        """One use for the whole training."""
+        self._opened(private)
+        return 1
+
+    def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """The trained weights by name, such as ``"0/decoder.0.weight"`` of network 0.
+
+        ``private``: rows of ``n_columns`` numbers, then the network that each belongs to, and 1.
+        """
+        rows, owners = self._opened(private)
+        return self.trained(rows, owners, rng=rng)
+
+    def trained(
+        self, rows: np.ndarray, owners: np.ndarray, *, rng: np.random.Generator, start: Any = None
+    ) -> dict[str, np.ndarray]:
+        """The same from rows and owners; ``start(module, number)`` sets public first weights."""
+        import torch  # noqa: PLC0415  (an extra, slow to import)
+
+        from ostraka._torch.checkpoints import digest  # noqa: PLC0415
+        from ostraka._torch.private_steps import PrivateTraining  # noqa: PLC0415
+
+        modules = self.network.modules(len(self.expected_rows), seed=self.seed)
+        for number, module in enumerate(modules):
+            if start is not None:
+                start(module, number)
+        training = PrivateTraining(
+            modules=modules,
+            losses=self.network.losses,
+            rows=torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32)),
+            owners=owners,
+            sampling_rate=self.sampling_rate,
+            sigma=self.sigma,
+            sigma_norms=self.sigma_norms,
+            clip=self.clip,
+            expected=self.sampling_rate * np.array(self.expected_rows),
+            rng=rng,
+            public_gradient=getattr(self.network, "public_gradient", None),
+        )
+        fingerprint = "" if self.checkpoint is None else f"{self!r} {digest(rows, owners)}"
+        training.run(
+            steps=self.steps,
+            learning_rate=self.learning_rate,
+            seed=self.seed,
+            checkpoint=self.checkpoint,
+            fingerprint=fingerprint,
+        )
+        return {
+            f"{number}/{name}": tensor.detach().numpy().copy()
+            for number, module in enumerate(modules)
+            for name, tensor in module.state_dict().items()
+        }
+
+    def _opened(self, private: Private) -> tuple[np.ndarray, np.ndarray]:
+        table: np.ndarray = private.open()
+        if table.ndim != 2 or table.shape[1] != self.n_columns + 2 or table.dtype.kind not in "fiu":
+            raise ValueError(
+                f"rows must be {self.n_columns} numbers, a network and 1, got shape {table.shape}"
+            )
+        if not np.isfinite(table).all():
+            raise ValueError("rows must be finite: some numbers are missing or infinite")
+        owners, shares = table[:, -2].astype(np.int64), table[:, -1]
+        if not ((owners >= 0) & (owners < len(self.expected_rows)) & (shares == 1)).all():
+            raise ValueError(f"rows must end with a network from 0 to {len(self.expected_rows) - 1}, and 1")
+        return table[:, :-2], owners

@@ -1,0 +1,156 @@
+"""Norms and clipped sums of the gradients of rows, against gradients computed one row at a time."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from ostraka._torch import per_row  # noqa: E402
+from ostraka._torch.generative import Autoencoder, BoltzmannMachine  # noqa: E402
+
+
+def squares(module, rows):
+    return module(rows).square().flatten(1).sum(dim=1)
+
+
+def own_losses(module, rows):
+    return module.losses(rows)
+
+
+class Tokens(nn.Module):
+    """Embedding with padding, then a linear layer at every place."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(7, 4, padding_idx=0)
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, rows):
+        return self.out(self.table(rows))
+
+
+class Twice(nn.Module):
+    """A layer which is called twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 5)
+
+    def forward(self, rows):
+        return self.layer(torch.tanh(self.layer(rows)))
+
+
+class Scaled(nn.Module):
+    """A parameter which belongs to no known layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(5))
+        self.layer = nn.Linear(5, 2)
+
+    def forward(self, rows):
+        return self.layer(rows * self.scale)
+
+
+def images():
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 6, 6)),
+        nn.Conv2d(1, 3, 3, padding=1, stride=2),
+        nn.ReLU(),
+        nn.Conv2d(3, 2, 2, bias=False),
+        nn.Flatten(),
+        nn.Linear(8, 2),
+    )
+
+
+CASES = {
+    "perceptron": (lambda: nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2)), squares, (9, 5)),
+    "places": (lambda: nn.Linear(5, 3), squares, (9, 4, 5)),
+    "many places": (lambda: nn.Linear(2, 2), squares, (9, 40, 2)),
+    "convolutions": (images, squares, (9, 36)),
+    "in place": (
+        lambda: nn.Sequential(nn.Linear(5, 6), nn.ReLU(inplace=True), nn.Linear(6, 2)),
+        squares,
+        (9, 5),
+    ),
+    "twice": (Twice, squares, (9, 5)),
+    "own parameter": (Scaled, squares, (9, 5)),
+    "grouped": (lambda: nn.Conv1d(4, 4, 1, groups=2), squares, (9, 4, 3)),
+    "boltzmann": (lambda: BoltzmannMachine(5, hidden=3, chains=2, seed=0), own_losses, (9, 5)),
+}
+
+
+def made(name):
+    torch.manual_seed(0)
+    module, losses, shape = CASES[name]
+    return module(), losses, torch.randn(shape)
+
+
+def one_at_a_time(module, losses, rows):
+    found = []
+    for row in rows:
+        module.zero_grad()
+        losses(module, row[None]).sum().backward()
+        found.append({name: each.grad.clone() for name, each in module.named_parameters()})
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_norms_and_sums_are_those_of_rows_one_at_a_time(name):
+    module, losses, rows = made(name)
+    truth = one_at_a_time(module, losses, rows)
+    norms = torch.stack([sum(g.square().sum() for g in each.values()).sqrt() for each in truth])
+    found = per_row.row_gradients(module, losses, rows)
+    torch.testing.assert_close(found.norms, norms, rtol=1e-4, atol=1e-5)
+    weights = torch.rand(len(rows))
+    summed = found.weighted_sum(weights)
+    for parameter, _ in module.named_parameters():
+        expected = sum(w * each[parameter] for w, each in zip(weights, truth, strict=True))
+        torch.testing.assert_close(summed[parameter], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_embeddings_count_repeated_and_padded_places_right():
+    torch.manual_seed(0)
+    module, rows = Tokens(), torch.tensor([[1, 1, 0, 3], [2, 4, 4, 4], [0, 0, 0, 0]])
+    truth = one_at_a_time(module, squares, rows)
+    norms = torch.stack([sum(g.square().sum() for g in each.values()).sqrt() for each in truth])
+    found = per_row.row_gradients(module, squares, rows)
+    torch.testing.assert_close(found.norms, norms, rtol=1e-4, atol=1e-5)
+    summed = found.weighted_sum(torch.ones(3))
+    torch.testing.assert_close(summed["table.weight"], sum(each["table.weight"] for each in truth))
+
+
+def test_known_layers_never_compute_one_gradient_a_row(monkeypatch):
+    def refused(*_args):
+        raise AssertionError
+
+    monkeypatch.setattr(per_row, "_one_by_one", refused)
+    for name in ("perceptron", "places", "convolutions", "boltzmann"):
+        per_row.row_gradients(*made(name))
+
+
+def test_a_row_whose_gradient_is_not_finite_has_no_part_in_a_sum_with_weight_zero():
+    module, losses, rows = made("perceptron")
+    rows[3] = torch.inf
+    found = per_row.row_gradients(module, losses, rows)
+    finite = torch.isfinite(found.norms)
+    assert finite.tolist() == [k != 3 for k in range(9)]
+    assert all(bool(torch.isfinite(each).all()) for each in found.weighted_sum(finite.float()).values())
+
+
+def test_layers_that_mix_rows_are_refused():
+    module = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))
+    with pytest.raises(ValueError, match="mixes rows"):
+        per_row.row_gradients(module, squares, torch.randn(9, 5))
+
+
+def test_autoencoder_rows_have_losses_of_their_own():
+    """The random numbers of a row differ, so the norms are compared through the clipped sum's length."""
+    torch.manual_seed(0)
+    module = Autoencoder(5, hidden=(4,), latent=2)
+    found = per_row.row_gradients(module, own_losses, torch.rand(9, 10))
+    for k in range(9):
+        weights = torch.zeros(9)
+        weights[k] = 1.0
+        length = sum(each.square().sum() for each in found.weighted_sum(weights).values()).sqrt()
+        torch.testing.assert_close(length, found.norms[k], rtol=1e-4, atol=1e-5)

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from ostraka import Adjacency, Curve, Private
+from ostraka.attacks import nearest_scores, sum_scores
+from ostraka.audits import one_run_lower_bound
+from ostraka.mechanisms import GaussianSums
+from ostraka.synth import PrivateKMeans
+
+ONE_ROW = Adjacency(moves="row", relation="add-or-remove")
+
+
+def coins(n, seed):
+    return np.random.default_rng(seed).random(n) < 0.5
+
+
+def bound(noise_of_release, *, claimed=2.0, n=2000, seed=0):
+    included = coins(n, seed)
+    rows = np.eye(n, dtype=np.float32)[included]
+    released = GaussianSums(n_columns=n, sigma=noise_of_release).release(
+        Private(rows, ONE_ROW), rng=np.random.default_rng(100 + seed)
+    )
+    scores = sum_scores(released, np.eye(n), included)
+    claim = Curve.gaussian(sensitivity=1.0, sigma=claimed)
+    found = one_run_lower_bound(scores, delta=1e-5, guesses=n // 8, curve=claim, rng=np.random.default_rng(1))
+    return found.epsilon, claim.epsilon(1e-5)
+
+
+def test_the_white_box_finds_a_part_of_the_price_and_never_more_than_it():
+    for seed in range(5):
+        lower, price = bound(2.0, seed=seed)
+        assert 0.2 * price < lower <= price
+
+
+def test_the_white_box_catches_a_third_of_the_noise():
+    lower, price = bound(2.0 / 3)
+    assert lower > price
+
+
+def test_a_null_world_shows_nothing():
+    included, others = coins(2000, 0), coins(2000, 1)
+    released = GaussianSums(n_columns=2000, sigma=2.0).release(
+        Private(np.eye(2000)[others], ONE_ROW), rng=np.random.default_rng(2)
+    )
+    scores = sum_scores(released, np.eye(2000), included)
+    assert one_run_lower_bound(scores, delta=1e-5, rng=np.random.default_rng(0)).epsilon == 0
+
+
+def test_the_black_box_finds_rows_that_a_copy_repeats_and_not_those_of_noisy_clusters():
+    rng = np.random.default_rng(0)
+    canaries, included = rng.random((400, 5)), coins(400, 0)
+    copied = nearest_scores(canaries[included], canaries, included)
+    assert copied.auc() == 1.0
+    assert one_run_lower_bound(copied, delta=1e-5, rng=rng).epsilon > 2
+    model = PrivateKMeans(n_clusters=10, epsilon=1.0).fit(canaries[included], rng=rng)
+    scores = nearest_scores(
+        model.sample(400, random_state=0)[0], canaries, included, reference=rng.random((400, 5))
+    )
+    assert one_run_lower_bound(scores, delta=1e-5, rng=rng).epsilon <= 1.0
+
+
+def test_nearest_distances_are_those_computed_one_by_one():
+    rng = np.random.default_rng(0)
+    rows, made, included = rng.normal(size=(30, 4)), rng.normal(size=(50, 4)), coins(30, 0)
+    far = np.linalg.norm(rows[:, None] - made, axis=2).min(axis=1)
+    scores = nearest_scores(made, rows, included)
+    np.testing.assert_allclose(scores.values, np.sort(-far), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("released", "canaries", "included", "words"),
+    [
+        ([1.0, 2.0], np.eye(3), [True, False, True], "finite sums of 3 columns"),
+        (np.ones(3), np.full((3, 3), np.nan), [True, False, True], "canaries must be finite"),
+        (np.ones(3), np.eye(3), [1, 0, 1], "one bool a canary"),
+        (np.ones(3), np.eye(3), [True] * 3, "were in and canaries that were not"),
+    ],
+)
+def test_other_shapes_are_refused(released, canaries, included, words):
+    with pytest.raises(ValueError, match=words):
+        sum_scores(released, canaries, np.array(included))
+    assert words
+
+
+def test_generated_rows_must_be_finite_rows_of_the_same_width():
+    with pytest.raises(ValueError, match="generated must be finite rows of 3 columns"):
+        nearest_scores(np.ones((2, 4)), np.eye(3), np.array([True, False, True]))

@@ -1,0 +1,323 @@
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from ostraka import Adjacency, Budget, Curve, Ledger, Private, release
+from ostraka.accounting import sampled_gaussian_curve
+from ostraka.synth import DPGM, RBM, VAE, PrivateSGD
+from tests.false_alarm import FALSE_ALARM
+
+torch = pytest.importorskip("torch")
+from ostraka._torch import private_steps  # noqa: E402
+
+ONE_ROW = Adjacency(moves="row", relation="add-or-remove")
+
+
+@dataclass(frozen=True)
+class Mean:
+    """One weight vector, whose loss is the inner product with the row: the gradient of a row is the row."""
+
+    width: int = 3
+
+    def modules(self, n_networks, *, seed):
+        torch.manual_seed(seed)
+        return [torch.nn.Linear(self.width, 1, bias=False) for _ in range(n_networks)]
+
+    def losses(self, module, rows):
+        return module(rows)[:, 0]
+
+
+def mechanism(**settings):
+    fixed = {
+        "network": Mean(),
+        "n_columns": 3,
+        "steps": 10,
+        "sampling_rate": 0.5,
+        "sigma": 1.0,
+        "clip": 1.0,
+        "expected_rows": (100.0,),
+    }
+    return PrivateSGD(**fixed | settings)
+
+
+def rows(n=100, networks=1, seed=0):
+    rng = np.random.default_rng(seed)
+    table = np.column_stack([rng.normal(size=(n, 3)), rng.integers(0, networks, n), np.ones(n)])
+    return Private(table.astype(np.float32), ONE_ROW)
+
+
+def training(table, owners, *, networks=1, seed=0, **settings):
+    fixed = {"sampling_rate": 1.0, "sigma": 1e-9, "sigma_norms": None, "clip": 1.0}
+    return private_steps.PrivateTraining(
+        modules=Mean().modules(networks, seed=0),
+        losses=Mean().losses,
+        rows=torch.from_numpy(np.asarray(table, dtype=np.float32)),
+        owners=np.asarray(owners),
+        expected=np.full(networks, 10.0),
+        rng=np.random.default_rng(seed),
+        **fixed | settings,
+    )
+
+
+class TestOneStep:
+    def test_divides_the_clipped_sum_by_the_expected_size_whatever_the_sample_holds(self):
+        table = np.array([[3.0, 4.0, 0.0], [0.3, 0.4, 0.0]])
+        for n_copies in (1, 4):
+            run = training(np.repeat(table, n_copies, axis=0), np.zeros(2 * n_copies, dtype=int))
+            run.step(np.arange(2 * n_copies))
+            expected = n_copies * np.array([0.6 + 0.3, 0.8 + 0.4, 0.0]) / 10
+            np.testing.assert_allclose(run.modules[0].weight.grad[0], expected, atol=1e-4)
+
+    def test_an_empty_sample_is_noise_for_every_network(self):
+        run = training(np.ones((4, 3)), np.zeros(4, dtype=int), networks=3, sigma=1.0)
+        run.step(np.zeros(0, dtype=int))
+        assert all(bool((module.weight.grad != 0).all()) for module in run.modules)
+
+    def test_every_network_gets_the_whole_noise_and_not_a_kth_of_it(self):
+        """Planted: noise divided by the number of clusters."""
+        found = []
+        run = training(np.zeros((1, 3)), [0], networks=5, sigma=2.0, clip=3.0)
+        for _ in range(200):
+            run.step(np.zeros(1, dtype=int))
+            found += [module.weight.grad.numpy().ravel() * 10 for module in run.modules]
+        square, far = np.mean(np.square(found)) / 36, 9 * math.sqrt(2 / 3000)
+        assert abs(square - 1) < far < 1 - 1 / 5**2
+        assert FALSE_ALARM < 1e-8  # nine standard deviations
+
+    def test_a_row_that_is_not_finite_is_left_out(self):
+        table = np.array([[math.inf, 0.0, 0.0], [0.0, 1.0, 0.0]])
+        run = training(table, [0, 0])
+        run.step(np.arange(2))
+        np.testing.assert_allclose(run.modules[0].weight.grad[0], [0.0, 0.1, 0.0], atol=1e-4)
+
+    def test_each_row_takes_part_by_a_coin_of_its_own(self):
+        """Planted: shuffled batches, whose sizes are all the same."""
+        run = training(np.zeros((1000, 3)), np.zeros(1000, dtype=int), sampling_rate=0.1)
+        samples = [run.sample() for _ in range(200)]
+        sizes = np.array([len(each) for each in samples])
+        assert abs(sizes.mean() - 100) < 7 * math.sqrt(90 / 200)
+        assert 60 < sizes.var() < 130
+        times = np.bincount(np.concatenate(samples), minlength=1000)
+        assert times.max() < 60
+
+    def test_the_clip_is_the_noisy_median_of_the_norms(self):
+        run = training(np.zeros((1, 3)), [0], sigma_norms=1e-6, clip=10.0)
+        assert run.noisy_clip(np.linspace(1.0, 3.0, 1000)) == pytest.approx(2.0, abs=0.15)
+        clips = {
+            training(np.zeros((1, 3)), [0], sigma_norms=50.0, seed=s).noisy_clip(np.ones(9)) for s in range(9)
+        }
+        assert len(clips) > 3
+
+
+class TestThePrice:
+    def test_is_that_of_steps_of_one_sampled_gaussian(self):
+        curve = mechanism(steps=300, sampling_rate=0.01, sigma=1.2).curve()
+        truth = sampled_gaussian_curve(sigma=1.2, sampling_rate=0.01, steps=300)
+        assert curve.epsilon(1e-5) == truth.epsilon(1e-5)
+
+    def test_histogram_and_gradient_are_one_gaussian_sampled_once(self):
+        """Planted: a clip without its price. Theorem 4 of the thesis says 1.76, one Gaussian 1.34 by RDP."""
+        both = mechanism(steps=11_764, sampling_rate=0.0017, sigma=1.0, sigma_norms=4.0).curve()
+        alone = mechanism(steps=11_764, sampling_rate=0.0017, sigma=1.0).curve()
+        one = sampled_gaussian_curve(sigma=(1 + 1 / 16) ** -0.5, sampling_rate=0.0017, steps=11_764)
+        assert alone.epsilon(1e-5) < both.epsilon(1e-5) == one.epsilon(1e-5)
+        assert both.epsilon(1e-5) < 1.76
+
+    def test_networks_in_turn_cost_more_than_the_thesis_says(self):
+        """A step that trains one of ten visible networks draws its rows ten times as often."""
+        steps, rate = 11_764, 0.0017
+        claimed = sampled_gaussian_curve(sigma=0.97, sampling_rate=rate, steps=steps)
+        honest = sampled_gaussian_curve(sigma=0.97, sampling_rate=10 * rate, steps=steps // 10)
+        assert honest.epsilon(1e-5) > 2 * claimed.epsilon(1e-5)
+
+    def test_all_networks_together_cost_as_much_as_one(self):
+        one, ten = mechanism(), mechanism(expected_rows=(10.0,) * 10)
+        assert one.curve() == ten.curve()
+
+    def test_is_charged_before_training(self):
+        with Ledger(":memory:", budget=Budget(epsilon=100.0, delta=1e-5)) as ledger:
+            found = release(mechanism(), rows(), ledger=ledger)
+            assert sorted(found) == ["0/weight"]
+            assert ledger.epsilon() == pytest.approx(mechanism().curve().epsilon(1e-5), rel=1e-9)
+
+    def test_one_row_moves_the_sum_of_all_networks_by_no_more_than_the_clip(self):
+        table = np.random.default_rng(0).normal(size=(40, 3)) * 5
+        owners = np.arange(40) % 4
+
+        def gradients(keep):
+            run = training(table[keep], owners[keep], networks=4)
+            run.step(np.arange(len(keep)))
+            return np.concatenate([module.weight.grad.numpy().ravel() * 10 for module in run.modules])
+
+        whole = gradients(np.arange(40))
+        for row in range(40):
+            moved = whole - gradients(np.delete(np.arange(40), row))
+            assert np.linalg.norm(moved) <= 1.0
+
+
+def test_a_killed_training_goes_on_from_its_checkpoint_and_is_not_charged_twice(tmp_path, monkeypatch):
+    path, private = tmp_path / "training.pt", rows()
+    wanted = mechanism(steps=40, checkpoint=path, learning_rate=0.1)
+    plain, done = private_steps.PrivateTraining.step, []
+
+    def dies(self, sample):
+        done.append(1)
+        if len(done) == 25:
+            raise KeyboardInterrupt
+        return plain(self, sample)
+
+    monkeypatch.setattr(private_steps.PrivateTraining, "run", _in_epochs_of(10))
+    monkeypatch.setattr(private_steps.PrivateTraining, "step", dies)
+    with Ledger(":memory:", budget=Budget(epsilon=100.0, delta=1e-5)) as ledger:
+        with pytest.raises(KeyboardInterrupt):
+            release(wanted, private, ledger=ledger, key="fit")
+        spent = ledger.epsilon()
+        assert spent > 0
+        assert path.stat().st_mode & 0o077 == 0
+        monkeypatch.setattr(
+            private_steps.PrivateTraining, "step", lambda self, s: (done.append(1), plain(self, s))[1]
+        )
+        before = len(done)
+        release(wanted, private, ledger=ledger, key="fit")
+        assert ledger.epsilon() == spent
+        assert len(done) - before == 20
+
+
+def _in_epochs_of(size):
+    plain = private_steps.train
+
+    def run(self, *, steps, learning_rate, seed, checkpoint=None, fingerprint=""):
+        each = [p for module in self.modules for p in module.parameters()]
+        plain(
+            [private_steps.Objective(optimizer=torch.optim.Adam(each, lr=learning_rate), loss=self.step)],
+            lambda _: (self.sample() for _ in range(size)),
+            steps=size,
+            epochs=steps // size,
+            seed=seed,
+            state={f"network {k}": module for k, module in enumerate(self.modules)},
+            checkpoint=checkpoint,
+            fingerprint=fingerprint,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"sigma": 0.0}, "sigma must"),
+        ({"sigma_norms": -1.0}, "sigma_norms must"),
+        ({"sampling_rate": 1.5}, "sampling_rate must"),
+        ({"steps": 0}, "steps must"),
+        ({"clip": math.nan}, "clip must"),
+        ({"expected_rows": ()}, "expected_rows must"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        mechanism(**settings)
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (np.zeros((4, 4)), "3 numbers, a network and 1"),
+        (np.full((4, 5), math.nan), "must be finite"),
+        (np.full((4, 5), 7.0), "network from 0 to 0"),
+    ],
+)
+def test_rows_that_cannot_be_learned_from_are_refused(table, words):
+    with pytest.raises(ValueError, match=words):
+        mechanism().uses(Private(table, ONE_ROW))
+
+
+def binary(n=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    which = rng.integers(0, 2, n)
+    means = np.array([[0.1, 0.9, 0.1, 0.9, 0.5, 0.5], [0.9, 0.1, 0.9, 0.1, 0.5, 0.5]])
+    X = (rng.random((n, 6)) < means[which]).astype(float)
+    X[:, 5] = X[:, 4]  # what no centre knows
+    return X, which
+
+
+def mixture(X, y=None, **settings):
+    fixed = {"n_clusters": 2, "binary": True, "epsilon": 3.0, "steps": 20, "sampling_rate": 0.05}
+    fit = {} if y is None else {"classes": [0, 1]}
+    return DPGM(**fixed | settings).fit(X, y, rng=np.random.default_rng(1), **fit)
+
+
+class TestMixture:
+    @pytest.mark.parametrize("generator", ["vae", "rbm"])
+    def test_means_of_classes_are_those_of_the_rows(self, generator):
+        X, y = binary()
+        made, labels = mixture(X, y, generator=generator).sample(4000, random_state=0)
+        assert set(np.unique(made)) <= {0.0, 1.0}
+        for k in (0, 1):
+            np.testing.assert_allclose(made[labels == k].mean(axis=0), X[y == k].mean(axis=0), atol=0.12)
+
+    def test_networks_learn_what_centres_leave_out(self):
+        X, y = binary()
+        fitted = mixture(
+            X,
+            y,
+            n_clusters=1,
+            epsilon=30.0,
+            share=0.3,
+            steps=300,
+            learning_rate=0.03,
+            generator=VAE(n_features=6, hidden=(16,), latent=2),
+        )
+        made, _ = fitted.sample(4000, random_state=0)
+        assert np.corrcoef(made[:, 4], made[:, 5])[0, 1] > 0.3
+
+    def test_the_price_is_the_one_asked_for(self):
+        X, y = binary(500)
+        fitted = mixture(X, y, clip_noise=4.0)
+        assert 2.98 < fitted.result_.upper["epsilon"] <= 3.0
+        parts = fitted.mechanism_
+        assert parts.curve().epsilon(1e-5) >= (parts.clusters.curve()).epsilon(1e-5)
+
+    def test_without_labels_each_cluster_has_a_network(self):
+        X, _ = binary(500)
+        fitted = mixture(X, n_clusters=3, generator="rbm")
+        assert {name.split("/")[0] for name in fitted.weights_} == {"0", "1", "2"}
+        assert fitted.sample(10)[0].shape == (10, 6)
+
+    @pytest.mark.parametrize("generator", [VAE(n_features=6, hidden=(8, 4)), RBM(n_features=6, hidden=4)])
+    def test_samples_repeat_under_their_seed(self, generator):
+        fitted = mixture(*binary(300), generator=generator)
+        one, two = (fitted.sample(20, random_state=3)[0] for _ in range(2))
+        np.testing.assert_array_equal(one, two)
+
+    def test_a_person_gives_one_row(self):
+        X, y = binary(600)
+        fitted = DPGM(n_clusters=1, epsilon=3.0, steps=10, generator="rbm").fit(
+            X, y, classes=[0, 1], groups=np.repeat(np.arange(6), 100), rng=np.random.default_rng(0)
+        )
+        assert fitted.result_.settings["unit"] == "person"
+
+    @pytest.mark.parametrize(
+        ("settings", "words"),
+        [
+            ({"generator": "gan"}, "generator must be 'vae'"),
+            ({"generator": VAE(n_features=9)}, "network for 6 columns"),
+            ({"share": 1.0}, "share must"),
+            ({"epsilon": 0.0}, "epsilon must"),
+            ({"steps": 0}, "steps must"),
+        ],
+    )
+    def test_what_cannot_be_done_is_refused_before_the_charge(self, settings, words):
+        with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-5)) as ledger:
+            with pytest.raises(ValueError, match=words):
+                DPGM(**{"n_clusters": 2, "steps": 5} | settings).fit(binary(50)[0], ledger=ledger)
+            assert ledger.epsilon() == 0
+
+
+def test_the_thesis_price_of_ten_clusters_is_too_low():
+    """Visible networks: 1.76 claimed, 4.2 by Rényi; by exact composition still above 3."""
+    steps, rate, sigma = 11_764, 0.0017, (1 / 16 + 1) ** -0.5
+    honest = sampled_gaussian_curve(sigma=sigma, sampling_rate=10 * rate, steps=steps // 10)
+    clusters = 20 * Curve.gaussian(sensitivity=1.0, sigma=40.0, moves="row")
+    assert (honest + clusters).epsilon(1e-5) > 1.76 * 1.5
