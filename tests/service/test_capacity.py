@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -89,6 +90,32 @@ def test_counts_are_counted_down_between_two_looks_and_last_as_long_as_the_rate_
     rate[0] = 0.0
     left.work_out()
     assert left.seconds_to_empty() is None
+
+
+def test_answers_given_while_a_count_is_worked_out_are_not_missed():
+    class Slow(Paying):
+        def uses_left(self, price, *, account):
+            found = super().uses_left(price, account=account)
+            left.given("ann", 5)  # charged after the ledger was read
+            return found
+
+    left = AnswersLeft(Slow(), PRICE, rate=lambda _: 0.0)
+    assert left.work_out("ann") == 35
+    assert left.of("ann") == 35
+
+
+def test_many_requests_at_once_work_the_answers_left_out_once(service, monkeypatch):
+    worked = []
+    once = service.there.answers_left.work_out
+    service.there.answers_left._left.clear()
+    monkeypatch.setattr(
+        service.there.answers_left, "work_out", lambda who="": (worked.append(who), once(who))
+    )
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda n: service.label([n / 10, 0.0, 0.0], key=f"k{n}"), range(16)))
+    assert {reply.status_code for reply in replies} == {200}
+    assert all(int(reply.headers["ostraka-answers-left"]) > 0 for reply in replies)
+    assert sorted(worked) in (["alice"], ["", "alice"])
 
 
 def test_health_is_not_readiness(service, monkeypatch):

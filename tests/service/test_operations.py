@@ -236,6 +236,18 @@ def nginx(tmp_path, service):
     process.wait()
 
 
+def test_promtool_takes_the_alert_rules(tmp_path):
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed: apt-get install prometheus")
+    (tmp_path / "alerts.yml").write_text(_operate.alerts())
+    done = subprocess.run(
+        [program, "check", "rules", str(tmp_path / "alerts.yml")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 rules found" in done.stdout + done.stderr
+
+
 def test_the_proxy_of_the_runbook_serves_and_limits(service, nginx):
     url, cert = nginx
     told = {"authorization": f"Bearer {service.keys['alice']}", "idempotency-key": "k"}

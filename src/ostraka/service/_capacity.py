@@ -42,6 +42,7 @@ class AnswersLeft:
         self._ledger, self._price, self.rate, self._clock = ledger, price, rate, clock
         self._left: dict[str, tuple[float, int]] = {}  # by account; "" is the ledger's own
         self._rates: dict[str, float] = {}
+        self._given: dict[str, int] = {}
 
     def stale(self, account: str = "") -> bool:
         """Whether a count should be worked out again."""
@@ -50,7 +51,9 @@ class AnswersLeft:
 
     def work_out(self, account: str = "") -> int:
         """Work a count out now. It takes some milliseconds: not for an event loop."""
+        before = self._given.get(account, 0)
         left = self._ledger.uses_left(self._price, account=account or None)
+        left = max(0, left - (self._given.get(account, 0) - before))  # some may be counted twice, none missed
         self._left[account] = self._clock(), left
         self._rates[account] = self.rate(account)
         return left
@@ -66,6 +69,7 @@ class AnswersLeft:
     def given(self, account: str, answers: int) -> None:
         """Count answers down."""
         for name in ("", account):
+            self._given[name] = self._given.get(name, 0) + answers
             if name in self._left:
                 when, left = self._left[name]
                 self._left[name] = when, max(0, left - answers)

@@ -96,6 +96,7 @@ class Deployment:
         )
         self.readiness = Readiness(ledger, keys, self.batcher)
         self._background: list[asyncio.Task[None]] = []
+        self._working_out: dict[str, asyncio.Task[None]] = {}
 
     @classmethod
     def open(
@@ -178,11 +179,25 @@ class Deployment:
         self.answers_left.given(name, len(receipts))
         for account in ("", name):
             if self.answers_left.stale(account):
-                await asyncio.to_thread(self.answers_left.work_out, account)
+                await self._work_out(account)
         more = min(self.answers_left.of(), self.answers_left.of(name))
         lasts = self.answers_left.seconds_to_empty(name)  # at the client's own rate: others' is not told
         lasts = _clock.DAY * more if lasts is None else lasts  # it asked one today
         return (self.left(name), (ANSWERS_LEFT, b"%d" % more), (SECONDS_TO_EMPTY, b"%d" % lasts))
+
+    async def _work_out(self, account: str) -> None:
+        """Work out the answers left, once for all requests that wait; a known count is renewed meanwhile."""
+        task = self._working_out.get(account)
+        if task is None:
+            task = asyncio.create_task(asyncio.to_thread(self._try_to_work_out, account))
+            self._working_out[account] = task
+            task.add_done_callback(lambda _: self._working_out.pop(account, None))
+        if self.answers_left.known(account) is None:
+            await asyncio.shield(task)
+
+    def _try_to_work_out(self, account: str) -> None:
+        with contextlib.suppress(LedgerError):  # the next charge deals with it
+            self.answers_left.work_out(account)
 
     def left(self, name: str) -> tuple[bytes, bytes]:
         """The header with the last known remaining budget, rounded down."""
