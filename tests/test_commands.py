@@ -10,6 +10,7 @@ from bench import _data
 REPOSITORY = Path(__file__).resolve().parents[1]
 # What a command needs beside the shared data, or more time than a test has.
 NEEDS = {
+    "bench.attacks": "torch",
     "bench.service": "httptools",
     "bench.teachers": "torch",
     "reproduce.malek2021": "torch",
