@@ -20,11 +20,11 @@ RUNS, NULL_ROWS, REFERENCES = 1_000, 300, (2, 4, 8, 31)
 METHODS = ("hierarchical", "lira", "lira-fixed", "rmia", "student-t", "loss")
 QUICK = {
     "N_MODELS": 3,
-    "N_ROWS": 60,
+    "N_ROWS": 200,
     "N_FEATURES": 6,
     "EPOCHS": 1,
     "ALONE": 1,
-    "LARGE": (4, 100),
+    "LARGE": (30, 100),
     "RUNS": 3,
     "REFERENCES": (4,),
 }
