@@ -9,9 +9,11 @@ export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test quick lint bench reproduce soak check docs lock clean
 
-demo: $(SHOWN)  ## learn scikit-learn's digits privately; writes demo-run/
+demo: $(SHOWN)  ## learn from made-up hospital visits, then from digits, at epsilon 1; writes demo-run/
 	rm -rf demo-run
-	$(BIN)/ostraka learn --out demo-run
+	$(BIN)/ostraka sample demo-run
+	$(BIN)/ostraka learn demo-run/private.csv --label readmitted --public demo-run/public.csv --person patient --out demo-run/hospital
+	$(BIN)/ostraka learn --out demo-run/digits
 
 test: $(READY)  ## style, types, tests and doctests
 	$(BIN)/ruff format --check .

@@ -289,3 +289,27 @@ class TestAdjacency:
     def test_what_cannot_be_is_refused(self, wrong):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Adjacency(**wrong)
+
+
+def test_what_is_not_wrapped_is_refused_with_what_to_write():
+    from ostraka import Budget, GNMax, Ledger, release
+
+    with (
+        Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5)) as ledger,
+        pytest.raises(
+            TypeError, match=r"must be a Private, got list: wrap it .*Private\(votes, Adjacency"
+        ) as caught,
+    ):
+        release(GNMax(sigma=10.0), [[95, 5]], ledger=ledger)
+    assert "95" not in str(caught.value)
+
+
+def test_notebooks_show_shapes_and_prices_only():
+    from ostraka import Budget, GNMax, Ledger
+
+    votes = Private(np.array([[9731, 5]]), Adjacency.one_ballot(unit="person"))
+    assert votes._repr_html_() == "<code>Private(shape=(1, 2), unit=&#x27;person&#x27;)</code>"
+    curve = GNMax(sigma=40.0).curve()
+    assert repr(100 * curve) == "Curve(moves='ballot', epsilon=1.162 at delta=1e-05, publishable=True)"
+    with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+        assert "<th>left</th><td>2</td>" in ledger._repr_html_()

@@ -12,7 +12,8 @@ import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
 from torch import nn
 
-from ostraka import GNMax, PATEClassifier, TorchClassifier
+from ostraka import GNMax, PATEClassifier
+from ostraka.networks import TorchClassifier
 
 X, y = load_digits(return_X_y=True)
 X = X / 16

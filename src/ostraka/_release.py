@@ -113,7 +113,12 @@ def release(
 
 
 def check_promise(mechanism: Releasing, private: Private) -> None:
-    """Raise ValueError unless the mechanism hides all that one unit can change."""
+    """Raise unless the data is private, and the mechanism hides all that one unit can change of it."""
+    if not hasattr(private, "adjacency"):
+        raise TypeError(
+            f"private must be a Private, got {type(private).__name__}: wrap it and say what one unit can "
+            "change, as in Private(votes, Adjacency.one_ballot(unit='person'))"
+        )
     if not private.adjacency.within(mechanism.promise):
         raise ValueError(f"{mechanism!r} hides {mechanism.promise}, but the data is {private.adjacency}")
 

@@ -102,6 +102,13 @@ class Curve:
         _check.nonnegative(mu_squared=self.mu_squared, slack=self.slack)
         _check.one_of(moves=self.moves, allowed=MOVES)
 
+    def __repr__(self) -> str:
+        """One line: what it costs by the bounds that take no time."""
+        cost = replace(self, laws=None).epsilon(delta=1e-5)
+        return (
+            f"Curve(moves={self.moves!r}, epsilon={cost:.4g} at delta=1e-05, publishable={self.publishable})"
+        )
+
     @classmethod
     def zero(cls, *, moves: str = "ballot", orders: tuple[float, ...] = ORDERS) -> Curve:
         """The cost of nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -218,6 +219,10 @@ class Private:
 
     def __repr__(self) -> str:
         return f"Private(shape={self.shape}, unit={self.adjacency.unit!r})"
+
+    def _repr_html_(self) -> str:
+        """The same, for notebooks: never a value."""
+        return f"<code>{html.escape(repr(self))}</code>"
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError(f"{self!r} opens only in a mechanism: ostraka.release(mechanism, private, ledger=…)")

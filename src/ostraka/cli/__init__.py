@@ -18,6 +18,7 @@ __all__ = ["main"]
 # A verb is a module of this package that holds a function of its name, or a Typer app for several.
 VERBS = (
     "learn",
+    "sample",
     "synth",
     "collect",
     "parties",
@@ -32,7 +33,7 @@ VERBS = (
 )
 
 app = typer.Typer(
-    help=ostraka.__doc__, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+    help=ostraka.__doc__, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None
 )
 
 
@@ -43,9 +44,26 @@ def _ostraka(
     version: bool = typer.Option(False, "--version", help="Print the version and leave."),
 ) -> None:
     if version:
-        typer.echo(f"ostraka {ostraka.__version__}")
+        typer.echo(f"ostraka {ostraka.__version__}{_commit()}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+def _commit() -> str:
+    """The commit of a checkout, in parentheses; empty where the package is installed."""
+    checkout = Path(ostraka.__file__).parents[2]
+    head = checkout / ".git"
+    if head.is_file():  # a worktree: the file names its folder
+        head = Path(head.read_text(encoding="utf8").removeprefix("gitdir:").strip())
+    try:
+        name = (head / "HEAD").read_text(encoding="utf8").strip()
+        if name.startswith("ref: "):
+            common = head / "commondir"
+            root = head / common.read_text(encoding="utf8").strip() if common.exists() else head
+            name = (root / name.removeprefix("ref: ")).read_text(encoding="utf8").strip()
+    except OSError:
+        return ""
+    return f" (commit {name[:12]})"
 
 
 for _verb in VERBS:
@@ -62,7 +80,8 @@ def main(arguments: list[str] | None = None) -> None:
         warnings.showwarning = _warned
         code, sentence = _run(arguments)
     if sentence:
-        typer.echo(f"ostraka: {sentence}", err=True)
+        end = "" if sentence.endswith((".", "!", "?", "'")) else "."
+        typer.echo(f"ostraka: {sentence}{end}", err=True)
     sys.exit(code)
 
 

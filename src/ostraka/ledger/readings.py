@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import time
 from typing import TYPE_CHECKING
@@ -22,6 +23,12 @@ __all__ = ["Readings"]
 
 class Readings(CommittedState):
     """The methods of :class:`~ostraka.ledger.Ledger` that only read."""
+
+    def _repr_html_(self) -> str:
+        """Budget, what is spent and what is left, for notebooks."""
+        facts = {"ledger": repr(self), "spent": f"{self.epsilon():.4g}", "left": f"{self.left():.4g}"}
+        rows = (f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in facts.items())
+        return f"<table>{''.join(rows)}</table>"
 
     def accounts(self) -> tuple[Account, ...]:
         """Every client's account, by name."""

@@ -1,0 +1,58 @@
+"""ostraka sample, the demo: a made-up hospital, learned from by person, and a student anybody can load."""
+
+import contextlib
+import io
+import json
+import re
+import shlex
+
+import pytest
+
+import ostraka.cli
+
+pytestmark = pytest.mark.usefixtures("same_draws")
+
+
+def typed(*words: str) -> tuple[int, str]:
+    out = io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(io.StringIO()),
+        pytest.raises(SystemExit) as left,
+    ):
+        ostraka.cli.main(list(words))
+    return left.value.code, out.getvalue()
+
+
+def test_the_command_that_it_prints_learns_at_epsilon_one_by_person(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, said = typed("sample", "tables", "--rows", "6000")
+    assert code == 0
+    program, *words = shlex.split(said.splitlines()[-1])
+    assert program == "ostraka"
+    code, out = typed(*words, "--json", "--out", "run")
+    record = json.loads(out)
+    assert code == 0
+    assert record["settings"]["unit"] == "person"
+    assert 0.9 < record["upper"]["epsilon"] <= 1
+    assert record["utility"]["student"] > record["utility"]["majority"] + 0.05
+    card = (tmp_path / "run" / "model-card.md").read_text()
+    code_block = re.search(r"```python\n(.*?)```", card, re.DOTALL)[1]
+    assert "ostraka" not in code_block
+    monkeypatch.chdir(tmp_path / "run")
+    (tmp_path / "run" / "rows.csv").write_text((tmp_path / "tables" / "public.csv").read_text())
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        exec(code_block, {})
+    assert "yes" in shown.getvalue()
+
+
+def test_the_version_names_the_commit_of_a_checkout():
+    code, said = typed("--version")
+    assert code == 0
+    assert re.fullmatch(r"ostraka \d+\.\d+\.\d+( \(commit [0-9a-f]{12}\))?\n", said)
+
+
+def test_completion_is_offered():
+    code, said = typed("--help")
+    assert code == 0
+    assert "--install-completion" in said
