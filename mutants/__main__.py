@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mutants import _audits, _collect, _counts, _drawn, _exact, _plain
+from mutants import _audits, _collect, _counts, _drawn, _exact, _generators, _plain
 
 if TYPE_CHECKING:
     from mutants._mutant import Mutant
@@ -30,6 +30,7 @@ MUTANTS: list[Mutant] = [
     *_audits.MUTANTS,
     *_collect.MUTANTS,
     *_counts.MUTANTS,
+    *_generators.MUTANTS,
 ]
 PASSED, FAILED = 0, 1  # what pytest's exit status must be one of: anything else is no verdict
 

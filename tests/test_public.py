@@ -88,6 +88,7 @@ MAY_BE_POSITIONAL = {
     "ostraka.collect.encodings.Histogram": "two ends of a range, in this order; cells are named",
     "ostraka.collect.encodings.Tree": "two ends of a range, refused in the wrong order",
     "ostraka.attacks.generators.TargetGenerator.sample": "how many rows, as there",
+    "ostraka.synth.evolution.Evolution.sample": "how many rows: what a call to sample is about",
     "ostraka.synth.dpgm.DPGM": "the number of clusters, as PrivateKMeans",
     "ostraka.synth.dpgm.DPGM.sample": "how many rows: what a call to sample is about",
     "ostraka.synth.networks.VAE.modules": "how many networks: what the call is about",

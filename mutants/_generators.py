@@ -1,0 +1,76 @@
+"""Defects of private generators: those of the thesis, and slips of their sums and samples."""
+
+from __future__ import annotations
+
+from mutants._mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_STEP = "synth/test_sgd.py::TestOneStep::"
+_PRICE = "synth/test_sgd.py::TestThePrice::"
+
+MUTANTS = [
+    Mutant(
+        "a clip is read from norms without its price",
+        "synth/sgd.py",
+        "return float((self.sigma_norms**-2 + self.sigma**-2) ** -0.5)",
+        "return self.sigma",
+        _PRICE + "test_histogram_and_gradient_are_one_gaussian_sampled_once",
+    ),
+    Mutant(
+        "batches are shuffled instead of drawn by coins",
+        "_torch/private_steps.py",
+        "return np.flatnonzero(self.rng.random(len(self.owners)) < self.sampling_rate)",
+        "return self.rng.permutation(len(self.owners))[: int(len(self.owners) * self.sampling_rate)]",
+        _STEP + "test_each_row_takes_part_by_a_coin_of_its_own",
+    ),
+    Mutant(
+        "noise is divided by the number of networks",
+        "_torch/private_steps.py",
+        "* (self.sigma * clip)",
+        "* (self.sigma * clip / len(self.modules))",
+        _STEP + "test_every_network_gets_the_whole_noise_and_not_a_kth_of_it",
+    ),
+    Mutant(
+        "sums are divided by the size of the sample",
+        "_torch/private_steps.py",
+        "gradient = gradient / max(float(self.expected[k]), 1.0)",
+        "gradient = gradient / max(len(sample), 1)",
+        _STEP + "test_divides_the_clipped_sum_by_the_expected_size_whatever_the_sample_holds",
+    ),
+    Mutant(
+        "sizes of clusters are exact",
+        "synth/_clusters.py",
+        "            noisy[:, -1] / self.weight,",
+        "            totals[:, -1] * (self.sigma / 65536) * self.stretch / self.weight,",
+        "synth/test_kmeans.py::TestThePrice::test_the_sizes_are_noisy",
+    ),
+    Mutant(
+        "one iteration is not paid for",
+        "synth/_lloyd.py",
+        "total = self.n_iterations * sums.sums_curve(",
+        "total = (self.n_iterations - 1) * sums.sums_curve(",
+        "synth/test_kmeans.py::TestThePrice::test_every_release_of_noise_is_paid_for",
+    ),
+    Mutant(
+        "rounding may make a row longer than its price",
+        "mechanisms/sums.py",
+        "found[far] = np.trunc(exact[far])",
+        "found[far] = np.ceil(exact[far])",
+        "mechanisms/test_sums.py::TestTheSensitivity::test_no_row_on_the_grid_is_longer_than_its_price",
+    ),
+    Mutant(
+        "only removal of a row is priced",
+        "_composition/sampled.py",
+        "for added in (False, True)]",
+        "for added in (True, True)]",
+        "oracles/test_sampled.py::test_one_use_is_never_below_both_exact_directions_and_hardly_above",
+    ),
+    Mutant(
+        "a clipped gradient of a bias is forgotten in the norm",
+        "_torch/per_row.py",
+        "square = square + slope.sum(dim=1).square().sum(dim=1)",
+        "pass",
+        "_torch/test_per_row.py::test_norms_and_sums_are_those_of_rows_one_at_a_time",
+    ),
+]

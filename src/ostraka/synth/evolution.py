@@ -1,0 +1,251 @@
+"""Evolution: private rows vote for the nearest of public candidates, whose winners are varied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from ostraka import _check
+from ostraka.accounting import calibrate
+from ostraka.ledger import Budget
+from ostraka.mechanisms import NoisyCounts
+from ostraka.private import Adjacency
+from ostraka.synth import _clusters, _fitting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.curve import Curve
+    from ostraka.ledger import Ledger
+    from ostraka.private import Private
+
+__all__ = ["Evolution", "NearestVotes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearestVotes:
+    """Rounds of noisy votes: each row votes for the nearest candidate, and candidates with votes go on.
+
+    Parameters
+    ----------
+    n_candidates, n_rounds : int >= 1
+    sigma : float > 0, in votes
+        Noise of every count in every round. Public.
+    seed : int
+        Of who goes on and how it is varied, which is public.
+    candidates : array
+        Public: the first ones.
+    vary : callable(candidates, rng) -> as many new ones
+        Public.
+    embed : callable(candidates) -> array of shape (n_candidates, n_columns)
+        Public.
+
+    Guarantees
+    ----------
+    A row added or removed moves one count of each round by 1. ``curve()`` is ``n_rounds`` times that of
+    :class:`~ostraka.mechanisms.NoisyCounts` with ``l2=1``. Later candidates are made of noisy counts.
+    """
+
+    n_candidates: int
+    n_rounds: int
+    sigma: float
+    seed: int
+    candidates: Any = field(compare=False, repr=False)
+    vary: Callable[[Any, np.random.Generator], Any] = field(compare=False, repr=False)
+    embed: Callable[[Any], Any] = field(compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check.integer(least=1, n_candidates=self.n_candidates, n_rounds=self.n_rounds)
+        self._noise()
+
+    @property
+    def promise(self) -> Adjacency:
+        """One row, which is there or not."""
+        return Adjacency(moves="row", relation="add-or-remove")
+
+    def curve(self) -> Curve:
+        """Cost of all rounds."""
+        return self.n_rounds * replace(self._noise().curve(), moves="row")
+
+    def uses(self, private: Private) -> int:
+        """One use for all rounds."""
+        self._embedded(self.candidates, private.shape[1] - 2)
+        return 1
+
+    def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """``candidates`` of the last round and their noisy ``votes``."""
+        rows: np.ndarray = private.open()[:, :-2]
+        public, candidates = np.random.default_rng(self.seed), np.asarray(self.candidates)
+        votes = np.zeros(self.n_candidates, dtype=np.int64)
+        for turn in range(self.n_rounds):
+            if turn:
+                candidates = self._next(candidates, votes, public)
+            near = _clusters.nearest(rows, self._embedded(candidates, rows.shape[1]))
+            counts = np.bincount(near, minlength=self.n_candidates)
+            whole = Adjacency.vector(l2=1.0, relation="add-or-remove")
+            votes = self._noise().release(type(private)(counts, whole), rng=rng)
+        return {"candidates": candidates, "votes": votes}
+
+    def _next(self, candidates: np.ndarray, votes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Half of the next candidates are those with most votes; the others are variations of winners."""
+        weights = np.maximum(votes - 2 * self.sigma, 0.0)
+        if not weights.any():
+            weights = np.ones(len(votes))
+        half = (self.n_candidates + 1) // 2
+        best = np.argsort(-weights, kind="stable")[: min(half, int((weights > 0).sum()))]
+        drawn = rng.choice(len(weights), size=self.n_candidates - len(best), p=weights / weights.sum())
+        varied = np.asarray(self.vary(candidates[drawn], rng))
+        if len(varied) != len(drawn):
+            raise ValueError(
+                f"vary must return as many candidates as it gets, {len(drawn)}, got {len(varied)}"
+            )
+        return np.concatenate([candidates[best], varied])
+
+    def _embedded(self, candidates: Any, n_columns: int) -> np.ndarray:
+        found = np.asarray(self.embed(candidates), dtype=np.float32)
+        if found.shape != (self.n_candidates, n_columns) or not np.isfinite(found).all():
+            raise ValueError(
+                f"candidates must be embedded as finite rows of shape {(self.n_candidates, n_columns)}, "
+                f"got shape {found.shape}"
+            )
+        return found
+
+    def _noise(self) -> NoisyCounts:
+        return NoisyCounts(sigma=self.sigma, l2=1.0, relation="add-or-remove")
+
+
+class Evolution(BaseEstimator):
+    """A generator of what any public generator can vary: private rows only vote.
+
+    Parameters
+    ----------
+    candidates : array, or sequence of texts
+        Public. The first population.
+    vary : callable(candidates, rng) -> as many new ones
+        Public. Noise, a model of images, or a function that asks a language model. It sees candidates
+        and public random numbers only.
+    embed : callable(candidates) -> array of shape (n_candidates, n_columns), optional
+        Public. Where candidates are compared with private rows. None: they are rows already.
+    n_rounds : int
+    epsilon, delta : float
+        Public. The price, for one row or one person added or removed.
+    random_state : int
+        Of what is public.
+
+    Attributes
+    ----------
+    candidates_ : array
+        Of the last round. Public.
+    votes_ : int64 array
+        Noisy votes for each of them. Public.
+    mechanism_ : the mechanism that was charged
+    result_ : Result
+
+    Guarantees
+    ----------
+    (epsilon, delta)-DP for one row (with ``groups``: one person) added or removed: a row has one vote in each
+    round, and nothing else of it is used.
+    Source: Lin et al. 2024, arXiv:2305.15560 (private evolution); its noisy votes on the price of
+    :class:`~ostraka.mechanisms.NoisyCounts`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> rows = rng.normal([3.0, -1.0], 0.1, (2000, 2))
+    >>> vary = lambda winners, rng: winners + rng.normal(0, 0.5, winners.shape)
+    >>> model = Evolution(rng.normal(0, 2, (40, 2)), vary=vary, n_rounds=6, epsilon=1.0).fit(rows, rng=rng)
+    >>> np.abs(model.sample(200, random_state=0).mean(axis=0) - [3.0, -1.0]).max() < 0.5
+    np.True_
+    """
+
+    def __init__(
+        self,
+        candidates: Any,
+        *,
+        vary: Callable[[Any, np.random.Generator], Any],
+        embed: Callable[[Any], Any] | None = None,
+        n_rounds: int = 5,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        random_state: int = 0,
+    ) -> None:
+        self.candidates = candidates
+        self.vary = vary
+        self.embed = embed
+        self.n_rounds = n_rounds
+        self.epsilon = epsilon
+        self.delta = delta
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        *,
+        groups: Any = None,
+        ledger: Ledger | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> Evolution:
+        """Charge, and let the rows vote.
+
+        Parameters
+        ----------
+        X : array, shape (n_rows, n_columns)
+            Private. Rows, or their embeddings.
+        groups : array, shape (n_rows,), optional
+            Private. Whose row it is: the unit is then a person, of whom one row, chosen at random, votes.
+        ledger : Ledger, optional
+            Where the charge is written; None: a ledger in memory with exactly this budget.
+        rng : numpy.random.Generator, optional
+            For simulations only, which the ledger is then marked as.
+
+        Raises
+        ------
+        ValueError
+            Before anything is charged: something out of range, or no noise keeps so small an epsilon.
+        BudgetExceeded
+            The charge does not fit; nothing was released.
+        """
+        rows = _fitting.numbers(X)
+        first = np.asarray(self.candidates)
+        if not first.ndim or not len(first) or first.dtype == object:
+            raise ValueError("candidates must be public rows or texts, one or more")
+
+        def made(noise: float) -> NearestVotes:
+            return NearestVotes(
+                n_candidates=len(first),
+                n_rounds=self.n_rounds,
+                sigma=noise,
+                seed=self.random_state,
+                candidates=first,
+                vary=self.vary,
+                embed=np.asarray if self.embed is None else self.embed,
+            )
+
+        budget = Budget(epsilon=self.epsilon, delta=self.delta)
+        mechanism = made(calibrate(made, n_answers=1, epsilon=self.epsilon, delta=self.delta, precision=1e-4))
+        private = _fitting.private_rows(rows, np.zeros(len(rows), dtype=np.int64), groups, most=1)
+        found = _fitting.charged(mechanism, private, budget=budget, ledger=ledger, rng=rng)
+        self.mechanism_ = mechanism
+        self.candidates_, self.votes_ = found["candidates"], found["votes"]
+        self.result_ = _fitting.record(
+            mechanism, private, delta=self.delta, simulation=rng is not None, generator="evolution"
+        )
+        return self
+
+    def sample(self, n_rows: int = 1000, *, random_state: Any = None) -> np.ndarray:
+        """Candidates, drawn by their noisy votes. Public, at no further price.
+
+        Parameters
+        ----------
+        n_rows : int
+        random_state : int or numpy.random.Generator, optional
+        """
+        _check.integer(n_rows=n_rows)
+        rng = np.random.default_rng(random_state)
+        weights = np.maximum(self.votes_ - 2 * self.mechanism_.sigma, 0.0)
+        if not weights.any():
+            weights = np.ones(len(weights))
+        return np.asarray(self.candidates_[rng.choice(len(weights), size=n_rows, p=weights / weights.sum())])

@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+
+from ostraka import Budget, BudgetExceeded, Ledger
+from ostraka.mechanisms import NoisyCounts
+from ostraka.synth import Evolution
+
+WORDS = np.array(["aa", "ab", "ba", "ac", "bb", "cc"])
+
+
+def steps(winners, rng):
+    return winners + rng.normal(0, 0.3, winners.shape)
+
+
+def blobs(n=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal([2.0, -1.0], 0.1, (n, 2))
+
+
+def fitted(X=None, *, fit=None, **settings):
+    fixed = {"vary": steps, "n_rounds": 5, "epsilon": 1.0}
+    first = np.random.default_rng(9).normal(0, 2, (30, 2))
+    return Evolution(**{"candidates": first} | fixed | settings).fit(
+        blobs() if X is None else X, rng=np.random.default_rng(1), **(fit or {})
+    )
+
+
+def test_the_population_moves_to_the_rows():
+    far = [
+        np.linalg.norm(fitted(n_rounds=n).sample(500, random_state=0).mean(axis=0) - [2, -1]) for n in (1, 8)
+    ]
+    assert far[1] < 0.2
+    assert far[1] <= far[0]
+
+
+def test_texts_are_varied_by_any_callable_and_compared_by_their_embedding():
+    def embed(texts):
+        return np.array([[text.count(letter) for letter in "abc"] for text in texts])
+
+    def vary(texts, rng):
+        return ["".join("abc"[rng.integers(3)] if rng.random() < 0.5 else c for c in text) for text in texts]
+
+    X = np.tile([0.0, 1.0, 1.0], (2000, 1))  # as "bc"
+    model = fitted(X, candidates=WORDS, embed=embed, vary=vary, n_rounds=12)
+    assert set(model.sample(100, random_state=0)) <= {"bc", "cb"}
+
+
+def test_votes_are_noisy_counts_of_rows():
+    model = fitted(n_rounds=2)
+    assert abs(model.votes_.sum() - 3000) < 9 * model.mechanism_.sigma * np.sqrt(30)
+    assert model.votes_.dtype == np.int64
+
+
+def test_the_price_is_that_of_the_rounds_and_is_charged_once():
+    with Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5)) as ledger:
+        mechanism = fitted(fit={"ledger": ledger}).mechanism_
+        assert 0.99 < ledger.epsilon() <= 1.0
+        one = NoisyCounts(sigma=mechanism.sigma, l2=1.0, relation="add-or-remove").curve()
+        assert mechanism.curve().epsilon(1e-5) == pytest.approx((5 * one).epsilon(1e-5), rel=1e-9)
+        with pytest.raises(BudgetExceeded):
+            fitted(fit={"ledger": ledger})
+
+
+def test_what_varies_sees_candidates_and_never_rows():
+    seen = []
+
+    def spy(winners, rng):
+        seen.append(winners)
+        return steps(winners, rng)
+
+    X = blobs() + 1000.0
+    fitted(X, vary=spy)
+    assert seen
+    assert max(np.abs(each).max() for each in seen) < 50
+
+
+def test_a_person_has_one_vote():
+    model = fitted(fit={"groups": np.repeat(np.arange(30), 100)}, n_rounds=1, epsilon=8.0)
+    assert abs(model.votes_.sum() - 30) < 9 * model.mechanism_.sigma * np.sqrt(30)
+    assert model.result_.settings["unit"] == "person"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"n_rounds": 0}, "n_rounds must"),
+        ({"epsilon": 0.0}, "epsilon must"),
+        ({"candidates": np.zeros((0, 2))}, "candidates must be public"),
+        ({"candidates": np.zeros((4, 3))}, "embedded as finite rows"),
+        (
+            {"candidates": WORDS, "embed": lambda texts: np.full((len(texts), 2), np.nan)},
+            "embedded as finite",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_the_charge(settings, words):
+    with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-5)) as ledger:
+        with pytest.raises(ValueError, match=words):
+            fitted(fit={"ledger": ledger}, **settings)
+        assert ledger.epsilon() == 0
+
+
+def test_three_rows_give_noise():
+    assert fitted(blobs(3)).sample(5).shape == (5, 2)
