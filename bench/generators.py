@@ -13,7 +13,7 @@ import numpy as np
 
 from ostraka import Adjacency, Curve, Private
 from ostraka.accounting import calibrate
-from ostraka.attacks import nearest_scores, sum_scores
+from ostraka.attacks.inclusion import nearest_scores, sum_scores
 from ostraka.audits import one_run_lower_bound
 from ostraka.mechanisms import GaussianSums
 from ostraka.synth import PrivateKMeans

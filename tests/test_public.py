@@ -91,8 +91,6 @@ MAY_BE_POSITIONAL = {
     "ostraka.synth.evolution.Evolution.sample": "how many rows: what a call to sample is about",
     "ostraka.synth.dpgm.DPGM": "the number of clusters, as PrivateKMeans",
     "ostraka.synth.dpgm.DPGM.sample": "how many rows: what a call to sample is about",
-    "ostraka.synth.networks.VAE.modules": "how many networks: what the call is about",
-    "ostraka.synth.networks.RBM.modules": "how many networks: what the call is about",
     "ostraka.synth.kmeans.PrivateKMeans": "the number of clusters, as in scikit-learn's KMeans",
     "ostraka.synth.kmeans.PrivateKMeans.sample": "how many rows: what a call to sample is about",
     "ostraka.synth.tables.TableGenerator.sample": "how many rows: what a call to sample is about",

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ostraka import Adjacency, Curve, Private
-from ostraka.attacks import nearest_scores, sum_scores
+from ostraka.attacks.inclusion import nearest_scores, sum_scores
 from ostraka.audits import one_run_lower_bound
 from ostraka.mechanisms import GaussianSums
 from ostraka.synth import PrivateKMeans

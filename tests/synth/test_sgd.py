@@ -6,7 +6,8 @@ import pytest
 
 from ostraka import Adjacency, Budget, Curve, Ledger, Private, release
 from ostraka.accounting import sampled_gaussian_curve
-from ostraka.synth import DPGM, RBM, VAE, PrivateSGD
+from ostraka.synth import DPGM, PrivateSGD
+from ostraka.synth.networks import RBM, VAE
 from tests.false_alarm import FALSE_ALARM
 
 torch = pytest.importorskip("torch")

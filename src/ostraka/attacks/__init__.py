@@ -6,7 +6,6 @@ from ostraka.attacks.collaboration import Collaboration
 from ostraka.attacks.counts import recover_counts
 from ostraka.attacks.generators import generator_scores
 from ostraka.attacks.histogram import recover_votes
-from ostraka.attacks.inclusion import nearest_scores, sum_scores
 from ostraka.attacks.leakage import leakage_meter
 from ostraka.attacks.membership import ReferenceModels
 from ostraka.attacks.observations import words_seen
@@ -20,9 +19,7 @@ __all__ = [
     "consensus_test",
     "generator_scores",
     "leakage_meter",
-    "nearest_scores",
     "recover_counts",
     "recover_votes",
-    "sum_scores",
     "words_seen",
 ]

@@ -3,15 +3,12 @@
 from ostraka.synth.dpgm import DPGM
 from ostraka.synth.evolution import Evolution
 from ostraka.synth.kmeans import PrivateKMeans
-from ostraka.synth.networks import RBM, VAE
 from ostraka.synth.schema import Column, Schema
 from ostraka.synth.sgd import PrivateSGD
 from ostraka.synth.tables import TableGenerator
 
 __all__ = [
     "DPGM",
-    "RBM",
-    "VAE",
     "Column",
     "Evolution",
     "PrivateKMeans",

@@ -74,7 +74,7 @@ class PrivateSGD:
 
     Examples
     --------
-    >>> from ostraka.synth import VAE
+    >>> from ostraka.synth.networks import VAE
     >>> mechanism = PrivateSGD(network=VAE(n_features=784), n_columns=1568, steps=600, sampling_rate=0.01,
     ...                        sigma=1.5, clip=10.0, expected_rows=(60_000.0,))
     >>> round(mechanism.curve().epsilon(delta=1e-5), 2)
