@@ -7,7 +7,7 @@ from dataclasses import replace
 import mpmath
 import numpy as np
 import pytest
-from scipy.special import gammaln, ndtr
+from scipy.special import gammaln, ndtr, ndtri
 
 from ostraka import Curve, GNMax, Threshold
 from ostraka._composition import (
@@ -270,6 +270,32 @@ def test_a_state_that_is_not_log_concave_is_refused(monkeypatch):
     total = 30 * gnmax(40.0)
     assert total.epsilon(delta=DELTA) < 0.57  # one by one instead
     assert seen
+
+
+def test_noise_on_every_count_moves_a_stop_no_further_than_one_noise():
+    rng = np.random.default_rng(8)
+    for _ in range(2000):
+        x, y, others = rng.uniform(-5, 8, 3)
+        s = rng.uniform(0.001, 0.5)
+        before, after = (ndtr(x + r) * ndtr(y - r) * ndtr(others) for r in (0.0, s))
+        assert abs(ndtri(after) - ndtri(before)) <= s * (1 + 1e-9)
+
+
+def test_a_screen_with_noise_on_every_count_composes_exactly_and_holds_for_small_votes():
+    each = Threshold(at=3, sigma=5.0, noise="every")
+    assert each.curve(bound="exact").laws == (Law(SCREEN, up(1 / 5.0)),)
+    votes = [np.array([i, j, 4 - i - j]) for i in range(5) for j in range(5 - i)]
+    pairs = []
+    for counts in votes:
+        for giver, taker in itertools.permutations(range(3), 2):
+            if counts[giver] > 0:
+                near = counts.copy()
+                near[giver] -= 1
+                near[taker] += 1
+                pairs.append(np.exp(each.log_outcomes([counts, near])))
+    epsilons = np.array([0.0, 0.2, 0.5])
+    total = 2 * each.curve(bound="exact")
+    assert (played(np.array(pairs), np.exp(epsilons), 2) <= [total.delta(epsilon=e) for e in epsilons]).all()
 
 
 # Mixtures ------------------------------------------------------------------------------------------------
