@@ -1,0 +1,101 @@
+"""Pairs against prices: every neighbour of all small histograms, checked exactly. Violations must be 0."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostraka import GNMax, LNMax, Threshold
+from ostraka._composition import tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ostraka._composition.law import Law
+    from ostraka.mechanisms.protocols import BallotMechanism
+
+SIZES = ((10, 9), (5, 24), (3, 120))  # classes, ballots
+MECHANISMS: tuple[BallotMechanism, ...] = (
+    GNMax(sigma=3.0),
+    GNMax(sigma=20.0),
+    LNMax(scale=4.0),
+    Threshold(at=6, sigma=4.0),
+    Threshold(at=6, sigma=4.0, noise="every"),
+)
+ANSWERS = (8, 24, 60)  # of GNMax(sigma=20): one more answer must stay below the next table
+QUICK = {"SIZES": ((3, 6),), "ANSWERS": (8,)}
+_ORDERS = (1.25, 2.0, 4.0, 8.0, 16.0)
+_ROUNDING = 1e-9
+_AT_ONCE = 200_000
+
+
+def histograms(n_classes: int, n_ballots: int) -> np.ndarray:
+    """Every histogram of so many ballots, in the order of their keys."""
+    bars = np.array(list(itertools.combinations(range(n_ballots + n_classes - 1), n_classes - 1)))
+    ends = np.pad(bars, ((0, 0), (1, 1)), constant_values=-1)
+    ends[:, -1] = n_ballots + n_classes - 1
+    return np.diff(ends, axis=1) - 1
+
+
+def neighbours(counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Places of histograms, and of those with one ballot moved from one class to another."""
+    n_classes = counts.shape[1]
+    radix = (int(counts.max()) + 1) ** np.arange(n_classes - 1, -1, -1)
+    keys = counts @ radix
+    for giver, taker in itertools.permutations(range(n_classes), 2):
+        has = np.flatnonzero(counts[:, giver] > 0)
+        yield has, np.searchsorted(keys, keys[has] - radix[giver] + radix[taker])
+
+
+def too_dear(mechanism: BallotMechanism, log_p: np.ndarray, log_q: np.ndarray) -> int:
+    """How many pairs have a Rényi divergence above the price at some order."""
+    curve, wrong = mechanism.curve(), np.zeros(len(log_p), dtype=bool)
+    for order in _ORDERS:
+        found = np.log(np.exp(order * log_p + (1 - order) * log_q).sum(axis=1)) / (order - 1)
+        wrong |= found > np.interp(order, curve.orders[:-1], curve.rdp[:-1]) * (1 + _ROUNDING) + _ROUNDING
+    return int(wrong.sum())
+
+
+def not_carried(law: Law, answers: int, log_p: np.ndarray, log_q: np.ndarray) -> int:
+    """How many pairs tell more, followed by so many answers, than the table of one answer more says."""
+    before, after = (tables.of((law._replace(uses=n),)).each[0] for n in (answers, answers + 1))
+    odds = [np.exp(each.step * (each.start + np.arange(len(each.values)))) for each in (before, after)]
+    wrong = np.zeros(len(log_p), dtype=bool)
+    for epsilon in (0.0, 0.3, 0.8):
+        told = np.exp(log_p) * np.interp(np.exp(epsilon + log_q - log_p), odds[0], before.values)
+        most = np.interp(np.exp(epsilon), odds[1], after.values)
+        wrong |= told.sum(axis=1) > most * (1 + _ROUNDING)
+    return int(wrong.sum())
+
+
+def main() -> None:
+    """Print pairs and violations for each mechanism and size."""
+    total = bad = 0
+    for (n_classes, n_ballots), mechanism in itertools.product(SIZES, MECHANISMS):
+        counts = histograms(n_classes, n_ballots)
+        logs = mechanism.log_outcomes(counts)
+        pairs = wrong = 0
+        for one, other in neighbours(counts):
+            for start in range(0, len(one), _AT_ONCE):
+                p, q = (logs[each[start : start + _AT_ONCE]] for each in (one, other))
+                pairs, wrong = pairs + len(p), wrong + too_dear(mechanism, p, q)
+        print(
+            f"{mechanism}: {n_ballots} ballots, {n_classes} classes: {pairs:,} pairs, {wrong} above",
+            flush=True,
+        )
+        total, bad = total + pairs, bad + wrong
+    mechanism = MECHANISMS[1]
+    (law,) = GNMax(sigma=20.0).curve(bound="exact").laws or ()
+    for answers in ANSWERS:
+        counts = histograms(*SIZES[-1])
+        logs = mechanism.log_outcomes(counts)
+        pairs = wrong = 0
+        for one, other in neighbours(counts):
+            pairs, wrong = pairs + len(one), wrong + not_carried(law, answers, logs[one], logs[other])
+        print(f"{mechanism}, then {answers} answers by strategy: {pairs:,} pairs, {wrong} above", flush=True)
+        total, bad = total + pairs, bad + wrong
+    print(f"{total:,} pairs, {bad} violations")
+    if bad:
+        raise SystemExit("a price was exceeded")
