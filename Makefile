@@ -36,7 +36,7 @@ bench: $(READY)  ## speed and accuracy; ratios are measured in one run
 	$(BIN)/python -m bench
 
 reproduce: $(READY)  ## the papers' tables and figures beside ours; needs the shared data sets, takes hours
-	for name in accounting wang2022 chadha2024 papernot2017 malek2021 malek2021_memorisation; do $(BIN)/python -m reproduce $$name || exit 1; done
+	for name in accounting wang2022 chadha2024 capc_secret papernot2017 malek2021 malek2021_memorisation; do $(BIN)/python -m reproduce $$name || exit 1; done
 
 soak: $(READY)  ## crashes, power cuts, races and floods against ledger and service, at length
 	$(BIN)/python -m rigs
