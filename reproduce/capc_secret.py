@@ -71,7 +71,7 @@ def divergences(mechanism: GNMax, one: np.ndarray, two: np.ndarray) -> list[floa
         terms = order * p + (1 - order) * q
         return float(np.logaddexp.reduce(terms) / (order - 1))
 
-    return [max(divergence(*logs, order), divergence(*logs[::-1], order)) for order in ORDERS]
+    return [max(divergence(logs[0], logs[1], a), divergence(logs[1], logs[0], a)) for a in ORDERS]
 
 
 def main(_: list[str] | None = None) -> None:
@@ -82,7 +82,7 @@ def main(_: list[str] | None = None) -> None:
     questions = X[targets]
     shards = [rest[k * N_ROWS : (k + 1) * N_ROWS] for k in range(N_PARTIES)]
     votes = [secret_votes(model_of(X[rows], y[rows], agreement), questions, agreement) for rows in shards]
-    counts = np.sum(votes, axis=0, dtype=np.int64)
+    counts = np.stack(votes).astype(np.int64).sum(axis=0)
     mechanism = GNMax(sigma=SIGMA)
     histogram, argmax = SkellamMax(sigma=SIGMA).curve(), mechanism.curve()
     places = [argmax.orders.index(order) for order in ORDERS]
