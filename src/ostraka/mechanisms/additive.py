@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class OneHotLaplace:
 
     n_classes: int
     scale: float
-    promise: ClassVar[Adjacency] = Adjacency.one_label()
+    promise = Adjacency.one_label()
 
     def __post_init__(self) -> None:
         _check.integer(n_classes=self.n_classes, least=2)
@@ -136,7 +136,7 @@ class OneHotGaussian:
 
     n_classes: int
     sigma: float
-    promise: ClassVar[Adjacency] = Adjacency.one_label()
+    promise = Adjacency.one_label()
 
     def __post_init__(self) -> None:
         _check.integer(n_classes=self.n_classes, least=2)

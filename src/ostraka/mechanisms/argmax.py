@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class GNMax:
     """
 
     sigma: float
-    promise: ClassVar[Adjacency] = Adjacency.one_ballot()
+    promise = Adjacency.one_ballot()
 
     def __post_init__(self) -> None:
         _check.positive(sigma=self.sigma)
@@ -152,7 +152,7 @@ class LNMax:
     """
 
     scale: float
-    promise: ClassVar[Adjacency] = Adjacency.one_ballot()
+    promise = Adjacency.one_ballot()
 
     def __post_init__(self) -> None:
         _check.positive(scale=self.scale)

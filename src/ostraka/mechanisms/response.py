@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class RandomizedResponse:
 
     n_classes: int
     epsilon: float
-    promise: ClassVar[Adjacency] = Adjacency.one_label()
+    promise = Adjacency.one_label()
 
     def __post_init__(self) -> None:
         _check.integer(n_classes=self.n_classes, least=2)
@@ -145,7 +145,7 @@ class PriorResponse:
     prior: Any
     epsilon: float
     kept: np.ndarray = field(init=False)
-    promise: ClassVar[Adjacency] = Adjacency.one_label()
+    promise = Adjacency.one_label()
 
     def __post_init__(self) -> None:
         _check_epsilon(self.epsilon)

@@ -60,7 +60,7 @@ class Threshold:
     at: float
     sigma: float
     noise: Literal["largest", "every"] = "largest"
-    promise: ClassVar[Adjacency] = Adjacency.one_ballot()
+    promise = Adjacency.one_ballot()
     passes_or_stops: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -83,7 +83,7 @@ class StagedResponse:
     epsilon: float
     advise: Callable[[int, np.ndarray], Any]
     n_stages: int = field(init=False)
-    promise: ClassVar[Adjacency] = Adjacency.one_label()
+    promise = Adjacency.one_label()
 
     def __post_init__(self) -> None:
         RandomizedResponse(n_classes=self.n_classes, epsilon=self.epsilon)  # knows what is out of range
