@@ -1,4 +1,4 @@
-"""Mechanisms: frozen public parameters with their code and their price."""
+"""Mechanisms: frozen values that hold public parameters, draw noisy answers and state the cost of each."""
 
 from ostraka.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from ostraka.mechanisms.argmax import GNMax as GNMax

@@ -1,4 +1,4 @@
-"""How kernels are compiled: for arrays that are right by construction, without the GIL, kept on disk.
+"""Numba settings of compiled kernels: they run without the GIL and are cached on disk.
 
 Compiling is what a first run spends most of its time on, and costs about as much as the code is long,
 counted once more wherever it is called from another kernel. So: Python calls kernels one after the

@@ -29,7 +29,7 @@ def compiled(
     argmax: tuple[int, float] = NO_ARGMAX,
     screen: tuple[int, float, float] = NO_SCREEN,
 ) -> np.ndarray:
-    """Costs of each query at each order; ``argmax`` is noise and scale, ``screen`` kind, place and sigma."""
+    """Return each query's costs; ``argmax`` is (noise, scale), ``screen`` (kind, threshold, sigma)."""
     out = np.empty((len(counts), orders.size))
 
     def work(rows: slice) -> None:
@@ -50,7 +50,7 @@ def compiled(
 def enumerated(
     mechanism: BallotMechanism, counts: np.ndarray, *, orders: np.ndarray, relation: str
 ) -> np.ndarray:
-    """The same from the outcome map alone, evaluated at every neighbour of every query."""
+    """Compute the same costs from outcome probabilities at every neighbour of every query."""
     out = np.zeros((len(counts), orders.size))
     for row, own in enumerate(counts):
         near = own + _moves(own, relation)
@@ -68,7 +68,7 @@ def enumerated(
 
 
 def _moves(counts: np.ndarray, relation: str) -> np.ndarray:
-    """What one ballot can do to a query's counts: every change, one a row."""
+    """Return every change that one ballot can make to a query's counts, one per row."""
     one = np.eye(len(counts))
     gives = np.flatnonzero(counts >= 1.0)
     if relation == "replace-one":
@@ -77,7 +77,7 @@ def _moves(counts: np.ndarray, relation: str) -> np.ndarray:
 
 
 def _pair(log_p: np.ndarray, log_q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log probabilities of q, and log ratios of p to q: infinite where only p is possible."""
+    """Return log q and log(p / q), which is infinite where only p is possible."""
     never_q, never_p = log_q < _IMPOSSIBLE, log_p < _IMPOSSIBLE
     with np.errstate(invalid="ignore"):
         lam = np.where(never_q, np.where(never_p, 0.0, np.inf), log_p - log_q)

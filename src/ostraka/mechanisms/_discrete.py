@@ -66,7 +66,7 @@ def log_normaliser(sigma: float) -> float:
 
 
 def _settled(sigma: float, number: int, bits: int, rng: np.random.Generator) -> int:
-    """The draw whose first bits were not enough."""
+    """Draw again with more bits, where the first bits do not decide the value."""
     n_bits = bits
     while True:
         number = (number << bits) + int(rng.integers(0, 2**bits, dtype=np.int64))
@@ -80,7 +80,7 @@ def _settled(sigma: float, number: int, bits: int, rng: np.random.Generator) -> 
 
 @lru_cache(maxsize=32)
 def _table(sigma: float, bits: int) -> np.ndarray:
-    """The distribution function at -n, …, n - 1, as multiples of 2^-bits, rounded down."""
+    """Return the distribution function at -n, …, n - 1, as multiples of 2^-bits, rounded down."""
     half = np.array(_lower_half(sigma, bits), dtype=np.int64)
     table = np.concatenate([half, (2**bits - 1) - half[::-1]])
     table.setflags(write=False)
@@ -88,7 +88,7 @@ def _table(sigma: float, bits: int) -> np.ndarray:
 
 
 def _lower_half(sigma: float, bits: int) -> list[int]:
-    """The same at -n, …, -1: from the first that is 0 on."""
+    """Return the distribution function at -n, …, -1; -n is the first place where it rounds down to 0."""
     digits = math.ceil(0.302 * bits) + 30
     while True:
         floors = _floors(sigma, bits, digits)
@@ -98,7 +98,7 @@ def _lower_half(sigma: float, bits: int) -> list[int]:
 
 
 def _floors(sigma: float, bits: int, digits: int) -> list[int] | None:
-    """Floors of 2^bits P[X < -k], k from high to 0; None if ``digits`` are too few to tell them all."""
+    """Return floors of 2^bits P[X < -k], k from high to 0; None if ``digits`` do not decide all of them."""
     with localcontext() as context:
         context.prec = digits
         step = (-1 / (2 * Decimal(sigma) ** 2)).exp()

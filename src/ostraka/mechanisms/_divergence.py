@@ -74,7 +74,7 @@ def largest_divergence(log_q, lam, orders, out):
 
 @kernel()
 def _rises(low, low_k, slope, orders, out, first, last):
-    """Whether the chord leaves any room above the best so far."""
+    """Return whether the chord allows a value above the best one so far."""
     for a in range(first, last):
         if low_k + (orders[a] - low) * slope > out[a] * (orders[a] - 1.0):
             return True
@@ -111,7 +111,7 @@ def _excess(q, excess, linear, r, order):
 
 @kernel()
 def _log_moment(log_q, lam, r, order):
-    """The same where terms leave the range of float64: log of 1 + sum, each term by its log."""
+    """Compute log(1 + sum) from logarithms of the terms, which may exceed the range of float64."""
     total = -math.inf
     for k in range(lam.shape[1]):
         x, log_p = lam[r, k], log_q[r, k]

@@ -1,4 +1,4 @@
-"""Compiled: noise from 64 random bits each, within a proved bound, and answers where that decides them."""
+"""Compiled: noise from 64 random bits with a proved error bound, and the answers which it decides."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EXTREME = 1e150  # counts beyond this may leave the range of float64
 
 @lru_cache(maxsize=2)
 def table(kind: int) -> np.ndarray:
-    """One row a piece: its middle, then the coefficients of Q in powers of (v - middle)."""
+    """Return one row per piece: its middle, then the coefficients of Q in powers of (v - middle)."""
     middles = EDGES[:-1] + np.diff(EDGES) / 2
     rows = np.array([(middle, *coefficients(kind, middle)) for middle in middles.tolist()])
     rows.setflags(write=False)
@@ -65,7 +65,7 @@ def coefficients(kind: int, middle: float, *, degree: int = _DEGREE) -> list[flo
 
 @kernel()
 def sizes(words, kind_table, out):
-    """Noise of each word, within ``DOUBT``; NaN where more bits decide."""
+    """Return the noise of each 64-bit word, with an error below ``DOUBT``; NaN where more bits are needed."""
     scratch = np.empty(1)
     bits = scratch.view(np.int64)
     last = kind_table.shape[0] - 1
@@ -83,7 +83,7 @@ def sizes(words, kind_table, out):
 
 @kernel()
 def largest(counts, noise, scale, doubt, winners, sure):
-    """The class of the largest noisy count of each query, and whether ``doubt`` leaves it certain."""
+    """Return the class of each query's largest noisy count, and whether it is certain despite ``doubt``."""
     for i in range(counts.shape[0]):
         top = counts[i, 0]
         low = top
@@ -107,7 +107,7 @@ def largest(counts, noise, scale, doubt, winners, sure):
 
 @kernel()
 def above(counts, noise, scale, doubt, at, passes, sure):
-    """Whether any noisy count of each query reaches ``at``, and whether ``doubt`` leaves it certain."""
+    """Return whether any noisy count of each query reaches ``at``, and whether ``doubt`` can change that."""
     for i in range(counts.shape[0]):
         one, none, inside = False, True, True
         for k in range(counts.shape[1]):

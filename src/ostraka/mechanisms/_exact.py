@@ -1,4 +1,4 @@
-"""Answers drawn exactly: rounding never decides.
+"""Exact draws of noisy answers: rounding errors never change an answer.
 
 Noise comes from 64 random bits each, as a float and a bound on its error. Where the bounds of several
 counts overlap, about once in 2^40 answers, more bits are drawn until they do not (``_quantile``). So
@@ -62,7 +62,7 @@ def reaches(counts: np.ndarray, at: float, *, scale: float, rng: np.random.Gener
 
 
 def noisy_floor(place: Fraction, *, scale: Fraction, grid: Fraction, rng: np.random.Generator) -> int:
-    """The largest whole n with n grid <= place + Gaussian noise: what may leave of a noisy number."""
+    """Return the largest whole n with n grid <= place + Gaussian noise; only n is released."""
     (noise,) = _noises(GAUSSIAN, words(rng, (1,)).tolist(), further(rng, 0))
     while True:
         low, high = (_floor(end, grid) for end in _ends(place, scale, noise))
@@ -72,7 +72,7 @@ def noisy_floor(place: Fraction, *, scale: Fraction, grid: Fraction, rng: np.ran
 
 
 def settled_largest(counts: Sequence[float], scale: float, noises: Sequence[Noise]) -> int:
-    """The class of the largest noisy count, with as many bits as that takes."""
+    """Return the class of the largest noisy count; draw more bits until it is decided."""
     places, exact_scale = [Fraction(count) for count in counts], Fraction(scale)
     going = list(range(len(counts)))
     while True:
@@ -86,7 +86,7 @@ def settled_largest(counts: Sequence[float], scale: float, noises: Sequence[Nois
 
 
 def settled_reaches(counts: Sequence[float], at: float, scale: float, noises: Sequence[Noise]) -> bool:
-    """Whether any noisy count reaches ``at``, with as many bits as that takes."""
+    """Return whether any noisy count reaches ``at``; draw more bits until it is decided."""
     going = [(Fraction(count) - Fraction(at), noise) for count, noise in zip(counts, noises, strict=True)]
     while going:
         ends = [_ends(place, Fraction(scale), noise) for place, noise in going]
@@ -107,12 +107,12 @@ def _noise(drawn: np.ndarray, kind: int) -> np.ndarray:
 
 
 def _doubt(scale: float) -> float:
-    """What scale times noise errs by, at most: twice what is proved, and more than subnormal numbers lose."""
+    """Bound the error of scale times noise: twice the proved bound, plus the loss of subnormal numbers."""
     return max(scale * 2.0**-40, 1e-290) if scale < _EXTREME else math.inf
 
 
 def _contenders(counts: np.ndarray, noise: np.ndarray, scale: float) -> np.ndarray:
-    """Classes that may win: those whose noise is unknown, and those which no other beats for certain."""
+    """Return the classes that may win: those with unknown noise, and those which no other certainly beats."""
     if not (scale < _EXTREME and np.abs(counts).max() < _EXTREME):
         return np.arange(len(counts))
     gap = counts - counts.max()
@@ -121,7 +121,7 @@ def _contenders(counts: np.ndarray, noise: np.ndarray, scale: float) -> np.ndarr
 
 
 def _undecided(gap: np.ndarray, noise: np.ndarray, scale: float) -> np.ndarray:
-    """Counts that may reach the bar: those which do not stay below it for certain."""
+    """Return the counts that may reach the threshold: those which are not certainly below it."""
     if not (scale < _EXTREME and np.abs(gap).max() < _EXTREME):
         return np.arange(len(gap))
     y, e = gap + scale * noise, _doubt(scale) + _ROUNDING * np.abs(gap)

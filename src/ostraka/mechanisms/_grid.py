@@ -18,7 +18,7 @@ _LEGENDRE_X, _LEGENDRE_W = np.polynomial.legendre.leggauss(12)
 
 @kernel()
 def sort_down(values):
-    """Sort in place, highest first; returns where each came from. Short arrays: by insertion."""
+    """Sort in place, highest first, and return the original positions; short arrays by insertion sort."""
     n = values.size
     origin = np.empty(n, np.int64)
     for j in range(n):
@@ -71,7 +71,7 @@ def _mode(kind, y, w, k, start):
 
 @kernel()
 def _gaussian_grid(kind, y, w, shift):
-    """The trapezoid rule, and its step: exponentially accurate on entire integrands that die like a Gaussian.
+    """Nodes of the trapezoid rule, which converges exponentially for entire integrands with Gaussian tails.
 
     Every integrand is log-concave with curvature at least 1, and curvature falls to the right, so
     the lowest class has the narrowest peak: its width sets the step. Peaks move left as counts fall.
@@ -112,7 +112,7 @@ def _gaussian_grid(kind, y, w, shift):
 
 @kernel()
 def _laplace_grid(y, w, shift):
-    """Gauss-Legendre on panels between the kinks (at every count, and where a moved count would be).
+    """Gauss-Legendre nodes between the kinks (at every count, and where a moved count would be).
 
     Left of the top, with ``above`` classes above the panel, integrands grow to the right like
     e^(above x) or e^((above - 1) x): panels start at the right end and stop once nothing is left.
@@ -138,7 +138,7 @@ def _laplace_grid(y, w, shift):
 
 @kernel()
 def _panels(kinks, y, w, ends):
-    """How many panels; writes where each starts and ends if ``ends`` has room."""
+    """Return the number of panels; write the start and end of each if ``ends`` is large enough."""
     total = 0.0
     for m in range(y.size):
         total += w[m]

@@ -63,7 +63,7 @@ def costs(
 
 @kernel()
 def _pairs(counts, place, w, log_q, change, screened, replace):
-    """One row a neighbour and direction: log probabilities of all outcomes, and the logs of their ratios.
+    """Return, per neighbour and direction, log probabilities of all outcomes and the logs of their ratios.
 
     Columns: the unmoved classes of each level, the two moved classes, and, with a screen, no answer.
     """
@@ -158,7 +158,7 @@ def _ratios(kind, y, s, nodes, law):
 
 @kernel()
 def _ratios_far(kind, y, w, s, log_q, change):
-    """The same where ratios leave the range of float64: each neighbour's own outcome law, in logs."""
+    """Compute log ratios from each neighbour's own outcome law, where ratios exceed the range of float64."""
     n = y.size
     counts, owner = np.empty(n + 2), np.empty(n + 2, np.int64)
     copies = np.empty(n + 2)

@@ -1,4 +1,4 @@
-"""Noise as a real number that is drawn as far as it is needed: enclosures in decimal arithmetic.
+"""Noise as a real number whose bits are drawn on demand, with intervals in decimal arithmetic.
 
 A :class:`Noise` is a sign and the first bits of a uniform number p: its size is the number that the noise
 exceeds with probability p, which lies between two ends that more bits bring together. The ends are proved:
@@ -68,7 +68,7 @@ class Noise:
 
 @lru_cache(maxsize=4096)
 def enclosure(kind: int, number: int, bits: int) -> tuple[End, End]:
-    """The two sizes between which noise lies whose tail p is ``number`` to ``number + 1`` units.
+    """Return an interval for noise whose tail probability is between ``number`` and ``number + 1`` units.
 
     p is the probability of more, on one side; a unit is 2^-(bits + 1).
     """
@@ -98,7 +98,7 @@ def upper_tail(z: Decimal) -> tuple[Decimal, Decimal]:
 
 
 def density_and_quantile(tail: Decimal) -> tuple[Decimal, Decimal]:
-    """Density at z and z itself, where P[N(0, 1) > z] is ``tail``: nearly so, for others to check."""
+    """Return z and its density, where P[N(0, 1) > z] is about ``tail``; callers check the error."""
     start = float(tail)
     z = Decimal(-NormalDist().inv_cdf(start)) if start > 1e-300 else (-2 * tail.ln()).sqrt()
     near = Decimal(10) ** (_LOST - _precision())
@@ -113,7 +113,7 @@ def density_and_quantile(tail: Decimal) -> tuple[Decimal, Decimal]:
 
 
 def _normal_ends(small: Decimal, large: Decimal, doubt: Decimal) -> tuple[Decimal, Decimal]:
-    """Where the tail is above ``large`` for certain, and where it is below ``small``."""
+    """Return a point with a tail certainly above ``large``, and one with a tail certainly below ``small``."""
     density, middle = density_and_quantile((small + large) / 2)
     width = (large - small + 4 * doubt) / density
     low, high = middle - width, middle + width
@@ -145,7 +145,7 @@ def _precision() -> int:
 
 @lru_cache(maxsize=64)
 def _root_of_two_pi(digits: int) -> Decimal:
-    """By Machin's formula, in whole numbers."""
+    """Compute the root of 2 pi by Machin's formula in whole numbers."""
     one: int = 10 ** (digits + 10)
 
     def arctan_of_inverse(x: int) -> int:

@@ -20,17 +20,17 @@ def log_q_gaussian(counts: np.ndarray, sigma: float) -> np.ndarray:
 
 
 def log_q_laplace(counts: np.ndarray, scale: float) -> np.ndarray:
-    """Lemma 4 of 2017, likewise."""
+    """Lemma 4 of 2017: the same bound for Laplace noise."""
     return union_laplace(_behind(counts), scale)
 
 
 def union_gaussian(behind: np.ndarray, sigma: float) -> np.ndarray:
-    """Prop. 7 from how many votes, at most 0, each other class is from the plurality."""
+    """Prop. 7 from the gap of each other class to the plurality, in votes, at most 0."""
     return _union(scipy.special.log_ndtr(behind / (math.sqrt(2) * sigma)))
 
 
 def union_laplace(behind: np.ndarray, scale: float) -> np.ndarray:
-    """Lemma 4 of 2017, likewise."""
+    """Lemma 4 of 2017: the same bound for Laplace noise."""
     return _union(np.log((2 - behind / scale) / 4) + behind / scale)
 
 
@@ -92,5 +92,5 @@ def _log1mexp(x: np.ndarray) -> np.ndarray:
 
 
 def _round(value: np.ndarray, exponents: np.ndarray) -> np.ndarray:
-    """Up by what exponents of this size lose in an exponential; what underflows stays positive."""
+    """Round up by the error of an exponential of this size; a value that underflows stays positive."""
     return np.asarray(np.maximum(value * (1 + 4e-16 * (16 + exponents)), _TINY))

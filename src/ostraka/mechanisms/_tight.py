@@ -1,4 +1,4 @@
-"""Data-independent Rényi costs of an argmax or a screen: suprema over everything the votes could be.
+"""Data-independent Rényi costs of an argmax or a screen: suprema over all possible votes.
 
 docs/proof.md shows that moving one ballot between two counts costs at most the largest divergence
 between three outcomes (one wins, the other wins, somebody else wins) over a plane of two unknowns,
@@ -75,7 +75,7 @@ def laplace_rdp(shift: float, orders: np.ndarray) -> np.ndarray:
 
 
 def _beyond_linear(x: np.ndarray) -> np.ndarray:
-    """e^x - 1 - x, to all digits."""
+    """Compute e^x - 1 - x to full relative precision."""
     series = x * x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6 * (1 + x / 7)))))
     return np.asarray(np.where(np.abs(x) < 0.01, series, np.expm1(x) - x))
 
@@ -92,7 +92,7 @@ class _Law(NamedTuple):
 def _searched(
     orders: np.ndarray, shift: float, general: np.ndarray, line: _Law, plane: _Law | None
 ) -> tuple[float, ...]:
-    """The suprema where they are searched for, never above the general bound."""
+    """Search for the supremum at each order; the result never exceeds the general bound."""
     general = general * _ROUNDING
     bound = general.copy()
     where = (orders * shift <= _FURTHEST) & (shift >= _SMALLEST)
@@ -108,7 +108,7 @@ def _searched(
 
 
 def _over_plane(law: _Law, orders: np.ndarray) -> np.ndarray:
-    """Largest value on a coarse grid, then on a fine one wherever the coarse one leaves room for more."""
+    """Return the largest value on a coarse grid, refined wherever a larger value is possible."""
     side = np.arange(-5.0, 10.0, _COARSE)
     a, b = (axis.ravel() for axis in np.meshgrid(side, side, indexing="ij"))
     coarse = _divergences(law, a, b, orders)
@@ -153,7 +153,7 @@ def _three_outcomes(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Log of the integral of phi(x - a) Phi(x - b) over x > 0: Gauss-Legendre where the integrand lives."""
+    """Log of the integral of phi(x - a) Phi(x - b) over x > 0, by Gauss-Legendre on its effective support."""
     peak = np.maximum(a, (a + b) / 2)
     start = np.maximum(0.0, peak - 8.5)
     end = np.maximum(start, peak) + 8.5

@@ -24,14 +24,14 @@ _LEGENDRE = np.polynomial.legendre.leggauss(5)
 
 
 def weights(epsilon: float, n_kept: int) -> tuple[int, int]:
-    """Whole weights of the true class and of each other one, in a ratio from 1 to e^epsilon, never above."""
+    """Return whole weights of the true class and of each other one; their ratio never exceeds e^epsilon."""
     other = int(2.0**_BITS / (math.exp(epsilon) + n_kept))
     keep = int(other * math.exp(epsilon) * (1 - 2.0**-49))  # four roundings, of 2^-53 to 2^-52, below it
     return max(keep, other), other
 
 
 def grain(spread: float) -> float:
-    """A power of two, at most 1, of which at least 512 fit into ``spread`` unless it is large."""
+    """Return a power of two, at most 1, at least 512 of which fit into ``spread`` unless that is large."""
     return float(2.0 ** min(0, math.floor(math.log2(spread / _CELLS))))
 
 
@@ -56,7 +56,7 @@ def geometric(rate: float, shape: tuple[int, ...], *, rng: np.random.Generator) 
 
 
 def half_normal(sigma: float, shape: tuple[int, ...], *, rng: np.random.Generator) -> np.ndarray:
-    """Which cell of width 1, from 0 on, the size of a normal number of standard deviation ``sigma`` is in.
+    """Draw the cell of width 1 that holds the absolute value of N(0, sigma²); cells count from 0.
 
     Exactly: a number near an edge of the table, or beyond its last, is settled in multi-precision.
     """
@@ -69,7 +69,7 @@ def half_normal(sigma: float, shape: tuple[int, ...], *, rng: np.random.Generato
 
 
 def _settled(sigma: float, number: int, rng: np.random.Generator) -> int:
-    """The cell of the draw that exceeds a share ``number`` 2^-63, and the bits to come, of all sizes."""
+    """Return the cell of a draw whose first bits are ``number``; draw more bits until it is decided."""
     noise = Noise(GAUSSIAN, _ALL - 1 - number, lambda: int(uniform((1,), rng=rng)[0]), step=_BITS + 1, sign=0)
     while True:
         low, high = (end * Fraction(sigma) for end in noise.ends())
@@ -80,7 +80,7 @@ def _settled(sigma: float, number: int, rng: np.random.Generator) -> int:
 
 @lru_cache(maxsize=16)
 def _edges(sigma: float) -> np.ndarray:
-    """Of 2^63 equally likely numbers, about the first beyond each cell, between a first and a last edge."""
+    """Return, for each cell between two edges, about the first of 2^63 equally likely numbers beyond it."""
     inner = np.minimum(np.cumsum(_cells(sigma).astype(np.uint64)), np.uint64(_ALL - 1))[:-1]
     edges = np.concatenate([[-_NEAR], inner.astype(np.int64), [_ALL - 1]])
     edges.setflags(write=False)
@@ -88,7 +88,7 @@ def _edges(sigma: float) -> np.ndarray:
 
 
 def _cells(sigma: float) -> np.ndarray:
-    """How many of 2^63 equally likely numbers fall into each cell; all do."""
+    """Return how many of 2^63 equally likely numbers fall into each cell; the sum is 2^63."""
     middle = (np.arange(math.ceil(_FURTHEST * sigma)) + 0.5)[:, None]
     z = (middle + _LEGENDRE[0] / 2) / sigma
     mass = (np.exp(-z * z / 2) * _LEGENDRE[1]).sum(axis=1) / (math.sqrt(2 * math.pi) * sigma)

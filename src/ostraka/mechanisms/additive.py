@@ -96,7 +96,7 @@ class OneHotLaplace:
         return _noised(labels, _whole.geometric(rate, (len(labels), self.n_classes), rng=rng), grain, rng)
 
     def log_likelihood(self, answers: Any) -> np.ndarray:
-        """Log density of each answer under each label, up to a number that all labels of a row share."""
+        """Log density of each answer under each label, up to a constant for each row."""
         return np.asarray(np.clip(2 * _labels.soft(answers, self.n_classes) - 1, -1, 1) / self.scale)
 
     def posterior(self, answers: Any, prior: Any) -> np.ndarray:
@@ -163,7 +163,7 @@ class OneHotGaussian:
         return _noised(labels, size, grain, rng)
 
     def log_likelihood(self, answers: Any) -> np.ndarray:
-        """Log density of each answer under each label, up to a number that all labels of a row share."""
+        """Log density of each answer under each label, up to a constant for each row."""
         return (_labels.soft(answers, self.n_classes) - 0.5) / self.sigma**2
 
     def posterior(self, answers: Any, prior: Any) -> np.ndarray:

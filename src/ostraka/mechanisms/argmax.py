@@ -102,22 +102,22 @@ class GNMax:
 
     @property
     def argmax_kernel(self) -> tuple[int, float]:
-        """The noise, and its scale in votes, as compiled code wants them."""
+        """The noise, and its scale in votes, as the compiled code takes them."""
         return GAUSSIAN, self.sigma
 
     def published_bound(self) -> GaussianBound:
-        """What :func:`ostraka.accounting.papernot2018_curve` adds up."""
+        """The bound that :func:`ostraka.accounting.papernot2018_curve` sums."""
         from ostraka.mechanisms.published import GaussianBound  # noqa: PLC0415  (only owners need it)
 
         return GaussianBound(self.sigma)
 
     @classmethod
     def with_noise(cls, *, noise: float) -> Self:
-        """The one with ``sigma=noise``: what :func:`ostraka.accounting.calibrate` searches."""
+        """The mechanism with ``sigma=noise``, for the search of :func:`ostraka.accounting.calibrate`."""
         return cls(sigma=noise)
 
     def rescaled(self, factor: float) -> Self:
-        """The same in other units of votes."""
+        """The same mechanism in other units of votes."""
         return replace(self, sigma=self.sigma * factor)
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
@@ -202,26 +202,26 @@ class LNMax:
 
     @property
     def argmax_kernel(self) -> tuple[int, float]:
-        """The noise, and its scale in votes, as compiled code wants them."""
+        """The noise, and its scale in votes, as the compiled code takes them."""
         return LAPLACE, self.scale
 
     def published_bound(self) -> LaplaceBound:
-        """What :func:`ostraka.accounting.papernot2018_curve` adds up."""
+        """The bound that :func:`ostraka.accounting.papernot2018_curve` sums."""
         from ostraka.mechanisms.published import LaplaceBound  # noqa: PLC0415  (only owners need it)
 
         return LaplaceBound(self.scale)
 
     def moments_bound(self) -> LaplaceBound:
-        """What :func:`ostraka.accounting.moments2017_curve` adds up."""
+        """The bound that :func:`ostraka.accounting.moments2017_curve` sums."""
         return self.published_bound()
 
     @classmethod
     def with_noise(cls, *, noise: float) -> Self:
-        """The one with ``scale=noise``: what :func:`ostraka.accounting.calibrate` searches."""
+        """The mechanism with ``scale=noise``, for the search of :func:`ostraka.accounting.calibrate`."""
         return cls(scale=noise)
 
     def rescaled(self, factor: float) -> Self:
-        """The same in other units of votes."""
+        """The same mechanism in other units of votes."""
         return replace(self, scale=self.scale * factor)
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:

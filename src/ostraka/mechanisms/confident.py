@@ -1,4 +1,4 @@
-"""Confident: a screen, then an argmax where the screen let a query through, as one mechanism."""
+"""Confident: a screen, and an argmax for the queries which pass it, as one mechanism."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["Confident"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confident:
-    """Confident-GNMax: the class an argmax names where a screen passes, and no answer elsewhere.
+    """Confident-GNMax: the answer of an argmax for queries which pass a screen, no answer for the others.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class Confident:
 
     @property
     def promise(self) -> Adjacency:
-        """What both parts promise."""
+        """The promise of both parts."""
         return self.argmax.promise
 
     def curve(self, bound: Literal["tight", "classic"] = "tight") -> Curve:
@@ -92,7 +92,7 @@ class Confident:
         return self.classic_curve() if bound == "classic" else self.screen.curve() + self.argmax.curve()
 
     def classic_curve(self) -> Curve:
-        """The same from the classic curves of both parts."""
+        """Cost of one query from the classic curves of both parts."""
         screen, argmax = (classic_curve(part) or part.curve() for part in (self.screen, self.argmax))
         return screen + argmax
 
@@ -137,12 +137,12 @@ class Confident:
         return _costs.enumerated(self, counts, orders=orders, relation=relation)
 
     def rescaled(self, factor: float) -> Confident:
-        """The same in other units of votes, if both parts can be."""
+        """The same mechanism in other units of votes, if both parts offer that."""
         parts: tuple[Any, Any] = (self.screen, self.argmax)
         return Confident(screen=parts[0].rescaled(factor), argmax=parts[1].rescaled(factor))
 
     def in_stages(self, private: Private, ask: Callable[[str, Mechanism, Private], np.ndarray]) -> np.ndarray:
-        """The screen for every query, then the argmax for those that passed."""
+        """Apply the screen to every query, then the argmax to those which passed."""
         passed = ask("screen", self.screen, private)
         answers = np.full(len(passed), ABSTAIN, dtype=np.int64)
         if passed.any():

@@ -1,4 +1,4 @@
-"""AgainstGuesses: a screen that looks at votes less what a student expects of them (Interactive-GNMax)."""
+"""AgainstGuesses: a screen on the votes minus the student's expected votes (Interactive-GNMax)."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ class AgainstGuesses:
 
     @property
     def promise(self) -> Adjacency:
-        """As the mechanism has it."""
+        """The same as that of the inner mechanism."""
         return self.mechanism.promise
 
     @property
     def passes_or_stops(self) -> bool:
-        """As the mechanism has it."""
+        """The same as that of the inner mechanism."""
         return passes_or_stops(self.mechanism)
 
     def curve(self) -> Curve:
@@ -88,7 +88,7 @@ class AgainstGuesses:
         return self.mechanism.curve()
 
     def uses(self, private: Private) -> int:
-        """As the mechanism has it; votes of another shape are refused before anything is charged."""
+        """The inner mechanism's number of uses; votes of another shape are refused before anything is charged."""
         self._matched(private.shape)
         return self.mechanism.uses(private)
 
@@ -101,7 +101,7 @@ class AgainstGuesses:
         return gradient(self.mechanism, self.difference(_check.counts(counts)))
 
     def difference(self, counts: np.ndarray) -> np.ndarray:
-        """Counts less guesses, in votes. Private where the counts are."""
+        """Counts minus guesses, in votes; private if the counts are."""
         self._matched(counts.shape)
         return np.asarray(counts - np.rint(self.n_teachers * self.guesses * _GRID) / _GRID)
 

@@ -78,7 +78,7 @@ class NoisyMarginals:
 
     @property
     def promise(self) -> Adjacency:
-        """Rows of which one unit's weigh at most ``grain`` together."""
+        """The rows of one unit have a total weight of at most ``grain``."""
         return Adjacency(moves="row", at_most=float(self.grain), relation="add-or-remove")
 
     def curve(self) -> Curve:
@@ -166,11 +166,11 @@ class TreeMarginals:
 
     @property
     def promise(self) -> Adjacency:
-        """Rows of which one unit's weigh at most ``grain`` together."""
+        """The rows of one unit have a total weight of at most ``grain``."""
         return Adjacency(moves="row", at_most=float(self.grain), relation="add-or-remove")
 
     def curve(self) -> Curve:
-        """Cost of all of it."""
+        """Cost of one release of all marginals."""
         total = self._first().curve()
         n_pairs = len(self.features) - 1
         if n_pairs:
@@ -179,7 +179,7 @@ class TreeMarginals:
         return total
 
     def uses(self, private: Private) -> int:
-        """One use for all of it."""
+        """One use for all marginals together."""
         coded_rows(private, self.sizes)
         return 1
 
@@ -195,7 +195,7 @@ class TreeMarginals:
     def _chosen(
         self, rows: np.ndarray, found: dict[str, np.ndarray], rng: np.random.Generator
     ) -> list[tuple[int, int]]:
-        """Pairs of the forest; as many as pay for their noise."""
+        """Choose the pairs of the forest, one after another, by the exponential mechanism."""
         scores = self._scores(rows, found)
         part = {column: column for column in self.features}
         chosen: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""The protocols of mechanisms: what every mechanism has, and what one may offer beside.
+"""The protocols of mechanisms: the methods that each mechanism has, and the optional ones.
 
 A mechanism is frozen public parameters with its code and its price. A ballot mechanism also knows the
 probability of each of its outcomes, and that is enough: exact costs, vote recovery, audits, planning,
@@ -58,10 +58,10 @@ _STEP = 1e-4  # votes; of a central difference, where a mechanism offers no grad
 
 
 class Releasing(Priced, Protocol):
-    """Frozen public parameters, their code and their price; releases an array, named arrays or a model."""
+    """Frozen public parameters with code and price; releases an array, named arrays or a model."""
 
     def __hash__(self) -> int:
-        """Equal mechanisms are the same: prices are looked up by them."""
+        """Equal mechanisms have equal hashes: they are the keys of price lists."""
         ...
 
     @property
@@ -70,7 +70,7 @@ class Releasing(Priced, Protocol):
         ...
 
     def uses(self, private: Private) -> int:
-        """How many uses answering all of ``private`` takes."""
+        """Return how many uses are charged for answering all of ``private``."""
         ...
 
     def release(self, private: Private, *, rng: np.random.Generator) -> Released:
@@ -79,7 +79,7 @@ class Releasing(Priced, Protocol):
 
 
 class Mechanism(Releasing, Protocol):
-    """The same whose release is one array: frozen parameters, code and price in one object."""
+    """A mechanism which releases one array: frozen parameters, code and price in one object."""
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """The noisy answers. All noise comes from ``rng``."""
@@ -101,7 +101,7 @@ class BallotMechanism(Mechanism, Protocol):
 
 @runtime_checkable
 class HasGradient(Protocol):
-    """Offers the derivative of its outcome map."""
+    """A ballot mechanism which offers the derivative of its outcome map."""
 
     def log_outcomes_gradient(self, counts: Any) -> tuple[np.ndarray, np.ndarray]:
         """Log probabilities, and their derivatives by each count (last axis), per vote."""
@@ -119,7 +119,7 @@ class HasInformation(Protocol):
 
 @runtime_checkable
 class HasExactCosts(Protocol):
-    """Offers compiled exact costs."""
+    """A ballot mechanism which offers compiled exact costs."""
 
     def exact_rdp(
         self, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
@@ -133,7 +133,7 @@ class HasExactCosts(Protocol):
 
 @runtime_checkable
 class HasArgmaxKernel(Protocol):
-    """An argmax of counts with noise that compiled code knows."""
+    """An argmax of counts whose noise the compiled code supports."""
 
     @property
     def argmax_kernel(self) -> tuple[int, float]:
@@ -143,7 +143,7 @@ class HasArgmaxKernel(Protocol):
 
 @runtime_checkable
 class HasScreenKernel(Protocol):
-    """A screen with Gaussian noise that compiled code knows."""
+    """A screen with Gaussian noise which the compiled code supports."""
 
     @property
     def screen_kernel(self) -> tuple[int, float, float]:
@@ -173,24 +173,24 @@ class PublishedBound(Protocol):
 
 
 class ArgmaxBound(PublishedBound, Protocol):
-    """The same for an argmax, with what its smooth sensitivity needs: q on a scale in ballots."""
+    """A published bound for an argmax which also maps q to a scale in ballots, for smooth sensitivity."""
 
     @property
     def furthest(self) -> float:
-        """The last point of the scale at which the bound needs looking at."""
+        """The last point of the scale at which the bound has to be evaluated."""
         ...
 
     def points(self, behind: np.ndarray) -> np.ndarray:
-        """Places on the scale, from how far each other class is behind; a ballot moves them by at most 1."""
+        """Points on the scale, from the gap of each other class; one ballot moves a point by at most 1."""
         ...
 
     def at_points(self, point: np.ndarray, *, n_classes: int, order: float) -> np.ndarray:
-        """The bound at these places."""
+        """The bound at these points."""
         ...
 
 
 class ScreenBound(PublishedBound, Protocol):
-    """The same for a screen that looks at the largest count only."""
+    """A published bound for a screen that looks at the largest count only."""
 
     def log_q_of_largest(self, largest: np.ndarray) -> np.ndarray:
         """``log_q`` from the largest counts."""
@@ -229,7 +229,7 @@ class HasNoise(Protocol):
 
     @classmethod
     def with_noise(cls, *, noise: float) -> Self:
-        """The one with so much noise, in votes."""
+        """The mechanism of this class with noise of this scale, in votes."""
         ...
 
 
@@ -244,10 +244,10 @@ class Rescalable(Protocol):
 
 @runtime_checkable
 class Staged(Protocol):
-    """Is paid for in stages, each for the entries which the answers of earlier stages let through."""
+    """Pays in stages: each stage covers only the entries which earlier stages let through."""
 
     def in_stages(self, private: Private, ask: Callable[[str, Mechanism, Private], np.ndarray]) -> np.ndarray:
-        """The answers; ``ask(name, mechanism, entries)`` pays for one stage and answers it."""
+        """Return the answers; ``ask(name, mechanism, entries)`` pays for one stage and answers it."""
         ...
 
 
@@ -257,17 +257,17 @@ class Screened(Protocol):
 
     @property
     def screen(self) -> BallotMechanism:
-        """Asked for every query."""
+        """The mechanism that is applied to every query."""
         ...
 
     @property
     def argmax(self) -> BallotMechanism:
-        """Asked for the queries that passed."""
+        """The mechanism that is applied to the queries which passed."""
         ...
 
 
 def check_ballot(mechanism: BallotMechanism, *, classes: bool = False) -> None:
-    """Raise TypeError unless it knows its outcomes; with ``classes``, unless it answers with a class."""
+    """Raise TypeError unless it is a ballot mechanism; with ``classes``, unless its answers are classes."""
     known = callable(getattr(mechanism, "log_outcomes", None)) and callable(getattr(mechanism, "curve", None))
     if not known or (classes and passes_or_stops(mechanism)):
         what = "a ballot mechanism that answers with a class" if classes else "a ballot mechanism"
@@ -278,24 +278,24 @@ def check_ballot(mechanism: BallotMechanism, *, classes: bool = False) -> None:
 
 
 def passes_or_stops(mechanism: Mechanism) -> bool:
-    """Whether the outcomes are "passes" and "stops", as those of a screen; else they are classes."""
+    """Return whether the outcomes are "passes" and "stops", as those of a screen, instead of classes."""
     return bool(getattr(mechanism, "passes_or_stops", False))
 
 
 def abstains(mechanism: Mechanism) -> bool:
-    """Whether "no answer" is the last outcome."""
+    """Return whether the last outcome is "no answer"."""
     return bool(getattr(mechanism, "abstains", False))
 
 
 def parts(mechanism: BallotMechanism) -> tuple[BallotMechanism | None, BallotMechanism]:
-    """The screen, if the mechanism has one, and what answers the queries that it lets through."""
+    """Return the screen (None without one) and the mechanism that answers the queries which pass."""
     if isinstance(mechanism, Screened):
         return mechanism.screen, mechanism.argmax
     return None, mechanism
 
 
 def gradient(mechanism: BallotMechanism, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log probabilities and their derivatives by each count: offered, or by central differences."""
+    """Return log probabilities and their derivatives by each count, if need be by central differences."""
     if isinstance(mechanism, HasGradient):
         return mechanism.log_outcomes_gradient(counts)
     table = _check.counts(counts)
@@ -312,14 +312,14 @@ def gradient(mechanism: BallotMechanism, counts: np.ndarray) -> tuple[np.ndarray
 
 
 def classic_curve(mechanism: Mechanism) -> Curve | None:
-    """The price of publishing the noisy counts themselves; None if the mechanism does not offer it."""
+    """Return the price of publishing the noisy counts themselves; None if the mechanism does not offer it."""
     return mechanism.classic_curve() if isinstance(mechanism, HasClassicCurve) else None
 
 
 def exact_costs(
     mechanism: BallotMechanism, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
 ) -> np.ndarray:
-    """Largest Rényi divergence over all neighbours: offered, or by enumerating outcomes of all of them."""
+    """Return the largest Rényi divergence over all neighbours: the mechanism's own, or by enumeration."""
     if isinstance(mechanism, HasExactCosts):
         return mechanism.exact_rdp(counts, seen=seen, orders=orders, relation=relation)
     if mechanism.promise.at_most != 1:

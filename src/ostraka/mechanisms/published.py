@@ -1,4 +1,4 @@
-"""The data-dependent bounds of Papernot et al. 2017 and 2018, as mechanisms offer them."""
+"""The data-dependent bounds of Papernot et al. 2017 and 2018, as values which mechanisms offer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class GaussianBound:
 
     @property
     def furthest(self) -> float:
-        """The last point at which the bound needs looking at."""
+        """The last point of the scale at which the bound has to be evaluated."""
         return 26 * self.sigma
 
 
@@ -90,7 +90,7 @@ class LaplaceBound:
 
     @property
     def furthest(self) -> float:
-        """The last point at which the bound needs looking at."""
+        """The last point of the scale at which the bound has to be evaluated."""
         return 350 * self.scale
 
 
@@ -113,7 +113,7 @@ class ScreenBound:
         return self.log_q_of_largest(counts.max(axis=1))
 
     def log_q_of_largest(self, largest: np.ndarray) -> np.ndarray:
-        """The same from the largest counts."""
+        """``log_q`` from the largest counts."""
         return np.asarray(scipy.special.log_ndtr(-np.abs((largest - self.at) / self.sigma)))
 
     def rdp(self, log_q: np.ndarray, orders: tuple[float, ...] = ORDERS) -> np.ndarray:

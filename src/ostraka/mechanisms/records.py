@@ -1,4 +1,4 @@
-"""Ballot mechanisms as plain JSON and back, for files that other programs read: only known types are made."""
+"""Convert ballot mechanisms to plain JSON and back; only registered types are created."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEEPEST = 4  # mechanisms inside one another
 
 
 def register(kind: Kind) -> Kind:
-    """Let a frozen dataclass be written to records and read from them, by its name.
+    """Register a frozen dataclass, so that records can store it and restore it by its name.
 
     A program that reads records of a mechanism of yours imports the module that registers it. Fields must be
     numbers, text, True, False, None, or mechanisms that are registered.

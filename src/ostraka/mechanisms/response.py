@@ -215,7 +215,7 @@ class PriorResponse:
         return np.asarray((-self.prior).argsort(axis=1, kind="stable"))
 
     def _weights(self) -> tuple[np.ndarray, np.ndarray]:
-        """Whole weights of the true class and of any other, for each row."""
+        """Return, for each row, whole weights of the true class and of any other class."""
         sizes, row = np.unique(self.kept, return_inverse=True)
         pairs = np.array([_whole.weights(self.epsilon, k) for k in sizes.tolist()], np.int64).reshape(-1, 2)
         return pairs[row, 0], pairs[row, 1]
@@ -245,7 +245,7 @@ def _check_epsilon(epsilon: float) -> None:
 
 
 def _step(drawn: np.ndarray, keep: Any, other: Any) -> np.ndarray:
-    """How many classes further the answer lies: 0 for ``keep`` of the numbers, each other for ``other``."""
+    """Map random numbers to class offsets: ``keep`` of them to 0, ``other`` of them to each other offset."""
     return np.where(drawn < keep, 0, 1 + (drawn - keep) // other)
 
 

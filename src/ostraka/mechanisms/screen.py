@@ -130,17 +130,17 @@ class Threshold:
 
     @property
     def screen_kernel(self) -> tuple[int, float, float]:
-        """The kind of screen, its place and its noise in votes, as compiled code wants them."""
+        """The arguments of the compiled code: kind of screen, threshold and noise, in votes."""
         return LARGEST if self.noise == "largest" else EVERY, self.at, self.sigma
 
     def screen_bound(self) -> ScreenBound | None:
-        """What :func:`ostraka.accounting.papernot2018_curve` adds up; None with noise on every count."""
+        """The bound which :func:`ostraka.accounting.papernot2018_curve` sums; None if every count has noise."""
         from ostraka.mechanisms.published import ScreenBound  # noqa: PLC0415  (only owners need it)
 
         return ScreenBound(self.at, self.sigma) if self.noise == "largest" else None
 
     def rescaled(self, factor: float) -> Self:
-        """The same in other units of votes."""
+        """The same mechanism in other units of votes."""
         return replace(self, at=self.at * factor, sigma=self.sigma * factor)
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:

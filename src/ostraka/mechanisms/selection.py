@@ -66,7 +66,7 @@ class Selection:
 
     @property
     def promise(self) -> Adjacency:
-        """Scores of which one unit may move each by ``sensitivity``."""
+        """One unit may change each score by at most ``sensitivity``."""
         return Adjacency.vector(linf=float(self.sensitivity), relation=self.relation)
 
     def curve(self) -> Curve:
@@ -85,7 +85,7 @@ class Selection:
         return np.array([self.choose(_scores(private.open()), rng=rng)], dtype=np.int64)
 
     def choose(self, scores: np.ndarray, *, rng: np.random.Generator) -> int:
-        """The place of the chosen score. ``scores``: private integers of shape (n_candidates,)."""
+        """Return the index of the chosen score. ``scores``: private integers of shape (n_candidates,)."""
         best = int(scores.max())
         rate = Fraction(self.epsilon) / (2 * self.sensitivity)
         while True:
@@ -110,7 +110,7 @@ def _accepted(exponent: Fraction, rng: np.random.Generator) -> bool:
 
 
 def _below_one(exponent: Fraction, rng: np.random.Generator) -> bool:
-    """The same for an exponent in [0, 1]: the parity of the first failure of Bernoulli(exponent / k)."""
+    """The same for an exponent in [0, 1], by the parity of the first failure of Bernoulli(exponent / k)."""
     k = 1
     while _bernoulli(exponent / k, rng):
         k += 1
@@ -118,7 +118,7 @@ def _below_one(exponent: Fraction, rng: np.random.Generator) -> bool:
 
 
 def _bernoulli(chance: Fraction, rng: np.random.Generator) -> bool:
-    """True with probability ``chance``, by as many uniform bits as it takes to tell."""
+    """Return True with probability ``chance``; draw uniform bits until that is decided."""
     low, wide = 0, 1
     while True:
         low, wide = (low << 62) + int(rng.integers(1 << 62)), wide << 62

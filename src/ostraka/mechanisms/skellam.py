@@ -1,4 +1,4 @@
-"""Skellam noise: whole numbers that parties, clients or keepers can add in shares."""
+"""Skellam noise: whole numbers, so several parties, clients or keepers can each add a share of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ROUNDING = 1e-10  # nats: far more than the sums below err by (tests compare wi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkellamMax:
-    """Noisy max of counts that parties have made noisy already: it picks the largest, and adds nothing.
+    """Argmax of counts to which the parties have already added noise: it adds none itself.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class SkellamMax:
 
     @property
     def promise(self) -> Adjacency:
-        """One ballot, in counts that this noise is part of."""
+        """One ballot may move, in counts that already contain this noise."""
         return Adjacency(noise_sigma=self.sigma)
 
     def curve(self) -> Curve:
@@ -227,7 +227,7 @@ def _shift_rdp(variance: float, shift: int) -> tuple[float, ...]:
 
 
 def skellam(variance: float, shape: tuple[int, ...], *, rng: np.random.Generator | None = None) -> np.ndarray:
-    """Draws, int64, from ``rng`` or from the operating system, exactly: more bits decide where 64 do not."""
+    """Draw exactly, int64, from ``rng`` or the operating system; use more bits where 64 do not decide."""
     size = math.prod(shape)
     words = _words(2 * size, rng)
     thresholds = _thresholds(variance / 2)
@@ -238,7 +238,7 @@ def skellam(variance: float, shape: tuple[int, ...], *, rng: np.random.Generator
 
 
 def largest_draw(variance: float) -> int:
-    """No draw is farther from zero, but for a chance of 2^-64."""
+    """Return a bound which the size of a draw exceeds with probability at most 2^-64."""
     return len(_thresholds(variance / 2))
 
 
@@ -249,7 +249,7 @@ def _words(size: int, rng: np.random.Generator | None) -> np.ndarray:
 
 
 def _settled(mean: float, number: int, rng: np.random.Generator | None) -> int:
-    """The Poisson draw whose first 64 bits equal those of a threshold: it counts thresholds below."""
+    """Return the Poisson draw whose first 64 bits equal those of a threshold, with more bits."""
     bits = 64
     while True:
         number, bits = (number << 64) | int(_words(1, rng)[0]), bits + 64
@@ -268,7 +268,7 @@ def _thresholds(mean: float) -> np.ndarray:
 
 
 def _poisson(mean: float, bits: int) -> list[int]:
-    """The same in steps of 2^-bits, up to the first that rounds down to 1 less a step."""
+    """Poisson probabilities of at most 0, 1, … in steps of 2^-bits, until one rounds down to 1 - 2^-bits."""
     digits = math.ceil(0.302 * bits) + 30
     while (floors := _floors(mean, bits, digits)) is None:
         digits += 30
@@ -276,7 +276,7 @@ def _poisson(mean: float, bits: int) -> list[int]:
 
 
 def _floors(mean: float, bits: int, digits: int) -> list[int] | None:
-    """None if ``digits`` are too few to tell all of them."""
+    """Return these probabilities rounded down; None if ``digits`` do not decide all of them."""
     with localcontext(Context(prec=digits, rounding=ROUND_HALF_EVEN, Emin=MIN_EMIN, Emax=MAX_EMAX)):
         rate, scale, most = Decimal(mean), Decimal(2**bits), 2**bits - 1
         # n steps lose less than 4 n units of the last place, and n is below 10^8
@@ -293,7 +293,7 @@ def _floors(mean: float, bits: int, digits: int) -> list[int] | None:
 
 
 def _log_density(variance: float, reach: int) -> np.ndarray:
-    """Log probabilities of 0 … reach: Bessel ratios I(k)/I(k-1), run down from far above."""
+    """Return log probabilities of 0, …, reach from Bessel ratios I(k)/I(k-1), by downward recursion."""
     top = reach + math.ceil(10 * math.sqrt(variance)) + 50
     ratio = variance / (top + 0.5 + math.sqrt((top + 1.5) ** 2 + variance**2))
     logs = np.empty(reach + 1)

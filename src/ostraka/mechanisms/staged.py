@@ -1,4 +1,4 @@
-"""Label responses in stages: answers of earlier stages give the priors of later ones, at the price of one."""
+"""Label responses in stages: earlier answers give the priors of later stages, for the price of one stage."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class StagedResponse:
         return answers
 
     def _of(self, number: int, answers: np.ndarray, n_rows: int) -> RandomizedResponse | PriorResponse:
-        """What asks one stage."""
+        """Return the mechanism of one stage."""
         if number == 0:
             return RandomizedResponse(n_classes=self.n_classes, epsilon=self.epsilon)
         prior = np.asarray(self.advise(number, answers.copy()))

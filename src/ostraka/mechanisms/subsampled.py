@@ -82,17 +82,17 @@ class Subsampled:
 
     @property
     def promise(self) -> Adjacency:
-        """What the mechanism hides, of a unit that takes part by chance, and is added or removed."""
+        """The mechanism's promise, for a unit which takes part at random and is added or removed."""
         return replace(self.mechanism.promise, relation="add-or-remove", sampling_rate=self.sampling_rate)
 
     @property
     def passes_or_stops(self) -> bool:
-        """As the mechanism has it."""
+        """The same as that of the inner mechanism."""
         return passes_or_stops(self.mechanism)
 
     @property
     def abstains(self) -> bool:
-        """As the mechanism has it."""
+        """The same as that of the inner mechanism."""
         return abstains(self.mechanism)
 
     def curve(self) -> Curve:
@@ -104,12 +104,12 @@ class Subsampled:
         return self.mechanism.log_outcomes(counts)
 
     def rescaled(self, factor: float) -> Subsampled:
-        """The same in other units of votes, if the mechanism can be."""
+        """The same mechanism in other units of votes, if the inner mechanism offers that."""
         inner: Any = self.mechanism
         return replace(self, mechanism=inner.rescaled(factor))
 
     def uses(self, private: Private) -> int:
-        """As the mechanism has it."""
+        """The same as that of the inner mechanism."""
         return self.mechanism.uses(private)
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
@@ -118,7 +118,7 @@ class Subsampled:
 
 
 def amplified(curve: Curve, *, sampling_rate: float) -> Curve:
-    """What a release costs one unit that takes part by chance, from what it costs one that does.
+    """Return the cost for a unit which takes part at random, from the cost for one which always takes part.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def _with_against_without(orders: np.ndarray, own: np.ndarray, rate: float) -> n
 
 
 def _without_against_with(orders: np.ndarray, own: np.ndarray, rate: float) -> np.ndarray:
-    """The smallest of three bounds."""
+    """Return the smallest of three bounds on the divergence without the unit against with it."""
     excess = orders - 1
     second = _expm1(_between(np.array([2.0]), orders, own)[0])
     geometric = _between(1 + rate * excess, orders, own) / excess
@@ -197,14 +197,14 @@ def _without_against_with(orders: np.ndarray, own: np.ndarray, rate: float) -> n
 
 
 def _quadratic(excess: np.ndarray, second: float, rate: float) -> np.ndarray:
-    """From E_Q[(r - 1)^2] alone, and never above what x > -rate implies."""
+    """Bound the divergence by E_Q[(r - 1)^2] alone, and by what x > -rate implies."""
     with np.errstate(over="ignore"):
         bend = np.expm1(-excess * math.log1p(-rate)) - excess * rate * (1 - _ROUNDING)
         return np.asarray(np.minimum(np.log1p(bend * second) / excess, -math.log1p(-rate)))
 
 
 def _between(wanted: np.ndarray, orders: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """(order - 1) D at any order, from above: it is convex in the order, 0 at 1; and D never falls."""
+    """Bound (order - 1) D at any order from above: it is convex in the order, 0 at 1, and D never falls."""
     finite = np.isfinite(orders) & np.isfinite(own)
     chord = np.interp(
         wanted, [1.0, *orders[finite]], [0.0, *(orders[finite] - 1) * own[finite]], right=math.inf
@@ -215,7 +215,7 @@ def _between(wanted: np.ndarray, orders: np.ndarray, own: np.ndarray) -> np.ndar
 
 
 def _needed(orders: np.ndarray) -> np.ndarray:
-    """The whole orders around the given ones, from 2 on."""
+    """Return the whole orders next to the given ones, from 2 on."""
     around = np.unique(np.concatenate([np.floor(orders), np.ceil(orders)]))
     return np.asarray(around[around >= 2])
 
@@ -232,7 +232,7 @@ def _binomial(order: int, log_moments: np.ndarray, rate: float) -> float:
 
 
 def _gaussian(orders: np.ndarray, mu_squared: float, rate: float) -> np.ndarray:
-    """Sampled Gaussian of shift mu, with against without, by the trapezoid rule; infinity where too far."""
+    """Sampled Gaussian of shift mu, with against without the unit, by the trapezoid rule, or infinity."""
     bound = np.full(orders.shape, math.inf)
     mu = math.sqrt(mu_squared)
     for place, order in enumerate(orders):

@@ -78,7 +78,7 @@ class GaussianSums:
 
     @property
     def promise(self) -> Adjacency:
-        """One row, which is there or not."""
+        """One row may be present or absent."""
         return Adjacency(moves="row", relation="add-or-remove")
 
     def curve(self) -> Curve:
@@ -97,7 +97,7 @@ class GaussianSums:
 
 
 def check_sigma(**named: float) -> None:
-    """Raise ValueError unless a grid for such noise exists."""
+    """Raise ValueError unless a grid exists for noise of this sigma."""
     _check.positive(**named)
     for name, sigma in named.items():
         if not _LEAST_SIGMA <= sigma <= _MOST_SIGMA:
@@ -105,13 +105,13 @@ def check_sigma(**named: float) -> None:
 
 
 def sums_curve(sigma: float, *, n_numbers: int) -> Curve:
-    """Cost of one release of sums of rows, of so many numbers in all; sensitivity 1, rounding included."""
+    """Cost of one release of sums with this many numbers in all, sensitivity 1, rounding included."""
     whole = Curve.gaussian(sensitivity=float(longest(sigma)), sigma=float(_CELLS), moves="row")
     return replace(whole, slack=up(n_numbers * _DISTANCE))
 
 
 def on_grid(rows: np.ndarray, *, sigma: float, shares: np.ndarray | None = None) -> np.ndarray:
-    """Rows in units of the grid: whole numbers, of a length that the price allows; float64.
+    """Round rows to whole multiples of the grid, with lengths that the price allows; float64.
 
     ``shares``: the length each row may have, if it is not 1.
     """
@@ -127,7 +127,7 @@ def on_grid(rows: np.ndarray, *, sigma: float, shares: np.ndarray | None = None)
 
 
 def with_noise(totals: np.ndarray, *, sigma: float, rng: np.random.Generator) -> np.ndarray:
-    """Sums of rows on the grid, with noise: the middle of the cell that the real noise falls into."""
+    """Add noise to sums on the grid; return the middle of the cell that the real noise falls into."""
     size = _whole.half_normal(float(_CELLS), totals.shape, rng=rng)
     halves: np.ndarray = 2 * totals.astype(np.int64) + (2 * size + 1) * (
         1 - 2 * rng.integers(0, 2, size=size.shape)
@@ -136,7 +136,7 @@ def with_noise(totals: np.ndarray, *, sigma: float, rng: np.random.Generator) ->
 
 
 def rows_of(private: Private, n_columns: int, *, sigma: float) -> np.ndarray:
-    """The rows, if they have so many columns, are finite, and few enough for exact sums.
+    """Return the rows after checks: number of columns, finite values, and few enough rows for exact sums.
 
     Raises
     ------
@@ -154,10 +154,10 @@ def rows_of(private: Private, n_columns: int, *, sigma: float) -> np.ndarray:
 
 
 def units(sigma: float) -> float:
-    """How many cells of the grid are in a length of 1."""
+    """Return the number of grid cells in a length of 1."""
     return _CELLS / sigma
 
 
 def longest(sigma: float) -> int:
-    """What the length of a row on the grid may be: that of 1, and room for rounding."""
+    """Return the largest length of a row on the grid: that of a row of length 1, plus rounding."""
     return math.ceil(_CELLS / sigma) + 1

@@ -1,4 +1,4 @@
-"""Weighted: a mechanism for ballots that count for more than one vote, or for less."""
+"""Weighted: a mechanism for ballots whose weight is not one vote."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Weighted"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighted:
-    """A ballot mechanism for teachers whose vote counts ``weight``, or less.
+    """A ballot mechanism for teachers whose votes have weights of at most ``weight``.
 
     Noise and threshold stay in units of the counts. Dividing counts, noise and threshold by one number
     changes no answer: a ballot of weight w under noise sigma is a ballot of weight 1 under sigma / w.
@@ -78,29 +78,29 @@ class Weighted:
 
     @property
     def promise(self) -> Adjacency:
-        """A ballot that moves ``weight``."""
+        """One ballot may move, with a weight of at most ``weight``."""
         own = self.mechanism.promise
         return replace(own, at_most=own.at_most * self.weight)
 
     @property
     def passes_or_stops(self) -> bool:
-        """As the mechanism has it."""
+        """The same as that of the inner mechanism."""
         return passes_or_stops(self.mechanism)
 
     @property
     def abstains(self) -> bool:
-        """As the mechanism has it."""
+        """The same as that of the inner mechanism."""
         return abstains(self.mechanism)
 
     @property
     def per_ballot(self) -> BallotMechanism:
-        """The same in units of one ballot, of which the price is."""
+        """The inner mechanism in units of one ballot, which the price refers to."""
         inner: Any = self.mechanism
         scaled: BallotMechanism = inner.rescaled(1 / self.weight)
         return scaled
 
     def scaled(self, counts: Any) -> np.ndarray:
-        """Weighted counts in units of one ballot, shape (n_queries, n_classes). Private where they are."""
+        """Weighted counts in units of one ballot, shape (n_queries, n_classes); private if the counts are."""
         return _check.counts(counts) / self.weight
 
     def curve(self, bound: Literal["tight", "classic"] = "tight") -> Curve:
@@ -139,7 +139,7 @@ class Weighted:
         return replace(self, mechanism=inner.rescaled(factor))
 
     def uses(self, private: Private) -> int:
-        """As the mechanism has it."""
+        """The same as that of the inner mechanism."""
         return self.mechanism.uses(private)
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
