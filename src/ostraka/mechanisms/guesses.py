@@ -88,7 +88,7 @@ class AgainstGuesses:
         return self.mechanism.curve()
 
     def uses(self, private: Private) -> int:
-        """The inner mechanism's number of uses; votes of another shape are refused before anything is charged."""
+        """The inner mechanism's uses; votes of another shape are refused before anything is charged."""
         self._matched(private.shape)
         return self.mechanism.uses(private)
 

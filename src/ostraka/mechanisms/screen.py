@@ -134,7 +134,7 @@ class Threshold:
         return LARGEST if self.noise == "largest" else EVERY, self.at, self.sigma
 
     def screen_bound(self) -> ScreenBound | None:
-        """The bound which :func:`ostraka.accounting.papernot2018_curve` sums; None if every count has noise."""
+        """Bound that :func:`ostraka.accounting.papernot2018_curve` sums; None if every count is noisy."""
         from ostraka.mechanisms.published import ScreenBound  # noqa: PLC0415  (only owners need it)
 
         return ScreenBound(self.at, self.sigma) if self.noise == "largest" else None
