@@ -77,8 +77,10 @@ class Fitted(BaseEstimator):
 
     def _finish(self, run: Run) -> Self:
         """Set the fitted attributes and make the record."""
-        for name, value in run.attributes().items():
-            setattr(self, name, value)
+        for name in ("classes", "student", "plan", "held_out", "labels", "asked"):
+            setattr(self, f"{name}_", getattr(run, name))
+        for name in PRIVATE_ATTRIBUTES:
+            setattr(self, name, getattr(run.owned, name.rstrip("_")))
         self._run, self.result_ = run, record(run)
         return self
 

@@ -89,20 +89,6 @@ class Run:
     warnings: tuple[str, ...]
     owned: Owned | None
 
-    def attributes(self) -> dict[str, Any]:
-        """The fitted attributes of an estimator, by name."""
-        public = {
-            "classes_": self.classes,
-            "student_": self.student,
-            "plan_": self.plan,
-            "held_out_": self.held_out,
-            "labels_": self.labels,
-            "asked_": self.asked,
-        }
-        if self.owned is None:
-            return public
-        return public | {name: getattr(self.owned, name.rstrip("_")) for name in PRIVATE_ATTRIBUTES}
-
     def public(self) -> Run:
         """The same run without the owner's part."""
         return replace(self, owned=None)
