@@ -106,9 +106,9 @@ def test_words_tell_what_the_eye_sees():
     assert "89.3 % at 3.65" in accuracy
     middle = np.median(example().owner["consensus"])
     assert f"half below {100 * middle:.0f} %" in consensus
-    dearest = np.sort(example().owner["cost"])[::-1]
-    half = int(cost.split("the dearest ")[-1].split(" of")[0])
-    assert dearest[:half].sum() >= dearest.sum() / 2 > dearest[: half - 1].sum()
+    costliest = np.sort(example().owner["cost"])[::-1]
+    half = int(cost.split("the costliest ")[-1].split(" of")[0])
+    assert costliest[:half].sum() >= costliest.sum() / 2 > costliest[: half - 1].sum()
 
 
 def test_a_missing_matplotlib_is_named_with_its_command(monkeypatch):

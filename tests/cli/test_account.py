@@ -47,11 +47,13 @@ def test_the_table_names_every_bound_and_who_may_see_it(file, capfd):
     assert "*" not in rows["exact"]
 
 
-def test_the_dearest_question_comes_first(tmp_path, capfd):
+def test_the_costliest_question_comes_first(tmp_path, capfd):
     path = tmp_path / "votes.npz"
     np.savez(path, counts=np.repeat([[240, 10], [130, 120], [200, 50]], 40, axis=0))
-    _, out, _ = account(capfd, path, "--sigma", 40, "--dearest", 41)
-    listed = [line.split()[0] for line in out.split("dearest questions")[1].splitlines()[2:] if line.strip()]
+    _, out, _ = account(capfd, path, "--sigma", 40, "--costliest", 41)
+    listed = [
+        line.split()[0] for line in out.split("costliest questions")[1].splitlines()[2:] if line.strip()
+    ]
     assert listed == [str(number) for number in range(41, 82)]
 
 
@@ -99,7 +101,7 @@ def test_classes_may_be_words_and_questions_have_their_columns_names(tmp_path, c
     path = tmp_path / "said.csv"
     path.write_text("easy,hard\nyes,no\nyes,yes\nyes,no\n")
     _, out, _ = account(capfd, path, "--sigma", 2)
-    assert out.split("dearest questions")[1].splitlines()[2].split()[0] == "hard"
+    assert out.split("costliest questions")[1].splitlines()[2].split()[0] == "hard"
 
 
 def test_every_mechanism_is_accounted_for(file, tmp_path, capfd):

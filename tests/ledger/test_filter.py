@@ -48,7 +48,7 @@ def naive(total):
     return total.epsilon(delta=DELTA) <= EPSILON
 
 
-def dearest(fits, spent, log_ratio):
+def worst_case(fits, spent, log_ratio):
     """The most frequent revelation that still fits."""
 
     def left(log_p):
@@ -74,7 +74,7 @@ def leaked(fits, bias, log_ratios):
     for side in (0, 1):
         worst = 0.0
         for log_ratio in log_ratios:
-            p = dearest(fits, spent, log_ratio)
+            p = worst_case(fits, spent, log_ratio)
             if p is not None:
                 after = revelation(p, log_ratio)
                 terms = first[0][side] * after[0] - math.exp(EPSILON) * first[1][side] * after[1]

@@ -66,7 +66,7 @@ def divergence(kind, a, b, shift, order):
     return math.log1p(excess.sum()) / (order - 1)
 
 
-def dearest(kind, shift, order):
+def worst_case(kind, shift, order):
     """The largest divergence that a search from random and from likely places finds, and where."""
     rng = np.random.default_rng(8)
     points = [*rng.uniform([-3, -3], [9, 9], (40, 2)), *rng.uniform(-2 * shift, 2 * shift, (12, 2))]
@@ -125,7 +125,7 @@ def price(kind, shift, order):
 @pytest.mark.parametrize(("shift", "order"), CASES)
 def test_no_search_finds_anything_dearer_and_the_margin_is_small(kind, shift, order):
     order = float(order)
-    found, (a, b) = dearest(kind, shift, order)
+    found, (a, b) = worst_case(kind, shift, order)
     assert in_multi_precision(kind, a, b, shift, order) == pytest.approx(found, rel=1e-7, abs=0)
     least, most = MARGIN[kind]
     assert found * (1 + least) <= price(kind, shift, order) <= found * (1 + most)
@@ -136,10 +136,10 @@ def test_the_kink_of_laplace_noise_is_searched(shift):
     steps = np.linspace(-1.5, 1.5, 16) * shift
     for order in (1.125, 2.0, 16.0):
         if order * shift <= 6:
-            dearest_near_the_kink = max(
+            worst_case_near_the_kink = max(
                 divergence("laplace", a, b, shift, order) for a in steps for b in steps
             )
-            assert dearest_near_the_kink * (1 + 5e-4) <= price("laplace", shift, order)
+            assert worst_case_near_the_kink * (1 + 5e-4) <= price("laplace", shift, order)
 
 
 def test_at_sigma_40_it_is_at_most_0_645_of_the_classic_price():

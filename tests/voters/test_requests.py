@@ -124,7 +124,7 @@ class TestOutage:
             voters.vote(QUERIES)
 
 
-class TestCassette:
+class TestTheResponseCache:
     def test_a_second_run_asks_nothing_and_votes_the_same(self, model, tmp_path):
         function = Function(model.answer)
         first = ensemble(function, response_cache=tmp_path / "c").fit(TEXTS, LABELS)

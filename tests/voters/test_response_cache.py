@@ -20,7 +20,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def opened():
-    """Cassettes that let go of their file in the end, as asking does."""
+    """Response caches that close their file at the end."""
     with contextlib.ExitStack() as stack:
 
         def one(path):

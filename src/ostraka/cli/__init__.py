@@ -95,6 +95,6 @@ def _run(arguments: list[str] | None) -> tuple[int, str]:
 
 
 def _warned(message: Warning | str, category: type[Warning], filename: str, *_: object, **__: object) -> None:
-    """Print this library's warnings as one line; others may quote private values and are not shown."""
+    """Print this library's warnings on one line; hide all others, because they may quote private values."""
     if issubclass(category, UserWarning) and Path(filename).is_relative_to(Path(ostraka.__file__).parent):
         typer.echo(f"note: {message}", err=True)

@@ -33,7 +33,7 @@ def record(
     delta: float,
     data: str,
 ) -> Result:
-    """Everything computed, public and owner's parts apart."""
+    """Return everything computed, with the public and the owner's parts separated."""
     from ostraka.accounting.bounds import every_bound
     from ostraka.accounting.exact import exact_rdp
     from ostraka.mechanisms.protocols import parts
@@ -81,7 +81,7 @@ def record(
 
 
 def _upper(best: Curve, delta: float, *, n_answers: int) -> dict[str, Any]:
-    """What may be said in public about the price."""
+    """Return the sentence about the price that may be published."""
     return {
         "epsilon": best.epsilon(delta),
         "delta": delta,
@@ -95,8 +95,8 @@ def _upper(best: Curve, delta: float, *, n_answers: int) -> dict[str, Any]:
     }
 
 
-def show(result: Result, queries: Sequence[str], *, dearest: int) -> None:
-    """Two tables on stdout: every bound, and the dearest questions."""
+def show(result: Result, queries: Sequence[str], *, costliest: int) -> None:
+    """Print two tables on stdout: every bound, and the most expensive questions."""
     from rich.console import Console
     from rich.table import Table
 
@@ -132,12 +132,12 @@ def show(result: Result, queries: Sequence[str], *, dearest: int) -> None:
     stars = any(not bound["both_directions"] for bound in owner["bounds"].values())
     for note in (*([_ONE_DIRECTION] if stars else []), *result.notes):
         console.print(f"note: {note}")
-    if dearest:
-        console.print(_dearest(owner, queries, dearest))
+    if costliest:
+        console.print(_costliest(owner, queries, costliest))
 
 
-def _dearest(owner: dict[str, Any], queries: Sequence[str], n: int) -> Any:
-    """A table of the questions that cost most, with what the teachers thought of them."""
+def _costliest(owner: dict[str, Any], queries: Sequence[str], n: int) -> Any:
+    """Return a table of the questions that cost most, with the teachers' agreement on each."""
     from rich.table import Table
 
     cost, consensus = np.array(owner["cost"]), np.array(owner["consensus"])
@@ -148,7 +148,7 @@ def _dearest(owner: dict[str, Any], queries: Sequence[str], n: int) -> Any:
         "teachers who agreed",
         box=None,
         header_style="",
-        title="\ndearest questions (owner only)",
+        title="\ncostliest questions (owner only)",
         title_justify="left",
         title_style="",
         padding=(0, 2, 0, 0),
@@ -164,7 +164,7 @@ def _dearest(owner: dict[str, Any], queries: Sequence[str], n: int) -> Any:
 
 
 def _publishable(bounds: Sequence[Bound]) -> Curve:
-    """The smallest of those for any votes, as one curve."""
+    """Return the smallest of the bounds that hold for any votes, as one curve."""
     curves = [bound.curves[-1] for bound in bounds if bound.publishable]
     best = curves[0]
     for curve in curves[1:]:

@@ -1,4 +1,4 @@
-"""Cassettes: a log of which question got which label, as a table with one row an answer."""
+"""Logs of released answers: tables that list a question and its label in each row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ostraka.cli import _table
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Cassette", "read", "read_members"]
+__all__ = ["AnswerLog", "read", "read_members"]
 
 _ABSTAINED = ("-1", "abstain")
 _MOST_CLASSES = 1000
@@ -21,8 +21,8 @@ _YES, _NO = ("1", "true", "yes"), ("0", "false", "no")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cassette:
-    """How often each question got each answer. Released, so public.
+class AnswerLog:
+    """How often each question got each answer. It is public, because all answers were released.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Cassette:
     answers: np.ndarray
 
 
-def read(path: Path, *, query: str, label: str, classes: str | None, screened: bool) -> Cassette:
+def read(path: Path, *, query: str, label: str, classes: str | None, screened: bool) -> AnswerLog:
     """Count a log's answers, question by question.
 
     Raises
@@ -78,11 +78,11 @@ def read(path: Path, *, query: str, label: str, classes: str | None, screened: b
     answers = np.zeros((len(order), len(names) + screened), dtype=np.int64)
     for (one, text, no), times in Counter(zip(asked, said, refused, strict=True)).items():
         answers[order[one], len(names) if no else place[text]] += times
-    return Cassette(queries=tuple(order), classes=names, answers=answers)
+    return AnswerLog(queries=tuple(order), classes=names, answers=answers)
 
 
 def read_members(path: Path, *, query: str, member: str, queries: tuple[str, ...]) -> np.ndarray:
-    """Which questions are about members of the group, bool of shape (n_queries,)."""
+    """Return whether each question is about a member of the group, bool of shape (n_queries,)."""
     table = _table.read(path)
     table.require(query, option="--query")
     table.require(member, option="--member")
@@ -99,7 +99,7 @@ def read_members(path: Path, *, query: str, member: str, queries: tuple[str, ...
 
 
 def _names(path: Path, said: set[str], classes: str | None) -> tuple[str, ...]:
-    """The classes: a number of them, a list, or those seen (with whole numbers, all from 0 up)."""
+    """Return the classes: from their number, a list, or the log (for whole numbers, all from 0 up)."""
     if classes is not None and not classes.isdecimal():
         names = tuple(name.strip() for name in classes.split(","))
         if len(set(names)) < len(names) or "" in names:

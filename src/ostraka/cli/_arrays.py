@@ -1,4 +1,4 @@
-"""``.npz`` files to a task: one array of rows (numbers, images or sparse), labels, and perhaps people."""
+"""Read ``.npz`` files with one array of rows (numbers, images or sparse), labels, and optionally people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SAVE = "np.savez('rows.npz', X=X, y=y)"
 
 
 class Rows(NamedTuple):
-    """Arrays of one file. Their values may be private.
+    """Arrays of one file, whose values may be private.
 
     ``X`` has shape (n_rows, n_columns), dense or sparse; ``image_shape`` is that of grey images; ``name`` is
     the array's name; ``labels`` and ``people`` are None where the file has none.
@@ -40,14 +40,14 @@ class Rows(NamedTuple):
         return f"Rows({self.path}, shape={self.X.shape})"
 
     def part(self, rows: np.ndarray) -> Rows:
-        """Some of the rows."""
+        """Return the selected rows."""
         labels = None if self.labels is None else self.labels[rows]
         people = None if self.people is None else self.people[rows]
         return self._replace(X=self.X[rows], labels=labels, people=people)
 
 
 def read(path: Path, columns: Columns, *, private: bool) -> Rows:
-    """The rows of a file.
+    """Read the rows of a file.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def read(path: Path, columns: Columns, *, private: bool) -> Rows:
 
 
 def dense(private: Rows, public: Rows) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Both as dense arrays, and what turned wide sparse rows into few numbers: learned from public rows."""
+    """Return both as dense arrays, and the step, fitted on public rows, which reduced wide sparse rows."""
     if private.X.shape[1] != public.X.shape[1]:
         raise ValueError(
             f"{private.path} has {private.X.shape[1]:,} numbers a row and {public.path} "
@@ -146,7 +146,7 @@ def _checked(path: Path, name: str, X: Any) -> Any:
 
 
 def classes(where: str, labels: Any, columns: Columns) -> np.ndarray:
-    """Private labels of an array, checked as those of a table are."""
+    """Return the private labels of an array, after the checks that a table's labels get."""
     array = np.asarray(labels)
     if array.dtype.kind == "f" and (array == np.rint(array)).all():
         array = array.astype(np.int64)

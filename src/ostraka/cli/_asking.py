@@ -1,4 +1,4 @@
-"""One question, asked of a deployment over HTTP again and again; every answer is kept in a file."""
+"""Repeat one question to a deployment over HTTP, and store every answer in a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Deployment:
-    """Something that answers ``POST {"rows": [[...], ...]}`` with a label for each row.
+    """An HTTP service that answers ``POST {"rows": [[...], ...]}`` with a label for each row.
 
     The reply is a JSON list, or an object with a list under labels, results, predictions or answers; an
     element is a label, or an object that has one under label. Redirects are not followed.
@@ -60,7 +60,7 @@ class Deployment:
         self.refused = ""
 
     def ask(self, n: int) -> list[str]:
-        """The next ``n`` answers: first those on file; fewer only if the deployment's budget is spent."""
+        """Return the next ``n`` answers, first those on file; fewer if the deployment's budget is spent."""
         answers, self._kept = self._kept[:n], self._kept[n:]
         while len(answers) < n and not self.refused:
             answers += self._post(min(self._batch, n - len(answers)))
@@ -97,7 +97,7 @@ class Deployment:
             wait = min(2 * wait, 5.0)
 
     def _once(self, body: bytes, headers: dict[str, str]) -> tuple[int, float, bytes]:
-        """Status (0: no reply), seconds to wait as the reply has them, and its body."""
+        """Return the status (0: no reply), the seconds to wait that the reply states, and its body."""
         time.sleep(max(0.0, self._next - time.monotonic()))
         self._next = time.monotonic() + self._pause
         try:
@@ -132,7 +132,7 @@ class Deployment:
         return answers
 
     def _read(self, record: Path) -> list[str]:
-        """Answers of this world on file; refused where they are to another question."""
+        """Return this world's answers on file; refuse a file of answers to another question."""
         text = record.read_text(encoding="utf-8")
         whole = text[: text.rfind("\n") + 1]  # a line cut short by a crash is asked again
         if whole != text:

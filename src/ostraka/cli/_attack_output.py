@@ -1,4 +1,4 @@
-"""What an attack found, as text, JSON and a page."""
+"""Output of an attack: text, JSON and an HTML page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tell(
     rows: int,
     as_json: bool,
 ) -> None:
-    """Print, write the page if asked to, and leave with the exit code of the verdict."""
+    """Print the findings, write the page if requested, and exit with the code of the verdict."""
     found = {label: _figures(each) for label, each in attacked.items()}
     if report is not None:
         report.write_text(_page(name, attacked, found, finding, rows), encoding="utf-8")

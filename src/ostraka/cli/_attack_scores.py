@@ -1,4 +1,4 @@
-"""Attacks on a model, a generator or a collaboration, from what was saved of them in an .npz file."""
+"""Attacks on a model, a generator or a collaboration, from its outputs in an .npz file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROPERTY = ("observed", "has_property", "with_property", "without")
 
 
 class Attacked(NamedTuple):
-    """A statistic for each row (or round), and which of them are members."""
+    """A statistic for each row (or round), and whether it is a member."""
 
     statistics: np.ndarray
     member: np.ndarray
@@ -28,7 +28,7 @@ class Attacked(NamedTuple):
 
 
 def attack_membership(file: Path, *, method: str) -> Attacked:
-    """Rows of one target, from the confidences of references."""
+    """Score the rows of one target model by the confidences of reference models."""
     from ostraka.attacks import ReferenceModels
 
     arrays = _read(file, _MEMBERSHIP)
@@ -39,7 +39,7 @@ def attack_membership(file: Path, *, method: str) -> Attacked:
 
 
 def attack_generator(file: Path) -> Attacked:
-    """Candidates, from the realness that a target and a reference give them, or from samples of both."""
+    """Score candidates by the realness that a target and a reference give them, or by samples of both."""
     import numpy as np
 
     from ostraka.attacks.generators import nearest, residual
@@ -57,7 +57,7 @@ def attack_generator(file: Path) -> Attacked:
 
 
 def attack_property(file: Path, *, seed: int) -> Attacked:
-    """Rounds, from observed changes, by a forest that learned from the observer's own changes."""
+    """Score rounds by their observed changes, with a forest trained on the observer's own changes."""
     import numpy as np
     from sklearn.ensemble import RandomForestClassifier
 

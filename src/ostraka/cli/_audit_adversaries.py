@@ -1,4 +1,4 @@
-"""Adversaries against teachers of a user's own data, in a model of how they are trained."""
+"""Audits by adversaries against teachers of a user's own data, in a model of their training."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def audit_adversaries(
     delta: float | None,
     seed: int,
 ) -> tuple[Finding, ...]:
-    """Every adversary against shards dealt anew (PATE) and against fixed parties (CaPC)."""
+    """Run every adversary against shards that are dealt anew (PATE) and against fixed parties (CaPC)."""
     import numpy as np
 
     from ostraka.audits import TeacherWorlds, audit_adversary
@@ -84,7 +84,7 @@ def audit_adversaries(
 def _rows(
     private: Path, *, label: str, drop: Sequence[str], n_teachers: int, n_questions: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray]:
-    """Rows and class indices to learn from, the number of classes, and questions with their true classes."""
+    """Return training rows, class indices, the number of classes, and questions with their true classes."""
     import numpy as np
 
     task = _data.tables(

@@ -1,4 +1,4 @@
-"""The audit of a training with canaries, from probabilities or scores on file."""
+"""Audits of a training with canaries, from a file of probabilities or scores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def audit_file(
     at: float | None,
     guesses: int | None,
 ) -> Finding:
-    """Canaries with other labels, or canaries that were in or out, against the claim."""
+    """Compare a game about the labels of canaries, or about their inclusion, with the claim."""
     from ostraka.audits import audit_canaries
     from ostraka.curve import Curve
 

@@ -1,4 +1,4 @@
-"""Audits of answers on file, and of this library's own mechanisms."""
+"""Audits of answers in files, and of this library's own mechanisms."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def audit_files(
     confidence: float,
     group: int,
 ) -> Finding:
-    """Two files of answers against a claim."""
+    """Compare two files of answers with a claim."""
     from ostraka.audits import audit_answers
 
     seen = [_column(file, column) for file in files]
@@ -73,7 +73,7 @@ def make_mechanism(
     at: float | None,
     screen: tuple[float, float] | None = None,
 ) -> Any:
-    """The mechanism of the command line."""
+    """Make the mechanism that the options describe."""
     from ostraka import Confident, GNMax, LNMax, Threshold
 
     if name == "confident":
@@ -106,7 +106,7 @@ def audit_votes(
     until: float | None,
     delta: float | None,
 ) -> Finding:
-    """A mechanism of this library on votes and their neighbour; ``until``: stop early."""
+    """Audit a mechanism of this library on votes and their neighbour; ``until``: stop early."""
     from ostraka.audits import audit_mechanism
     from ostraka.audits.cuts import Method
 
@@ -127,7 +127,7 @@ def audit_votes(
 def _until(
     mechanism: Any, worlds: list[list[float]], exact: Finding, *, trials: int, until: float, confidence: float
 ) -> Finding:
-    """Ask until a share of the promise is seen to leak; ``exact`` has what leaks exactly."""
+    """Sample until a share of the promise is seen to leak; ``exact`` holds the exact leakage."""
     from ostraka.audits import audit_until
     from ostraka.audits.claims import sample_outcomes
 
@@ -152,7 +152,7 @@ def _drawn(sample: Any, mechanism: Any, world: list[float], n: int) -> np.ndarra
 
 
 def _illustrated(mechanism: Any, found: Finding, delta: float) -> Finding:
-    """One more line: what each column converts to, as if it were an upper bound."""
+    """Add a line with the epsilon that each column would convert to if it were an upper bound."""
     from ostraka.audits.claims import AUDIT_ORDERS
     from ostraka.audits.finding import Measure
     from ostraka.curve import Curve

@@ -1,4 +1,4 @@
-"""What ``ostraka audit`` prints, draws and exits with."""
+"""Output of ``ostraka audit``: text, figures and the exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tell(
     figure: Path | None = None,
     as_json: bool,
 ) -> None:
-    """Print the findings, draw them if asked to, and leave with the exit code of the worst verdict."""
+    """Print the findings, draw them if requested, and exit with the code of the worst verdict."""
     if figure is not None:
         _draw(findings, figure)
     verdict = _worst(findings, score)
@@ -84,7 +84,7 @@ def _print(findings: tuple[Finding, ...], score: Score | None) -> None:
 
 
 def _rounded(value: float, direction: str) -> str:
-    """Four decimals, lower bounds down and upper bounds up."""
+    """Round to four decimals, lower bounds down and upper bounds up."""
     if not math.isfinite(value):
         return "inf"
     return f"{(math.floor if direction == 'down' else math.ceil)(value * 1e4) / 1e4:.4f}"

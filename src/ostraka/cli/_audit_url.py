@@ -1,4 +1,4 @@
-"""The audit of two deployments over HTTP: one with the target, one without."""
+"""Audit of two deployments over HTTP: one with the target, one without."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _asked(
 
 
 def _row(file: Path) -> list[Any]:
-    """One row of features: a JSON list (or an object of features), or a CSV file of one row."""
+    """Read one row of features: a JSON list (or an object of features), or a CSV file of one row."""
     text = file.read_text(encoding="utf-8")
     if file.suffix.lower() == ".json":
         try:

@@ -26,7 +26,7 @@ _EPSILONS = {"ages": 1.0, "minutes": 1.0, "places": 1.0}
 
 
 def run(out: Path, *, n_clients: int) -> str:
-    """Invent people, collect three statistics, write the report; a sentence that says where it is."""
+    """Simulate people, collect three statistics, write the report, and return a sentence with its path."""
     rng = np.random.default_rng(7)
     out.mkdir(parents=True, exist_ok=True)
     ages = np.clip(rng.normal(45, 17, n_clients), 18, 95)

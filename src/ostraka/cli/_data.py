@@ -1,4 +1,4 @@
-"""From tables to arrays: which columns are features and what they hold, decided from public rows alone."""
+"""Convert tables to arrays; public rows alone decide which columns are features and their types."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HELD_OUT = "The held-out rows: their features are used as public questions, thei
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """What the options say about columns. Public.
+    """The options about columns. Public.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Columns:
 
 
 class Shape(NamedTuple):
-    """Public facts about a task, to print."""
+    """Public facts about a task, for printing."""
 
     name: str
     n_rows: int
@@ -66,7 +66,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Task:
-    """Arrays ready to learn from. Does not print.
+    """Arrays to learn from. Its repr shows no values.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class Task:
 
     @property
     def shape(self) -> Shape:
-        """What may be printed about it."""
+        """Return the facts that may be printed about a task."""
         return Shape(
             name=self.name,
             n_rows=len(self.y_private),
@@ -132,11 +132,11 @@ class Task:
 
     @property
     def n_units(self) -> int:
-        """Rows, or people."""
+        """The number of rows, or of people."""
         return len(self.y_private) if self.groups is None else len(np.unique(self.groups))
 
     def cells(self) -> Any:
-        """Public cells for rows that are images: None lets the columns decide."""
+        """The public cells for rows that are images; None for tables, whose columns decide."""
         from ostraka.voters import GraphCells
 
         if self.image_shape is None:
@@ -145,12 +145,12 @@ class Task:
 
     @property
     def n_classes(self) -> int:
-        """Classes declared, or there are."""
+        """The number of classes declared, else of those in the labels."""
         return len(np.unique(self.y_private)) if self.classes is None else len(self.classes)
 
 
 def digits(*, seed: int) -> Task:
-    """Scikit-learn's digits: 1,150 play the private part, 450 the public one, 197 measure accuracy."""
+    """Return scikit-learn's digits: 1,150 as private rows, 450 as public ones, 197 to measure accuracy."""
     from sklearn.datasets import load_digits
 
     X, y = load_digits(return_X_y=True)
@@ -219,7 +219,7 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
 
 
 def _likely_numbers(asked: _table.Table, columns: Columns) -> list[str]:
-    """Columns that hold numbers in the public rows; dates are not read at once."""
+    """Return the columns that hold numbers in the public rows; dates are left out here."""
     aside = {columns.label, columns.person, *columns.drop, *columns.text}
     return [
         name
@@ -229,7 +229,7 @@ def _likely_numbers(asked: _table.Table, columns: Columns) -> list[str]:
 
 
 def _features(table: _table.Table, columns: Columns) -> tuple[str, ...]:
-    """The columns to learn from, once all that the options name are known to be there."""
+    """Return the columns to learn from, after a check that all columns named by options exist."""
     named = [(columns.label, "--label"), (columns.person, "--person")]
     named += [(name, "--drop") for name in columns.drop] + [(name, "--text") for name in columns.text]
     for name, option in named:
@@ -257,7 +257,7 @@ def _which_public(private: Path, *, both: bool) -> str:
 def _of_arrays(
     private: Path, public: Path | None, *, columns: Columns, holdout: float | None, seed: int
 ) -> Task:
-    """A task from ``.npz`` files, or with rows held out of the private one."""
+    """Return a task from ``.npz`` files, with rows held out of the private one if there is no public one."""
     rows = _arrays.read(private, columns, private=True)
     if public is None:
         held = _held_out(rows.X.shape[0], rows.people, share=holdout or 0.0, seed=seed)
@@ -289,7 +289,7 @@ def _of_arrays(
 
 
 def _held_out(n_rows: int, people: np.ndarray | None, *, share: float, seed: int) -> np.ndarray:
-    """A mask of rows, whole people at a time."""
+    """Return a mask of held-out rows; all rows of a person are held out together."""
     if not 0 < share < 1:
         raise typer.BadParameter(f"--holdout must be > 0 and < 1, got {share!r}")
     units = np.arange(n_rows) if people is None else np.unique(people, return_inverse=True)[1]
@@ -302,7 +302,7 @@ def _held_out(n_rows: int, people: np.ndarray | None, *, share: float, seed: int
 
 
 def _tested(n_rows: int, *, known: bool, seed: int) -> np.ndarray:
-    """Which public rows measure accuracy instead of being asked about."""
+    """Choose the public rows that measure accuracy and are not asked about."""
     test = np.zeros(n_rows, dtype=bool)
     if known:
         test[np.random.default_rng(seed).permutation(n_rows)[: round(_TEST * n_rows)]] = True

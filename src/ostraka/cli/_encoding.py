@@ -1,4 +1,4 @@
-"""From columns to features, labels and people; scales and kinds are learned from public rows alone."""
+"""Convert columns to features, labels and people; scales and categories come from public rows alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NOT_MEASURED = {"-9", "-99", "-999", "-9999", "9999", "99999"}
 
 
 class Features(NamedTuple):
-    """Columns to learn from. Public.
+    """The columns to learn from. Public.
 
     ``numeric`` says for each column whether it holds numbers; ``fill`` puts the public median where one is
     missing; ``dates`` are columns of dates, read as days since 1970, with their formats; ``codes`` and
@@ -50,7 +50,7 @@ class Features(NamedTuple):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Columns with a feature for each kind."""
+        """Columns with a feature for each category."""
         pairs = zip(self.names, self.numeric, strict=True)
         return tuple(name for name, numeric in pairs if not numeric and name not in self.texts)
 
@@ -63,7 +63,7 @@ class Features(NamedTuple):
 def understood(
     asked: Table, names: tuple[str, ...], *, as_text: Sequence[str], fill: bool
 ) -> tuple[Features, list[str]]:
-    """What each feature is, as the public rows have it, and what the user should know of that.
+    """Return the type of each feature in the public rows, and notes for the user about it.
 
     Raises
     ------
@@ -97,12 +97,12 @@ def understood(
 
 
 def _order(form: str | None) -> str:
-    """What a reader could mistake about a format of dates."""
+    """Return a note if a date format can be misread."""
     return {"%d/%m/%Y": ", the day first", "%m/%d/%Y": ", the month first"}.get(form or "", "")
 
 
 def _odd_numbers(asked: Table, name: str, texts: list[str]) -> list[str]:
-    """What stands for a missing number, and what may."""
+    """Return a note on values that stand, or may stand, for a missing number."""
     found = sorted({text for text in texts if text and text.lower() in asked.missing})
     odd = sorted({text for text in texts if text in _NOT_MEASURED} - {*asked.missing})
     said = [f"column {name!r}: {', '.join(map(repr, found))} is read as no number"] if found else []
@@ -120,7 +120,7 @@ _SAID = {
 
 
 def _many_kinds(asked: Table, name: str, texts: list[str], *, n_rows: int) -> str:
-    """Whether a column holds "codes" or "texts"; "" for a few kinds, and names are refused."""
+    """Return "codes" or "texts" for a column of many values, "" for few; refuse columns of names."""
     words = float(np.mean([len(text.split()) for text in texts]))
     if words > _FEW_WORDS and len(texts) > min(MOST_KINDS, n_rows / 2):
         return "texts"
@@ -136,7 +136,7 @@ def _many_kinds(asked: Table, name: str, texts: list[str], *, n_rows: int) -> st
 
 
 def encoder(public: Table, features: Features) -> Any:
-    """Numbers scaled, a column for each kind, codes by their beginnings, texts by topics."""
+    """Fit the encoder: scaled numbers, one-hot categories, prefixes of codes, topics of texts."""
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
@@ -162,7 +162,7 @@ def encoder(public: Table, features: Features) -> Any:
 
 
 def _beginnings(texts: Sequence[str]) -> list[int]:
-    """Numbers of first characters that tell some codes apart, but few enough: the fewest, and the most."""
+    """Return the shortest and the longest prefix length that gives two or more, but not too many, groups."""
     found = [
         length
         for length in range(1, _LONGEST_CODE)
@@ -172,14 +172,14 @@ def _beginnings(texts: Sequence[str]) -> list[int]:
 
 
 def _start(length: int) -> Any:
-    """The first characters of a code as a kind: a "word" that can only stand at the beginning."""
+    """Return a vectorizer whose only word is the first ``length`` characters of a code."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     return CountVectorizer(token_pattern=rf"(?s)^.{{{length}}}", lowercase=False, dtype=np.float64)
 
 
 def _topics(n_rows: int) -> Any:
-    """Sentences as a few numbers: hashed words, weighed and turned as the public rows have them."""
+    """Return a pipeline that turns sentences into a few numbers: hashed words, TF-IDF, SVD and scaling."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
     from sklearn.pipeline import make_pipeline
@@ -191,7 +191,7 @@ def _topics(n_rows: int) -> Any:
 
 
 def matrix(table: Table, features: Features, fitted: Any) -> np.ndarray:
-    """What the encoder makes of a table, a column at a time and not a cell at a time: the same to the bit."""
+    """Transform a table column by column, which gives bit for bit the same as the encoder and is faster."""
     steps = fitted.named_transformers_
     width = fitted.transform(_cells(table, features, rows=slice(0, 1))).shape[1]
     X = np.zeros((len(table), width))
@@ -214,7 +214,7 @@ def matrix(table: Table, features: Features, fitted: Any) -> np.ndarray:
 
 
 def column(table: Table, name: str, features: Features) -> np.ndarray:
-    """A column of numbers.
+    """Return a column as numbers.
 
     Raises
     ------
@@ -257,7 +257,7 @@ def _scaled(values: np.ndarray, step: Any, place: int) -> np.ndarray:
 
 
 def _block(texts: Sequence[str], place: int, kinds: Any, *, n_kinds: int) -> np.ndarray:
-    """The columns of one feature of kinds, one row for each different text."""
+    """Return the encoded columns of one categorical feature, one row for each different text."""
     asked = np.empty((len(texts), n_kinds), dtype=object)
     for k, known in enumerate(kinds.categories_):
         asked[:, k] = texts if k == place else known[0]
@@ -269,13 +269,13 @@ def _block(texts: Sequence[str], place: int, kinds: Any, *, n_kinds: int) -> np.
 
 
 def _width(kinds: Any, place: int) -> int:
-    """How many columns a feature of kinds takes: one a kind, or one for all rare ones together."""
+    """Return a categorical feature's number of columns: one per category, and one for all rare ones."""
     rare = kinds.infrequent_categories_[place] if hasattr(kinds, "infrequent_categories_") else None
     return len(kinds.categories_[place]) - (0 if rare is None else len(rare) - 1)
 
 
 def _cells(table: Table, features: Features, *, rows: slice = slice(None)) -> np.ndarray:
-    """The features as numbers and text side by side, shape (n_rows, n_columns)."""
+    """Return the features as numbers and text side by side, shape (n_rows, n_columns)."""
     part = table.part(rows)
     cells = np.empty((len(part), len(features.names)), dtype=object)
     for place, (name, numeric) in enumerate(zip(features.names, features.numeric, strict=True)):
@@ -284,7 +284,7 @@ def _cells(table: Table, features: Features, *, rows: slice = slice(None)) -> np
 
 
 def labels(table: Table, columns: Columns) -> np.ndarray:
-    """The private labels: whole numbers if all are, else text."""
+    """Return the private labels: whole numbers if all of them are, else text."""
     codes, texts = table.kinds(columns.label)
     where = f"{table.path}: column {columns.label!r} (--label)"
     if "" in texts:
@@ -306,13 +306,13 @@ def labels(table: Table, columns: Columns) -> np.ndarray:
 
 
 def _first(table: Table, codes: np.ndarray, texts: list[str], *wanted: str) -> int:
-    """The first data row that holds one of these texts."""
+    """Return the first data row that holds one of these texts."""
     places = [texts.index(text) for text in wanted]
     return int(table.numbering[np.isin(codes, places).argmax()])
 
 
 def public_labels(asked: Table, label: str, *, like: np.ndarray) -> np.ndarray | None:
-    """True labels of the public rows, where all of them are there."""
+    """Return the true labels of the public rows, or None if any is missing."""
     if label not in asked.names:
         return None
     codes, texts = asked.kinds(label)
@@ -324,7 +324,7 @@ def public_labels(asked: Table, label: str, *, like: np.ndarray) -> np.ndarray |
 
 
 def people(table: Table, person: str | None) -> np.ndarray | None:
-    """Whom each row belongs to."""
+    """Return the identifier of each row's person."""
     if person is None:
         return None
     codes, texts = table.kinds(person)
@@ -341,5 +341,5 @@ def _is_whole(text: str) -> bool:
 
 
 def spelled(texts: Sequence[str], dtype: Any) -> np.ndarray:
-    """Texts as whole numbers, where the type is that of whole numbers."""
+    """Convert texts to whole numbers if the type is that of whole numbers."""
     return np.array([int(text) for text in texts] if dtype.kind == "i" else list(texts))

@@ -34,7 +34,7 @@ _CLICK = typer.BadParameter.__mro__[
 
 
 def told(error: BaseException) -> tuple[int, str]:
-    """The exit code for an exception and what to say about it."""
+    """Return the exit code for an exception, and its message."""
     code, words = FAILED, ""
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else FAILED
@@ -59,14 +59,14 @@ def told(error: BaseException) -> tuple[int, str]:
 
 
 def _over_budget(error: BaseException) -> bool:
-    """Whether it is the ledger's refusal. Where the ledger was not imported it cannot be, and is not now."""
+    """Return whether the error is the ledger's BudgetExceeded, without importing the ledger."""
     ledger = sys.modules.get("ostraka.ledger")
     return ledger is not None and isinstance(error, ledger.BudgetExceeded)
 
 
 @contextlib.contextmanager
 def usage(option: str = "") -> Iterator[None]:
-    """Inside, a ValueError is about what was typed."""
+    """Turn a ValueError inside the block into a usage error of this option."""
     try:
         yield
     except ValueError as error:
@@ -74,7 +74,7 @@ def usage(option: str = "") -> Iterator[None]:
 
 
 def _raised_here(trace: TracebackType | None) -> bool:
-    """Whether a ``raise`` of this package wrote the message: only then is it known to quote no data.
+    """Return whether this package raised the error; only such messages are known to quote no data.
 
     An exception of C code called from here (``float("…")``) ends in our frame too, but not at a ``raise``.
     """
@@ -88,7 +88,7 @@ def _raised_here(trace: TracebackType | None) -> bool:
 
 
 def _defect(error: BaseException) -> str:
-    """What happened and where, without the message."""
+    """Describe an error by its type and place, without its message."""
     places = [
         f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)

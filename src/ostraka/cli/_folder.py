@@ -1,4 +1,4 @@
-"""The folder of a run: its file names, and how a run is begun, continued and read."""
+"""The folder of a run: its file names, and functions that begin, continue and read a run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OWNERS = {PLAN, MANIFEST, RESULT, REPORT}  # written for the owner of the data a
 
 
 def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | None]) -> bool:
-    """Make a folder for a plan and its tables, or check that it holds the same ones, and say whether it did.
+    """Make a folder for a plan and its tables, or check that it holds the same ones; return whether it did.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | Non
 
 
 def finished(folder: Path) -> typer.BadParameter:
-    """The refusal to write over a finished run."""
+    """Return the error that refuses to write over a finished run."""
     return typer.BadParameter(
         f"{folder} holds a finished run, which is not overwritten: type --out with another folder "
         f"to learn again, or 'ostraka report {folder}' to make its pages again"
@@ -92,7 +92,7 @@ def _same(folder: Path, before: dict[str, Any], plan: dict[str, Any]) -> None:
 
 
 def _fingerprints(folder: Path, tables: dict[str, Path | None]) -> dict[str, str | None]:
-    """HMAC of each table under the folder's secret, so that a run goes on with the data it began with.
+    """Return an HMAC of each table under the folder's secret, so that a run continues with the same data.
 
     A digest without a key would let anyone who guesses the private table check the guess.
     """
@@ -109,12 +109,12 @@ def _hmac(path: Path, secret: bytes) -> str:
 
 
 def write(path: Path, content: str | bytes | Callable[[Path], object]) -> None:
-    """Write a file whole. Those for the owner alone can be read by the owner alone."""
+    """Write a file atomically; only the owner can read the owner's files."""
     _files.write(path, content, private=path.name in OWNERS)
 
 
 def load(folder: Path) -> Result:
-    """The record of a finished run."""
+    """Read the record of a finished run."""
     from ostraka.result import Result
 
     if not (folder / RESULT).is_file():
@@ -126,7 +126,7 @@ def load(folder: Path) -> Result:
 def write_reports(
     folder: Path, result: Result, *, public: bool = False, controller: str = "", purpose: str = ""
 ) -> Path:
-    """The label and the page, made from the record alone; the public page is another file."""
+    """Write the label, the page and the public page from the record alone."""
     from ostraka.report import privacy_label, render_html
 
     write(folder / LABEL, json.dumps(privacy_label(result), indent=2, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""What a run hands over: a student that scikit-learn alone can load, how to load it, and a model card."""
+"""Files for the users of a model: a plain scikit-learn student, code that loads it, and a model card."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_student(
     dates: Sequence[tuple[str, str | None]],
     array: str = "",
 ) -> str:
-    """Write the student; the lines of Python that load it and predict. All of it is public."""
+    """Write the student, and return the lines of Python that load it and predict. All of it is public."""
     import skops.io
 
     path = folder / _folder.STUDENT
@@ -78,7 +78,7 @@ def _lines(trusted: list[str], kinds: list[str], dates: Sequence[tuple[str, str 
 
 
 def _kinds(columns: Sequence[str], encoder: Any) -> list[str]:
-    """Columns that the student reads as text."""
+    """Return the columns that the student reads as text."""
     if not hasattr(encoder, "transformers_"):
         return []
     found: dict[int, str] = {}

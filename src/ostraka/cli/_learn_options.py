@@ -118,16 +118,16 @@ class LearnOptions:
 
     @property
     def defaults(self) -> Defaults:
-        """What stands for options that are not given."""
+        """The defaults of the options that are not given."""
         return DIGITS if self.private is None else TABLES
 
     @property
     def of_teachers(self) -> tuple[object, ...]:
-        """The options that ``--auto`` chooses."""
+        """The names of the options that ``--auto`` chooses."""
         return (self.teachers, self.answers, self.sigma, self.screen)
 
     def chosen_way(self) -> Way:
-        """The way asked for, else the default."""
+        """The way in the options, else the default."""
         return chosen_way(
             self.way,
             named=(*self.of_teachers, self.auto or None, self.keep_teachers or None),

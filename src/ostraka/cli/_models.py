@@ -11,7 +11,7 @@ __all__ = ["DIGITS", "TABLES", "Defaults", "Engine", "Student", "Teacher", "Way"
 
 
 class Engine(StrEnum):
-    """Where teachers train: here, or on the cluster in use."""
+    """Where teachers train: on this machine, or on the cluster in use."""
 
     JOBLIB = "joblib"
     RAY = "ray"
@@ -19,7 +19,7 @@ class Engine(StrEnum):
 
 
 class Way(StrEnum):
-    """How private rows answer."""
+    """How private rows vote: through teachers and an argmax, or through one table of counts."""
 
     ARGMAX = "argmax"
     COUNTS = "counts"
@@ -27,7 +27,7 @@ class Way(StrEnum):
 
 
 class Teacher(StrEnum):
-    """What is trained on each shard."""
+    """The estimator that is trained on each shard."""
 
     AUTO = "auto"
     LOGISTIC = "logistic"
@@ -50,7 +50,7 @@ class Teacher(StrEnum):
 
 
 class Student(StrEnum):
-    """What learns from the answers."""
+    """The estimator that learns from the answers."""
 
     AUTO = "auto"
     LOGISTIC = "logistic"
@@ -71,7 +71,7 @@ def _logistic() -> Any:
 
 
 class Defaults(NamedTuple):
-    """What is chosen where nothing is typed."""
+    """The values of options that are not typed."""
 
     epsilon: float
     epsilon_by_argmax: float  # a hundred answers cost more than one table
@@ -82,7 +82,7 @@ class Defaults(NamedTuple):
     way: Way
 
     def budget(self, way: Way) -> float:
-        """Epsilon."""
+        """The default epsilon."""
         return self.epsilon_by_argmax if way is Way.ARGMAX else self.epsilon
 
 
@@ -91,7 +91,7 @@ DIGITS = Defaults(1.0, 3.5, 1e-4, 100, Teacher.NEIGHBOUR, Student.SPREADING, Way
 
 
 def chosen_way(way: Way | None, *, named: tuple[Any, ...], models: tuple[bool, ...], default: Way) -> Way:
-    """The way asked for, else the default; options of teachers are for argmaxes."""
+    """The way in the options, else the default; options of teachers imply an argmax."""
     of_teachers = any(choice is not None for choice in named)
     if way in {Way.COUNTS, Way.AUTO} and of_teachers:
         raise typer.BadParameter(

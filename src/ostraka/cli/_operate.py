@@ -1,4 +1,4 @@
-"""Files for whoever runs a service: a systemd unit, a proxy's configuration, alert rules."""
+"""Configuration files for a service: a systemd unit, an nginx server, and Prometheus alert rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["alerts", "nginx", "systemd"]
 
 
 def systemd(run: Path) -> str:
-    """The unit that runs the present command line, less ``--systemd``."""
+    """Return a systemd unit that runs the present command line without ``--systemd``."""
     program = shutil.which("ostraka") or "/usr/local/bin/ostraka"
     told = [each for each in sys.argv[1:] if each != "--systemd"]
     told = [str(run.resolve()) if each == str(run) else each for each in told]
@@ -22,7 +22,7 @@ def systemd(run: Path) -> str:
 
 
 def nginx(name: str, *, host: str, port: int, most_bytes: int) -> str:
-    """A server of nginx before the service; its certificate lies where Debian's certbot puts it."""
+    """Return an nginx server in front of the service, with the certificate path of Debian's certbot."""
     place = f"/etc/letsencrypt/live/{name}"
     return _rendered(
         "nginx.j2",
@@ -36,7 +36,7 @@ def nginx(name: str, *, host: str, port: int, most_bytes: int) -> str:
 
 
 def alerts() -> str:
-    """Rules for Prometheus."""
+    """Return alert rules for Prometheus."""
     return _rendered("alerts.yml")
 
 

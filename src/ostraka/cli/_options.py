@@ -1,4 +1,4 @@
-"""Commands of many options: a frozen dataclass holds them, and Typer reads its fields."""
+"""Commands with many options: a frozen dataclass defines them, and Typer reads its fields."""
 
 from __future__ import annotations
 

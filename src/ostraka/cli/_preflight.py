@@ -1,4 +1,4 @@
-"""What can be refused before anything heavy is imported or read."""
+"""Checks of options that run before heavy imports and before any file is read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def require_sensible(
     holdout: float | None,
     out: Path,
 ) -> None:
-    """Check what the options of ``learn`` say together, and that the files are there; say what is read.
+    """Check the combination of ``learn``'s options and that the files exist; print the files that are read.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def require_sensible(
 
 
 def require_hope(plan: Plan | CountsPlan, *, n_units: int, n_classes: int, unit: str, epsilon: float) -> None:
-    """Refuse a run whose noise would hide the data, too; decided from public numbers, before any charge.
+    """Refuse a run whose noise would drown the data; public numbers alone decide, before any charge.
 
     Raises
     ------

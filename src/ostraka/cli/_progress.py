@@ -1,4 +1,4 @@
-"""Progress on stderr: bars where somebody watches a terminal, else one line a stage."""
+"""Progress on stderr: bars on a terminal, else one line for each stage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEARN = {
 
 
 class Stages:
-    """A callable ``(stage, done, total)`` that shows how far each stage is. Use it as a context manager.
+    """A callable ``(stage, done, total)`` that shows the progress of each stage. Use it as a context manager.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Stages:
         self._tasks: dict[str, TaskID] = {}
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Say how far a stage is; a finished one stays finished."""
+        """Show the progress of a stage; a finished stage stays finished."""
         if stage in self._finished:
             return
         self._begin(stage)

@@ -1,4 +1,4 @@
-"""Files to tables: CSV in whatever encoding and delimiter, Parquet, Excel. Messages never quote a cell."""
+"""Read tables from CSV in any common encoding and delimiter, Parquet and Excel. Messages quote no cell."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _INSTALL = "pip install openpyxl"
 
 
 class Format(NamedTuple):
-    """How a CSV file is written."""
+    """Encoding and delimiter of a CSV file."""
 
     delimiter: str
     encoding: str
 
     @property
     def said(self) -> str:
-        """What is unusual about it, for the user; empty for UTF-8 with commas."""
+        """A note for the user on an unusual format; empty for UTF-8 with commas."""
         odd = []
         if self.delimiter != ",":
             odd.append(f"with {_NAMES[self.delimiter]} between cells, so that 3,5 may stand for 3.5")
@@ -40,7 +40,7 @@ class Format(NamedTuple):
 
 
 def sniffed(path: Path) -> Format:
-    """Encoding and delimiter, from the beginning of the file."""
+    """Detect encoding and delimiter from the beginning of the file."""
     opened = gzip.open if path.suffix.lower() == ".gz" else open
     with opened(path, "rb") as file:
         head = file.read(_SAMPLE)
@@ -53,7 +53,7 @@ def sniffed(path: Path) -> Format:
 
 
 def csv_table(path: Path, form: Format, *, numbers: Iterable[str] = (), missing: Iterable[str] = ()) -> Any:
-    """A table of text, but for the columns that shall be read as numbers, if all of their cells are.
+    """Read a table of text; the given columns become numbers if all of their cells are.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def csv_table(path: Path, form: Format, *, numbers: Iterable[str] = (), missing:
 
 
 def parquet_table(path: Path) -> Any:
-    """A Parquet file as it is typed."""
+    """Read a Parquet file with the types that it declares."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -135,7 +135,7 @@ def _header(path: Path, form: Format) -> list[str]:
 
 
 def _why(path: Path, form: Format) -> str:
-    """Which line is wrong. The parser's own message quotes the row, and it counts rows in one thread only."""
+    """Find the wrong line, because the parser's own message would quote the row."""
     import pyarrow as pa
     from pyarrow import csv as reader
 
@@ -177,7 +177,7 @@ def _is_utf8(path: Path) -> bool:
 
 
 def _delimiter(lines: list[str]) -> str:
-    """The one that cuts all lines into the same number of cells, and the more the better."""
+    """Return the delimiter that splits all lines into the same number of cells, the largest possible."""
 
     def cells(delimiter: str) -> list[int]:
         return [len(row) for row in csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter) if row]

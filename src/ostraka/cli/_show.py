@@ -1,4 +1,4 @@
-"""What ``ostraka learn`` prints: the plan before, the results under headings after."""
+"""Output of ``ostraka learn``: the plan before the run, the results after it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NARROWEST = 20
 
 
 def show_plan(task: Shape, plan: Plan | CountsPlan, *, teacher: str, out: Path) -> None:
-    """Print what will be done and its cost at most, on stderr."""
+    """Print the plan and its largest possible cost on stderr."""
     from ostraka._phrases import at_most
 
     rows = [
@@ -45,7 +45,7 @@ def show_plan(task: Shape, plan: Plan | CountsPlan, *, teacher: str, out: Path) 
 
 
 def _asked(task: Shape, plan: Plan | CountsPlan, *, teacher: str) -> list[tuple[str, str]]:
-    """Who answers what, and how."""
+    """Describe in words who answers which questions, and how."""
     from ostraka.mechanisms.protocols import parts
     from ostraka.pate._counts import CountsPlan
 

@@ -1,4 +1,4 @@
-"""Tables of columns: text, numbers, dates or kinds, cast a column at a time; messages never quote a cell."""
+"""Tables whose columns are read as text, numbers, dates or categories. Messages never quote a cell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Table:
-    """Columns and where they came from. Their cells may be private: it does not print them.
+    """Columns of a file and its path. Cells may be private, so the repr does not show them.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Table:
         return rest, taken
 
     def part(self, rows: slice) -> Table:
-        """Some rows next to each other."""
+        """Return a range of rows."""
         start, stop, _ = rows.indices(len(self))
         return self._with(self.frame.slice(start, stop - start), self.numbering[rows])
 
@@ -76,12 +76,12 @@ class Table:
             raise ValueError(f"{self.path} has no column {name!r} ({option}); {self._listed()}")
 
     def is_numeric(self, name: str) -> bool:
-        """Whether every cell that is not missing reads as a number or a date, and one does."""
+        """Return whether every cell is a number, a date or missing, and at least one is not missing."""
         numbers, bad = self.numbers(name)
         return bad is None and bool(np.isfinite(numbers).any())
 
     def holds_dates(self, name: str) -> bool:
-        """Whether the numbers of a column are dates, in days since 1970."""
+        """Return whether the numbers of a column are dates, in days since 1970."""
         import pyarrow as pa
 
         kind = self.frame.schema.field(name).type
@@ -90,7 +90,7 @@ class Table:
         return bool(pa.types.is_string(kind)) and self._floats(name)[1] is not None and self.is_numeric(name)
 
     def date_format(self, name: str) -> str | None:
-        """How the dates of a column of text are written; None where they are typed, or ISO 8601."""
+        """Return the format of a text column's dates; None if they have a date type or are in ISO 8601."""
         import pyarrow as pa
 
         is_text = pa.types.is_string(self.frame.schema.field(name).type)
@@ -127,12 +127,12 @@ class Table:
         return compute.fill_null(compute.utf8_trim_whitespace(column), "").combine_chunks()
 
     def text(self, name: str) -> list[str]:
-        """The same as a list."""
+        """Return the column as a list of text."""
         texts: list[str] = self.strings(name).to_pylist()
         return texts
 
     def kinds(self, name: str) -> tuple[np.ndarray, list[str]]:
-        """The column as numbers of different texts, and these texts in the order in which they appear."""
+        """Return each cell's index into the different texts, and these texts in order of first appearance."""
         encoded = self.strings(name).dictionary_encode()
         return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
 
@@ -148,7 +148,7 @@ class Table:
             return self._slowly(name)
 
     def _slowly(self, name: str) -> tuple[np.ndarray, int | None]:
-        """Each different text by Python's own rules, which take more spellings."""
+        """Parse each different text by Python's ``float``, which accepts more spellings than Arrow."""
         codes, texts = self.kinds(name)
         values = np.full(len(texts), np.nan)
         bad = np.zeros(len(texts), dtype=bool)
@@ -162,7 +162,7 @@ class Table:
         return values[codes], int(self.numbering[wrong.argmax()]) if wrong.any() else None
 
     def days(self, name: str, form: str | None) -> tuple[np.ndarray, int | None]:
-        """Dates of a format (None: ISO 8601) as days since 1970, and the first data row that holds none."""
+        """Parse dates of a format (None: ISO 8601) as days since 1970, and find the first row without one."""
         import pyarrow as pa
 
         column = self.frame[name]
@@ -178,7 +178,7 @@ class Table:
             return np.full(len(codes), np.nan), int(self.numbering[wrong.argmax()])
 
     def _dated(self, name: str) -> tuple[Any, str | None]:
-        """Times where every cell that is not missing is a date, else None; and the format, None for ISO."""
+        """Return times if every cell is a date or missing, else None; and the format, None for ISO 8601."""
         import pyarrow as pa
 
         cells = self._present(name)
@@ -189,7 +189,7 @@ class Table:
         return None, None
 
     def _present(self, name: str) -> Any:
-        """The column as text, null where a number is missing."""
+        """Return the column as text, with null for a missing number."""
         import pyarrow as pa
         from pyarrow import compute
 
@@ -198,7 +198,7 @@ class Table:
         return compute.if_else(empty, pa.scalar(None, pa.string()), strings)
 
     def _listed(self) -> str:
-        """The column names, unless they seem to be a row: then a name is found again below itself."""
+        """Return the column names for a message, unless the first line seems to be a row of data."""
         if any(name.strip() in self.text(name) for name in self.names):
             return "its first line looks like a row: add a header line with column names"
         return (
@@ -256,7 +256,7 @@ def _days(stamps: Any) -> np.ndarray:
 
 
 def _stamps(cells: Any, form: str | None) -> Any:
-    """Text to times; a cell that is none raises ArrowInvalid."""
+    """Convert text to times; raise ArrowInvalid for a cell that is not a time."""
     import pyarrow as pa
     from pyarrow import compute
 

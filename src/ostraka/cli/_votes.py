@@ -1,4 +1,4 @@
-"""Votes on disk: counts, or what every teacher said; messages never quote a vote."""
+"""Read votes from files: counts, or every teacher's predictions. Messages never quote a vote."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COUNTS, _PREDICTIONS, _GUESSES = "counts", ("predictions", "votes"), "guesses"
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Votes:
-    """How many teachers chose each class, query by query. Private: it does not print.
+    """How many teachers chose each class in each query. Private: the repr does not show it.
 
     Attributes
     ----------
@@ -34,17 +34,17 @@ class Votes:
 
     @property
     def n_teachers(self) -> int | None:
-        """Ballots cast in every query, where that is one whole number."""
+        """The number of ballots in each query, or None if it differs or is not whole."""
         cast = self.counts.sum(axis=1)
         return int(cast[0]) if (cast == cast[0]).all() and cast[0] == round(cast[0]) else None
 
     def first(self, n_queries: int | None) -> Votes:
-        """Only so many queries, from the beginning."""
+        """Return the first ``n_queries`` queries."""
         return Votes(counts=self.counts[:n_queries], queries=self.queries[:n_queries])
 
 
 def read(path: Path, *, array: str | None, n_classes: int | None) -> Votes:
-    """Counts or predictions from an ``.npz`` file; predictions from CSV or Parquet, one row a teacher.
+    """Read counts or predictions from ``.npz``; predictions also from CSV or Parquet, one row per teacher.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def read(path: Path, *, array: str | None, n_classes: int | None) -> Votes:
 
 
 def read_guesses(path: Path, *, shape: tuple[int, ...]) -> np.ndarray:
-    """The student's class probabilities, of the shape of the counts, from an ``.npz`` file or a table."""
+    """Read the student's class probabilities, in the shape of the counts, from ``.npz`` or a table."""
     if path.suffix.lower() == _SUFFIX:
         guesses = np.asarray(_array(path, None, wanted=_GUESSES)[1], dtype=float)
     else:
@@ -87,7 +87,7 @@ def read_guesses(path: Path, *, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _array(path: Path, name: str | None, *, wanted: str = _COUNTS) -> tuple[str, Any]:
-    """The named array, or the only one, or the one of a name that says what it is."""
+    """Return the array of this name, else the one with a known name, else the only one."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}

@@ -1,4 +1,4 @@
-"""``ostraka account``: what answers from given votes cost, by every bound, and which questions are dear."""
+"""``ostraka account``: the cost of answers to given votes by every bound, and the costliest questions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["account"]
 
 
 class Kind(enum.StrEnum):
-    """What answers."""
+    """The mechanism that answers."""
 
     GNMAX = "gnmax"
     LNMAX = "lnmax"
@@ -43,7 +43,7 @@ class AccountOptions:
             show_default=False,
         ),
     ]
-    mechanism: Annotated[Kind, typer.Option(help="What answers.")] = Kind.GNMAX
+    mechanism: Annotated[Kind, typer.Option(help="The mechanism that answers.")] = Kind.GNMAX
     sigma: Annotated[
         float | None, typer.Option(help="Gaussian noise, in votes. Needed but for lnmax.", metavar="VOTES")
     ] = None
@@ -72,8 +72,8 @@ class AccountOptions:
         int | None, typer.Option(help="How many there are. Default: those that got a vote.", metavar="N")
     ] = None
     array: Annotated[str | None, typer.Option(help="Which array of an .npz file.", metavar="NAME")] = None
-    dearest: Annotated[
-        int, typer.Option(help="How many questions to list, dearest first.", metavar="N", min=0)
+    costliest: Annotated[
+        int, typer.Option(help="How many questions to list, costliest first.", metavar="N", min=0)
     ] = 10
     out: Annotated[
         Path | None,
@@ -113,7 +113,7 @@ def account(given: AccountOptions) -> None:
     if given.as_json:
         typer.echo((result if given.owner else result.public()).to_json())
     else:
-        _accounted.show(result, cast.queries, dearest=given.dearest)
+        _accounted.show(result, cast.queries, costliest=given.costliest)
 
 
 def _mechanism(

@@ -1,4 +1,4 @@
-"""``ostraka attack``: what a log of answers gives away."""
+"""``ostraka attack``: measure what a log of answers reveals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ostraka.attacks.attributes import ConsensusTest
     from ostraka.attacks.histogram import RecoveredVotes
     from ostraka.audits.finding import Finding
-    from ostraka.cli._answers import Cassette
+    from ostraka.cli._answers import AnswerLog
     from ostraka.mechanisms.protocols import BallotMechanism
     from ostraka.scores import Scores
 
@@ -28,14 +28,14 @@ app = typer.Typer(
 
 
 class Kind(enum.StrEnum):
-    """What answered."""
+    """The mechanism that gave the answers."""
 
     GNMAX = "gnmax"
     LNMAX = "lnmax"
 
 
 class Method(enum.StrEnum):
-    """How votes are recovered."""
+    """The method that recovers votes."""
 
     POSTERIOR = "posterior"
     LIKELIHOOD = "maximum-likelihood"
@@ -44,7 +44,7 @@ class Method(enum.StrEnum):
 
 _FILE = typer.Argument(metavar="FILE", help="The log, CSV or Parquet: one row an answer.", show_default=False)
 _TEACHERS = typer.Option(help="How many there are. Default: unknown, votes are relative.", metavar="N", min=1)
-_MECHANISM = typer.Option(help="What answered.")
+_MECHANISM = typer.Option(help="The mechanism that gave the answers.")
 _SIGMA = typer.Option(help="Gaussian noise, in votes. Needed for gnmax.", metavar="VOTES")
 _SCALE = typer.Option(help="Laplace scale, in votes. Needed for lnmax.", metavar="VOTES")
 _SCREEN = typer.Option(
@@ -53,7 +53,7 @@ _SCREEN = typer.Option(
 _CLASSES = typer.Option(help="How many there are, or A,B,… Default: those in the log.", metavar="N|A,B")
 _QUERY = typer.Option(help="Column that says which question it was.", metavar="COLUMN")
 _LABEL = typer.Option(help="Column with the answer; -1 where there was none.", metavar="COLUMN")
-_METHOD = typer.Option(help="How votes are recovered.")
+_METHOD = typer.Option(help="The method that recovers votes.")
 _JSON = typer.Option("--json", help="Print JSON on stdout.")
 _SAVED = typer.Argument(metavar="FILE", help="An .npz file of plain arrays.", show_default=False)
 _DEFENDED = typer.Option(
@@ -68,7 +68,7 @@ _DELTA = typer.Option("--delta", help="The delta of the claim.", metavar="P")
 
 
 class Statistic(enum.StrEnum):
-    """How rows are scored."""
+    """The statistic by which rows are scored."""
 
     HIERARCHICAL = "hierarchical"
     LIRA = "lira"
@@ -97,12 +97,12 @@ def votes(
     ballot = _ballot(mechanism, sigma=sigma, scale=scale, screen=screen)
     from ostraka.cli import _answers
 
-    heard = _answers.read(answers, query=query, label=label, classes=classes, screened=screen is not None)
-    found = _recovered(heard, ballot, teachers, method)
+    log = _answers.read(answers, query=query, label=label, classes=classes, screened=screen is not None)
+    found = _recovered(log, ballot, teachers, method)
     if as_json:
-        typer.echo(json.dumps(_plain(heard, found, ballot, teachers), indent=2))
+        typer.echo(json.dumps(_plain(log, found, ballot, teachers), indent=2))
     else:
-        _print_votes(heard, found)
+        _print_votes(log, found)
 
 
 @app.command()
@@ -137,14 +137,14 @@ def attributes(
     from ostraka.attacks import consensus_test
     from ostraka.cli import _answers
 
-    heard = _answers.read(answers, query=query, label=label, classes=classes, screened=screen is not None)
-    member_of = _answers.read_members(members, query=query, member=member, queries=heard.queries)
-    found = _recovered(heard, ballot, teachers, method)
+    log = _answers.read(answers, query=query, label=label, classes=classes, screened=screen is not None)
+    member_of = _answers.read_members(members, query=query, member=member, queries=log.queries)
+    found = _recovered(log, ballot, teachers, method)
     recovered = np.array([one.mean for one in found]).clip(min=0)
     test = consensus_test(recovered, member_of, at=at)
     if as_json:
         low = (recovered.max(axis=1) / recovered.sum(axis=1) < at).tolist()
-        called = dict(zip(heard.queries, low, strict=True))
+        called = dict(zip(log.queries, low, strict=True))
         typer.echo(json.dumps({**_rates(test), "called_member": called}, indent=2))
     else:
         _print_test(test)
@@ -214,7 +214,7 @@ def property_(
 
 
 def _files(file: Path, defended: list[str] | None) -> dict[str, Path]:
-    """The target's file, and those of defended models by name."""
+    """Return the files of the target and of the defended models, by name."""
     found = {"target": file}
     for each in defended or []:
         name, equals, path = each.partition("=")
@@ -255,21 +255,21 @@ def _ballot(
 
 
 def _recovered(
-    heard: Cassette, ballot: BallotMechanism, teachers: int | None, method: Method
+    log: AnswerLog, ballot: BallotMechanism, teachers: int | None, method: Method
 ) -> list[RecoveredVotes]:
     from ostraka.attacks import recover_votes
     from ostraka.cli._progress import Stages
 
     found: list[RecoveredVotes] = []
     with Stages({"recover": "questions"}) as stages:
-        for row in heard.answers:
+        for row in log.answers:
             found.append(recover_votes(row, n_teachers=teachers, mechanism=ballot, method=method.value))
-            stages("recover", len(found), len(heard.answers))
+            stages("recover", len(found), len(log.answers))
     return found
 
 
 def _plain(
-    heard: Cassette, found: list[RecoveredVotes], ballot: BallotMechanism, teachers: int | None
+    log: AnswerLog, found: list[RecoveredVotes], ballot: BallotMechanism, teachers: int | None
 ) -> dict[str, Any]:
     import numpy as np
 
@@ -286,24 +286,24 @@ def _plain(
             "mode": one.mode.tolist(),
             "note": one.note,
         }
-        for name, row, one in zip(heard.queries, heard.answers, found, strict=True)
+        for name, row, one in zip(log.queries, log.answers, found, strict=True)
     ]
     return {
         "mechanism": repr(ballot),
         "n_teachers": teachers,
-        "classes": list(heard.classes),
+        "classes": list(log.classes),
         "method": found[0].method,
         "relative": found[0].relative,
         "queries": questions,
     }
 
 
-def _print_votes(heard: Cassette, found: list[RecoveredVotes]) -> None:
+def _print_votes(log: AnswerLog, found: list[RecoveredVotes]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("query", "answers", *heard.classes, box=None, header_style="")
-    for name, row, one in zip(heard.queries, heard.answers, found, strict=True):
+    table = Table("query", "answers", *log.classes, box=None, header_style="")
+    for name, row, one in zip(log.queries, log.answers, found, strict=True):
         cells = [
             f"{mean:.1f}" if low != low else f"{mean:.1f} ({low:.0f}–{high:.0f})"  # noqa: PLR0124  (NaN)
             for mean, low, high in zip(one.mean, one.lower, one.upper, strict=True)

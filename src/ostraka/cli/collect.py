@@ -226,7 +226,7 @@ def _task(path: Path) -> Task:
 
 
 def _result(tally: Tally, sums: list[int], epsilon: float, delta: float) -> dict[str, Any]:
-    """What may be published: the task, the released sums and what they cost."""
+    """Return the public result: the task, the released sums and their cost."""
     return {
         "task": json.loads(tally.task.to_json()),
         "n_clients": tally.n_clients,

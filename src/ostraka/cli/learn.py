@@ -1,4 +1,4 @@
-"""``ostraka learn``: a table of private rows in, a private model with its price tag out."""
+"""``ostraka learn``: learn a private model from a table of private rows, and state its price."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def learn(given: LearnOptions) -> None:
 
 
 def _task(given: LearnOptions) -> Task:
-    """The tables as arrays; the digits where no table is given."""
+    """Return the tables as arrays, or the digits if no table is given."""
     from ostraka.cli import _data
 
     if given.private is None or given.label is None:
@@ -105,7 +105,7 @@ def _task(given: LearnOptions) -> Task:
 
 
 def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
-    """The estimator that the options describe."""
+    """Make the estimator that the options describe."""
     from ostraka import GNMax, PATEClassifier, Threshold
 
     defaults, screen = given.defaults, given.screen
@@ -129,7 +129,7 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
 
 
 def _choose(model: PATEClassifier, task: Task) -> None:
-    """What ``ostraka plan`` would propose for these public numbers; nothing private is looked at."""
+    """Set the parameters that ``ostraka plan`` proposes for these public numbers."""
     from ostraka.accounting.plan import propose
 
     delta = min(1e-5, 0.1 / task.n_units) if model.delta is None else model.delta
@@ -174,7 +174,7 @@ def _learn(
 
 
 def _record(task: Task, model: PATEClassifier, begun: dict[str, Any]) -> Result:
-    """The record with accuracies, where labels are known, and with what only the command knows."""
+    """Return the record with accuracies, if labels are known, and with facts that only the command knows."""
     if task.X_test is None:
         result = replace(model.result_, utility={"student": None, "majority": None, **model.result_.utility})
     else:
@@ -195,7 +195,7 @@ def _record(task: Task, model: PATEClassifier, begun: dict[str, Any]) -> Result:
 
 
 def _write(task: Task, model: PATEClassifier, result: Result, out: Path, *, keep_teachers: bool) -> None:
-    """Everything but the record first: where that is, the run is finished."""
+    """Write all files, the record last: it marks the run as finished."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -219,7 +219,7 @@ def _write(task: Task, model: PATEClassifier, result: Result, out: Path, *, keep
 
 
 def _plain_student(task: Task, model: PATEClassifier) -> Any:
-    """The student as plain scikit-learn; one of another library stays what it is."""
+    """Return the student as a plain scikit-learn model, or unchanged if it cannot be converted."""
     from sklearn.pipeline import make_pipeline
 
     try:
@@ -232,7 +232,7 @@ def _plain_student(task: Task, model: PATEClassifier) -> Any:
 
 
 def _keep_teachers(task: Task, model: PATEClassifier, folder: Path) -> None:
-    """The ensemble, with how rows of the table are read and how its answers were noised."""
+    """Save the ensemble with the reader of its rows and the mechanism of its answers."""
     import shutil
 
     from ostraka.consistent import Consistent

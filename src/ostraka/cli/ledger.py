@@ -259,7 +259,7 @@ def _day(at: int | None) -> str:
 
 
 def _outlook(ledger: Ledger) -> str:
-    """What is left in answers and in days."""
+    """Print how many answers and how many days are left."""
     seen = ledger.outlook()
     if not seen.mechanism:
         return "no answer was charged yet"

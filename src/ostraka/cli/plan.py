@@ -87,7 +87,7 @@ def plan(
 def _measured(
     proxy: Path, *, label: str, drop: list[str], teacher: Teacher, classes: int, seed: int
 ) -> tuple[LearningCurve, ...]:
-    """Fit what the plan needs to models of public rows; some of the others are tested on."""
+    """Fit the learning curve on public rows: models train on some of them and are tested on others."""
     import numpy as np
 
     from ostraka.accounting.learning_curve import LearningCurve
@@ -143,7 +143,7 @@ def _share(estimate: Any) -> str:
 
 
 def _options(proposal: Proposal) -> str:
-    """What to type after ``ostraka learn``."""
+    """Return the options to type after ``ostraka learn``."""
     screen = "" if proposal.screen is None else f" --screen {proposal.screen.at:g} {proposal.screen.sigma:g}"
     return (
         f"--teachers {proposal.n_teachers} --answers {proposal.n_questions} "
@@ -153,7 +153,7 @@ def _options(proposal: Proposal) -> str:
 
 
 def _upwards(epsilon: float) -> str:
-    """Four decimals, never less: the ledger rounds prices up once more."""
+    """Round up to four decimals, because the ledger rounds prices up, too."""
     import math
 
     return f"{math.ceil(epsilon * 1e4 * (1 + 1e-9)) / 1e4:g}"

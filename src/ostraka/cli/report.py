@@ -1,4 +1,4 @@
-"""``ostraka report``: make the page and the label of a run again, from its record."""
+"""``ostraka report``: write the page and the label of a run again, from its record."""
 
 from __future__ import annotations
 

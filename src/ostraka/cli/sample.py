@@ -1,4 +1,4 @@
-"""``ostraka sample``: a made-up hospital's tables, to try the commands on."""
+"""``ostraka sample``: write tables of a made-up hospital for trying out the commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sample(
 
 
 def _write(path: Path, *, n_rows: int, seed: int, named: bool) -> None:
-    """Visits of patients, about three each; public ones have no names."""
+    """Write the visits of patients, about three each; public ones have no names."""
     import numpy as np
 
     rng = np.random.default_rng(seed)

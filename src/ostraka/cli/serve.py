@@ -150,7 +150,7 @@ def _require_private_transport(given: ServeOptions) -> None:
 
 
 def _with(saved: SavedTeachers, sigma: float | None, screen: tuple[float, float] | None) -> SavedTeachers:
-    """The same teachers under other noise."""
+    """Return the same teachers with other noise."""
     from ostraka import GNMax, Threshold
 
     with _errors.usage():
@@ -162,7 +162,7 @@ def _with(saved: SavedTeachers, sigma: float | None, screen: tuple[float, float]
 
 
 def _budget(folder: Path, epsilon: float | None, delta: float | None, *, adaptive: bool) -> Budget | None:
-    """The budget of the options; None where the ledger's own is to be used."""
+    """Return the budget of the options; None to use the ledger's own."""
     from ostraka import Budget
     from ostraka.cli import _folder
 

@@ -1,4 +1,4 @@
-"""``ostraka synth``: rows that anybody may have, from a table that nobody may see."""
+"""``ostraka synth``: private generation of synthetic rows from a table."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def cost_of_answers(result: Result) -> Figure | None:
             axes.axhline(price, color=canvas.RED, linestyle="--", linewidth=1.5)
             canvas.note(axes, "price whatever the votes", (len(cost), price), (0, 4), ha="right")
         axes.set(
-            xlabel="questions answered, dearest first",
+            xlabel="questions answered, costliest first",
             ylabel="Rényi divergence, nats",
             xlim=(0.5, len(cost) + 0.5),
         )
@@ -175,12 +175,12 @@ def cost_of_answers(result: Result) -> Figure | None:
     return Figure(
         title="What each answer cost",
         caption=(
-            f"Exact Rényi divergence of order {order:g} for these votes, dearest answer first. "
-            f"The dearest {half} of {len(cost)} answers make up half of the total."
+            f"Exact Rényi divergence of order {order:g} for these votes, costliest answer first. "
+            f"The costliest {half} of {len(cost)} answers make up half of the total."
         ),
         alt=(
-            f"Area that falls from {cost[0]:.2g} nats for the dearest answer to {cost[-1]:.2g}; "
-            f"the dearest {half} of {len(cost)} answers make up half of the total."
+            f"Area that falls from {cost[0]:.2g} nats for the costliest answer to {cost[-1]:.2g}; "
+            f"the costliest {half} of {len(cost)} answers make up half of the total."
         ),
         svg=canvas.svg(draw),
         owner_only=True,

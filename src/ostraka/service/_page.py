@@ -198,7 +198,7 @@ def _story(seen: Overview) -> list[tuple[str, str, str]]:
     total = sum(client.answers for client in seen.clients)
     rate = f"{seen.in_a_day:,}"
     return [
-        ("Left", f"{seen.answers_left:,} answers", "at least, of the dearest kind"),
+        ("Left", f"{seen.answers_left:,} answers", "at least, of the costliest kind"),
         ("Used", f"{total:,} answers", f"ε {_rounded(seen.spent, direction=ROUND_CEILING)} spent"),
         ("In the last 24 hours", rate, "answers that the budget paid for"),
         ("Empty", *_when_empty(seen)),

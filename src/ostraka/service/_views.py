@@ -121,7 +121,7 @@ class Overview:
     history : tuple of (entry number, epsilon spent after it, its time or None)
         At most 400 points, the last one included.
     clients, costs, repeated, latest
-        By name; dearest first; most often asked first, at most 20; newest first, at most 20.
+        By name; costliest first; most often asked first, at most 20; newest first, at most 20.
     refusals : tuple of RefusalView
         Since the service started: a refusal leaves no entry.
     ledger : LedgerView
