@@ -1,4 +1,4 @@
-"""Rows to votes, and through the one door: drawn, charged, and only then answered."""
+"""Answer rows: count votes, draw the noisy answers, charge them, and only then return them."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _FURTHEST = 2.0**22 - 1  # grid steps from zero, the range of `Consistent` less 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """A number of uses of one price. Zero uses make an entry that costs nothing."""
+    """A number of uses of one mechanism for a ledger entry; zero uses cost nothing."""
 
     each: BallotMechanism
     uses: int
 
     def curve(self) -> Curve:
-        """Cost of all of them on any data."""
+        """Cost of all uses, whatever the data."""
         return self.uses * self.each.curve()
 
 
 class Answerer:
-    """Teachers, noise and price. The same question gets the same label after the same work.
+    """Teachers with their mechanism. A repeated question gets the same label and takes the same time.
 
     Rows are moved to the middle of their grid cells first. So votes, noise and label are functions
     of the question's digest, and a repeated question takes as much work as a new one.

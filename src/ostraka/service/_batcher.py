@@ -51,12 +51,12 @@ class Job:
 
     @property
     def n_charges(self) -> int:
-        """Charge requests of this job: a batch has one more, which binds its key."""
+        """The number of charge requests of this job: a batch has one more, which binds its key."""
         return len(self.rows) + (len(self.rows) > 1)
 
 
 class Batcher:
-    """Turns jobs into receipts.
+    """Answers jobs with receipts, many jobs in one transaction.
 
     Where the ledger cannot be used for a while, requests get 503 and the next ones are tried again.
     ``stop`` is called from the charging thread when it is unknown whether a charge was written, and when
@@ -80,11 +80,11 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread that answers runs."""
+        """Whether the answering thread runs."""
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Start in the running event loop."""
+        """Start the answering thread in the running event loop."""
         loop = asyncio.get_running_loop()
         self._tell_soon = lambda jobs: loop.call_soon_threadsafe(self._tell, jobs)
         self._thread.start()
@@ -95,7 +95,7 @@ class Batcher:
         await asyncio.to_thread(self._thread.join)
 
     async def ask(self, account: str, key: str, rows: list[list[Any]]) -> list[Receipt]:
-        """A receipt for each row, or :class:`Refused`."""
+        """Return a receipt for each row, or raise :class:`Refused`."""
         if self.waiting + len(rows) > self._most_waiting:
             raise Refused(503, "busy", more=((b"retry-after", b"1"),))
         self.waiting += len(rows)
@@ -119,7 +119,7 @@ class Batcher:
             self._tell_soon(jobs)
 
     def _gathered(self) -> list[Job]:
-        """All waiting jobs, at least one; an empty list after the last."""
+        """Return all waiting jobs, at least one; an empty list once the batcher is closed."""
         jobs: list[Job] = []
         n_rows = 0
         found = self._asked.get()
@@ -137,7 +137,7 @@ class Batcher:
         return jobs
 
     def _answer(self, jobs: list[Job]) -> None:
-        """Vote, draw, charge and settle all jobs whose rows the teachers can be shown."""
+        """Vote, draw, charge and settle all jobs whose rows are valid inputs of the teachers."""
         features = self._answerer.features([row for job in jobs for row in job.rows])
         usable = ~np.isnan(features).any(axis=1)
         owners = np.repeat(np.arange(len(jobs)), [len(job.rows) for job in jobs])
@@ -161,14 +161,14 @@ class Batcher:
             _settle(job, [next(outcomes) for _ in range(job.n_charges)])
 
     def _requests(self, jobs: list[Job], drawn: list[Drawn]) -> list[ChargeRequest]:
-        """The charges of all jobs; from here on a failure may leave charges behind."""
+        """Return the charge requests of all jobs; a later failure may leave charges on record."""
         answers = iter(drawn)
         for job in jobs:
             job.answered, job.charging = [next(answers) for _ in job.rows], True
         return [charge for job in jobs for charge in self._charges(job)]
 
     def _marker(self, job: Job) -> ChargeRequest:
-        """A free entry that binds the key to this batch, and requires that the whole batch fits."""
+        """Return a free entry that binds the key to this batch, and requires that the whole batch fits."""
         named = hashlib.sha256(" ".join(each.digest for each in job.answered).encode()).hexdigest()
         n = len(job.answered)
         return ChargeRequest(
@@ -182,7 +182,7 @@ class Batcher:
         )
 
     def _charges(self, job: Job) -> list[ChargeRequest]:
-        """The charges of a job. A batch begins with the entry that binds its key."""
+        """Return the charge requests of a job; those of a batch begin with the entry that binds its key."""
         single = len(job.answered) == 1
         rows = [
             ChargeRequest(

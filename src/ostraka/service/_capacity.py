@@ -1,4 +1,4 @@
-"""How many more answers the budget pays for, how long that lasts, and whether the service can charge now."""
+"""Answers that the budget still pays for, the time they last, and whether the service can charge now."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class AnswersLeft:
         self._given: dict[str, int] = {}
 
     def stale(self, account: str = "") -> bool:
-        """Whether a count should be worked out again."""
+        """Return whether a count should be worked out again."""
         found = self._left.get(account)
         return found is None or self._clock() - found[0] > _STALE
 
     def work_out(self, account: str = "") -> int:
-        """Work a count out now. It takes some milliseconds: not for an event loop."""
+        """Work a count out now. It takes some milliseconds, so do not call it in an event loop."""
         before = self._given.get(account, 0)
         left = self._ledger.uses_left(self._price, account=account or None)
         left = max(0, left - (self._given.get(account, 0) - before))  # some may be counted twice, none missed
@@ -59,15 +59,15 @@ class AnswersLeft:
         return left
 
     def known(self, account: str = "") -> int | None:
-        """The count as last known; None before it was worked out."""
+        """Return the last known count; None before it was worked out."""
         return self._left[account][1] if account in self._left else None
 
     def of(self, account: str = "") -> int:
-        """The count as last known; 0 before it was worked out."""
+        """Return the last known count; 0 before it was worked out."""
         return self.known(account) or 0
 
     def given(self, account: str, answers: int) -> None:
-        """Count answers down."""
+        """Subtract answers that were given."""
         for name in ("", account):
             self._given[name] = self._given.get(name, 0) + answers
             if name in self._left:
@@ -75,7 +75,7 @@ class AnswersLeft:
                 self._left[name] = when, max(0, left - answers)
 
     def seconds_to_empty(self, account: str = "") -> float | None:
-        """Seconds until a budget is spent at the rate of the last day; None where nothing was charged."""
+        """Return the seconds until a budget is spent at the last day's rate; None if nothing was charged."""
         left, rate = self.of(account), self._rates.get(account, 0.0)
         if self.known(account) == 0:
             return 0.0
@@ -83,7 +83,7 @@ class AnswersLeft:
 
 
 class Readiness:
-    """Whether the service could charge now. The answer is kept for a second, as anyone may ask."""
+    """Whether the service could charge now. The result is kept for a second, because anyone may ask."""
 
     def __init__(
         self, ledger: Ledger, keys: Keyring, batcher: Batcher, *, clock: Callable[[], float] = time.monotonic
@@ -92,7 +92,7 @@ class Readiness:
         self._when, self._why = -1e9, ["not looked at yet"]
 
     def problems(self) -> list[str]:
-        """What is in the way, in a few words each; nothing private. Empty: the service is ready."""
+        """Return the reasons why it cannot charge; empty if it can. They quote nothing private."""
         if self._clock() - self._when >= 1.0:
             self._why = self._look()
             self._when = self._clock()
@@ -100,7 +100,7 @@ class Readiness:
 
     @property
     def works(self) -> bool:
-        """Whether the thread that answers runs: if not, only a restart helps."""
+        """Return whether the answering thread runs; if not, the service must be restarted."""
         return self._batcher.alive
 
     def _look(self) -> list[str]:

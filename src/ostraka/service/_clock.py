@@ -1,4 +1,4 @@
-"""Times on the owner's page, in UTC. Nothing is decided by them."""
+"""Times on the owner's page, in UTC. No decision depends on them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _UNITS = ((DAY, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
 def now() -> int:
-    """Seconds since 1970."""
+    """Return the seconds since 1970."""
     return int(time.time())
 
 
 def utc(at: int | None) -> str:
-    """Day and time to the second; a dash for an entry without one."""
+    """Format day and time to the second; a dash for an entry without a time."""
     return "–" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def date(at: float) -> str:
-    """The day of a time; words for one that is far away."""
+    """Format the day of a time; words for a time that is far away."""
     return (
         "after a hundred years" if at > now() + _FURTHEST else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
     )
 
 
 def lasting(seconds: float) -> str:
-    """A duration in its largest whole unit, rounded down.
+    """Format a duration in its largest whole unit, rounded down.
 
     >>> lasting(200_000), lasting(90), lasting(0.5)
     ('2 days', '1 minute', 'less than a second')

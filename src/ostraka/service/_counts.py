@@ -59,7 +59,7 @@ class RunningCounts:
         self._stopped: set[str] = set()
 
     def catch_up(self, ledger: Ledger, *, seconds: float = _READING_TIME) -> bool:
-        """Read the new entries, as many as the time allows; whether all of them are counted."""
+        """Read new entries for a limited time; return whether all of them are counted."""
         until = time.monotonic() + seconds
         with self._lock:
             while time.monotonic() < until:
@@ -80,7 +80,7 @@ class RunningCounts:
             self._stopped &= self._again.keys()
 
     async def keep_up(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> None:
-        """Count in the background, a little at a time, and write a checkpoint now and then."""
+        """Count in the background in small steps, and write checkpoints at intervals."""
         while True:
             done = True
             with contextlib.suppress(LedgerError):  # the next charge deals with it
@@ -135,7 +135,7 @@ class RunningCounts:
         )
 
     def plain(self) -> dict[str, Any]:
-        """As JSON. The latest answers are read again from the ledger."""
+        """Return the counts as JSON values, without the latest answers, which the ledger holds."""
         with self._lock:
             often = self._often(_WRITTEN)
             return {
@@ -151,7 +151,7 @@ class RunningCounts:
             }
 
     def resume(self, plain: Mapping[str, Any], ledger: Ledger) -> None:
-        """Go on from what :meth:`plain` gave."""
+        """Continue from the value of :meth:`plain`."""
         self.seq = int(plain["seq"])
         self.history = [(seq, epsilon, at) for seq, epsilon, at in plain["history"]]
         self.answers, self.abstained = Counter(plain["answers"]), Counter(plain["abstained"])
@@ -193,7 +193,7 @@ class RunningCounts:
 
 
 class Checkpoint:
-    """The counts in a file beside the ledger, for one history of the ledger only.
+    """A file beside the ledger with the counts of its entries so far.
 
     It is sealed under the ledger's secret and names the head after its last entry. A file that does not fit
     is not used: everything is then counted again.
@@ -203,7 +203,7 @@ class Checkpoint:
         self._path, self._secret, self.seq = path, secret, 0
 
     def read(self, ledger: Ledger) -> RunningCounts:
-        """The counts of the file, or new ones."""
+        """Return the counts of the file, or new ones."""
         counts = RunningCounts()
         with contextlib.suppress(FileNotFoundError, KeyError, TypeError, ValueError):
             seal, text = self._path.read_text(encoding="utf-8").split("\n", 1)

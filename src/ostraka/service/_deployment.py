@@ -147,7 +147,7 @@ class Deployment:
         return there
 
     def start(self) -> None:
-        """Begin, in the running event loop."""
+        """Start in the running event loop."""
         self.batcher.start()
         self._background = [
             asyncio.create_task(self._look()),
@@ -170,11 +170,11 @@ class Deployment:
         checkpoint.write(self.counts, self.ledger)
 
     def shown(self, receipt: Receipt) -> str:
-        """An answer as clients see it, in JSON. The label is null where the teachers abstained."""
+        """Return an answer in JSON for clients. The label is null if the teachers abstained."""
         return f'{self._said[receipt.answer]}{receipt.seq}, "head": "{receipt.head}"}}}}'
 
     async def left_after(self, name: str, receipts: Sequence[Receipt]) -> Headers:
-        """Note what a client has left after answers; return it as headers, rounded down."""
+        """Record what a client has left after answers; return it as headers, rounded down."""
         self._left[name] = receipts[-1].left
         self.answers_left.given(name, len(receipts))
         for account in ("", name):
@@ -204,11 +204,11 @@ class Deployment:
         return LEFT, b"%.6f" % (math.floor(self._left.get(name, 0.0) * 1e6) / 1e6)
 
     def accounts(self) -> tuple[Account, ...]:
-        """Accounts of clients."""
+        """The accounts of clients."""
         return tuple(account for account in self.ledger.accounts() if account.name != ITSELF)
 
     def budget(self, who: Holder) -> dict[str, Any]:
-        """The budgets that ``who`` may see."""
+        """Return the budgets that ``who`` may see."""
         work_out, lasts = self.answers_left.work_out, self.answers_left.seconds_to_empty
         self.counts.catch_up(self.ledger)
         accounts = [
@@ -241,7 +241,7 @@ class Deployment:
         }
 
     def receipt(self, who: Holder, number: str) -> dict[str, Any] | None:
-        """A receipt that ``who`` may see; None for a missing one and for one of another client."""
+        """Return a receipt that ``who`` may see; None if it is missing or another client's."""
         if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
             return None
         entries = self.ledger.entries(after=int(number) - 1, limit=1)
@@ -260,7 +260,7 @@ class Deployment:
         }
 
     def gauges(self) -> list[tuple[str, str, float]]:
-        """Gauges of the ledger's budget, for monitoring."""
+        """Return gauges of the ledger's budget for monitoring."""
         return [
             ("ostraka_epsilon_budget", "Epsilon that may ever be spent.", self.ledger.budget.epsilon),
             ("ostraka_epsilon_spent", "Publishable epsilon spent so far.", self.ledger.epsilon()),
@@ -303,7 +303,7 @@ class Deployment:
                 self.ledger.grant(name, budget_epsilon=kept.epsilon)
 
     async def _look(self) -> None:
-        """New keys, revoked keys and new grants take effect within a second or two."""
+        """Apply new keys, revoked keys and new grants within a second or two."""
         to_grant = False
         while True:
             await asyncio.sleep(_LOOK)
@@ -337,13 +337,13 @@ def _require_one_answer(answerer: Answerer, budget: Budget) -> None:
 
 
 def _said(label: Any) -> str:
-    """The part of an answer that is the same for every receipt."""
+    """Return the part of an answer that is the same for every receipt."""
     abstained = "true" if label is None else "false"
     return f'{{"label": {json.dumps(label)}, "abstained": {abstained}, "receipt": {{"seq": '
 
 
 def _stop(error: BaseException) -> None:
-    """End the process: after a charge of unknown outcome nothing may be answered."""
+    """End the process, because nothing may be answered after a charge with an unknown outcome."""
     _LOG.critical(
         "the outcome of a charge is unknown (%s): stopping; start the service again", type(error).__name__
     )

@@ -1,4 +1,4 @@
-"""Features of a request's cells: what the encoders that ``learn`` writes compute, without their checks."""
+"""Features of a request's cells, computed as by the encoders of ``learn`` but without their checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TRIALS = 64  # rows on which the two must agree to the bit
 
 
 class _Numbers(NamedTuple):
-    """Columns of numbers, which are centred and scaled."""
+    """Columns of numbers with their means and scales."""
 
     places: list[int]
     mean: np.ndarray
@@ -25,7 +25,7 @@ class _Numbers(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """A column of texts: the place of each one's feature; -1 where all features are 0."""
+    """A column of categories: the index of each text's feature; -1 if all features are 0."""
 
     place: int
     features: dict[str, int]
@@ -45,7 +45,7 @@ class CompiledEncoder:
 
     @classmethod
     def of(cls, encoder: Any, n_columns: int) -> Self | None:
-        """The same as a fitted encoder to the bit, or None where it is not of the known kind."""
+        """Compile a fitted encoder so that results agree to the bit; None for an unknown type."""
         try:
             made = cls(*_parts(encoder))
         except (AttributeError, KeyError, TypeError, ValueError):
@@ -79,7 +79,7 @@ class CompiledEncoder:
         return found
 
     def _trials(self, n_columns: int) -> list[list[Any]]:
-        """Rows with every text at least once, and numbers around the public ones."""
+        """Return test rows that contain every text at least once, and numbers around the public ones."""
         rng = np.random.default_rng(0)
         n = max(_TRIALS, *(len(kind.features) for kind in self._kinds), 1)
         rows: list[list[Any]] = [[0.0] * n_columns for _ in range(n)]
@@ -95,7 +95,7 @@ class CompiledEncoder:
 
 
 def _parts(encoder: Any) -> tuple[_Numbers, list[_Kind], int]:
-    """The fitted numbers of the transformers: first those of numbers, then those of kinds."""
+    """Return the fitted parameters of the transformers: first those of numbers, then those of categories."""
     steps = [(step, list(places)) for _, step, places in encoder.transformers_ if len(places)]
     steps = [(step, places) for step, places in steps if step != "drop"]
     numbers, kinds, width = _Numbers([], np.zeros(0), np.ones(0)), list[_Kind](), 0
@@ -112,7 +112,7 @@ def _parts(encoder: Any) -> tuple[_Numbers, list[_Kind], int]:
 
 
 def _scaled(step: Any, places: list[int]) -> _Numbers:
-    """Mean and scale, also behind an imputer: the numbers of a request are finite."""
+    """Return mean and scale; an imputer is skipped, because the numbers of a request are finite."""
     scaler = step.named_steps["standardscaler"] if hasattr(step, "named_steps") else step
     n = len(places)
     mean = np.zeros(n) if not scaler.with_mean else np.asarray(scaler.mean_, dtype=np.float64)
@@ -121,7 +121,7 @@ def _scaled(step: Any, places: list[int]) -> _Numbers:
 
 
 def _kinds(step: Any, places: list[int], start: int) -> tuple[list[_Kind], int]:
-    """Where each text's feature is: asked of the encoder itself, one text at a time."""
+    """Return the index of each text's feature, found by encoding one text at a time."""
     known = [[str(text) for text in texts] for texts in step.categories_]
     found = []
     for column, texts in enumerate(known):

@@ -1,4 +1,4 @@
-"""Limits of an HTTP connection: time, size, strangers' share, and no ambiguous requests."""
+"""Limits of an HTTP connection: time, size, requests without a key, and ambiguous requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _VERSIONS = frozenset({"1.0", "1.1"})
 
 
 def limited(app: Application, *, proxies: Sequence[Network] = ()) -> type[LimitedProtocol]:
-    """The protocol with the limits of one service."""
+    """Return the protocol class with the limits of one service."""
     there = app.deployment
     own = {
         "most_bytes": 8 * there.settings.most_bytes,
@@ -73,14 +73,14 @@ class LimitedProtocol(HttpToolsProtocol):
     _peer = ""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Begin to wait."""
+        """Start the timer."""
         super().connection_made(transport)
         self._peer = self.client[0] if self.client else ""
         self.visitors.arrived(self, self._peer)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop the timer."""
         self._calm()
         self._stop_writing_timer()
         self.pipeline.clear()
@@ -90,7 +90,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def drop(self) -> None:
-        """End the connection now, and let what is being answered know: its replies go nowhere."""
+        """End the connection now; the reply to a request in progress is discarded."""
         for cycle in self._unfinished:
             cycle.disconnected = True
         self.transport.abort()
@@ -110,17 +110,17 @@ class LimitedProtocol(HttpToolsProtocol):
             self.drop()
 
     def pause_writing(self) -> None:
-        """Wait for the client to read, but not for ever."""
+        """Wait for the client to read, for a limited time."""
         super().pause_writing()
         self._start_writing_timer()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Stop waiting, because the client reads again."""
         self._stop_writing_timer()
         super().resume_writing()
 
     def shutdown(self) -> None:
-        """End, after the present request; at once where the client does not read."""
+        """End the connection after the present request, or at once if the client does not read."""
         self.pipeline.clear()
         if self.flow is not None and self.flow.write_paused:
             self.drop()
@@ -128,26 +128,26 @@ class LimitedProtocol(HttpToolsProtocol):
         super().shutdown()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  (it may quote the request)
-        """Refuse what is no request, in the form of every refusal, and close."""
+        """Refuse malformed data in the form of every refusal, and close the connection."""
         self._refuse(Refused(400, "bad_request"))
 
     def on_message_begin(self) -> None:
-        """Another request."""
+        """Begin the counts of a new request."""
         self._arrived, self._in_head, self._began, self._counted = False, True, True, 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """Count the path."""
+        """Add the path to the request's size."""
         self._counted += len(url)
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header."""
+        """Add a header to the request's size."""
         self._counted += len(name) + len(value) + 4
         super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
-        """Count a part of the body."""
+        """Add a part of the body to the request's size."""
         self._counted += len(body)
         super().on_body(body)
 
@@ -181,7 +181,7 @@ class LimitedProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _admitted(self) -> bool:
-        """Whether the request may go on: it has a valid key, or its address has not asked too often."""
+        """Return whether the request has a valid key, or its address is within its rate limit."""
         if self.transport.is_closing():
             return False
         headers = dict(self.headers)
@@ -205,7 +205,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._start_writing_timer()
 
     def on_response_complete(self) -> None:
-        """Close a stranger's connection where there are many."""
+        """Close a connection without a key if there are many of them."""
         if not self._known and not self.pipeline and self.visitors.crowded:
             self.transport.close()
         super().on_response_complete()

@@ -17,7 +17,7 @@ _EDGES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class Metrics:
-    """Counts of this process, since it started."""
+    """Counts of requests since this process started."""
 
     def __init__(self) -> None:
         self.answers: Counter[str] = Counter()  # rows, by client

@@ -1,4 +1,4 @@
-"""The interface described, from the table of routes: as OpenAPI 3.1, and as a page."""
+"""Descriptions of the interface from the table of routes: OpenAPI 3.1 and an HTML page."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _ALWAYS = {400: WORDS["bad_request"], 429: WORDS["too_many"], 500: WORDS["failed
 
 
 def described(rows: Rows, classes: Sequence[Any], routes: Sequence[Route]) -> dict[str, Any]:
-    """The OpenAPI document."""
+    """Return the OpenAPI document."""
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
@@ -177,7 +177,7 @@ def _json(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def page(document: dict[str, Any]) -> str:
-    """The document as HTML that needs nothing else."""
+    """Return the document as one self-contained HTML page."""
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         "<meta name=viewport content='width=device-width'>",

@@ -1,4 +1,4 @@
-"""The numbers of the owner's page now. Read-only, and made of public numbers alone."""
+"""The present numbers of the owner's page, read from public values only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _ballot(saved: SavedTeachers) -> BallotMechanism:
 
 
 def overview(there: Deployment) -> Overview:
-    """The numbers of the page now."""
+    """Return the present numbers of the page."""
     ledger, saved, counts = there.ledger, there.saved, there.counts
     known = ledger.count()  # counted first: later charges belong to the next view
     counts.catch_up(ledger)
@@ -74,7 +74,7 @@ def overview(there: Deployment) -> Overview:
 
 
 def _clients(there: Deployment, now: int) -> tuple[ClientView, ...]:
-    """Every client; those that spent most first have their answers left worked out."""
+    """Return a view of every client; the answers left are computed for the largest spenders first."""
     until = time.monotonic() + _WORKING_OUT
     accounts = sorted(there.accounts(), key=lambda account: -account.spent)
     known = {each.name: _left(there, each.name, until) for each in accounts}
@@ -82,7 +82,7 @@ def _clients(there: Deployment, now: int) -> tuple[ClientView, ...]:
 
 
 def _left(there: Deployment, name: str, until: float) -> int | None:
-    """The answers left of one client: as known, or worked out now if there is time."""
+    """Return one client's answers left: the known count, or a new one if there is time."""
     left = there.answers_left
     if left.stale(name) and time.monotonic() < until:
         left.work_out(name)

@@ -35,7 +35,7 @@ _EXAMPLE = 55  # percent for the leader, in the example vote of the meter
 
 @dataclass(frozen=True, slots=True)
 class _Tick:
-    """A number beside the drawing, and its place in percent from the left or the bottom."""
+    """An axis label of the drawing, and its position in percent from the left or the bottom."""
 
     at: float
     text: str
@@ -44,7 +44,7 @@ class _Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Drawing:
-    """The history as paths in a box of _WIDE by _HIGH."""
+    """The history as SVG paths in a box of _WIDE by _HIGH."""
 
     line: str
     area: str
@@ -55,7 +55,7 @@ class _Drawing:
 
 
 def render(seen: Overview, *, every: int = 0) -> str:
-    """The page as HTML that loads nothing else. Slow: call it outside the event loop.
+    """Return the page as self-contained HTML. It is slow, so call it outside the event loop.
 
     ``every``: seconds after which the reply's header asks the browser to load it again; 0 for never.
     """
@@ -129,7 +129,7 @@ def _drawing(seen: Overview) -> _Drawing:
 
 
 def _in_words(seen: Overview) -> str:
-    """The drawing in words, for screen readers: its start, its quarters and its end."""
+    """Describe the drawing in words for screen readers: its start, its quarters and its end."""
     if not seen.history:
         return f"Nothing is spent of epsilon {seen.epsilon:g}."
     told = []
@@ -142,7 +142,7 @@ def _in_words(seen: Overview) -> str:
 
 
 def _thinned(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    """At most _POINTS of them, the first and the last included."""
+    """Return at most _POINTS points, including the first and the last."""
     if len(points) <= _POINTS:
         return points
     step = (len(points) - 1) / (_POINTS - 1)
@@ -150,7 +150,7 @@ def _thinned(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]
 
 
 def _round_values(top: float) -> list[float]:
-    """0 and a few round numbers up to the top, and the top itself in place of the one nearest to it."""
+    """Return axis values: 0, a few round numbers, and the top in place of the one nearest to it."""
     step = 10.0 ** math.floor(math.log10(top))
     step *= next(part for part in (0.2, 0.5, 1.0, 2.0) if top / (part * step) <= 5)
     below = [step * number for number in range(math.ceil(top / step))]
@@ -158,7 +158,7 @@ def _round_values(top: float) -> list[float]:
 
 
 def _together(clients: Sequence[ClientView]) -> tuple[int, float, int] | None:
-    """Clients beyond the list: their number, the sum of what they spent, and their answers."""
+    """Sum up the clients beyond the list: their number, what they spent, and their answers."""
     if not clients:
         return None
     return len(clients), sum(each.spent for each in clients), sum(each.answers for each in clients)
@@ -188,13 +188,13 @@ def _hidden(
 
 
 def _refusals(seen: Overview) -> list[tuple[RefusalView, str, str]]:
-    """Most frequent first, with the words that the client got and what the owner can do."""
+    """Return refusals, most frequent first, with the message to the client and advice to the owner."""
     most = sorted(seen.refusals, key=lambda each: (-each.times, each.client, each.code))[:_ROWS]
     return [(each, WORDS.get(each.code, ""), ADVICE.get(each.code, "")) for each in most]
 
 
 def _story(seen: Overview) -> list[tuple[str, str, str]]:
-    """The headline's facts: name, value, and what it means in words."""
+    """Return the headline's facts: name, value, and meaning in words."""
     total = sum(client.answers for client in seen.clients)
     rate = f"{seen.in_a_day:,}"
     return [
@@ -206,7 +206,7 @@ def _story(seen: Overview) -> list[tuple[str, str, str]]:
 
 
 def _when_empty(seen: Overview) -> tuple[str, str]:
-    """The day on which the budget is spent at the present rate, and how far away that is."""
+    """Return the day on which the budget is spent at the present rate, and the time until then."""
     if not seen.answers_left:
         return "now", "nothing more is answered"
     if seen.seconds_to_empty is None:
@@ -216,7 +216,7 @@ def _when_empty(seen: Overview) -> tuple[str, str]:
 
 
 def _empty(client: ClientView, at: int) -> str:
-    """When one client's budget is spent, in a few words."""
+    """Say in a few words when one client's budget is spent."""
     if client.answers_left == 0:
         return "spent"
     if client.seconds_to_empty is None:
@@ -225,7 +225,7 @@ def _empty(client: ClientView, at: int) -> str:
 
 
 def _alerts(seen: Overview) -> list[tuple[str, str]]:
-    """What needs the owner's attention: a title and a sentence each."""
+    """Return what needs the owner's attention: a title and a sentence each."""
     found = [("The service cannot charge now.", f"It answers 503: {'; '.join(seen.problems)}.")]
     found = found if seen.problems else []
     if not seen.answers_left:
@@ -259,7 +259,7 @@ def _day_of(seen: Overview, seq: int) -> str:
 
 
 def _label_rows(seen: Overview) -> list[tuple[str, str]]:
-    """The run's privacy claim, and its sum with the whole budget of this service."""
+    """Return the run's privacy claim, and its sum with the whole budget of this service."""
     label = seen.label or {}
     epsilon = math.inf if label.get("epsilon") is None else float(label["epsilon"])
     rows = [
@@ -285,7 +285,7 @@ def _lower(audit: dict[str, Any] | None) -> str:
 
 
 def _rounded(value: float, *, direction: str) -> str:
-    """Three decimals: bounds on what is spent are rounded up, on what is left down."""
+    """Round to three decimals: up for what is spent, down for what is left."""
     if not math.isfinite(value):
         return "infinite"
     return f"{Decimal(repr(value)).quantize(Decimal('0.001'), rounding=direction):f}"
@@ -298,11 +298,11 @@ def _delta(value: float | None) -> str:
 
 
 def _name(text: str, letters: int = _LETTERS) -> str:
-    """A name with unprintable characters escaped, cut to one line."""
+    """Return a name with unprintable characters escaped, cut to one line."""
     plain = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
     return plain if len(plain) <= letters else f"{plain[: letters - 1]}…"
 
 
 def _part(value: float, whole: float) -> float:
-    """Percent of the whole, for the length of a bar."""
+    """Return the percentage of the whole, for the length of a bar."""
     return round(100 * min(1.0, max(0.0, value / whole)), 1) if whole > 0 else 0.0

@@ -24,7 +24,7 @@ class Buckets:
         self._level: dict[str, tuple[float, float]] = {}
 
     def take(self, client: str, rows: int) -> int:
-        """0 if so many rows may be asked about now, else the whole seconds to wait."""
+        """Return 0 if this many rows may be asked about now, else the whole seconds to wait."""
         now = self._clock()
         level, then = self._level.get(client, (self._burst, now))
         level = min(self._burst, level + (now - then) * self._rate)

@@ -74,7 +74,7 @@ class Reply:
 
     @classmethod
     def html(cls, page: str, *, more: Headers = ()) -> Reply:
-        """A page that loads nothing and runs nothing."""
+        """A self-contained HTML page without scripts."""
         policy = (b"content-security-policy", _NOTHING_ELSE)
         return cls(200, page.encode(), b"text/html; charset=utf-8", (policy, *more))
 
@@ -102,5 +102,5 @@ class Refused(Exception):  # noqa: N818  (a reply, not a defect)
 
 
 def unavailable() -> Refused:
-    """The refusal while the ledger cannot be written: its database is locked, full or away."""
+    """Return the refusal for a ledger that cannot be written: locked, full or out of reach."""
     return Refused(503, "unavailable", more=((b"retry-after", b"2"),))

@@ -40,7 +40,7 @@ class Rows:
         self._all_numbers = all(numeric)
 
     def read(self, body: bytes) -> tuple[list[list[Any]], bool]:
-        """The rows of a body, and whether it was a single row."""
+        """Return the rows of a body, and whether it was a single row."""
         try:
             asked = _STRICT.decode(body.decode())
         except Refused:
@@ -80,7 +80,7 @@ class Rows:
 
 
 def known_texts(saved: SavedTeachers) -> dict[str, frozenset[str]]:
-    """The texts of the public rows by column: any other would be encoded as none of them."""
+    """Return the texts of the public rows by column; any other text would be encoded as zeros."""
     found: dict[str, frozenset[str]] = {}
     for _, encoder, places in getattr(saved.encoder, "transformers_", ()):
         known = getattr(encoder, "categories_", None)
@@ -91,7 +91,7 @@ def known_texts(saved: SavedTeachers) -> dict[str, frozenset[str]]:
 
 
 def idempotency_key(headers: dict[bytes, bytes]) -> str:
-    """The Idempotency-Key, which makes a retry the same request."""
+    """Return the Idempotency-Key, by which a retry is recognised as the same request."""
     key = headers.get(b"idempotency-key", b"").decode("latin-1")
     if not _KEY.fullmatch(key):
         raise Refused(

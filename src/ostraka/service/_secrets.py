@@ -20,7 +20,7 @@ _KNOWN = "teachers.mac"
 
 
 def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
-    """A secret from OSTRAKA_…_SECRET, or from a private file, which is created if missing."""
+    """Return a secret from OSTRAKA_…_SECRET, or from a private file, which is created if missing."""
     variable = f"OSTRAKA_{name.upper()}_SECRET"
     if variable in environment:
         with contextlib.suppress(ValueError):
@@ -51,7 +51,7 @@ def recognise(teachers: str, folder: Path, environment: Mapping[str, str]) -> No
 
 
 def remember(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
-    """Note the teachers' hash for later starts. The ledger's binding decides; this check is earlier."""
+    """Store the teachers' hash for an early check at later starts; the ledger's own check decides."""
     _files.create(folder / _KNOWN, _sealed(teachers, folder, environment))
 
 

@@ -73,7 +73,7 @@ def run(
 
 
 def _allow_connections() -> None:
-    """Raise the limit of open files as far as the system lets us: it is 1,024 on many."""
+    """Raise the limit of open files as far as the system allows; the default is often 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,4 +1,4 @@
-"""Limits for connections and requests without a valid key, by address. Those with a valid key come first."""
+"""Limits by address for connections and requests without a valid key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IPV6_PREFIX = 64  # one customer's addresses are one address
 
 
 class Connection(Protocol):
-    """What is known of a connection here."""
+    """A connection that can be dropped."""
 
     def drop(self) -> None:
         """End it now, without a reply."""
@@ -27,7 +27,7 @@ class Connection(Protocol):
 
 
 class Visitors:
-    """Who is connected without having shown a valid key, and how often each address may ask so.
+    """Connections without a valid key so far, and the request rate of each address.
 
     A new connection is always taken. Where there are too many of strangers, an older one is dropped:
     first one that was answered already, then the one that waits longest. So a client with a valid key
@@ -68,11 +68,11 @@ class Visitors:
 
     @property
     def crowded(self) -> bool:
-        """Whether a stranger's connection should end with its reply."""
+        """Return whether a connection without a key should be closed after its reply."""
         return len(self) > self._most // 2
 
     def arrived(self, connection: Connection, peer: str) -> None:
-        """Take a new connection, and drop another where there are too many."""
+        """Register a new connection, and drop another one if there are too many."""
         self._waiting[connection] = peer
         self._count[peer] += 1
         if self._count[peer] > self._each and not self._is_proxy(peer):
@@ -81,13 +81,13 @@ class Visitors:
             self._drop(None)
 
     def answered(self, connection: Connection) -> None:
-        """Note a stranger's request: its connection is dropped before those that did not ask yet."""
+        """Record a request without a key: its connection is dropped before those without any request."""
         peer = self._waiting.pop(connection, None)
         if peer is not None:
             self._answered[connection] = peer
 
     def left(self, connection: Connection) -> None:
-        """Forget a connection: it has ended, or has shown a valid key."""
+        """Forget a connection that has ended or has shown a valid key."""
         for kind in (self._waiting, self._answered):
             peer = kind.pop(connection, None)
             if peer is not None:
@@ -96,7 +96,7 @@ class Visitors:
                     del self._count[peer]
 
     def may_ask(self, address: str) -> bool:
-        """Whether an address may make one more request without a valid key now."""
+        """Return whether an address may make one more request without a valid key now."""
         now = self._clock()
         level, then = self._level.pop(address, (self._burst, now))
         level = min(self._burst, level + (now - then) * self._rate)
@@ -108,11 +108,11 @@ class Visitors:
 
     @property
     def wait(self) -> int:
-        """Whole seconds until a refused address may ask again."""
+        """Return the whole seconds until a refused address may ask again."""
         return math.ceil(1 / self._rate)
 
     def address(self, peer: str, forwarded: Sequence[bytes]) -> str:
-        """Whose request it is: the peer's, or whom named proxies say that they had it from."""
+        """Return the client's address: the peer's, or the one that a trusted proxy reports."""
         claimed = [each.strip() for line in forwarded for each in line.decode("latin-1").split(",")]
         address = peer
         while claimed and self._is_proxy(address):
@@ -137,7 +137,7 @@ class Visitors:
 
 
 def networks(names: Sequence[str]) -> list[Network]:
-    """Networks by their names, such as 10.0.0.0/8 or ::1."""
+    """Parse networks such as 10.0.0.0/8 or ::1."""
     try:
         return [ipaddress.ip_network(name) for name in names]
     except ValueError as error:

@@ -79,7 +79,7 @@ class Application:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request. Nothing is raised: the server would log the exception's message."""
+        """Serve one request. It raises nothing, because the server would log the exception's message."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         if scope["type"] != "http":
@@ -120,7 +120,7 @@ class Application:
         return refused.reply
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Start and stop with the server."""
+        """Start and stop the service with the server."""
         await receive()
         self.deployment.start()
         await send({"type": "lifespan.startup.complete"})
@@ -131,7 +131,7 @@ class Application:
         await send({"type": "lifespan.shutdown.complete"})
 
     def _draw_once(self) -> None:
-        """Draw the owner's page, so that what it loads and works out is ready when it is asked for."""
+        """Draw the owner's page once, so that its imports and counts are ready for the first request."""
         with contextlib.suppress(LedgerError):  # the next request tells
             render(overview(self.deployment))
 
@@ -151,7 +151,7 @@ class Application:
         raise Refused(404, "not_found")
 
     def _who(self, route: Route, headers: dict[bytes, bytes]) -> Holder:
-        """The holder of the request's key, if the route needs a key."""
+        """Return the holder of the request's key, if the route needs a key."""
         if not route.roles:
             return ANYONE
         who = self.deployment.keys.holder(bearer(headers))
@@ -163,7 +163,7 @@ class Application:
         return who
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        """The whole body; refuse one above the limit."""
+        """Read the whole body; refuse one above the limit."""
         require_json(headers)
         most = self.deployment.settings.most_bytes
         length = headers.get(b"content-length", b"0")
@@ -195,7 +195,7 @@ def _too_large(most: int) -> Refused:
 
 
 def _place(error: BaseException) -> str:
-    """Function and line of an error, without its message."""
+    """Return function and line of an error, without its message."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{last.name}, line {last.lineno}"
 
@@ -245,7 +245,7 @@ async def health(_app: Application, _: Request) -> Reply:
 
 
 async def ready(app: Application, _: Request) -> Reply:
-    """Whether the service can charge, and so answer."""
+    """Whether the service can charge, which it must do before it answers."""
     problems = await asyncio.to_thread(app.deployment.readiness.problems)
     if problems:
         raise Refused(503, "not_ready", "; ".join(problems), more=((b"retry-after", b"2"),))
@@ -280,7 +280,7 @@ ROUTES = (
     Route("GET", "/v1/budget", (CLIENT, OWNER), budget, "Budget granted, spent and left."),
     Route("GET", "/v1/ledger/receipt/{seq}", (CLIENT, OWNER), receipt, "A receipt on record."),
     Route("GET", "/health", (), health, "Whether the service is alive."),
-    Route("GET", "/ready", (), ready, "Whether the service can charge, and so answer."),
+    Route("GET", "/ready", (), ready, "Whether the service can charge, which it must do before it answers."),
     Route("GET", "/metrics", (OWNER,), metrics, "Counters for Prometheus."),
     Route("GET", "/openapi.json", (), schema, "This interface, as OpenAPI 3.1."),
     Route("GET", "/docs", (), docs, "This interface, as a page."),

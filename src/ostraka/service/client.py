@@ -1,4 +1,4 @@
-"""A client that retries until it has an answer, and pays once."""
+"""HTTP client of a service, which retries requests under one idempotency key, so that each is paid once."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Client:
         return self._send("POST", "/v1/label", json=body, headers={"idempotency-key": name})
 
     def _send(self, method: str, path: str, **more: Any) -> Any:
-        """The reply, once there is one that another try would not change."""
+        """Send a request with retries; return the first reply that another try would not change."""
         until, wait = time.monotonic() + self._patience, 0.05
         while True:
             reply, trouble = None, "no reply"
@@ -207,7 +207,7 @@ def _left(reply: Any) -> float:
 
 
 def _is_private(url: str) -> bool:
-    """Whether nobody on a network can read what is sent there."""
+    """Return whether the address is encrypted or local, so that nobody on a network can read the requests."""
     parts = urlsplit(url)
     if parts.scheme == "https":
         return True
@@ -219,5 +219,5 @@ def _is_private(url: str) -> bool:
 
 
 def _plain(row: Sequence[Any]) -> list[Any]:
-    """Cells as JSON has them: NumPy's numbers as Python's."""
+    """Convert cells to JSON types: NumPy's numbers to Python's."""
     return [cell.item() if hasattr(cell, "item") else cell for cell in row]

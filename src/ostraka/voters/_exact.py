@@ -1,4 +1,4 @@
-"""The exact cost of an answer from a sample, for the given data and two classes. Private.
+"""Exact cost of an answer that is computed from a sample, for given data of two classes. Private.
 
 The units are visited nearest first. The state is the number of ballots of each class so far. Its law is a
 product of two binomials; the law of the answer from a state is computed backwards. So one pass gives the law

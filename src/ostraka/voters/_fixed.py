@@ -1,4 +1,4 @@
-"""Rows as small integers, so that sums of products are exact and no row's place moves another's rounding."""
+"""Rows as small integers, so that sums of products are exact and do not depend on the order of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _N_COMPONENTS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedPoint:
-    """How public rows say that numbers become integers of at most 127 in size."""
+    """A map from numbers to integers from -127 to 127, fitted on public rows."""
 
     middle: np.ndarray
     step: float
@@ -26,7 +26,7 @@ class FixedPoint:
 
     @classmethod
     def of(cls, public: np.ndarray) -> Self:
-        """From public rows: their middle, their range and, for many columns, their principal components."""
+        """Fit the map on public rows: centre, range and, for many columns, principal components."""
         middle = public.mean(axis=0)
         step = max(float(np.abs(public - middle).max()), 1e-300) / _MOST
         if 3 * _MOST**2 * public.shape[1] < _EXACT_IN_FLOAT32:
@@ -39,7 +39,7 @@ class FixedPoint:
         return cls(middle=middle, step=step, components=components, component_step=component_step)
 
     def integers(self, rows: np.ndarray) -> np.ndarray:
-        """float32 numbers which are integers, each row from that row alone; beyond the range, its end."""
+        """Return whole numbers as float32, clipped to the range; each row depends on itself only."""
         whole = np.clip(np.rint((rows - self.middle) / self.step), -_MOST, _MOST)
         if self.components is not None:
             # products of integers below 2^7 and 2^12 are exact in float64
@@ -48,7 +48,7 @@ class FixedPoint:
 
 
 def numbers(rows: Any, name: str) -> np.ndarray:
-    """Rows as finite float64 of shape (n_rows, n_columns), images flattened. Messages name shapes only."""
+    """Convert rows to finite float64, shape (n_rows, n_columns), images flattened; messages name shapes."""
     try:
         table = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError):  # which would quote a value

@@ -64,7 +64,7 @@ def smooth(weights: scipy.sparse.csr_array, n_features: int) -> tuple[np.ndarray
 
 
 def _smallest(values: np.ndarray, k: int) -> np.ndarray:
-    """Places of the k smallest numbers of each line, smallest first."""
+    """Return the indices of the k smallest numbers of each line, smallest first."""
     if k == 1:
         return np.asarray(values.argmin(axis=1)[:, None])
     some = np.argpartition(values, min(k, values.shape[1] - 1), axis=1)[:, :k]

@@ -1,4 +1,4 @@
-"""Linear teachers vote in one matrix product, with the same ballots as one by one."""
+"""Votes of linear teachers by one matrix product; the ballots equal those of separate predictions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LinearTeachers:
 
     @classmethod
     def of(cls, teachers: Sequence[Teacher], *, n_classes: int, n_features: int) -> Self | None:
-        """These teachers together, or None if one of them is not linear."""
+        """Stack these teachers, or return None if one of them is not linear."""
         shape = (n_classes, n_features, len(teachers))
         weights, offsets = np.zeros(shape), np.full((n_classes, len(teachers)), -np.inf)
         for number, teacher in enumerate(teachers):
@@ -76,7 +76,7 @@ class LinearTeachers:
         return codes
 
     def _scored(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Some rows at a time: their scores (n_classes, n_rows, n_teachers), and which may be the best."""
+        """Yield scores of blocks of rows, (n_classes, n_rows, n_teachers), and which may be the best."""
         weight, offset = self._largest
         at_once = max(1, _CELLS // (len(self._weights) * self._weights.shape[2]))
         for start in range(0, len(X), at_once):
@@ -87,7 +87,7 @@ class LinearTeachers:
             yield slice(start, start + len(part)), scores, scores >= scores.max(axis=0) - unsure[:, None]
 
     def _asked(self, X: np.ndarray, row: int, number: int) -> int:
-        """The ballot of one teacher that is asked alone."""
+        """Return the ballot of one teacher, predicted on its own."""
         return int(self._teachers[number].codes(X[row : row + 1])[0])
 
 

@@ -1,4 +1,4 @@
-"""The ways to parties: those in this process, and all of them asked at once."""
+"""Links to parties in this process, and concurrent requests to all parties."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _MOST_CALLS = 16  # parties asked at once
 
 
 class Local:
-    """A party or a dealer in this process, asked as one elsewhere is."""
+    """A link to a party or a dealer in this process, with the interface of a remote one."""
 
     def __init__(self, party: Answering) -> None:
         self._party = party
 
     def ask(self, verb: str, sealed: bytes, _most: int) -> bytes:
-        """The reply to a message."""
+        """Return the reply to a message."""
         return self._party.answers[f"/v1/{verb}"](sealed)
 
     def join(self, sealed: bytes, most: int) -> bytes:
-        """What :meth:`Party.join` returns."""
+        """Return the result of :meth:`Party.join`."""
         return self.ask("join", sealed, most)
 
     def vote(self, sealed: bytes, most: int) -> bytes:
-        """What :meth:`Party.vote` returns."""
+        """Return the result of :meth:`Party.vote`."""
         return self.ask("vote", sealed, most)
 
 
 def ask_all(names: tuple[str, ...], ask: Callable[[str], Answer]) -> dict[str, Answer]:
-    """What each party says; one error that names all who failed."""
+    """Ask all parties at once; return their replies, or raise one error that names all which failed."""
     with ThreadPoolExecutor(min(len(names), _MOST_CALLS)) as pool:
         asked = {name: pool.submit(ask, name) for name in names}
     failed = {name: error for name, one in asked.items() if (error := one.exception()) is not None}

@@ -35,7 +35,7 @@ class _Problem(NamedTuple):
 
 
 def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) -> list[Any]:
-    """A fitted copy of the estimator for each shard; None for a shard that it has to be fitted to alone.
+    """Return a fitted copy of the estimator per shard; None for a shard which must be fitted separately.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def _n_outputs(n_classes: int) -> int:
 def _posed(
     estimator: Any, X: Sequence[np.ndarray], codes: Sequence[np.ndarray], n_classes: int, n_rows: int
 ) -> _Problem:
-    """The systems of shards of one shape."""
+    """Return the training problem of shards of one shape."""
     n_outputs, n_columns = _n_outputs(n_classes), X[0].shape[1] + 1
     rows = np.zeros((len(X), n_rows, n_columns))
     targets = np.zeros((len(X), n_rows, n_outputs))
@@ -112,7 +112,7 @@ def _posed(
 
 
 def _solved(problem: _Problem, tolerance: float, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Parameters (n_shards, n_outputs, n_columns), whether they have converged, and Newton steps made."""
+    """Return parameters (n_shards, n_outputs, n_columns), whether they converged, and the number of steps."""
     n_shards, _, n_columns = problem.rows.shape
     n_outputs = problem.targets.shape[2]
     found = np.zeros((n_shards, n_outputs * n_columns))
@@ -137,7 +137,7 @@ def _solved(problem: _Problem, tolerance: float, most: int) -> tuple[np.ndarray,
 
 
 def _derivatives(problem: _Problem, found: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Loss, gradient and Hessian of each shard: cross-entropies of rows, plus the squared weights / 2 C."""
+    """Return loss, gradient and Hessian of each shard: cross-entropy of rows plus squared weights / 2 C."""
     (n_shards, _, n_columns), n_outputs = problem.rows.shape, problem.targets.shape[2]
     logits = _logits(problem, found)
     probabilities = _probabilities(logits)
@@ -164,7 +164,7 @@ def _derivatives(problem: _Problem, found: np.ndarray) -> tuple[np.ndarray, np.n
 def _stepped(
     problem: _Problem, now: np.ndarray, loss: np.ndarray, gradient: np.ndarray, curvature: np.ndarray
 ) -> np.ndarray:
-    """One Newton step of each shard, halved until the loss falls; NaN where there is none."""
+    """Make one Newton step for each shard, halved until the loss falls; NaN where no step lowers it."""
     try:
         direction = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
     except np.linalg.LinAlgError:  # of some shard: find out which

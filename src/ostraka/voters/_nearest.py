@@ -24,7 +24,7 @@ _ERROR = 2.0**-21
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Nearest:
-    """Private rows to search.
+    """Private rows that can be searched.
 
     One more row must not change the order of the others, not even of rows at equal distance. A matrix
     product rounds a distance differently depending on the row's place, so it only selects candidates, with a

@@ -1,4 +1,4 @@
-"""Teachers that are torch networks: trained in stacks, and asked in one pass."""
+"""Teachers that are torch networks, trained in stacks, with predictions in one pass."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _of_stack(
 
 
 def _seed(seed: np.random.SeedSequence) -> int:
-    """The seed that a clone of the network gets if it is trained alone."""
+    """Return the seed that a clone of the network gets if it is trained separately."""
     random_state = int(seed.generate_state(1)[0] >> 1)
     return int(np.random.SeedSequence(random_state).generate_state(1)[0])
 
@@ -151,7 +151,7 @@ def _dense(X: Any) -> np.ndarray:
 
 
 def _file(folder: str | os.PathLike[str] | None, begin: int, many: int) -> Path | None:
-    """A stack's checkpoint, in a folder that only its owner can read."""
+    """Return the path of a stack's checkpoint, in a folder that only its owner can read."""
     if folder is None:
         return None
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ def _file(folder: str | os.PathLike[str] | None, begin: int, many: int) -> Path 
 
 
 def _even(total: int, most: int) -> int:
-    """The largest stack if the stacks are as equal as possible."""
+    """Return the size of the largest stack if the stacks are as equal as possible."""
     return -(-total // -(-total // min(most, total)))
 
 

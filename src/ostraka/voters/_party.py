@@ -1,4 +1,4 @@
-"""A party: its own rows, its own model, and one masked ballot a row for each round it takes part in."""
+"""A party: its own rows and model, and one masked ballot per row in each round that it joins."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Party:
 
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
-        """What the server passes messages to, by address."""
+        """The handlers of messages, by address."""
         found: dict[str, Callable[[bytes], bytes]] = {"/v1/join": self.join, "/v1/vote": self.vote}
         if self._secret is not None:
             found |= {"/v1/ask": self.ask, "/v1/layer": self.layer}
@@ -137,12 +137,12 @@ class Party:
 
     @property
     def most_bytes(self) -> int:
-        """No valid message to this party is longer."""
+        """The length of the longest valid message to this party."""
         more = 0 if self._secret is None else most_ask_bytes(self.agreement)
         return rounds.most_bytes(self.agreement) + more
 
     def join(self, sealed: bytes) -> bytes:
-        """Take part in a round: a fresh key for it, signed.
+        """Join a round; return a fresh key for it, signed.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class Party:
         return pack([reply, self._identity.seal("weights", bytes.fromhex(call.digest) + weights)])
 
     def ask(self, sealed: bytes) -> bytes:
-        """Take masked rows and what opens the first layer of a model: this party's half of it.
+        """Take masked rows and the opening of a model's first layer; return this party's half of the result.
 
         Raises
         ------
@@ -187,13 +187,13 @@ class Party:
         return self._identity.seal("ask", self._transcript(session) + answer)
 
     def layer(self, sealed: bytes) -> bytes:
-        """Take what opens the second layer of a model: this party's half of it. PartyError as :meth:`ask`."""
+        """Take the opening of the second layer; return this party's half of it. PartyError as :meth:`ask`."""
         sessions, body = self._sessions(), self._from_aggregator("layer", sealed)
         session, answer = self._checked(lambda: sessions.layer(body))
         return self._identity.seal("layer", self._transcript(session) + answer)
 
     def vote(self, sealed: bytes) -> bytes:
-        """Vote once in a round, whatever happens: the masked votes, signed.
+        """Return the masked votes, signed. A party votes at most once in a round.
 
         Raises
         ------
@@ -218,7 +218,7 @@ class Party:
         return self._masked(self._votes(rows), round_, secret)
 
     def _turned(self, sessions: SecretSessions, body: bytes) -> bytes:
-        """The last message of a round with secret questions: this party's half of its votes, masked."""
+        """Take a secret round's last message; return this party's half of its votes, masked."""
         session, half = self._checked(lambda: sessions.turn(body))
         if session.round is None:
             raise self._refusal("the round has no participants yet")
@@ -249,23 +249,23 @@ class Party:
         return b"" if session.round is None else session.round.transcript
 
     def _capped(self, *, spend: int = 0) -> None:
-        """Refuse beyond the agreed number of rounds, those that its ledger knows included."""
+        """Refuse rounds beyond the agreed number, which includes rounds recorded in the ledger."""
         with self._lock:
             if self._left < 1:
                 raise self._refusal("it has answered as many rounds as were agreed")
             self._left -= spend
 
     def _afford(self, ledger: Ledger, n_rows: int) -> None:
-        """Refuse early, before the others pay for a round that comes to nothing."""
+        """Refuse before the other parties pay, if this party's ledger cannot afford the round."""
         if not ledger.affords(self.agreement.mechanism, uses=n_rows):
             raise self._refusal(_USED_UP, code="budget_exceeded")
 
     def _pay(self, ledger: Ledger, n_rows: int) -> None:
-        """Durably, before anything leaves."""
+        """Charge the ledger durably, before any vote leaves."""
         ledger.charge(self.agreement.mechanism, uses=n_rows, unit="party", simulation=False)
 
     def _budgeted(self, work: Callable[[Ledger], None]) -> None:
-        """What a ledger refuses, in words that do not show its file."""
+        """Run work on the ledger; turn its errors into refusals that do not show its file."""
         try:
             if self._ledger is not None:
                 work(self._ledger)
@@ -281,7 +281,7 @@ class Party:
             raise self._refusal(str(error), code="wrong_identity") from None
 
     def _checked(self, work: Callable[[], Checked]) -> Checked:
-        """What messages say amiss is public, and becomes a refusal."""
+        """Turn a ValueError about a message into a refusal; messages are public."""
         try:
             return work()
         except ValueError as error:

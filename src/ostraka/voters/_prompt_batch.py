@@ -100,7 +100,7 @@ class PromptBatch:
 
 
 def count(text: str, tokenizer: Callable[[str], int] | None) -> int:
-    """Number of tokens of a text. An error of the tokenizer is not passed on: it could quote the text."""
+    """Count the tokens of a text. An error of the tokenizer is not passed on: it could quote the text."""
     if tokenizer is None:
         return -(-len(text.encode(errors="surrogatepass")) // _BYTES_A_TOKEN)
     try:

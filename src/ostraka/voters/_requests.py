@@ -93,7 +93,7 @@ class RequestRun:
             self._responses.close()
 
     def _work(self, batch: list[Request]) -> int | Failure:
-        """Number of prompts of a batch that are done, or the reason why the endpoint answers no prompt."""
+        """Return how many prompts of a batch are done, or the reason why the endpoint answers none."""
         got = self._client.ask([each.prompt for each in batch], self._stop)
         if self._stop.is_set() and isinstance(got, Failure):
             return 0

@@ -1,4 +1,4 @@
-"""Votes of a sample that is drawn again each time a mechanism opens them."""
+"""Votes of a new sample, which is drawn each time a mechanism opens them."""
 
 from __future__ import annotations
 

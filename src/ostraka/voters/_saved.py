@@ -240,7 +240,7 @@ def _dumped(model: Any, path: Path) -> str:
 
 
 def _parsed(folder: Path, name: str, sha256: str, *, n_features: int, trusted: frozenset[str]) -> Any:
-    """A model of the list, after checking its hash and its types."""
+    """Parse a model of the list after checks of its hash and its types."""
     import skops.io  # noqa: PLC0415
 
     from ostraka.voters._model_validation import validate_archive, validate_model  # noqa: PLC0415
@@ -265,7 +265,7 @@ def _parsed(folder: Path, name: str, sha256: str, *, n_features: int, trusted: f
 
 
 def _plain(teacher: Teacher) -> dict[str, Any]:
-    """A teacher in types that skops can store; large numbers as text."""
+    """Convert a teacher to types that skops can store; large numbers become text."""
     return {
         "model": teacher.model,
         "present": teacher.present,

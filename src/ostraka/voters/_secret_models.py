@@ -1,4 +1,4 @@
-"""Models as whole numbers, for votes on rows that their owner cannot see.
+"""Models with whole-number weights, for votes on rows which the model's owner cannot see.
 
 Scores are compared, so their unit does not matter: each model is scaled so that whatever the agreed input
 range allows stays within 62 bits. No sum can overflow, and no bit is wasted.
@@ -28,7 +28,7 @@ _BEHIND = -1.5  # the score of a class that a model never saw, where 1 is the la
 
 
 class _Layers(NamedTuple):
-    """Weights and offsets; the second pair is None for a linear model."""
+    """Weights and offsets of both layers; the second pair is None for a linear model."""
 
     weights: np.ndarray
     offsets: np.ndarray
@@ -36,7 +36,7 @@ class _Layers(NamedTuple):
 
 
 def check_supported(estimator: Any, agreement: Agreement) -> None:
-    """ValueError for an estimator whose votes cannot be computed on hidden rows."""
+    """Raise ValueError for an estimator whose votes cannot be computed on hidden rows."""
     secret = agreement.secret
     if secret is None:
         return
@@ -69,7 +69,7 @@ def _check_network(network: Any, hidden: int) -> None:
 
 
 def fixed_model(teacher: Teacher, agreement: Agreement) -> FixedModel:
-    """The teacher's model for the agreed sizes. One that failed always votes its class."""
+    """Convert a teacher's model to the agreed sizes; a failed teacher always votes its fallback class."""
     if agreement.secret is None:
         raise ValueError("the agreement has no secret questions")
     layers = _layers_of(teacher, agreement)
@@ -77,7 +77,7 @@ def fixed_model(teacher: Teacher, agreement: Agreement) -> FixedModel:
 
 
 def _layers_of(teacher: Teacher, agreement: Agreement) -> _Layers:
-    """Layers for rows in -1 to 1, with a score for every class."""
+    """Return the layers for rows from -1 to 1, with a score for every class."""
     secret, n_classes = agreement.secret, len(agreement.classes)
     low, high = secret.input_range if secret is not None else (-1.0, 1.0)
     hidden = 0 if secret is None else secret.hidden
@@ -104,7 +104,7 @@ def _constant(vote: int, n_features: int, hidden: int, n_classes: int) -> _Layer
 
 
 def _read(model: Any, middle: float, half: float) -> _Layers | None:
-    """A trained model's layers, its scalers folded in; None for numbers that make no scores."""
+    """Return a trained model's layers with its scalers merged; None if its numbers give no valid scores."""
     *scalers, last = [step for _, step in model.steps] if _kind(model) == _PIPELINE else [model]
     found = _network(last) if _kind(last) == _MLP else _linear(last)
     if found is None:
@@ -120,7 +120,7 @@ def _read(model: Any, middle: float, half: float) -> _Layers | None:
 
 
 def _scaled_by(scaler: Any, values: np.ndarray, *, moved: bool = False) -> np.ndarray:
-    """What a scaler multiplies by, or (``moved``) what it makes of zero."""
+    """Multiply values by a scaler's factors; with ``moved``, return its output for zero."""
     if not moved:
         base = scaler.transform(np.zeros((1, len(values))))[0]
         return np.asarray((scaler.transform(np.ones((1, len(values))))[0] - base) * values)
@@ -141,7 +141,7 @@ def _network(model: Any) -> _Layers:
 
 
 def _all_classes(layers: _Layers, present: np.ndarray, n_classes: int) -> _Layers:
-    """The last layer's scores for all classes, centred; a class never seen is behind all others."""
+    """Extend the last layer to all classes, centred; classes without rows score below all others."""
     if layers.then is None:
         reach = np.ones(len(layers.weights))
         return _Layers(*_completed(layers.weights, layers.offsets, reach, present, n_classes))
@@ -152,7 +152,7 @@ def _all_classes(layers: _Layers, present: np.ndarray, n_classes: int) -> _Layer
 def _completed(
     weights: np.ndarray, offsets: np.ndarray, reach: np.ndarray, present: np.ndarray, n_classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scaled so that no score is beyond 1, or beyond 1.5 for classes that were never seen."""
+    """Scale scores to at most 1 in size, or 1.5 for classes without rows."""
     weights = weights - weights.mean(axis=1, keepdims=True)
     offsets = offsets - offsets.mean()
     largest = float((np.abs(weights) * reach[:, None]).sum(axis=0).max() + np.abs(offsets).max()) or 1.0
@@ -162,7 +162,7 @@ def _completed(
 
 
 def _embedded(layers: _Layers, hidden: int) -> _Layers:
-    """With exactly the agreed number of hidden units: unused ones are zero, and a linear model takes some."""
+    """Embed a model in the agreed number of hidden units; unused units are zero."""
     weights, offsets, then = layers
     if then is None:
         n_classes = len(offsets)
@@ -182,7 +182,7 @@ def _scaled(layers: _Layers) -> FixedModel:
 
 
 def _scaled_network(layers: _Layers) -> FixedModel:
-    """Every hidden unit in a unit of its own, which its weights in the second layer make up for."""
+    """Scale each hidden unit separately, and compensate for it in the second layer."""
     weights, offsets, then = layers
     reach = np.abs(weights).sum(axis=0) + np.abs(offsets)
     reach[reach == 0] = 1.0

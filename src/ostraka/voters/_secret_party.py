@@ -1,4 +1,4 @@
-"""A party's side of rounds whose questions it cannot see: a session a round, each message once, in order."""
+"""A party's side of secret rounds: one session per round, which takes each message once, in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OPEN_ROUNDS = 8  # each keeps pads in memory; the oldest is given up for a new 
 
 @dataclass(slots=True, repr=False)
 class Session:
-    """One round, and which message it waits for."""
+    """One round, and the message that it waits for."""
 
     call: Call
     secret: bytes
@@ -36,7 +36,7 @@ class Session:
 
 
 class SecretSessions:
-    """The open rounds of one party. Every fault is a ValueError, and ends the round for good."""
+    """The open rounds of one party. Every fault raises ValueError and ends its round."""
 
     def __init__(self, name: str, agreement: Agreement, model: FixedModel) -> None:
         self._name, self._agreement, self._model = name, agreement, model
@@ -47,7 +47,7 @@ class SecretSessions:
         return "SecretSessions(private)"
 
     def join(self, call: Call, secret: bytes) -> bytes:
-        """Start a round: the masked weights."""
+        """Start a round; return the masked weights."""
         key = hidden.offered_key(call, bytes.fromhex(call.offer), self._agreement)
         pads = hidden.owner_key(secret, key, call, self._name)
         side = OwnerSide(self._model, pads, sizes_of(self._agreement, call.n_rows))
@@ -55,7 +55,7 @@ class SecretSessions:
         return side.weights()
 
     def ask(self, body: bytes, material: bytes) -> tuple[Session, bytes]:
-        """The masked rows, the first half of an opening and the material: this party's half."""
+        """Take masked rows, half of an opening and the dealer's material; return this party's half."""
         request, data, message, signed = hidden.unpack(body, 4)
         digest, replies, _ = rounds.unpack(request)
         session = self._taken(digest, "ask")
@@ -78,14 +78,14 @@ class SecretSessions:
         return session, answer
 
     def layer(self, body: bytes) -> tuple[Session, bytes]:
-        """What opens the second layer: this party's half."""
+        """Take the opening of the second layer; return this party's half."""
         session, message = self._next(body, "layer")
         answer = session.side.layer(message)
         self._keep(session, "vote")
         return session, answer
 
     def turn(self, body: bytes) -> tuple[Session, np.ndarray]:
-        """The last message: this party's half of its votes, uint32. The round is over."""
+        """Take the last message, which ends the round; return this party's half of its votes, uint32."""
         session, message = self._next(body, "vote")
         return session, session.side.votes(message)
 
@@ -112,6 +112,6 @@ class SecretSessions:
 
 
 def most_ask_bytes(agreement: Agreement) -> int:
-    """No message of a round with secret questions is longer."""
+    """Return the length of the longest message of a secret round."""
     sizes = sizes_of(agreement, agreement.max_rows)
     return 8 * sizes.n_rows * (sizes.first + 2 * sizes.hidden + sizes.n_classes) + words_bytes(sizes) + 4096

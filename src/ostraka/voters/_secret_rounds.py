@@ -1,4 +1,4 @@
-"""The asker's side of a round whose questions nobody else sees."""
+"""The asker's side of a secret round, whose questions nobody else sees."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _CORRECTIONS = 128  # bytes for one number, at most
 
 
 class Link(Protocol):
-    """The way to a party or to the dealer."""
+    """A link to a party or to the dealer."""
 
     def ask(self, verb: str, body: bytes, most: int) -> bytes:
-        """The reply to a message."""
+        """Return the reply to a message."""
         ...
 
 
 @dataclass(slots=True)
 class SecretRound:
-    """One round: open, gather, deal, compute with each party, and turn the votes out."""
+    """One secret round: open, gather keys, deal, compute with each party, and collect the votes."""
 
     agreement: Agreement
     identity: Identity
@@ -67,7 +67,7 @@ class SecretRound:
         dealer: Link,
         every: Callable[..., dict[str, bytes]],
     ) -> tuple[SecretRound, dict[str, bytes]]:
-        """With the dealer's key and everybody's: the round, and the parties' masked weights."""
+        """Open a round: collect all keys and start the dealer; return the round and the masked weights."""
         secret, sizes = new_secret(), sizes_of(agreement, len(rows))
         call = Call(
             agreement=agreement.sha256,
@@ -97,7 +97,7 @@ class SecretRound:
         return found, weights
 
     def asked(self, name: str, weights: bytes) -> tuple[AskerSide, bytes]:
-        """Compute with one party until nothing is left but its votes: this side, and the last message."""
+        """Compute with one party until only its votes are missing; return this side and the last message."""
         side, signed, material = self._material(name)
         opening = _by(name, lambda: side.first(weights))
         body = hidden.pack([self.request, self.question.tobytes(), opening, signed])
@@ -108,7 +108,7 @@ class SecretRound:
         return side, _by(name, lambda: side.wins(answer))
 
     def _material(self, name: str) -> tuple[AskerSide, bytes, bytes]:
-        """From the dealer: this party's correction words, and this side of the computation."""
+        """Fetch one party's correction words from the dealer; return this side of the computation, too."""
         transcript, sizes, n_words = self.round.transcript, self.sizes, words_bytes(self.sizes)
         most = _SMALL_REPLY + n_words + _CORRECTIONS * sizes.n_rows * (sizes.hidden + sizes.n_classes)
         request = self.identity.seal("material", hidden.pack([transcript, name.encode()]))
@@ -127,7 +127,7 @@ class SecretRound:
         return _by(DEALER, read)
 
     def _told(self, name: str, verb: str, message: bytes) -> bytes:
-        """A party's answer to one message, signed for this round."""
+        """Return a party's answer to one message, after checking its signature for this round."""
         most = _SMALL_REPLY + 9 * self.sizes.n_rows * (self.sizes.first + self.sizes.n_classes)
         sealed = self.links[name].ask(verb, message, most)
         transcript = self.round.transcript.hex()
@@ -137,7 +137,7 @@ class SecretRound:
         return hidden.pack([self.round.call.digest.encode(), self.round.transcript, message])
 
     def votes(self, messages: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Every party's masked half of its votes, still sealed; each pays when it answers."""
+        """Return every party's masked half of its votes, still sealed; each party pays when it answers."""
         most = SIGNATURE_BYTES + KEY_BYTES + 4 * self.sizes.n_rows * self.sizes.n_classes
         sealed = {
             name: self.identity.seal("turn", self._headed(message)) for name, message in messages.items()
@@ -146,7 +146,7 @@ class SecretRound:
 
 
 def _bound(agreement: Agreement, name: str, purpose: str, sealed: bytes, digest: str) -> bytes:
-    """What a party signed for this call or round."""
+    """Return the body that a party signed for this call or round."""
     body = unseal(agreement.members[name], purpose, sealed)
     if body[:KEY_BYTES] != bytes.fromhex(digest):
         raise ValueError("the answer is for another round")
@@ -156,7 +156,7 @@ def _bound(agreement: Agreement, name: str, purpose: str, sealed: bytes, digest:
 def _joined(
     agreement: Agreement, call: Call, replies: Mapping[str, bytes]
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Every party's signed reply, to be passed on, and its masked weights."""
+    """Return every party's signed reply and its masked weights."""
     signed, weights = {}, {}
     for name, found in replies.items():
 
@@ -183,7 +183,7 @@ def _dealt(agreement: Agreement, sealed: bytes, transcript: bytes) -> None:
 
 
 def _by(name: str, work: Callable[[], Checked]) -> Checked:
-    """What somebody signed wrongly is that one's doing."""
+    """Turn a ValueError about a signed message into a PartyError that names its signer."""
     try:
         return work()
     except ValueError as error:

@@ -51,7 +51,7 @@ def named(units: Any, *, version: int) -> tuple[np.ndarray, list[str]]:
 
 
 def _canonical(value: Any) -> str:
-    """One spelling for each identifier: text in Unicode's form NFC, numbers in their shortest form."""
+    """Return one spelling per identifier: text in Unicode form NFC, numbers in their shortest form."""
     text = unicodedata.normalize("NFC", _spelled(value))
     if text[:1].isalpha():  # not a number; "nan" and "inf" in text are names
         return text
@@ -67,7 +67,7 @@ def _canonical(value: Any) -> str:
 
 
 def _spelled(value: Any) -> str:
-    """How an identifier reads, without surrounding blanks; nothing for None, NaN and blanks."""
+    """Return an identifier as text without surrounding blanks; empty for None, NaN and blanks."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     if (

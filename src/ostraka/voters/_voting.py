@@ -1,4 +1,4 @@
-"""Training of one teacher on its shard, its predictions, and the count of all ballots."""
+"""Train teachers on their shards, predict, and count the ballots."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _linear_codes(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> np.nda
 
 
 def dry_run(estimator: Any, X: Any, codes: np.ndarray) -> None:
-    """Train and ask one teacher on public rows; its errors are public and pass through."""
+    """Train one teacher on public rows and let it predict; its errors are public and are raised."""
     seed = np.random.SeedSequence(0)
     with _quiet(trusted=False):
         Teacher(seeded(estimator, seed).fit(X, codes), np.unique(codes), seed, 0).codes(X)
@@ -191,7 +191,7 @@ def _seed_globals(seed: np.random.SeedSequence) -> None:
 
 @contextlib.contextmanager
 def _quiet(*, trusted: bool = True) -> Iterator[None]:
-    """Suppress warnings, use one thread (small tasks lose by more), skip checks that were made before.
+    """Suppress warnings, use one thread (more are slower for small tasks), skip checks made before.
 
     The global generators are restored on exit. One thread at a time: a second thread, which trains another
     shard, would draw from the same global generators.
@@ -202,7 +202,7 @@ def _quiet(*, trusted: bool = True) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=1)
 def _pools(_n_modules: int) -> threadpoolctl.ThreadpoolController:
-    """The libraries with threads. Finding them takes 10 ms, and a new module may bring another one."""
+    """Return the libraries with thread pools. The search takes 10 ms and is repeated after new imports."""
     return threadpoolctl.ThreadpoolController()
 
 

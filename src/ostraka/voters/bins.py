@@ -115,7 +115,7 @@ class QuantileCells(BaseEstimator):
         ).astype(np.float64)
 
     def _table(self, X: Any, names: Any) -> dict[Any, Cells]:
-        """The columns by name; one-hot columns of plain arrays as the place of the one."""
+        """Return the columns by name; each block of one-hot columns of a plain array becomes one column."""
         if self._one_hot is None:
             return _columns(X, names)
         array = np.asarray(X)
@@ -126,11 +126,11 @@ class QuantileCells(BaseEstimator):
         return {block[0]: _merged(array[:, block]) for block in self._one_hot}
 
     def is_of(self, X: Any) -> bool:
-        """Whether the bins were chosen on these very rows."""
+        """Return whether the bins were chosen on the same rows."""
         return same_rows(getattr(self, "_source", None), X)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the public rows themselves, which only :meth:`is_of` looks at."""
+        """Return the state without the public rows, which only :meth:`is_of` needs."""
         return {name: value for name, value in super().__getstate__().items() if name != "_source"}
 
 
@@ -148,12 +148,12 @@ def _bins(cells: Cells, n_bins: int, least: int) -> tuple[str, np.ndarray]:
 
 
 def _n_bins(bins: tuple[str, np.ndarray]) -> int:
-    """Number of bins; the last one holds whatever fits nowhere."""
+    """Return the number of bins; the last one holds values which fit into no other."""
     return len(bins[1]) + (2 if bins[0] == "edges" else 1)
 
 
 def _codes(bins: tuple[str, np.ndarray], cells: Cells) -> np.ndarray:
-    """The bin of each cell, from that cell alone."""
+    """Return the bin of each cell, which depends on that cell only."""
     kind, known = bins
     last = _n_bins(bins) - 1
     if kind == "edges":
@@ -171,7 +171,7 @@ def _is_frame(X: Any) -> bool:
 
 
 def _one_hot(array: np.ndarray) -> list[list[int]] | None:
-    """Places of columns, those of one category together; None if the array is no table of numbers."""
+    """Group column indices by category; None if the array is not a table of numbers."""
     if array.ndim != 2 or array.dtype.kind not in "fiub":
         return None
     binary = np.asarray(np.isin(array, (0, 1)).all(axis=0))
@@ -209,7 +209,7 @@ def _edges(values: np.ndarray, n_bins: int) -> np.ndarray:
 
 
 def _merged(block: np.ndarray) -> Cells:
-    """A column as it is; of several, the name of the one which is 1, and None where that is not one."""
+    """Return a single column unchanged; of several, the name of the one which is 1, else None."""
     if block.shape[1] == 1:
         return np.asarray(block[:, 0], dtype=np.float64)
     good = np.isin(block, (0, 1)).all(axis=1) & (block.sum(axis=1) == 1)
@@ -218,7 +218,7 @@ def _merged(block: np.ndarray) -> Cells:
 
 
 def _columns(X: Any, names: Any) -> dict[Any, Cells]:
-    """The cells of each column, by name or place."""
+    """Return the cells of each column, by name or index."""
     if _is_frame(X):
         import narwhals  # noqa: PLC0415
 
@@ -245,7 +245,7 @@ def _is_number(cell: Any) -> bool:
 
 
 def _numbers(cells: Cells) -> np.ndarray:
-    """Each cell as a float64, NaN where it is none; 1, 1.0, True and their texts are the same."""
+    """Convert each cell to float64, NaN if it is no number; 1, 1.0, True and their texts are equal."""
     if isinstance(cells, np.ndarray):
         return np.asarray(cells, dtype=np.float64)
     return np.array([_number(cell) for cell in cells], dtype=np.float64)
@@ -261,7 +261,7 @@ def _number(cell: Any) -> float:
 
 
 def _words(cells: Cells) -> np.ndarray:
-    """Each cell as text, "" where it is missing; 1 and 1.0 are the same, whatever else is in the column."""
+    """Convert each cell to text, "" if it is missing; 1 and 1.0 are always equal."""
     return np.array([_word(cell) for cell in cells], dtype=str)
 
 

@@ -1,4 +1,4 @@
-"""Public cells: where a private row may cast its ballot. Nothing here is learned from private rows."""
+"""Public cells, for which private rows can vote. They are fitted on public rows only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WARD_BY_ALL_PAIRS = 3000  # rows; beyond, only neighbours in the graph are merg
 
 
 class GraphCells(BaseEstimator):
-    """Cells of public rows: clusters of their graph, or smooth features over which a ballot is spread.
+    """Cells from the graph of public rows: clusters, or smooth features over which a ballot is spread.
 
     Parameters
     ----------
@@ -120,11 +120,11 @@ class GraphCells(BaseEstimator):
         return self
 
     def is_of(self, X: Any) -> bool:
-        """Whether the graph was built on these very rows."""
+        """Return whether the graph was built on the same rows."""
         return same_rows(getattr(self, "_source", None), X)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the public rows themselves, which only :meth:`is_of` looks at."""
+        """Return the state without the public rows, which only :meth:`is_of` needs."""
         return {name: value for name, value in super().__getstate__().items() if name != "_source"}
 
     def codes(self, X: Any) -> np.ndarray:
@@ -148,7 +148,7 @@ class GraphCells(BaseEstimator):
         return np.asarray(found, dtype=np.int64)
 
     def prototypes(self, n_cells: int) -> np.ndarray:
-        """One public row a cluster, the nearest to its middle: questions worth asking; int64, (n_cells,)."""
+        """Return the public row nearest to the middle of each cluster, to ask about; int64, (n_cells,)."""
         found = self.clusters(n_cells)
         points = _unit(self._vectors[:, : max(2, min(12, n_cells))])
         chosen = []
@@ -178,21 +178,21 @@ class GraphCells(BaseEstimator):
 
 
 class Cells(Protocol):
-    """What a voter asks of public cells: lines that a row may add, and which of them it adds."""
+    """Interface of public cells: the lines that a row can add to a table, and the one that each row adds."""
 
     codebooks_: list[np.ndarray]
 
     def codes(self, X: Any) -> np.ndarray:
-        """A line of each codebook for each row, shape (n_rows, n_codebooks), from that row alone."""
+        """Return each row's line in every codebook, (n_rows, n_codebooks); it depends on that row only."""
         ...
 
     def is_of(self, X: Any) -> bool:
-        """Whether the cells were made from these very rows."""
+        """Return whether the cells were made from the same rows."""
         ...
 
 
 def same_rows(fitted: Any, X: Any) -> bool:
-    """Whether two tables share memory or hold the same."""
+    """Return whether two tables share memory or hold equal values."""
     if fitted is X:
         return True
     if not (isinstance(fitted, np.ndarray) and isinstance(X, np.ndarray)):
@@ -201,7 +201,7 @@ def same_rows(fitted: Any, X: Any) -> bool:
 
 
 def reach(codebooks: Sequence[np.ndarray]) -> float:
-    """How far one row moves the whole table, as a Euclidean norm: the most over all pairs of codes.
+    """Return the largest Euclidean norm by which replacing one row can change the table.
 
     Replaced by a row of another class, both lines move; of the same class, their difference; by nothing,
     one line. Columns add up as squares. Exact in integers, then one square root.
@@ -233,7 +233,7 @@ def _unit(features: np.ndarray) -> np.ndarray:
 
 
 def _without_itself(places: np.ndarray, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Neighbours without the row itself; of equal rows, another one may come first."""
+    """Remove each row from its own neighbours, even if an equal row comes first."""
     own = places == np.arange(len(places))[:, None]
     own[~own.any(axis=1), -1] = True
     shape = len(places), places.shape[1] - 1

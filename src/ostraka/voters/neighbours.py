@@ -1,4 +1,4 @@
-"""Private-kNN: of a random sample of the private rows, the nearest to a query vote with their labels."""
+"""Private-kNN: the rows of a random private sample which are nearest to a query vote with their labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parties: fixed owners of data who count their votes without showing them to anybody (CaPC).
+"""Parties: fixed owners of data whose votes are counted without being shown to anybody (CaPC).
 
 Each party has its own rows and its own model, in its own process. An aggregator asks public rows.
 In each round every party draws a fresh key, signs it, and adds to its votes one mask for each
@@ -167,7 +167,7 @@ class PartyEnsemble:
         hidden: int = 0,
         random_state: int | None = None,
     ) -> PartyEnsemble:
-        """All parties in this process, for experiments and audits: the same code, and no secrecy.
+        """Run all parties in this process, for experiments and audits: the same code without secrecy.
 
         Parameters
         ----------
@@ -264,7 +264,7 @@ class PartyEnsemble:
         return names
 
     def _round(self, rows: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-        """One round: invite, gather keys, ask, add up, take away the masks shared with the parties."""
+        """Run one round: invite, gather keys, ask, add, and subtract the masks shared with the parties."""
         secret = new_secret()
         call = Call(
             agreement=self.agreement.sha256,
@@ -284,7 +284,7 @@ class PartyEnsemble:
         return self._plausible(total.astype(np.int32).astype(np.int64).reshape(len(rows), -1), len(names))
 
     def _secret_round(self, rows: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-        """One round whose rows nobody else sees: both halves of the votes are added here."""
+        """Run one round whose rows nobody else sees, and add both halves of the votes."""
         round_, weights = SecretRound.opened(
             rows,
             names,
@@ -304,7 +304,7 @@ class PartyEnsemble:
     def _added(
         self, sealed: Mapping[str, bytes], round_: Round, secret: bytes, names: tuple[str, ...], n_rows: int
     ) -> np.ndarray:
-        """The sum of all masked votes, uint32, less the masks that this side can compute."""
+        """Return the sum of all masked votes, uint32, minus the masks that this side can compute."""
         size = n_rows * len(self.agreement.classes)
         total = np.zeros(size, dtype=np.uint32)
         for name in names:
@@ -319,7 +319,7 @@ class PartyEnsemble:
         )
 
     def _agreed(self, work: Callable[[], Checked], name: str | None = None) -> Checked:
-        """What a party signed wrongly is that party's doing."""
+        """Turn a ValueError about a signed message into a PartyError that names its party."""
         try:
             return work()
         except ValueError as error:
@@ -328,11 +328,11 @@ class PartyEnsemble:
             raise PartyError(text, code="wrong_identity", parties=tuple(party)) from None
 
     def _all(self, names: tuple[str, ...], ask: Callable[[str], Checked]) -> dict[str, Checked]:
-        """What each party says."""
+        """Return the reply of each party."""
         return ask_all(names, ask)
 
     def _plausible(self, counts: np.ndarray, n_parties: int) -> np.ndarray:
-        """The counts, if they can be sums of one vote a row: masks left over would look random."""
+        """Return the counts if they can be sums of votes; masks left over would make them look random."""
         if self.agreement.noise == "parties":
             right = np.abs(counts).max() <= n_parties * (1 + largest_draw(self.agreement.share))
         else:

@@ -273,7 +273,7 @@ class PromptEnsemble(BaseEstimator):
         return self._estimated(self._prompt_batch(self._shots, check_texts(texts)))
 
     def _chosen(self, rows: np.ndarray) -> np.ndarray:
-        """The demonstrations of a shard: its first units in the keyed order."""
+        """Return the demonstrations of a shard: its first units in the keyed order."""
         return rows[np.argsort(self.manifest_.units[rows], kind="stable")[: self.n_shots]]
 
     def _notes(self) -> list[str]:

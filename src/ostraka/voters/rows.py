@@ -1,4 +1,4 @@
-"""Every row its own teacher: one ballot in all, cast for a public cell and the row's class."""
+"""Row voting: every private row casts one ballot in all, for its public cell and its class."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class RowVoter(BaseEstimator):
         return self
 
     def vote(self) -> Private:
-        """The table of counts: each column of cells below the one before it, one column a class.
+        """Return the table of counts: all cells, column after column, as rows, and one column per class.
 
         Returns
         -------
@@ -149,7 +149,7 @@ class RowVoter(BaseEstimator):
         return Private(np.concatenate(tables), self.adjacency_)
 
     def _weights(self) -> np.ndarray:
-        """Parts of its person's ballot that each row casts; they sum to ``ballot_`` for every person.
+        """Return each row's share of its person's ballot; the shares of a person sum to ``ballot_``.
 
         No other person's rows decide them: a sampled row is drawn by the operating system's generator.
         """

@@ -1,4 +1,4 @@
-"""The partition of the private rows into shards: made once by a keyed hash, and written down."""
+"""The partition of the private rows into shards, made once by a keyed hash and stored."""
 
 from __future__ import annotations
 
