@@ -1,4 +1,4 @@
-"""Where the shared data sets are, and readers of them that several commands use. Nothing is downloaded."""
+"""Paths and readers of the shared data sets. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def histograms(name: str) -> np.ndarray:
 
 
 def ask(mechanism: GNMax, votes: np.ndarray, n_answers: int, seed: int) -> np.ndarray:
-    """How often each class is the answer, in a simulation."""
+    """Simulate repeated answers, and count the answers of each class."""
     q = np.exp(mechanism.log_outcomes(votes[None])[0])
     return np.random.default_rng(seed).multinomial(n_answers, q / q.sum())
 

@@ -39,7 +39,7 @@ class Matcher:
         self._look = lru_cache(maxsize=None)(self._looked)
 
     def answer(self, prompt: str) -> str:
-        """The likeliest word; the first of equals."""
+        """Return the likeliest word, the first of equals."""
         listed = _WORDS.search(prompt)
         assert listed, "a prompt of voters.Template lists its words"
         words = listed[1].split(", ")

@@ -37,7 +37,7 @@ def read(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    """A few seeds, with the fits' wall time."""
+    """Run several seeds, and print accuracies and wall times."""
     (cells, y), (cells_test, y_test) = read("adult.data.gz"), read("adult.test.gz")
     kinds = [column for column in range(LABEL) if column not in NUMBERS]
     runs = []

@@ -40,7 +40,7 @@ def network(n_features: int, n_classes: int) -> object:
 
 
 def stacks() -> None:
-    """References with the attack, and the same networks one by one."""
+    """Train reference models in stacks with the attack, and the same networks one by one."""
     rng = np.random.default_rng(0)
     X, y = rng.random((N_ROWS, N_FEATURES)).astype(np.float32), np.arange(N_ROWS) % 10
     classifier = TorchClassifier(network, epochs=EPOCHS, n_threads=1)
@@ -69,7 +69,7 @@ def large() -> None:
 
 
 def equal_worlds() -> None:
-    """Mean AUC where memberships change nothing."""
+    """Return the mean AUC if membership changes nothing."""
     rng = np.random.default_rng(1)
     level = rng.normal(0, 2, NULL_ROWS)
     for n_models in REFERENCES:
@@ -93,7 +93,7 @@ def equal_worlds() -> None:
 
 
 def main() -> None:
-    """All three."""
+    """Run all three benchmarks."""
     large()
     stacks()
     equal_worlds()

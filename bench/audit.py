@@ -85,7 +85,7 @@ def setting(rng: np.random.Generator) -> tuple[GNMax | LNMax | Threshold, np.nda
 
 
 def random_settings(runs: int = RUNS) -> dict[str, tuple[int, int]]:
-    """Of random settings, in how many some lower bound lies above the exact leak, and above the price."""
+    """Count random settings in which a lower bound exceeds the exact leakage, or the price."""
     rng = np.random.default_rng(0)
     wrong = {name: [0, 0] for name in (*METHODS, "epsilon")}
     for _ in range(runs):

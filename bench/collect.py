@@ -47,7 +47,7 @@ def kept_task(
 
 
 def all_pairs(n_clients: int, cells: int) -> float:
-    """One client's masks with everybody."""
+    """Time one client's masks with all other clients."""
     secret, keys = new_secret(), [exchange_key(new_secret()) for _ in range(n_clients - 1)]
 
     def work() -> None:
@@ -69,7 +69,7 @@ def keeper_seconds(n_clients: int, cells: int) -> float:
 
 
 def adding(n_clients: int, cells: int) -> float:
-    """The tally's additions alone, of vectors in memory."""
+    """Time the tally's additions of vectors in memory."""
     rows = np.random.default_rng(0).integers(0, 2**32, (n_clients, cells), dtype=np.uint32)
     return seconds(lambda: rows.sum(axis=0, dtype=np.uint32), times=20)
 

@@ -20,7 +20,7 @@ QUICK = {"N_CLIENTS": 300, "N_PARTS": 2}
 
 
 def reports(text: str, seed: int, n: int) -> tuple[bytes, np.ndarray]:
-    """What so many clients send, one after another, and what their vectors add up to."""
+    """Make the reports of these clients, and the sum of their vectors."""
     task = Task.from_json(text)
     values = np.random.default_rng(seed).normal(120, 30, n).astype(int)
     plain = np.zeros(task.encoding.cells, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Defences against vote recovery: what each leaves to the attacker, and what it costs in accuracy.
+"""Defences against vote recovery: what an attacker still learns under each, and its cost in accuracy.
 
 The 30 histograms of Wang et al. 2022 (250 teachers, ten classes); recovery by posterior mean. Then
 near-duplicates: an attacker who moves a question of scikit-learn's digits within its cell, or

@@ -26,7 +26,7 @@ EPSILON, DELTA = 3.6, 1e-4
 
 
 def one(seed: int, **settings: object) -> dict[str, float]:
-    """Figures of one run."""
+    """Return the figures of one run."""
     X, y = load_digits(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(y))
     public, new, private = np.split(order, [N_PUBLIC, N_PUBLIC + N_NEW])

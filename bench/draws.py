@@ -23,7 +23,7 @@ FLOOR = "floor: at most 1.5 times the time of float64 noise"
 def in_floats(
     mechanism: GNMax | LNMax | Threshold,
 ) -> Callable[[Private, np.random.Generator], np.ndarray]:
-    """What release was before: counts less the largest (or the bar), noise, argmax."""
+    """Answer with float64 noise: counts minus the largest (or the threshold), noise, argmax."""
 
     def argmax(votes: Private, rng: np.random.Generator) -> np.ndarray:
         counts = _check.counts(votes.open())
@@ -44,7 +44,7 @@ def in_floats(
 
 
 def seconds(work: Callable[[], object], *, times: int) -> float:
-    """One of several calls."""
+    """Return the mean seconds of a call."""
     start = time.perf_counter()
     for _ in range(times):
         work()

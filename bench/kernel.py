@@ -26,13 +26,13 @@ exact_curve <= 0.3 ms a histogram of ten classes (goal 0.2: 10,000 in 2 s), <= 2
 
 
 def histograms(n: int, *, n_classes: int, n_teachers: int = 250) -> np.ndarray:
-    """Votes from clear to hopeless, a new consensus for every query."""
+    """Return votes from clear to close, with a new consensus for every query."""
     rng = np.random.default_rng(1)
     return rng.multinomial(n_teachers, rng.dirichlet(np.full(n_classes, 0.5), size=n))
 
 
 def seconds(work: Callable[[], object], *, repeats: int = 5) -> float:
-    """Best of several: the machine may be shared."""
+    """Return the shortest of several times, because the machine may be shared."""
     best = math.inf
     for _ in range(repeats):
         start = time.perf_counter()
@@ -64,7 +64,7 @@ def by_quad(row: np.ndarray) -> np.ndarray:
 
 
 def megabytes() -> float:
-    """Most memory this process has held."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -1,4 +1,4 @@
-"""What ``learn`` writes behind HTTP, loaded by wrk, with two ways of making features by turns.
+"""Load of a learned service by wrk, with two ways of computing features in turns.
 
 The teachers and the encoder are those of a table of numbers: 250 logistic regressions on 64 columns that are
 centred and scaled. wrk, a compiled client with 64 connections, asks a new question under a new key each time.
@@ -86,7 +86,7 @@ def prepared(folder: Path) -> None:
 
 
 def loaded(folder: Path, way: str, seed: int, program: str) -> dict[str, float]:
-    """Start, warm up, load, stop; what wrk says, and the server's processor time an answer."""
+    """Start, warm up, load and stop; return wrk's figures, and the server's processor time per answer."""
     (folder / "service").mkdir(mode=0o700, exist_ok=True)
     keyring = Keyring(folder / "service" / "keys.json", bytes.fromhex(service.PEPPER))
     key = keyring.add(f"load-{time.time_ns()}", role="client", epsilon=1.0)

@@ -30,7 +30,7 @@ QUICK = {"CALLERS": 4, "EACH": 5, "ENTRIES": 400, "AT_ONCE": 200}
 
 
 def asked(client: int) -> ChargeRequest:
-    """A question nobody asked before."""
+    """Return a charge request for a new question."""
     return ChargeRequest(
         account=f"client{client % CLIENTS}",
         key=secrets.token_hex(16),

@@ -49,7 +49,7 @@ def neighbours(counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield has, np.searchsorted(keys, keys[has] - radix[giver] + radix[taker])
 
 
-def too_dear(mechanism: BallotMechanism, log_p: np.ndarray, log_q: np.ndarray) -> int:
+def too_expensive(mechanism: BallotMechanism, log_p: np.ndarray, log_q: np.ndarray) -> int:
     """How many pairs have a Rényi divergence above the price at some order."""
     curve, wrong = mechanism.curve(), np.zeros(len(log_p), dtype=bool)
     for order in _ORDERS:
@@ -80,7 +80,7 @@ def main() -> None:
         for one, other in neighbours(counts):
             for start in range(0, len(one), _AT_ONCE):
                 p, q = (logs[each[start : start + _AT_ONCE]] for each in (one, other))
-                pairs, wrong = pairs + len(p), wrong + too_dear(mechanism, p, q)
+                pairs, wrong = pairs + len(p), wrong + too_expensive(mechanism, p, q)
         print(
             f"{mechanism}: {n_ballots} ballots, {n_classes} classes: {pairs:,} pairs, {wrong} above",
             flush=True,

@@ -34,7 +34,7 @@ SEEDS = "keys of this benchmark, known to both processes: "
 
 
 def identity(name: str) -> Identity:
-    """The same in both processes."""
+    """Return an identity that is the same in both processes."""
     import hashlib
 
     return Identity(hashlib.sha256((SEEDS + name).encode()).digest())

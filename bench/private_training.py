@@ -31,7 +31,7 @@ def network() -> nn.Module:
 
 
 def main() -> None:
-    """Ordinary, ghost, ghost with noise, vmap: in turns."""
+    """Time ordinary, ghost, noisy ghost and vmap steps in turns."""
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
     rows = torch.cat([torch.rand(BATCH, 784), torch.randint(0, 10, (BATCH, 1)).float()], dim=1)

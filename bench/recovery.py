@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def recovered(votes: np.ndarray, n_answers: int, seed: int, *, sigma: float, method: str) -> np.ndarray:
-    """What an attacker makes of so many answers."""
+    """Return the votes that an attacker recovers from these answers."""
     mechanism = GNMax(sigma=sigma)
     answers = ask(mechanism, votes, n_answers, seed)
     return recover_votes(answers, n_teachers=int(votes.sum()), mechanism=mechanism, method=method).mean

@@ -58,7 +58,7 @@ on two cores, the client included"""
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a client saw."""
+    """Replies and latencies that a client saw."""
 
     answers: int
     seconds: float
@@ -98,7 +98,7 @@ def teachers(folder: Path, *, screen: Threshold | None = None) -> None:
 
 
 class Caller(asyncio.Protocol):
-    """One connection: asks, waits for the reply, asks again, until nothing is left."""
+    """One connection, which asks one request after another until none is left."""
 
     def __init__(self, shared: dict, rows: int) -> None:
         self.shared, self.rows, self.buffer = shared, rows, b""
@@ -122,7 +122,7 @@ class Caller(asyncio.Protocol):
         )
 
     def cells(self, number: int) -> bytes:
-        """The rows of one request: no two alike."""
+        """Return the rows of one request, all of them different."""
         rest, first = self.shared["rest"], number * self.rows
         return b",".join(
             b"[%d,%d,%d,%s]" % (k % 17, k // 17 % 17, k // 289 % 17, rest[k // 4913])
@@ -187,14 +187,14 @@ def cpu(pid: int) -> float:
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
+    """Return a free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
 def wait_for(port: int, server: subprocess.Popen) -> None:
-    """Until it answers."""
+    """Wait until the service answers."""
     for _ in range(600):
         if server.poll() is not None:
             raise RuntimeError("the server has left")

@@ -1,4 +1,4 @@
-"""Publishing epsilon: what it comes to on real votes, and how long smooth sensitivity takes.
+"""Publishing epsilon: published values on real votes, and the time of smooth sensitivity.
 
 The loop is Algorithms 3 to 5 of Papernot et al. 2018 one histogram, one distance and one bound at a time,
 as the published reference code is built. Real votes: the data folder, or OSTRAKA_DATA.
@@ -55,7 +55,7 @@ def log_q_of(votes: list[int]) -> float:
 
 
 def moved(log_q: float, ballots: int) -> float:
-    """The bound on q after so many ballots, the worst way."""
+    """Return the largest bound on q after this number of ballots has moved."""
     q = math.exp(log_q) * 2 / (CLASSES - 1)
     return math.log((CLASSES - 1) / 2 * scipy.special.erfc(scipy.special.erfcinv(q) - ballots / SIGMA))
 
@@ -97,7 +97,7 @@ def meeting_point(order: float) -> float:
 
 
 def seconds(task: Callable[[], object], times: int = 3) -> float:
-    """Best of a few."""
+    """Return the shortest of several times."""
     best = math.inf
     for _ in range(times):
         start = time.perf_counter()
@@ -169,7 +169,7 @@ def published() -> None:
 
 
 def told(counts: np.ndarray, **options: object) -> str:
-    """Mean and standard deviation of what is published."""
+    """Return mean and standard deviation of the published epsilon."""
     votes = Private(counts, Adjacency.one_ballot())
     values = [
         release_epsilon(ARGMAX, votes, rng=np.random.default_rng(seed), **options).epsilon

@@ -50,7 +50,7 @@ def small_convolutional(n_features: int, n_classes: int) -> nn.Module:
 
 
 def shortest(module: nn.Module, X: np.ndarray, y: np.ndarray, *, epochs: int, fused: bool) -> nn.Module:
-    """The loop of torch's own tutorial, less all that is not needed."""
+    """Train with the loop of torch's tutorial, without the parts that are not needed."""
     rows, labels = torch.as_tensor(X), torch.as_tensor(y)
     optimizer = torch.optim.Adam(module.parameters(), lr=RATE, fused=fused)
     for _ in range(epochs):
@@ -96,7 +96,7 @@ def hand_stacked(X: np.ndarray, y: np.ndarray, public: np.ndarray, *, epochs: in
 
 
 def clock() -> np.ndarray:
-    """On the wall, and of all threads together."""
+    """Return wall time, and processor time of all threads together."""
     return np.array([time.perf_counter(), time.process_time()])
 
 
@@ -128,7 +128,7 @@ class Case:
     def one_by_one(
         self, train: Callable[[np.ndarray, np.ndarray, int], nn.Module], *, teachers: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same for as many teachers as asked, with the seconds that all would take."""
+        """Train this many teachers one by one, and return the seconds that all would take."""
         spent, ballots = np.zeros(2), []
         with threads(self.network.n_threads):
             for number, rows in enumerate(self.dealt.rows()[:teachers]):
@@ -141,7 +141,7 @@ class Case:
         return spent * TEACHERS / teachers, np.array(ballots)
 
     def said(self, ballots: np.ndarray) -> str:
-        """How good teachers are."""
+        """Describe the teachers' accuracy."""
         right = (ballots == self.public.y).mean()
         plurality = count_votes(ballots, n_classes=10).argmax(axis=1)
         return (

@@ -234,7 +234,7 @@ QUICK = {"NAMES": ("digits",), "QUICKLY": True}
 
 
 def main() -> None:
-    """The data sets of NAMES."""
+    """Run the data sets of NAMES."""
     for name in NAMES:
         print(f"{name}: {(DATA[name].__doc__ or '').splitlines()[0]}", flush=True)
         DATA[name](quick=QUICKLY)

@@ -72,7 +72,7 @@ def main(given: Sequence[str] = ()) -> None:
 
 
 def one(name: str, scale: float) -> bool:
-    """Run a rig and keep its line."""
+    """Run a rig and record its line."""
     begun = time.perf_counter()
     try:
         found = RIGS[name](scale)
@@ -88,7 +88,7 @@ def one(name: str, scale: float) -> bool:
 
 
 def wrong(found: Finding) -> str:
-    """Nothing, or what."""
+    """Return what went wrong, or "nothing"."""
     if found.blind:
         return "**the rig is blind**"
     return "; ".join(f"**{count:,} × {what}**" for what, count in found.wrong.items()) or "nothing"

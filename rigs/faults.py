@@ -33,7 +33,7 @@ NAMES = {"w": "writes", "s": "syncs", "n": "names"}
 
 
 class Deaf(sqlite3.Connection):
-    """The control: a commit that failed is taken for a good one."""
+    """The control, a defective ledger which treats a failed commit as a good one."""
 
     def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
         try:

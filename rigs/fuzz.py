@@ -31,7 +31,7 @@ PATIENCE = 120.0  # seconds
 
 @dataclass(slots=True)
 class Seen:
-    """What came back."""
+    """Counts of the replies."""
 
     requests: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
@@ -118,7 +118,7 @@ def storm(service: serving.Service, requests: int) -> Seen:
 
 
 def run(requests: int) -> dict[str, object]:
-    """Fuzz, then look into the ledger."""
+    """Fuzz the service, then check its ledger."""
     with power.quick_folder() as folder, serving.running(folder) as service:
         seen = storm(service, requests)
         charged = {seq for seq, _ in service.charged().values()}
@@ -135,7 +135,7 @@ def run(requests: int) -> dict[str, object]:
 
 
 def find(*, requests: int) -> Finding:
-    """The fuzz."""
+    """Run the rig and return its finding."""
     try:
         import schemathesis  # noqa: F401  (only whether it is there)
     except ImportError:

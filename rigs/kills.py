@@ -35,7 +35,7 @@ BUDGET = Budget(epsilon=0.25, delta=1e-6)  # spent after some tens of kills
 
 @dataclass(slots=True)
 class Toll:
-    """What the kills showed."""
+    """Counts of what the kills showed."""
 
     kills: int = 0
     charges: int = 0

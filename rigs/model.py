@@ -54,7 +54,7 @@ def more(spent: Spent, mechanism: int) -> Spent:
 
 @dataclass
 class Model:
-    """What a ledger has to remember."""
+    """The state that a ledger has to remember."""
 
     spent: Spent = (0, 0, 0)
     caps: dict[str, float] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Model:
     entries: int = 0
 
     def ask(self, asked: ChargeRequest, cost: int, reserve: int) -> tuple[str, int, int]:
-        """What the ledger must say: kind, number, answer."""
+        """Return the reply that the ledger must give: kind, number, answer."""
         if known := self.keyed.get((asked.account, asked.key)):
             return ("receipt", known[1], known[2]) if known[0] == asked.digest else ("conflict", 0, 0)
         new, client = asked.digest not in self.first, self.clients[asked.account]

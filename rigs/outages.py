@@ -1,4 +1,4 @@
-"""What passes, many times under load: a write lock, a full disk, a restart of PostgreSQL.
+"""Temporary outages under load: a write lock, a full disk, a restart of PostgreSQL.
 
 Threads charge under keys of their own and try again, with the same key, whatever was refused. Afterwards
 every acknowledged charge must be on record with its answer, no key twice, and nobody may have been stopped.

@@ -1,4 +1,4 @@
-"""A service to torment: a real process on a port of this machine, with a ledger and linear teachers."""
+"""A service under test: a real process on a local port, with a ledger and linear teachers."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ class Service:
         raise TimeoutError("the service did not start")
 
     def kill(self) -> None:
-        """As a power switch would, but for the disk."""
+        """Kill the process at once, as a power cut would, except for the disk."""
         if self.process:
             self.process.kill()
             self.process.wait()
 
     def stop(self) -> None:
-        """As an operator would."""
+        """Stop the process as an operator would."""
         if self.process:
             self.process.terminate()
             self.process.wait()

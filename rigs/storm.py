@@ -34,7 +34,7 @@ CALLERS = 24
 
 @dataclass(slots=True)
 class Proxy:
-    """Forwards, or does not."""
+    """A proxy that forwards requests or loses them."""
 
     port: int
     chance: float
@@ -53,7 +53,7 @@ class Proxy:
         writer.transport.abort()
 
     async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kind: str) -> None:
-        """One direction, until something is lost."""
+        """Forward one direction until something is lost."""
         while data := await reader.read(65536):
             if self.rng.random() < self.chance:
                 self.lost[kind] += 1

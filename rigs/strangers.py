@@ -38,7 +38,7 @@ def find(*, strangers: int, questions: int) -> Finding:
 
 
 class Crowd:
-    """Strangers that come again."""
+    """Clients without a key that connect again and again."""
 
     def __init__(self, port: int) -> None:
         self.port, self.connections, self.again, self.done = port, 0, 0, asyncio.Event()

@@ -35,7 +35,7 @@ def files_of(folder: Path) -> Files:
 
 
 def said(ledger: Ledger) -> tuple[object, ...]:
-    """All that a ledger says."""
+    """Return everything that a ledger reports."""
     entries = ledger.entries()
     receipts = []
     for entry in entries:
@@ -147,7 +147,7 @@ def cuts(bench: Bench, *, step: int) -> None:
 
 
 def replaced(bench: Bench) -> None:
-    """Ledgers that hold together, but are not this one."""
+    """Return ledgers that are consistent, but are not this one."""
     with power.quick_folder() as elsewhere:
         budget = bench.mode.budget
         with Ledger(
@@ -174,7 +174,7 @@ def replaced(bench: Bench) -> None:
 
 
 def find(mode: str, *, charges: int = 20, flipped: int = 10**9, step: int = 512, seed: int = 7) -> Finding:
-    """All of it, on one small ledger."""
+    """Run all of it on one small ledger."""
     with power.quick_folder() as folder:
         bench = Bench(charging.MODES[mode], folder)
         bench.fill(charges)

@@ -248,7 +248,7 @@ def test_a_crash_between_paying_and_answering_costs_no_second_charge(tmp_path, m
     assert sum(entry.uses for entry in model.ledger_.entries()) == 20
 
 
-def test_other_settings_on_the_same_ledger_are_paid_for_and_refused_when_too_dear(tmp_path):
+def test_other_settings_on_the_same_ledger_are_paid_for_and_refused_when_too_expensive(tmp_path):
     path = tmp_path / "ledger"
     with Ledger(path, budget=Budget(epsilon=5.0, delta=1e-5)) as ledger:
         fitted(ledger=ledger, random_state=0)

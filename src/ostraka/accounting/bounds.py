@@ -81,7 +81,7 @@ class Bound:
 
     @property
     def publishable(self) -> bool:
-        """Whether it was computed without the votes."""
+        """Whether the bound was computed without the votes."""
         return all(curve.publishable for curve in self.curves)
 
     def epsilon(self, delta: float) -> tuple[float, ...]:
@@ -97,7 +97,7 @@ def every_bound(
     answers_per_query: int = 1,
     at: Sequence[int] | None = None,
 ) -> tuple[Bound, ...]:
-    """Every bound there is on what answering the rows of ``counts`` costs, in order.
+    """Return every available bound on the cost of answering the rows of ``counts`` in order.
 
     Parameters
     ----------

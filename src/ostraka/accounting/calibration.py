@@ -72,7 +72,7 @@ def calibrate(
     made = _maker(family)
 
     def excess(noise: float, *, price: Callable[[Any], Curve] = _tight) -> float:
-        """Log of cost over goal: not positive where it fits."""
+        """Return log(cost / goal), which is not positive if the cost fits."""
         spent = (n_answers * price(made(noise))).epsilon(delta)
         return math.log(max(spent, 1e-300) / epsilon) if spent < math.inf else math.inf
 
@@ -110,7 +110,7 @@ def _solve(excess: Callable[[float], float], start: float, precision: float) -> 
 
 
 def _maker(family: Any) -> Callable[[float], Any]:
-    """From noise to mechanisms."""
+    """Return a function from noise to mechanisms."""
     if hasattr(family, "with_noise"):
         return lambda noise: family.with_noise(noise=noise)
     made: Callable[[float], Any] = family
@@ -120,7 +120,7 @@ def _maker(family: Any) -> Callable[[float], Any]:
 def _bracket(
     excess: Callable[[float], float], start: float
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """A noise that costs too much and one that does not, each with its excess; in the first step a leap."""
+    """Return a noise that costs too much and one that does not, each with its excess."""
     noise = min(max(start, _LEAST), _MOST)
     point = noise, excess(noise)
     while True:
@@ -138,7 +138,7 @@ def _bracket(
 
 
 def _between(low: tuple[float, float], high: tuple[float, float], precision: float) -> float:
-    """Where the line through the logarithms crosses, moved towards the further end so that both close in."""
+    """Interpolate the root in logarithms, moved towards the further end so that both ends converge."""
     (a, over), (b, under) = (math.log(low[0]), low[1]), (math.log(high[0]), high[1])
     if over == math.inf or under < -50:
         return math.exp((a + b) / 2)

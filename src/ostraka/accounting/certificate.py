@@ -108,7 +108,7 @@ class Certificate:
         return np.asarray(noisy, dtype=np.int64)
 
     def distance(self, counts: ArrayLike) -> int:
-        """The number before noise: private. By how many ballots the guess must worsen to cover these votes.
+        """Return, without noise, by how many ballots the guess must worsen to cover these votes. Private.
 
         With v_k the largest cost of any votes within k ballots of these, and F(x) the cost of the
         guess worsened by x ballots: max over k of (smallest x with F(x) >= v_k) - k.
@@ -241,7 +241,7 @@ def _pad(noise: float) -> int:
 
 
 def _raised(guess: np.ndarray, tilt: float, noise: float, margin: float) -> np.ndarray:
-    """The guess moved to lower numbers by the tilt and by what a noisy slope needs; never falling."""
+    """Shift the guess to lower numbers by the tilt and the slope's allowance, and make it monotone."""
     pad, x = _pad(noise), np.arange(len(guess), dtype=float)
     at = np.arange(-pad, len(guess) + pad) + tilt
     slope = np.interp(at, x, np.gradient(guess))
@@ -249,7 +249,7 @@ def _raised(guess: np.ndarray, tilt: float, noise: float, margin: float) -> np.n
 
 
 def _mean(certificate: Certificate, noise: float, margin: float) -> float:
-    """Roughly what the bound is on average, quickly: for planning only.
+    """Return a quick approximation of the bound's mean, for planning only.
 
     If the guess is right, or too good by 4 or 8 % of the teachers: a plan should not count on luck.
     """

@@ -59,7 +59,7 @@ class CostLevels:
 def cost_levels(
     mechanism: BallotMechanism, *, n_teachers: int, n_classes: int, order: float
 ) -> tuple[CostLevels, ...]:
-    """The scale of each answer of the mechanism: one, or with a screen and many classes one for each part."""
+    """Return the levels of a mechanism: one scale, or one per part for a screen and many classes."""
     if n_classes == 2:
         return (_two_classes(mechanism, n_teachers, order),)
     return tuple(
@@ -68,7 +68,7 @@ def cost_levels(
 
 
 def _many_classes(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> CostLevels:
-    """The scale of one part: exact for a screen, from what its curve says for an argmax."""
+    """Return the scale of one part: exact for a screen, bounded by the curve for an argmax."""
     if isinstance(mechanism, HasScreenBound):
         return _screen(mechanism, n_teachers, n_classes, order)
     curve = mechanism.curve()
@@ -113,7 +113,7 @@ def check_ballots(counts: np.ndarray) -> int:
 
 @lru_cache(maxsize=512)
 def _two_classes(mechanism: BallotMechanism, n_teachers: int, order: float) -> CostLevels:
-    """Exact: with two classes the first count is all there is to know. One level a ballot."""
+    """Return exact levels for two classes: one level for each value of the first count."""
     return CostLevels(
         cost=_units(_two_class_costs(mechanism, n_teachers)[:, ORDERS.index(order)]),
         reach=1,
@@ -175,7 +175,7 @@ def _gaussian(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order
 
 @lru_cache(maxsize=512)
 def _pure(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> CostLevels:
-    """Likewise for pure differential privacy; docs/publishing-epsilon.md, Theorem 6."""
+    """A bound for pure differential privacy; docs/publishing-epsilon.md, Theorem 6."""
     curve = mechanism.curve()
     pure = curve.rdp[-1]
 
@@ -212,7 +212,7 @@ def _log_rest(mechanism: BallotMechanism, counts: np.ndarray) -> np.ndarray:
 
 
 def _units(rdp: np.ndarray) -> np.ndarray:
-    """Nats as whole units, rounded up."""
+    """Convert nats to whole units, rounded up."""
     if not (rdp < 2.0**20).all():
         raise ValueError(
             "a query costs more than a million nats at this order: take more noise or a smaller order"

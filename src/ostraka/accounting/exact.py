@@ -86,7 +86,7 @@ def exact_rdp(
     surprise: Any = None,
     orders: tuple[float, ...] = ORDERS,
 ) -> np.ndarray:
-    """The same before summing: one row a query, one column an order. Parameters as :func:`exact_curve`.
+    """Rényi cost of each single query, shape (n_queries, n_orders). Parameters as :func:`exact_curve`.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def exact_rdp(
 
 
 def _ballots(mechanism: BallotMechanism) -> None:
-    """Raise unless ballots of an exact table of votes are what moves."""
+    """Raise unless one unit moves ballots of an exact table of votes."""
     check_ballot(mechanism)
     promise = mechanism.promise
     if promise.moves != "ballot" or promise.sampling_rate < 1 or promise.noise_sigma:

@@ -61,7 +61,7 @@ class LearningCurve:
 
     @classmethod
     def assumed(cls, *, n_classes: int) -> tuple[Self, ...]:
-        """What to plan with where nothing is known: a typical task, an easy one and a hard one.
+        """Return learning curves to plan with if nothing is known: typical, easy and hard.
 
         Examples
         --------
@@ -135,11 +135,11 @@ class LearningCurve:
         return tuple(fits)
 
     def accuracy(self, n_rows: float) -> float:
-        """Of a model trained on so many clean rows."""
+        """Accuracy of a model trained on ``n_rows`` clean rows."""
         return 1 - self.floor - self.excess(n_rows)
 
     def excess(self, n_rows: float) -> float:
-        """Error beyond the floor, from having so few rows."""
+        """Error above the floor at this number of rows."""
         guess = 1 - 1 / self.n_classes
         return max(0.0, guess - self.floor) / float(np.sqrt(1 + n_rows / self.begin))
 
@@ -180,7 +180,7 @@ def _right(
 
 
 def _spread(right: np.ndarray) -> float:
-    """By moments: the variance of the shares over questions, less what so few models add to it."""
+    """Estimate the spread by moments: variance over questions, minus the part due to few models."""
     share, models = right.mean(axis=0), len(right)
     mean = share.mean()
     whole = mean * (1 - mean)
@@ -189,7 +189,7 @@ def _spread(right: np.ndarray) -> float:
 
 
 def _fit(sizes: np.ndarray, scores: Sequence[float], n_classes: int, spread: float) -> LearningCurve:
-    """The floor and the beginning nearest to the scores, by least squares over a grid."""
+    """Fit floor and start of the curve to the scores by least squares over a grid."""
     guess = 1 - 1 / n_classes
     falls = 1 / np.sqrt(1 + sizes / _BEGINS[:, None])
     error = _FLOORS[:, None, None] + np.maximum(guess - _FLOORS, 0)[:, None, None] * falls

@@ -35,7 +35,7 @@ _TIGHT = 0.8  # about what tight noise is of classic noise: to search with, neve
 
 
 class Estimate(NamedTuple):
-    """A forecast, not a promise.
+    """Forecast of a run; it is no guarantee.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What to do, what it costs at most, and what may come of it. All public.
+    """Proposed settings, their largest cost, and their expected results. All public.
 
     Attributes
     ----------
@@ -194,7 +194,7 @@ class _Search(NamedTuple):
         return max(found)
 
     def finished(self, choice: _Choice, epsilon: float) -> Proposal:
-        """The noise exactly, and the ranges."""
+        """Return the proposal with calibrated noise and ranges of the forecast."""
 
         def asked(sigma: float) -> GNMax | Confident:
             argmax, screen = _noises(choice, sigma)
@@ -242,7 +242,7 @@ class _Search(NamedTuple):
     def _forecast(
         self, task: LearningCurve, votes: np.ndarray, choice: _Choice, argmax: GNMax, screen: Threshold | None
     ) -> tuple[float, float, float]:
-        """Shares answered and right, and the student's accuracy."""
+        """Forecast the share of questions answered, the share right, and the student's accuracy."""
         outcome = np.exp(argmax.log_outcomes(votes))
         passes = np.ones(len(votes)) if screen is None else np.exp(screen.log_outcomes(votes)[:, 0])
         answered = float(passes.mean())
@@ -256,7 +256,7 @@ class _Search(NamedTuple):
 
 
 class _Priced(NamedTuple):
-    """A price without a mechanism, for the search."""
+    """A price that stands for a mechanism in the search."""
 
     cost: Curve
 
@@ -265,7 +265,7 @@ class _Priced(NamedTuple):
 
 
 def _cheapest(search: _Search, target: float) -> Proposal:
-    """The smallest of a few budgets that is expected to reach the target."""
+    """Return the smallest of several budgets that is expected to reach the target."""
     most, choice = search.best(_EPSILONS[-1])
     if most < target:
         raise ValueError(
@@ -292,7 +292,7 @@ def _noises(choice: _Choice, sigma: float) -> tuple[GNMax, Threshold | None]:
 
 
 def _digits_up(value: float) -> float:
-    """Rounded up to four digits: a number people can type."""
+    """Round up to four digits, for numbers that people type."""
     step = 10.0 ** (math.floor(math.log10(value)) - 3)
     return float(f"{math.ceil(value / step - 1e-9) * step:.4g}") if value > 0 else value
 

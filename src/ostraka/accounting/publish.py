@@ -220,7 +220,7 @@ def release_epsilon(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Terms:
-    """What is fixed before anything is answered: Theorem 3's constants."""
+    """The constants of Theorem 3, which are fixed before the first answer."""
 
     order: float
     price: float  # of the publication, at the order
@@ -269,7 +269,7 @@ def _plan(mechanism: BallotMechanism, method: str, **sizes: Any) -> Certificate 
 
 
 def _without(most: Curve, *, delta: float, votes: Private, simulation: bool) -> PublishedEpsilon:
-    """The record where nothing is published: the votes were not looked at."""
+    """Return the record of a refusal to publish, which does not depend on the votes."""
     order = most.best_order(delta)
     return PublishedEpsilon(
         epsilon=most.epsilon(delta),
@@ -309,5 +309,5 @@ def _rows(
 
 
 def _any_votes(mechanism: BallotMechanism, n_queries: int) -> Curve:
-    """What the answers cost whatever the votes, every query let through."""
+    """Return the cost of the answers for any votes, if every query passes the screen."""
     return n_queries * mechanism.curve()

@@ -229,7 +229,7 @@ def _margin(noise: float, failure: float) -> float:
 
 
 def _price(order: float, beta: float, noise: float, failure: float) -> float:
-    """The margin moves with smooth sensitivity, by e^beta a ballot: as if there were less noise."""
+    """Price with the margin's own sensitivity, which acts as if there were less noise."""
     if not order < 1 / (2 * beta):
         return math.inf
     return smooth_noise_rdp(

@@ -22,7 +22,7 @@ class Found:
 
     @classmethod
     def of(cls, forward: np.ndarray, reverse: np.ndarray) -> Self:
-        """Divergences that no single set of outcomes gave."""
+        """Return divergences without a set of outcomes that gave them."""
         return cls(forward, reverse, ((),) * forward.size)
 
 

@@ -1,4 +1,4 @@
-"""Guesses about canaries: which are made, how many are right, and what that says about epsilon."""
+"""Guesses about canaries: which are made, how many are right, and the epsilon that this implies."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Sets:
 
     @classmethod
     def every(cls, n_outcomes: int) -> Self:
-        """All subsets but the empty and the full one."""
+        """Return all subsets except the empty and the full one."""
         return cls(np.empty(0), np.empty(0), subsets(n_outcomes))
 
     @classmethod

@@ -27,7 +27,7 @@ _UP = 1 + 1e-9  # relative error of the binomial tails, on the safe side
 
 
 def price_of_delta(n_canaries: int, *, delta: float, error: float) -> tuple[float, float]:
-    """A distance i fixed before any guess, and the part n delta / i of the error that it costs."""
+    """Return a distance i, fixed before any guess, and its part n delta / i of the error."""
     distance = max(1.0, n_canaries * delta / (_DELTA_SHARE * error))
     return distance, n_canaries * delta / distance
 

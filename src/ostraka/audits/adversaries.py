@@ -271,7 +271,7 @@ def _few(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _nothing(orders: tuple[float, ...], confidence: float) -> RenyiBound:
-    """A bound of 0 from no trials."""
+    """Return a bound of 0, from no trials."""
     return renyi_lower_bound([1, 1], [1, 1], orders=orders, confidence=confidence)
 
 
@@ -284,7 +284,7 @@ def _times(bound: RenyiBound, times: int) -> RenyiBound:
 
 
 def _worst(models: list[VoteModel], mechanism: BallotMechanism, rng: np.random.Generator) -> int:
-    """The query which leaks most in the model: a shortlist by mean votes, then compared by exact laws."""
+    """Return the query which leaks most in the model: shortlisted by mean votes, compared by exact laws."""
     rough = [mean_leak(model, mechanism) for model in models]
     best = np.argsort(rough)[::-1][:_WORST]
     leaks = []

@@ -35,7 +35,7 @@ _BALLOT = Adjacency.one_ballot()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """The parts an answer passes through. Replace one to audit another build, or a broken one.
+    """The parts of the library that an audit calls. Replace one to audit another build.
 
     Attributes
     ----------

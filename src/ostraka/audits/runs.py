@@ -1,4 +1,4 @@
-"""The audit of a whole run: how well all answers together tell two worlds apart."""
+"""Audit of a whole run: how well all its answers distinguish two worlds."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def audit_run(
 def worst_case_votes(
     mechanism: BallotMechanism, *, n_teachers: int, n_classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Votes of two classes, and the same with one ballot moved, that an answer tells apart best.
+    """Return two-class votes, and the same with one ballot moved, which an answer distinguishes best.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Encrypted vectors and parts of their decryption, as they travel."""
+"""Wire format of encrypted vectors, and of the parts of their decryption."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Ciphertexts:
     pairs: tuple[tuple[Any, Any], ...]
 
     def write(self) -> bytes:
-        """66 bytes a cell."""
+        """Return the wire format, with 66 bytes per cell."""
         return b"".join(point.format() for pair in self.pairs for point in pair)
 
     @classmethod
     def read(cls, body: bytes, *, cells: int) -> Ciphertexts:
-        """So many fresh ciphertexts; ValueError for anything else, and if a point appears twice.
+        """Read this number of ciphertexts; ValueError for anything else, and if a point appears twice.
 
         A client that copies one ciphertext along a row, and adds to one copy, shows which cell it is in.
         """

@@ -23,7 +23,7 @@ def among_clients(
     vanish: Mapping[int, str] | None = None,
     enrolment: Identity | None = None,
 ) -> list[int]:
-    """Run all exchanges of a round among clients up to the last; the numbers of those who survived.
+    """Run a round's exchanges among clients up to the last; return the numbers of the surviving clients.
 
     ``vanish`` says before which exchange a client goes: "share", "mask", "confirm" or "unmask".
     """

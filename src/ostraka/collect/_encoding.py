@@ -1,4 +1,4 @@
-"""What an encoding owes to a task."""
+"""The protocol of encodings: what a task reads from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Encoding"]
 
 @runtime_checkable
 class Encoding(Protocol):
-    """What a task needs to know about an encoding. All of it is public."""
+    """An encoding of values as vectors, with bounds on how two vectors differ. All of it is public."""
 
     @property
     def cells(self) -> int:
@@ -21,17 +21,17 @@ class Encoding(Protocol):
 
     @property
     def l1(self) -> float:
-        """How far two encodings can lie apart, in L1."""
+        """The largest L1 distance between two encodings."""
         ...
 
     @property
     def l2(self) -> float:
-        """How far two encodings can lie apart, in L2."""
+        """The largest L2 distance between two encodings."""
         ...
 
     @property
     def largest(self) -> int:
-        """No cell of one encoding is larger, in absolute value."""
+        """The largest absolute value of a cell in one encoding."""
         ...
 
     def encode(self, value: Any) -> np.ndarray:

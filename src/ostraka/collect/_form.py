@@ -1,4 +1,4 @@
-"""Encodings as plain objects, for the canonical JSON of a task, and back."""
+"""Convert encodings to plain objects for the canonical JSON of a task, and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS: dict[str, Any] = {
 
 
 def written(encoding: Encoding) -> dict[str, Any]:
-    """The encoding as a plain object for canonical JSON."""
+    """Return the encoding as a plain object for canonical JSON."""
     values = {field.name: getattr(encoding, field.name) for field in fields(encoding)}  # type: ignore[arg-type]
     plain = {
         name: list(value) if isinstance(value, tuple) else value.item() if hasattr(value, "item") else value
@@ -29,7 +29,7 @@ def written(encoding: Encoding) -> dict[str, Any]:
 
 
 def read(found: Any) -> Encoding:
-    """The encoding that :func:`written` wrote; ValueError for anything else."""
+    """Return the encoding that :func:`written` wrote; ValueError for anything else."""
     if not isinstance(found, dict) or not isinstance(found.get("kind"), str) or found["kind"] not in _KINDS:
         raise ValueError(f"the kind of an encoding must be one of {', '.join(_KINDS)}")
     kind = _KINDS[found["kind"]]

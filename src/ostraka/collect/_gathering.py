@@ -1,4 +1,4 @@
-"""The tally's state in a round among clients: four exchanges, and one set of survivors to unmask."""
+"""The tally's state in a round among clients, from the first exchange to the unmasked sum."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Gathering:
 
     @property
     def survivors(self) -> list[int]:
-        """Whose masked vectors are summed, in order."""
+        """The numbers of the clients whose masked vectors are summed, in order."""
         return sorted(self.masked)
 
     @property
@@ -69,7 +69,7 @@ class Gathering:
         return sum(kind == self.stage for kind, _ in self._seen), could[self.stage]
 
     def receive(self, message: bytes) -> None:
-        """Take one message of the current exchange; PartyError for anything else, and nothing is counted."""
+        """Take one message of the current exchange; PartyError for anything else, which is not counted."""
         try:
             work = self._accepted(message)
         except ValueError as error:
@@ -78,14 +78,14 @@ class Gathering:
             work()
 
     def check(self, message: bytes) -> bool:
-        """Whether a message is new; PartyError if it would be refused."""
+        """Return whether a message is new; PartyError if it would be refused."""
         try:
             return self._accepted(message) is not None
         except ValueError as error:
             raise refused("the tally", str(error)) from None
 
     def _accepted(self, message: bytes) -> Callable[[], None] | None:
-        """What to do with a message, None if it was received before; ValueError to refuse it."""
+        """Return an action that applies a message, or None for a repeated one; ValueError to refuse it."""
         if message[:BOUND] == kind_of("join", self.task.transcript("join", round=self.round_)):
             return self._joined(message[BOUND:])
         if self.roster is None:
@@ -198,7 +198,7 @@ class Gathering:
             raise refused("the tally", f"a round needs {self.task.least} clients, and {n} {what}")
 
     def entries(self) -> bytes:
-        """Who has joined, for the enrolment to approve."""
+        """Return who has joined, for the enrolment to approve."""
         return b"".join(self._entries[key] for key in sorted(self._entries))
 
     def _close_roster(self, approval: bytes) -> None:
@@ -213,7 +213,7 @@ class Gathering:
         self._places = {key: place for place, key in enumerate(sorted(self._entries))}
 
     def outbox(self, key: bytes) -> bytes:
-        """What the client with this mask key answers in the current exchange; empty if it has no part."""
+        """Return what the client with this mask key must answer now; empty if it has no part in it."""
         place = self._places.get(key, -1)
         found = b""
         if self.stage == "share" and place >= 0:
@@ -259,7 +259,7 @@ class Gathering:
         return kind_of("confirmations", self._known_roster.digest) + b"".join(found)
 
     def sums(self) -> np.ndarray:
-        """The sum of the survivors' vectors, uint32; PartyError names whose secrets cannot be recovered."""
+        """Return the sum of the survivors' vectors, uint32; PartyError names clients with missing secrets."""
         if self.stage != "unmask":
             raise refused("the tally", f"the round is at the exchange '{self.stage}'")
         failed, total, size = [], self.total.copy(), len(self.total)
@@ -295,7 +295,7 @@ class Gathering:
         return seed
 
     def _masks_of_missing(self, place: int, size: int) -> np.ndarray:
-        """What survivors have added for a neighbour that sent shares and then no vector."""
+        """Return the masks that survivors added for neighbours which sent shares and then no vector."""
         secret, roster = self._recovered(place), self._known_roster
         if exchange_key(secret) != roster.entry(place).mask.hex():
             raise ValueError("the shares are not those of the secret behind the mask key")
@@ -315,7 +315,7 @@ class Gathering:
 
 
 def most_message_bytes(task: Task) -> int:
-    """No message of a client is longer: a vector, or shares for as many neighbours as there may be."""
+    """Return the length of a client's longest message: a vector, or shares for the most neighbours."""
     k = min(task.limit - 1, 4096)
     head = BOUND + 4 + KEY_BYTES
     return head + max(4 * task.encoding.cells, KEY_BYTES + SEALED * k, SIGNATURE_BYTES, 4 * KEY_BYTES)

@@ -1,4 +1,4 @@
-"""Who masks with whom: a ring in random order, each client beside its k nearest; and how large k must be."""
+"""The graph of masks: a ring in random order, on which each client masks with its k nearest; and k."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPLETION = 2.0**-20  # chance that a round fails although no more clients van
 
 @lru_cache(maxsize=64)
 def degree(n_clients: int, n_colluding: int, n_missing: int, *, lying: bool = False) -> tuple[int, int]:
-    """The smallest even number of neighbours k, and the threshold t of the shares.
+    """Return the smallest even number of neighbours k, and the threshold t of the shares.
 
     But for a chance of 2^-40, no client has t colluding neighbours and the honest survivors stay connected;
     but for 2^-20, every client keeps t live neighbours. Against a lying tally also 2 t > k + the colluding
@@ -40,7 +40,7 @@ def degree(n_clients: int, n_colluding: int, n_missing: int, *, lying: bool = Fa
 
 
 def _threshold(n_clients: int, n_colluding: int, k: int, *, lying: bool) -> int | None:
-    """The smallest t that is secret enough."""
+    """Return the smallest threshold t that keeps shares secret."""
     counts = np.arange(k + 2)
     at_least = n_clients * hypergeom.sf(counts - 1, n_clients - 1, min(n_colluding, n_clients - 1), k)
     most = int(np.argmax(at_least <= _SECRECY))  # no client has so many colluding neighbours
@@ -62,7 +62,7 @@ def _enough(n_clients: int, n_colluding: int, n_missing: int, k: int, t: int) ->
 
 
 def neighbours(n_clients: int, k: int, seed: bytes) -> np.ndarray:
-    """The neighbours of each client, int64 of shape (n_clients, k), from a public seed."""
+    """Return the neighbours of each client, int64 of shape (n_clients, k), from a public seed."""
     if k >= n_clients - 1:
         ring = np.arange(n_clients)
         return np.array([np.delete(ring, place) for place in ring])

@@ -1,4 +1,4 @@
-"""A client among clients: masks shared with its neighbours, and one answer in each exchange."""
+"""A client in a round among clients: it shares masks with its neighbours and answers each exchange once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _STAGES = ("join", "share", "mask", "confirm", "unmask", "done")
 
 
 class Masking:
-    """The client's side of one round. A message that is wrong ends it: nothing is answered twice."""
+    """The client's side of one round. A wrong message ends it, and nothing is answered twice."""
 
     def __init__(self, task: Task, *, round_: int, secret: bytes) -> None:
         self.task, self.round_ = task, round_
@@ -66,26 +66,26 @@ class Masking:
         )
 
     def join(self) -> bytes:
-        """First exchange: public keys."""
+        """First exchange: return public keys."""
         self._enter("join", "share")
         return kind_of("join", self.task.transcript("join", round=self.round_)) + self._entry.write()
 
     def share(self, message: bytes) -> bytes:
-        """Second exchange: shares of both secrets, sealed for each neighbour."""
+        """Second exchange: return shares of both secrets, sealed for each neighbour."""
         return self._checked("share", "mask", lambda: self._share(message))
 
     def mask(self, vector: np.ndarray, message: bytes) -> bytes:
-        """Third exchange: the vector, with noise and masks."""
+        """Third exchange: return the vector, with noise and masks."""
         return self._checked(
             "mask", "confirm" if self.task.lying else "unmask", lambda: self._mask(vector, message)
         )
 
     def confirm(self, message: bytes) -> bytes:
-        """Against a lying tally: a signature under the set of survivors."""
+        """Sign the set of survivors, so that the tally cannot name different sets to different clients."""
         return self._checked("confirm", "unmask", lambda: self._confirm(message))
 
     def unmask(self, message: bytes) -> bytes:
-        """Fourth exchange: one share of each neighbour, of its seed or of its mask secret."""
+        """Fourth exchange: return one share of each neighbour, of its seed or of its mask secret."""
         return self._checked("unmask", "done", lambda: self._unmask(message))
 
     def _share(self, message: bytes) -> bytes:
@@ -151,7 +151,7 @@ class Masking:
         return self._head("unmask") + b"".join(answer)
 
     def _read_roster(self, message: bytes) -> None:
-        """What the tally says of the roster: all of it where an enrolment signs it, else the neighbours."""
+        """Read the roster from the tally: all of it if an enrolment signs it, else the neighbours."""
         if self.task.enrolment is not None:
             if message[:BOUND] != kind_of("roster", self.task.transcript("roster", round=self.round_)):
                 raise ValueError("the roster is for another task or round")
@@ -193,7 +193,7 @@ class Masking:
             raise ValueError("neighbours must have keys of their own")
 
     def _read_survivors(self, message: bytes) -> list[int]:
-        """The survivors: all of them where an enrolment signs the roster, else those of the neighbours."""
+        """Read the survivors: all of them if an enrolment signs the roster, else those of the neighbours."""
         body = self._body("survivors", message)
         n, found = places(body[:4].ljust(4, b"\0"))[0], places(body[4:])
         if found != sorted(set(found)) or (found and found[-1] >= self._n):
@@ -231,7 +231,7 @@ class Masking:
         self._stage = then
 
     def _checked(self, stage: str, then: str, work: Callable[[], bytes]) -> bytes:
-        """A message that is wrong ends the round for this client."""
+        """Run the work on a message; an error ends the round for this client."""
         self._enter(stage, "done")
         try:
             answer = work()
@@ -242,12 +242,12 @@ class Masking:
 
 
 def pair_names(one: int, other: int) -> tuple[str, str]:
-    """Names of two clients, for key derivation."""
+    """Return the names of two clients for key derivation."""
     return f"client {one}", f"client {other}"
 
 
 def confirmed(digest: bytes, survivors: list[int], key: bytes, signature: bytes) -> bool:
-    """Whether a client signed this set of survivors."""
+    """Return whether a client signed this set of survivors."""
     body = digest + hashlib.sha256(numbers(survivors)).digest()
     try:
         unseal(key.hex(), "survivors", signature + body)
@@ -257,12 +257,12 @@ def confirmed(digest: bytes, survivors: list[int], key: bytes, signature: bytes)
 
 
 def seal_shares(key: bytes, shares: bytes, *, sender: int, receiver: int) -> bytes:
-    """Encrypted and authenticated. The key is for one pair in one round: one message in each direction."""
+    """Encrypt and authenticate both shares. A key serves one pair in one round, once in each direction."""
     return bytes(_cipher(key).encrypt(_direction(sender, receiver), shares, None))
 
 
 def open_shares(key: bytes, sealed: bytes, *, sender: int, receiver: int) -> tuple[bytes, bytes]:
-    """The share of the seed and the share of the mask secret; ValueError if they were changed."""
+    """Return the shares of the seed and of the mask secret; ValueError if they were changed."""
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415
 
     try:

@@ -1,4 +1,4 @@
-"""Roles over HTTP: a client that goes through its exchanges, and a tally that closes them in time."""
+"""Clients and tallies over HTTP: a client runs its exchanges, and a tally closes them in time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAUSE = 0.05  # seconds between two looks
 
 
 def fetch_task(url: str, *, sha256: str | None = None, timeout: float = 30.0) -> Task:
-    """The task of a tally; ValueError if it is not the one that the client was told of."""
+    """Fetch the task of a tally; ValueError if its fingerprint is not the one that the client expects."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"the address of the tally must be http://host:port or https://…, got {url!r}")
@@ -54,7 +54,7 @@ def send(
     round_: int = 0,
     timeout: float = 600.0,
 ) -> str:
-    """Report one value to a tally, through all exchanges of its task; the task's fingerprint."""
+    """Report one value to a tally through all exchanges of its task; return the task's fingerprint."""
     task = fetch_task(url, sha256=sha256)
     remote, most = Remote("the tally", url, timeout=timeout), 8 * MOST_CELLS
     client = Client(task, round=round_, folder=folder)
@@ -79,7 +79,7 @@ def send(
 
 
 def run_exchanges(tally: Tally, *, n_clients: int, seconds: float) -> None:
-    """Close each exchange when all have answered, or after so many seconds; the last one stays open."""
+    """Close each exchange when all have answered, or after a time limit; the last one stays open."""
     stage, until = "", 0.0
     while True:
         if tally.stage != stage:

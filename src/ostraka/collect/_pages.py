@@ -1,4 +1,4 @@
-"""What a browser gets from a tally: the task, and the page of a client."""
+"""Pages that a tally serves to browsers: the task, and the page of a client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 
 
 def pages_of(task: Task) -> dict[str, tuple[str, bytes]]:
-    """The content type and the bytes of each address."""
+    """Return the content type and the bytes for each address."""
     found = {"/task.json": ("application/json", task.to_json().encode())}
     for file in (resources.files("ostraka.collect") / "page").iterdir():
         kind = _KINDS.get(file.name.rpartition(".")[2])

@@ -1,4 +1,4 @@
-"""What a collection will cost and how wrong its answers will be, before anybody is asked."""
+"""Predict the cost of a collection and the errors of its answers before it starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEAST_SIGMA = 0.5
 
 
 def sigma_for(encoding: Encoding, *, epsilon: float, delta: float) -> float:
-    """The smallest standard deviation, to one part in a thousand, that costs at most ``epsilon``."""
+    """Return the smallest standard deviation, to one part in a thousand, that costs at most ``epsilon``."""
     _check.positive(epsilon=epsilon)
     _check.delta(delta)
 
@@ -53,7 +53,7 @@ def plan(
     missing: float = 0.1,
     items: int | None = None,
 ) -> dict[str, Any]:
-    """Noise, bytes and seconds of a round; and what the whole vector would give instead of a sketch."""
+    """Predict noise, bytes and seconds of a round, and for a sketch also those of the whole vector."""
     _check.integer(n_clients=n_clients, least=3)
     sigma = sigma_for(encoding, epsilon=epsilon, delta=delta)
     vector = 4 * encoding.cells
@@ -91,7 +91,7 @@ def plan(
 
 
 def _errors(encoding: Encoding, spread: float, n_clients: int) -> dict[str, Any]:
-    """Errors of the usual answers, as far as they follow from the noise alone."""
+    """Return the errors of the usual answers that follow from the noise alone."""
     if isinstance(encoding, Tree):
         nodes = len(encoding.sizes) * (encoding.fanout - 1) / 4
         return {"error of a rank": spread * math.sqrt(nodes) / n_clients}
@@ -103,7 +103,7 @@ def _errors(encoding: Encoding, spread: float, n_clients: int) -> dict[str, Any]
 def _instead(
     encoding: CountMin | CountSketch, spread: float, n_clients: int, items: int, direct: float
 ) -> dict[str, Any]:
-    """Beside a sketch, the noise ``direct`` of a vector with a cell for every item."""
+    """Return, for a sketch, the noise of a vector with one cell for every item."""
     direct *= encoding.at_most
     collisions = n_clients * encoding.at_most / encoding.width
     noise = spread * math.sqrt(math.pi / 2 / encoding.depth)
@@ -117,7 +117,7 @@ def _instead(
 
 
 def parsed(words: str) -> Encoding:
-    """An encoding as typed, such as ``tree:0:1024`` or ``grid:0:1:0:1:32x32``.
+    """Parse an encoding as typed, such as ``tree:0:1024`` or ``grid:0:1:0:1:32x32``.
 
     Others: ``histogram:0:10:20``, ``pairs:169:6``, ``count-min:272:18:KEY``, ``count-sketch:272:18:KEY``.
     """

@@ -39,7 +39,7 @@ def prove(secret: int, bound: bytes) -> bytes:
 
 
 def known(point: Any, proof: bytes, bound: bytes) -> bool:
-    """Schnorr's proof that somebody knows the logarithm of a point."""
+    """Verify Schnorr's proof that somebody knows the logarithm of a point."""
     asked, answer = int.from_bytes(proof[:SCALAR]), int.from_bytes(proof[SCALAR:])
     if not (0 < asked < ORDER and 0 < answer < ORDER):
         return False
@@ -71,7 +71,7 @@ def weight(number: int, chosen: list[int]) -> int:
 
 @lru_cache(maxsize=4)
 def table(most: int) -> tuple[dict[bytes, int], int]:
-    """Baby steps: the points of 1 to ``step``."""
+    """Return the baby steps: the points of 1 to ``step``."""
     step = max(1, int((2 * most + 1) ** 0.5))
     base, point, found = times_base(1), None, {}
     for value in range(1, step + 1):
@@ -81,7 +81,7 @@ def table(most: int) -> tuple[dict[bytes, int], int]:
 
 
 def logarithm(second: Any, shared: Any, steps: dict[bytes, int], step: int, most: int) -> int:
-    """The value whose point is ``second - shared``, from ``-most`` to ``most``: giant steps from below."""
+    """Return the value, from ``-most`` to ``most``, whose point is ``second - shared``, by giant steps."""
     # second - shared + (most + 1) G is the point of a number from 1 on
     try:
         point = total_of([second, _negative(shared), times_base(most + 1)])
@@ -109,7 +109,7 @@ def total_of(points: list[Any]) -> Any:
 
 
 def point_of(body: bytes) -> Any:
-    """A point in its compressed spelling; ValueError for anything else."""
+    """Parse a compressed point; ValueError for anything else."""
     if len(body) != POINT:
         raise ValueError(f"a point must have {POINT} bytes, got {len(body)}")
     return _curve().PublicKey(body)

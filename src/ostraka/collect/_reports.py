@@ -37,25 +37,25 @@ _TALLY = "the tally"
 
 
 def refused(who: str, why: str, *parties: str) -> PartyError:
-    """An error that says who refuses, why, and who is to blame."""
+    """Return an error that says who refuses, why, and which parties are at fault."""
     return PartyError(f"{who} refuses: {why}", code="refused", parties=parties)
 
 
 def known_round(task: Task, round_: object) -> int:
-    """The round, if the task has it."""
+    """Return the round if the task has it; else raise ValueError."""
     if isinstance(round_, bool) or not isinstance(round_, int) or not 0 <= round_ < task.rounds:
         raise ValueError(f"the round must be 0 to {task.rounds - 1}: the task has no other")
     return round_
 
 
 def certificate(task: Task, enrolment: Identity, key: str, *, round_: int) -> bytes:
-    """The enrolment's signature under a client's key for one round of one task."""
+    """Return the enrolment's signature of a client's key for one round of one task."""
     body = task.transcript("enrolment", round=round_) + bytes.fromhex(key)
     return seal(enrolment.secret, "enrolment", body)[:SIGNATURE_BYTES]
 
 
 def certified(task: Task, key: bytes, signature: bytes, *, round_: int) -> bool:
-    """Whether the enrolment signed this key; always, if the task has no enrolment."""
+    """Return whether the enrolment signed this key; True if the task has no enrolment."""
     if task.enrolment is None:
         return True
     try:
@@ -74,7 +74,7 @@ def masks_for(
     *,
     transcript: bytes,
 ) -> np.ndarray:
-    """The mask of one client and one keeper, from either one's secret and the other's key."""
+    """Return the mask of one client and one keeper, from either one's secret and the other's key."""
     pair = (client_key, keeper_key)
     return pair_mask(secret, peer, transcript=transcript, pair=pair, size=task.encoding.cells)
 
@@ -88,7 +88,7 @@ class Report:
     body: bytes
 
     def write(self, task: Task, round_: int) -> bytes:
-        """As it travels."""
+        """Return the wire format."""
         return task.transcript("report", round=round_)[:_BOUND] + self.key + self.certificate + self.body
 
     @property
@@ -98,7 +98,7 @@ class Report:
 
     @classmethod
     def read(cls, message: bytes, task: Task, round_: int) -> Report:
-        """A report for this task and round; ValueError for anything else."""
+        """Parse a report for this task and round; ValueError for anything else."""
         if len(message) != most_report_bytes(task):
             raise ValueError(
                 f"a report of this task must have {most_report_bytes(task)} bytes, got {len(message)}"
@@ -116,13 +116,13 @@ class Report:
 
 
 def most_report_bytes(task: Task) -> int:
-    """Every report of a task has this length."""
+    """Return the length of every report of a task."""
     return _BOUND + KEY_BYTES + (SIGNATURE_BYTES if task.enrolment else 0) + 4 * task.encoding.cells
 
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The tally's request to the keepers: whose reports it sums. ``key`` is the tally's for this request."""
+    """The tally's request to the keepers: the clients whose reports it sums, and the tally's key for it."""
 
     round_: int
     key: str
@@ -135,7 +135,7 @@ class Closing:
         return [self.clients[at : at + KEY_BYTES] for at in range(0, len(self.clients), KEY_BYTES)]
 
     def write(self, task: Task) -> bytes:
-        """As it is signed."""
+        """Return the bytes that are signed."""
         head = {
             "key": self.key,
             "n": len(self.clients) // KEY_BYTES,
@@ -145,12 +145,12 @@ class Closing:
         return canonical(head).encode() + b"\n" + self.clients + self.certificates
 
     def digest(self, task: Task) -> bytes:
-        """What the answers of keepers name."""
+        """The digest that the answers of keepers refer to."""
         return hashlib.sha256(self.write(task)).digest()
 
     @classmethod
     def read(cls, body: bytes, task: Task) -> Closing:
-        """A request under this task, with enough different clients; ValueError for anything else."""
+        """Parse a request under this task, with enough different clients; ValueError for anything else."""
         head, _, rest = body.partition(b"\n")
         found = strict_object(head, {"key", "n", "round", "task"})
         if found["task"] != task.sha256:
@@ -168,7 +168,7 @@ class Closing:
         return closing
 
     def check_clients(self, task: Task) -> None:
-        """ValueError unless every client is there once, in order, with a good key that is enrolled."""
+        """Raise ValueError unless every client is listed once, in order, with a valid, enrolled key."""
         keys = self.keys
         if any(one >= two for one, two in itertools.pairwise(keys)):
             raise ValueError("the clients must be in order, each of them once")

@@ -1,4 +1,4 @@
-"""The roster of a round among clients: everybody's keys and who neighbours whom."""
+"""The roster of a round among clients: the keys of all clients, and the graph of neighbours."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Entry:
     ticket: bytes
 
     def write(self) -> bytes:
-        """Fixed length."""
+        """Return the wire format, which has a fixed length."""
         return self.mask + self.share + self.sign + self.ticket
 
 
 def read_entry(body: bytes) -> Entry:
-    """An entry with good keys; ValueError for anything else."""
+    """Parse an entry with valid keys; ValueError for anything else."""
     if len(body) != 4 * KEY_BYTES:
         raise ValueError(f"an entry must have {4 * KEY_BYTES} bytes, got {len(body)}")
     entry = Entry(*(body[at : at + KEY_BYTES] for at in range(0, len(body), KEY_BYTES)))
@@ -53,13 +53,13 @@ def read_entry(body: bytes) -> Entry:
 
 
 def degree_of(task: Task, n_clients: int) -> tuple[int, int]:
-    """The number of neighbours and the threshold, for a roster of this size."""
+    """Return the number of neighbours and the threshold for a roster of this size."""
     n_missing = -int(-task.missing * n_clients // 1)
     return degree(n_clients, task.n_colluding(n_clients), n_missing, lying=task.lying)
 
 
 def approval(task: Task, enrolment: Identity, entries: bytes, *, round_: int) -> bytes:
-    """The enrolment's word that these are clients: a fresh number, which orders the ring, and a signature."""
+    """Return the enrolment's approval: a fresh number, which orders the ring, and a signature."""
     nonce = os.urandom(KEY_BYTES)
     body = task.transcript("roster", round=round_) + hashlib.sha256(entries).digest() + nonce
     return nonce + seal(enrolment.secret, "roster", body)[:SIGNATURE_BYTES]
@@ -90,12 +90,12 @@ class Roster:
         return len(self.entries) // (4 * KEY_BYTES)
 
     def entry(self, place: int) -> Entry:
-        """One client's keys."""
+        """Return one client's keys."""
         at = 4 * KEY_BYTES * place
         return read_entry(self.entries[at : at + 4 * KEY_BYTES])
 
     def check(self) -> None:
-        """ValueError unless there are enough clients, in order, with keys of their own."""
+        """Raise ValueError unless there are enough clients, in order, with different keys."""
         n = len(self)
         if len(self.entries) != 4 * KEY_BYTES * n or not self.task.least <= n <= self.task.limit:
             raise ValueError(f"a roster must have {self.task.least} to {self.task.limit} clients, got {n}")
@@ -106,22 +106,22 @@ class Roster:
 
     @property
     def graph(self) -> np.ndarray:
-        """The neighbours of each client, shape (n_clients, k)."""
+        """Return the neighbours of each client, shape (n_clients, k)."""
         return neighbours(len(self), degree_of(self.task, len(self))[0], self.digest)
 
 
 def kind_of(kind: str, digest: bytes) -> bytes:
-    """What a message of one kind starts with, in the round of this roster (or task) digest."""
+    """Return the header of a message of one kind, in the round of this roster (or task) digest."""
     return hashlib.sha256(digest + kind.encode()).digest()[:BOUND]
 
 
 def numbers(values: Sequence[int]) -> bytes:
-    """Places of clients, four bytes each."""
+    """Encode the indices of clients with four bytes each."""
     return struct.pack(f"<{len(values)}I", *values)
 
 
 def places(body: bytes) -> list[int]:
-    """What :func:`numbers` wrote."""
+    """Decode what :func:`numbers` wrote."""
     if len(body) % 4:
         raise ValueError("places must have four bytes each")
     return list(struct.unpack(f"<{len(body) // 4}I", body))

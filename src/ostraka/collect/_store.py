@@ -1,4 +1,4 @@
-"""What must survive a crash: acknowledged reports, the set of survivors, the answer to a round."""
+"""Durable files of acknowledged reports, of the set of survivors, and of the answer to a round."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHECK = 8  # bytes of a checksum behind it
 
 
 def keep_file(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read; after this returns it is whole and survives a power cut."""
+    """Write a file durably and atomically, readable by its owner only."""
     other = path.with_name(f"{path.name}.new")
     handle = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as file:
@@ -29,7 +29,7 @@ def keep_file(path: Path, content: bytes) -> None:
 
 
 def chosen_once(path: Path, content: bytes) -> bytes:
-    """Write a file unless it is there; return what it holds. Of several processes, one decides."""
+    """Write a file unless it exists; return its content. Of several processes, one decides."""
     own = path.with_name(f"{path.name}.{os.getpid()}")
     keep_file(own, content)
     try:
@@ -51,7 +51,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def made(folder: str | os.PathLike[str] | None) -> Path | None:
-    """The folder, made if need be."""
+    """Return the folder, which is created if it is missing."""
     if folder is None:
         return None
     path = Path(folder)
@@ -68,7 +68,7 @@ class AnswerStore:
         self._answers: dict[int, bytes] = {}
 
     def once(self, round_: int, request: bytes, work: Callable[[], bytes]) -> bytes:
-        """The answer of this round; ValueError if another request was chosen before.
+        """Return the answer of this round; ValueError if another request was chosen before.
 
         The request is durable before ``work`` is called, and the answer before it is returned. After a crash
         in between, ``work`` is called again for the same request: the first answer never left.
@@ -105,7 +105,7 @@ class ReportLog:
         self._broken = False
 
     def records(self) -> Iterator[bytes]:
-        """Every whole record; what follows the first torn one was never acknowledged and is cut off."""
+        """Yield every whole record; cut off what follows a torn one, which was never acknowledged."""
         while (record := self._next()) is not None:
             yield record
             self._end += _LENGTH + len(record) + _CHECK
@@ -113,7 +113,7 @@ class ReportLog:
         os.fsync(self._handle)
 
     def append(self, record: bytes) -> None:
-        """Durable when it returns. After a failure nothing is appended until the file is read again."""
+        """Append a record durably. After a failure nothing is appended until the file is read again."""
         if self._broken:
             raise OSError("the file of reports failed before: restart the tally")
         self._broken = True

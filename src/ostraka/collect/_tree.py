@@ -1,4 +1,4 @@
-"""Counts of a tree: made consistent, descended to a rank, and how uncertain a rank is."""
+"""Counts of a tree: consistent estimates, search for a rank, and the uncertainty of a rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["consistent", "descended", "nodes_of_ranks"]
 def consistent(
     counts: np.ndarray, sizes: tuple[int, ...], fanout: int, *, total: int | None = None
 ) -> list[np.ndarray]:
-    """Counts of all levels, where children add up to their parent: least squares under equal variances.
+    """Adjust counts by least squares so that children add up to their parent; variances are equal.
 
     Going up, each node averages itself with the sum of its children. Going down, what a parent differs
     from its children is shared among them in proportion to their variances.
@@ -37,7 +37,7 @@ def consistent(
 
 
 def descended(levels: list[np.ndarray], fanout: int, rank: float) -> int:
-    """The leaf in which the cumulative count reaches a rank, level by level."""
+    """Return the leaf in which the cumulative count reaches a rank, by descent from the top."""
     first, last = 0, len(levels[0])
     for level, counts in enumerate(levels):
         reached = np.flatnonzero(np.cumsum(counts[first:last]) >= rank)
@@ -52,7 +52,7 @@ def descended(levels: list[np.ndarray], fanout: int, rank: float) -> int:
 
 
 def nodes_of_ranks(sizes: tuple[int, ...], fanout: int, *, known: bool) -> np.ndarray:
-    """For each leaf, the fewest nodes from which the count of all leaves up to it can be computed.
+    """Return, per leaf, the fewest nodes that give the count of all leaves up to it.
 
     ``up_to`` counts nodes for what ends with a node, ``before`` for what ends in front of it.
     """

@@ -77,7 +77,7 @@ class Client:
         self._masking: Masking | None = None
 
     def report(self, value: Any) -> bytes:
-        """The one message of a client that trusts keepers."""
+        """Return the one message of a client that trusts keepers."""
         if self.task.trust != "keepers":
             raise ValueError("this task trusts clients, not keepers: use join, share, mask and unmask")
         vector = self.task.encoding.encode(value)
@@ -90,27 +90,27 @@ class Client:
         return Report(bytes.fromhex(self.key), self.certificate, body).write(self.task, self.round)
 
     def join(self) -> bytes:
-        """First exchange among clients: this client's public keys."""
+        """First exchange among clients: return this client's public keys."""
         if self.task.trust != "clients":
             raise ValueError("this task trusts keepers, not clients: use report")
         self._masking = Masking(self.task, round_=self.round, secret=self._used())
         return self._masking.join()
 
     def share(self, roster: bytes) -> bytes:
-        """Second exchange: shares of this client's secrets, sealed for its neighbours."""
+        """Second exchange: return shares of this client's secrets, sealed for its neighbours."""
         return self._joined.share(roster)
 
     def mask(self, value: Any, inbox: bytes) -> bytes:
-        """Third exchange: the encoded value, with noise and masks."""
+        """Third exchange: return the encoded value, with noise and masks."""
         vector = self.task.encoding.encode(value)
         return self._joined.mask(vector, inbox)
 
     def confirm(self, survivors: bytes) -> bytes:
-        """Against a lying tally, after the third exchange: a signature under the set of survivors."""
+        """Sign the set of survivors after the third exchange, as a check of the tally."""
         return self._joined.confirm(survivors)
 
     def unmask(self, message: bytes) -> bytes:
-        """Fourth exchange: of each neighbour one share, and never both."""
+        """Fourth exchange: return one share of each neighbour, never both."""
         return self._joined.unmask(message)
 
     @property
@@ -120,7 +120,7 @@ class Client:
         return self._masking
 
     def _used(self) -> bytes:
-        """The secret, once, after it is written down that it was used."""
+        """Return the secret once, after its use is recorded durably."""
         secret, self._secret = self._secret, None
         if secret is not None and self._folder is not None:
             path = self._folder / f"client-{self.task.sha256[:16]}-{self.round}.answered"

@@ -89,7 +89,7 @@ class Group:
 
     @property
     def key(self) -> bytes:
-        """The public key to encrypt with: the sum of the first commitments."""
+        """The public key for encryption: the sum of the first commitments."""
         return total_of([self.commitments(number)[0] for number in self.numbers]).format()  # type: ignore[no-any-return]
 
     @property
@@ -98,17 +98,17 @@ class Group:
         return range(1, len(self.dealings) + 1)
 
     def commitments(self, number: int) -> list[Any]:
-        """One authority's points."""
+        """Return one authority's points."""
         dealing = self.dealings[number - 1]
         return [point_of(dealing[at : at + POINT]) for at in range(0, POINT * self.threshold, POINT)]
 
     def public_share(self, number: int) -> Any:
-        """The point of the share that an authority decrypts with."""
+        """Return the point of the share that an authority decrypts with."""
         return total_of([evaluated(self.commitments(dealer), number) for dealer in self.numbers])
 
     @property
     def digest(self) -> bytes:
-        """What proofs are bound to."""
+        """The digest that proofs are bound to."""
         return hashlib.sha256(bytes([self.threshold]) + b"".join(self.dealings)).digest()
 
 
@@ -166,7 +166,7 @@ class Authority:
         self._done: dict[str, bytes] = {}
 
     def share_for(self, number: int) -> int:
-        """The secret share for another authority, to be sent to it alone."""
+        """Return the secret share for another authority; send it to that authority only."""
         total = 0
         for coefficient in reversed(self._polynomial):
             total = (total * number + coefficient) % ORDER
@@ -184,7 +184,7 @@ class Authority:
         self._share = sum(shares) % ORDER
 
     def part(self, group: Group, vectors: Sequence[Ciphertexts], *, purpose: str) -> Part:
-        """The part of this authority in decrypting the sum of all vectors; one sum for each purpose."""
+        """Return this authority's part in the decryption of a sum; one sum for each purpose."""
         if self._share is None:
             raise ValueError("this authority has received no shares yet")
         if len({one.write() for one in vectors}) < max(self._least, len(vectors)):
@@ -211,7 +211,7 @@ class Authority:
 
 
 def encrypted(vector: Any, key: bytes) -> Ciphertexts:
-    """A vector of whole numbers under a group's key, with randomness of its own in each cell.
+    """Encrypt a vector of whole numbers under a group's key, with fresh randomness in each cell.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def encrypted(vector: Any, key: bytes) -> Ciphertexts:
 
 
 def added(vectors: Sequence[Ciphertexts]) -> Ciphertexts:
-    """The encryption of the sum of the vectors.
+    """Return the encryption of the sum of the vectors.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def added(vectors: Sequence[Ciphertexts]) -> Ciphertexts:
 def decrypted(
     total: Ciphertexts, parts: Mapping[int, Part], group: Group, *, encoding: Encoding, most: int
 ) -> Private:
-    """The sum, from the parts of ``threshold`` or more authorities whose proofs hold.
+    """Decrypt the sum from the parts of ``threshold`` or more authorities whose proofs hold.
 
     Parameters
     ----------
@@ -318,7 +318,7 @@ def decrypted(
 
 
 def _holds(group: Group, total: Ciphertexts, number: int, part: Part) -> bool:
-    """The proof of Chaum and Pedersen for all cells at once, under weights that nobody can choose."""
+    """Verify Chaum and Pedersen's proof for all cells at once, with weights that nobody can choose."""
     if len(part.points) != len(total.pairs) or len(part.proof) != 2 * SCALAR:
         return False
     own = group.public_share(number)
@@ -335,7 +335,7 @@ def _holds(group: Group, total: Ciphertexts, number: int, part: Part) -> bool:
 
 
 def _batched(group: Group, total: Ciphertexts, points: list[Any], own: Any) -> tuple[tuple[Any, Any], bytes]:
-    """Weighted sums of the first points and of their images; the weights are hashed from all of them."""
+    """Return weighted sums of the first points and of their images; the weights are a hash of all."""
     body = total.write() + b"".join(point.format() for point in points)
     bound = context(b"decryption", 0, group.digest + own.format() + body)
     weights = [

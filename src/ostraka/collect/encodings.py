@@ -49,12 +49,12 @@ class Histogram:
 
     @property
     def l1(self) -> float:
-        """Another number moves two cells by one."""
+        """A change of the number changes two cells by one."""
         return 2.0
 
     @property
     def l2(self) -> float:
-        """Another number moves two cells by one."""
+        """A change of the number changes two cells by one."""
         return math.sqrt(2)
 
     @property
@@ -63,7 +63,7 @@ class Histogram:
         return 1
 
     def encode(self, value: float) -> np.ndarray:
-        """One cell is 1."""
+        """Set one cell to 1."""
         return _vector(self.cells, [_place(value, self.low, self.high, self.cells)])
 
 
@@ -122,12 +122,12 @@ class Tree:
 
     @property
     def l1(self) -> float:
-        """Another number moves two nodes of each level by one."""
+        """A change of the number changes two nodes of each level by one."""
         return 2.0 * len(self.sizes)
 
     @property
     def l2(self) -> float:
-        """Another number moves two nodes of each level by one."""
+        """A change of the number changes two nodes of each level by one."""
         return math.sqrt(2 * len(self.sizes))
 
     @property
@@ -136,7 +136,7 @@ class Tree:
         return 1
 
     def encode(self, value: float) -> np.ndarray:
-        """One node of each level is 1."""
+        """Set one node of each level to 1."""
         leaf = _place(value, self.low, self.high, int(self.high - self.low))
         places, start = [], 0
         for level, size in enumerate(self.sizes):
@@ -207,7 +207,7 @@ class Grid:
         return 1
 
     def encode(self, value: Any) -> np.ndarray:
-        """One point, or several: the first ``at_most`` different cells are 1."""
+        """Set the first ``at_most`` different cells of one or several points to 1."""
         try:
             points = np.asarray(value)
         except ValueError:  # ragged, and the message may quote it
@@ -277,12 +277,12 @@ class Pairs:
         return 1
 
     def place(self, one: Any, other: Any) -> Any:
-        """The cell of a pair of items, or of an item with itself; arrays are taken, too."""
+        """Return the cell of a pair of items, or of an item with itself; arrays are accepted."""
         low, high = np.minimum(one, other), np.maximum(one, other)
         return low * self.items - low * (low - 1) // 2 + high - low
 
     def encode(self, value: Any) -> np.ndarray:
-        """The cells of the first ``at_most`` different items and of their pairs are 1."""
+        """Set the cells of the first ``at_most`` different items and of their pairs to 1."""
         kept = _items(value, self.items)[: self.at_most]
         rows, columns = np.triu_indices(len(kept))
         chosen = np.array(kept, dtype=np.int64)
@@ -290,7 +290,7 @@ class Pairs:
 
 
 def added(cells: int, places: Any, signs: Any = 1) -> np.ndarray:
-    """A vector of zeros to which ``signs`` are added at ``places``, modulo 2^32."""
+    """Return a vector of zeros with ``signs`` added at ``places``, modulo 2^32."""
     vector = np.zeros(cells, dtype=np.int64)
     np.add.at(vector, np.asarray(places, dtype=np.int64), signs)
     return vector.astype(np.uint32)
@@ -303,7 +303,7 @@ def _vector(cells: int, places: Any) -> np.ndarray:
 
 
 def _items(value: Any, n_items: int) -> list[int]:
-    """Different item numbers in the order given. No item is quoted: they are private."""
+    """Return different item numbers in their order. No message quotes an item: they are private."""
     try:
         given = np.asarray(list(value))
     except TypeError:
@@ -316,7 +316,7 @@ def _items(value: Any, n_items: int) -> list[int]:
 
 
 def _place(value: Any, low: float, high: float, cells: int) -> int:
-    """Which of the cells a number falls into, after clipping. The number is not quoted: it is private."""
+    """Return the cell of a number after clipping. No message quotes the number: it is private."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise ValueError("the value must be a number")  # noqa: TRY004  (house style)
     if isinstance(value, float | np.floating) and math.isnan(value):

@@ -1,4 +1,4 @@
-"""What released sums say: quantiles, maps, forecasts, recommendations, heavy hitters, with intervals.
+"""Estimates from released sums: quantiles, maps, forecasts, recommendations, heavy hitters, with intervals.
 
 Plain arrays in and out: everything here is computed from what was released already, and costs nothing.
 Intervals cover the noise, not who takes part.
@@ -26,7 +26,7 @@ _FLOOR = 1e-12
 
 
 class Estimates(NamedTuple):
-    """Values with the two ends of their intervals: floats, or arrays of one shape."""
+    """Values with both ends of their intervals: floats, or arrays of one shape."""
 
     value: Any
     low: Any
@@ -181,7 +181,7 @@ def forecast(history: Any, *, alpha: float, variance: float = 0.0, confidence: f
 def similar_items(
     sums: Any, task: Task, basket: Any, *, n: int = 10, n_clients: int, variance: float | None = None
 ) -> np.ndarray:
-    """Items to recommend beside those of a basket: item-to-item neighbours that know their noise.
+    """Items to recommend for a basket: item-to-item neighbours whose similarity accounts for the noise.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def similar_items(
 
 
 def _similarity(counts: np.ndarray, encoding: Pairs, n_clients: int, variance: float) -> np.ndarray:
-    """How likely the item of each column is beside that of the row; popularity on the diagonal.
+    """Return the likelihood of each column's item given the row's item; popularity on the diagonal.
 
     Not the cosine: dividing by the count of a rare item raises what is mostly noise.
     """
@@ -310,7 +310,7 @@ def heavy_hitters(
 def _sketched(
     counts: np.ndarray, encoding: CountMin | CountSketch, items: np.ndarray, z: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Median over rows of unbiased estimates, and its margin from the spread within rows."""
+    """Return the median over rows of unbiased estimates, and its margin from the spread within rows."""
     table = counts.reshape(encoding.depth, encoding.width)
     found = counts[encoding.places(items)]
     if isinstance(encoding, CountSketch):

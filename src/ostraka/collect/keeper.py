@@ -73,27 +73,27 @@ class Keeper:
 
     @staticmethod
     def key(identity: Identity) -> str:
-        """What the task names: the keys to verify signatures with and to share masks with, hexadecimal."""
+        """The public keys for signatures and for masks, in hexadecimal, as the task names them."""
         return identity.public_key + exchange_key(derived(identity.secret, "keeper"))
 
     @property
     def name(self) -> str:
-        """The first digits of its key."""
+        """The first digits of the key."""
         return self._own[:16]
 
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
-        """What a server passes messages to."""
+        """The handlers of a server's messages."""
         return {"/v1/close": self.answer}
 
     @property
     def most_bytes(self) -> int:
-        """No valid request is longer."""
+        """The length of the longest valid request."""
         each = KEY_BYTES + (SIGNATURE_BYTES if self.task.enrolment else 0)
         return SIGNATURE_BYTES + 512 + each * self.task.limit
 
     def answer(self, sealed: bytes) -> bytes:
-        """The signed sum of the masks of the clients that the tally names, with noise.
+        """Return the signed sum, with noise, of the masks of the clients that the tally names.
 
         Raises
         ------

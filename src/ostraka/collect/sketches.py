@@ -21,7 +21,7 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountMin:
-    """Count-Min sketch: every count comes out too high, by little, and never too low before noise.
+    """Count-Min sketch: estimated counts are slightly too high, and never too low before noise.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class CountMin:
 
     @classmethod
     def sized(cls, *, error: float, failure: float, items: int, key: str, at_most: int = 1) -> Self:
-        """The sketch of Definition 7 in Melis 2018: for ``items`` counts, this relative error and failure."""
+        """Return the sketch of Definition 7 in Melis 2018, for ``items`` counts, an error and a risk."""
         _check.positive(error=error, failure=failure)
         return cls(
             width=math.ceil(math.e / error),
@@ -93,12 +93,12 @@ class CountMin:
         return self.at_most
 
     def encode(self, value: Any) -> np.ndarray:
-        """One is added in each row for each of the first ``at_most`` different items."""
+        """Add one in each row for each of the first ``at_most`` different items."""
         kept = _items(value, PRIME)[: self.at_most]
         return added(self.cells, self.places(kept).ravel())
 
     def places(self, items: Any) -> np.ndarray:
-        """The cell of each item in each row, shape (depth, n_items)."""
+        """Return the cell of each item in each row, shape (depth, n_items)."""
         return np.asarray(_columns(self.key, "place", self.depth, items, self.width) + _starts(self))
 
     def estimate(self, sums: Any, items: Any) -> np.ndarray:
@@ -107,13 +107,13 @@ class CountMin:
         return np.asarray(counts[self.places(items)].min(axis=0))
 
     def merge(self, sums: Any, others: Any, *, encoding: CountMin) -> np.ndarray:
-        """The sums of two disjoint groups of clients together; ValueError unless their sketches are equal."""
+        """Add the sums of two disjoint groups of clients; ValueError unless their sketches are equal."""
         return _merged(self, sums, others, encoding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountSketch:
-    """Count sketch: counts come out right on average, because collisions have random signs.
+    """Count sketch: estimated counts are right on average, because collisions have random signs.
 
     Parameters
     ----------
@@ -168,16 +168,16 @@ class CountSketch:
         return self.at_most
 
     def encode(self, value: Any) -> np.ndarray:
-        """A sign is added in each row for each of the first ``at_most`` different items."""
+        """Add a sign in each row for each of the first ``at_most`` different items."""
         kept = _items(value, PRIME)[: self.at_most]
         return added(self.cells, self.places(kept).ravel(), self.signs(kept).ravel())
 
     def places(self, items: Any) -> np.ndarray:
-        """The cell of each item in each row, shape (depth, n_items)."""
+        """Return the cell of each item in each row, shape (depth, n_items)."""
         return np.asarray(_columns(self.key, "place", self.depth, items, self.width) + _starts(self))
 
     def signs(self, items: Any) -> np.ndarray:
-        """The sign of each item in each row, shape (depth, n_items)."""
+        """Return the sign of each item in each row, shape (depth, n_items)."""
         return np.asarray(2 * _columns(self.key, "sign", self.depth, items, 2) - 1)
 
     def estimate(self, sums: Any, items: Any) -> np.ndarray:
@@ -186,12 +186,12 @@ class CountSketch:
         return np.asarray(np.median(counts[self.places(items)] * self.signs(items), axis=0))
 
     def merge(self, sums: Any, others: Any, *, encoding: CountSketch) -> np.ndarray:
-        """The sums of two disjoint groups of clients together; ValueError unless their sketches are equal."""
+        """Add the sums of two disjoint groups of clients; ValueError unless their sketches are equal."""
         return _merged(self, sums, others, encoding)
 
 
 def coefficients(key: str, purpose: str, row: int) -> tuple[int, int]:
-    """A from 1 to p - 1 and b from 0 to p - 1 of a row's hash function, from SHA-256 of key, use and row."""
+    """Return a row's coefficients a (1 to p - 1) and b (0 to p - 1), from SHA-256 of key, use and row."""
     digest = hashlib.sha256(f"ostraka/sketch/1/{purpose}/{row}/".encode() + bytes.fromhex(key)).digest()
     return 1 + int.from_bytes(digest[:16]) % (PRIME - 1), int.from_bytes(digest[16:]) % PRIME
 

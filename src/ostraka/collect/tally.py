@@ -114,7 +114,7 @@ class Tally:
 
     @property
     def name(self) -> str:
-        """For logs and refusals."""
+        """The name of the tally in logs and refusals."""
         return "the tally"
 
     @property
@@ -129,7 +129,7 @@ class Tally:
 
     @property
     def variance(self) -> float:
-        """Of the noise in each cell of the sum, if all have added their shares. Public."""
+        """Variance of the noise in each cell of the sum, if all have added their shares. Public."""
         return self.task.variance(n_survivors=self.n_survivors, n_clients=self.n_clients)
 
     @property
@@ -146,19 +146,19 @@ class Tally:
 
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
-        """What a server passes messages to."""
+        """The handlers of a server's messages."""
         if self._gathering is None:
             return {"/v1/report": self.receive}
         return {"/v1/message": self.receive, "/v1/outbox": self.outbox}
 
     @property
     def pages(self) -> dict[str, tuple[str, bytes]]:
-        """What a browser gets: the task, and the page of a client."""
+        """The pages for browsers: the task, and the page of a client."""
         return pages_of(self.task)
 
     @property
     def most_bytes(self) -> int:
-        """No valid message is longer."""
+        """The length of the longest valid message."""
         return most_report_bytes(self.task) if self._gathering is None else most_message_bytes(self.task)
 
     def receive(self, message: bytes) -> bytes:
@@ -200,7 +200,7 @@ class Tally:
         return hashlib.sha256(message).digest()[:_RECEIPT]
 
     def entries(self) -> bytes:
-        """Among clients: who has joined, for the enrolment to approve."""
+        """Among clients: return who has joined, for the enrolment to approve."""
         return self._among_clients.entries()
 
     def advance(self, approval: bytes = b"") -> None:
@@ -218,7 +218,7 @@ class Tally:
             gathering.advance(approval)
 
     def outbox(self, key: bytes) -> bytes:
-        """Among clients: what the client with this key answers next; empty while there is nothing."""
+        """Among clients: return what the client with this key must answer next; empty if nothing."""
         with self._lock:
             return self._among_clients.outbox(key)
 
@@ -269,7 +269,7 @@ class Tally:
         return closing, secret
 
     def _asked(self, request: bytes) -> dict[str, bytes]:
-        """Every keeper's answer; one error that names all who failed."""
+        """Ask every keeper; return the answers, or raise one error that names all keepers which failed."""
         most = 2 * SIGNATURE_BYTES + KEY_BYTES + 4 * self.task.encoding.cells
         with ThreadPoolExecutor(len(self._keepers)) as pool:
             asked = {key: pool.submit(ask, request, most) for key, ask in self._keepers.items()}
@@ -283,7 +283,7 @@ class Tally:
         return {key: one.result() for key, one in asked.items()}
 
     def _opened(self, key: str, sealed: bytes, digest: bytes, secret: bytes) -> np.ndarray:
-        """The masks that a keeper takes away, less the mask it shares with this tally."""
+        """Return the masks that a keeper subtracts, without the mask that it shares with this tally."""
         size = self.task.encoding.cells
         try:
             body = unseal(key[:64], "sum", sealed)
@@ -296,7 +296,7 @@ class Tally:
         return np.asarray(np.frombuffer(body[KEY_BYTES:], dtype="<u4") - own)
 
     def _plausible(self, sums: np.ndarray) -> Private:
-        """The sums, if they can be: masks that were left over would make them random."""
+        """Return the sums if they are plausible; masks left over would make them look random."""
         task, n = self.task, self.n_survivors
         if np.abs(sums).max() > n * task.encoding.largest + task.noise_room(self.n_clients):
             raise PartyError(

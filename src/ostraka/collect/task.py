@@ -31,7 +31,7 @@ _ROOM = 2**31  # sums are read as signed 32-bit numbers
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is collected, how much noise is added by whom, and who takes part. All of it is public.
+    """The definition of a collection: encoding, noise, roles and rounds. All of it is public.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ class Task:
 
     @property
     def limit(self) -> int:
-        """``most`` as a number."""
+        """The largest number of clients, ``most``, as a number."""
         return self.least if self.most is None else self.most
 
     def __hash__(self) -> int:
@@ -185,12 +185,12 @@ class Task:
 
     @property
     def mechanism(self) -> SkellamSum:
-        """What the sums are released with."""
+        """The mechanism that releases the sums."""
         encoding = self.encoding
         return SkellamSum(sigma=self.sigma, l1=encoding.l1, l2=encoding.l2, adds=self.noise == "tally")
 
     def n_colluding(self, n_clients: int) -> int:
-        """How many of so many clients may collude."""
+        """Return how many of ``n_clients`` clients may collude."""
         return math.ceil(self.colluding * n_clients - 1e-9)
 
     def share(self, n_clients: int) -> float:
@@ -206,7 +206,7 @@ class Task:
         return self.sigma**2 / (self.least - self.n_colluding(n_clients))
 
     def variance(self, *, n_survivors: int, n_clients: int | None = None) -> float:
-        """Variance of the noise that is really in each cell, if all do as they should."""
+        """Variance of the noise in each cell, if all follow the protocol."""
         if self.noise == "tally":
             return self.sigma**2
         if self.noise == "keepers":
@@ -214,28 +214,28 @@ class Task:
         return n_survivors * self.share(n_clients or n_survivors)
 
     def noise_room(self, n_clients: int) -> int:
-        """No cell can be moved further by the noise of all who add it."""
+        """The largest change of a cell by the noise of all who add it."""
         n_shares = len(self.keepers) if self.noise == "keepers" else n_clients
         share = self.share(n_clients)
         return 0 if share == 0 else math.ceil(n_shares * (share / 2 + 40 * math.sqrt(share) + 100))
 
     def transcript(self, purpose: str, *, round: int) -> bytes:  # noqa: A002  (the field's word)
-        """What messages of one kind in one round are bound to: 32 bytes."""
+        """Return the digest of 32 bytes to which messages of one kind in one round are bound."""
         return hashlib.sha256(canonical([self.sha256, round, purpose]).encode()).digest()
 
     @property
     def sha256(self) -> str:
-        """Fingerprint: to be compared over another channel. Every message is bound to it."""
+        """The task's fingerprint, to compare over another channel. Every message is bound to it."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
-        """Everything, in one canonical form."""
+        """Return the task as canonical JSON."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         return canonical({**values, "encoding": written(self.encoding), "ostraka_task": _VERSION})
 
     @classmethod
     def from_json(cls, text: str) -> Task:
-        """A task as :meth:`to_json` wrote it; ValueError for anything else."""
+        """Parse a task that :meth:`to_json` wrote; ValueError for anything else."""
         try:
             found = json.loads(text)
         except (ValueError, RecursionError):

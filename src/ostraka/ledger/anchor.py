@@ -32,7 +32,7 @@ _locks: Any = _fcntl
 
 
 class Anchor:
-    """The anchor file: number and head of the newest entry whose answer may have left."""
+    """The anchor file: number and head of the newest entry whose answer may have been released."""
 
     def __init__(self, path: str | os.PathLike[str], seal: Seal, *, read_only: bool = False) -> None:
         self.path, self._seal, self._handle, self._at, self._seq = Path(path), seal, -1, -1, 0

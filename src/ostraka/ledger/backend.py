@@ -25,7 +25,7 @@ class Store(Protocol):
 
     @property
     def alone(self) -> bool:
-        """Whether no other process can have added entries."""
+        """Return whether no other process can have added entries."""
         ...
 
     def reading(self) -> AbstractContextManager[Self]:
@@ -85,7 +85,7 @@ class Store(Protocol):
         ...
 
     def count(self) -> int:
-        """How many entries there are."""
+        """Return the number of entries."""
         ...
 
     def answer(self, seq: int) -> bytes | None:

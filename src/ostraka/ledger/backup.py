@@ -17,7 +17,7 @@ __all__ = ["Copied", "back_up", "restore"]
 
 
 class Copied(NamedTuple):
-    """How far a copy goes: its number of entries, and the digest over all of them."""
+    """The extent of a copy: its number of entries, and the digest over all of them."""
 
     entries: int
     head: str
@@ -102,7 +102,7 @@ def _require_file(path: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """All pages in one transaction, whole or not at all, and on stable storage."""
+    """Copy all pages in one transaction, atomically, to stable storage."""
 
     def fill(beside: Path) -> None:
         with closing(sqlite.watch(source)) as read, closing(sqlite3.connect(beside)) as written:

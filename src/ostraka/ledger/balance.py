@@ -61,7 +61,7 @@ class Balance:
         return to_curve(total, priced.unit, priced.orders) if priced and total is not None else Curve.zero()
 
     def fits(self, price: Price, *, uses: int = 1) -> bool:
-        """Whether so many more uses are allowed."""
+        """Return whether this many more uses are allowed."""
         if self._ahead >= uses and self._for is price:
             return True
         if price in self._refused:
@@ -104,7 +104,7 @@ class Balance:
         return low
 
     def take(self, price: Price, *, uses: int = 1, under: Price | None = None) -> None:
-        """Spend. ``under`` is the price that :meth:`fits` approved; it costs at least as much."""
+        """Spend uses. ``under`` is the price that :meth:`fits` approved; it costs at least as much."""
         self._owed[price] = self._owed.get(price, 0) + uses
         self._priced, self._epsilon = price, None
         if under is not None and self._for is under and self._ahead >= uses:
@@ -123,7 +123,7 @@ class Balance:
         self._priced, self._total = price, total
 
     def cap(self, budget: Budget) -> None:
-        """Set what may be spent."""
+        """Set the cap."""
         self.budget = budget
         self._for, self._ahead = None, 0
         self._refused.clear()

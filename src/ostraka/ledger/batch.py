@@ -49,7 +49,7 @@ class PriceList:
         self._pairs: dict[tuple[Priced, Priced], tuple[Quote, Quote]] = {}
 
     def quote(self, mechanism: Priced) -> Quote:
-        """Name, unit, orders and cost of a mechanism whose curve is publishable."""
+        """Return name, unit, orders and cost of a mechanism whose curve is publishable."""
         curve = mechanism.curve()
         if not curve.publishable:
             raise ValueError(
@@ -116,7 +116,7 @@ def serve(
 
 
 def unlike(path: str, bound: tuple[str, str, bytes], protects: str, unit: str) -> LedgerError:
-    """The error for a charge whose unit or orders differ from the ledger's."""
+    """Return the error for a charge whose unit or orders differ from the ledger's."""
     return LedgerError(
         f"{path} counts {bound[1]} curves that protect a {bound[0]}; this is a {unit} curve "
         f"that protects a {protects}, or has other orders: use a separate ledger"
@@ -160,7 +160,7 @@ def decide(history: History, store: Store, questions: Sequence[PricedRequest]) -
 
 
 def _granted(history: History, question: PricedRequest, first: Row | None, seq: int) -> Row | BudgetExceeded:
-    """The new entry with its charges taken, if the ledger's budget and the client's account both suffice."""
+    """Return the new entry, charged to the ledger's budget and the client's account if both suffice."""
     balance = history.accounts.get(question.account)
     reserve = history.reserve(*question.reserve)
     if balance is None or not (
@@ -187,7 +187,7 @@ def _granted(history: History, question: PricedRequest, first: Row | None, seq: 
 
 
 def _refusal(history: History, question: PricedRequest, balance: Balance | None) -> BudgetExceeded:
-    """The refusal: the same words for a spent ledger, a spent client and an unknown client."""
+    """Return the refusal, with the same words for a spent ledger, a spent client and an unknown client."""
     return BudgetExceeded(
         f"account {question.account!r} has too little left for one more question; nothing was charged",
         asked=history.alone(*question.reserve),

@@ -260,13 +260,13 @@ def to_curve(cost: bytes, unit: str, orders: bytes) -> Curve:
 
 
 def covers(reserve: bytes, cost: bytes) -> bool:
-    """Whether a cost is at most another at every order."""
+    """Return whether a cost is at most a reserve at every order."""
     low, high = (np.frombuffer(_parted(each)[0], dtype="<u8") for each in (cost, reserve))
     return bool((low <= high).all())
 
 
 def comparable(reserve: bytes, cost: bytes) -> bytes:
-    """The reserve without its laws, unless they contain those of the cost: else the cost could prove less."""
+    """Return the reserve; drop its laws unless they contain the cost's laws, as its bound could be lower."""
     numbers, most = _parted(reserve)
     laws = _parted(cost)[1]
     if most is None:

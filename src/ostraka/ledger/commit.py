@@ -136,7 +136,7 @@ class CommittedState:
 
     @contextmanager
     def _reading(self) -> Iterator[History]:
-        """Hold the store and give the state after the newest entry."""
+        """Hold the store, and give the state after the newest entry."""
         with self._store.reading() as store:
             if self._history.dirty:  # a charge was taken in memory, and its transaction rolled back
                 self._history = History(self.path, self.budget, self._seal)
@@ -148,7 +148,7 @@ class CommittedState:
 
     @contextmanager
     def _writing(self) -> Iterator[History]:
-        """The same with all other writers kept out; what is written is durable on leaving the block."""
+        """Give the newest state while no other process can write; writes are durable when the block ends."""
         if not self._writes:
             raise LedgerError(f"{self.path} was opened to be read: leave read_only= out")
         with self._store.reading():

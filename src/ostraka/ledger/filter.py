@@ -80,7 +80,7 @@ class RenyiFilter:
             raise ValueError("orders must be finite and above 1, and at least one")
 
     def fits(self, total: Curve) -> bool:
-        """Whether the run may end with this total. NaN and unknown orders do not fit.
+        """Return whether the run may end with this total. NaN and unknown orders do not fit.
 
         Raises
         ------
@@ -99,7 +99,7 @@ class RenyiFilter:
         return gaussian.delta(epsilon=self.epsilon) <= _FOR_GAUSSIANS * self.delta
 
     def _fits_orders(self, total: Curve) -> bool:
-        """Whether the smallest of a convex function of t = l - epsilon > 0 is not negative."""
+        """Return whether the minimum of a convex function of t = l - epsilon > 0 is not negative."""
         known = dict(zip(total.orders, total.rdp, strict=True))
         log_weights = _log_weights(self.epsilon, self.delta, self.orders)
         rows = [
@@ -116,7 +116,7 @@ class RenyiFilter:
 
 @lru_cache(maxsize=256)
 def _log_weights(epsilon: float, delta: float, orders: tuple[float, ...]) -> tuple[float, ...]:
-    """Shares of the orders, most for the one that is best where cost is proportional to the order."""
+    """Weights of the orders; the order which is best for costs proportional to the order has the largest."""
     excess = np.array(orders) - 1
     conversion = np.log1p(-1 / (1 + excess)) - (math.log(delta) + np.log1p(excess)) / excess
     best = excess[np.argmax((epsilon - conversion) / (1 + excess))]

@@ -199,7 +199,7 @@ class History:
         return reserve
 
     def alone(self, *quote: Any) -> float:
-        """Epsilon of one use alone."""
+        """Return the epsilon of a single use."""
         if quote not in self._alone:
             priced = self.reserve(*quote)
             self._alone[quote] = to_curve(priced.cost, priced.unit, priced.orders).epsilon(self.budget.delta)
@@ -254,7 +254,7 @@ class History:
         return self._seal.link(self.genesis, plain, *(total.total or b"" for total in totals))
 
     def damaged(self, seq: int, wrong: str) -> LedgerError:
-        """The error for a damaged entry ``seq``."""
+        """Return the error for a damaged entry ``seq``."""
         return LedgerError(f"{self.path} {DAMAGED} (entry {seq}: {wrong})", seq=seq)
 
 

@@ -43,7 +43,7 @@ class FileLock:
         _held.add(self)
 
     def take(self, *, alone: bool) -> None:
-        """Lock out all other writers, or only an owner."""
+        """Take the lock: exclude all other writers, or only an owner."""
         if _fcntl_ is None:  # pragma: no cover
             if alone:
                 raise LedgerError(f"{self._ledger} cannot be owned on this system: leave owner= out")
@@ -62,7 +62,7 @@ class FileLock:
         self._handle, self.alone = handle, alone
 
     def release(self) -> None:
-        """Let other writers in again; the connection stays open."""
+        """Release the lock for other writers; the connection stays open."""
         if self._handle >= 0:
             _fcntl_.flock(self._handle, _fcntl_.LOCK_UN)
             _unlocked.setdefault(self._file, []).append(self._handle)

@@ -51,12 +51,12 @@ class Pace:
         return self.in_a_day(now) / max(now - begin, _LEAST)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the counts as JSON values."""
         return {"first": self.first, "steps": list(self.steps.items())}
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Pace:
-        """From what :meth:`plain` gave."""
+        """Restore from the value of :meth:`plain`."""
         pace = cls()
         pace.first, pace.steps = plain["first"], {int(step): int(n) for step, n in plain["steps"]}
         return pace
@@ -64,7 +64,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What a ledger's budget still pays for. All fields are public.
+    """How many more answers a ledger's budget pays for, and how long they last. All fields are public.
 
     Attributes
     ----------

@@ -64,7 +64,7 @@ class PostgresStore:
         return db
 
     def _options(self) -> dict[str, int]:
-        """How long to wait for a server, where the address does not say."""
+        """Return connection options: timeouts for an address that does not set them."""
         given = self._pg.conninfo.conninfo_to_dict(self._where)
         return {name: value for name, value in _CONNECTING.items() if name not in given}
 
@@ -230,7 +230,7 @@ class PostgresStore:
                             copy.write_row(value)
 
     def count(self) -> int:
-        """How many entries there are."""
+        """Return the number of entries."""
         return int(self._all("SELECT count(*) FROM ostraka_entry")[0][0])
 
     def answer(self, seq: int) -> bytes | None:
@@ -269,7 +269,7 @@ class PostgresStore:
             raise LedgerError(f"{self.path} does not write durably ({settings}): turn all of these on")
 
     def _found(self, budget: Budget | None, secret: str) -> tuple[Budget, str]:
-        """The stored budget and name of the secret; missing tables are created."""
+        """Return the stored budget and name of the secret; create missing tables."""
         with self._db.transaction():
             self._db.execute("SELECT pg_advisory_xact_lock(hashtext('ostraka' || current_schema()))")
             (table,) = self._db.execute("SELECT to_regclass('ostraka_budget')").fetchone()

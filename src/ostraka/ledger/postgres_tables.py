@@ -101,7 +101,7 @@ def upgrade(db: Any, version: int, path: str) -> None:
 
 
 def shown(pg: Any, where: str) -> str:
-    """Server and database of an address, without user, password and other parts."""
+    """Return server and database of an address, without user, password and other parts."""
     try:
         parts = pg.conninfo.conninfo_to_dict(where)
     except pg.Error:  # its message may quote a password
@@ -116,5 +116,5 @@ def shown(pg: Any, where: str) -> str:
 
 
 def words(error: Exception) -> str:
-    """The first line of what PostgreSQL says: later lines may quote a statement."""
+    """Return the first line of PostgreSQL's message: later lines may quote a statement."""
     return f"PostgreSQL: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"

@@ -1,4 +1,4 @@
-"""What can be read from an open ledger: entries, accounts, receipts, answers and totals."""
+"""Read-only methods of an open ledger: entries, accounts, receipts, answers and totals."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class Readings(CommittedState):
             ]
 
     def count(self) -> int:
-        """How many entries there are."""
+        """Return the number of entries."""
         with self._reading() as history:
             return history.seq
 

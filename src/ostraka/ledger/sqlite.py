@@ -141,7 +141,7 @@ def explained(path: str) -> Iterator[None]:
 
 
 def open_file(path: str, budget: Budget | None, secret: str) -> sqlite3.Connection:
-    """A connection to the ledger at ``path``, which is made if it is missing and a budget is given."""
+    """Connect to the ledger at ``path``; create it if it is missing and a budget is given."""
     if path != ":memory:" and os.path.lexists(path):
         return _connect(Path(path))
     if budget is None:
@@ -235,7 +235,7 @@ def check(db: sqlite3.Connection, path: str) -> None:
 
 
 def watch(path: Path) -> sqlite3.Connection:
-    """A second, read-only connection to a ledger that is open."""
+    """Open a second, read-only connection to a ledger that is open."""
     db = _plain(path.absolute().as_uri() + "?mode=ro", uri=True)
     db.execute("PRAGMA mmap_size = 0")
     return db

@@ -214,7 +214,7 @@ class SQLiteStore:
         self._db.executemany("INSERT INTO total VALUES (?, ?, ?, ?, ?, ?)", totals)
 
     def count(self) -> int:
-        """How many entries there are."""
+        """Return the number of entries."""
         (count,) = self._db.execute("SELECT count(*) FROM entry").fetchone()
         return int(count)
 

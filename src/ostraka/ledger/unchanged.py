@@ -13,7 +13,7 @@ MOVED = (
 
 
 class Unchanged:
-    """What an owner's files look like from outside, to notice that another program changed one.
+    """A snapshot of an owner's files, by which changes of other programs are noticed.
 
     Only the owner writes to them: to the ledger itself at a checkpoint, to its log at a commit.
     """
@@ -23,16 +23,16 @@ class Unchanged:
         self.note_checkpoint()
 
     def note_checkpoint(self) -> None:
-        """Take the present state of both files for ours."""
+        """Record the present state of both files as this program's own."""
         self._file = _seen(self._path)
         self.note_commit()
 
     def note_commit(self) -> None:
-        """Take the present state of the log for ours."""
+        """Record the present state of the log as this program's own."""
         self._log = _seen(f"{self._path}-wal")
 
     def holds(self, *, log: bool) -> bool:
-        """Whether no file was removed, replaced or written by another program."""
+        """Return whether no file was removed, replaced or written by another program."""
         if self._file is None or _seen(self._path) != self._file:
             return False
         return not log or _seen(f"{self._path}-wal") == self._log

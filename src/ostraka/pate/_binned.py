@@ -18,7 +18,7 @@ __all__ = ["binned"]
 
 
 def binned(cells: QuantileCells, model: MomentLogistic) -> Pipeline:
-    """The same classifier: bins of numbers, columns of kinds as they are, and one weight for each.
+    """Convert a binned classifier to a pipeline: bins of numbers, categorical columns, one weight for each.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def binned(cells: QuantileCells, model: MomentLogistic) -> Pipeline:
 
 
 def _discretiser(edges: list[np.ndarray]) -> KBinsDiscretizer:
-    """Fitted, with these inner edges."""
+    """Return a fitted discretiser with these inner edges."""
     sizes = np.array([len(inner) + 1 for inner in edges])
     made = KBinsDiscretizer(encode="onehot-dense", strategy="uniform", subsample=None)
     made.bin_edges_ = np.empty(len(edges), dtype=object)

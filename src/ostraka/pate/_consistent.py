@@ -13,7 +13,7 @@ __all__ = ["same_questions"]
 
 
 def same_questions(consistent: Any, public: Any, *, secret: bytes, teachers: str) -> Consistent | None:
-    """How repeats are told in this fit; None where every row is a question of its own.
+    """Return the rule by which this fit recognises repeats; None if every row is a question of its own.
 
     Raises
     ------

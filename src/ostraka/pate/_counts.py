@@ -1,4 +1,4 @@
-"""The way of counts: every unit casts one ballot in all, and one noisy table is released."""
+"""Learning from counts: every unit casts one ballot in all, and one noisy table is released."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class CountsPlan:
         return (1 if n_answers is None else n_answers) * self.mechanism.curve()
 
     def left(self, paid: Mapping[str, int]) -> Curve:
-        """Cost of what is still to be released, when so many uses of each mechanism are paid for."""
+        """Cost of what is still to be released, given the uses of each mechanism that are paid for."""
         return self.curve(max(0, 1 - paid.get(repr(self.mechanism), 0)))
 
 
@@ -148,7 +148,7 @@ class BinnedStudent(ClassifierMixin, BaseEstimator):
         return self.model.classes_
 
     def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
-        """Both parts are fitted already."""
+        """Do nothing, because both parts are fitted already."""
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -163,7 +163,7 @@ class BinnedStudent(ClassifierMixin, BaseEstimator):
 def taught(
     cells: Any, public: Any, counts: np.ndarray, *, plan: CountsPlan, classes: np.ndarray
 ) -> tuple[Any, np.ndarray]:
-    """The student of released counts, and the class number it gives each public row."""
+    """Return the student of released counts, and its class index for each public row."""
     table = counts / plan.ballot
     if isinstance(cells, QuantileCells):
         model = MomentLogistic()
@@ -244,6 +244,6 @@ def _try_to_teach(cells: Any, public: Any, *, plan: CountsPlan, classes: np.ndar
 
 
 def _rounded(sigma: float) -> float:
-    """Upwards to a few digits."""
+    """Round up to a few digits."""
     step = 10.0 ** (math.floor(math.log10(sigma)) + 1 - _DIGITS)
     return float(f"{math.ceil(sigma / step) * step:.{_DIGITS}g}")

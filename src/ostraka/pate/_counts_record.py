@@ -58,7 +58,7 @@ def counts_recorded(run: Run, plan: CountsPlan, owned: Owned) -> Result:
 
 
 def counts_audited(plan: CountsPlan, result: Result, *, trials: int | None, confidence: float) -> Result:
-    """The same record, with the lower bound of an adversary who knows every other unit."""
+    """Add the lower bound of an adversary who knows every other unit to a record."""
     from ostraka.audits import audit_counts  # noqa: PLC0415  (half the time of importing the estimator)
 
     many: dict[str, Any] = {} if trials is None else {"trials": trials}

@@ -33,7 +33,7 @@ class Data(NamedTuple):
     held_out: np.ndarray | None
 
     def classes(self, declared: Any) -> np.ndarray:
-        """The classes declared, else those of the private labels."""
+        """The declared classes, else those of the private labels."""
         return np.unique(self.y if declared is None else np.asarray(declared))
 
     @property
@@ -114,6 +114,6 @@ def labels_of(y: Any, *, n_rows: int, name: str, declared: Any = None) -> np.nda
 
 
 def unprotected(data: Data, *, allow_overlap: bool) -> tuple[str, ...]:
-    """What a record must say about public rows that are or may be private ones."""
+    """Return a record's note about public rows that are, or may be, private ones."""
     held_out = () if data.held_out is None else (_HELD_OUT.format(len(data.held_out)),)
     return (*held_out, *((_COPIED,) if allow_overlap else ()))

@@ -1,4 +1,4 @@
-"""What the estimators of this package do after a fit: keep the run, measure, audit, pickle."""
+"""Methods of fitted estimators: keep the run, measure, audit, pickle."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Fitted(BaseEstimator):
             self.progress(stage, done, total)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything public: teachers, votes, ledger and manifest are left out."""
+        """Return the public state, without teachers, votes, ledger and manifest."""
         state: dict[str, Any] = dict(super().__getstate__())
         for name in (*PRIVATE_ATTRIBUTES, "_session"):
             state.pop(name, None)

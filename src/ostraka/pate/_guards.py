@@ -1,4 +1,4 @@
-"""Guards against mistakes that would cost privacy, or an honest number, without a word.
+"""Checks against mistakes that would silently weaken privacy or distort a figure.
 
 Rows are compared by digests under a key of this process; nothing of them is kept on disk.
 """
@@ -47,7 +47,7 @@ _warned: list[bool] = []
 
 
 def row_digests(X: Any, *, columns: Any = None) -> np.ndarray:
-    """One 64-bit number a row: equal rows have equal ones, other rows others but for a chance of 2⁻⁶⁴.
+    """Return a 64-bit digest of each row; different rows collide with a chance of 2⁻⁶⁴.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def require_apart(private: np.ndarray, others: np.ndarray, *, what: str, way_out
 
 
 def seems_repeated(X: Any, digests: np.ndarray) -> bool:
-    """Whether most rows have a twin, and few would have one if the columns were independent."""
+    """Return whether most rows occur twice, although few would if the columns were independent."""
     if _twins(digests) <= len(digests) / 2:
         return False
     shuffle = np.random.default_rng(0)  # decides about a warning only
@@ -136,7 +136,7 @@ def _pipeline_of(model: Any) -> Pipeline | None:
 
 
 def _pairs_beyond_chance(private: np.ndarray, others: np.ndarray) -> bool:
-    """Of values that occur twice in all, whether more stand once in each table than chance explains."""
+    """Test whether more of the values that occur twice are in both tables than chance explains."""
     from scipy.stats import binom  # noqa: PLC0415  (0.2 s to import)
 
     totals, mine = _pooled(private, others)
@@ -164,7 +164,7 @@ def _balanced_beyond_chance(private: np.ndarray, others: np.ndarray) -> bool:
 
 
 def _pooled(private: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How often each different row occurs in both tables, and in the private one."""
+    """Return how often each different row occurs in both tables together, and in the private one."""
     (values, counts), (other_values, other_counts) = _counted(private), _counted(others)
     pooled = np.union1d(values, other_values)
     mine, theirs = np.zeros((2, len(pooled)), dtype=np.int64)
@@ -181,19 +181,19 @@ def _digests(columns: list[np.ndarray]) -> np.ndarray:
 
 
 def _twins(digests: np.ndarray) -> int:
-    """Number of rows that are equal to another one."""
+    """Return the number of rows that are equal to another one."""
     counts = np.unique(digests, return_counts=True)[1]
     return int(counts[counts > 1].sum())
 
 
 def _counted(digests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Different rows and how often each occurs; a table repeated k times as a whole counts once."""
+    """Count the different rows; a table that is repeated k times as a whole counts once."""
     values, counts = np.unique(digests, return_counts=True)
     return values, counts // np.gcd.reduce(counts)
 
 
 def _bits(column: np.ndarray) -> np.ndarray:
-    """A column as 64-bit numbers: the bits of numbers, keyed digests of anything else."""
+    """Return a column as 64-bit numbers: the bits of numbers, keyed digests of other values."""
     if column.dtype.kind in "biuf":
         numbers = column.astype(np.float64) + 0.0  # -0.0 is 0.0
         numbers[np.isnan(numbers)] = np.nan

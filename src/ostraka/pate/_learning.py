@@ -1,4 +1,4 @@
-"""From data and a plan to a run: train teachers, ask, pay, train the student."""
+"""Carry out a plan on data: train teachers, ask and pay for questions, train the student."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def learn(model: PATEClassifier, data: Data, plan: Plan, seeds: Seeds, here: Ses
 
 
 def teacher_of(estimator: Any, *, n_features: int, n_rows: int) -> Any:
-    """The teacher given, else trees where a shard has more rows than there are features."""
+    """Return the given teacher, else trees if a shard has more rows than features."""
     if estimator is not None:
         return estimator
     return KNeighborsClassifier(1) if n_features >= n_rows else DecisionTreeClassifier(min_samples_leaf=3)
@@ -95,7 +95,7 @@ def _questions(
 
 
 def _student(model: PATEClassifier, seed: int, *, asking: bool = False) -> Distilled:
-    """The student to train; while asking, spreading stands in for "auto", which takes longer to fit."""
+    """Return the student to train; while asking, a faster student replaces "auto"."""
     if isinstance(model.student, Distilled):
         student: Distilled = clone(model.student)
         return student

@@ -1,4 +1,4 @@
-"""How good a student is on rows whose labels are known, beyond plain accuracy."""
+"""Measures of a student on rows with known labels, in addition to accuracy."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def measured(
 
 
 def learned_nothing(result: Result) -> str:
-    """Why the student of a run is no better than a guess; empty if it is better, or that is not known.
+    """Return why the student is no better than guessing; empty if it is better or this is unknown.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def learned_nothing(result: Result) -> str:
 
 
 def _ranks(result: Result) -> bool:
-    """Whether the student orders rows of two classes clearly better than by chance, whichever it says."""
+    """Return whether the student ranks rows of two classes clearly better than chance."""
     auc, confusion = result.utility.get("auc"), result.series.get("confusion")
     if auc is None or confusion is None:
         return False
@@ -108,7 +108,7 @@ def _ranks(result: Result) -> bool:
 def warnings_of(
     *, n_teachers: int, answers: np.ndarray, predicted: np.ndarray, classes: np.ndarray
 ) -> list[str]:
-    """Sentences about public facts that make a model poor.
+    """Return sentences about public facts that make a model poor.
 
     Parameters
     ----------

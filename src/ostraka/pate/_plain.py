@@ -65,7 +65,7 @@ def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
 
 
 def by_name(model: Any, X: np.ndarray | None, *, columns: Sequence[str], encoder: Any = None) -> Pipeline:
-    """The model behind a step that selects columns by their names, whatever their order and the others.
+    """Put a step before the model which selects its columns by name.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def by_name(model: Any, X: np.ndarray | None, *, columns: Sequence[str], encoder
 
 
 def _inside(student: Any, X: Any) -> Any:
-    """The scikit-learn model that a student of counts asks, if it does nothing else."""
+    """Return the scikit-learn model inside a student of counts, if that model alone decides."""
     if len(student.classes_) == 1:
         rows = np.zeros((1, student.n_features_in_))
         return DummyClassifier(strategy="constant", constant=student.classes_[0]).fit(rows, student.classes_)

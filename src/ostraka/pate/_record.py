@@ -1,4 +1,4 @@
-"""From a run to its record: what it was, what it cost, and how good the student is."""
+"""Make the record of a run: its settings, its cost, and the student's accuracy."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _settings(run: Run, owned: Owned) -> dict[str, Any]:
 def with_accuracies(
     run: Run, result: Result, X: Any, y: np.ndarray, *, X_private: Any = None, y_private: Any = None
 ) -> Result:
-    """The same record, with how good everything is on rows whose labels are known."""
+    """Add accuracies on rows with known labels to a record."""
     utility, series = measured(run.student, X, y, classes=run.classes)
     result = replace(result, utility={**result.utility, **utility}, series={**result.series, **series})
     if run.owned is None or run.owned.ensemble is None:  # nothing of the owner's to compare with
@@ -127,7 +127,7 @@ def with_accuracies(
 
 
 def with_audit(run: Run, result: Result, *, trials: int | None, confidence: float) -> Result:
-    """The same record, with the lower bound that a simulated adversary of the whole run finds."""
+    """Add the lower bound found by a simulated adversary of the whole run to a record."""
     from ostraka.audits import audit_run  # noqa: PLC0415  (half the time of importing the estimator)
 
     plan = run.plan
@@ -156,7 +156,7 @@ def with_audit(run: Run, result: Result, *, trials: int | None, confidence: floa
 
 
 def _owner_figures(plan: Plan | LabelPlan, counts: np.ndarray) -> dict[str, Any]:
-    """What answers to these votes cost, and how far the teachers agreed. For the owner only."""
+    """Return the cost of answers to these votes, and the teachers' agreement. For the owner only."""
     mechanism = plan.mechanism
     total = exact_curve(mechanism, counts)
     order = total.best_order(plan.delta)
@@ -191,7 +191,7 @@ def try_record(plan: Plan | LabelPlan, *, n_classes: int) -> None:
 
 
 def _progress(run: Run, public: Any, X: Any, y: np.ndarray) -> dict[str, list[float]]:
-    """Accuracy of students of the first answers only, against what these cost."""
+    """Return the accuracy of students of the first answers, and the cost of these answers."""
     plan, epsilon, accuracy = run.plan, [], []
     chosen = run.student.estimator
     kind = run.student_name if isinstance(chosen, str) else chosen  # what "auto" chose stays chosen

@@ -1,4 +1,4 @@
-"""Run: what one fit did, in one value. Both estimators fill it; the record is made from it."""
+"""Run: the facts of one fit in one value. Both estimators fill it; the record is made from it."""
 
 from __future__ import annotations
 

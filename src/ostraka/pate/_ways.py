@@ -1,4 +1,4 @@
-"""Which way private rows answer, chosen on public facts: public rows with labels that are made up."""
+"""Choose how private rows vote, by trials on public rows with made-up labels."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WRONG = 0.05  # share of made-up labels that are any class
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is public about the private rows, and the budget."""
+    """Public facts about the private rows, and the budget."""
 
     n_units: int
     n_classes: int
@@ -51,7 +51,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """A way with its plan, its public cells fitted, and what each way was expected to give."""
+    """The chosen way with its plan, its fitted public cells, and the expected accuracy of each way."""
 
     name: str
     plan: Plan | CountsPlan
@@ -62,7 +62,7 @@ class Way:
 def way_for(
     model: PATEClassifier, public: Any, n_units: int, n_classes: int, n_public: int, *, grouped: bool
 ) -> Way:
-    """The way of an estimator for so many units, classes and public rows."""
+    """Return the way of an estimator for these public facts."""
     delta = model.delta
     if delta is None:
         ledger = model.ledger
@@ -110,7 +110,7 @@ def choose(model: PATEClassifier, public: Any, facts: Facts, argmax: Callable[[]
 
 
 def _default_cells(public: Any) -> Any:
-    """Bins where columns are of unlike kinds, the graph of rows where they are many of one kind."""
+    """Return bins for columns of different kinds, the graph of rows for many columns of one kind."""
     if hasattr(public, "iloc") or public.shape[1] < _MANY_COLUMNS:
         return QuantileCells()
     table = np.asarray(public)
@@ -182,7 +182,7 @@ def _labels(rows: Any, n_classes: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _by_counts(cells: Any, plan: CountsPlan, world: _World, rng: np.random.Generator) -> float:
-    """Accuracy where as many units as there are lie as the public rows do."""
+    """Return the accuracy by counts if the private rows are distributed as the public rows are."""
     each = np.eye(world.facts.n_classes)[world.y]
     parts = [
         book[column].T @ each
@@ -195,7 +195,7 @@ def _by_counts(cells: Any, plan: CountsPlan, world: _World, rng: np.random.Gener
 
 
 def _by_argmax(model: PATEClassifier, plan: Plan, world: _World, rng: np.random.Generator) -> float:
-    """The same for teachers: a few are trained, and all are taken to vote as these do on average."""
+    """Return the accuracy for teachers: a few are trained, and all are assumed to vote like these."""
     asked, n_classes = world.asked, world.facts.n_classes
     questions = rng.permutation(asked.shape[0])[: plan.n_answers]
     posed = _safe_indexing(asked, questions)

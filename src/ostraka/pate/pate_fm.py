@@ -333,14 +333,14 @@ class PATEFM(ClassifierMixin, Fitted):
 
 
 class _Shared(np.ndarray):
-    """Public rows of which a clone of an estimator makes no copy."""
+    """Public rows that clones of an estimator share instead of copying."""
 
     def __deepcopy__(self, _memo: object) -> Self:
         return self
 
 
 def _as_asked(teacher: FixMatch) -> FixMatch:
-    """Without what only says how fast it trains: on other cores a run goes on from the same answers."""
+    """Return the network without settings of speed, so that a run can continue on another machine."""
     described: FixMatch = clone(teacher)
     if described.network is not None:
         described.network.set_params(n_threads=None)

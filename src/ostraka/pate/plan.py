@@ -63,7 +63,7 @@ class Plan:
         return (self.n_answers if n_answers is None else n_answers) * each
 
     def left(self, paid: Mapping[str, int]) -> Curve:
-        """Cost of what is still to be asked, when so many uses of each mechanism are paid for."""
+        """Cost of what is still to be asked, given the uses of each mechanism that are paid for."""
         screen, argmax = parts(self.mechanism)
         return self.curve(max(0, self.n_answers - paid.get(repr(screen or argmax), 0)))
 
@@ -118,7 +118,7 @@ class LabelPlan:
         return self._cost(n_queries, min(n_queries, self.n_answers))
 
     def left(self, paid: Mapping[str, int]) -> Curve:
-        """Cost of what is still to be asked, when so many uses of each mechanism are paid for."""
+        """Cost of what is still to be asked, given the uses of each mechanism that are paid for."""
         screen, argmax = parts(self.mechanism)
         queries = self.n_queries - paid.get(repr(screen), 0)
         return self._cost(queries, self.n_answers - paid.get(repr(argmax), 0))
@@ -167,12 +167,12 @@ def make_plan(
         n_answers = n_answers or max(
             1, min(most, _affordable(audible, epsilon=epsilon, delta=delta, most=most))
         )
-        chosen: Mechanism = _quietest(n_answers, screen, teachers, epsilon, delta)
+        chosen: Mechanism = _least_noise(n_answers, screen, teachers, epsilon, delta)
     else:
         chosen = asked(mechanism, screen)
         paid = _affordable(chosen.curve(), epsilon=epsilon, delta=delta, most=n_answers or n_public)
         if paid < (n_answers or 1):
-            raise _too_dear(chosen, n_answers=n_answers or 1, paid=paid, epsilon=epsilon, delta=delta)
+            raise _too_expensive(chosen, n_answers=n_answers or 1, paid=paid, epsilon=epsilon, delta=delta)
         n_answers = paid
     return Plan(n_teachers=teachers, n_answers=n_answers, mechanism=chosen, delta=delta)
 
@@ -189,7 +189,7 @@ def make_label_plan(
     epsilon: float,
     delta: float,
 ) -> LabelPlan:
-    """The same for PATE-FM; noise that is not given is as little as pays for an answer to every query.
+    """Plan a run of PATE-FM; noise that is not given is the least with which every query can be answered.
 
     Raises
     ------
@@ -208,7 +208,7 @@ def make_label_plan(
     if n_queries > n_rows:
         raise ValueError(f"n_queries={n_queries} must be at most the {n_rows} rows there are")
     chosen: Mechanism = (
-        _quietest(n_queries, screen, n_teachers, epsilon, delta)
+        _least_noise(n_queries, screen, n_teachers, epsilon, delta)
         if mechanism is None
         else asked(mechanism, screen)
     )
@@ -227,7 +227,7 @@ def make_label_plan(
 
 
 def _require_meaning(*, n_units: int, epsilon: float, delta: float) -> None:
-    """Raise unless (epsilon, delta) could protect one of so many units."""
+    """Raise ValueError unless (epsilon, delta) is meaningful for this number of units."""
     _check.positive(epsilon=epsilon)
     _check.delta(delta)
     if delta >= 1 / n_units:
@@ -250,11 +250,11 @@ def _teachers(n_teachers: int | str, n_units: int) -> int:
 
 
 def asked(mechanism: Mechanism, screen: Threshold | None) -> Any:
-    """The question as one mechanism, from the two settings of an estimator."""
+    """Combine an estimator's mechanism and screen into one mechanism."""
     return mechanism if screen is None else Confident(screen=screen, argmax=mechanism)  # type: ignore[arg-type]
 
 
-def _too_dear(
+def _too_expensive(
     mechanism: Mechanism, *, n_answers: int, paid: int, epsilon: float, delta: float
 ) -> BudgetExceeded:
     fewer = f"n_answers={paid} or fewer, " if paid else ""
@@ -277,7 +277,7 @@ def _affordable(each: Curve, *, epsilon: float, delta: float, most: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _quietest(
+def _least_noise(
     n_answers: int, screen: Threshold | None, n_teachers: int, epsilon: float, delta: float
 ) -> GNMax | Confident:
     """The least noise, to four digits upwards, whose answers fit into (epsilon, delta)."""
@@ -306,6 +306,6 @@ def _quietest(
 
 
 def _digits(value: float) -> float:
-    """Rounded up to a few digits."""
+    """Round up to a few digits."""
     step = 10.0 ** (math.floor(math.log10(value)) + 1 - _DIGITS)
     return float(f"{math.ceil(value / step) * step:.{_DIGITS}g}")
