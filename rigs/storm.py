@@ -144,7 +144,7 @@ def run(keys: int, *, kills: int, fresh: bool) -> dict[str, object]:
             numbers = list(range(keys)) + rng.sample(range(keys), keys // 10)
             numbers.sort(key=lambda number: number + rng.random() * 8)  # the second caller is close behind
             stop = threading.Event()
-            killer = threading.Thread(target=torment, args=(service, kills, stop))
+            killer = threading.Thread(target=kill_repeatedly, args=(service, kills, stop))
             killer.start()
             storm.run(url, numbers, fresh=fresh)
             stop.set()
@@ -157,8 +157,8 @@ def run(keys: int, *, kills: int, fresh: bool) -> dict[str, object]:
     return {"keys": keys, "lost": proxy.lost, "kills": kills, "wrong": storm.wrong}
 
 
-def torment(service: serving.Service, kills: int, stop: threading.Event) -> None:
-    """Kill the service and start it again, while it is asked."""
+def kill_repeatedly(service: serving.Service, kills: int, stop: threading.Event) -> None:
+    """Kill the service and start it again while clients ask it."""
     for _ in range(kills):
         if stop.wait(1.5):
             return

@@ -1,4 +1,4 @@
-"""What an attacker gains over a guess, by the trade-off curve of a bound; and a drawing of it."""
+"""The advantage of an attacker over guessing, by the trade-off curve of a bound, and a drawing of it."""
 
 from __future__ import annotations
 

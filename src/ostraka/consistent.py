@@ -32,7 +32,7 @@ _CELL = np.dtype([("tag", "u1"), ("steps", "<i8")])
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Consistent:
-    """What makes two questions the same one, and the secret from which its noise is drawn.
+    """The rule by which two questions are the same, and the secret from which their noise is drawn.
 
     A question is a row. Its numbers are rounded to ``grid``; text is taken as it is (Unicode NFC).
     The rest, whether a number came as float32 or float64, as -0.0 or 0, in which order columns

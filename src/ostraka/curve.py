@@ -1,4 +1,4 @@
-"""Curve: what releases cost, as Rényi divergences that add; and the way to (epsilon, delta) and back."""
+"""Curve: the cost of releases as Rényi divergences, which add, and its conversion to (epsilon, delta)."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Curve:
         _check.one_of(moves=self.moves, allowed=MOVES)
 
     def __repr__(self) -> str:
-        """One line: what it costs by the bounds that take no time."""
+        """Return one line with the cost by the bounds that are quick to compute."""
         cost = replace(self, laws=None).epsilon(delta=1e-5)
         return (
             f"Curve(moves={self.moves!r}, epsilon={cost:.4g} at delta=1e-05, publishable={self.publishable})"
@@ -281,7 +281,7 @@ class Curve:
 
 
 class Priced(Protocol):
-    """Anything with a price: all that a ledger needs to know, beside the ``repr``."""
+    """Anything with a price: ledgers need this method and the ``repr`` only."""
 
     def curve(self) -> Curve:
         """Cost of one use on any data."""

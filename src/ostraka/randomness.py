@@ -1,4 +1,4 @@
-"""Where noise comes from: keyed by the operating system, keyed by a kept secret, or a simulation."""
+"""Sources of noise: keyed by the operating system, keyed by a kept secret, or a simulation."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def further(rng: np.random.Generator | KeyedRows, row: int) -> Callable[[], int]
 
 
 def is_simulation(rng: np.random.Generator | None) -> bool:
-    """Whether somebody could repeat the noise: of every generator but None and one under a kept secret.
+    """Return whether the noise could be repeated: True except for None and a generator under a kept secret.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a release may be: an array, named arrays, or a trained model; and how a ledger keeps it."""
+"""The kinds of releases: an array, named arrays, or a trained model; and their format in a ledger."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ AnyRelease = TypeVar("AnyRelease", bound=Released)
 
 
 def to_bytes(released: Released) -> bytes:
-    """A release as a ledger keeps it.
+    """Return a release in the format of ledgers.
 
     Raises
     ------

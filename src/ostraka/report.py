@@ -117,7 +117,7 @@ def summary_table(result: Result) -> tuple[Row, ...]:
 
 
 def privacy_label(result: Result) -> dict[str, Any]:
-    """What may be said in public about the privacy of a run: plain JSON types, nothing from ``owner``.
+    """Return the publishable facts about a run's privacy: plain JSON types, nothing from ``owner``.
 
     A simulation has neither epsilon nor delta: its noise can be repeated, so it hides nothing.
 
@@ -294,7 +294,7 @@ def _lower_from(result: Result) -> str:
 
 
 def _attack(result: Result) -> str | None:
-    """What a test with 5 % false alarms notices at most, by the trade-off curve of the bound."""
+    """Return the largest power of a test with 5 % false alarms, by the trade-off curve of the bound."""
     detected = most_detected(result.upper)
     return None if detected is None else f"{math.ceil(100 * detected - 1e-9)} of 100"
 
@@ -308,7 +308,7 @@ def _confusion(result: Result) -> tuple[list[str], list[list[int]]] | None:
 
 
 def _next_steps(result: Result) -> list[str]:
-    """What to do after reading the page."""
+    """Return advice on what to do after reading the page."""
     steps = []
     epsilon = number(result.upper.get("epsilon"))
     if result.lower is None:

@@ -47,9 +47,9 @@ class Autoencoder(nn.Module):
 
 
 class BoltzmannMachine(nn.Module):
-    """A restricted Boltzmann machine. The slopes of its free energy are those of the data alone.
+    """A restricted Boltzmann machine. Its losses give the part of the gradient due to the data only.
 
-    The slopes of the model come from persistent chains, which only see noisy weights and so are public.
+    The model's part of the gradient comes from persistent chains, which see only noisy weights: it is public.
     """
 
     chains: torch.Tensor
@@ -73,7 +73,7 @@ class BoltzmannMachine(nn.Module):
         return energy
 
     def public_gradient(self) -> dict[str, torch.Tensor]:
-        """Minus the slopes of the free energy of the chains, after one more step of each."""
+        """Return minus the gradient of the chains' free energy, after one more step of each."""
         with torch.no_grad():
             rows = self._step(self.chains)
             self.chains.copy_(rows)

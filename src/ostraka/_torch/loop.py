@@ -160,7 +160,7 @@ def train(
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """What all epochs of one training have in common."""
+    """The state that all epochs of one training share."""
 
     objectives: Sequence[Objective]
     batches: Callable[[torch.Generator], Iterable[Any]]

@@ -113,7 +113,7 @@ def _ghost(values: torch.Tensor, seen: list[_Seen], names: dict[nn.Module, str])
 
 
 def _as_products(each: _Seen, slope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs (n_rows, places, inputs) and slopes (n_rows, places, outputs): their products are gradients."""
+    """Return inputs and output gradients, (n_rows, places, …); their products are the weights' gradients."""
     layer = each.layer
     if isinstance(layer, nn.Conv2d):
         given = nn.functional.unfold(

@@ -26,7 +26,7 @@ _KEPT = 0.5  # share of gradients that the clip leaves as they are
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PrivateTraining:
-    """What every step has in common. All of it is public but ``rows`` and ``owners``."""
+    """The settings that all steps share. All of them are public except ``rows`` and ``owners``."""
 
     modules: list[nn.Module]
     losses: Callable[[nn.Module, torch.Tensor], torch.Tensor]
@@ -113,7 +113,7 @@ class PrivateTraining:
 
 
 def _weights(norms: torch.Tensor, clip: float) -> torch.Tensor:
-    """What shortens each gradient to ``clip``; 0 where a gradient is not finite."""
+    """Return the factor that shortens each gradient to ``clip``; 0 if a gradient is not finite."""
     shortened = (clip / norms.clamp_min(1e-12)).clamp_max(1.0)
     # single precision rounds norms and sums; a little shorter, so that no gradient is longer than the clip
     return torch.where(torch.isfinite(norms), shortened * (1 - 1e-5), torch.zeros_like(norms))

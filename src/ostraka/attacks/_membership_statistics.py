@@ -19,7 +19,7 @@ __all__ = ["STATISTICS", "Side", "clip", "logit", "normal_posterior"]
 
 _NEAREST = 1e-12  # confidences are at least so far from 0 and 1
 _OFFLINE_SLOPE = 0.3  # Zarifzadeh et al. 2024, section 3.3: P(in) from P(out) where no model has the row
-_PER_BIN, _MOST_BINS = 50, 20  # rows of like difficulty
+_PER_BIN, _MOST_BINS = 50, 20  # rows of similar difficulty
 _BIN_PRIOR = 10.0  # rows' worth of the overall figure in the figure of each bin
 _FLOOR = 1e-6  # smallest variance, as a share of the pooled one
 
@@ -135,7 +135,7 @@ def normal_inverse_gamma(
 
 
 def _hierarchical(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
-    """Log ratio of predictive t densities; shift and variances shrunk to those of rows of like difficulty."""
+    """Log ratio of predictive t densities; shift and variances shrunk to those of similar rows."""
     pooled = [_pooled(sides[0], sides[1]), _pooled(sides[1], sides[0])]
     weights = [side.n / variance for side, variance in zip(sides, pooled, strict=True)]
     gap = sides[0].mean - sides[1].mean
