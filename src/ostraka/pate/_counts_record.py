@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ostraka.result import Result
 
 if TYPE_CHECKING:
+    from ostraka.audits.finding import Finding
     from ostraka.pate._counts import CountsPlan
     from ostraka.pate._run import Owned, Run
 
-__all__ = ["counts_audited", "counts_recorded"]
+__all__ = ["counts_finding", "counts_recorded"]
 
 _ACCOUNTANT = "Gaussian-DP composition and Rényi curves of the discrete Gaussian; the smaller"
 
@@ -40,38 +40,18 @@ def counts_recorded(run: Run, plan: CountsPlan, owned: Owned) -> Result:
             "student": run.student_name,
             "manifest": owned.manifest.sha256,
         },
-        upper={
-            "epsilon": run.spent.epsilon(plan.delta),
-            "delta": plan.delta,
-            "accountant": _ACCOUNTANT,
-            "curve": run.spent.to_dict(),
-            "noise": run.noise,
-            "horizon": f"everything in the ledger: {len(owned.ledger.entries())} charges, "
-            "among them this run's",
-            "simulation": owned.ledger.simulation,
-            "not_protected": list(run.notes),
-        },
+        upper=run.upper(owned, accountant=_ACCOUNTANT),
         utility=said,
         series={"epsilon": [plan.epsilon]},
         notes=(*run.notes, *run.warnings),
     )
 
 
-def counts_audited(plan: CountsPlan, result: Result, *, trials: int | None, confidence: float) -> Result:
-    """Add the lower bound of an adversary who knows every other unit to a record."""
+def counts_finding(plan: CountsPlan, *, trials: int | None, confidence: float) -> Finding:
+    """Return the lower bound of an adversary who knows every other unit."""
     from ostraka.audits import audit_counts  # noqa: PLC0415  (half the time of importing the estimator)
 
     many: dict[str, Any] = {} if trials is None else {"trials": trials}
-    found = audit_counts(
+    return audit_counts(
         plan.mechanism, claimed_epsilon=plan.epsilon, delta=plan.delta, confidence=confidence, **many
     )
-    lower = {
-        "epsilon": found.measures[0].lower,
-        "delta": plan.delta,
-        "confidence": confidence,
-        "trials": found.trials,
-        "verdict": found.verdict,
-        "sentence": found.sentence,
-        "note": found.note,
-    }
-    return replace(result, lower=lower)

@@ -14,7 +14,7 @@ from ostraka.attacks.leakage import leakage_panel
 from ostraka.door import ABSTAIN
 from ostraka.mechanisms.protocols import parts
 from ostraka.pate._counts import CountsPlan
-from ostraka.pate._counts_record import counts_audited, counts_recorded
+from ostraka.pate._counts_record import counts_finding, counts_recorded
 from ostraka.pate._metrics import measured
 from ostraka.pate.plan import LabelPlan
 from ostraka.result import Result
@@ -53,17 +53,7 @@ def record(run: Run) -> Result:
     return Result(
         kind="learn",
         settings=_settings(run, owned),
-        upper={
-            "epsilon": run.spent.epsilon(plan.delta),
-            "delta": plan.delta,
-            "accountant": _ACCOUNTANT,
-            "curve": run.spent.to_dict(),
-            "noise": run.noise,
-            "horizon": f"everything in the ledger: {len(owned.ledger.entries())} charges, "
-            "among them this run's",
-            "simulation": owned.ledger.simulation,
-            "not_protected": list(run.notes),
-        },
+        upper=run.upper(owned, accountant=_ACCOUNTANT),
         utility={"answered": answered, "abstained": len(run.asked) - answered, **said},
         series={"epsilon": [plan.curve(n + 1).epsilon(plan.delta) for n in range(n_questions)]},
         owner={
@@ -132,17 +122,18 @@ def with_audit(run: Run, result: Result, *, trials: int | None, confidence: floa
 
     plan = run.plan
     if isinstance(plan, CountsPlan):
-        return counts_audited(plan, result, trials=trials, confidence=confidence)
-    found = audit_run(
-        plan.mechanism,
-        n_answers=plan.n_answers,
-        n_teachers=plan.n_teachers,
-        n_classes=len(run.classes),
-        claimed_epsilon=plan.epsilon,
-        delta=plan.delta,
-        trials=trials,
-        confidence=confidence,
-    )
+        found = counts_finding(plan, trials=trials, confidence=confidence)
+    else:
+        found = audit_run(
+            plan.mechanism,
+            n_answers=plan.n_answers,
+            n_teachers=plan.n_teachers,
+            n_classes=len(run.classes),
+            claimed_epsilon=plan.epsilon,
+            delta=plan.delta,
+            trials=trials,
+            confidence=confidence,
+        )
     lower = {
         "epsilon": found.measures[0].lower,
         "delta": plan.delta,
