@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import numpy as np
 
 from ostraka import _check
+from ostraka.attacks._generator_rows import Sampling, nearest, residual, unit_rows
 from ostraka.attacks._membership_checks import check_duplicates, number_copies
 from ostraka.scores import Scores
 
@@ -15,16 +16,6 @@ __all__ = ["TargetGenerator", "generator_scores", "generator_statistics"]
 
 _KINDS = ("gan", "dcgan", "vae")
 _ACCESS = ("white-box", "black-box")
-_BLOCK = 512  # rows whose distances are computed at once
-
-
-@runtime_checkable
-class Sampling(Protocol):
-    """A generator whose samples can be had."""
-
-    def sample(self, n_rows: int, *, random_state: Any = None) -> Any:
-        """Generated rows, (n_rows, n_features)."""
-        ...
 
 
 class TargetGenerator:
@@ -111,7 +102,7 @@ class TargetGenerator:
         _check.positive(learning_rate=self.learning_rate)
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be >= 0 and < 1, got {self.dropout!r}")
-        rows = _unit_rows("X", X)
+        rows = unit_rows("X", X)
         side = math.isqrt(rows.shape[1])
         if self.kind == "dcgan" and (side**2 != rows.shape[1] or side % 4):
             raise ValueError(
@@ -132,7 +123,7 @@ class TargetGenerator:
                 raise ValueError("fakes need a discriminator, which a VAE has not")
             self.model_: Any = _adversarial.train_autoencoder(rows, settings, seed=seed)
         else:
-            known = None if fakes is None else _unit_rows("fakes", fakes, width=rows.shape[1])
+            known = None if fakes is None else unit_rows("fakes", fakes, width=rows.shape[1])
             self.model_ = _adversarial.train_adversarial(
                 rows,
                 settings,
@@ -148,7 +139,7 @@ class TargetGenerator:
         """How real the discriminator finds each row; of a VAE the evidence lower bound. (n_rows,)."""
         from ostraka.attacks._adversarial import realness_of  # noqa: PLC0415
 
-        return realness_of(self.model_, _unit_rows("X", X, width=self.n_features_in_))
+        return realness_of(self.model_, unit_rows("X", X, width=self.n_features_in_))
 
     def sample(self, n_rows: int, *, random_state: Any = None) -> np.ndarray:
         """Generated rows, float32 (n_rows, n_features)."""
@@ -305,27 +296,6 @@ def generator_statistics(
     return _density_ratio(attacker, samples, rows, [each for each in (known, other) if each is not None])
 
 
-def residual(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """What is left of one statistic when its least-squares share of another, from 0 to 1, is taken off."""
-    one, other = found - found.mean(), expected - expected.mean()
-    spread = [np.sqrt((each**2).mean()) for each in (one, other)]
-    if not all(spread):
-        return np.asarray(one)
-    one, other = one / spread[0], other / spread[1]
-    return np.asarray(one - np.clip((one * other).mean(), 0, 1) * other)
-
-
-def nearest(rows: np.ndarray, samples: np.ndarray) -> np.ndarray:
-    """Euclidean distance of each row to the nearest sample."""
-    rows, samples = rows.astype(np.float64), samples.astype(np.float64)
-    squares, found = (samples**2).sum(axis=1), []
-    for start in range(0, len(rows), _BLOCK):
-        part = rows[start : start + _BLOCK]
-        gaps = (part**2).sum(axis=1)[:, None] + squares - 2 * part @ samples.T
-        found.append(np.sqrt(np.maximum(gaps.min(axis=1), 0)))
-    return np.concatenate(found)
-
-
 def _by_own_generator(
     attacker: TargetGenerator | None,
     samples: np.ndarray,
@@ -375,12 +345,3 @@ def _samples(generator: Any, n_samples: int, seed: int, width: int) -> np.ndarra
     if found.shape != (n_samples, width) or not np.isfinite(found).all():
         raise ValueError(f"samples must be finite numbers of shape {(n_samples, width)}, got {found.shape}")
     return found
-
-
-def _unit_rows(name: str, X: Any, *, width: int | None = None) -> np.ndarray:
-    rows = np.asarray(X, dtype=np.float32)
-    if rows.ndim != 2 or len(rows) < 2 or (width is not None and rows.shape[1] != width):
-        raise ValueError(f"{name} must have two rows or more of {width or 'some'} numbers, got {rows.shape}")
-    if not ((rows >= 0) & (rows <= 1)).all():
-        raise ValueError(f"{name} must hold numbers from 0 to 1")
-    return rows

@@ -83,8 +83,7 @@ class Deployment:
         self._checkpoint = checkpoint
         self.counts = checkpoint.read(ledger) if checkpoint else RunningCounts()
         self.verified = True  # opening has verified it
-        answerer = Answerer(saved, consistent)
-        self.unit = saved.ensemble.unit_
+        answerer, self.unit = Answerer(saved, consistent), saved.ensemble.unit_
         _require_one_answer(answerer, ledger.budget)
         self._bind(answerer, consistent)
         self._grant()
