@@ -42,7 +42,7 @@ def attack_generator(file: Path) -> Attacked:
     """Score candidates by the realness that a target and a reference give them, or by samples of both."""
     import numpy as np
 
-    from ostraka.attacks.generators import nearest, residual
+    from ostraka.attacks._generator_rows import nearest, residual
 
     arrays = _read(file, _WHITE, _BLACK, optional=("reference", "reference_samples"))
     if "realness" in arrays:
