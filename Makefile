@@ -21,12 +21,10 @@ test: $(READY)  ## style, types, tests and doctests
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
 
-quick: $(READY)  ## style, types and the fast tests, within a minute: types on one core, tests on the other
+quick: $(READY)  ## style and the fast tests, within a minute; types are checked by lint, before a commit and in test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy & types=$$!; \
-	$(BIN)/pytest -q -m "not slow and not statistical and not cluster" tests/contracts tests/mechanisms tests/test_*.py --deselect tests/test_commands.py --deselect tests/test_docs.py --deselect tests/test_mutants.py --deselect tests/test_new_mechanism.py; \
-	tests=$$?; wait $$types && exit $$tests
+	$(BIN)/pytest -n 2 -q -m "not slow and not statistical and not cluster" tests/contracts tests/mechanisms tests/test_*.py --deselect tests/test_commands.py --deselect tests/test_docs.py --deselect tests/test_mutants.py --deselect tests/test_new_mechanism.py
 
 lint: $(READY)
 	$(BIN)/ruff format .
