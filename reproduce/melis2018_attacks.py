@@ -40,6 +40,7 @@ ROUNDS, BATCH, RATE, WIDTH = 240, 64, 0.05, 32
 RACE, SEX, FINAL_WEIGHT = 8, 9, 2
 NUMBERS = (0, 4, 10, 11, 12)
 EPSILON, DELTA = 8.0, 1e-5
+SEEDS = (1, 2, 3)  # of figure 7.7 and of votes; their settings were chosen on seed 0
 QUICK: dict[str, object] = {}
 QUICK_ARGUMENTS = ["--quick", "figure7.7"]
 
@@ -101,13 +102,17 @@ def world(
 
 
 def figure77(*, quick: bool) -> None:
-    """Property inference against the number of parties."""
+    """Property inference against the number of parties, on seeds that chose no setting."""
     for n_parties in (2, 3) if quick else (2, 3, 6, 12):
         start = time.process_time()
-        run, attack = world(n_parties=n_parties, quick=quick)
+        found = []
+        for seed in SEEDS[:1] if quick else SEEDS:
+            run, attack = world(n_parties=n_parties, quick=quick, seed=seed)
+            found.append(attack.scores(run).auc())
         print(
-            f"{n_parties} parties: AUC {attack.scores(run).auc():.3f} for race while learning income "
-            f"({time.process_time() - start:.0f} s CPU; thesis: faces, about .8 at 12)"
+            f"{n_parties} parties, {len(found)} seeds: AUC {_spread(found)} for race while learning income "
+            f"({time.process_time() - start:.0f} s CPU; thesis: faces, about .8 at 12)",
+            flush=True,
         )
 
 
@@ -119,7 +124,7 @@ def figure74(*, quick: bool) -> None:
 
 
 def figure78(*, quick: bool) -> None:
-    """Model averaging, 10 batches a round."""
+    """Model averaging, 4 batches a round."""
     for n_parties in (3,) if quick else (3, 5):
         run, attack = world(n_parties=n_parties, quick=quick, rule="averaging", local_steps=4)
         print(f"averaging, {n_parties} parties: AUC {attack.scores(run).auc():.3f}")
@@ -193,36 +198,48 @@ def section61(*, quick: bool) -> None:
 
 def votes(*, quick: bool) -> None:
     """The paper's question: accuracy and protection of a party, by the number of parties."""
-    X, y, _ = adult()
-    order = np.random.default_rng(0).permutation(len(y))
-    public, test, private = order[:200], order[200:4200], order[4200:]
-    rounds, classes = (10, 2) if quick else (200, 2)
     for n_parties in (10,) if quick else (10, 30, 50, 100):
-        parts = [(X[part], y[part]) for part in np.array_split(private, n_parties)]
-        found = {}
-        multiplier = _noise_for(rounds)
-        for name, defence in (
-            ("averaging", None),
-            ("noisy sums", NoisySum(clip=0.5, noise_multiplier=multiplier)),
-        ):
-            network = TorchClassifier(
-                perceptron, batch_size=BATCH, learning_rate=0.1, random_state=0, n_threads=1
-            )
-            run = Collaboration(network, rule="averaging", n_rounds=rounds, defence=defence, random_state=0)
-            found[name] = _balanced(run.fit(parts).network.predict(X[test]), y[test])
-        sigma = _sigma_for(len(public))
-        ensemble = PartyEnsemble.in_process(
-            LogisticRegression(max_iter=200, class_weight="balanced"),
-            parts,
-            classes=range(classes),
-            sigma=sigma,
+        runs = [
+            _balanced_accuracies(n_parties, rounds=10 if quick else 200, seed=seed)
+            for seed in (SEEDS[:1] if quick else SEEDS)
+        ]
+        line = ", ".join(f"{name} {_spread([run[name] for run in runs])}" for name in runs[0])
+        print(
+            f"{n_parties} parties, {len(runs)} seeds, epsilon {EPSILON:g} for a party: "
+            f"balanced accuracy {line}",
+            flush=True,
         )
-        with Ledger(":memory:", budget=Budget(epsilon=EPSILON, delta=DELTA)) as ledger:
-            answers = release(ensemble.agreement.mechanism, ensemble.vote(X[public]), ledger=ledger)
-        student = LogisticRegression(C=0.1, max_iter=200, class_weight="balanced").fit(X[public], answers)
-        found["votes"] = _balanced(student.predict(X[test]), y[test])
-        line = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
-        print(f"{n_parties} parties, epsilon {EPSILON:g} for a party: balanced accuracy {line}", flush=True)
+
+
+def _balanced_accuracies(n_parties: int, *, rounds: int, seed: int) -> dict[str, float]:
+    """Of averaging, averaging of noisy sums, and votes."""
+    X, y, _ = adult()
+    order = np.random.default_rng(seed).permutation(len(y))
+    public, test, private = order[:200], order[200:4200], order[4200:]
+    parts = [(X[part], y[part]) for part in np.array_split(private, n_parties)]
+    found = {}
+    noisy = NoisySum(clip=0.5, noise_multiplier=_noise_for(rounds))
+    for name, defence in (("averaging", None), ("noisy sums", noisy)):
+        network = TorchClassifier(
+            perceptron, batch_size=BATCH, learning_rate=0.1, random_state=seed, n_threads=1
+        )
+        run = Collaboration(network, rule="averaging", n_rounds=rounds, defence=defence, random_state=seed)
+        found[name] = _balanced(run.fit(parts).network.predict(X[test]), y[test])
+    ensemble = PartyEnsemble.in_process(
+        LogisticRegression(max_iter=200, class_weight="balanced"),
+        parts,
+        classes=range(2),
+        sigma=_sigma_for(len(public)),
+    )
+    with Ledger(":memory:", budget=Budget(epsilon=EPSILON, delta=DELTA)) as ledger:
+        answers = release(ensemble.agreement.mechanism, ensemble.vote(X[public]), ledger=ledger)
+    student = LogisticRegression(C=0.1, max_iter=200, class_weight="balanced").fit(X[public], answers)
+    found["votes"] = _balanced(student.predict(X[test]), y[test])
+    return found
+
+
+def _spread(found: list[float]) -> str:
+    return f"{np.mean(found):.3f} ({min(found):.3f} to {max(found):.3f})"
 
 
 def _balanced(guesses: np.ndarray, truth: np.ndarray) -> float:
