@@ -17,7 +17,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mutants import _audits, _collect, _counts, _drawn, _exact, _generators, _plain
+from mutants import (
+    _audits,
+    _collect,
+    _composition,
+    _counts,
+    _drawn,
+    _exact,
+    _generators,
+    _plain,
+    _secret,
+)
 
 if TYPE_CHECKING:
     from mutants._mutant import Mutant
@@ -31,6 +41,8 @@ MUTANTS: list[Mutant] = [
     *_collect.MUTANTS,
     *_counts.MUTANTS,
     *_generators.MUTANTS,
+    *_composition.MUTANTS,
+    *_secret.MUTANTS,
 ]
 PASSED, FAILED = 0, 1  # what pytest's exit status must be one of: anything else is no verdict
 
