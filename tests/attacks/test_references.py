@@ -40,7 +40,7 @@ def test_networks_trained_in_a_stack_say_what_they_say_when_trained_alone(rows):
         ]
         alone = seeds[0].fit(X[chosen], y[chosen])
         assert models.confidences_[number] == pytest.approx(
-            ReferenceModels.ReferenceModels.true_label_confidences(alone, X, y), abs=1e-4
+            ReferenceModels.true_label_confidences(alone, X, y), abs=1e-4
         )
 
 
@@ -56,7 +56,7 @@ def test_a_module_that_only_trains_alone_is_trained_alone(rows):
     models = ReferenceModels(network, n_models=2, random_state=5).fit(X, y)
     alone = network.set_params(random_state=int(models.seeds_[1])).fit(*(a[models.included[1]] for a in rows))
     assert models.confidences_[1] == pytest.approx(
-        ReferenceModels.ReferenceModels.true_label_confidences(alone, X, y), abs=1e-4
+        ReferenceModels.true_label_confidences(alone, X, y), abs=1e-4
     )
 
 

@@ -106,7 +106,7 @@ def test_an_honest_deployment_is_consistent(capfd, serve, question, reply):
 
 
 def test_a_broken_deployment_is_found_out_before_the_end(capfd, serve, question):
-    worlds = serve([5, 4], sigma=0.3), serve([4, 5], sigma=0.3)
+    worlds = serve([5, 4], sigma=0.5), serve([4, 5], sigma=0.5)
     code, out, _ = audit(capfd, *worlds, *question, *CLAIM, "--trials", "10000", "--json")
     record = json.loads(out)
     assert (code, record["verdict"]) == (4, "violated")

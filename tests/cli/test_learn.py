@@ -546,7 +546,7 @@ finally:
     )
     assert run.returncode == 1
     said, loaded = run.stderr.strip().rsplit("\n", 1)
-    assert said == "ostraka: nowhere.csv: No such file or directory"
+    assert said == "ostraka: nowhere.csv: No such file or directory."
     assert not {"numpy", "scipy", "sklearn", "pyarrow", "skops", "numba"} & set(ast.literal_eval(loaded))
 
 

@@ -23,6 +23,7 @@ _MOST_POINTS = 20_000  # of a grid for answers beside other releases: with more,
 _WORTH_KEEPING = 0.1  # seconds that a file must save
 _LOWER, _UPPER = 6.0, 8.0  # standard deviations of the loss that a grid reaches to either side
 _OUTWARD = 1e-12
+_LARGEST = 700.0  # nats: above it the exponential leaves float64, and the grid point itself is the bound
 _SPREAD = 0.68  # of a Gaussian of the same shift, in variance: how far losses spread; decides the grid only
 
 
@@ -39,6 +40,8 @@ class Table(NamedTuple):
         if not within.any():
             return math.inf
         i = int(within.argmax())
+        if self.step * (self.start + i) > _LARGEST:
+            return self.step * (self.start + i) + _OUTWARD
         high, low = math.exp(self.step * (self.start + i)), math.exp(self.step * (self.start + i - 1))
         if i:
             before, after = float(self.values[i - 1]), float(self.values[i])

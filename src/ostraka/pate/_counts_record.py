@@ -16,8 +16,8 @@ __all__ = ["counts_finding", "counts_recorded"]
 _ACCOUNTANT = "Gaussian-DP composition and Rényi curves of the discrete Gaussian; the smaller"
 
 
-def counts_recorded(run: Run, plan: CountsPlan, owned: Owned) -> Result:
-    """The record of a fit by counts."""
+def counts_recorded(run: Run, plan: CountsPlan, owned: Owned, *, upper: dict[str, Any]) -> Result:
+    """Return the record of a fit by counts; ``upper`` says what the run cost at most."""
     mechanism, adjacency = plan.mechanism, owned.votes.adjacency
     said = {} if run.n_classes_said is None else {"classes_said": run.n_classes_said}
     return Result(
@@ -40,7 +40,7 @@ def counts_recorded(run: Run, plan: CountsPlan, owned: Owned) -> Result:
             "student": run.student_name,
             "manifest": owned.manifest.sha256,
         },
-        upper=run.upper(owned, accountant=_ACCOUNTANT),
+        upper={**upper, "accountant": _ACCOUNTANT},
         utility=said,
         series={"epsilon": [plan.epsilon]},
         notes=(*run.notes, *run.warnings),

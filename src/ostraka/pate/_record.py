@@ -44,7 +44,7 @@ def record(run: Run) -> Result:
     if owned is None:
         raise ValueError("a record must be made from a whole run, got one without its owner's part")
     if isinstance(plan, CountsPlan):
-        return counts_recorded(run, plan, owned)
+        return counts_recorded(run, plan, owned, upper=_upper(run, owned))
     if owned.ensemble is None:
         raise ValueError("a record of votes must be made from a run with its teachers")
     n_questions = plan.n_queries if isinstance(plan, LabelPlan) else plan.n_answers
@@ -53,7 +53,7 @@ def record(run: Run) -> Result:
     return Result(
         kind="learn",
         settings=_settings(run, owned),
-        upper=run.upper(owned, accountant=_ACCOUNTANT),
+        upper=_upper(run, owned),
         utility={"answered": answered, "abstained": len(run.asked) - answered, **said},
         series={"epsilon": [plan.curve(n + 1).epsilon(plan.delta) for n in range(n_questions)]},
         owner={
@@ -63,6 +63,21 @@ def record(run: Run) -> Result:
         },
         notes=(*run.notes, *run.warnings),
     )
+
+
+def _upper(run: Run, owned: Owned) -> dict[str, Any]:
+    """Return the part of a record that says what the run cost at most."""
+    charges = len(owned.ledger.entries())
+    return {
+        "epsilon": run.spent.epsilon(run.plan.delta),
+        "delta": run.plan.delta,
+        "accountant": _ACCOUNTANT,
+        "curve": run.spent.to_dict(),
+        "noise": run.noise,
+        "horizon": f"everything in the ledger: {charges} charges, among them this run's",
+        "simulation": owned.ledger.simulation,
+        "not_protected": list(run.notes),
+    }
 
 
 def _settings(run: Run, owned: Owned) -> dict[str, Any]:

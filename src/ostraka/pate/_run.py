@@ -89,20 +89,6 @@ class Run:
     warnings: tuple[str, ...]
     owned: Owned | None
 
-    def upper(self, owned: Owned, *, accountant: str) -> dict[str, Any]:
-        """The part of the record that says what the run cost at most."""
-        charges = len(owned.ledger.entries())
-        return {
-            "epsilon": self.spent.epsilon(self.plan.delta),
-            "delta": self.plan.delta,
-            "accountant": accountant,
-            "curve": self.spent.to_dict(),
-            "noise": self.noise,
-            "horizon": f"everything in the ledger: {charges} charges, among them this run's",
-            "simulation": owned.ledger.simulation,
-            "not_protected": list(self.notes),
-        }
-
     def public(self) -> Run:
         """The same run without the owner's part."""
         return replace(self, owned=None)
