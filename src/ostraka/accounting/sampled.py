@@ -47,7 +47,7 @@ def sampled_gaussian_curve(
     --------
     >>> curve = sampled_gaussian_curve(sigma=1.0, sampling_rate=0.01, steps=1000)
     >>> round(curve.epsilon(delta=1e-5), 2)
-    1.82
+    1.83
     """
     _check.integer(steps=steps, least=1)
     whole = Curve.gaussian(sensitivity=sensitivity, sigma=sigma, moves=moves)

@@ -63,6 +63,7 @@ class GaussianSums:
 
     Examples
     --------
+    >>> from ostraka import Adjacency, Private
     >>> rows = Private([[0.6, 0.8]] * 1000, Adjacency(moves="row", relation="add-or-remove"))
     >>> found = GaussianSums(n_columns=2, sigma=4.0).release(rows, rng=np.random.default_rng(0))
     >>> np.abs(found - [600, 800]).max() < 20
