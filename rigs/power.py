@@ -111,9 +111,7 @@ def written(mode: charging.ChargingMode, folder: Path) -> tuple[dict[str, int], 
         rows = mode.rows(folder)
         if rows and rows[-1][2].hex() != ledger.head:
             raise AssertionError("the last row is not the head of the chain")
-    with quick_folder() as elsewhere, mode.open(elsewhere) as empty:
-        heads = {empty.head: 0}
-    heads |= {digest.hex(): seq for seq, _, digest, _ in rows}
+    heads = {digest.hex(): seq for seq, _, digest, _ in rows}
     return heads, {key: charging.Paid(seq, answer or 0) for seq, key, _, answer in rows if key is not None}
 
 
@@ -150,6 +148,9 @@ def judged(
     try:
         with mode.open(folder) as ledger:
             entries = recording.heads.get(ledger.head, -1)
+            rows = mode.rows(folder)
+            if entries < 0 and all(key is None for _, key, _, _ in rows):
+                entries = len(rows)  # nothing was settled: a new chain, which begins now, with its grants
             first = mode.pay(ledger, "afterwards") if charge else None
         if charge:
             with mode.open(folder) as ledger:
