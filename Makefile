@@ -7,7 +7,7 @@ SHOWN := $(VENV)/.shown
 READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test quick lint bench reproduce soak check docs lock clean
+.PHONY: demo test quick lint bench results reproduce soak check docs lock clean
 
 demo: $(SHOWN)  ## learn from made-up hospital visits, then from digits, at epsilon 1; writes demo-run/
 	rm -rf demo-run
@@ -33,6 +33,9 @@ lint: $(READY)
 
 bench: $(READY)  ## speed and accuracy; ratios are measured in one run
 	$(BIN)/python -m bench
+
+results: $(READY)  ## the README's table of results: three runs of each command, on a quiet machine
+	$(BIN)/python -m results
 
 reproduce: $(READY)  ## the papers' tables and figures beside ours; needs the shared data sets, takes hours
 	for name in accounting wang2022 chadha2024 capc_secret papernot2017 malek2021 malek2021_memorisation; do $(BIN)/python -m reproduce $$name || exit 1; done

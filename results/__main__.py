@@ -1,0 +1,149 @@
+"""Write the README's table of results: ``python -m results [--runs N] [--only-write] [NAME ...]``.
+
+Each row of ``rows.toml`` names a command and how its figures are read from what it prints. The commands of
+the named rows, or of all, run one after another. Their figures are kept in ``measured.json`` with the date,
+the commit and the machine's load. The table in the README is written from these two files, never by hand.
+``--only-write`` runs nothing. A row with ``recorded`` takes too long for this; it says when it was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+README = HERE.parent / "README.md"
+START, END = "<!-- results: written by `make results` -->", "<!-- end of results -->"
+_HEAD = "| what | figure | best rival, or what to compare with | measured |\n|---|---|---|---|\n"
+
+
+def rows() -> list[dict[str, Any]]:
+    """The rows of the table, in order."""
+    return list(tomllib.loads((HERE / "rows.toml").read_text(encoding="utf-8"))["row"])
+
+
+def kept() -> dict[str, Any]:
+    """What was measured last, by row."""
+    path = HERE / "measured.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+def read(row: dict[str, Any], printed: str) -> list[float]:
+    """The figures of one run; ValueError for a pattern that nothing matches."""
+    found = []
+    for pattern in row["patterns"]:
+        match = re.search(pattern, printed)
+        if match is None:
+            raise ValueError(f"{row['name']}: nothing printed matches {pattern}")
+        found.append(float(match[1].replace(",", "")))
+    return found
+
+
+def measured(commands: list[str], n_runs: int) -> dict[str, list[str]]:
+    """What each command prints, in so many runs."""
+    printed: dict[str, list[str]] = {command: [] for command in commands}
+    for number in range(n_runs):
+        for command in commands:
+            print(f"run {number + 1} of {n_runs}: {command}", file=sys.stderr, flush=True)
+            words = shlex.split(command)
+            words[0] = sys.executable if words[0] == "python" else words[0]
+            run = subprocess.run(words, capture_output=True, text=True, cwd=HERE.parent, check=False)
+            if run.returncode:
+                raise SystemExit(f"{command} failed:\n{run.stderr[-2000:]}")
+            printed[command].append(run.stdout)
+    return printed
+
+
+def record(chosen: list[dict[str, Any]], n_runs: int) -> None:
+    """Run the commands of some rows and keep their figures."""
+    load = os.getloadavg()[1]
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE.parent, check=False
+    ).stdout.strip()
+    found = kept()
+    for fixed in (False, True):  # a row whose figures its seeds fix is the same in every run
+        some = [row for row in chosen if row.get("fixed", False) is fixed]
+        printed = measured(list(dict.fromkeys(row["command"] for row in some)), 1 if fixed else n_runs)
+        for row in some:
+            found[row["name"]] = {
+                "command": row["command"],
+                "commit": commit,
+                "date": f"{datetime.now(UTC):%Y-%m-%d}",
+                "load": round(load, 1),
+                "runs": [read(row, one) for one in printed[row["command"]]],
+            }
+    text = json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False)
+    (HERE / "measured.json").write_text(text + "\n", encoding="utf-8")
+
+
+def figure(row: dict[str, Any], runs: list[list[float]], place: int) -> str:
+    """The median of the runs, and their range where they differ."""
+    values = [run[place] * row.get("scale", 1) for run in runs]
+    formats = row.get("formats", row.get("format", ",.0f"))
+    how = formats[place] if isinstance(formats, list) else formats
+    low, middle, high = (
+        format(value, how) for value in (min(values), statistics.median(values), max(values))
+    )
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def line(row: dict[str, Any], found: dict[str, Any] | None) -> str:
+    """One row of the table."""
+    if "recorded" in row:
+        figures, rival, when = row["figures"], row["rival"], f"{row['recorded']}, recorded"
+    elif found is None:
+        figures, rival, when = "not measured yet", "", ""
+    else:
+        said = [figure(row, found["runs"], place) for place in range(len(row["patterns"]))]
+        figures, rival = row["figures"].format(*said), row["rival"].format(*said)
+        n = len(found["runs"])
+        runs = "seeds fix it" if row.get("fixed", False) else f"{n} run{'s' * (n != 1)}"
+        when = f"{found['date']}, {runs}, load {found['load']}, `{found['commit']}`"
+    return f"| {row['what']} | {figures} | {rival} | {when}: `{row['command']}` |"
+
+
+def table() -> str:
+    """The whole table."""
+    found = kept()
+    return _HEAD + "\n".join(line(row, found.get(row["name"])) for row in rows()) + "\n"
+
+
+def write() -> None:
+    """Put the table into the README, between its two marks."""
+    text = README.read_text(encoding="utf-8")
+    before, start, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not start or not end:
+        raise SystemExit(f"README.md must hold the lines {START} and {END}")
+    README.write_text(f"{before}{start}\n\n{table()}\n{end}{after}", encoding="utf-8")
+
+
+def main(arguments: list[str]) -> int:
+    """Run what is named, record it, write the table; 2 if a name is unknown."""
+    parser = argparse.ArgumentParser(prog="python -m results", description=__doc__)
+    parser.add_argument("names", nargs="*", help="rows to measure; all of them if none is named")
+    parser.add_argument("--runs", type=int, default=3, help="how often each command runs")
+    parser.add_argument("--only-write", action="store_true", help="write the table, measure nothing")
+    asked = parser.parse_args(arguments)
+    live = {row["name"]: row for row in rows() if "recorded" not in row}
+    if unknown := sorted(set(asked.names) - live.keys()):
+        print(f"no row named {', '.join(unknown)}; there are {', '.join(live)}", file=sys.stderr)
+        return 2
+    if not asked.only_write:
+        record([live[name] for name in asked.names or live], asked.runs)
+    write()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
