@@ -22,6 +22,7 @@ FLOORS = (
             "_files",
             "_images",
             "_numeric",
+            "_pages",
             "_phrases",
             "_torch",
             "_tradeoff",

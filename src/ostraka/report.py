@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR
 from typing import TYPE_CHECKING, Any
 
+from ostraka._pages import environment
 from ostraka._phrases import at_most, delta_text, number, percent, rounded, sentence
 from ostraka._tradeoff import attack_drawing, most_detected
 
@@ -166,40 +167,35 @@ def render_html(
     >>> "not audited yet" in page
     True
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  (only pages need it)
-
-    environment = Environment(
-        loader=PackageLoader("ostraka"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     rows, label = summary_table(result), privacy_label(result)
     shown = [figure for figure in figures if result.owner or not figure.owner_only]
-    return environment.get_template("report.html.j2").render(
-        label=label,
-        result=result,
-        good=[(row.name, row.value) for row in rows if not row.owner_only and row.heading == _GOOD],
-        scope=[(row.name, row.value) for row in rows if row.heading == _SCOPE],
-        owner_rows=[(row.name, row.value) for row in rows if row.owner_only],
-        figures=[figure for figure in shown if not figure.owner_only],
-        owner_figures=[figure for figure in shown if figure.owner_only],
-        relation=_relation(result),
-        epsilon=at_most(number(result.upper.get("epsilon"))),
-        delta=delta_text(result.upper.get("delta")),
-        lower=_lower(result),
-        lower_from=_lower_from(result),
-        attack=_attack(result),
-        drawing=attack_drawing(result.upper, unit=label["unit"] or "unit"),
-        confusion=_confusion(result),
-        steps=_next_steps(result),
-        controller=controller,
-        purpose=purpose,
-        settings=_settings(result),
-        notes=[note for note in result.notes if note not in result.upper.get("not_protected", [])],
-        bounds=_side_by_side(result.upper),
-        owner_bounds=_side_by_side(result.owner),
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            label=label,
+            result=result,
+            good=[(row.name, row.value) for row in rows if not row.owner_only and row.heading == _GOOD],
+            scope=[(row.name, row.value) for row in rows if row.heading == _SCOPE],
+            owner_rows=[(row.name, row.value) for row in rows if row.owner_only],
+            figures=[figure for figure in shown if not figure.owner_only],
+            owner_figures=[figure for figure in shown if figure.owner_only],
+            relation=_relation(result),
+            epsilon=at_most(number(result.upper.get("epsilon"))),
+            delta=delta_text(result.upper.get("delta")),
+            lower=_lower(result),
+            lower_from=_lower_from(result),
+            attack=_attack(result),
+            drawing=attack_drawing(result.upper, unit=label["unit"] or "unit"),
+            confusion=_confusion(result),
+            steps=_next_steps(result),
+            controller=controller,
+            purpose=purpose,
+            settings=_settings(result),
+            notes=[note for note in result.notes if note not in result.upper.get("not_protected", [])],
+            bounds=_side_by_side(result.upper),
+            owner_bounds=_side_by_side(result.owner),
+        )
     )
 
 

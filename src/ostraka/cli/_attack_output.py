@@ -71,25 +71,23 @@ def _page(
     rows: int,
 ) -> str:
     import numpy as np
-    from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    from ostraka._pages import environment
     from ostraka.plots._attack import receiver_operating_curves
 
-    environment = Environment(
-        loader=PackageLoader("ostraka"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     first = next(iter(attacked.values()))
     order = np.argsort(-first.statistics, kind="stable")[:rows]
-    return environment.get_template("attack.html.j2").render(
-        name=name,
-        found=found,
-        sentence=None if finding is None else finding.sentence,
-        drawing=receiver_operating_curves({label: each.scores for label, each in attacked.items()}),
-        suspects=[
-            (int(row), f"{first.statistics[row]:.3g}", "yes" if first.member[row] else "no") for row in order
-        ],
+    return (
+        environment()
+        .get_template("attack.html.j2")
+        .render(
+            name=name,
+            found=found,
+            sentence=None if finding is None else finding.sentence,
+            drawing=receiver_operating_curves({label: each.scores for label, each in attacked.items()}),
+            suspects=[
+                (int(row), f"{first.statistics[row]:.3g}", "yes" if first.member[row] else "no")
+                for row in order
+            ],
+        )
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
+from ostraka._pages import environment
 from ostraka._phrases import at_most, sentence
 from ostraka.service import _clock
 from ostraka.service._replies import ADVICE, WORDS
@@ -84,16 +85,8 @@ def render(seen: Overview, *, every: int = 0) -> str:
 
 @functools.cache
 def _template() -> Template:
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  (only pages need it)
-
-    environment = Environment(
-        loader=PackageLoader("ostraka"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
+    pages = environment()
+    pages.filters |= {
         "delta": _delta,
         "empty": _empty,
         "lasting": _clock.lasting,
@@ -103,7 +96,7 @@ def _template() -> Template:
         "part": _part,
         "up": functools.partial(_rounded, direction=ROUND_CEILING),
     }
-    return environment.get_template("owner.html.j2")
+    return pages.get_template("owner.html.j2")
 
 
 def _drawing(seen: Overview) -> _Drawing:
