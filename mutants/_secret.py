@@ -29,6 +29,13 @@ MUTANTS = [
         _VIEW,
     ),
     Mutant(
+        "the salt of a question is known to all",
+        _HIDDEN,
+        "return new_secret() + masked.tobytes()",
+        "return bytes(KEY_BYTES) + masked.tobytes()",
+        _BY + "test_the_dealer_which_knows_the_mask_cannot_check_a_guess_of_the_question",
+    ),
+    Mutant(
         "corrections are sent in the clear",
         _HIDDEN,
         "return AESGCM(key).encrypt(bytes(12), corrections, None)",

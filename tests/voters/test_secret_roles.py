@@ -5,6 +5,7 @@ of 4,000 rows must look like it: no bit is biased, nothing repeats, and no two r
 Planted leaks must not.
 """
 
+import base64
 import hashlib
 
 import numpy as np
@@ -62,6 +63,11 @@ def round_of(parties, rows):
     return wire, dealer, kept
 
 
+def masked_rows(question):
+    """The masked rows of a message, behind their salt."""
+    return pads.words(Sent(question[32:]), (len(question) - 32) // 16, 2)
+
+
 def parts_of(parties, rows):
     """One round: what a party sees, and what the asker sees of it and of the dealer, by name.
 
@@ -73,7 +79,7 @@ def parts_of(parties, rows):
     sealed, words = hidden.unpack(wire.last("ask", "sent"), 2)
     _, question, opening, _ = hidden.unpack(sealed[64:], 4)
     party = {
-        "rows": pads.words(Sent(question), sizes.n_rows, 2),
+        "rows": masked_rows(question),
         "first opening": pads.words(Sent(opening), sizes.n_rows, sizes.first),
         "wins": pads.small(Sent(hidden.unpack(wire.last("vote", "sent")[64:], 3)[2]), sizes.n_rows, 3),
     }
@@ -301,29 +307,48 @@ def test_corrections_that_are_not_sealed_are_noticed(monkeypatch):
 
 
 def known_to_dealer(parties):
-    """The secrets of the dealer in one round, and everything on the wire."""
+    """The secrets of the dealer in one round, what went to a party, and all that went to the dealer."""
     dealer = parties._dealer._party
     wires, kept = (tapped(parties), tapped(parties, DEALER)), []
     deal = dealer._made
     dealer._made = lambda dealing, name: (kept.append(dealing), deal(dealing, name))[1]
     parties.vote(HIGH[:3])
-    return wires[0], kept[0]
+    return wires[0], kept[0], b"".join(data for _, _, data in wires[1].log)
 
 
 def test_dealer_and_party_together_learn_the_question():
     parties = secret_parties()
-    wire, dealing = known_to_dealer(parties)
+    wire, dealing, _ = known_to_dealer(parties)
     call = dealing.round.call
     pad = hidden.question_pad(
         AskerKeys.of(exchange_secret(dealing.secret), call.key, call).question, Sizes(3, 2, 0, 3)
     )
-    masked = pads.words(Sent(hidden.unpack(hidden.unpack(wire.last("ask", "sent"), 2)[0][64:], 4)[1]), 3, 2)
+    masked = masked_rows(hidden.unpack(hidden.unpack(wire.last("ask", "sent"), 2)[0][64:], 4)[1])
     np.testing.assert_array_equal(masked + pad, fixed_rows(HIGH[:3], parties.agreement.secret))
+
+
+def test_the_dealer_which_knows_the_mask_cannot_check_a_guess_of_the_question():
+    parties = secret_parties()
+    wire, dealing, told = known_to_dealer(parties)
+    call = dealing.round.call
+    keys = AskerKeys.of(exchange_secret(dealing.secret), call.key, call)
+    guess = fixed_rows(HIGH[:3], parties.agreement.secret) - hidden.question_pad(
+        keys.question, Sizes(3, 2, 0, 3)
+    )
+    salted = hidden.unpack(hidden.unpack(wire.last("ask", "sent"), 2)[0][64:], 4)[1]
+    assert salted[32:] == guess.tobytes()  # the rows are guessed right
+    assert call.question == hidden.digest_of(salted)  # and whoever has the salt, as parties do, sees it
+    for salt in (b"", bytes(32), bytes.fromhex(call.id), bytes.fromhex(call.key)):
+        assert call.question != hidden.digest_of(salt + guess.tobytes())
+    assert call.question != rounds.question(guess)
+    salt = salted[:32]  # which the dealer neither receives nor sends, in any spelling
+    for spelling in (salt, salt.hex().encode(), base64.b64encode(salt), base64.b85encode(salt)):
+        assert spelling not in told
 
 
 def test_dealer_and_asker_together_learn_the_models():
     parties = secret_parties()
-    wire, dealing = known_to_dealer(parties)
+    wire, dealing, _ = known_to_dealer(parties)
     key = hidden.owner_key(dealing.secret, dealing.round.keys["party-1"], dealing.round.call, "party-1")
     stream = Stream(key)
     factor = model_pads(stream, stream, Sizes(3, 2, 0, 3), question=None).first.factor

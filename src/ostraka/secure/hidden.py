@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from ostraka.secure.agreement import canonical
-from ostraka.secure.keys import derived, shared_key, strict_key, unseal
+from ostraka.secure.keys import KEY_BYTES, derived, new_secret, shared_key, strict_key, unseal
 from ostraka.secure.rounds import AGGREGATOR, Call, strict_object
 
 if TYPE_CHECKING:
@@ -33,10 +33,12 @@ __all__ = [
     "opening",
     "owner_key",
     "pack",
+    "question_of",
     "question_pad",
     "read_deal_request",
     "read_material",
     "read_opening",
+    "salted_question",
     "seal_corrections",
     "unpack",
     "unseal_corrections",
@@ -115,6 +117,24 @@ def question_pad(key: bytes, sizes: Sizes) -> np.ndarray:
     from ostraka.secure.pads import Stream, words  # noqa: PLC0415
 
     return words(Stream(key), sizes.n_rows, sizes.n_features)
+
+
+def salted_question(masked: np.ndarray) -> bytes:
+    """The masked rows behind a fresh salt: without it the dealer, who knows the mask, could check a guess."""
+    return new_secret() + masked.tobytes()
+
+
+def question_of(data: bytes, call: Call, sizes: Sizes) -> np.ndarray:
+    """The masked rows of this call; ValueError for any others."""
+    from ostraka.secure.pads import Sent, words  # noqa: PLC0415
+
+    if digest_of(data) != call.question:
+        raise ValueError("the masked rows are not those of the call")
+    sent = Sent(data)
+    sent.read(KEY_BYTES)  # the salt
+    masked = words(sent, sizes.n_rows, sizes.n_features)
+    sent.end()
+    return masked
 
 
 def seal_corrections(key: bytes, corrections: bytes) -> bytes:

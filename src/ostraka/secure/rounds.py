@@ -47,7 +47,7 @@ class Call:
     """The aggregator's invitation: the same for every participant, or their masks do not cancel.
 
     ``key`` is its own for this round; masks shared with it hide the sum from whoever listens. ``question``
-    is a digest of the rows, of masked ones with secret questions; ``offer`` is then what the dealer signed.
+    is a digest of the rows, with secret questions of a salt and masked ones; ``offer`` is then the dealer's.
     """
 
     agreement: str

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ostraka.secure import hidden, rounds
 from ostraka.secure.keys import exchange_key
-from ostraka.secure.pads import Sent, words
 from ostraka.secure.questions import sizes_of
 from ostraka.secure.rounds import Call, Round
 from ostraka.secure.two_party import FixedModel, OwnerSide, words_bytes
@@ -63,11 +62,7 @@ class SecretSessions:
         session.round = Round.gather(call, replies, self._agreement)
         if session.round.keys[self._name] != exchange_key(session.secret):
             raise ValueError("its own key in the request is not the one it gave")
-        sent = Sent(data)
-        question = words(sent, sizes.n_rows, sizes.n_features)
-        sent.end()
-        if rounds.question(question) != call.question:
-            raise ValueError("the masked rows are not those of the call")
+        question = hidden.question_of(data, call, sizes)
         transcript = session.round.transcript
         hidden.read_material(
             signed, self._agreement, transcript=transcript, name=self._name, words=material, sealed=None

@@ -51,7 +51,7 @@ class SecretRound:
     round: Round
     keys: AskerKeys
     request: bytes
-    question: np.ndarray
+    question: bytes  # a salt, then the masked rows
     pad: np.ndarray
     sizes: Sizes
 
@@ -80,8 +80,8 @@ class SecretRound:
         sealed = dealer.ask("open", identity.seal("opening", hidden.opening(call)), _SMALL_REPLY)
         keys = AskerKeys.of(secret, _by(DEALER, lambda: hidden.offered_key(call, sealed, agreement)), call)
         pad = hidden.question_pad(keys.question, sizes)
-        question = hidden_question(rows, pad)
-        call = replace(call, question=rounds.question(question), offer=sealed.hex())
+        question = hidden.salted_question(hidden_question(rows, pad))
+        call = replace(call, question=hidden.digest_of(question), offer=sealed.hex())
         invitation = identity.seal("call", call.body())
         most = _SMALL_REPLY + 8 * (sizes.n_features * sizes.first + sizes.hidden * sizes.n_classes)
         replies = every(names, lambda name: links[name].ask("join", invitation, most))
@@ -100,7 +100,7 @@ class SecretRound:
         """Compute with one party until only its votes are missing; return this side and the last message."""
         side, signed, material = self._material(name)
         opening = _by(name, lambda: side.first(weights))
-        body = hidden.pack([self.request, self.question.tobytes(), opening, signed])
+        body = hidden.pack([self.request, self.question, opening, signed])
         answer = self._told(name, "ask", hidden.pack([self.identity.seal("ask", body), material]))
         if self.sizes.hidden:
             message = _by(name, lambda: side.layer(answer))
