@@ -3,7 +3,7 @@ import pytest
 
 from ostraka import Budget, BudgetExceeded, Ledger
 from ostraka.mechanisms import NoisyCounts
-from ostraka.synth import Evolution
+from ostraka.synth import Evolution, _fitting
 
 WORDS = np.array(["aa", "ab", "ba", "ac", "bb", "cc"])
 
@@ -91,6 +91,8 @@ def test_a_person_has_one_vote():
             {"candidates": WORDS, "embed": lambda texts: np.full((len(texts), 2), np.nan)},
             "embedded as finite",
         ),
+        ({"vary": lambda winners, rng: winners[1:]}, "as many candidates as it gets"),
+        ({"vary": lambda winners, rng: winners * np.nan}, "embedded as finite"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_the_charge(settings, words):
@@ -98,6 +100,14 @@ def test_what_cannot_be_done_is_refused_before_the_charge(settings, words):
         with pytest.raises(ValueError, match=words):
             fitted(fit={"ledger": ledger}, **settings)
         assert ledger.epsilon() == 0
+
+
+def test_rows_that_share_a_vote_are_refused():
+    mechanism = fitted(n_rounds=1).mechanism_
+    eight = _fitting.private_rows(np.zeros((8, 2), np.float32), np.zeros(8), np.zeros(8), rng=None)
+    for asked in (mechanism.uses, lambda rows: mechanism.release(rows, rng=np.random.default_rng(0))):
+        with pytest.raises(ValueError, match="share of 1"):
+            asked(eight)
 
 
 def test_three_rows_give_noise():

@@ -99,7 +99,7 @@ class TestThePrice:
             kernel=kernel, start=start, centres=centres, sigma_start=7.0, sigma_norms=11.0, sigma_rows=13.0
         )
         X, _ = blobs(100)
-        private = _fitting.private_rows(X.astype(np.float32), np.zeros(100, dtype=int), None)
+        private = _fitting.private_rows(X.astype(np.float32), np.zeros(100, dtype=int), None, rng=None)
         mechanism.release(private, rng=np.random.default_rng(0))
         assert mechanism.curve().mu_squared == pytest.approx(sum(released), rel=0.01)
         assert mechanism.curve().mu_squared >= sum(released)
@@ -170,13 +170,22 @@ class TestPersons:
     def test_shares_of_a_person_add_up_to_one_at_most(self):
         groups = np.repeat(np.arange(4), [1, 3, 8, 10_000])
         X = np.arange(len(groups), dtype=np.float32)[:, None]
-        private = _fitting.private_rows(X, np.zeros(len(groups), dtype=int), groups)
+        private = _fitting.private_rows(X, np.zeros(len(groups), dtype=int), groups, rng=None)
         rows = private.open()
         totals = np.bincount(groups[rows[:, 0].astype(int)], rows[:, -1])
         assert totals.max() <= 1
         assert totals.min() > 0.999
         assert np.bincount(groups[rows[:, 0].astype(int)]).max() == 8
         assert private.adjacency.unit == "person"
+
+    def test_a_seed_repeats_which_rows_of_a_person_are_used(self):
+        groups = np.zeros(1000, dtype=int)
+        one, two = (
+            _fitting.rows_of_persons(groups, 1000, rng=np.random.default_rng(3)).nonzero()[0] for _ in "ab"
+        )
+        assert (one == two).all()
+        fresh = [_fitting.rows_of_persons(groups, 1000, rng=None).nonzero()[0] for _ in "ab"]
+        assert (fresh[0] != fresh[1]).any()  # alike once in 10^19
 
     def test_sizes_count_persons(self):
         X, _ = blobs(3000)

@@ -6,7 +6,7 @@ import pytest
 
 from ostraka import Adjacency, Budget, Curve, Ledger, Private, release
 from ostraka.accounting import sampled_gaussian_curve
-from ostraka.synth import DPGM, PrivateSGD
+from ostraka.synth import DPGM, PrivateSGD, _fitting
 from ostraka.synth.networks import RBM, VAE
 from tests.false_alarm import FALSE_ALARM
 
@@ -291,6 +291,14 @@ class TestMixture:
         fitted = mixture(*binary(300), generator=generator)
         one, two = (fitted.sample(20, random_state=3)[0] for _ in range(2))
         np.testing.assert_array_equal(one, two)
+
+    def test_rows_that_share_a_weight_are_refused(self):
+        X, y = binary(300)
+        mechanism = mixture(X, y, generator="rbm").mechanism_
+        shared = _fitting.private_rows(X.astype(np.float32), y, np.repeat(np.arange(100), 3), rng=None)
+        for asked in (mechanism.uses, lambda rows: mechanism.release(rows, rng=np.random.default_rng(0))):
+            with pytest.raises(ValueError, match="share of 1"):
+                asked(shared)
 
     def test_a_person_gives_one_row(self):
         X, y = binary(600)

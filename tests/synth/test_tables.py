@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ostraka import Budget, BudgetExceeded, Ledger
-from ostraka.synth import Schema, TableGenerator, tables
+from ostraka.synth import Schema, TableGenerator, _fitting, tables
 
 SCHEMA = Schema.from_dict(
     {
@@ -74,8 +74,11 @@ def test_samples_repeat_under_their_seed_and_have_the_asked_size():
 
 def test_rows_of_one_person_share_one_weight_whatever_their_number():
     groups = np.repeat(np.arange(4), [1, 3, 8, 10_000])
-    weights = tables._shared(groups, len(groups))
-    totals = np.bincount(groups, weights)
+    private = tables.coded(SCHEMA, people(len(groups)), groups, rng=None)
+    weights = private.open()[:, -1]
+    used = _fitting.rows_of_persons(groups, len(groups), rng=None)
+    assert sorted(weights) == sorted(tables.GRAIN // used[used > 0])
+    totals = np.bincount(groups[used > 0], tables.GRAIN // used[used > 0])
     assert totals.max() <= tables.GRAIN
     assert totals.min() >= tables.GRAIN - 8
 

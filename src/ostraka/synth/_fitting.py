@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ostraka.door import release
-from ostraka.ledger import Ledger
+from ostraka.ledger import Budget, Ledger
 from ostraka.private import Adjacency, Private
+from ostraka.randomness import os_keyed
 from ostraka.result import Result
 
 if TYPE_CHECKING:
-    from ostraka.ledger import Budget
     from ostraka.mechanisms.protocols import Releasing
 
-__all__ = ["charged", "class_codes", "numbers", "private_rows", "record"]
+__all__ = ["charged", "check_whole", "labelled", "numbers", "private_rows", "record", "rows_of_persons"]
 
 ROWS_OF_A_PERSON = 8
 
@@ -39,14 +39,24 @@ def numbers(X: Any) -> np.ndarray:
     return rows
 
 
-def class_codes(y: Any, classes: Any, n_rows: int) -> np.ndarray:
-    """Labels as places in the public ``classes``.
+def labelled(X: Any, y: Any, classes: Any) -> tuple[np.ndarray, np.ndarray, int]:
+    """Rows, the place of each label in the public ``classes``, and how many classes there are.
+
+    Without ``y`` all rows are of one class.
 
     Raises
     ------
     ValueError
-        No classes, labels of another length, or a label that is none of them; it is not shown.
+        Rows that are no numbers, labels without ``classes``, of another length, or a label that is none of
+        them; no value is in the message.
     """
+    rows = numbers(X)
+    if y is None:
+        return rows, np.zeros(len(rows), dtype=np.int64), 1
+    return rows, _class_codes(y, classes, len(rows)), len(classes)
+
+
+def _class_codes(y: Any, classes: Any, n_rows: int) -> np.ndarray:
     if classes is None:
         raise ValueError("classes must be given with y: the list of all classes is public, not read off y")
     labels, known = np.asarray(y), np.asarray(classes)
@@ -54,29 +64,47 @@ def class_codes(y: Any, classes: Any, n_rows: int) -> np.ndarray:
         raise ValueError(f"y must have one label a row, shape ({n_rows},), got {labels.shape}")
     if known.ndim != 1 or not known.size or len(set(known.tolist())) != known.size:
         raise ValueError("classes must be a list of different classes")
-    codes = np.array(
-        [{c: k for k, c in enumerate(known.tolist())}.get(label, -1) for label in labels.tolist()]
-    )
+    places = {each: place for place, each in enumerate(known.tolist())}
+    codes = np.array([places.get(label, -1) for label in labels.tolist()])
     if (codes < 0).any():
         raise ValueError("y must hold classes only: some labels are none of them")
     return codes.astype(np.int64)
 
 
-def private_rows(X: np.ndarray, codes: np.ndarray, groups: Any, *, most: int = ROWS_OF_A_PERSON) -> Private:
+def rows_of_persons(
+    groups: Any, n_rows: int, *, most: int = ROWS_OF_A_PERSON, rng: np.random.Generator | None
+) -> np.ndarray:
+    """How many rows of the same person are used, for each row that is; 0 for the others.
+
+    At most ``most`` rows of a person are used, chosen at random and for each person independently of all
+    others, so that adding a person does not change whose other rows are used.
+    """
+    owners = np.asarray(groups)
+    if owners.shape != (n_rows,):
+        raise ValueError(f"groups must be one a row, shape ({n_rows},), got {owners.shape}")
+    _, person = np.unique(owners, return_inverse=True)
+    shuffled = (os_keyed() if rng is None else rng).permutation(n_rows)
+    order = shuffled[np.argsort(person[shuffled], kind="stable")]
+    sizes = np.bincount(person)
+    rank = np.arange(n_rows) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    used, kept = np.zeros(n_rows, dtype=np.int64), order[rank < most]
+    used[kept] = np.minimum(sizes[person[kept]], most)
+    return used
+
+
+def private_rows(
+    X: np.ndarray,
+    codes: np.ndarray,
+    groups: Any,
+    *,
+    most: int = ROWS_OF_A_PERSON,
+    rng: np.random.Generator | None,
+) -> Private:
     """Rows, class and share: at most ``most`` rows of a person, chosen at random, share 1."""
     shares, unit = np.ones(len(X)), "row"
     if groups is not None:
-        owners, unit = np.asarray(groups), "person"
-        if owners.shape != (len(X),):
-            raise ValueError(f"groups must be one a row, shape ({len(X)},), got {owners.shape}")
-        _, person = np.unique(owners, return_inverse=True)
-        shuffled = np.random.default_rng().permutation(len(X))
-        order = shuffled[np.argsort(person[shuffled], kind="stable")]
-        sizes = np.bincount(person)
-        rank = np.arange(len(X)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        shares = np.zeros(len(X))
-        kept = order[rank < most]
-        shares[kept] = 1 / np.minimum(sizes[person[kept]], most)
+        used, unit = rows_of_persons(groups, len(X), most=most, rng=rng), "person"
+        shares = np.where(used > 0, 1 / np.maximum(used, 1), 0.0)
     inside = shares > 0
     rows = np.empty((int(inside.sum()), X.shape[1] + 2), dtype=np.float32)
     rows[:, :-2], rows[:, -2], rows[:, -1] = (
@@ -87,16 +115,26 @@ def private_rows(X: np.ndarray, codes: np.ndarray, groups: Any, *, most: int = R
     return Private(rows, Adjacency(unit=unit, moves="row", relation="add-or-remove"))
 
 
+def check_whole(private: Private) -> None:
+    """Raise ValueError unless the share of each row, its last number, is 1: one row of a person at most."""
+    rows: np.ndarray = private.open()
+    if rows.ndim != 2 or rows.shape[1] < 3:
+        raise ValueError(f"rows must be numbers, a class and a share, got shape {rows.shape}")
+    if not (rows[:, -1] == 1).all():
+        raise ValueError("rows must end with a share of 1 each: give private_rows most=1")
+
+
 def charged(
     mechanism: Releasing,
     private: Private,
     *,
-    budget: Budget,
+    epsilon: float,
+    delta: float,
     ledger: Ledger | None,
     rng: np.random.Generator | None,
 ) -> dict[str, np.ndarray]:
     """The release, after its charge; without a ledger, to one in memory with exactly this budget."""
-    own = ledger or Ledger(":memory:", budget=budget)
+    own = ledger or Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=delta))
     try:
         return cast("dict[str, np.ndarray]", release(mechanism, private, ledger=own, rng=rng))
     finally:
@@ -105,9 +143,15 @@ def charged(
 
 
 def record(
-    mechanism: Releasing, private: Private, *, delta: float, simulation: bool, **settings: Any
+    mechanism: Releasing,
+    private: Private,
+    *,
+    delta: float,
+    simulation: bool,
+    public: tuple[str, ...] = ("the number of columns and the list of classes, which are public",),
+    **settings: Any,
 ) -> Result:
-    """The plain record of a fit."""
+    """The plain record of a fit. ``public``: what the guarantee does not protect."""
     return Result(
         kind="synth",
         settings={
@@ -120,7 +164,7 @@ def record(
             "epsilon": mechanism.curve().epsilon(delta=delta),
             "delta": delta,
             "simulation": simulation,
-            "not_protected": ["the number of columns and the list of classes, which are public"],
+            "not_protected": list(public),
         },
         notes=("The lower bound is missing: no audit was run.",),
     )

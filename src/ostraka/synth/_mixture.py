@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ostraka.synth import _fitting
 from ostraka.synth.networks import logits_of
 
 if TYPE_CHECKING:
@@ -48,11 +49,13 @@ class Mixture:
         return self.clusters.curve() + self.training.curve()
 
     def uses(self, private: Private) -> int:
-        """One use for all of it."""
+        """One use for all of it. The training needs rows with a whole share: of a person, one."""
+        _fitting.check_whole(private)
         return self.clusters.uses(private)
 
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """What :class:`NoisyLloyd` releases, and the weights of every network."""
+        _fitting.check_whole(private)
         found = self.clusters.release(private, rng=rng)
         table = private.open()
         rows, labels = table[:, :-2], table[:, -2].astype(np.int64)

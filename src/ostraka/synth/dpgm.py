@@ -10,7 +10,6 @@ from sklearn.base import BaseEstimator
 
 from ostraka import _check
 from ostraka.accounting import calibrate
-from ostraka.ledger import Budget
 from ostraka.synth import _fitting
 from ostraka.synth._mixture import Mixture, owners_of
 from ostraka.synth.kmeans import PrivateKMeans
@@ -146,14 +145,12 @@ class DPGM(BaseEstimator):
             After the charge: a weight is not finite.
         """
         _check.require("torch", extra="torch")
-        rows = _fitting.numbers(X)
-        codes = np.zeros(len(rows), dtype=np.int64)
-        if y is not None:
-            codes = _fitting.class_codes(y, classes, len(rows))
-        mechanism = self._mechanism(rows.shape[1], 1 if y is None else len(classes), checkpoint)
-        private = _fitting.private_rows(rows, codes, groups, most=1)
-        budget = Budget(epsilon=self.epsilon, delta=self.delta)
-        found = _fitting.charged(mechanism, private, budget=budget, ledger=ledger, rng=rng)
+        rows, codes, n_classes = _fitting.labelled(X, y, classes)
+        mechanism = self._mechanism(rows.shape[1], n_classes, checkpoint)
+        private = _fitting.private_rows(rows, codes, groups, most=1, rng=rng)
+        found = _fitting.charged(
+            mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
+        )
         self.mechanism_ = mechanism
         self.cluster_centers_, self.cluster_sizes_ = found["rows"], found["sizes"]
         self.cluster_classes_ = None if y is None else np.asarray(classes)[found["classes"]]

@@ -10,7 +10,6 @@ from sklearn.base import BaseEstimator
 
 from ostraka import _check
 from ostraka.accounting import calibrate
-from ostraka.ledger import Budget
 from ostraka.mechanisms import NoisyCounts
 from ostraka.private import Adjacency
 from ostraka.synth import _clusters, _fitting
@@ -71,13 +70,18 @@ class NearestVotes:
         return self.n_rounds * replace(self._noise().curve(), moves="row")
 
     def uses(self, private: Private) -> int:
-        """One use for all rounds."""
-        self._embedded(self.candidates, private.shape[1] - 2)
+        """One use for all rounds. ``vary`` and ``embed`` are tried on the first candidates, before the charge."""
+        n_columns = self._opened(private).shape[1]
+        candidates = np.asarray(self.candidates)
+        self._embedded(candidates, n_columns)
+        if self.n_rounds > 1:
+            none = np.zeros(self.n_candidates, dtype=np.int64)
+            self._embedded(self._next(candidates, none, np.random.default_rng(self.seed)), n_columns)
         return 1
 
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """``candidates`` of the last round and their noisy ``votes``."""
-        rows: np.ndarray = private.open()[:, :-2]
+        rows = self._opened(private)
         public, candidates = np.random.default_rng(self.seed), np.asarray(self.candidates)
         votes = np.zeros(self.n_candidates, dtype=np.int64)
         for turn in range(self.n_rounds):
@@ -88,6 +92,11 @@ class NearestVotes:
             whole = Adjacency.vector(l2=1.0, relation="add-or-remove")
             votes = self._noise().release(type(private)(counts, whole), rng=rng)
         return {"candidates": candidates, "votes": votes}
+
+    def _opened(self, private: Private) -> np.ndarray:
+        """The rows, of which a person has one: each of them has a whole vote."""
+        _fitting.check_whole(private)
+        return np.asarray(private.open()[:, :-2])
 
     def _next(self, candidates: np.ndarray, votes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Half of the next candidates are those with most votes; the others are variations of winners."""
@@ -208,7 +217,7 @@ class Evolution(BaseEstimator):
         BudgetExceeded
             The charge does not fit; nothing was released.
         """
-        rows = _fitting.numbers(X)
+        rows, codes, _ = _fitting.labelled(X, None, None)
         first = np.asarray(self.candidates)
         if not first.ndim or not len(first) or first.dtype == object:
             raise ValueError("candidates must be public rows or texts, one or more")
@@ -224,10 +233,11 @@ class Evolution(BaseEstimator):
                 embed=np.asarray if self.embed is None else self.embed,
             )
 
-        budget = Budget(epsilon=self.epsilon, delta=self.delta)
         mechanism = made(calibrate(made, n_answers=1, epsilon=self.epsilon, delta=self.delta, precision=1e-4))
-        private = _fitting.private_rows(rows, np.zeros(len(rows), dtype=np.int64), groups, most=1)
-        found = _fitting.charged(mechanism, private, budget=budget, ledger=ledger, rng=rng)
+        private = _fitting.private_rows(rows, codes, groups, most=1, rng=rng)
+        found = _fitting.charged(
+            mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
+        )
         self.mechanism_ = mechanism
         self.candidates_, self.votes_ = found["candidates"], found["votes"]
         self.result_ = _fitting.record(

@@ -11,7 +11,6 @@ from sklearn.base import BaseEstimator, ClusterMixin
 
 from ostraka import _check
 from ostraka.accounting import calibrate
-from ostraka.ledger import Budget
 from ostraka.synth import _clusters, _fitting
 from ostraka.synth._lloyd import NoisyLloyd
 
@@ -142,14 +141,12 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
         BudgetExceeded
             The charge does not fit; nothing was released.
         """
-        rows = _fitting.numbers(X)
-        codes = np.zeros(len(rows), dtype=np.int64)
-        if y is not None:
-            codes = _fitting.class_codes(y, classes, len(rows))
-        mechanism = self.mechanism(n_features=rows.shape[1], n_classes=1 if y is None else len(classes))
-        private = _fitting.private_rows(rows, codes, groups)
-        budget = Budget(epsilon=self.epsilon, delta=self.delta)
-        found = _fitting.charged(mechanism, private, budget=budget, ledger=ledger, rng=rng)
+        rows, codes, n_classes = _fitting.labelled(X, y, classes)
+        mechanism = self.mechanism(n_features=rows.shape[1], n_classes=n_classes)
+        private = _fitting.private_rows(rows, codes, groups, rng=rng)
+        found = _fitting.charged(
+            mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
+        )
         self.mechanism_ = mechanism
         self.n_features_in_ = mechanism.n_features
         self.cluster_centers_, self.cluster_sizes_ = found["rows"], found["sizes"]

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from ostraka import _check
 from ostraka.accounting import calibrate
-from ostraka.door import release
-from ostraka.ledger import Budget, Ledger
 from ostraka.mechanisms.marginals import TreeMarginals
 from ostraka.private import Adjacency, Private
 from ostraka.result import Result
-from ostraka.synth import _labels, _tree
+from ostraka.synth import _fitting, _labels, _tree
 from ostraka.synth.schema import Schema
+
+if TYPE_CHECKING:
+    from ostraka.ledger import Ledger
 
 __all__ = ["TableGenerator"]
 
 GRAIN = 120  # weight of one person: 1 to 6 and 8 rows share it without a remainder
-ROWS_OF_A_PERSON = 8
 _SHARES = {"pairs": 0.5, "triples": 0.4, "choices": 0.1}  # of the budget, in terms of squared noise
 _ROWS_TO_LEARN = 20_000
 _VERSION = 1
@@ -116,16 +116,23 @@ class TableGenerator(BaseEstimator):
         target = None if self.target is None else self.schema.place(self.target)
         grain = 1 if groups is None else GRAIN
         mechanism = calibrated(self.schema.sizes, target, self.epsilon, self.delta, grain)
-        private = coded(self.schema, frame, groups)
-        own = ledger or Ledger(":memory:", budget=Budget(epsilon=self.epsilon, delta=self.delta))
-        try:
-            found = cast("dict[str, np.ndarray]", release(mechanism, private, ledger=own, rng=rng))
-        finally:
-            if ledger is None:
-                own.close()
+        private = coded(self.schema, frame, groups, rng=rng)
+        found = _fitting.charged(
+            mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
+        )
         self.mechanism_ = mechanism
         self._learn({name: table / grain for name, table in found.items()})
-        self.result_ = self._record(private.adjacency, simulation=rng is not None)
+        self.result_ = _fitting.record(
+            mechanism,
+            private,
+            delta=self.delta,
+            simulation=rng is not None,
+            public=("the schema, which is public", "whether somebody took part in making it"),
+            n_rows=self.n_rows_,
+            n_columns=len(mechanism.sizes),
+            target=self.target,
+            schema=self.schema.to_dict(),
+        )
         return self
 
     def sample(self, n_rows: int | None = None, *, random_state: Any = None) -> dict[str, np.ndarray]:
@@ -246,28 +253,6 @@ class TableGenerator(BaseEstimator):
             codes[:, column] = _tree.drawn(chances, given, rng=rng)
         return codes
 
-    def _record(self, adjacency: Adjacency, *, simulation: bool) -> Result:
-        mechanism = self.mechanism_
-        return Result(
-            kind="synth",
-            settings={
-                "unit": adjacency.unit,
-                "relation": adjacency.relation,
-                "n_rows": self.n_rows_,
-                "n_columns": len(mechanism.sizes),
-                "target": self.target,
-                "mechanism": repr(mechanism),
-                "schema": self.schema.to_dict(),
-            },
-            upper={
-                "epsilon": mechanism.curve().epsilon(delta=self.delta),
-                "delta": self.delta,
-                "simulation": simulation,
-                "not_protected": ["the schema, which is public", "whether somebody took part in making it"],
-            },
-            notes=("The lower bound is missing: no audit was run.",),
-        )
-
 
 def calibrated(
     sizes: tuple[int, ...], target: int | None, epsilon: float, delta: float, grain: int
@@ -289,28 +274,17 @@ def calibrated(
     return made(calibrate(made, n_answers=1, epsilon=epsilon, delta=delta))
 
 
-def coded(schema: Schema, frame: Any, groups: Any) -> Private:
-    """Codes and weights of the private rows, with what one unit moves."""
+def coded(schema: Schema, frame: Any, groups: Any, *, rng: np.random.Generator | None) -> Private:
+    """Codes and weights of the private rows, with what one unit moves.
+
+    At most eight rows of a person, chosen at random, share one GRAIN.
+    """
     codes = schema.encode(frame)
     if groups is None:
         weights, unit, grain = np.ones(len(codes), dtype=np.int64), "row", 1
     else:
-        weights, unit, grain = _shared(np.asarray(groups), len(codes)), "person", GRAIN
+        used = _fitting.rows_of_persons(groups, len(codes), rng=rng)
+        weights, unit, grain = np.where(used > 0, GRAIN // np.maximum(used, 1), 0), "person", GRAIN
     rows = np.column_stack([codes, weights])[weights > 0]
     adjacency = Adjacency(unit=unit, moves="row", at_most=float(grain), relation="add-or-remove")
     return Private(rows, adjacency)
-
-
-def _shared(groups: np.ndarray, n_rows: int) -> np.ndarray:
-    """Weights of rows: at most eight rows of a person, chosen at random, share one GRAIN."""
-    if groups.shape != (n_rows,):
-        raise ValueError(f"groups must be one a row, shape ({n_rows},), got {groups.shape}")
-    _, person = np.unique(groups, return_inverse=True)
-    shuffled = np.random.default_rng().permutation(n_rows)
-    order = shuffled[np.argsort(person[shuffled], kind="stable")]
-    sizes = np.bincount(person)
-    rank = np.arange(n_rows) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    weights = np.zeros(n_rows, dtype=np.int64)
-    kept = order[rank < ROWS_OF_A_PERSON]
-    weights[kept] = GRAIN // np.minimum(sizes[person[kept]], ROWS_OF_A_PERSON)
-    return weights
