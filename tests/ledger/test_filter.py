@@ -234,14 +234,16 @@ class TestInALedger:
     def charged(self, path, budget, *, uses):
         with Ledger(path, budget=budget) as ledger:
             ledger.charge(GNMax(sigma=40.0), uses=uses, unit="row", simulation=False)
+            return sum(entry.uses for entry in ledger.entries())
 
     def test_it_refuses_what_a_fixed_plan_may_still_ask(self):
-        self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5), uses=260)
+        assert self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5), uses=260) == 260
         with pytest.raises(BudgetExceeded, match="price of choosing questions"):
             self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5, adaptive=True), uses=260)
 
     def test_it_lets_through_what_the_filter_lets_through(self):
-        self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5, adaptive=True), uses=200)
+        budget = Budget(epsilon=2.0, delta=1e-5, adaptive=True)
+        assert self.charged(":memory:", budget, uses=200) == 200
 
     def test_the_file_remembers_it(self, tmp_path):
         path = tmp_path / "ledger.sqlite"

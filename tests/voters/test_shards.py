@@ -187,9 +187,12 @@ def test_a_partition_that_is_none_cannot_be_made(changes, match):
         broken(**changes)
 
 
-def test_check_accepts_the_data_it_was_dealt_from():
-    partition(PEOPLE, n_teachers=3).check(PEOPLE)
-    partition(9, n_teachers=3).check(9)
+def test_check_accepts_the_data_it_was_dealt_from_and_nothing_one_row_longer():
+    for dealt, longer in ((PEOPLE, [*PEOPLE, "zoe"]), (9, 10)):
+        made = partition(dealt, n_teachers=3)
+        made.check(dealt)
+        with pytest.raises(ValueError, match="other data"):
+            made.check(longer)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +212,10 @@ def test_check_refuses_other_rows_and_other_people(others):
 
 def test_check_does_not_mind_renamed_people():
     # names are not stored: a one-to-one renaming cannot be seen, and changes nothing
-    partition(PEOPLE, n_teachers=3).check([name.upper() for name in PEOPLE])
+    made, renamed = partition(PEOPLE, n_teachers=3), [name.upper() for name in PEOPLE]
+    made.check(renamed)
+    with pytest.raises(ValueError, match="other data"):
+        made.check([renamed[1], renamed[0], *renamed[2:]])
 
 
 def test_the_arrays_cannot_be_written_to():

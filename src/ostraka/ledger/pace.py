@@ -32,8 +32,7 @@ class Pace:
     def add(self, at: int, uses: int) -> None:
         """Count uses charged at a time. Steps that are too old are forgotten."""
         step = at // _STEP
-        if self.first is None:
-            self.first = at
+        self.first = at if self.first is None else min(self.first, at)
         if step in self.steps:
             self.steps[step] += uses
             return

@@ -15,10 +15,14 @@ from ostraka.ledger.records import Account, Brief, Receipt
 from ostraka.released import from_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ostraka.curve import Curve, Priced
     from ostraka.released import Released
 
 __all__ = ["Readings"]
+
+_BLOCK = 1_000  # entries read at once, from the newest back
 
 
 class Readings(CommittedState):
@@ -70,7 +74,8 @@ class Readings(CommittedState):
     def outlook(self) -> Outlook:
         """How many more uses of the price charged last fit, and how long they last at the present rate.
 
-        The rate is that of the last 24 hours, by the times of the entries. Reads the entries of one day.
+        The rate is that of the last 24 hours, by the times of the entries. Reads the entries of one day, from
+        the newest back.
 
         Examples
         --------
@@ -88,10 +93,8 @@ class Readings(CommittedState):
                 return Outlook()
             price = history.prices[last.price or 0]
             left = history.dataset.uses_left(price, most=10**9)
-            for _, kind, _, _, _, uses, _, _, _, _, _, _, _, at, _ in self._store.rows(
-                self._first_after(now - DAY)
-            ):
-                if at is not None and kind == CHARGE:
+            for at, uses in self._charged_since(now - DAY, history.seq):
+                if at <= now:  # else a clock was wrong
                     pace.add(at, uses)
         rate = pace.per_second(now)
         seconds = left / rate if rate > 0 else None
@@ -110,17 +113,21 @@ class Readings(CommittedState):
             seq -= 1
         return None
 
-    def _first_after(self, at: int) -> int:
-        """The number of the last entry written before a time, by bisection: times rise with numbers."""
-        low, high = 0, self._history.seq
-        while low < high:
-            middle = (low + high + 1) // 2
-            row = self._store.with_seq(middle)
-            if row is not None and (row.at is None or row.at < at):
-                low = middle
-            else:
-                high = middle - 1
-        return low
+    def _charged_since(self, begin: int, seq: int) -> Iterator[tuple[int, int]]:
+        """Time and uses of the charges since a time, up to entry ``seq``.
+
+        A clock may be set back, so times need not rise with numbers: reading ends at a whole block of entries
+        that are older.
+        """
+        while seq > 0:
+            start = max(0, seq - _BLOCK)
+            rows = map(Row._make, itertools.islice(self._store.rows(start), seq - start))
+            times = [(row.at, row.uses * (row.kind == CHARGE)) for row in rows]
+            recent = [(at, uses) for at, uses in times if at is not None and at >= begin]
+            if not recent:
+                return
+            yield from recent
+            seq = start
 
     def receipt(self, seq: int) -> Receipt:
         """The receipt of a client's charge as :meth:`charge_each` gave it, with the epsilon left now.

@@ -70,7 +70,7 @@ class NearestVotes:
         return self.n_rounds * replace(self._noise().curve(), moves="row")
 
     def uses(self, private: Private) -> int:
-        """One use for all rounds. ``vary`` and ``embed`` are tried on the first candidates, before the charge."""
+        """One use for all rounds. ``vary`` and ``embed`` are tried on the first candidates."""
         n_columns = self._opened(private).shape[1]
         candidates = np.asarray(self.candidates)
         self._embedded(candidates, n_columns)

@@ -1,0 +1,50 @@
+from types import SimpleNamespace
+
+import pytest
+
+from ostraka.ledger import Ledger
+from ostraka.ledger import readings as readings_module
+from ostraka.ledger.pace import DAY, Pace
+
+ASK = {"unit": "row", "simulation": False}
+NOW = 1_800_000_000
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    shown = SimpleNamespace(now=NOW)
+    for room in ("history", "readings"):
+        monkeypatch.setattr(f"ostraka.ledger.{room}.time", SimpleNamespace(time=lambda: shown.now))
+    monkeypatch.setattr(readings_module, "_BLOCK", 4)
+    return shown
+
+
+def charged(ledger, gaussian, clock, *times):
+    for at in times:
+        clock.now = at
+        ledger.charge(gaussian(400.0), uses=1, **ASK)
+    clock.now = NOW
+
+
+@pytest.mark.parametrize(
+    ("times", "in_a_day"),
+    [
+        ([NOW - 3 * DAY] * 9 + [NOW - 60] * 7, 7),
+        ([NOW - 3 * DAY] * 9, 0),
+        ([NOW - 60] * 7 + [NOW - 2 * DAY] + [NOW - 30] * 2, 9),  # a clock that was set back, and right again
+        ([NOW - 60] * 3 + [NOW + 400 * DAY] * 2 + [NOW - 30] * 6, 9),  # one that was a year ahead
+        ([NOW - 2 * DAY] * 2 + [NOW - 60, NOW - 2 * DAY] * 3 + [NOW - 60], 4),
+    ],
+)
+def test_the_outlook_counts_the_last_day_whatever_the_clock_did(gaussian, budget, clock, times, in_a_day):
+    with Ledger(":memory:", budget=budget) as ledger:
+        charged(ledger, gaussian, clock, *times)
+        assert ledger.outlook().in_a_day == in_a_day
+
+
+def test_a_rate_begins_with_the_earliest_use():
+    forwards, backwards = Pace(), Pace()
+    for at in range(NOW - 3600, NOW, 60):
+        forwards.add(at, 1)
+        backwards.add(2 * NOW - 3660 - at, 1)
+    assert forwards.per_second(NOW) == backwards.per_second(NOW) == pytest.approx(1 / 60)
