@@ -72,8 +72,8 @@ def test_nearest_distances_are_those_computed_one_by_one():
     [
         ([1.0, 2.0], np.eye(3), [True, False, True], "finite sums of 3 columns"),
         (np.ones(3), np.full((3, 3), np.nan), [True, False, True], "canaries must be finite"),
-        (np.ones(3), np.eye(3), [1, 0, 1], "one bool a canary"),
-        (np.ones(3), np.eye(3), [True] * 3, "were in and canaries that were not"),
+        (np.ones(3), np.eye(3), [1, 0, 1], "included must be bool of shape"),
+        (np.ones(3), np.eye(3), [True] * 3, "rows which are not"),
     ],
 )
 def test_other_shapes_are_refused(released, canaries, included, words):

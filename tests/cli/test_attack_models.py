@@ -98,8 +98,8 @@ def test_samples_are_attacked_by_distance(tmp_path, capsys):
         ({"realness": [1.0, 2.0]}, "but needs numpy.savez"),
         ({"realness": [1.0, np.nan], "member": [True, False]}, "finite numbers"),
         ({"realness": [1.0, 2.0], "member": [2, 0]}, "must be 0 or 1"),
-        ({"realness": [1.0, 2.0, 3.0], "member": [1, 0]}, "3 scores and 2 memberships"),
-        ({"realness": [1.0, 2.0], "member": [1, 1]}, "members and others"),
+        ({"realness": [1.0, 2.0, 3.0], "member": [1, 0]}, "member must be bool of shape (3,)"),
+        ({"realness": [1.0, 2.0], "member": [1, 1]}, "rows which are not"),
     ],
 )
 def test_files_that_cannot_be_attacked_are_refused_in_a_sentence(tmp_path, capsys, content, words):

@@ -14,11 +14,22 @@ __all__ = [
     "draw_coins",
     "number_copies",
     "read_confidences",
+    "read_members",
     "true_label_column",
 ]
 
 _OFFLINE = ("lira", "lira-fixed", "rmia")  # which have a form for rows that no model has
 _FALSE_ALARM = 1e-9  # probability that coins are taken for a design
+
+
+def read_members(values: Any, *, name: str, n_rows: int) -> np.ndarray:
+    """Which rows are members: one bool a row, with some on either side."""
+    member = np.asarray(values)
+    if member.dtype != bool or member.shape != (n_rows,):
+        raise ValueError(f"{name} must be bool of shape ({n_rows},), got {member.dtype} of {member.shape}")
+    if member.all() or not member.any():
+        raise ValueError(f"{name} must hold rows which are members and rows which are not")
+    return member
 
 
 def draw_coins(rng: np.random.Generator, n_models: int, n_rows: int) -> np.ndarray:

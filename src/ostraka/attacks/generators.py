@@ -9,7 +9,7 @@ import numpy as np
 
 from ostraka import _check
 from ostraka.attacks._generator_rows import Sampling, nearest, residual, unit_rows
-from ostraka.attacks._membership_checks import check_duplicates, number_copies
+from ostraka.attacks._membership_checks import check_duplicates, number_copies, read_members
 from ostraka.scores import Scores
 
 __all__ = ["TargetGenerator", "generator_scores", "generator_statistics"]
@@ -191,11 +191,8 @@ def generator_scores(
     >>> generator_scores(target.fit(rows[included]), rows, included).auc() > 0.9
     True
     """
-    member, rows = np.asarray(included), np.asarray(candidates)
-    if member.dtype != bool or member.shape != rows.shape[:1]:
-        raise ValueError(f"included must be bool of shape {rows.shape[:1]}, got {member.dtype}")
-    if member.all() or not member.any():
-        raise ValueError("included must hold rows which the generator saw and rows which it did not")
+    rows = np.asarray(candidates)
+    member = read_members(included, name="included", n_rows=len(rows))
     check_duplicates(number_copies(rows, np.zeros(len(rows), dtype=np.int64)), member)
     found = generator_statistics(
         generator,

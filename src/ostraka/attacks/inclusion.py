@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ostraka.attacks._generator_rows import nearest
+from ostraka.attacks._membership_checks import read_members
 from ostraka.scores import Scores
 
 __all__ = ["nearest_scores", "sum_scores"]
-
-_BLOCK = 1024  # canaries
 
 
 def sum_scores(released: Any, canaries: Any, included: Any) -> Scores:
@@ -93,21 +93,11 @@ def _distances(rows: np.ndarray, others: Any, *, name: str) -> np.ndarray:
     table = np.asarray(others, dtype=np.float64)
     if table.ndim != 2 or not len(table) or table.shape[1] != rows.shape[1] or not np.isfinite(table).all():
         raise ValueError(f"{name} must be finite rows of {rows.shape[1]} columns, got shape {table.shape}")
-    square = np.einsum("ij,ij->i", table, table)
-    nearest = np.empty(len(rows))
-    for begin in range(0, len(rows), _BLOCK):
-        block = rows[begin : begin + _BLOCK]
-        apart = square - 2 * block @ table.T
-        nearest[begin : begin + _BLOCK] = apart.min(axis=1) + np.einsum("ij,ij->i", block, block)
-    return np.sqrt(np.maximum(nearest, 0.0))
+    return nearest(rows, table)
 
 
 def _checked(canaries: Any, included: Any) -> tuple[np.ndarray, np.ndarray]:
-    rows, coins = np.asarray(canaries, dtype=np.float64), np.asarray(included)
+    rows = np.asarray(canaries, dtype=np.float64)
     if rows.ndim != 2 or not np.isfinite(rows).all():
         raise ValueError(f"canaries must be finite rows, got shape {rows.shape}")
-    if coins.shape != (len(rows),) or coins.dtype != bool:
-        raise ValueError(f"included must be one bool a canary, shape ({len(rows)},), got {coins.shape}")
-    if coins.all() or not coins.any():
-        raise ValueError("included must have canaries that were in and canaries that were not")
-    return rows, coins
+    return rows, read_members(included, name="included", n_rows=len(rows))

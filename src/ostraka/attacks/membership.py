@@ -15,6 +15,7 @@ from ostraka.attacks._membership_checks import (
     draw_coins,
     number_copies,
     read_confidences,
+    read_members,
     true_label_column,
 )
 from ostraka.attacks._membership_statistics import STATISTICS, Side, clip, logit, rmia
@@ -227,15 +228,8 @@ class ReferenceModels:
             As :meth:`statistics`; nobody in or nobody out; memberships that depend on those of the references
             (a balanced design); rows that are in the target and out of it at once.
         """
-        member = np.asarray(target_included)
         self._check_fitted()
-        if member.dtype != bool or member.shape != self.included.shape[1:]:
-            raise ValueError(
-                f"target_included must be bool of shape {self.included.shape[1:]}, "
-                f"got {member.dtype} of {member.shape}"
-            )
-        if member.all() or not member.any():
-            raise ValueError("target_included must hold rows which are in the target and rows which are not")
+        member = read_members(target_included, name="target_included", n_rows=self.included.shape[1])
         check_independent(self.included, member)
         check_duplicates(self._copies, member)
         found = self.statistics(target_confidences, method=method)

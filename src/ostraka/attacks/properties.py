@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ostraka.attacks._federated import FlatNetwork
     from ostraka.attacks.observations import Observations
 
-__all__ = ["PropertyInference"]
+__all__ = ["PropertyInference", "changed_sizes"]
 
 _FALSE_ALARM_Z = 6.5  # standard errors: a chance of 1e-10
 _FINE = 20_000  # weights; of larger networks the largest change behind each output is kept
@@ -127,7 +127,7 @@ class PropertyInference:
         for number, weights in enumerate(observations.weights):
             n_summed = int(observations.n_summed[number])
             made = self._examples(rng, flat, observations, weights, worlds=worlds, n_summed=n_summed)
-            examples += [_features(each, observations) for each in made]
+            examples += [changed_sizes(each, observations.layout) for each in made]
             labels += [np.ones(self.n_batches, bool), np.zeros(self.n_batches, bool)]
         self.classifier_ = clone(self.classifier).fit(np.concatenate(examples), np.concatenate(labels))
         return self
@@ -147,7 +147,7 @@ class PropertyInference:
         if not hasattr(self, "classifier_"):
             raise ValueError("PropertyInference must be fitted first: call fit(run, with_property, without)")
         shape = observations.updates.shape
-        rows = _features(observations.updates.reshape(-1, shape[-1]), observations)
+        rows = changed_sizes(observations.updates.reshape(-1, shape[-1]), observations.layout)
         found = np.asarray(self.classifier_.predict_proba(rows), dtype=np.float64)[:, 1]
         return found.reshape(shape[:-1])
 
@@ -230,12 +230,15 @@ class PropertyInference:
         return [made[:many], made[many:]]
 
 
-def _features(changes: np.ndarray, observations: Observations) -> np.ndarray:
-    """Absolute changes of unit norm; of large networks the largest one behind each output."""
+def changed_sizes(changes: np.ndarray, layout: tuple[tuple[str, tuple[int, ...]], ...] = ()) -> np.ndarray:
+    """What a classifier of changes looks at: absolute changes, scaled to unit norm, for each observed change.
+
+    With the ``layout`` of a large network only the largest change behind each output is kept.
+    """
     sizes = np.abs(changes)
-    if changes.shape[1] > _FINE:
+    if layout and changes.shape[1] > _FINE:
         parts, start = [], 0
-        for _, shape in observations.layout:
+        for _, shape in layout:
             stop = start + int(np.prod(shape))
             parts.append(sizes[:, start:stop].reshape(len(sizes), shape[0], -1).max(axis=2))
             start = stop

@@ -53,7 +53,7 @@ def attack_generator(file: Path) -> Attacked:
         other = None if known is None else -nearest(arrays["candidates"], known)
     if other is not None:
         found = residual(found, np.asarray(other, dtype=np.float64))
-    return _attacked(file, found, _flags(file, arrays, "member"))
+    return _attacked(file, found, arrays, "member")
 
 
 def attack_property(file: Path, *, seed: int) -> Attacked:
@@ -61,23 +61,23 @@ def attack_property(file: Path, *, seed: int) -> Attacked:
     import numpy as np
     from sklearn.ensemble import RandomForestClassifier
 
+    from ostraka.attacks.properties import changed_sizes
+
     arrays = _read(file, _PROPERTY)
-    parts = [np.abs(arrays[name]) for name in ("with_property", "without", "observed")]
+    parts = [arrays[name] for name in ("with_property", "without", "observed")]
     if any(part.ndim != 2 or part.shape[1] != parts[0].shape[1] for part in parts):
         raise ValueError(f"{file}: observed, with_property and without must have one row a change, as wide")
-    parts = [part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-30) for part in parts]
+    parts = [changed_sizes(part) for part in parts]
     labels = np.arange(len(parts[0]) + len(parts[1])) < len(parts[0])
     forest = RandomForestClassifier(50, random_state=seed).fit(np.concatenate(parts[:2]), labels)
-    return _attacked(file, forest.predict_proba(parts[2])[:, 1], _flags(file, arrays, "has_property"))
+    return _attacked(file, forest.predict_proba(parts[2])[:, 1], arrays, "has_property")
 
 
-def _attacked(file: Path, found: np.ndarray, member: np.ndarray) -> Attacked:
+def _attacked(file: Path, found: np.ndarray, arrays: dict[str, np.ndarray], name: str) -> Attacked:
+    from ostraka.attacks._membership_checks import read_members
     from ostraka.scores import Scores
 
-    if found.shape != member.shape:
-        raise ValueError(f"{file}: there are {len(found)} scores and {len(member)} memberships")
-    if member.all() or not member.any():
-        raise ValueError(f"{file} must hold members and others")
+    member = read_members(_flags(file, arrays, name), name=f"{file}: {name}", n_rows=len(found))
     return Attacked(found, member, Scores.of(members=found[member], others=found[~member]))
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # three numbers of an audit
 _BOUNDS = ("promised", "exact", "seen")
 _BOUND_LINES: Any = (
-    {"color": "#868c95", "linestyle": "--"},
+    {"color": canvas.GREY, "linestyle": "--"},
     {"color": canvas.BLUE, "linestyle": "-"},
     {"color": canvas.RED, "linestyle": "-"},
 )
@@ -34,7 +34,7 @@ def leak_against_order(result: Result) -> Figure | None:
             axes.plot(table[:, 0], table[:, column], label=name, marker=".", linewidth=2, **style)
         axes.set(xlabel="Rényi order", ylabel="nats", xscale="log")
         axes.set_ylim(0, None)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        canvas.legend_outside(axes)
 
     low, high = table[0], table[-1]
     return Figure(
@@ -65,7 +65,7 @@ def leaks(result: Result) -> Figure | None:
             axes.barh(place, drawn, 0.25, label=name, color=style["color"])
         axes.set_yticks(np.arange(len(names)), names)
         axes.set(xlabel=last[0]["what"])
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        canvas.legend_outside(axes)
 
     pairs = "; ".join(f"{name} {row[2]:.3g} of {row[0]:.3g}" for name, row in zip(names, table, strict=True))
     return Figure(

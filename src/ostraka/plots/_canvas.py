@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colour-blind safe blue and vermilion, at contrast 3:1 or more with white and near-black
 BLUE, RED = "#2b87c8", "#d8611a"
+GREY = "#868c95"
 _INK = "#010203"  # stands for the page's own text colour
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: it scales, can be searched and read aloud
@@ -35,6 +36,11 @@ _STYLE: Any = {
 
 def note(axes: Any, text: str, at: tuple[float, float], offset: tuple[int, int], ha: str = "left") -> None:
     axes.annotate(text, at, offset, textcoords="offset points", ha=ha)
+
+
+def legend_outside(axes: Any) -> None:
+    """Name the lines to the right of the drawing."""
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def svg(draw: Callable[[Any], None]) -> str:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 # one look a bound, the same in every figure: told apart by dashes too, at contrast 3:1 or more
 _LINES: dict[str, Any] = {
-    "classic": {"color": "#868c95", "linestyle": "-"},
-    "gaussian": {"color": "#868c95", "linestyle": "--"},
+    "classic": {"color": canvas.GREY, "linestyle": "-"},
+    "gaussian": {"color": canvas.GREY, "linestyle": "--"},
     "tight": {"color": canvas.BLUE, "linestyle": "-"},
     "moments2017": {"color": "#b0609a", "linestyle": ":"},
     "papernot2018": {"color": "#b0609a", "linestyle": "-."},
@@ -112,7 +112,7 @@ def _bounds(
             marker = "." if len(answers) < 3 else ""
             axes.plot(answers, epsilon, label=name, linewidth=2, marker=marker, **_LINES.get(name, {}))
         axes.set(xlabel="answers, in the order of the file", ylabel="ε, at most", ylim=(0, None))
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        canvas.legend_outside(axes)
 
     ends = "; ".join(f"{name} {epsilon[-1]:.3g}" for name, (_, epsilon) in lines.items())
     most = max(int(answers[-1]) for answers, _ in lines.values())
