@@ -157,7 +157,7 @@ def test_an_attackers_own_generator_learns_from_samples_and_from_what_it_knows(m
 def test_wrong_candidates_are_refused(world):
     rows, included, _ = world
     target = Copies(rows[included])
-    for member, words in ((included[1:], "must be bool"), (np.ones(400, bool), "rows which it did not")):
+    for member, words in ((included[1:], "must be bool"), (np.ones(400, bool), "rows which are not")):
         with pytest.raises(ValueError, match=words):
             generator_scores(target, rows, member)
     doubled = np.concatenate([rows, rows[:1]])
