@@ -6,7 +6,7 @@ from mutants._mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_BY = "composition/test_exact_composition.py::"
+_BY, _TABLE = "composition/test_exact_composition.py::", "oracles/test_table.py::"
 
 MUTANTS = [
     Mutant(
@@ -14,7 +14,28 @@ MUTANTS = [
         "_composition/recursion.py",
         "share = np.clip((ratio - low) / (high - low) - 1e-12 - 1e-15 / step, 0.0, 1.0)",
         "share = np.ones_like(ratio)",
-        _BY + "test_gaussian_and_pure_parts_agree_with_dp_accounting",
+        _TABLE + "test_an_outcome_between_grid_points_is_never_counted_at_the_cheaper_one",
+    ),
+    Mutant(
+        "a delta between grid points is that of the next one",
+        "_composition/tables.py",
+        "share = max(0.0, math.expm1(beyond) / math.expm1(self.step) - _OUTWARD - doubt)",
+        "share = 1.0",
+        _TABLE + "test_delta_is_never_below_the_chord_also_where_e_to_epsilon_leaves_floats",
+    ),
+    Mutant(
+        "an epsilon between grid points is that of the one before",
+        "_composition/tables.py",
+        "math.log1p(share * math.expm1(self.step))",
+        "0.0 * share",
+        _TABLE + "test_epsilon_is_never_below_the_chord_also_where_e_to_epsilon_leaves_floats",
+    ),
+    Mutant(
+        "below the grid of one direction its bound stays flat",
+        "_composition/sampled.py",
+        "larger = np.exp(np.minimum(x + falls, 0.0))  # e^x alone may leave float64",
+        "larger = 0.0 * falls",
+        _TABLE + "test_below_the_grid_of_one_direction_the_bound_rises_as_fast_as_it_may",
     ),
     Mutant(
         "a guessed bound counts without being raised",

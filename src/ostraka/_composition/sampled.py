@@ -55,12 +55,18 @@ def hockey_sticks(laws: Sequence[Law]) -> tuple[float, int, np.ndarray] | None:
     end = max(each[0] + len(each[1]) for each in both if each)
     values = np.zeros(end - start)
     for way, bound in (each for each in both if each):
-        x = np.arange(start, way) * step
         low = way - start
-        values[:low] = np.maximum(values[:low], np.minimum(1.0, bound[0] + np.exp(way * step) - np.exp(x)))
+        values[:low] = np.maximum(values[:low], _risen(float(bound[0]), way * step, step, low))
         values[low : low + len(bound)] = np.maximum(values[low : low + len(bound)], bound)
         values[low + len(bound) :] = np.maximum(values[low + len(bound) :], bound[-1])
     return step, start, values
+
+
+def _risen(bound: float, x: float, step: float, points: int) -> np.ndarray:
+    """Bounds at so many grid points below x: there P(S) - e^y Q(S) is larger by at most e^x - e^y."""
+    falls = np.log(-np.expm1(-np.arange(points, 0, -1) * step))
+    larger = np.exp(np.minimum(x + falls, 0.0))  # e^x alone may leave float64
+    return np.asarray(np.minimum(1.0, (bound + larger) * (1 + _OUTWARD)))
 
 
 def _step(laws: Sequence[Law]) -> float:

@@ -23,7 +23,7 @@ _MOST_POINTS = 20_000  # of a grid for answers beside other releases: with more,
 _WORTH_KEEPING = 0.1  # seconds that a file must save
 _LOWER, _UPPER = 6.0, 8.0  # standard deviations of the loss that a grid reaches to either side
 _OUTWARD = 1e-12
-_LARGEST = 700.0  # nats: above it the exponential leaves float64, and the grid point itself is the bound
+_ULP = 2.0**-52
 _SPREAD = 0.68  # of a Gaussian of the same shift, in variance: how far losses spread; decides the grid only
 
 
@@ -40,25 +40,24 @@ class Table(NamedTuple):
         if not within.any():
             return math.inf
         i = int(within.argmax())
-        if self.step * (self.start + i) > _LARGEST:
-            return self.step * (self.start + i) + _OUTWARD
-        high, low = math.exp(self.step * (self.start + i)), math.exp(self.step * (self.start + i - 1))
+        x = self.step * (self.start + i)
         if i:
             before, after = float(self.values[i - 1]), float(self.values[i])
-            high = low + (high - low) * min(1.0, (before - delta) / (before - after) + _OUTWARD)
-        return max(0.0, math.log(high) + _OUTWARD)
+            share = min(1.0, (before - delta) / (before - after) + _OUTWARD)
+            x = self.step * (self.start + i - 1) + math.log1p(share * math.expm1(self.step))
+        return max(0.0, x + _OUTWARD * (1 + abs(x)))
 
     def delta(self, epsilon: float) -> float:
         """The smallest proved delta at epsilon, at most 1: on the chord between grid points."""
         place = epsilon / self.step - self.start
-        if place <= 0 or place >= len(self.values) - 1:
+        if place <= 0 or place >= len(self.values):
             return 1.0 if place <= 0 else float(self.values[-1])
-        i = int(place)
-        low, high = (math.exp(self.step * (self.start + k)) for k in (i, i + 1))
-        share = max(0.0, (math.exp(epsilon) - low) / (high - low) - _OUTWARD)
-        return min(
-            1.0, float(self.values[i] + share * (self.values[i + 1] - self.values[i])) * (1 + _OUTWARD)
-        )
+        doubt = _ULP * epsilon / self.step  # places are rounded
+        i = min(max(0, int(place - doubt)), len(self.values) - 2)
+        beyond = min(epsilon - self.step * (self.start + i), self.step)
+        share = max(0.0, math.expm1(beyond) / math.expm1(self.step) - _OUTWARD - doubt)
+        on_chord = float(self.values[i] + share * (self.values[i + 1] - self.values[i]))
+        return min(1.0, on_chord * (1 + _OUTWARD))
 
 
 class Tables(NamedTuple):
