@@ -121,6 +121,11 @@ def check_promise(mechanism: Releasing, private: Private) -> None:
         )
     if not private.adjacency.within(mechanism.promise):
         raise ValueError(f"{mechanism!r} hides {mechanism.promise}, but the data is {private.adjacency}")
+    if isinstance(mechanism, Staged) and private.adjacency.sampling_rate < 1 and not private.drawn_anew:
+        raise ValueError(
+            f"{mechanism!r} pays for a sample of its own in each stage, but the data is one stored sample: "
+            "ask Subsampled(mechanism=Confident(...), sampling_rate=...), which prices one sample for both"
+        )
 
 
 def part_key(key: str | None, name: str) -> str | None:

@@ -185,6 +185,11 @@ class Private:
         return self.adjacency.moves == "ballot" and self.adjacency.sampling_rate == 1
 
     @property
+    def drawn_anew(self) -> bool:
+        """Whether each :meth:`open` draws a sample of its own; False: the values are stored."""
+        return False
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape, which is public."""
         return self._values.shape

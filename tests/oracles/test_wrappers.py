@@ -10,6 +10,7 @@ import pytest
 from ostraka import Adjacency, Budget, Confident, GNMax, Ledger, LNMax, Private, Threshold, release
 from ostraka.curve import ORDERS
 from ostraka.mechanisms import RandomizedResponse, SkellamMax, Subsampled, Weighted
+from ostraka.mechanisms.guesses import AgainstGuesses
 
 RATE, WEIGHT, TEACHERS = 0.3, 2.0, 5
 AT = [ORDERS.index(order) for order in (1.125, 2.0, 3.0, 8.0, 32.0)]
@@ -28,6 +29,10 @@ def subsampled(inner):
 def screened(inner):
     """The inner mechanism behind a screen that is wrapped as it is."""
     return Confident(screen=like(inner, SCREEN), argmax=inner)
+
+
+def against(inner):
+    return AgainstGuesses(mechanism=inner, guesses=[[0.5, 0.5]], n_teachers=5)
 
 
 def like(inner, screen):
@@ -128,9 +133,10 @@ def test_ten_ballots_of_a_sample_cost_what_they_reveal():
     one = Subsampled(mechanism=GNMax(sigma=2.0), sampling_rate=0.1)
     assert mechanism.curve() == one.curve()
     assert (2000 * mechanism.curve()).epsilon(delta=1e-5) > 17
-    votes = Private([[30, 10]], Adjacency(at_most=10.0, relation="add-or-remove", sampling_rate=0.1))
+    ten = Adjacency(at_most=10.0, relation="add-or-remove", sampling_rate=0.1)
+    samples = [Private([[30, 10]], ten), Private([[10, 30]], ten)]
     with Ledger(":memory:", budget=Budget(epsilon=1.31, delta=1e-5)) as ledger:
-        spent = [release(mechanism, votes, ledger=ledger) for _ in range(2)]
+        spent = [release(mechanism, votes, ledger=ledger) for votes in samples]
         assert len(spent) == 2
         assert ledger.epsilon() == pytest.approx((2 * one.curve()).epsilon(delta=1e-5), rel=1e-9)
 
@@ -149,6 +155,8 @@ def test_ten_ballots_of_a_sample_cost_what_they_reveal():
         (lambda: subsampled(SkellamMax(sigma=9.0)), "exact counts"),
         (lambda: subsampled(RandomizedResponse(n_classes=3, epsilon=1.0)), "exact counts"),
         (lambda: subsampled(None), "exact counts"),
+        (lambda: weighted(screened(against(GNMax(sigma=9.0)))), "noise is in votes"),
+        (lambda: weighted(GNMax), "noise is in votes"),
         (lambda: Confident(screen=SCREEN, argmax=weighted(GNMax(sigma=9.0))), "hide the same change"),
         (lambda: Confident(screen=subsampled(SCREEN), argmax=GNMax(sigma=9.0)), "hide the same change"),
     ],
@@ -156,6 +164,27 @@ def test_ten_ballots_of_a_sample_cost_what_they_reveal():
 def test_wrappers_that_cannot_be_priced_are_refused_when_they_are_made(wrap, says):
     with pytest.raises(ValueError, match=says):
         wrap()
+
+
+@pytest.mark.parametrize("wrap", [subsampled, against])
+@pytest.mark.parametrize("inner", [GNMax, 3, "GNMax"])
+def test_wrappers_of_no_mechanism_are_refused_when_they_are_made(wrap, inner):
+    with pytest.raises((TypeError, ValueError), match="mechanism must"):
+        wrap(inner)
+
+
+def test_two_payments_from_one_stored_sample_are_refused_before_the_charge():
+    """With epsilon 1 each at rate q, two answers of one sample cost log(1 + q (e^2 - 1)), not twice one's."""
+    votes = Private([[4, 1]], Adjacency(relation="add-or-remove", sampling_rate=RATE))
+    both = Confident(screen=subsampled(SCREEN), argmax=subsampled(GNMax(sigma=9.0)))
+    one = subsampled(Confident(screen=SCREEN, argmax=GNMax(sigma=9.0)))
+    assert both.curve().epsilon(1e-5) < one.curve().epsilon(1e-5)
+    with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+        with pytest.raises(ValueError, match="prices one sample for both"):
+            release(both, votes, ledger=ledger)
+        assert ledger.epsilon() == 0
+        release(one, votes, ledger=ledger)
+        assert ledger.epsilon() == pytest.approx(one.curve().epsilon(1e-5))
 
 
 def test_a_weighted_mechanism_that_is_weighted_counts_for_both():

@@ -17,6 +17,7 @@ from ostraka.mechanisms.protocols import (
     classic_curve,
     gradient,
     passes_or_stops,
+    rescaled,
 )
 
 if TYPE_CHECKING:
@@ -138,8 +139,7 @@ class Confident:
 
     def rescaled(self, factor: float) -> Confident:
         """The same mechanism in other units of votes, if both parts offer that."""
-        parts: tuple[Any, Any] = (self.screen, self.argmax)
-        return Confident(screen=parts[0].rescaled(factor), argmax=parts[1].rescaled(factor))
+        return Confident(screen=rescaled(self.screen, factor), argmax=rescaled(self.argmax, factor))
 
     def in_stages(self, private: Private, ask: Callable[[str, Mechanism, Private], np.ndarray]) -> np.ndarray:
         """Apply the screen to every query, then the argmax to those which passed."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka import _check
-from ostraka.mechanisms.protocols import gradient, passes_or_stops
+from ostraka.mechanisms.protocols import check_ballot, gradient, passes_or_stops
 from ostraka.private import Private
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class AgainstGuesses:
     n_teachers: int
 
     def __post_init__(self) -> None:
+        check_ballot(self.mechanism)
         _check.integer(n_teachers=self.n_teachers, least=1)
         if self.n_teachers > _MOST_TEACHERS:
             raise ValueError(f"n_teachers must be at most {_MOST_TEACHERS}, got {self.n_teachers!r}")

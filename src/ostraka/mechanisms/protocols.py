@@ -51,6 +51,7 @@ __all__ = [
     "outcome_places",
     "parts",
     "passes_or_stops",
+    "rescaled",
 ]
 
 ABSTAIN = -1  # the answer where there is none
@@ -268,8 +269,8 @@ class Screened(Protocol):
 
 def check_ballot(mechanism: BallotMechanism, *, classes: bool = False) -> None:
     """Raise TypeError unless it is a ballot mechanism; with ``classes``, unless its answers are classes."""
-    known = callable(getattr(mechanism, "log_outcomes", None)) and callable(getattr(mechanism, "curve", None))
-    if not known or (classes and passes_or_stops(mechanism)):
+    known = all(callable(getattr(mechanism, name, None)) for name in ("log_outcomes", "curve"))
+    if not known or isinstance(mechanism, type) or (classes and passes_or_stops(mechanism)):
         what = "a ballot mechanism that answers with a class" if classes else "a ballot mechanism"
         raise TypeError(
             f"mechanism must be {what}, such as GNMax(...) or "
@@ -292,6 +293,17 @@ def parts(mechanism: BallotMechanism) -> tuple[BallotMechanism | None, BallotMec
     if isinstance(mechanism, Screened):
         return mechanism.screen, mechanism.argmax
     return None, mechanism
+
+
+def rescaled(mechanism: BallotMechanism, factor: float) -> BallotMechanism:
+    """Return the same mechanism in other units of votes; raise ValueError if it does not offer that."""
+    if isinstance(mechanism, type) or not isinstance(mechanism, Rescalable):
+        raise ValueError(  # noqa: TRY004  (as every other wrong parameter of a wrapper)
+            "mechanism must be a ballot mechanism whose noise is in votes, such as GNMax(...), "
+            f"got {mechanism!r}"
+        )
+    scaled: BallotMechanism = mechanism.rescaled(factor)
+    return scaled
 
 
 def gradient(mechanism: BallotMechanism, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

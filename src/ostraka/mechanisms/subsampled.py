@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from ostraka import _check
-from ostraka.mechanisms.protocols import abstains, passes_or_stops
+from ostraka.mechanisms.protocols import abstains, check_ballot, passes_or_stops, rescaled
 
 if TYPE_CHECKING:
     from ostraka.curve import Curve
@@ -79,6 +79,7 @@ class Subsampled:
             raise ValueError(
                 f"mechanism must hide a ballot of exact counts, as GNMax does, got {self.mechanism!r}"
             )
+        check_ballot(self.mechanism)
 
     @property
     def promise(self) -> Adjacency:
@@ -105,8 +106,7 @@ class Subsampled:
 
     def rescaled(self, factor: float) -> Subsampled:
         """The same mechanism in other units of votes, if the inner mechanism offers that."""
-        inner: Any = self.mechanism
-        return replace(self, mechanism=inner.rescaled(factor))
+        return replace(self, mechanism=rescaled(self.mechanism, factor))
 
     def uses(self, private: Private) -> int:
         """The same as that of the inner mechanism."""

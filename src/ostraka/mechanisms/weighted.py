@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ostraka import _check
 from ostraka.mechanisms.protocols import (
-    Rescalable,
     abstains,
+    check_ballot,
     classic_curve,
     exact_costs,
     gradient,
     passes_or_stops,
+    rescaled,
 )
 
 if TYPE_CHECKING:
@@ -68,13 +69,10 @@ class Weighted:
 
     def __post_init__(self) -> None:
         _check.positive(weight=self.weight)
-        moves = getattr(getattr(self.mechanism, "promise", None), "moves", None)
-        if moves != "ballot" or not isinstance(self.mechanism, Rescalable):
-            raise ValueError(
-                "mechanism must be a ballot mechanism whose noise is in votes, such as GNMax(...), "
-                f"got {self.mechanism!r}"
-            )
         self.per_ballot  # noqa: B018  (raises where a part of the mechanism cannot be scaled)
+        check_ballot(self.mechanism)
+        if self.mechanism.promise.moves != "ballot":
+            raise ValueError(f"mechanism must hide a ballot, as GNMax(...) does, got {self.mechanism!r}")
 
     @property
     def promise(self) -> Adjacency:
@@ -95,9 +93,7 @@ class Weighted:
     @property
     def per_ballot(self) -> BallotMechanism:
         """The inner mechanism in units of one ballot, which the price refers to."""
-        inner: Any = self.mechanism
-        scaled: BallotMechanism = inner.rescaled(1 / self.weight)
-        return scaled
+        return rescaled(self.mechanism, 1 / self.weight)
 
     def scaled(self, counts: Any) -> np.ndarray:
         """Weighted counts in units of one ballot, shape (n_queries, n_classes); private if the counts are."""
@@ -135,8 +131,7 @@ class Weighted:
 
     def rescaled(self, factor: float) -> Weighted:
         """The same in other units of votes."""
-        inner: Any = self.mechanism
-        return replace(self, mechanism=inner.rescaled(factor))
+        return replace(self, mechanism=rescaled(self.mechanism, factor))
 
     def uses(self, private: Private) -> int:
         """The same as that of the inner mechanism."""

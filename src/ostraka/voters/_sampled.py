@@ -91,6 +91,11 @@ class SampledVotes(Private):
         )  # otherwise values computed from an opened sample
         super().__init__(values if self._sampler is None else np.zeros(self._sampler.shape, int), adjacency)
 
+    @property
+    def drawn_anew(self) -> bool:
+        """Whether there is a sampler to draw from."""
+        return self._sampler is not None
+
     def __getitem__(self, rows: Any) -> Private:
         """Some of the queries. Their votes are still drawn at each opening."""
         if self._sampler is None:
