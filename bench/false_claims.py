@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
@@ -142,17 +143,23 @@ def claims(p: np.ndarray, q: np.ndarray) -> dict[str, Callable[[Counts, np.rando
     }
 
 
+def done(part: str, name: str, size: int, start: float) -> None:
+    """Print on stderr that one law at one size is finished."""
+    print(f"{part}, {name}, {size:,}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+
+
 def wrong_outcomes(runs: int) -> Found:
     """Bounds from counts of two worlds, for each method, pair of laws and number of trials."""
     found: Found = {}
     for place, (name, (p, q)) in enumerate(PAIRS.items()):
         for size in SIZES:
-            rng = np.random.default_rng([place, size])
+            start, rng = time.perf_counter(), np.random.default_rng([place, size])
             tests = claims(p, q)
             for _ in range(runs):
                 counts = rng.multinomial(size, p), rng.multinomial(size, q)
                 for method, wrong in tests.items():
                     found[method, name, size] = found.get((method, name, size), 0) + wrong(counts, rng)
+            done("counts of outcomes", name, size, start)
     return found
 
 
@@ -163,7 +170,7 @@ def wrong_votes(runs: int) -> Found:
         model = VoteModel.random_shards(law, one[::-1], n_teachers=20)
         exact = divergences(*model.outcome_laws(MECHANISM)) * (1 + 1e-9)
         for size in VOTE_SIZES:
-            rng = np.random.default_rng([10 + place, size])
+            start, rng = time.perf_counter(), np.random.default_rng([10 + place, size])
             for paired in (False, True):
                 key = f"votes, {'paired' if paired else 'separate'}", name, size
                 found[key] = 0
@@ -175,6 +182,7 @@ def wrong_votes(runs: int) -> Found:
                         MECHANISM, *votes, paired=paired, orders=ORDERS, confidence=CONFIDENCE
                     )
                     found[key] += bool((np.array(bound.rdp) > exact).any())
+            done("random votes", name, size, start)
     return found
 
 
@@ -183,26 +191,28 @@ def wrong_canaries(runs: int) -> Found:
     found: Found = {}
     for place, (name, (game, settings, epsilon)) in enumerate(GAMES.items()):
         for size in CANARY_SIZES:
-            rng = np.random.default_rng([20 + place, size])
+            start, rng = time.perf_counter(), np.random.default_rng([20 + place, size])
             for _ in range(runs):
                 bound = one_run_lower_bound(game(size, rng), confidence=CONFIDENCE, rng=rng, **settings)
                 key = f"canaries, {bound.method}", name, size
                 found[key] = found.get(key, 0) + (bound.epsilon > epsilon)
+            done("canaries", name, size, start)
     return found
 
 
 def main() -> None:
+    """Print the largest share of false claims of each method, as soon as its part is finished."""
     runs = RUNS
-    """Print the largest share of false claims of each method."""
     start = time.perf_counter()
-    print(f"{runs:,} runs each at confidence {CONFIDENCE:g}, for each of five laws and two sizes")
+    print(f"{runs:,} runs each at confidence {CONFIDENCE:g}, for each of five laws and two sizes", flush=True)
     for part in (wrong_outcomes, wrong_votes, wrong_canaries):
         found = part(runs)
         for method in dict.fromkeys(key[0] for key in found):
             worst = max((count, *key[1:]) for key, count in found.items() if key[0] == method)
             high = beta.ppf(0.975, worst[0] + 1, runs - worst[0]) if worst[0] < runs else 1.0
             place = f"{worst[1]}, {worst[2]:,}"
-            print(f"{method:28s} at most {worst[0] / runs:7.2%} (95 % interval up to {high:.2%}): {place}")
+            said = f"{method:28s} at most {worst[0] / runs:7.2%} (95 % interval up to {high:.2%}): {place}"
+            print(said, flush=True)
     print(f"({time.perf_counter() - start:.0f} s)")
 
 
