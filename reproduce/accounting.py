@@ -23,12 +23,10 @@ from bench._data import folder
 from ostraka import Adjacency, Confident, GNMax, LNMax, Private, Threshold
 from ostraka.accounting import calibrate, every_bound, exact_curve, papernot2018_curve
 from ostraka.accounting.exact import exact_rdp
-from ostraka.curve import ORDERS
+from ostraka.curve import ORDERS, Curve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from ostraka.curve import Curve
 
 SIGMA, TIMES, SEEDS = 40.0, 100, 11
 PARTS = ("side by side", "adult", "once", "plain", "budget", "query", "synthetic", "planning")
@@ -82,15 +80,13 @@ def side_by_side(counts: dict[str, np.ndarray]) -> None:
         bounds = every_bound(GNMax(sigma=SIGMA), counts[name], answers_per_query=TIMES)
         print(f"  {name}, delta {delta:g}: {listed(bounds, delta)}")
     anybody = every_bound(GNMax(sigma=SIGMA), counts["mnist"][:1], answers_per_query=TIMES)
-    classic, tight = (
-        epsilon(bound.curves[-1], 1e-5) for bound in anybody if bound.name in {"classic", "tight"}
-    )
+    classic, tight = (bound.epsilon(1e-5)[-1] for bound in anybody if bound.name in {"classic", "tight"})
     print(f"  100 answers to any votes, delta 1e-05: {listed(anybody[:3], 1e-5)}")
     print(f"  of these tight / classic {tight / classic:.3f}")
 
 
 def listed(bounds: Any, delta: float) -> str:
-    return ", ".join(f"{bound.name} {epsilon(bound.curves[-1], delta):.3f}" for bound in bounds)
+    return ", ".join(f"{bound.name} {bound.epsilon(delta)[-1]:.3f}" for bound in bounds)
 
 
 def adult() -> None:
@@ -126,6 +122,7 @@ def once(counts: dict[str, np.ndarray]) -> None:
     ten = every_bound(LNMax(scale=20.0), counts["mnist"], answers_per_query=10)
     print("15 MNIST histograms, 10 times each, LNMax(scale=20), delta 1e-05")
     moments = next(bound.curves[-1] for bound in ten if bound.name == "moments2017")
+    assert isinstance(moments, Curve)
     theirs = min(
         rdp + math.log(1e5) / (order - 1) for order, rdp in zip(moments.orders, moments.rdp, strict=True)
     )

@@ -11,6 +11,7 @@ from scipy.stats import norm
 from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.accounting import exact_curve, moments2017_curve, papernot2018_curve
 from ostraka.accounting.bounds import every_bound
+from ostraka.mechanisms.guesses import AgainstGuesses
 
 VOTES = np.array([[180, 40, 30], [90, 80, 80], [240, 5, 5], [125, 124, 1]])
 CONFIDENT = Confident(screen=Threshold(at=160, sigma=60.0), argmax=GNMax(sigma=30.0))
@@ -24,13 +25,13 @@ def named(bounds):
 @pytest.mark.parametrize(
     ("mechanism", "names"),
     [
-        (GNMax(sigma=30.0), ["classic", "gaussian", "tight", "papernot2018", "exact"]),
-        (LNMax(scale=20.0), ["classic", "tight", "moments2017", "papernot2018", "exact"]),
-        (Threshold(at=160, sigma=60.0), ["classic", "gaussian", "tight", "exact"]),
-        (CONFIDENT, ["classic", "gaussian", "tight", "papernot2018", "exact"]),
+        (GNMax(sigma=30.0), ["classic", "gaussian", "tight", "papernot2018", "exact", "composed"]),
+        (LNMax(scale=20.0), ["classic", "tight", "moments2017", "papernot2018", "exact", "composed"]),
+        (Threshold(at=160, sigma=60.0), ["classic", "gaussian", "tight", "exact", "composed"]),
+        (CONFIDENT, ["classic", "gaussian", "tight", "papernot2018", "exact", "composed"]),
         (
             Confident(screen=Threshold(at=160, sigma=60.0, noise="every"), argmax=GNMax(sigma=30.0)),
-            ["classic", "gaussian", "tight", "exact"],
+            ["classic", "gaussian", "tight", "exact", "composed"],
         ),
     ],
 )
@@ -92,9 +93,10 @@ def test_epsilon_grows_with_the_answers_and_ends_at_the_whole():
 
 def test_interactive_screens_look_at_the_surprise():
     guesses = np.eye(3)[[0, 0, 0, 0]]
-    surprise = VOTES - 250 * guesses
-    plain, surprised = (named(every_bound(CONFIDENT, VOTES, surprise=seen)) for seen in (None, surprise))
-    alone = exact_curve(CONFIDENT, VOTES, surprise=surprise)
+    gate = AgainstGuesses(mechanism=CONFIDENT.screen, guesses=guesses, n_teachers=250)
+    interactive = Confident(screen=gate, argmax=CONFIDENT.argmax)
+    plain, surprised = (named(every_bound(mechanism, VOTES)) for mechanism in (CONFIDENT, interactive))
+    alone = exact_curve(interactive, VOTES)
     assert surprised["exact"].curves[-1].rdp == pytest.approx(alone.rdp, rel=1e-12)
     assert surprised["exact"].curves[-1].rdp != plain["exact"].curves[-1].rdp
     assert surprised["papernot2018"].curves[-1].rdp != plain["papernot2018"].curves[-1].rdp

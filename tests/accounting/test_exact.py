@@ -111,7 +111,6 @@ def test_what_is_not_understood_is_refused_not_free(stranger):
         ({"counts": [1, 2]}, "counts must have shape"),
         ({"counts": [[1], [2]]}, "two classes or more"),
         ({"counts": [[1, math.nan]]}, "must be finite"),
-        ({"counts": VOTES, "surprise": VOTES[:1]}, "surprise must have the shape of counts"),
         ({"counts": VOTES, "relation": "swap"}, "relation must be one of"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

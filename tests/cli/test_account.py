@@ -9,7 +9,8 @@ from pyarrow import parquet
 
 import ostraka.cli
 from ostraka import Confident, GNMax, LNMax, Threshold
-from ostraka.accounting import exact_curve, papernot2018_curve
+from ostraka.accounting import exact_profile, papernot2018_curve
+from ostraka.mechanisms.guesses import AgainstGuesses
 
 PREDICTIONS = np.array([[0, 2, 1], [0, 2, 1], [0, 1, 1], [0, 0, 1], [0, 0, 2]])  # teachers by queries
 COUNTS = np.array([[5, 0, 0], [2, 1, 2], [0, 4, 1]])
@@ -62,7 +63,7 @@ def test_numbers_are_those_of_the_library(file, capfd):
     mechanism = GNMax(sigma=4.0)
     assert told["upper"]["epsilon"] == pytest.approx((9 * mechanism.curve()).epsilon(delta=1e-4))
     assert told["owner"]["epsilon_these_votes"] == pytest.approx(
-        (3 * exact_curve(mechanism, COUNTS)).epsilon(delta=1e-4)
+        exact_profile(mechanism, np.repeat(COUNTS, 3, axis=0)).epsilon(delta=1e-4)
     )
     assert told["owner"]["bounds"]["papernot2018"]["epsilon"][-1] == pytest.approx(
         (3 * papernot2018_curve(mechanism, COUNTS)).epsilon(delta=1e-4)
@@ -93,7 +94,7 @@ def test_predictions_are_counted(suffix, tmp_path, capfd):
     mechanism = GNMax(sigma=4.0)
     told = record(capfd, path, "--sigma", 4)
     assert told["owner"]["epsilon_these_votes"] == pytest.approx(
-        exact_curve(mechanism, COUNTS).epsilon(delta=1e-5)
+        exact_profile(mechanism, COUNTS).epsilon(delta=1e-5)
     )
 
 
@@ -109,11 +110,12 @@ def test_every_mechanism_is_accounted_for(file, tmp_path, capfd):
     np.savez(guesses, guesses=np.eye(3))
     screen = Threshold(at=4.0, sigma=3.0)
     pair = Confident(screen=screen, argmax=GNMax(sigma=4.0))
+    gate = AgainstGuesses(mechanism=screen, guesses=np.eye(3), n_teachers=5)
     cases = {
-        ("lnmax", "--scale", 5): exact_curve(LNMax(scale=5.0), COUNTS),
-        ("confident", "--sigma", 4, "--screen", 4, 3): exact_curve(pair, COUNTS),
-        ("interactive", "--sigma", 4, "--screen", 4, 3, "--guesses", guesses): exact_curve(
-            pair, COUNTS, surprise=COUNTS - 5 * np.eye(3)
+        ("lnmax", "--scale", 5): exact_profile(LNMax(scale=5.0), COUNTS),
+        ("confident", "--sigma", 4, "--screen", 4, 3): exact_profile(pair, COUNTS),
+        ("interactive", "--sigma", 4, "--screen", 4, 3, "--guesses", guesses): exact_profile(
+            Confident(screen=gate, argmax=GNMax(sigma=4.0)), COUNTS
         ),
     }
     for options, curve in cases.items():

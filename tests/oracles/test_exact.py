@@ -13,6 +13,7 @@ from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.accounting import exact_curve
 from ostraka.accounting.exact import exact_rdp
 from ostraka.curve import ORDERS
+from ostraka.mechanisms.guesses import AgainstGuesses
 
 SOME_ORDERS = (1.125, 2.0, 3.0, 8.0, 64.0, 500.0, 1536.0, math.inf)
 ADDED = "1e-26"  # what the rounding of a probability near 1 may add to a divergence: it only ever adds
@@ -186,9 +187,9 @@ def test_every_mechanism_agrees_with_brute_force_over_its_outcome_law(mechanism,
 def test_interactive_gnmax_is_one_law_whose_screen_sees_the_surprise(screen):
     rows = histograms(2, 8, 3)
     guesses = np.random.default_rng(3).dirichlet([1, 1, 1], size=8)
-    surprise = rows - 25 * guesses
-    pair = Confident(screen=screen, argmax=GNMax(sigma=3.0))
-    got = exact_rdp(pair, rows, surprise=surprise, orders=SOME_ORDERS)
+    gate = AgainstGuesses(mechanism=screen, guesses=guesses, n_teachers=25)
+    pair, surprise = Confident(screen=screen, argmax=GNMax(sigma=3.0)), gate.difference(rows)
+    got = exact_rdp(Confident(screen=gate, argmax=GNMax(sigma=3.0)), rows, orders=SOME_ORDERS)
     for row, odd, costs in zip(rows, surprise, got, strict=True):
         wanted = brute_force(pair, row, SOME_ORDERS, surprise=odd)
         np.testing.assert_allclose(costs, wanted, rtol=1e-8, atol=1e-13)

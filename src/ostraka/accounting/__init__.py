@@ -6,6 +6,7 @@ from ostraka.accounting.dependent import moments2017_curve, papernot2018_curve
 from ostraka.accounting.exact import exact_curve
 from ostraka.accounting.learning_curve import LearningCurve
 from ostraka.accounting.plan import propose
+from ostraka.accounting.profile import exact_profile
 from ostraka.accounting.publish import release_epsilon
 from ostraka.accounting.sampled import sampled_gaussian_curve
 
@@ -14,6 +15,7 @@ __all__ = [
     "calibrate",
     "every_bound",
     "exact_curve",
+    "exact_profile",
     "moments2017_curve",
     "papernot2018_curve",
     "propose",

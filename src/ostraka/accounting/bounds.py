@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ostraka import _check
 from ostraka.accounting.dependent import moments2017_curve, papernot2018_curve
 from ostraka.accounting.exact import exact_rdp
+from ostraka.accounting.profile import exact_profiles
 from ostraka.curve import ORDERS, Curve
+from ostraka.mechanisms.confident import Confident
+from ostraka.mechanisms.neighbours import unshifted
 from ostraka.mechanisms.protocols import (
     HasMomentsBound,
     HasPublishedBound,
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from ostraka.accounting.profile import Profile
     from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["Bound", "every_bound"]
@@ -42,6 +46,7 @@ _KINDS = {
     "moments2017": _Kind("these votes: Papernot et al. 2017, Theorem 3", both_directions=False),
     "papernot2018": _Kind("these votes: Papernot et al. 2018, Theorem 6", both_directions=False),
     "exact": _Kind("these votes: the largest divergence over all neighbours"),
+    "composed": _Kind("these votes: all answers together, composed exactly over all neighbours"),
 }
 
 
@@ -52,12 +57,13 @@ class Bound:
     Attributes
     ----------
     name : str
-        ``"classic"``, ``"gaussian"``, ``"tight"``, ``"moments2017"``, ``"papernot2018"``, ``"exact"``.
+        ``"classic"``, ``"gaussian"``, ``"tight"``, ``"moments2017"``, ``"papernot2018"``, ``"exact"``,
+        ``"composed"``.
     says : str
         What it holds for and where it comes from, in one line.
     answers : tuple of int
         After how many answers.
-    curves : tuple of Curve
+    curves : tuple of Curve or Profile
         The cost of so many. Owner only unless ``publishable``.
     both_directions : bool
         False: it bounds the divergence of these votes from their neighbours, not the reverse, and
@@ -68,7 +74,7 @@ class Bound:
     >>> from ostraka import GNMax
     >>> bounds = every_bound(GNMax(sigma=40.0), [[230, 10, 10]] * 100)
     >>> {bound.name: round(bound.epsilon(delta=1e-5)[-1], 2) for bound in bounds}
-    {'classic': 1.48, 'gaussian': 1.36, 'tight': 1.16, 'papernot2018': 0.26, 'exact': 0.22}
+    {'classic': 1.48, 'gaussian': 1.36, 'tight': 1.16, 'papernot2018': 0.26, 'exact': 0.22, 'composed': 0.2}
     >>> [bound.name for bound in bounds if bound.publishable]
     ['classic', 'gaussian', 'tight']
     """
@@ -76,7 +82,7 @@ class Bound:
     name: str
     says: str
     answers: tuple[int, ...]
-    curves: tuple[Curve, ...]
+    curves: tuple[Curve | Profile, ...]
     both_directions: bool
 
     @property
@@ -93,7 +99,6 @@ def every_bound(
     mechanism: BallotMechanism,
     counts: Any,
     *,
-    surprise: Any = None,
     answers_per_query: int = 1,
     at: Sequence[int] | None = None,
 ) -> tuple[Bound, ...]:
@@ -102,11 +107,9 @@ def every_bound(
     Parameters
     ----------
     mechanism : BallotMechanism
-        Public. ``Confident`` also for Interactive-GNMax.
+        Public. For Interactive-GNMax a ``Confident`` whose screen is ``AgainstGuesses``.
     counts : array of shape (n_queries, n_classes), in votes
         Private.
-    surprise : array of the same shape, optional
-        For Interactive-GNMax: counts minus ``n_teachers`` times the student's guess.
     answers_per_query : int >= 1
         How often each row is answered.
     at : sequence of int, optional
@@ -117,7 +120,7 @@ def every_bound(
     tuple of Bound
         Those that exist for the mechanism. Whatever the votes, one with a screen costs what it would if
         the screen let every row through; its exact cost is that of one outcome law; its 2018 bound is
-        the *expected* cost, as its authors plot it.
+        the *expected* cost, as its authors plot it. ``"composed"`` is left out for very many answers.
 
     Raises
     ------
@@ -127,13 +130,11 @@ def every_bound(
     Examples
     --------
     >>> from ostraka import LNMax
-    >>> classic, *_, exact = every_bound(LNMax(scale=20.0), [[240, 10], [130, 120]], at=[1, 2])
+    >>> *_, exact, composed = every_bound(LNMax(scale=20.0), [[240, 10], [130, 120]], at=[1, 2])
     >>> exact.answers, [round(e, 3) for e in exact.epsilon(delta=1e-5)]
     ((1, 2), [0.058, 0.111])
     """
     votes = _check.counts(counts)
-    odd = None if surprise is None else _check.counts(surprise)
-    seen = votes if odd is None else odd
     _check.integer(answers_per_query=answers_per_query, least=1)
     ends = (len(votes),) if at is None else tuple(int(end) for end in at)
     if not ends or not all(a < b for a, b in zip((0, *ends), ends, strict=False)) or ends[-1] > len(votes):
@@ -160,13 +161,18 @@ def every_bound(
     found.append(any_votes("tight", replace(whole, mu_squared=math.inf, laws=None)))
     if isinstance(mechanism, HasMomentsBound):
         found.append(these_votes("moments2017", lambda span: moments2017_curve(mechanism, votes[span])))
-    if _has_2018(mechanism):
-        found.append(these_votes("papernot2018", lambda span: _published(mechanism, votes, seen, span)))
-    found.append(these_votes("exact", lambda span: _exact(mechanism, votes, odd, span, whole.slack)))
+    plain, seen = _without_guesses(mechanism, votes)
+    if _has_2018(plain):
+        found.append(these_votes("papernot2018", lambda span: _published(plain, votes, seen, span)))
+    rdp = exact_rdp(mechanism, votes, orders=ORDERS)
+    found.append(these_votes("exact", lambda span: _exact(rdp[span], whole.slack)))
+    composed = exact_profiles(mechanism, votes, at=ends, answers_per_query=answers_per_query)
+    if composed is not None:
+        found.append(_bound("composed", composed, ends, answers_per_query))
     return tuple(found)
 
 
-def _bound(name: str, curves: list[Curve], ends: tuple[int, ...], times: int) -> Bound:
+def _bound(name: str, curves: Sequence[Curve | Profile], ends: tuple[int, ...], times: int) -> Bound:
     kind = _KINDS[name]
     return Bound(
         name=name,
@@ -184,15 +190,21 @@ def _has_2018(mechanism: BallotMechanism) -> bool:
     return isinstance(argmax, HasPublishedBound)
 
 
-def _published(mechanism: BallotMechanism, votes: np.ndarray, seen: np.ndarray, span: slice) -> Curve:
-    screened = None if parts(mechanism)[0] is None else seen[span]
-    return papernot2018_curve(mechanism, votes[span], screened=screened)
+def _without_guesses(
+    mechanism: BallotMechanism, votes: np.ndarray
+) -> tuple[BallotMechanism, np.ndarray | None]:
+    """Return the mechanism with a screen that looks at what is given, and that; None without a screen."""
+    screen, argmax = parts(mechanism)
+    if screen is None:
+        return mechanism, None
+    plain, seen = unshifted(screen, votes)
+    return Confident(screen=plain, argmax=argmax), seen
 
 
-def _exact(
-    mechanism: BallotMechanism, votes: np.ndarray, odd: np.ndarray | None, span: slice, slack: float
-) -> Curve:
-    surprise = None if odd is None else odd[span]
-    rdp = exact_rdp(mechanism, votes[span], surprise=surprise, orders=ORDERS).sum(axis=0) * _OUTWARD
-    n = span.stop - span.start
-    return Curve(ORDERS, tuple(rdp.tolist()), "ballot", publishable=False, slack=n * slack)
+def _published(mechanism: BallotMechanism, votes: np.ndarray, seen: np.ndarray | None, span: slice) -> Curve:
+    return papernot2018_curve(mechanism, votes[span], screened=None if seen is None else seen[span])
+
+
+def _exact(rdp: np.ndarray, slack: float) -> Curve:
+    total = rdp.sum(axis=0) * _OUTWARD
+    return Curve(ORDERS, tuple(total.tolist()), "ballot", publishable=False, slack=len(rdp) * slack)

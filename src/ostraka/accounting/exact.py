@@ -8,12 +8,14 @@ import numpy as np
 
 from ostraka import _check
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms.protocols import check_ballot, exact_costs
+from ostraka.mechanisms.neighbours import neighbours
+from ostraka.mechanisms.protocols import check_ballot
 
 if TYPE_CHECKING:
+    from ostraka.mechanisms.neighbours import Neighbours
     from ostraka.mechanisms.protocols import BallotMechanism
 
-__all__ = ["exact_curve", "exact_rdp"]
+__all__ = ["all_neighbours", "exact_curve", "exact_rdp"]
 
 # Each divergence is right to about 1e-11 of itself, or lost below 1e-190; what is added makes it err upwards.
 _OUTWARD, _LOST = 1 + 1e-9, 1e-190
@@ -24,7 +26,6 @@ def exact_curve(
     counts: Any,
     *,
     relation: Literal["replace-one", "add-or-remove"] = "replace-one",
-    surprise: Any = None,
     orders: tuple[float, ...] = ORDERS,
 ) -> Curve:
     """Rényi cost of answering each row of ``counts`` once, for these votes.
@@ -32,14 +33,13 @@ def exact_curve(
     Parameters
     ----------
     mechanism : BallotMechanism
-        Public. ``Confident`` counts as one outcome law over the classes and "no answer". Compiled for
-        the mechanisms of this library; of any other the outcomes of all neighbours are enumerated.
+        Public. ``Confident`` counts as one outcome law over the classes and "no answer"; for
+        Interactive-GNMax its screen is ``AgainstGuesses``. Compiled for the mechanisms of this library;
+        of any other the outcomes of all neighbours are enumerated.
     counts : array of shape (n_queries, n_classes), in votes
         Private.
     relation : {"replace-one", "add-or-remove"}
         One ballot changes its class; or one ballot is added or removed. See :class:`~ostraka.Adjacency`.
-    surprise : array of shape (n_queries, n_classes), in votes, optional
-        For Interactive-GNMax: the counts minus the student's guess, which the screen looks at.
     orders : tuple of float > 1
         Rényi orders; the last may be infinity.
 
@@ -71,7 +71,7 @@ def exact_curve(
     >>> curve.publishable, round(curve.epsilon(delta=1e-5), 3)
     (False, 0.132)
     """
-    rdp = exact_rdp(mechanism, counts, relation=relation, surprise=surprise, orders=orders).sum(axis=0)
+    rdp = exact_rdp(mechanism, counts, relation=relation, orders=orders).sum(axis=0)
     n_queries = len(_check.counts(counts))
     slack = n_queries * mechanism.curve().slack
     rdp = rdp * _OUTWARD + n_queries * _LOST
@@ -83,7 +83,6 @@ def exact_rdp(
     counts: Any,
     *,
     relation: Literal["replace-one", "add-or-remove"] = "replace-one",
-    surprise: Any = None,
     orders: tuple[float, ...] = ORDERS,
 ) -> np.ndarray:
     """Rényi cost of each single query, shape (n_queries, n_orders). Parameters as :func:`exact_curve`.
@@ -95,21 +94,17 @@ def exact_rdp(
     array([[0.000614],
            [0.000796]])
     """
-    _check.one_of(relation=relation, allowed=("replace-one", "add-or-remove"))
-    _ballots(mechanism)
-    counts = _check.counts(counts)
-    seen = counts if surprise is None else _check.counts(surprise)
-    if seen.shape != counts.shape:
-        raise ValueError(f"surprise must have the shape of counts, {counts.shape}, got {seen.shape}")
     order = np.array(orders, dtype=np.float64)
     if not (order.size and order[0] > 1 and np.all(order[:-1] < order[1:])):
         raise ValueError("orders must be above 1 and increasing")
-    return exact_costs(mechanism, counts, seen=seen, orders=order, relation=relation)
+    return all_neighbours(mechanism, counts, relation=relation).rdp(order)
 
 
-def _ballots(mechanism: BallotMechanism) -> None:
-    """Raise unless one unit moves ballots of an exact table of votes."""
+def all_neighbours(mechanism: BallotMechanism, counts: Any, *, relation: str) -> Neighbours:
+    """Return all neighbours of each row; raise unless one unit moves ballots of an exact table of votes."""
+    _check.one_of(relation=relation, allowed=("replace-one", "add-or-remove"))
     check_ballot(mechanism)
     promise = mechanism.promise
     if promise.moves != "ballot" or promise.sampling_rate < 1 or promise.noise_sigma:
         raise ValueError(f"exact costs are for one ballot of a table of votes; this hides {promise}")
+    return neighbours(mechanism, _check.counts(counts), relation=relation)

@@ -28,25 +28,21 @@ def record(
     ballot: BallotMechanism,
     cast: Votes,
     *,
-    surprise: np.ndarray | None,
     answers_per_query: int,
     delta: float,
     data: str,
 ) -> Result:
     """Return everything computed, with the public and the owner's parts separated."""
     from ostraka.accounting.bounds import every_bound
-    from ostraka.accounting.exact import exact_rdp
+    from ostraka.accounting.exact import exact_curve, exact_rdp
     from ostraka.mechanisms.protocols import parts
 
     n = len(cast.counts)
     at = np.unique(np.rint(np.geomspace(1, n, _POINTS)).astype(int)) if n > _POINTS else np.arange(1, n + 1)
-    bounds = every_bound(
-        ballot, cast.counts, surprise=surprise, answers_per_query=answers_per_query, at=at.tolist()
-    )
+    bounds = every_bound(ballot, cast.counts, answers_per_query=answers_per_query, at=at.tolist())
     best = _publishable(bounds)
-    exact = bounds[-1].curves[-1]
-    order = exact.best_order(delta)
-    cost = exact_rdp(ballot, cast.counts, surprise=surprise, orders=(order,))[:, 0] * answers_per_query
+    order = (answers_per_query * exact_curve(ballot, cast.counts)).best_order(delta)
+    cost = exact_rdp(ballot, cast.counts, orders=(order,))[:, 0] * answers_per_query
     price = dict(zip(best.orders, best.rdp, strict=True))[order] / n
     screen, argmax = parts(ballot)
     plain = {bound.name: _plain(bound, delta) for bound in bounds}
@@ -69,7 +65,11 @@ def record(
             "bounds": {bound.name: plain[bound.name] for bound in bounds if bound.publishable},
         },
         owner={
-            "epsilon_these_votes": exact.epsilon(delta),
+            "epsilon_these_votes": min(
+                bound.epsilon(delta)[-1]
+                for bound in bounds
+                if bound.both_directions and not bound.publishable
+            ),
             "bounds": {bound.name: plain[bound.name] for bound in bounds if not bound.publishable},
             "consensus": cast.counts.max(axis=1) / cast.counts.sum(axis=1).clip(min=1),
             "cost": cost,
@@ -165,7 +165,10 @@ def _costliest(owner: dict[str, Any], queries: Sequence[str], n: int) -> Any:
 
 def _publishable(bounds: Sequence[Bound]) -> Curve:
     """Return the smallest of the bounds that hold for any votes, as one curve."""
-    curves = [bound.curves[-1] for bound in bounds if bound.publishable]
+    from ostraka.curve import Curve
+
+    curves = [curve for bound in bounds for curve in bound.curves[-1:] if isinstance(curve, Curve)]
+    curves = [curve for curve in curves if curve.publishable]
     best = curves[0]
     for curve in curves[1:]:
         best = best.smaller(curve)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003  (Typer reads it)
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,8 +14,6 @@ from ostraka.cli import _errors
 from ostraka.cli._options import options
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ostraka.cli._votes import Votes
     from ostraka.mechanisms.protocols import BallotMechanism
     from ostraka.result import Result
@@ -99,11 +98,10 @@ def account(given: AccountOptions) -> None:
         if value is not None and value < 1:
             raise typer.BadParameter(f"{name} must be an integer >= 1, got {value}")
     cast = _votes.read(given.votes, array=given.array, n_classes=given.classes).first(given.first)
-    surprise = _surprise(given.mechanism, given.guesses, cast)
+    ballot = _against_guesses(ballot, given.mechanism, given.guesses, cast)
     result = _accounted.record(
         ballot,
         cast,
-        surprise=surprise,
         answers_per_query=given.answers_per_query,
         delta=given.delta,
         data=str(given.votes),
@@ -137,16 +135,26 @@ def _mechanism(
         return Confident(screen=Threshold(at=screen[0], sigma=screen[1]), argmax=argmax)
 
 
-def _surprise(kind: Kind, guesses: Path | None, cast: Votes) -> np.ndarray | None:
+def _against_guesses(
+    ballot: BallotMechanism, kind: Kind, guesses: Path | None, cast: Votes
+) -> BallotMechanism:
+    """Return the mechanism with its screen asked of votes less guesses, for Interactive-GNMax."""
+    from ostraka import Confident
     from ostraka.cli import _votes
+    from ostraka.mechanisms.guesses import AgainstGuesses
+    from ostraka.mechanisms.protocols import parts
 
     if (guesses is not None) != (kind is Kind.INTERACTIVE):
         raise typer.BadParameter("--guesses FILE and --mechanism interactive need each other")
     if guesses is None:
-        return None
+        return ballot
     guess = _votes.read_guesses(guesses, shape=cast.counts.shape)
-    surprise: np.ndarray = cast.counts - cast.counts.sum(axis=1, keepdims=True) * guess
-    return surprise
+    screen, argmax = parts(ballot)
+    if screen is None:
+        raise typer.BadParameter("--mechanism interactive needs --screen AT SIGMA")
+    n_teachers = math.ceil(cast.counts.sum(axis=1).max(initial=1))
+    gate = AgainstGuesses(mechanism=screen, guesses=guess, n_teachers=n_teachers)
+    return Confident(screen=gate, argmax=argmax)
 
 
 def _check_delta(delta: float) -> None:

@@ -1,4 +1,4 @@
-"""Exact Rényi costs over all neighbours: compiled for a screen and an argmax, by enumeration for the rest."""
+"""All neighbours of votes: compiled for a screen and an argmax, by enumeration for the rest."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from ostraka.mechanisms import _neighbours, outcome
 from ostraka.mechanisms._divergence import largest_divergence
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ostraka.mechanisms.protocols import BallotMechanism
 
-__all__ = ["NO_ARGMAX", "NO_SCREEN", "SCREEN_ANY", "SCREEN_MAX", "compiled", "enumerated"]
+__all__ = ["NO_ARGMAX", "NO_SCREEN", "SCREEN_ANY", "SCREEN_MAX", "Compiled", "Enumerated"]
 
 NO_ARGMAX = (-1, 1.0)
 NO_SCREEN = (_neighbours.NO_SCREEN, 0.0, 1.0)
@@ -20,51 +22,74 @@ SCREEN_MAX, SCREEN_ANY = _neighbours.SCREEN_MAX, _neighbours.SCREEN_ANY
 _IMPOSSIBLE = -1e300  # a log probability below this is that of an outcome that never comes
 
 
-def compiled(
-    counts: np.ndarray,
-    *,
-    seen: np.ndarray,
-    orders: np.ndarray,
-    relation: str,
-    argmax: tuple[int, float] = NO_ARGMAX,
-    screen: tuple[int, float, float] = NO_SCREEN,
-) -> np.ndarray:
-    """Return each query's costs; ``argmax`` is (noise, scale), ``screen`` (kind, threshold, sigma)."""
-    out = np.empty((len(counts), orders.size))
+class Compiled:
+    """Neighbours of a screen, an argmax, or both: read off the law of the counts."""
 
-    def work(rows: slice) -> None:
-        _neighbours.costs(
-            counts[rows],
-            seen[rows],
-            argmax,
-            screen,
-            orders,
-            out[rows],
-            replace=relation == "replace-one",
-        )
+    def __init__(
+        self,
+        counts: np.ndarray,
+        *,
+        relation: str,
+        seen: np.ndarray | None = None,
+        argmax: tuple[int, float] = NO_ARGMAX,
+        screen: tuple[int, float, float] = NO_SCREEN,
+    ) -> None:
+        """``argmax`` is (noise, scale), ``screen`` (kind, threshold, sigma); ``seen`` by the screen."""
+        self._counts, self._seen = counts, counts if seen is None else seen
+        self._argmax, self._screen, self._replace = argmax, screen, relation == "replace-one"
 
-    outcome.in_chunks(work, len(counts))
-    return out
+    def rdp(self, orders: np.ndarray) -> np.ndarray:
+        """Largest Rényi divergence of each query, shape (n_queries, n_orders)."""
+        out = np.empty((len(self._counts), orders.size))
+
+        def work(rows: slice) -> None:
+            _neighbours.costs(
+                self._counts[rows],
+                self._seen[rows],
+                self._argmax,
+                self._screen,
+                orders,
+                out[rows],
+                replace=self._replace,
+            )
+
+        outcome.in_chunks(work, len(self._counts))
+        return out
+
+    def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Of each query all pairs of laws."""
+        for counts, seen in zip(self._counts, self._seen, strict=True):
+            log_q, lam = _neighbours.pairs(counts, seen, self._argmax, self._screen, replace=self._replace)
+            yield np.concatenate([log_q[::2], log_q[1::2]]), np.concatenate([lam[::2], lam[1::2]])
 
 
-def enumerated(
-    mechanism: BallotMechanism, counts: np.ndarray, *, orders: np.ndarray, relation: str
-) -> np.ndarray:
-    """Compute the same costs from outcome probabilities at every neighbour of every query."""
-    out = np.zeros((len(counts), orders.size))
-    for row, own in enumerate(counts):
-        near = own + _moves(own, relation)
-        if not len(near):
-            continue
-        here = np.repeat(mechanism.log_outcomes(own[None, :]), len(near), axis=0)
-        there = mechanism.log_outcomes(near)
-        both = [_pair(here, there), _pair(there, here)]
-        log_q, lam = (np.ascontiguousarray(np.concatenate(part)) for part in zip(*both, strict=True))
-        if np.isinf(lam).any():
-            out[row] = np.inf
-        else:
-            largest_divergence(log_q, lam, orders, out[row])
-    return out
+class Enumerated:
+    """Neighbours of any ballot mechanism, from outcome probabilities at every one of them."""
+
+    def __init__(self, mechanism: BallotMechanism, counts: np.ndarray, *, relation: str) -> None:
+        if mechanism.promise.at_most != 1:
+            raise ValueError(f"exact costs by enumeration are for ballots that weigh 1, got {mechanism!r}")
+        self._mechanism, self._counts, self._relation = mechanism, counts, relation
+
+    def rdp(self, orders: np.ndarray) -> np.ndarray:
+        """Largest Rényi divergence of each query, shape (n_queries, n_orders)."""
+        out = np.zeros((len(self._counts), orders.size))
+        for row, (log_q, lam) in zip(out, self.pairs(), strict=True):
+            if np.isinf(lam).any():
+                row[:] = np.inf
+            elif len(lam):
+                largest_divergence(log_q, lam, orders, row)
+        return out
+
+    def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Of each query all pairs of laws."""
+        for own in self._counts:
+            near = own + _moves(own, self._relation)
+            here = np.repeat(self._mechanism.log_outcomes(own[None, :]), len(near), axis=0)
+            there = self._mechanism.log_outcomes(near) if len(near) else here
+            both = [_pair(there, here), _pair(here, there)]
+            log_q, lam = (np.ascontiguousarray(np.concatenate(part)) for part in zip(*both, strict=True))
+            yield log_q, lam
 
 
 def _moves(counts: np.ndarray, relation: str) -> np.ndarray:
@@ -72,7 +97,8 @@ def _moves(counts: np.ndarray, relation: str) -> np.ndarray:
     one = np.eye(len(counts))
     gives = np.flatnonzero(counts >= 1.0)
     if relation == "replace-one":
-        return np.array([one[j] - one[i] for i in gives for j in range(len(counts)) if i != j])
+        moves = [one[j] - one[i] for i in gives for j in range(len(counts)) if i != j]
+        return np.array(moves).reshape(-1, len(counts))
     return np.concatenate([one, -one[gives]])
 
 

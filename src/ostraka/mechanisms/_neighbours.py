@@ -18,7 +18,7 @@ from ostraka.mechanisms._grid import grid, sort_down
 from ostraka.mechanisms._noise import GAUSSIAN, log_cdf, log_pdf
 from ostraka.mechanisms.outcome import levels, tilt
 
-__all__ = ["NO_SCREEN", "SCREEN_ANY", "SCREEN_MAX", "costs"]
+__all__ = ["NO_SCREEN", "SCREEN_ANY", "SCREEN_MAX", "costs", "pairs"]
 
 NO_SCREEN, SCREEN_MAX, SCREEN_ANY = 0, 1, 2
 # Beyond this exponent ratios may leave the range of float64, and logs are used throughout.
@@ -41,24 +41,37 @@ def costs(
     ``kind`` < 0: no argmax is released. ``scores`` is what the screen looks at. ``replace``: one
     ballot changes its class; otherwise one ballot is added or removed.
     """
+    out[:] = 0.0
+    for q in range(len(counts)):
+        log_law, lam = pairs(counts[q], scores[q], argmax, gate, replace=replace)
+        if len(lam):
+            largest_divergence(log_law, lam, orders, out[q])
+
+
+def pairs(
+    counts: np.ndarray,
+    scores: np.ndarray,
+    argmax: tuple[int, float],
+    gate: tuple[int, float, float],
+    *,
+    replace: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log q and log p / q of all pairs (p, q) of one query: a neighbour and the counts, then the reverse."""
     kind, scale = argmax
     screen, at, sigma = gate
     unit = scale if kind >= 0 else 1.0
-    out[:] = 0.0
-    for q in range(len(counts)):
-        y, w, place = levels(counts[q], scores[q], unit)
-        if kind >= 0:
-            nodes, log_weights = grid(kind, y, w, 1.0 / unit)
-            log_q, law = tilt(kind, y, w, nodes, log_weights)
-            change, far = _ratios(kind, y, 1.0 / unit, nodes, law)
-            if far:
-                _ratios_far(kind, y, w, 1.0 / unit, log_q, change)
-        else:
-            log_q, change = _NOTHING
-        seen = _OPEN if screen == NO_SCREEN else _screened(screen, scores[q], place, w, at, sigma, replace)
-        log_law, lam = _pairs(counts[q], place, w, log_q, change, seen, replace)
-        if len(lam):
-            largest_divergence(log_law, lam, orders, out[q])
+    y, w, place = levels(counts, scores, unit)
+    if kind >= 0:
+        nodes, log_weights = grid(kind, y, w, 1.0 / unit)
+        log_q, law = tilt(kind, y, w, nodes, log_weights)
+        change, far = _ratios(kind, y, 1.0 / unit, nodes, law)
+        if far:
+            _ratios_far(kind, y, w, 1.0 / unit, log_q, change)
+    else:
+        log_q, change = _NOTHING
+    seen = _OPEN if screen == NO_SCREEN else _screened(screen, scores, place, w, at, sigma, replace)
+    found: tuple[np.ndarray, np.ndarray] = _pairs(counts, place, w, log_q, change, seen, replace)
+    return found
 
 
 @kernel()

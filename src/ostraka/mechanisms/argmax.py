@@ -17,6 +17,7 @@ from ostraka.mechanisms._quantile import GAUSSIAN, LAPLACE
 from ostraka.private import Adjacency, Private
 
 if TYPE_CHECKING:
+    from ostraka.mechanisms.neighbours import Neighbours
     from ostraka.mechanisms.published import GaussianBound, LaplaceBound
 
 __all__ = ["GNMax", "LNMax"]
@@ -91,14 +92,11 @@ class GNMax:
 
         return outcome.log_outcomes_gradient(_check.counts(counts), kind=outcome.GAUSSIAN, scale=self.sigma)
 
-    def exact_rdp(
-        self, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
-    ) -> np.ndarray:
-        """Largest Rényi divergence over all neighbours, shape (n_queries, n_orders), nats."""
+    def neighbours(self, counts: np.ndarray, *, relation: str) -> Neighbours:
+        """All neighbours of each row of counts."""
         from ostraka.mechanisms import _costs  # noqa: PLC0415
 
-        kernel = self.argmax_kernel
-        return _costs.compiled(counts, seen=seen, orders=orders, relation=relation, argmax=kernel)
+        return _costs.Compiled(counts, relation=relation, argmax=self.argmax_kernel)
 
     @property
     def argmax_kernel(self) -> tuple[int, float]:
@@ -191,14 +189,11 @@ class LNMax:
 
         return outcome.log_outcomes_gradient(_check.counts(counts), kind=outcome.LAPLACE, scale=self.scale)
 
-    def exact_rdp(
-        self, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
-    ) -> np.ndarray:
-        """Largest Rényi divergence over all neighbours, shape (n_queries, n_orders), nats."""
+    def neighbours(self, counts: np.ndarray, *, relation: str) -> Neighbours:
+        """All neighbours of each row of counts."""
         from ostraka.mechanisms import _costs  # noqa: PLC0415
 
-        kernel = self.argmax_kernel
-        return _costs.compiled(counts, seen=seen, orders=orders, relation=relation, argmax=kernel)
+        return _costs.Compiled(counts, relation=relation, argmax=self.argmax_kernel)
 
     @property
     def argmax_kernel(self) -> tuple[int, float]:

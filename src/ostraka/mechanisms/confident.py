@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from ostraka import _check
+from ostraka.mechanisms.neighbours import unshifted
 from ostraka.mechanisms.protocols import (
     ABSTAIN,
     BallotMechanism,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ostraka.curve import Curve
+    from ostraka.mechanisms.neighbours import Neighbours
     from ostraka.mechanisms.protocols import Mechanism
     from ostraka.private import Adjacency, Private
 
@@ -115,27 +117,17 @@ class Confident:
         logs = np.concatenate([log_q + log_screen[:, :1], log_screen[:, 1:]], axis=1)
         return logs, np.concatenate([slope + by_screen[:, :1], by_screen[:, 1:]], axis=1)
 
-    def exact_rdp(
-        self, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
-    ) -> np.ndarray:
-        """Largest Rényi divergence over all neighbours, shape (n_queries, n_orders), nats."""
+    def neighbours(self, counts: np.ndarray, *, relation: str) -> Neighbours:
+        """All neighbours of each row of counts."""
         from ostraka.mechanisms import _costs  # noqa: PLC0415  (compiled code, loaded when needed)
 
-        screen, argmax = self.screen, self.argmax
-        if isinstance(screen, HasScreenKernel) and isinstance(argmax, HasArgmaxKernel):
-            return _costs.compiled(
-                counts,
-                seen=seen,
-                orders=orders,
-                relation=relation,
-                argmax=argmax.argmax_kernel,
-                screen=screen.screen_kernel,
-            )
-        if seen is not counts:
-            raise ValueError(f"surprise is for a screen like Threshold, got {screen!r}")
-        if self.promise.at_most != 1:
-            raise ValueError(f"exact costs by enumeration are for ballots that weigh 1, got {self!r}")
-        return _costs.enumerated(self, counts, orders=orders, relation=relation)
+        argmax = self.argmax
+        screen, seen = unshifted(self.screen, counts)
+        if not (isinstance(screen, HasScreenKernel) and isinstance(argmax, HasArgmaxKernel)):
+            return _costs.Enumerated(self, counts, relation=relation)
+        return _costs.Compiled(
+            counts, relation=relation, seen=seen, argmax=argmax.argmax_kernel, screen=screen.screen_kernel
+        )
 
     def rescaled(self, factor: float) -> Confident:
         """The same mechanism in other units of votes, if both parts offer that."""

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka import _check
-from ostraka.mechanisms.protocols import check_ballot, gradient, passes_or_stops
+from ostraka.mechanisms.protocols import HasScreenKernel, check_ballot, gradient, passes_or_stops
 from ostraka.private import Private
 
 if TYPE_CHECKING:
     from ostraka.curve import Curve
+    from ostraka.mechanisms.neighbours import Neighbours
     from ostraka.mechanisms.protocols import BallotMechanism
     from ostraka.private import Adjacency
 
@@ -100,6 +101,15 @@ class AgainstGuesses:
     def log_outcomes_gradient(self, counts: Any) -> tuple[np.ndarray, np.ndarray]:
         """Log probabilities, and their derivatives by each count (last axis)."""
         return gradient(self.mechanism, self.difference(_check.counts(counts)))
+
+    def neighbours(self, counts: np.ndarray, *, relation: str) -> Neighbours:
+        """All neighbours of each row of counts; guesses do not move."""
+        from ostraka.mechanisms import _costs  # noqa: PLC0415  (compiled code, loaded when needed)
+
+        inner, seen = self.mechanism, self.difference(counts)
+        if not isinstance(inner, HasScreenKernel):
+            return _costs.Enumerated(self, counts, relation=relation)
+        return _costs.Compiled(counts, relation=relation, seen=seen, screen=inner.screen_kernel)
 
     def difference(self, counts: np.ndarray) -> np.ndarray:
         """Counts minus guesses, in votes; private if the counts are."""

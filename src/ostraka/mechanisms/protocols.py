@@ -28,7 +28,6 @@ __all__ = [
     "BallotMechanism",
     "HasArgmaxKernel",
     "HasClassicCurve",
-    "HasExactCosts",
     "HasGradient",
     "HasInformation",
     "HasMomentsBound",
@@ -46,7 +45,6 @@ __all__ = [
     "abstains",
     "check_ballot",
     "classic_curve",
-    "exact_costs",
     "gradient",
     "outcome_places",
     "parts",
@@ -115,20 +113,6 @@ class HasInformation(Protocol):
 
     def information(self, counts: Any) -> np.ndarray:
         """Fisher information of one answer, shape (n_rows, n_classes, n_classes), per count squared."""
-        ...
-
-
-@runtime_checkable
-class HasExactCosts(Protocol):
-    """A ballot mechanism which offers compiled exact costs."""
-
-    def exact_rdp(
-        self, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
-    ) -> np.ndarray:
-        """Largest Rényi divergence over all neighbours, shape (n_queries, n_orders), nats.
-
-        ``seen``: what a screen looks at, where that is not ``counts``.
-        """
         ...
 
 
@@ -326,21 +310,6 @@ def gradient(mechanism: BallotMechanism, counts: np.ndarray) -> tuple[np.ndarray
 def classic_curve(mechanism: Mechanism) -> Curve | None:
     """Return the price of publishing the noisy counts themselves; None if the mechanism does not offer it."""
     return mechanism.classic_curve() if isinstance(mechanism, HasClassicCurve) else None
-
-
-def exact_costs(
-    mechanism: BallotMechanism, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
-) -> np.ndarray:
-    """Return the largest Rényi divergence over all neighbours: the mechanism's own, or by enumeration."""
-    if isinstance(mechanism, HasExactCosts):
-        return mechanism.exact_rdp(counts, seen=seen, orders=orders, relation=relation)
-    if mechanism.promise.at_most != 1:
-        raise ValueError(f"exact costs by enumeration are for ballots that weigh 1; got {mechanism!r}")
-    if seen is not counts:
-        raise ValueError(f"surprise is for mechanisms with a screen, got {mechanism!r}")
-    from ostraka.mechanisms import _costs  # noqa: PLC0415  (compiled code, loaded when needed)
-
-    return _costs.enumerated(mechanism, counts, orders=orders, relation=relation)
 
 
 def outcome_places(answers: np.ndarray, n_outcomes: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from ostraka.mechanisms import _exact, _tight
 from ostraka.private import Adjacency, Private
 
 if TYPE_CHECKING:
+    from ostraka.mechanisms.neighbours import Neighbours
     from ostraka.mechanisms.published import ScreenBound
 
 __all__ = ["Threshold"]
@@ -119,14 +120,11 @@ class Threshold:
             odds = np.exp(np.minimum(logs[:, 1] - logs[:, 0], 700.0))
         return logs, np.stack([-odds[:, None] * by_stop, by_stop], axis=1)
 
-    def exact_rdp(
-        self, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
-    ) -> np.ndarray:
-        """Largest Rényi divergence over all neighbours, shape (n_queries, n_orders), nats."""
+    def neighbours(self, counts: np.ndarray, *, relation: str) -> Neighbours:
+        """All neighbours of each row of counts."""
         from ostraka.mechanisms import _costs  # noqa: PLC0415  (compiled code, loaded when needed)
 
-        kernel = self.screen_kernel
-        return _costs.compiled(counts, seen=seen, orders=orders, relation=relation, screen=kernel)
+        return _costs.Compiled(counts, relation=relation, screen=self.screen_kernel)
 
     @property
     def screen_kernel(self) -> tuple[int, float, float]:

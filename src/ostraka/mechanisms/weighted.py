@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ostraka import _check
+from ostraka.mechanisms.neighbours import neighbours
 from ostraka.mechanisms.protocols import (
     abstains,
     check_ballot,
     classic_curve,
-    exact_costs,
     gradient,
     passes_or_stops,
     rescaled,
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ostraka.curve import Curve
+    from ostraka.mechanisms.neighbours import Neighbours
     from ostraka.mechanisms.protocols import BallotMechanism
     from ostraka.private import Adjacency, Private
 
@@ -117,17 +118,9 @@ class Weighted:
         """Log probabilities, and their derivatives by each weighted count (last axis)."""
         return gradient(self.mechanism, _check.counts(counts))
 
-    def exact_rdp(
-        self, counts: np.ndarray, *, seen: np.ndarray, orders: np.ndarray, relation: str
-    ) -> np.ndarray:
-        """Largest Rényi divergence over all neighbours, of ballots which all weigh ``weight``."""
-        return exact_costs(
-            self.per_ballot,
-            counts / self.weight,
-            seen=seen / self.weight,
-            orders=orders,
-            relation=relation,
-        )
+    def neighbours(self, counts: np.ndarray, *, relation: str) -> Neighbours:
+        """All neighbours of each row of counts, of ballots which all weigh ``weight``."""
+        return neighbours(self.per_ballot, counts / self.weight, relation=relation)
 
     def rescaled(self, factor: float) -> Weighted:
         """The same in other units of votes."""

@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from ostraka.accounting import exact_curve
 from ostraka.accounting.exact import exact_rdp
+from ostraka.accounting.profile import exact_profiles
 from ostraka.attacks.leakage import leakage_panel
 from ostraka.door import ABSTAIN
 from ostraka.mechanisms.protocols import parts
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OS_NOISE", "SECRET_NOISE", "record", "try_record", "with_accuracies", "with_audit"]
 
-OS_NOISE = "ChaCha20 keyed by the operating system, drawn in float64"
-SECRET_NOISE = "ChaCha20 keyed by a secret and the question (HMAC-SHA256), drawn in float64"  # noqa: S105  (words)
+OS_NOISE = "ChaCha20 keyed by the operating system"
+SECRET_NOISE = "ChaCha20 keyed by a secret and the question (HMAC-SHA256)"  # noqa: S105  (words)
+_EXACT, _ROUNDED = "answers are drawn exactly", "what is rounded is charged to delta"
 _ACCOUNTANT = "Rényi curves of each mechanism whatever the votes, and Gaussian-DP composition; the smaller"
 
 
@@ -73,7 +75,7 @@ def _upper(run: Run, owned: Owned) -> dict[str, Any]:
         "delta": run.plan.delta,
         "accountant": _ACCOUNTANT,
         "curve": run.spent.to_dict(),
-        "noise": run.noise,
+        "noise": f"{run.noise}; {_EXACT if run.spent.slack == 0 else _ROUNDED}",
         "horizon": f"everything in the ledger: {charges} charges, among them this run's",
         "simulation": owned.ledger.simulation,
         "not_protected": list(run.notes),
@@ -166,8 +168,10 @@ def _owner_figures(plan: Plan | LabelPlan, counts: np.ndarray) -> dict[str, Any]
     mechanism = plan.mechanism
     total = exact_curve(mechanism, counts)
     order = total.best_order(plan.delta)
+    composed = exact_profiles(mechanism, counts, at=[len(counts)])
+    bounds = [total.epsilon(plan.delta), *(profile.epsilon(plan.delta) for profile in composed or ())]
     return {
-        "epsilon_these_votes": total.epsilon(plan.delta),
+        "epsilon_these_votes": min(bounds),
         "consensus": counts.max(axis=1) / plan.n_teachers,
         "cost": exact_rdp(mechanism, counts, orders=(order,))[:, 0],
         "cost_order": order,

@@ -1,0 +1,178 @@
+"""The exact (epsilon, delta) of answers to given votes, against enumeration of all transcripts."""
+
+import functools
+import itertools
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from ostraka import Confident, GNMax, LNMax, Threshold
+from ostraka.accounting import exact_curve, exact_profile
+from ostraka.accounting import profile as module
+from ostraka.accounting.profile import exact_profiles
+from ostraka.mechanisms import Weighted
+from ostraka.mechanisms.guesses import AgainstGuesses
+
+VOTES = np.array([[9, 5, 2], [12, 3, 1], [6, 6, 4]])
+ARGMAX = GNMax(sigma=2.0)
+PAIR = Confident(screen=Threshold(at=8, sigma=2.0), argmax=ARGMAX)
+EPSILONS = (0.0, 0.3, 1.5)
+
+
+def moved(row):
+    """Every neighbour of one row."""
+    for i, j in itertools.permutations(range(len(row)), 2):
+        if row[i] >= 1:
+            yield [count - (k == i) + (k == j) for k, count in enumerate(row)]
+
+
+@functools.lru_cache
+def laws(mechanism, row):
+    """Law of the row and of each of its neighbours."""
+    return [np.exp(mechanism.log_outcomes([each]))[0] for each in (row, *moved(row))]
+
+
+def recursion(mechanism, votes, v, *, swapped):
+    """w_n(v) as the page writes it, without a grid: all outcomes and all neighbours, the last row first."""
+    if not len(votes):
+        return max(0.0, 1 - v)
+    own, *others = laws(mechanism, tuple(votes[-1]))
+    best = 0.0
+    for other in others:
+        p, q = (own, other) if swapped else (other, own)
+        rest = (
+            a * recursion(mechanism, votes[:-1], v * b / a, swapped=swapped)
+            for a, b in zip(p, q, strict=True)
+        )
+        best = max(best, math.fsum(rest))
+    return best
+
+
+def fixed_neighbours(mechanism, votes, epsilon):
+    """The largest P(S) - e^epsilon Q(S) over all neighbours of all rows, fixed in advance, by transcripts."""
+    best = 0.0
+    own = [laws(mechanism, tuple(row))[0] for row in votes]
+    for others in itertools.product(*(laws(mechanism, tuple(row))[1:] for row in votes)):
+        p, q = own[0], others[0]
+        for a, b in zip(own[1:], others[1:], strict=True):
+            p, q = np.outer(p, a).ravel(), np.outer(q, b).ravel()
+        for one, two in ((p, q), (q, p)):
+            best = max(best, float(np.maximum(0, one - math.exp(epsilon) * two).sum()))
+    return best
+
+
+@pytest.mark.parametrize("mechanism", [ARGMAX, LNMax(scale=3.0), PAIR], ids=str)
+def test_two_answers_are_the_recursion_of_the_page_and_never_below_it(mechanism):
+    votes = VOTES[:2] if mechanism is PAIR else VOTES[1:]
+    profile = exact_profile(mechanism, votes)
+    for epsilon in EPSILONS:
+        wanted = max(recursion(mechanism, votes, math.exp(epsilon), swapped=way) for way in (False, True))
+        got = profile.delta(epsilon)
+        assert wanted <= got <= wanted * 1.001 + 1e-9
+
+
+def test_three_answers_are_at_least_every_choice_of_neighbours():
+    profile = exact_profile(ARGMAX, VOTES)
+    for epsilon in EPSILONS:
+        least = fixed_neighbours(ARGMAX, VOTES, epsilon)
+        assert least <= profile.delta(epsilon) <= least * 1.2  # neighbours that answers may decide
+
+
+@pytest.mark.parametrize("sigma", [0.7, 5.0])
+def test_one_answer_agrees_with_multi_precision(sigma):
+    row = [4, 2]
+    with mp.workdps(30):
+
+        def law(first, second):
+            x = mp.ncdf((mp.mpf(first) - second) / (sigma * mp.sqrt(2)))
+            return x, 1 - x
+
+        pairs = [(law(4, 2), law(*other)) for other in moved(row)]
+        both = [*pairs, *((q, p) for p, q in pairs)]
+        for epsilon in (0.0, 0.05, 0.4):
+            tells = [sum(max(a - mp.exp(epsilon) * b, 0) for a, b in zip(p, q, strict=True)) for p, q in both]
+            got = exact_profile(GNMax(sigma=sigma), [row]).delta(epsilon)
+            assert float(max(tells)) <= got <= float(max(tells)) * 1.02 + 1e-4
+
+
+def test_both_directions_count():
+    profile = exact_profile(GNMax(sigma=3.0), [[9, 1]] * 20)
+    one, two = (table.epsilon(1e-3) for table in profile.tables)
+    assert abs(one - two) > 0.01
+    assert profile.epsilon(1e-3) == max(one, two)
+
+
+def test_it_is_below_the_renyi_curve_of_the_same_votes():
+    votes = np.random.default_rng(0).multinomial(250, [0.5, 0.2, 0.2, 0.1], size=60)
+    exact, renyi = exact_profile(GNMax(sigma=40.0), votes), exact_curve(GNMax(sigma=40.0), votes)
+    assert 0.8 < exact.epsilon(1e-5) / renyi.epsilon(1e-5) < 0.97
+    assert not exact.publishable
+
+
+def test_first_rows_cost_less_and_repeats_are_repeated_rows():
+    first, all_rows = exact_profiles(ARGMAX, VOTES.astype(float), at=[1, 3])
+    assert first.epsilon(1e-3) < all_rows.epsilon(1e-3)
+    assert all_rows.epsilon(1e-3) == pytest.approx(exact_profile(ARGMAX, VOTES).epsilon(1e-3))
+    [twice] = exact_profiles(ARGMAX, VOTES.astype(float), at=[3], answers_per_query=2)
+    repeated = exact_profile(ARGMAX, np.repeat(VOTES, 2, axis=0))
+    assert twice.epsilon(1e-3) == pytest.approx(repeated.epsilon(1e-3))
+
+
+def test_votes_that_nobody_can_move_and_no_votes_tell_nothing():
+    for votes in (np.zeros((3, 4)), np.empty((0, 4))):
+        assert exact_profile(ARGMAX, votes).epsilon(1e-9) == 0.0
+        assert exact_profile(ARGMAX, votes).delta(0.0) < 1e-12
+
+
+def test_an_answer_that_only_one_world_gives_counts_as_told():
+    class Certain:
+        promise = ARGMAX.promise
+        passes_or_stops = False
+
+        def curve(self):
+            return ARGMAX.curve()
+
+        def log_outcomes(self, counts):
+            counts = np.asarray(counts, dtype=float)
+            with np.errstate(divide="ignore"):
+                return np.log(counts / counts.sum(axis=1, keepdims=True))
+
+    profile = exact_profile(Certain(), [[4, 0]])
+    assert profile.delta(5.0) == pytest.approx(0.25, rel=1e-6)  # the second class wins in the neighbour only
+    assert profile.epsilon(0.1) == math.inf
+
+
+def test_weights_and_guesses_are_those_of_the_mechanism():
+    heavy = Weighted(mechanism=GNMax(sigma=4.0), weight=2.0)
+    assert exact_profile(heavy, 2 * VOTES).epsilon(1e-3) == pytest.approx(
+        exact_profile(ARGMAX, VOTES).epsilon(1e-3)
+    )
+    gate = AgainstGuesses(mechanism=Threshold(at=4, sigma=2.0), guesses=np.eye(3), n_teachers=16)
+    asked = Confident(screen=gate, argmax=ARGMAX)
+    shifted = [np.exp(asked.log_outcomes(VOTES))]
+    for i, j in itertools.permutations(range(3), 2):
+        near = VOTES - np.eye(3, dtype=int)[i] + np.eye(3, dtype=int)[j]
+        shifted.append(np.exp(asked.log_outcomes(near)))
+    told = [
+        max(0.5 * np.abs(shifted[0][row] - other[row]).sum() for other in shifted[1:]) for row in range(3)
+    ]
+    for row in range(3):
+        [*_, last] = exact_profiles(asked, VOTES.astype(float), at=[1, 2, 3])
+        assert last.delta(0.0) >= told[row]
+
+
+def test_add_or_remove_tells_less_than_moving():
+    moves, adds = (
+        exact_profile(ARGMAX, VOTES, relation=relation).epsilon(1e-3)
+        for relation in ("replace-one", "add-or-remove")
+    )
+    assert adds < moves
+
+
+def test_too_many_neighbours_are_refused_with_the_way_out(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_PAIRS", 10)
+    assert exact_profiles(ARGMAX, VOTES.astype(float), at=[3]) is None
+    with pytest.raises(ValueError, match="exact_curve takes any"):
+        exact_profile(ARGMAX, VOTES)
