@@ -20,7 +20,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ostraka import ABSTAIN, Budget, BudgetExceeded, Confident, GNMax, Ledger, PATEClassifier, Threshold
-from ostraka.accounting import exact_curve
+from ostraka.accounting import exact_profile
 from ostraka.ledger import LedgerError
 from ostraka.mechanisms import Weighted
 from ostraka.pate import _questions, _record
@@ -96,7 +96,7 @@ def test_the_record_has_what_a_report_needs(model):
     assert result.series["epsilon"] == sorted(result.series["epsilon"])
     assert result.series["epsilon"][-1] == pytest.approx(result.upper["epsilon"], rel=1e-9)
     assert not result.upper["simulation"]
-    exact = exact_curve(model.plan_.mechanism, model.votes_.open())
+    exact = exact_profile(model.plan_.mechanism, model.votes_.open())
     assert result.owner["epsilon_these_votes"] == exact.epsilon(1e-5) < result.upper["epsilon"]
     assert len(result.owner["cost"]) == len(result.owner["consensus"]) == 20
     assert max(result.owner["cost"]) <= result.owner["price"]
@@ -337,7 +337,7 @@ def test_a_screen_abstains_and_what_it_saved_is_still_counted():
     assert model.result_.utility["abstained"] == (answers == ABSTAIN).sum()
     # how many were answered depends on the votes: the bound is that of all of them
     assert model.result_.upper["epsilon"] == pytest.approx(model.plan_.epsilon, rel=1e-9)
-    exact = exact_curve(model.plan_.mechanism, model.votes_.open())
+    exact = exact_profile(model.plan_.mechanism, model.votes_.open())
     assert model.result_.owner["epsilon_these_votes"] == exact.epsilon(1e-5)
 
 

@@ -19,7 +19,7 @@ from ostraka import (  # noqa: E402  (needs torch)
     Ledger,
     Threshold,
 )
-from ostraka.accounting import exact_curve  # noqa: E402
+from ostraka.accounting import exact_profile  # noqa: E402
 from ostraka.networks import TorchClassifier  # noqa: E402
 from ostraka.pate import PATEFM  # noqa: E402
 from ostraka.pate.plan import LabelPlan  # noqa: E402
@@ -95,7 +95,7 @@ def test_an_audit_puts_a_lower_bound_beside_the_upper(model):
 
 
 def test_the_owner_is_told_the_exact_price_of_these_votes(model):
-    exact = exact_curve(model.plan_.mechanism, model.votes_.open())
+    exact = exact_profile(model.plan_.mechanism, model.votes_.open())
     assert not exact.publishable
     assert model.result_.owner["epsilon_these_votes"] == exact.epsilon(delta=1e-4)
     assert model.result_.public().owner == {}
