@@ -70,6 +70,36 @@ def test_each_kind_of_answer_has_the_price_of_one(ledger):
     assert counted(ledger).costs == {"GNMax(sigma=40.0)": [pytest.approx(NOISE.curve().epsilon(1e-6)), 3]}
 
 
+def test_a_price_that_rounds_to_nothing_is_looked_up_once(ledger, monkeypatch):
+    cheap = GNMax(sigma=1e6)
+    asked = [
+        ChargeRequest(account="alice", key=f"{n}", digest=f"{n:064x}", cost=cheap, reserve=cheap, answer=0)
+        for n in range(50)
+    ]
+    ledger.charge_each(asked)
+    read, entries = [], type(ledger).entries
+    monkeypatch.setattr(
+        type(ledger), "entries", lambda self, **which: (read.append(which), entries(self, **which))[1]
+    )
+    assert counted(ledger).costs == {repr(cheap): [0.0, 50]}
+    assert len(read) == 1
+
+
+def test_no_more_entries_are_fetched_than_are_wanted(ledger, monkeypatch):
+    ask(ledger, *[("alice", n, 0) for n in range(30)])
+    fetched, rows = [], type(ledger._store).rows
+
+    def counted_rows(self, after, limit=None):
+        found = list(rows(self, after, limit))
+        fetched.append(len(found))
+        return iter(found)
+
+    monkeypatch.setattr(type(ledger._store), "rows", counted_rows)
+    assert [entry.seq for entry in ledger.entries(after=4, limit=1)] == [5]
+    assert [entry.seq for entry in ledger.briefly(after=4, limit=3)] == [5, 6, 7]
+    assert fetched == [1, 3]
+
+
 def test_the_latest_answers_come_newest_first_and_are_few(ledger):
     ask(ledger, *[("alice", n // 2, n % 2) for n in range(50)])
     latest = counted(ledger).latest()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ostraka.ledger.chain import Fields, Price, Row
     from ostraka.ledger.history import Total
 
-__all__ = ["Store", "agreed"]
+__all__ = ["Store", "agreed", "batches"]
 
 
 class Store(Protocol):
@@ -52,8 +52,8 @@ class Store(Protocol):
         """Check the database's own structure; called while another thread reads."""
         ...
 
-    def rows(self, after: int) -> Iterator[Fields]:
-        """The fields of entries, in order."""
+    def rows(self, after: int, limit: int | None = None) -> Iterator[Fields]:
+        """The fields of entries, in order, ``limit`` at most."""
         ...
 
     def prices(self, after: int) -> list[tuple[int, str, str, bytes, bytes]]:
@@ -99,6 +99,13 @@ class Store(Protocol):
     def answers(self) -> Iterator[tuple[int, bytes, bytes, bytes | None]]:
         """Entry, array and digest of every array, with the entry's digest."""
         ...
+
+
+def batches(size: int, limit: int | None) -> Iterator[int]:
+    """Sizes of the batches in which ``limit`` rows are read; without a limit, endless."""
+    while limit is None or limit > 0:
+        yield size if limit is None else min(size, limit)
+        limit = None if limit is None else limit - size
 
 
 def agreed(

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from ostraka import _check
-from ostraka.ledger.backend import agreed
+from ostraka.ledger.backend import agreed, batches
 from ostraka.ledger.budget import DAMAGED, Budget, LedgerError, LedgerMoved, LedgerUnavailable
 from ostraka.ledger.chain import Fields, Price, Row
 from ostraka.ledger.history import Total
@@ -179,14 +179,15 @@ class PostgresStore:
         if names != (2 * len(NAMES),):
             raise LedgerError(f"{self.path} {DAMAGED} (its triggers were changed)")
 
-    def rows(self, after: int) -> Iterator[Fields]:
-        """The fields of entries, in order."""
+    def rows(self, after: int, limit: int | None = None) -> Iterator[Fields]:
+        """The fields of entries, in order, ``limit`` at most."""
         query = f"{_SELECT} WHERE seq > %s ORDER BY seq LIMIT %s"
-        while batch := self._db.execute(query, (after, _BATCH), binary=True).fetchall():
+        for size in batches(_BATCH, limit):
+            batch = self._db.execute(query, (after, size), binary=True).fetchall()
             yield from batch
-            after = batch[-1][0]
-            if len(batch) < _BATCH:
+            if len(batch) < size:
                 return
+            after = batch[-1][0]
 
     def prices(self, after: int) -> list[tuple[int, str, str, bytes, bytes]]:
         """Number, mechanism, unit, orders and cost of prices, in order."""

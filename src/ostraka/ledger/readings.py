@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import itertools
 import time
 from typing import TYPE_CHECKING
 
@@ -167,14 +166,14 @@ class Readings(CommittedState):
     def entries(self, *, after: int = 0, limit: int | None = None) -> tuple[Entry, ...]:
         """Entries in order: those after number ``after``, ``limit`` at most."""
         with self._reading() as history:
-            rows = map(Row._make, itertools.islice(self._store.rows(after), limit))
+            rows = map(Row._make, self._store.rows(after, limit))
             return tuple(row.entry(history.prices[row.price] if row.price else None) for row in rows)
 
     def briefly(self, *, after: int, limit: int) -> list[Brief]:
         """Entries after number ``after`` in order, ``limit`` at most: quicker than :meth:`entries`."""
         with self._reading() as history:
             names = {number: price.mechanism for number, price in history.prices.items()}
-            rows = itertools.islice(self._store.rows(after), limit)
+            rows = self._store.rows(after, limit)
             return [
                 Brief(seq, account, names.get(price or 0, ""), uses, answer, asked, epsilon, at)
                 for seq, _, account, _, price, uses, _, _, epsilon, asked, answer, _, _, at, _ in rows

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ostraka.ledger import sqlite
-from ostraka.ledger.backend import agreed
+from ostraka.ledger.backend import agreed, batches
 from ostraka.ledger.budget import Budget, LedgerError, LedgerMoved
 from ostraka.ledger.chain import Fields, Price, Row
 from ostraka.ledger.history import Total
@@ -170,14 +170,15 @@ class SQLiteStore:
         with closing(sqlite.watch(Path(self.path))) as db:
             sqlite.check(db, self.path)
 
-    def rows(self, after: int) -> Iterator[Fields]:
-        """The fields of entries, in order."""
+    def rows(self, after: int, limit: int | None = None) -> Iterator[Fields]:
+        """The fields of entries, in order, ``limit`` at most."""
         query = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?"
-        while batch := self._db.execute(query, (after, _BATCH)).fetchall():
+        for size in batches(_BATCH, limit):
+            batch = self._db.execute(query, (after, size)).fetchall()
             yield from batch
-            after = batch[-1][0]
-            if len(batch) < _BATCH:
+            if len(batch) < size:
                 return
+            after = batch[-1][0]
 
     def prices(self, after: int) -> list[tuple[int, str, str, bytes, bytes]]:
         """Number, mechanism, unit, orders and cost of prices, in order."""

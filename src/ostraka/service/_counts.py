@@ -180,10 +180,10 @@ class RunningCounts:
             self.paces[entry.account].add(entry.at, 1)
         self.answers[entry.account] += 1
         self.abstained[entry.account] += entry.answer == ABSTAIN
-        cost = self.costs.setdefault(entry.mechanism, [0.0, 0])
-        cost[1] += 1
+        if entry.mechanism not in self.costs:  # the first entry of its kind is no repeat
+            self.costs[entry.mechanism] = [_alone(ledger, entry.seq), 0]
+        self.costs[entry.mechanism][1] += 1
         if entry.uses:
-            cost[0] = cost[0] or _alone(ledger, entry.seq)
             return
         self.repeats[entry.account] += 1
         name = entry.digest.hex()
