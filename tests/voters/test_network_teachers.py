@@ -370,17 +370,19 @@ def test_the_global_generators_come_back_as_they_were():
     assert (np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before  # noqa: NPY002
 
 
-def test_teachers_of_torch_are_not_saved_but_told_how_to_keep(tmp_path, plain):
-    saved = SavedTeachers(
-        ensemble=plain,
+def test_a_saved_network_whose_teacher_learned_nothing_votes_as_before(tmp_path):
+    labels = np.where(np.isin(np.arange(len(X)), DEALT.rows()[0]), 2, Y)  # one class: it needs no network
+    before = fitted(network(epochs=1), labels=labels)
+    SavedTeachers(
+        ensemble=before,
         mechanism=GNMax(sigma=3.0),
         columns=tuple(map(str, range(64))),
         numeric=(True,) * 64,
         grid=Consistent.grid_of(X),
-    )
-    with pytest.raises(ValueError, match="checkpoint=FOLDER"):
-        saved.save(tmp_path / "teachers")
-    assert list(tmp_path.iterdir()) == []
+    ).save(tmp_path / "teachers")
+    after = SavedTeachers.load(tmp_path / "teachers").ensemble
+    assert after.teachers_[0].model is None
+    np.testing.assert_array_equal(after.predictions(NEW), before.predictions(NEW))
 
 
 def test_an_ensemble_survives_pickling_and_prints_nothing_it_learned(plain):

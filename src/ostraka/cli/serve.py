@@ -1,4 +1,4 @@
-"""``ostraka serve``: the teachers of a run behind HTTP, for clients with keys and budgets."""
+"""``ostraka serve``: the voter of a run behind HTTP, for clients with keys and budgets."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ostraka.cli._options import options
 
 if TYPE_CHECKING:
     from ostraka.ledger import Budget
+    from ostraka.mechanisms.protocols import BallotMechanism
     from ostraka.service._deployment import Deployment
     from ostraka.voters import SavedTeachers
 
@@ -81,7 +82,7 @@ class ServeOptions:
 
 @options(ServeOptions)
 def serve(given: ServeOptions) -> None:
-    """Serve a run's teachers over HTTP. Every answer is charged before it leaves."""
+    """Serve the teachers or another voter of a run over HTTP. Every answer is charged before it leaves."""
     from ostraka.cli import _folder, _operate
     from ostraka.service import _server
     from ostraka.service._deployment import Deployment, Settings
@@ -150,15 +151,28 @@ def _require_private_transport(given: ServeOptions) -> None:
 
 
 def _with(saved: SavedTeachers, sigma: float | None, screen: tuple[float, float] | None) -> SavedTeachers:
-    """Return the same teachers with other noise."""
+    """Return the same voter with other noise."""
     from ostraka import GNMax, Threshold
 
+    if saved.kind == "parties" and not (sigma is None and screen is None):
+        raise typer.BadParameter("--sigma and --screen are not for parties: they agreed on the noise")
     with _errors.usage():
         return dataclasses.replace(
             saved,
-            mechanism=saved.mechanism if sigma is None else GNMax(sigma=sigma),
-            screen=saved.screen if screen is None else Threshold(at=screen[0], sigma=screen[1]),
+            mechanism=saved.mechanism if sigma is None else _sampled(saved, GNMax(sigma=sigma)),
+            screen=saved.screen
+            if screen is None
+            else _sampled(saved, Threshold(at=screen[0], sigma=screen[1])),
         )
+
+
+def _sampled(saved: SavedTeachers, mechanism: BallotMechanism) -> BallotMechanism:
+    """Return the mechanism for votes of these, which may come from a sample of the units."""
+    from ostraka.mechanisms import Subsampled
+
+    if saved.adjacency.relation == "replace-one":
+        return mechanism
+    return Subsampled(mechanism=mechanism, sampling_rate=saved.adjacency.sampling_rate)
 
 
 def _budget(folder: Path, epsilon: float | None, delta: float | None, *, adaptive: bool) -> Budget | None:
@@ -170,7 +184,10 @@ def _budget(folder: Path, epsilon: float | None, delta: float | None, *, adaptiv
         return None
     if epsilon is None or delta is None:
         raise typer.BadParameter("--epsilon and --delta go together")
-    units = _folder.load(folder).settings["n_units"]
+    recorded = (folder / _folder.RESULT).is_file()
+    if not recorded:
+        typer.echo("note: without a record of a run, nobody compares --delta with 1 / units", err=True)
+    units = _folder.load(folder).settings["n_units"] if recorded else 1
     if delta >= 1 / units:
         raise typer.BadParameter(
             f"--delta must be below 1 / {units} units, got {delta:g}: a mechanism that publishes one unit "
@@ -193,7 +210,7 @@ def _announce(there: Deployment, where: str) -> None:
         f"epsilon {ledger.left():.4g} of {ledger.budget.epsilon:g} is left at delta {ledger.budget.delta:g}"
     )
     said = [
-        f"serving {len(there.saved.ensemble.teachers_)} teachers at {where} (interface: {where}/docs)",
+        f"serving {there.saved.n_ballots} {there.saved.kind} at {where} (interface: {where}/docs)",
         f"{left}, for one {there.unit}; what the run itself spent comes on top",
     ]
     if not there.keys.kept:
@@ -205,7 +222,7 @@ def _announce(there: Deployment, where: str) -> None:
 def _tell(there: Deployment, *, as_json: bool) -> None:
     ledger = there.ledger
     told = {
-        "teachers": len(there.saved.ensemble.teachers_),
+        there.saved.kind: there.saved.n_ballots,
         "mechanism": repr(there.saved.mechanism),
         "screen": None if there.saved.screen is None else repr(there.saved.screen),
         "epsilon": ledger.budget.epsilon,

@@ -9,6 +9,7 @@ from ostraka.mechanisms.argmax import GNMax, LNMax
 from ostraka.mechanisms.confident import Confident
 from ostraka.mechanisms.protocols import check_ballot
 from ostraka.mechanisms.screen import Threshold
+from ostraka.mechanisms.subsampled import Subsampled
 from ostraka.mechanisms.weighted import Weighted
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["from_record", "register", "to_record"]
 
 Kind = TypeVar("Kind", bound=type)
-_KNOWN: dict[str, Any] = {kind.__name__: kind for kind in (Confident, GNMax, LNMax, Threshold, Weighted)}
+_KNOWN: dict[str, Any] = {
+    kind.__name__: kind for kind in (Confident, GNMax, LNMax, Subsampled, Threshold, Weighted)
+}
 _DEEPEST = 4  # mechanisms inside one another
 
 

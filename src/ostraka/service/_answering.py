@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from ostraka.door import release_each
 from ostraka.mechanisms import Confident
-from ostraka.private import Adjacency, Private
+from ostraka.private import Private
 from ostraka.service._features import CompiledEncoder
 from ostraka.voters._linear import LinearTeachers
 
@@ -44,20 +45,21 @@ class Reserved:
 
 
 class Answerer:
-    """Teachers with their mechanism. A repeated question gets the same label and takes the same time.
+    """A voter with its mechanism. A repeated question gets the same label and takes the same time.
 
     Rows are moved to the middle of their grid cells first. So votes, noise and label are functions
-    of the question's digest, and a repeated question takes as much work as a new one.
+    of the question's digest, and a repeated question takes as much work as a new one. Texts are brought
+    to Unicode's form NFC instead.
     """
 
     def __init__(self, saved: SavedTeachers, consistent: Consistent) -> None:
         self._saved = saved
         self._consistent = consistent
-        self._linear = LinearTeachers.of(
-            saved.ensemble.teachers_,
-            n_classes=len(saved.ensemble.classes_),
-            n_features=saved.ensemble.n_features_in_,
-        )
+        self._linear = None
+        if saved.kind == "teachers":
+            self._linear = LinearTeachers.of(
+                saved.ensemble.teachers_, n_classes=len(saved.classes), n_features=len(saved.grid)
+            )
         self._encoder = (
             None if saved.encoder is None else CompiledEncoder.of(saved.encoder, len(saved.columns))
         )
@@ -74,7 +76,9 @@ class Answerer:
         return self._linear is not None
 
     def features(self, rows: Sequence[list[Any]]) -> np.ndarray:
-        """Features of checked rows, shape (n_rows, n_features); rows beyond the grid are NaN."""
+        """Features of checked rows, shape (n_rows, n_features), or their texts, shape (n_rows, 1)."""
+        if not self._saved.grid:
+            return np.array([[unicodedata.normalize("NFC", text)] for (text,) in rows], dtype=object)
         if self._saved.encoder is None:
             features = np.array(rows, dtype=np.float64)
         elif self._encoder is not None:
@@ -85,9 +89,14 @@ class Answerer:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 features = np.asarray(self._saved.encoder.transform(cells), dtype=np.float64)
-        far = ~(np.abs(features) <= _FURTHEST * self._steps).all(axis=1)
-        features[far] = np.nan
         return features
+
+    def usable(self, features: np.ndarray) -> np.ndarray:
+        """Which rows are within the grid; texts always are."""
+        if not self._saved.grid:
+            return np.ones(len(features), dtype=bool)
+        within: np.ndarray = (np.abs(features) <= _FURTHEST * self._steps).all(axis=1)
+        return within
 
     def answer(
         self,
@@ -96,8 +105,8 @@ class Answerer:
         ledger: Ledger,
         requests: Callable[[list[Drawn]], Sequence[ChargeRequest]],
     ) -> list[Receipt | BudgetExceeded | KeyConflict]:
-        """Answer finite rows, each with its own question's noise; see :func:`~ostraka.door.release_each`."""
-        snapped = self._consistent.snap(features)
+        """Answer usable rows, each with its own question's noise; see :func:`~ostraka.door.release_each`."""
+        snapped = self._consistent.snap(features) if self._saved.grid else features
         return release_each(
             self.reserve,
             self._vote(snapped),
@@ -109,8 +118,7 @@ class Answerer:
 
     def _vote(self, rows: np.ndarray) -> Private:
         if self._linear is not None:
-            adjacency = Adjacency.one_ballot(unit=self._saved.ensemble.unit_)
-            return Private(self._linear.counts(rows), adjacency)
+            return Private(self._linear.counts(rows), self._saved.adjacency)
         with warnings.catch_warnings():  # the number of failing teachers is private
             warnings.simplefilter("ignore")
-            return self._saved.ensemble.vote(rows)
+            return self._saved.vote(rows)

@@ -19,8 +19,10 @@ import numpy as np
 from ostraka.ledger import BudgetExceeded, ChargeRequest
 from ostraka.ledger.budget import KeyConflict, LedgerUnavailable
 from ostraka.ledger.records import Receipt
+from ostraka.secure.errors import PartyError
 from ostraka.service._answering import Reserved
 from ostraka.service._replies import Refused, unavailable
+from ostraka.voters._requests import EndpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,6 +113,11 @@ class Batcher:
             except LedgerUnavailable as error:
                 _LOG.warning("the ledger cannot be used now, nothing was answered: %s", error)
                 _refuse(jobs, unavailable())
+            except (EndpointError, PartyError) as error:  # nothing was drawn
+                _LOG.warning(
+                    "the voters elsewhere do not answer (%s): nothing was charged", type(error).__name__
+                )
+                _refuse(jobs, unavailable())
             except BaseException as error:  # noqa: BLE001  (it is unknown what is written: no answers)
                 if any(job.charging for job in jobs) or not isinstance(error, Exception):
                     self._stop(error)
@@ -139,7 +146,7 @@ class Batcher:
     def _answer(self, jobs: list[Job]) -> None:
         """Vote, draw, charge and settle all jobs whose rows are valid inputs of the teachers."""
         features = self._answerer.features([row for job in jobs for row in job.rows])
-        usable = ~np.isnan(features).any(axis=1)
+        usable = self._answerer.usable(features)
         owners = np.repeat(np.arange(len(jobs)), [len(job.rows) for job in jobs])
         good = []
         for number, job in enumerate(jobs):

@@ -75,7 +75,7 @@ class Deployment:
         stop: Callable[[BaseException], object] | None = None,
     ) -> None:
         self.saved, self.ledger, self.keys, self.settings, self.label = saved, ledger, keys, settings, label
-        self.classes: list[Any] = saved.ensemble.classes_.tolist()
+        self.classes: list[Any] = saved.classes
         self._said = {ABSTAIN: _said(None)} | {code: _said(label) for code, label in enumerate(self.classes)}
         self.rows = Rows(saved.columns, saved.numeric, most=settings.most_rows, categories=known_texts(saved))
         self.buckets = Buckets(rate=settings.rate, burst=settings.burst)
@@ -83,7 +83,8 @@ class Deployment:
         self._checkpoint = checkpoint
         self.counts = checkpoint.read(ledger) if checkpoint else RunningCounts()
         self.verified = True  # opening has verified it
-        answerer, self.unit = Answerer(saved, consistent), saved.ensemble.unit_
+        answerer, self.unit = Answerer(saved, consistent), saved.adjacency.unit
+        _require_exact_counts(saved)
         _require_one_answer(answerer, ledger.budget)
         self._bind(answerer, consistent)
         self._grant()
@@ -322,6 +323,15 @@ class Deployment:
                     "the file of keys cannot be read (%s): no key is valid until it can",
                     type(error).__name__,
                 )
+
+
+def _require_exact_counts(saved: SavedTeachers) -> None:
+    """Refuse votes with noise in them: they are spent when they are cast, which is before the charge."""
+    if saved.adjacency.noise_sigma:
+        raise ValueError(
+            "parties that add their own noise (noise='parties') spend with every round, but a service counts "
+            "votes before it charges: serve an agreement with noise='aggregator'"
+        )
 
 
 def _require_one_answer(answerer: Answerer, budget: Budget) -> None:

@@ -14,14 +14,14 @@ _SPARE = 1 << 20  # bytes by which a file may grow when it is read
 
 
 def validate_archive(content: bytes, *, where: str) -> None:
-    """Refuse a compressed file: skops stores without compression, and a small file could fill the memory."""
+    """Refuse a compressed file, which nothing here writes: a small one could fill the memory."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
     except zipfile.BadZipFile:
         size = None
     if size is None or size > 2 * len(content) + _SPARE:
-        raise ValueError(f"{where} is not a file that skops wrote: it must be a plain, uncompressed archive")
+        raise ValueError(f"{where} is not a file that was saved: it must be a plain, uncompressed archive")
 
 
 def validate_model(model: Any, *, n_features: int, where: str) -> None:

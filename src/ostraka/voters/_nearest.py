@@ -48,6 +48,13 @@ class Nearest:
             order = np.argsort(units, kind="stable")
             features, codes = features[order], codes[order]
             starts = np.flatnonzero(np.diff(units[order], prepend=-1))
+        return cls.restored(features, codes, starts, cosine=cosine)
+
+    @classmethod
+    def restored(
+        cls, features: np.ndarray, codes: np.ndarray, starts: np.ndarray | None, *, cosine: bool
+    ) -> Self:
+        """Rows whose arrays were stored."""
         return cls(features, codes, _squared(features, np.zeros(features.shape[1])), starts, cosine)
 
     @property

@@ -1,74 +1,63 @@
-"""Fitted teachers in a folder: skops files and a list of their hashes. Files are checked before parsing."""
+"""A fitted voter of any kind in a folder: its files and a list of their hashes, checked before parsing."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from ostraka import _check
 from ostraka.mechanisms.records import from_record, to_record
-from ostraka.voters._network_teachers import as_network
-from ostraka.voters._voting import Teacher
-from ostraka.voters.teachers import TeacherEnsemble
+from ostraka.voters._saved_files import LIST, SavedFiles, digests, write_model
+from ostraka.voters._saved_kinds import KINDS, kind_of
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
     from ostraka.mechanisms.protocols import BallotMechanism
+    from ostraka.networks import TorchClassifier
+    from ostraka.private import Adjacency, Private
 
 __all__ = ["SavedTeachers"]
 
 _VERSION = 1
-_LIST = "manifest.json"
-_A_FILE = 25  # teachers
-_PLAIN_NAME = re.compile(r"[a-z]+(-\d{4})?\.skops")
-# What the teachers of `ostraka learn` hold beside what skops trusts. Data, none of it callable.
-_TRUSTED = frozenset(
-    {
-        "numpy.dtype",
-        "sklearn.metrics._dist_metrics.EuclideanDistance64",
-        "sklearn.neighbors._ball_tree.BallTree",
-        "sklearn.neighbors._kd_tree.KDTree",
-        "sklearn.tree._tree.Tree",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class SavedTeachers:
-    """A fitted ensemble with the settings for further answers: columns of the rows, and mechanisms.
+    """A fitted voter with the settings for further answers: columns of the rows, and mechanisms.
 
     Attributes
     ----------
-    ensemble : TeacherEnsemble
-        Private: trained on private rows, without noise.
+    ensemble : TeacherEnsemble, NeighbourVoter, PartyEnsemble or PromptEnsemble
+        Private: it holds private rows, or models that were trained on them without noise.
     mechanism : GNMax, LNMax or any other registered ballot mechanism
         Public. See :func:`ostraka.mechanisms.records.register`.
     screen : Threshold or None
         Public.
     columns : tuple of str
-        Public. Names of a row's values, in order.
+        Public. Names of a row's values, in order. For prompts one, which is the text.
     numeric : tuple of bool
         Public. Which values are numbers; the others are text.
     grid : dict of str to float
-        Public. The grid step of each feature ("0", "1", …): rows in one cell are the same query.
+        Public. The grid step of each feature ("0", "1", …): rows in one cell are the same query. Empty for
+        prompts, where the same text is the same query.
     encoder : fitted transformer or None
         Public. Computes features from a row's values; None if the values are the features.
     sha256 : str
-        Hash of the list of files that the teachers were read from; empty before they are saved.
+        Hash of the list of files that the voter was read from; empty before it is saved.
 
     Raises
     ------
     ValueError
-        ``columns``, ``numeric`` and ``grid`` do not fit the ensemble.
+        ``columns``, ``numeric`` and ``grid`` do not fit the voter, or the mechanism does not hide what one
+        unit can do to its votes.
+    TypeError
+        ``ensemble`` is of another type.
 
     Examples
     --------
@@ -93,7 +82,7 @@ class SavedTeachers:
     (Private(shape=(75, 3), unit='row'), GNMax(sigma=3.0))
     """
 
-    ensemble: TeacherEnsemble
+    ensemble: Any
     mechanism: BallotMechanism
     columns: tuple[str, ...]
     numeric: tuple[bool, ...]
@@ -105,17 +94,64 @@ class SavedTeachers:
     def __post_init__(self) -> None:
         if not self.columns or len(self.columns) != len(self.numeric):
             raise ValueError("columns must name every cell, and numeric say of each whether it is a number")
-        if self.encoder is None and not (all(self.numeric) and len(self.columns) == self._n_features):
-            raise ValueError(
-                f"columns must be {self._n_features} numbers, as the teachers know, without encoder"
-            )
-        if set(self.grid) != {str(j) for j in range(self._n_features)}:
-            raise ValueError(f"grid must name a step for each of {self._n_features} features")
+        width = kind_of(self.ensemble).width(self.ensemble)
+        if width == 0:
+            self._check_text()
+        else:
+            self._check_features(len(self.grid) if width is None else width)
+        for name, mechanism in (("mechanism", self.mechanism), ("screen", self.screen)):
+            if mechanism is not None and not self.adjacency.within(mechanism.promise):
+                raise ValueError(
+                    f"{name} must hide {self.adjacency}, which is what one unit can do to these votes, got "
+                    f"{mechanism!r}, which promises {mechanism.promise}"
+                )
+
+    def _check_text(self) -> None:
+        if self.numeric != (False,) or self.encoder is not None or self.grid:
+            raise ValueError("prompts take one column of text, without encoder and grid")
+
+    def _check_features(self, n_features: int) -> None:
+        if self.encoder is None and not (all(self.numeric) and len(self.columns) == n_features):
+            raise ValueError(f"columns must be {n_features} numbers, as the teachers know, without encoder")
+        if set(self.grid) != {str(j) for j in range(n_features)}:
+            raise ValueError(f"grid must name a step for each of {n_features} features")
         _check.positive(**{f"grid[{name}]": step for name, step in self.grid.items()})
 
     @property
-    def _n_features(self) -> int:
-        return int(self.ensemble.n_features_in_)
+    def kind(self) -> str:
+        """Public: ``"teachers"``, ``"networks"``, ``"neighbours"``, ``"parties"`` or ``"prompts"``."""
+        return kind_of(self.ensemble).name
+
+    @property
+    def classes(self) -> list[Any]:
+        """Public: every class there may be, in the order of the votes' columns."""
+        found: list[Any] = self.ensemble.classes_.tolist()
+        return found
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Public: what one unit can do to the votes."""
+        return kind_of(self.ensemble).adjacency(self.ensemble)
+
+    @property
+    def n_ballots(self) -> int:
+        """Public: the largest number of ballots in a query."""
+        return kind_of(self.ensemble).ballots(self.ensemble)
+
+    def vote(self, rows: Any) -> Private:
+        """Votes on rows of features, or on texts of shape (n_queries, 1).
+
+        Parameters
+        ----------
+        rows : array, shape (n_queries, n_features)
+            Public.
+
+        Returns
+        -------
+        Private of shape (n_queries, n_classes), in votes
+        """
+        votes: Private = self.ensemble.vote(rows if self.grid else [text for (text,) in rows])
+        return votes
 
     def save(self, folder: str | os.PathLike[str] | Path) -> str:
         """Write a new folder that only its owner can read, in one step.
@@ -130,38 +166,44 @@ class SavedTeachers:
         FileExistsError
             The folder exists.
         ValueError
-            The teachers are torch networks, or the mechanism is of a type that is not registered.
+            The voter cannot be written (parties in this process, prompts of a function), or the mechanism is
+            of a type that is not registered.
         """
-        if as_network(self.ensemble.estimator) is not None:
-            raise ValueError(
-                "teachers that are torch networks cannot be saved here. Give the network checkpoint=FOLDER, "
-                "the ensemble an integer random_state, and fit a manifest: fitting again then reads the "
-                "weights and trains nothing"
-            )
-        to_record(self.mechanism)  # refused before anything is written
+        kind = kind_of(self.ensemble)
+        kind.check(self.ensemble)
+        for mechanism in (self.mechanism, self.screen):  # refused before anything is written
+            if mechanism is not None:
+                to_record(mechanism)
         folder = Path(folder)
         if folder.exists():
             raise FileExistsError(f"{folder} exists: saved teachers are not overwritten")
         beside = folder.with_name(f".{folder.name}.new")
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(mode=0o700, parents=True)
-        listed = self._written(beside)
-        text = json.dumps(listed, indent=2)
-        (beside / _LIST).write_text(text)
+        text = json.dumps(self._written(beside), indent=2)
+        (beside / LIST).write_text(text)
         for path in beside.iterdir():
             path.chmod(0o600)
         beside.replace(folder)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str] | Path, *, trusted: Iterable[str] = ()) -> Self:
-        """Read a folder back: every hash is checked before its file is parsed.
+    def load(
+        cls,
+        folder: str | os.PathLike[str] | Path,
+        *,
+        trusted: Iterable[str] = (),
+        network: TorchClassifier | None = None,
+    ) -> Self:
+        """Read a folder back: every hash is checked before its file is parsed. Nothing is unpickled.
 
         Parameters
         ----------
         folder : path
         trusted : iterable of str
             Types to accept in addition to those that skops and this library trust.
+        network : TorchClassifier, optional
+            The network that was trained, if its module is not one of ostraka's names.
 
         Raises
         ------
@@ -169,112 +211,54 @@ class SavedTeachers:
             A file is missing or changed, or holds a type that is not trusted.
         """
         folder = Path(folder)
-        if not (folder / _LIST).is_file():
+        if not (folder / LIST).is_file():
             raise ValueError(
-                f"{folder} holds no {_LIST}: train with 'ostraka learn … --keep-teachers', "
+                f"{folder} holds no {LIST}: train with 'ostraka learn … --keep-teachers', "
                 "and type the folder of that run"
             )
-        text = (folder / _LIST).read_bytes()
+        text = (folder / LIST).read_bytes()
         listed = json.loads(text)
         if listed.get("version") != _VERSION:
-            raise ValueError(f"{folder / _LIST} must be of version {_VERSION}, got {listed.get('version')!r}")
-        found = {
-            name: _parsed(folder, name, sha256, n_features=listed["n_features"], trusted=frozenset(trusted))
-            for name, sha256 in listed["files"].items()
-        }
-        teachers = [
-            _teacher(plain) for name in sorted(found) if name.startswith("teachers-") for plain in found[name]
-        ]
-        ensemble = TeacherEnsemble(found["estimator.skops"], n_teachers=listed["n_teachers"], n_jobs=1)
-        ensemble.restore(
-            teachers,
-            classes=np.array(listed["classes"]),
-            n_features=listed["n_features"],
-            unit=listed["unit"],
-        )
+            raise ValueError(f"{folder / LIST} must be of version {_VERSION}, got {listed.get('version')!r}")
+        kind = KINDS.get(listed.get("kind", "teachers"))
+        if kind is None:
+            raise ValueError(f"{folder / LIST} must name one of {', '.join(KINDS)}, got {listed['kind']!r}")
+        files = SavedFiles(folder, listed["files"], trusted=trusted, network=network)
+        encoder = None
+        if files.named("encoder.skops"):
+            encoder = files.model("encoder.skops", n_features=len(listed["grid"]))
         return cls(
-            ensemble=ensemble,
+            ensemble=kind.read(listed, files),
             mechanism=from_record(listed["mechanism"]),
             screen=None if listed["screen"] is None else from_record(listed["screen"]),
             columns=tuple(listed["columns"]),
             numeric=tuple(listed["numeric"]),
             grid=listed["grid"],
-            encoder=found.get("encoder.skops"),
+            encoder=encoder,
             sha256=hashlib.sha256(text).hexdigest(),
         )
 
     @staticmethod
     def name(folder: str | os.PathLike[str] | Path) -> str:
         """The ``sha256`` of saved teachers, without parsing them: to compare before :meth:`load`."""
-        path = Path(folder) / _LIST
+        path = Path(folder) / LIST
         return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
     def _written(self, folder: Path) -> dict[str, Any]:
-        """Write the models, and return the list of files."""
-        teachers = [_plain(teacher) for teacher in self.ensemble.teachers_]
-        models: dict[str, Any] = {"estimator.skops": self.ensemble.estimator}
+        """Write the files, and return their list."""
+        kind = kind_of(self.ensemble)
+        of_voter = kind.write(self.ensemble, folder)
         if self.encoder is not None:
-            models["encoder.skops"] = self.encoder
-        for start in range(0, len(teachers), _A_FILE):
-            models[f"teachers-{start // _A_FILE:04}.skops"] = teachers[start : start + _A_FILE]
+            write_model(folder / "encoder.skops", self.encoder)
         return {
             "version": _VERSION,
-            "unit": self.ensemble.unit_,
-            "classes": self.ensemble.classes_.tolist(),
-            "n_teachers": len(teachers),
-            "n_features": self._n_features,
+            "kind": kind.name,
+            **of_voter,
+            "classes": self.classes,
             "columns": self.columns,
             "numeric": self.numeric,
             "grid": self.grid,
             "mechanism": to_record(self.mechanism),
             "screen": None if self.screen is None else to_record(self.screen),
-            "files": {name: _dumped(model, folder / name) for name, model in models.items()},
+            "files": digests(folder),
         }
-
-
-def _dumped(model: Any, path: Path) -> str:
-    import skops.io  # noqa: PLC0415  (only needed for saving and serving)
-
-    skops.io.dump(model, path)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _parsed(folder: Path, name: str, sha256: str, *, n_features: int, trusted: frozenset[str]) -> Any:
-    """Parse a model of the list after checks of its hash and its types."""
-    import skops.io  # noqa: PLC0415
-
-    from ostraka.voters._model_validation import validate_archive, validate_model  # noqa: PLC0415
-
-    if not _PLAIN_NAME.fullmatch(name):
-        raise ValueError(f"{folder / _LIST} names an unknown file: {name!r}")
-    if not (folder / name).is_file():
-        raise ValueError(f"{folder / name} is missing: the folder must be the one that 'ostraka learn' wrote")
-    content = (folder / name).read_bytes()
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise ValueError(f"{folder / name} is not the file that was saved: its hash differs")
-    validate_archive(content, where=str(folder / name))
-    strange = sorted(set(skops.io.get_untrusted_types(data=content)) - _TRUSTED - trusted)
-    if strange:
-        raise ValueError(
-            f"{folder / name} holds types that are not trusted: {', '.join(strange)}. If you trained these "
-            f"teachers and trust the libraries they come from, name each with --trust"
-        )
-    model = skops.io.loads(content, trusted=sorted(_TRUSTED | trusted))
-    validate_model(model, n_features=n_features, where=str(folder / name))
-    return model
-
-
-def _plain(teacher: Teacher) -> dict[str, Any]:
-    """Convert a teacher to types that skops can store; large numbers become text."""
-    return {
-        "model": teacher.model,
-        "present": teacher.present,
-        "fallback": int(teacher.fallback),
-        "entropy": str(teacher.seed.entropy),
-        "spawn_key": [int(part) for part in teacher.seed.spawn_key],
-    }
-
-
-def _teacher(plain: dict[str, Any]) -> Teacher:
-    seed = np.random.SeedSequence(int(plain["entropy"]), spawn_key=tuple(plain["spawn_key"]))
-    return Teacher(plain["model"], np.asarray(plain["present"]), seed, plain["fallback"])

@@ -152,6 +152,21 @@ class NeighbourVoter(BaseEstimator):
         self._crowd = Nearest.of(features, codes, units, cosine=self.metric == "cosine")
         return self
 
+    def restore(self, crowd: Nearest, *, classes: np.ndarray, unit: str) -> Self:
+        """Take rows that were stored, instead of fitting. :class:`SavedTeachers` uses this.
+
+        Parameters
+        ----------
+        crowd : Nearest
+            Private.
+        classes, unit
+            Public. ``classes_`` and ``unit_`` of the fitted voter.
+        """
+        self._check_settings()
+        self.notes_, self.classes_, self.unit_ = [], classes, unit
+        self._crowd, self.n_features_in_ = crowd, crowd.features.shape[1]
+        return self
+
     def vote(self, X: Any, *, rng: np.random.Generator | None = None) -> Private:
         """The votes on each row. Under add-or-remove, they are drawn each time a mechanism opens them.
 
