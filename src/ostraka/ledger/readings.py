@@ -120,7 +120,7 @@ class Readings(CommittedState):
         """
         while seq > 0:
             start = max(0, seq - _BLOCK)
-            rows = map(Row._make, itertools.islice(self._store.rows(start), seq - start))
+            rows = map(Row._make, self._store.rows(start, seq - start))
             times = [(row.at, row.uses * (row.kind == CHARGE)) for row in rows]
             recent = [(at, uses) for at, uses in times if at is not None and at >= begin]
             if not recent:
