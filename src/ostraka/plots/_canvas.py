@@ -21,7 +21,7 @@ _INK = "#010203"  # stands for the page's own text colour
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: it scales, can be searched and read aloud
     "svg.hashsalt": "ostraka",  # the same record gives the same bytes
-    "font.size": 10.0,
+    "font.size": 10.5,  # of a phone, whose page is about as wide as the drawing
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": _INK,
@@ -39,8 +39,8 @@ def note(axes: Any, text: str, at: tuple[float, float], offset: tuple[int, int],
 
 
 def legend_outside(axes: Any) -> None:
-    """Name the lines to the right of the drawing."""
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    """Name the lines above the drawing, where the names take no width away."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2)
 
 
 def svg(draw: Callable[[Any], None]) -> str:
@@ -50,7 +50,7 @@ def svg(draw: Callable[[Any], None]) -> str:
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (an extra)
 
     with mpl.rc_context(_STYLE):
-        canvas = Canvas(figsize=(7.0, 3.0), layout="constrained")
+        canvas = Canvas(figsize=(4.9, 3.3), layout="constrained")
         draw(canvas.add_subplot())
         text = io.StringIO()
         canvas.savefig(text, format="svg", transparent=True, metadata={"Date": None})
