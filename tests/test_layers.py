@@ -16,6 +16,7 @@ ROOT = Path(ostraka.__file__).parent
 FLOORS = (
     (
         (
+            "_axes",
             "_check",
             "_composition",
             "_diverged",

@@ -6,8 +6,9 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from ostraka import plots
+from ostraka import Budget, GNMax, Ledger, plots
 from ostraka.result import Result
+from ostraka.scores import Scores
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -149,3 +150,39 @@ def test_audits_of_different_kinds_are_not_put_side_by_side():
     record[0]["measures"].pop()
     record[0]["measures"][-1]["what"] = "something else"
     assert plots.figures(Result(kind="audit", owner={"audit": record})) == ()
+
+
+def things():
+    ledger = Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5))
+    ledger.charge(GNMax(sigma=40.0), uses=100, unit="row", simulation=False)
+    result = Result(kind="learn", upper={"epsilon": 2.0, "delta": 1e-5}, lower={"epsilon": 1.1})
+    return [100 * GNMax(sigma=40.0).curve(), ledger, result, Scores.of(members=[0.3, 0.9], others=[0.1, 0.5])]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_value_draws_itself_on_new_axes_or_on_those_given(number):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    value = things()[number]
+    first = value.plot()
+    assert first.get_xlabel()
+    assert value.plot(first) is first
+    pyplot.close(first.figure)
+
+
+def test_drawings_show_the_numbers_that_are_printed():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    curve, ledger, result, _ = things()
+    delta, epsilon = curve.plot().lines[0].get_data()
+    assert epsilon.tolist() == [curve.epsilon(delta=each) for each in delta]
+    assert ledger.plot().lines[0].get_ydata()[-1] == pytest.approx(ledger.epsilon())
+    assert [bar.get_width() for bar in result.plot().patches] == [2.0, 1.1]
+    simulated = Result(kind="learn", upper={"epsilon": 2.0, "simulation": True})
+    assert [bar.get_width() for bar in simulated.plot().patches] == [0.0]
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_without_matplotlib_a_drawing_says_what_to_install(number, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'ostraka\[plots\]'.*checkout"):
+        things()[number].plot()

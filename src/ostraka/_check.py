@@ -81,7 +81,10 @@ def require(module: str, *, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(f"{module} is not installed: pip install 'ostraka[{extra}]'") from error
+        raise ImportError(
+            f"{module} is not installed: pip install 'ostraka[{extra}]', or, in the folder of a checkout, "
+            f"pip install '.[{extra}]'"
+        ) from error
 
 
 def _kind(values: object) -> str:

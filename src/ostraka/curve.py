@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ostraka import _check
+from ostraka import _axes, _check
 from ostraka._composition.law import GAUSSIAN, Law, added
 from ostraka._numeric import log_ndtr, up
 
@@ -108,6 +108,10 @@ class Curve:
         return (
             f"Curve(moves={self.moves!r}, epsilon={cost:.4g} at delta=1e-05, publishable={self.publishable})"
         )
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw epsilon against delta; returns matplotlib's axes, new ones for None."""
+        return _axes.epsilon_against_delta(self, axes)
 
     @classmethod
     def zero(cls, *, moves: str = "ballot", orders: tuple[float, ...] = ORDERS) -> Curve:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ostraka import _axes
 from ostraka.private import Private
 
 __all__: list[str] = []  # ostraka exports Result
@@ -89,6 +90,22 @@ class Result:
             for name, text in self._facts()
         )
         return f"<table>{''.join(rows)}</table>"
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw what is proved to leak at most, and what was seen at least; returns matplotlib's axes.
+
+        Parameters
+        ----------
+        axes : matplotlib Axes, optional
+            Where to draw. None: on new ones.
+
+        Examples
+        --------
+        >>> result = Result(kind="learn", upper={"epsilon": 2.0, "delta": 1e-5}, lower={"epsilon": 1.1})
+        >>> [round(float(bar.get_width()), 1) for bar in result.plot().patches]
+        [2.0, 1.1]
+        """
+        return _axes.bounds(self, axes)
 
     def _facts(self) -> list[tuple[str, str]]:
         facts = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import scipy.special
 
-from ostraka import _check
+from ostraka import _axes, _check
 from ostraka._numeric import clopper_pearson
 
 if TYPE_CHECKING:
@@ -229,6 +229,21 @@ class Scores:
         )
         alone = Scores(values=values, members=members, others=others).rate(fpr=fpr, confidence=confidence)
         return replace(alone, low=min(alone.low, float(low)), high=max(alone.high, float(high)))
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw true against false positive rates, both logarithmic; returns matplotlib's axes.
+
+        Parameters
+        ----------
+        axes : matplotlib Axes, optional
+            Where to draw. None: on new ones.
+
+        Examples
+        --------
+        >>> Scores.of(members=[0.2, 0.9], others=[0.1, 0.3]).plot().get_xlabel()
+        'false positive rate'
+        """
+        return _axes.receiver_operating_curve(self, axes)
 
     def auc(self) -> float:
         """Area under the curve of :meth:`roc`: how often a member scores above another; ties count half."""

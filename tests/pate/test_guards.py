@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from sklearn.datasets import make_blobs
+from scipy import sparse
+from sklearn.datasets import load_digits, make_blobs
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -218,3 +219,20 @@ def test_a_student_that_guesses_has_learned_nothing():
     assert "same class" in learned_nothing(record([[90, 10], [8, 92]], classes_said=1))
     assert learned_nothing(record([[90, 10], [8, 92]], classes_said=2)) == ""
     assert learned_nothing(Result(kind="learn", settings={"n_classes": 3})) == ""
+
+
+@pytest.mark.parametrize("make", [sparse.csr_matrix, sparse.csr_array, sparse.coo_array])
+def test_a_sparse_matrix_is_learned_from_as_the_same_dense_one(make):
+    X, y = load_digits(return_X_y=True)
+    model = PATEClassifier(way="counts", epsilon=3.0, delta=1e-4, random_state=0)
+    model.fit(make(X[300:1400]), y[300:1400], X_public=make(X[:300]))
+    assert (model.predict(make(X[1400:])) == model.predict(X[1400:])).all()
+    assert model.score(make(X[1400:]), y[1400:]) > 0.6
+
+
+def test_a_sparse_matrix_that_is_too_wide_is_refused_with_the_way_out(tmp_path):
+    wide, ledger = sparse.csr_array((100_000, 50_000)), tmp_path / "ledger.sqlite"
+    model = PATEClassifier(epsilon=1.0, delta=1e-7, ledger=ledger)
+    with pytest.raises(ValueError, match=r"40 GB as an array: .*TruncatedSVD\(32\)\.fit\(X_public\)"):
+        model.fit(wide, np.arange(100_000) % 2, X_public=wide[:100])
+    assert not ledger.exists()

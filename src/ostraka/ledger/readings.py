@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ostraka import _axes
 from ostraka.ledger.budget import LedgerError
 from ostraka.ledger.chain import CHARGE, Entry, Row
 from ostraka.ledger.commit import CommittedState
@@ -32,6 +33,20 @@ class Readings(CommittedState):
         facts = {"ledger": repr(self), "spent": f"{self.epsilon():.4g}", "left": f"{self.left():.4g}"}
         rows = (f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in facts.items())
         return f"<table>{''.join(rows)}</table>"
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw epsilon after each entry, and the budget; returns matplotlib's axes, new ones for None.
+
+        Examples
+        --------
+        >>> from ostraka import Budget, GNMax, Ledger
+        >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+        ...     n = ledger.charge(GNMax(sigma=40.0), uses=100, unit="row", simulation=False)
+        ...     ledger.plot().get_ylabel()
+        'ε spent at δ = 1e-05'
+        """
+        spent = [entry.epsilon_after for entry in self.entries()]
+        return _axes.spending(spent, cap=self.budget.epsilon, delta=self.budget.delta, axes=axes)
 
     def accounts(self) -> tuple[Account, ...]:
         """Every client's account, by name."""

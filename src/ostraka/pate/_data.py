@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from ostraka.voters._units import numbered
 
-__all__ = ["Data", "Seeds", "labels_of", "split", "unprotected"]
+__all__ = ["Data", "Seeds", "dense", "labels_of", "split", "unprotected"]
 
+_MOST_GIGABYTES = 2.0
 _HELD_OUT = (
     "{} rows of the private table were held out as public questions: their features are not protected at all "
     "(their labels were not used for training)."
@@ -64,6 +67,20 @@ class Seeds(NamedTuple):
             else random_state
         )
         return cls(*(np.random.SeedSequence(drawn).generate_state(4) >> 1).tolist())
+
+
+def dense(X: Any) -> Any:
+    """A sparse matrix as an array, or a refusal where that is too large; anything else as it came."""
+    if not issparse(X):
+        return X
+    gigabytes = 8 * math.prod(X.shape) / 1e9
+    if gigabytes > _MOST_GIGABYTES:
+        raise ValueError(
+            f"X is a sparse matrix of shape {X.shape}, which takes {gigabytes:.0f} GB as an array: make it "
+            "narrow first by a step that was fitted to public rows, such as TruncatedSVD(32).fit(X_public) "
+            "(docs/tables.md)"
+        )
+    return X.toarray()
 
 
 def split(X: Any, y: np.ndarray, groups: Any, *, X_public: Any, holdout: float | None, seed: int) -> Data:

@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ostraka.pate._counts import CountsPlan, learn_counts
-from ostraka.pate._data import Seeds, labels_of, split
+from ostraka.pate._data import Seeds, dense, labels_of, split
 from ostraka.pate._fitted import Fitted
 from ostraka.pate._guards import (
     REPEATED,
@@ -331,14 +331,14 @@ class PATEClassifier(ClassifierMixin, Fitted):
         tags.non_deterministic = True  # noise has no seed
         tags.classifier_tags.poor_score = True  # so few rows as scikit-learn's checks have drown in it
         both = (self.estimator, self.student)
-        tags.input_tags.allow_nan = all(
-            hasattr(model, "fit") and get_tags(model).input_tags.allow_nan for model in both
-        )
+        both_may = [hasattr(model, "fit") and get_tags(model).input_tags.allow_nan for model in both]
+        tags.input_tags.allow_nan, tags.input_tags.sparse = all(both_may), True  # made dense
         return tags
 
     def _queries(self, X: Any, *, reset: bool = False) -> Any:
-        """A data frame as it came, anything else as numbers."""
+        """A data frame as it came, anything else as a dense array of numbers."""
         frame = hasattr(X, "iloc")
+        X = X if frame else dense(X)
         finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
         validated = validate_data(self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite)
         return X if frame else validated
