@@ -11,6 +11,13 @@ _PRICE = "synth/test_sgd.py::TestThePrice::"
 
 MUTANTS = [
     Mutant(
+        "eight rows of a person have eight votes",
+        "synth/_fitting.py",
+        "if not (rows[:, -1] == 1).all():",
+        "if not (rows[:, -1] <= 1).all():",
+        "synth/test_evolution.py::test_rows_that_share_a_vote_are_refused",
+    ),
+    Mutant(
         "a clip is read from norms without its price",
         "synth/sgd.py",
         "return float((self.sigma_norms**-2 + self.sigma**-2) ** -0.5)",

@@ -273,9 +273,16 @@ MUTANTS = [
     Mutant(
         "a weighted ballot is priced as one",
         "mechanisms/weighted.py",
-        "inner.rescaled(1 / self.weight)",
-        "inner.rescaled(1.0)",
+        "rescaled(self.mechanism, 1 / self.weight)",
+        "rescaled(self.mechanism, 1.0)",
         "oracles/test_wrappers.py::test_a_weighted_mechanism_that_is_weighted_counts_for_both",
+    ),
+    Mutant(
+        "one stored sample pays for two stages",
+        "_release.py",
+        "private.adjacency.sampling_rate < 1 and not private.drawn_anew",
+        "private.adjacency.sampling_rate > 1",
+        "oracles/test_wrappers.py::test_two_payments_from_one_stored_sample_are_refused_before_the_charge",
     ),
     Mutant(
         "guesses that are no probabilities",

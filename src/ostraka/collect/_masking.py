@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["SEALED", "Masking", "confirmed", "open_shares", "pair_names"]
 
 SEALED = 2 * SHARE_BYTES + 16  # two shares and the tag of AES-GCM
-_STAGES = ("join", "share", "mask", "confirm", "unmask", "done")
 
 
 class Masking:

@@ -33,7 +33,6 @@ __all__ = [
 ]
 
 _BOUND = 16  # bytes of the digest that a report names its task and round by
-_TALLY = "the tally"
 
 
 def refused(who: str, why: str, *parties: str) -> PartyError:

@@ -46,11 +46,10 @@ __all__ = [
 
 DEALER = "the dealer"  # no party may have a space in its name
 _OPENING = ("agreement", "id", "key", "n_rows", "participants")
-_TAG_BYTES = 16
 
 
 def opening(call: Call) -> bytes:
-    """What the asker tells the dealer first: the call, less what follows from the answer."""
+    """The asker's first message to the dealer: the call without the fields that depend on the answer."""
     return canonical({name: getattr(call, name) for name in _OPENING}).encode()
 
 
@@ -145,7 +144,7 @@ def seal_corrections(key: bytes, corrections: bytes) -> bytes:
 
 
 def unseal_corrections(key: bytes, sealed: bytes) -> bytes:
-    """What was sealed; ValueError for anything else."""
+    """Decrypt the corrections; ValueError for anything that was not sealed with this key."""
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
 
@@ -156,7 +155,7 @@ def unseal_corrections(key: bytes, sealed: bytes) -> bytes:
 
 
 def deal_request(call: Call, replies: Mapping[str, bytes]) -> bytes:
-    """What the asker tells the dealer when all have replied."""
+    """The asker's second message to the dealer, when all parties have replied."""
     encoded = {name: base64.b64encode(reply).decode() for name, reply in replies.items()}
     return canonical({"call": call.body().decode(), "replies": encoded}).encode()
 
@@ -174,7 +173,7 @@ def read_deal_request(body: bytes, agreement: Agreement) -> tuple[Call, dict[str
 
 
 def material(transcript: bytes, name: str, words: bytes, sealed: bytes) -> bytes:
-    """What the dealer signs of one party's material."""
+    """The part of one party's material that the dealer signs."""
     digests = {"corrections": digest_of(sealed), "words": digest_of(words)}
     return canonical({**digests, "name": name, "transcript": transcript.hex()}).encode()
 
