@@ -88,7 +88,7 @@ def require(module: str, *, extra: str) -> ModuleType:
 
 
 def _kind(values: object) -> str:
-    """What an array holds, in a word that shows none of it."""
+    """The kind of an array's values in one word, without a value."""
     if isinstance(values, np.ndarray):
         return f"an array of {values.dtype.type.__name__}"
     return f"a {type(values).__name__}"

@@ -13,7 +13,7 @@ _HAIR = Decimal("1e-9")
 
 
 def sentence(*, epsilon: float, delta: float, unit: str) -> str:
-    """What (epsilon, delta) promises, in one sentence about odds.
+    """The guarantee of (epsilon, delta), in one sentence about odds.
 
     Parameters
     ----------

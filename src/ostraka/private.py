@@ -20,7 +20,7 @@ RELATIONS = ("replace-one", "add-or-remove")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adjacency:
-    """What one protected unit can do to an array: the neighbouring relation of a privacy claim.
+    """The change that one protected unit can make to an array: the neighbouring relation of a privacy claim.
 
     Attributes
     ----------
@@ -215,7 +215,7 @@ class Private:
         return Private(self._values[rows], self.adjacency)
 
     def open(self) -> np.ndarray:
-        """The values, read-only: for mechanisms, owner-only accounting, attacks and audits, nobody else."""
+        """The values, read-only: only for mechanisms, the owner's accounting, attacks and audits."""
         return self._values
 
     def with_adjacency(self, **changes: Any) -> Private:

@@ -17,7 +17,7 @@ _RAW_IS_64_BITS = {"ChaCha", "PCG64", "PCG64DXSM", "Philox", "SFC64"}
 
 
 def os_keyed() -> np.random.Generator:
-    """Where release noise comes from: a ChaCha20 stream under a fresh 256-bit key from the operating system.
+    """A generator for release noise: a ChaCha20 stream under a fresh 256-bit key from the operating system.
 
     Returns
     -------

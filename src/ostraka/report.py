@@ -1,4 +1,4 @@
-"""Report: what a Result says, as a table, as a label and as a page for a data protection officer."""
+"""Reports of a Result: a table, a label, and a page for a data protection officer."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Result:
-    """What a run did, what it cost at most, what was seen to leak, and what it was good for.
+    """The record of a run: settings, upper bound of its cost, lower bound from audits, and utility.
 
     Whatever goes in is copied into plain JSON types (arrays become lists, NumPy numbers Python
     ones, infinity ``"inf"``), so a record equals itself after a round trip through JSON.

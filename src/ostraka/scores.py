@@ -47,7 +47,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scores:
-    """How often an adversary saw each value in a world with its target and in one without.
+    """Counts of the values that an adversary saw in a world with its target and in one without.
 
     A value is a real score (larger: more like the world with the target), or the number of an
     outcome, such as a released class. Real scores are counted too: each distinct one is a value.

@@ -1,4 +1,4 @@
-"""How far the recursion of one mechanism has come: kept, and continued when more answers are asked for."""
+"""The state of one mechanism's recursion, which is kept and continued when more answers are needed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["table"]
 _FINE_UP_TO = 512  # answers; beyond, the grid is coarser
 _EVERY = 16  # answers after which a state is kept
 _MOST_RUNS = 4
-_MOST_BY_ONE = 128  # answers that are taken one by one where w cannot be carried on smoothly
+_MOST_BY_ONE = 128  # answers that are taken one by one where the smooth bound does not hold
 
 
 class _Way(NamedTuple):
-    """How one mechanism is followed: grid spacings in shifts, and how many answers are taken one by one."""
+    """Settings of one recursion: grid spacings in shifts, and the number of answers taken one by one."""
 
     step: float
     finer: int  # how much wider the spacing of the first answers is

@@ -39,7 +39,7 @@ class Pairs(NamedTuple):
 
 
 class _Spread(NamedTuple):
-    """What a rectangle asks of its corners, outcomes last (except ``moved``)."""
+    """Bounds of a rectangle's points less its corners, outcomes last (except ``moved``)."""
 
     bend: np.ndarray  # how far P may lie from the mean of its corners
     moved: np.ndarray  # how far the differences of the first two outcomes may

@@ -128,7 +128,7 @@ def _fourth(m: _Terms) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def third(shift: float, box: Box) -> np.ndarray:
-    """How far the difference of the third outcome may lie from the mean of its corners."""
+    """Bound of the third outcome's difference less the mean of its values at the corners."""
     half_t, half_u = (box.t1 - box.t0) / 2, (box.u1 - box.u0) / 2
     left, right = _fourth(_terms(box)), _fourth(_terms(box.mirrored()))
     one, two = _centre(box), _centre(box.mirrored())

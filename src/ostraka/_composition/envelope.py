@@ -29,11 +29,11 @@ _THIN = 1e-9  # by how much slopes at zero may round beyond it
 
 
 class NotSmoothError(ArithmeticError):
-    """Here the bound by slopes and curvatures does not hold, or says little."""
+    """The bound by slopes and curvatures does not hold here, or is too wide to be useful."""
 
 
 class _Taps(NamedTuple):
-    """Where outcomes lie on the grid, counted from ``reach`` before 1, and with which mass."""
+    """Places of outcomes on the grid, counted from ``reach`` points before 1, and their masses."""
 
     offsets: np.ndarray
     weights: np.ndarray
@@ -115,7 +115,7 @@ class Envelope:
 
 
 def _taps(pairs: Pairs, step: float, reach: int) -> tuple[_Taps, float]:
-    """Where outcomes lie; and the most that a pair tells beyond the reach, by P below it, by Q - P above."""
+    """Places of outcomes, and the largest mass of a pair beyond the reach: P below it, Q - P above it."""
     mass, difference, _ = pairs
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(mass > 0, 1 + difference / mass, 1.0)

@@ -1,4 +1,4 @@
-"""What one answer may tell: finite sets of pairs of laws that dominate every pair that votes can give."""
+"""Finite sets of pairs of laws which dominate every pair that one answer can have."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def gaussian_delta(x: np.ndarray, mu: float) -> np.ndarray:
 
 
 def gaussian_pair(mu_squared: float, step: float) -> Pairs:
-    """A Gaussian of this squared shift, in cells of the grid; what lies outside counts as told."""
+    """A Gaussian of this squared shift, in cells of the grid; mass outside counts as fully revealing."""
     mu = math.sqrt(mu_squared)
     edges = np.arange(
         -math.ceil((mu_squared / 2 + 9 * mu) / step) - 1, math.ceil((mu_squared / 2 + 9 * mu) / step) + 2

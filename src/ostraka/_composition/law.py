@@ -1,4 +1,4 @@
-"""What a curve remembers of a release, so that many of them compose exactly."""
+"""The outcome laws that a curve records, so that many releases compose exactly."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Law(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """With which probability a unit takes part."""
+        """The probability with which a unit takes part."""
         return float.fromhex(self.kind.removeprefix(_SAMPLED)) if self.is_sampled else 1.0
 
     @property

@@ -32,7 +32,7 @@ class Stencils(NamedTuple):
 
 
 def stencils(pairs: Pairs, *, step: float, reach: int) -> Stencils:
-    """How each pair averages a convex function of e^x on a grid of x.
+    """Weights by which each pair averages a convex function of e^x on a grid of x.
 
     An outcome between two grid points is split between them, so that its P and its Q stay the same. One
     below the reach counts as 1, one above it as the value at the reach: both err upwards.
@@ -43,7 +43,7 @@ def stencils(pairs: Pairs, *, step: float, reach: int) -> Stencils:
         place = np.floor(np.log(np.maximum(ratio, 1e-300)) / step - 1e-9)
     place = np.clip(place, -reach, reach - 1)
     low, high = np.exp(place * step), np.exp((place + 1) * step)
-    # rather too low a ratio than too high
+    # a ratio that is too low errs upwards
     share = np.clip((ratio - low) / (high - low) - 1e-12 - 1e-15 / step, 0.0, 1.0)
     under = ratio < np.exp(-reach * step)
     constants = extra + np.where(under, mass, 0.0).sum(axis=1)
@@ -119,5 +119,5 @@ def first_answers(pairs: Pairs, *, shift: float, step: float, answers: int) -> d
 
 
 def _points(shift: float, answers: int, step: float) -> int:
-    """Where the Gaussian bound of so many answers is below 1e-16, in grid points."""
+    """The grid point beyond which the Gaussian bound of this many answers is below 1e-16."""
     return int((8.4 * shift * math.sqrt(answers) + answers * shift**2 / 2 + 2 * shift) / step)

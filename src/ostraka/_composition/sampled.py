@@ -33,7 +33,7 @@ _OUTWARD = 1e-11  # of a mass: rounding of a split, moved up
 
 
 class _Losses(NamedTuple):
-    """Masses at start, start + 1, … times the step; what is left of 1 is told."""
+    """Masses at start, start + 1, … times the step; the rest up to 1 counts as fully revealing."""
 
     start: int
     masses: np.ndarray

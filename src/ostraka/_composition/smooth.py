@@ -97,7 +97,7 @@ class Smooth:
         self._continue(kinks[:end], value, before)
 
     def _continue(self, kinks: np.ndarray, value: float, before: float) -> None:
-        """Add kinks beyond the last; the floor takes what they lack of the function's value and slope."""
+        """Add kinks beyond the last; the floor takes the rest of the function's value and slope."""
         logs = np.log(kinks[-3:])
         bend = min(logs[2] - 2 * logs[1] + logs[0], 0.0)
         k = np.arange(1, self._more + 1)

@@ -43,7 +43,7 @@ _BY_ROW = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainingPlan:
-    """How networks of one shape train and vote: in stacks, or one after another. Public.
+    """The settings by which networks of one shape train and vote, in stacks or one after another. Public.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class NetworkStack(nn.Module):
         )
 
     def tensors(self) -> list[torch.Tensor]:
-        """What training changes, in memory order. The first axis counts the networks."""
+        """The tensors which training changes, in memory order. The first axis counts the networks."""
         return [*self.trained, *self.constant]
 
     def in_module_order(self, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:

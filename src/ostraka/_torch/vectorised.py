@@ -218,7 +218,7 @@ class _StackTrainer(nn.Module):
         (reseed if self.plan.together else _seed_all)(self.seed + step)
 
     def _improved(self, ends: np.ndarray) -> np.ndarray:
-        """Which networks improved in the epoch that ended. Those that waited too long are stopped."""
+        """Return which networks improved in the last epoch; stop those without progress for too long."""
         if self.network.patience is None:
             return ends & (int(self.steps_done) == self.n_steps)
         held = np.zeros(len(ends))

@@ -92,7 +92,7 @@ class Certificate:
             raise ValueError("n_screened is the number of screened rows: with a screen and many classes")
 
     def curve(self) -> Curve:
-        """What publishing costs: a Gaussian of sensitivity 1."""
+        """The cost of publishing: a Gaussian of sensitivity 1."""
         gaussian = Curve.gaussian(sensitivity=1.0, sigma=self.noise, moves="ballot")
         return Curve(ORDERS, gaussian.rdp, "ballot", mu_squared=gaussian.mu_squared)
 

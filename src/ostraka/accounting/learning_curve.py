@@ -166,7 +166,7 @@ def _right(
     size: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Which test rows each of a few models of ``size`` rows gets right, bool of shape (models, rows)."""
+    """Whether each of a few models of ``size`` rows is right about each row, bool (models, rows)."""
     from sklearn.base import clone  # noqa: PLC0415  (only planning with a proxy trains)
 
     found = []

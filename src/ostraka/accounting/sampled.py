@@ -15,7 +15,7 @@ __all__ = ["sampled_gaussian_curve"]
 def sampled_gaussian_curve(
     *, sigma: float, sampling_rate: float, steps: int = 1, sensitivity: float = 1.0, moves: str = "row"
 ) -> Curve:
-    """What Gaussian releases cost a unit which takes part in each with probability ``sampling_rate``.
+    """The cost of Gaussian releases to a unit which takes part in each with probability ``sampling_rate``.
 
     Parameters
     ----------

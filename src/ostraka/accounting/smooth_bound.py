@@ -122,7 +122,7 @@ class SmoothBound:
         require_conditions(argmax, n_classes=self.n_classes, order=self.order)
 
     def curve(self) -> Curve:
-        """What publishing costs, whatever the votes; infinite from order 1 / (2 beta) on."""
+        """The cost of publishing for every possible votes; infinite from order 1 / (2 beta) on."""
         rdp = tuple(_price(order, self.beta, self.noise, self.failure) for order in ORDERS)
         return Curve(ORDERS, rdp, "ballot", slack=_FLOAT_SLACK)
 
@@ -167,7 +167,7 @@ class SmoothBound:
         return total
 
     def margin(self) -> float:
-        """What is added for noise, in units of smooth sensitivity; it moves with the votes, too."""
+        """The margin added for noise, in units of smooth sensitivity; it depends on the votes."""
         return _margin(self.noise, self.failure)
 
 

@@ -23,7 +23,7 @@ _AT_ONCE = 1024
 
 
 class Settings:
-    """How a generator is trained: numbers that its constructor has checked."""
+    """Settings of a generator's training, which the generator's constructor has checked."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What parties compute in a round of collaborative training, many parties at once. Needs torch."""
+"""The parties' computations in a round of collaborative training, all parties at once. Needs torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows and samples of generators: checks, distances, and what an expectation leaves over."""
+"""Rows and samples of generators: checks, distances to samples, and residuals of statistics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Sampling(Protocol):
 
 
 def residual(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """What is left of one statistic when its least-squares share of another, from 0 to 1, is taken off."""
+    """The residual of one statistic after regression on another, with a coefficient from 0 to 1."""
     one, other = found - found.mean(), expected - expected.mean()
     spread = [np.sqrt((each**2).mean()) for each in (one, other)]
     if not all(spread):

@@ -25,7 +25,7 @@ def has_abstain(mechanism: BallotMechanism) -> bool:
 
 
 def law(mechanism: BallotMechanism, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log probability of each outcome, shape (n, n_outcomes), and its slope by each count (last axis).
+    """Log probability of each outcome, shape (n, n_outcomes), and its gradient by the counts (last axis).
 
     Outcomes are the classes and, with a screen, "no answer" last.
     """

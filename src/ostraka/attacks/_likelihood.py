@@ -58,7 +58,7 @@ def most_likely(answers: np.ndarray, total: float, mechanism: BallotMechanism) -
 def _model(
     answers: np.ndarray, votes: np.ndarray, mechanism: BallotMechanism
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Log likelihood, its slope, and the expected curvature (Fisher's)."""
+    """Log likelihood, its gradient, and the expected curvature (Fisher information)."""
     logs, slopes = law(mechanism, votes[None])
     log_q, slope = logs[0], slopes[0]
     seen = answers > 0

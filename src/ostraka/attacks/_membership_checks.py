@@ -23,7 +23,7 @@ _FALSE_ALARM = 1e-9  # probability that coins are taken for a design
 
 
 def read_members(values: Any, *, name: str, n_rows: int) -> np.ndarray:
-    """Which rows are members: one bool a row, with some on either side."""
+    """Return memberships after checks: one bool a row, with members and others."""
     member = np.asarray(values)
     if member.dtype != bool or member.shape != (n_rows,):
         raise ValueError(f"{name} must be bool of shape ({n_rows},), got {member.dtype} of {member.shape}")
@@ -66,7 +66,7 @@ def number_copies(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def check_independent(included: np.ndarray, member: np.ndarray) -> None:
-    """Refuse memberships that references' memberships foretell (Hoeffding 1963, Theorem 2)."""
+    """Refuse memberships which depend on the references' memberships (Hoeffding 1963, Theorem 2)."""
     designs = np.vstack([included, included.sum(axis=0)]).astype(np.float64)
     centred = designs - designs.mean(axis=1, keepdims=True)
     size = (centred**2).sum(axis=1)
@@ -113,7 +113,7 @@ def check_classes(labels: np.ndarray, included: np.ndarray) -> None:
 
 
 def true_label_column(model: Any, X: Any, labels: np.ndarray) -> np.ndarray:
-    """What a fitted classifier says of each row's label."""
+    """The probability that a fitted classifier gives each row's label."""
     if not hasattr(model, "predict_proba"):
         raise ValueError(f"estimator must have predict_proba, which {type(model).__name__} has not")
     classes = np.asarray(model.classes_)

@@ -1,4 +1,4 @@
-"""Statistics of membership, by row, from what reference models say of the row with it and without it.
+"""Statistics of membership for each row, from reference models trained with the row and without it.
 
 None reads who was in the target, nor counts a row's reference models as evidence.
 """
@@ -180,7 +180,7 @@ def _by_difficulty(level: np.ndarray) -> Callable[..., np.ndarray]:
 
 
 def _prior_freedom(side: Side, near: np.ndarray) -> float:
-    """How many degrees of freedom the neighbours' variance is worth (Smyth 2004, section 6.2)."""
+    """Degrees of freedom of the variance of similar rows, as a prior (Smyth 2004, section 6.2)."""
     known = side.spare > 0
     if known.sum() < 2:
         return 1e3

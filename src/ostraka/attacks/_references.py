@@ -182,7 +182,7 @@ def _even(total: int, most: int) -> int:
 
 
 def _content(part: Any) -> bytes:
-    """What a training depends on, as bytes. Functions count by name, since their repr has an address."""
+    """The inputs of a training as bytes. Functions count by name, since their repr has an address."""
     if isinstance(part, np.ndarray):
         plain = part.dtype.kind != "O"
         return part.tobytes() if plain else repr(part.tolist()).encode()

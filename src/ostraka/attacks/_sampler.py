@@ -23,7 +23,7 @@ _FREE = {"reassoc", "contract", "arcp", "nsz"}  # sums may be reordered, NaN and
 
 @nb.njit(cache=True, nogil=True, fastmath=_FREE)
 def _named(votes: np.ndarray, known: Tables, product: np.ndarray) -> float:
-    """Log likelihood of which classes were named."""
+    """Log likelihood of the classes in the answers."""
     n_nodes = product.size
     product[:] = known.cdf[votes[0]]
     for k in range(1, votes.size):
@@ -61,7 +61,7 @@ def _screened(votes: np.ndarray, known: Tables) -> float:
 
 @nb.njit(cache=True, nogil=True)
 def _drawn(weights: np.ndarray, uniform: float) -> tuple[int, float]:
-    """Which of some log weights a uniform number picks, and the log of their sum. Overwrites them."""
+    """Draw an index by log weights from a uniform number; also the log of their sum. Overwrites them."""
     peak = weights.max()
     mass = 0.0
     for x in range(weights.size):
@@ -78,7 +78,7 @@ def _drawn(weights: np.ndarray, uniform: float) -> tuple[int, float]:
 
 @nb.njit(cache=True, nogil=True)
 def _believe(votes: np.ndarray, known: Tables, weights: np.ndarray) -> tuple[int, int, float]:
-    """A draw of the hypothesis and of the leading class given the votes; the log prior over all of them."""
+    """Draw the hypothesis and the leading class given the votes; also the log prior summed over them."""
     n_classes = votes.size
     for a in range(known.prior.shape[0]):
         alike = 0.0
@@ -95,7 +95,7 @@ def _believe(votes: np.ndarray, known: Tables, weights: np.ndarray) -> tuple[int
 def _propose(
     of_i: np.ndarray, of_j: np.ndarray, had: tuple[int, int], reach: float, line: np.ndarray
 ) -> tuple[int, float]:
-    """How many votes to move from i to j, and what the prior thinks of that beside the proposal itself.
+    """Propose a number of votes to move from i to j; also return the log ratio of prior to proposal.
 
     Either a short move, as likely in one direction as in the other, or all votes of both dealt
     afresh from the prior; then prior and proposal cancel.
@@ -117,7 +117,7 @@ def _propose(
 def chain(
     start: np.ndarray, reach: np.ndarray, known: Tables, n_steps: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How often each class had each count, shape (n_classes, n_counts), and the likeliest votes met.
+    """Return times at each count, shape (n_classes, n_counts), and the likeliest votes visited.
 
     ``reach[i, j]``: how many votes to move between i and j in one typical proposal. Which hypothesis
     of the prior holds, and who leads, is sampled too. The first ninth of the steps is not counted.

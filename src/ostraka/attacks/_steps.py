@@ -11,7 +11,7 @@ __all__ = ["best_steps"]
 
 @kernel()
 def best_steps(votes: np.ndarray, slopes: np.ndarray, curvature: np.ndarray) -> np.ndarray:
-    """For each slope the d that maximises slope d - d' curvature d / 2 with votes + d >= 0 and sum d = 0.
+    """For each gradient g the d that maximises g d - d' curvature d / 2 with votes + d >= 0 and sum d = 0.
 
     By active sets. Shapes (n_classes,), (n_slopes, n_classes), (n_classes, n_classes); as ``slopes``.
     """

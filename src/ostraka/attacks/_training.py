@@ -22,7 +22,7 @@ _DIVERGED = 1e30
 
 
 class Training:
-    """One simulated training: draws batches, adds up changes, and keeps what the observer sees."""
+    """One simulated training: draws batches, adds up changes, and records the observer's view."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Training:
         self.label_share: list[np.ndarray] = []
 
     def run(self, observer: int | str, main_weight: float | None) -> None:
-        """All rounds."""
+        """Run all rounds and record them."""
         from ostraka.attacks._federated import PropertyHead  # noqa: PLC0415
 
         head = None if main_weight is None else PropertyHead(self.flat, main_weight=main_weight)
@@ -72,7 +72,7 @@ class Training:
                 self.settings.progress("rounds", number + 1, self.settings.n_rounds)
 
     def observations(self, network: TorchClassifier) -> Observations:
-        """What was seen."""
+        """The observer's record of the run."""
         known = any(each.has_property is not None for each in self.parties)
         return Observations(
             weights=np.array(self.weights),
@@ -94,7 +94,7 @@ class Training:
         batches: list[np.ndarray],
         changes: np.ndarray,
     ) -> None:
-        """Apply the defence, move the weights, keep what the observer sees and the truth."""
+        """Apply the defence, change the weights, and record the observer's view beside the truth."""
         defence = self.settings.defence
         sent = changes if defence is None else defence.each(changes)
         noise = 0.0 if defence is None else defence.noise(size=changes.shape[1], rng=self.rng)

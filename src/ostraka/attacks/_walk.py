@@ -26,7 +26,7 @@ def walk(
     unit: float,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How often each class had each count, shape (n_classes, n_counts), and the likeliest votes seen.
+    """Return times at each count, shape (n_classes, n_counts), and the likeliest votes visited.
 
     ``prior``: log weights of a count of a class like the others and of the leader, one row a hypothesis.
     """

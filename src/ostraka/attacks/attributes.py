@@ -15,7 +15,7 @@ __all__ = ["ConsensusTest", "consensus_test"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsensusTest:
-    """How well low consensus tells the members of a group from everybody else.
+    """Rates of a test that separates members of a group from others by low consensus.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class ConsensusTest:
 
 
 def consensus_test(counts: Any, members: Any, *, at: float = 0.75) -> ConsensusTest:
-    """Call whoever the teachers disagree about a member of the group, and count how often that is right.
+    """Call rows on which the teachers disagree members of the group, and count how often that is right.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ class Canaries:
     Attributes
     ----------
     positions : int64 array, shape (n_canaries,)
-        Their places among all rows.
+        The canaries' places among all rows.
     labels : int64 array, shape (n_canaries,)
         The wrong label that each is trained with.
     decoys : int64 array, shape (n_canaries, n_decoys)
@@ -160,7 +160,7 @@ class Canaries:
         return planted
 
     def scores(self, probabilities: Any) -> Scores:
-        """What the trained model says of each canary's own label, and of its decoys.
+        """Scores of each canary's own label and of its decoys, from the trained model's probabilities.
 
         For each canary the adversary points at the candidate that the model holds likeliest, with its
         probability as the score. Every other candidate scores 0, and all do where the likeliest are tied.

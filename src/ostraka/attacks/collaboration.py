@@ -1,4 +1,4 @@
-"""Collaborative training of a network by several parties, and what one of them, or the server, sees of it."""
+"""Collaborative training of a network by several parties, and the view of one of them or of the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recovery of counts: what released noisy tables say about the table below them."""
+"""Recovery of counts: the posterior of a table given noisy releases of it."""
 
 from __future__ import annotations
 

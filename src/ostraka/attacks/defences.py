@@ -14,14 +14,14 @@ __all__ = ["Defence", "NoisySum", "SharedFraction"]
 
 
 class Defence(Protocol):
-    """What parties do to their changes before they are added up, and what is added to the sum."""
+    """A change of the parties' updates before they are added up, and noise for their sum."""
 
     def each(self, changes: np.ndarray) -> np.ndarray:
         """The changes that parties send, from those they computed, (n_parties, n_weights)."""
         ...
 
     def noise(self, *, size: int, rng: np.random.Generator) -> np.ndarray | float:
-        """What is added to the sum of all parties."""
+        """Noise for the sum of all parties' changes."""
         ...
 
 
@@ -61,7 +61,7 @@ class SharedFraction:
         return kept
 
     def noise(self, *, size: int, rng: np.random.Generator) -> np.ndarray | float:
-        """Nothing."""
+        """No noise: 0."""
         del size, rng
         return 0.0
 

@@ -120,7 +120,7 @@ class TargetGenerator:
         seed = int(np.random.SeedSequence(self.random_state).generate_state(1)[0])
         if self.kind == "vae":
             if fakes is not None:
-                raise ValueError("fakes need a discriminator, which a VAE has not")
+                raise ValueError("fakes must be None for kind='vae', which has no discriminator")
             self.model_: Any = _adversarial.train_autoencoder(rows, settings, seed=seed)
         else:
             known = None if fakes is None else unit_rows("fakes", fakes, width=rows.shape[1])
@@ -136,7 +136,7 @@ class TargetGenerator:
         return self
 
     def realness(self, X: Any) -> np.ndarray:
-        """How real the discriminator finds each row; of a VAE the evidence lower bound. (n_rows,)."""
+        """The discriminator's logit of each row; for a VAE the evidence lower bound. Shape (n_rows,)."""
         from ostraka.attacks._adversarial import realness_of  # noqa: PLC0415
 
         return realness_of(self.model_, unit_rows("X", X, width=self.n_features_in_))

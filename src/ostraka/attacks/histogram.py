@@ -26,7 +26,7 @@ _AS_MANY = 10.0  # without n_teachers: a count this many noise scales below the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredVotes:
-    """What an attacker believes about the votes on one question.
+    """An attacker's estimate of the votes on one question, with intervals.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ def recover_votes(
 
 
 def _checked(answers: Any, mechanism: BallotMechanism, n_classes: int | None) -> np.ndarray:
-    """How often each outcome was seen, as float64, or an error that says which rule it breaks."""
+    """Counts of the outcomes as float64, after checks; the error names the broken rule."""
     check_ballot(mechanism, classes=True)
     abstains = has_abstain(mechanism)
     counts = np.asarray(answers)
@@ -253,9 +253,9 @@ def _deviations(n_answers: float, votes: np.ndarray, mechanism: BallotMechanism)
 
 
 def _silence(counts: np.ndarray, votes: np.ndarray, mechanism: BallotMechanism, words: str) -> str:
-    """A sentence if the answers can hardly change anybody's mind."""
+    """A sentence for answers that carry hardly any information about the votes; else an empty text."""
     n_teachers = votes.sum()
     told = counts.sum() * np.linalg.eigvalsh(information(mechanism, votes[None])[0])[-1]
     if told * n_teachers**2 / len(votes) < _SILENT:
-        return f"the answers say next to nothing about the votes: {words}"
+        return f"the answers carry hardly any information about the votes: {words}"
     return ""

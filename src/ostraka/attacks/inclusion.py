@@ -1,4 +1,4 @@
-"""Canaries against generators: rows that a coin put in or left out, looked for in what was released."""
+"""Canaries against generators: rows included by a coin, and scores of whether a release contains them."""
 
 from __future__ import annotations
 

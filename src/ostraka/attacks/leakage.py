@@ -126,7 +126,7 @@ def leakage_meter(mechanism: BallotMechanism, counts: Any, *, n_answers: Any) ->
 def leakage_panel(
     mechanism: BallotMechanism, counts: Any, *, n_answers: Any = _REPEATS, delta: float = 1e-5
 ) -> dict[str, Any]:
-    """What repeated questions would reveal, as plain numbers for the owner's part of a record.
+    """Numbers about what repeated questions reveal, for the owner's part of a record.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def _error(votes: np.ndarray, known: np.ndarray, normal: np.ndarray) -> float:
 
 
 def _first_guess(votes: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Counts somebody expects who knows the leader and its share, and how firmly: the precision of each."""
+    """Counts expected by an attacker who knows the leading class and its share; their precision."""
     leads = np.arange(len(votes)) == votes.argmax()
     total = votes.sum()
     guess = np.where(leads, share, (1 - share) / (len(votes) - 1)) * total

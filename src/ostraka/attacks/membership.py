@@ -32,7 +32,7 @@ _METHODS = (*STATISTICS, "rmia", "loss")
 
 
 class ReferenceModels:
-    """Models trained on random halves of the rows, to learn what a model says of a row with and without it.
+    """Reference models on random halves of the rows: a model's confidence in a row with and without it.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class ReferenceModels:
         Each row is in each reference by an independent fair coin. The coins of a row which came out all
         alike are tossed again, so that each row is in one reference and out of one. No coin knows the target.
     confidences_ : float64 array, shape (n_models, n_rows)
-        What each reference says of each row's true label. Private, as are the scores.
+        Probability of each row's true label by each reference. Private, as are the scores.
     seeds_ : int64 array, shape (n_models,)
         The ``random_state`` that each copy got.
 
@@ -143,7 +143,7 @@ class ReferenceModels:
         Parameters
         ----------
         confidences : array, shape (n_models, n_rows), in [0, 1]
-            Private. What each model says of each row's true label.
+            Private. Probability of each row's true label by each model.
         included : bool array, shape (n_models, n_rows)
             Who was in which. Duplicated rows cannot be seen here: :meth:`fit` sees them.
 
@@ -175,7 +175,7 @@ class ReferenceModels:
 
     @staticmethod
     def true_label_confidences(model: Any, X: Any, y: Any) -> np.ndarray:
-        """Read off what a fitted classifier says of each row's true label.
+        """The probability that a fitted classifier gives each row's true label.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What an observer of a collaborative training saw, simulated or recorded."""
+"""An observer's record of a collaborative training, simulated or recorded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Observations", "words_seen"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Observations:
-    """What an observer of a collaboration saw. Private, as are the rows behind it.
+    """The record of an observer of a collaboration. Private, as are the rows behind it.
 
     Attributes
     ----------

@@ -74,7 +74,7 @@ class PartyRows:
 
     @property
     def n_rows(self) -> int:
-        """How many rows the party has."""
+        """The party's number of rows."""
         return len(self.y)
 
     def __repr__(self) -> str:

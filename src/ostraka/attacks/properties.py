@@ -1,4 +1,4 @@
-"""Property inference: what others' batches hold that the shared task is not about."""
+"""Property inference: whether others' batches have a property which the shared task is not about."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class PropertyInference:
         return self
 
     def statistics(self, observations: Observations) -> np.ndarray:
-        """How much each observed change looks like one with the property: a number for each round.
+        """The classifier's probability of the property for each observed change, one for each round.
 
         Parameters
         ----------
@@ -231,7 +231,7 @@ class PropertyInference:
 
 
 def changed_sizes(changes: np.ndarray, layout: tuple[tuple[str, tuple[int, ...]], ...] = ()) -> np.ndarray:
-    """What a classifier of changes looks at: absolute changes, scaled to unit norm, for each observed change.
+    """Features for a classifier of changes: absolute values, scaled to unit norm, one row for each change.
 
     With the ``layout`` of a large network only the largest change behind each output is kept.
     """

@@ -117,7 +117,7 @@ def _tally(runs: list[Scores], name: str, values: np.ndarray) -> np.ndarray:
 
 
 def _hits(tally: np.ndarray, wanted: int, *, side: int, rng: np.random.Generator) -> int:
-    """How many of the first ``wanted`` canaries are on the guessed side; ties at the end are drawn by lot."""
+    """The number of right guesses among the first ``wanted`` canaries; ties at the end are drawn by lot."""
     both = tally.sum(axis=0)
     before = np.cumsum(both)
     whole = int(np.searchsorted(before, wanted, side="right"))

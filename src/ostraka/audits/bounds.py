@@ -60,7 +60,7 @@ class RenyiBound:
     note: str
 
     def illustrated_epsilon(self, *, delta: float) -> float:
-        """What ``rdp`` would convert to if it were an upper bound: an illustration, **not a lower bound**.
+        """The epsilon of ``rdp`` if it were an upper bound: an illustration, **not a lower bound**.
 
         The conversion loses in the direction that is safe for upper bounds only (Chadha et al.
         2024, section 5.4). For a lower bound on epsilon: :func:`epsilon_lower_bound`.
@@ -136,7 +136,7 @@ class RenyiBound:
         )
 
     def per_unit(self, *, group: int) -> RenyiBound:
-        """What worlds which differ in ``group`` units say about one unit.
+        """The bound for one unit, from worlds which differ in ``group`` units.
 
         At orders ``2**c`` times larger, where ``c = ceil(log2(group))``; orders below 2 are left out, since
         nothing is known to follow from them. Raises ValueError for a ``group`` below 1, or no order of 2.

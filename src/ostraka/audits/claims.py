@@ -88,7 +88,7 @@ def sample_outcomes(
 
 
 def outcome_counts(answers: np.ndarray, *, n_outcomes: int) -> np.ndarray:
-    """How often each outcome came. A screen has the outcomes "passes" and "stops", in this order."""
+    """How many times each outcome came. A screen has the outcomes "passes" and "stops", in this order."""
     return np.bincount(outcome_places(answers, n_outcomes), minlength=n_outcomes)
 
 

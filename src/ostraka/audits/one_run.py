@@ -48,7 +48,7 @@ _MOST_MU = 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryBound:
-    """What guesses about canaries say about epsilon.
+    """A lower bound of epsilon from guesses about canaries.
 
     Attributes
     ----------

@@ -181,7 +181,7 @@ class TeacherWorlds:
         return self._cache[1]
 
     def _laws(self, queries: np.ndarray, learnt: Learnt | None) -> np.ndarray:
-        """How often each teacher votes each class, shape (n_teachers, n_queries, n_classes)."""
+        """The frequency of each teacher's vote for each class, shape (n_teachers, n_queries, n_classes)."""
         rng = np.random.default_rng(self._seed)  # the same with and without: what differs is the target's
         total = None
         teachers = [self._party] if self._training.fixed and learnt is not None else None

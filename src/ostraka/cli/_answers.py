@@ -22,7 +22,7 @@ _YES, _NO = ("1", "true", "yes"), ("0", "false", "no")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerLog:
-    """How often each question got each answer. It is public, because all answers were released.
+    """The number of times each question got each answer. It is public, because all answers were released.
 
     Attributes
     ----------

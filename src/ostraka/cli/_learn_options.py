@@ -123,7 +123,7 @@ class LearnOptions:
 
     @property
     def of_teachers(self) -> tuple[object, ...]:
-        """The names of the options that ``--auto`` chooses."""
+        """The values of the options that ``--auto`` chooses."""
         return (self.teachers, self.answers, self.sigma, self.screen)
 
     def chosen_way(self) -> Way:

@@ -11,7 +11,7 @@ __all__ = ["DIGITS", "TABLES", "Defaults", "Engine", "Student", "Teacher", "Way"
 
 
 class Engine(StrEnum):
-    """Where teachers train: on this machine, or on the cluster in use."""
+    """The engine that trains teachers: this machine, or the cluster in use."""
 
     JOBLIB = "joblib"
     RAY = "ray"
@@ -19,7 +19,7 @@ class Engine(StrEnum):
 
 
 class Way(StrEnum):
-    """How private rows vote: through teachers and an argmax, or through one table of counts."""
+    """The way in which private rows vote: through teachers and an argmax, or through one table of counts."""
 
     ARGMAX = "argmax"
     COUNTS = "counts"

@@ -20,7 +20,7 @@ _COUNTS, _PREDICTIONS, _GUESSES = "counts", ("predictions", "votes"), "guesses"
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Votes:
-    """How many teachers chose each class in each query. Private: the repr does not show it.
+    """The number of teachers that chose each class in each query. Private: the repr does not show it.
 
     Attributes
     ----------

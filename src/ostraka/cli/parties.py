@@ -1,4 +1,4 @@
-"""``ostraka parties``: keys of parties, and the dealer of questions that nobody reads."""
+"""``ostraka parties``: keys of parties, and the dealer for questions that the parties cannot read."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def sample(
     rows: Annotated[int, typer.Option(help="Rows of private.csv.", min=100, metavar="N")] = 12_000,
     seed: Annotated[int, typer.Option(help="Of the made-up rows.", min=0, metavar="N")] = 0,
 ) -> None:
-    """Write two tables of made-up hospital visits: one to protect, and one that anybody may know."""
+    """Write two tables of made-up hospital visits: a private one, and a public one."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, n_rows, number in (("private", rows, seed), ("public", max(500, rows // 6), seed + 1)):
         _write(folder / f"{name}.csv", n_rows=n_rows, seed=number, named=name == "private")

@@ -39,7 +39,7 @@ def prove(secret: int, bound: bytes) -> bytes:
 
 
 def known(point: Any, proof: bytes, bound: bytes) -> bool:
-    """Verify Schnorr's proof that somebody knows the logarithm of a point."""
+    """Verify Schnorr's proof that its author knows the logarithm of a point."""
     asked, answer = int.from_bytes(proof[:SCALAR]), int.from_bytes(proof[SCALAR:])
     if not (0 < asked < ORDER and 0 < answer < ORDER):
         return False

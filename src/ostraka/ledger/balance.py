@@ -18,7 +18,7 @@ _PRICES = 8  # prices kept separately before they are summed
 
 
 class Balance:
-    """What one account has spent, and its cap.
+    """The total spent by one account, and its cap.
 
     Converting a total to epsilon takes as long as writing a hundred charges. Totals only grow, and
     the decision depends on the total only. So if ``n`` more uses are allowed, the next ``n`` need no
@@ -90,7 +90,7 @@ class Balance:
         return True
 
     def uses_left(self, price: Price, *, most: int) -> int:
-        """How many more uses of a price are allowed, up to ``most``: found by bisection, and exact."""
+        """The number of further uses of a price that are allowed, up to ``most``, by bisection; exact."""
         low, high = 0, 1
         while high <= most and self.budget.allows(self.curve(price, uses=high)):
             low, high = high, 2 * high

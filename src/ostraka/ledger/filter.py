@@ -126,7 +126,7 @@ def _log_weights(epsilon: float, delta: float, orders: tuple[float, ...]) -> tup
 
 
 def _stays_above(slopes: np.ndarray, heights: np.ndarray) -> bool:
-    """Whether log sum exp(heights + slopes t) >= log(1 - e^-t) for every t > 0.
+    """Return whether log sum exp(heights + slopes t) >= log(1 - e^-t) for every t > 0.
 
     The difference is convex in t and its derivative changes sign once; between two points on both
     sides of that, it lies above where their tangents meet.

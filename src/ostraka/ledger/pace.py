@@ -1,4 +1,4 @@
-"""How fast a budget is used, by the times of the ledger's entries, and when it will be spent."""
+"""The rate at which a budget is used, by the times of entries, and the time until it is spent."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """How many more answers a ledger's budget pays for, and how long they last. All fields are public.
+    """The number of answers that a budget still pays for, and how long they last. All fields are public.
 
     Attributes
     ----------

@@ -57,7 +57,7 @@ class Readings(CommittedState):
             )
 
     def uses_left(self, mechanism: Priced, *, account: str | None = None, most: int = 10**9) -> int:
-        """How many more uses of a mechanism are allowed, up to ``most``, if nobody else charges anything.
+        """The number of further uses of a mechanism that fit, up to ``most``, if no other program charges.
 
         Parameters
         ----------
@@ -86,7 +86,7 @@ class Readings(CommittedState):
             return balance.uses_left(price, most=left) if balance else 0
 
     def outlook(self) -> Outlook:
-        """How many more uses of the price charged last fit, and how long they last at the present rate.
+        """The number of further uses of the price charged last, and how long they last at the present rate.
 
         The rate is that of the last 24 hours, by the times of the entries. Reads the entries of one day, from
         the newest back.

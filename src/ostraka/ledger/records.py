@@ -73,7 +73,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What one client may spend and has spent. All fields are public.
+    """A client's cap, and the total it has spent. All fields are public.
 
     Attributes
     ----------

@@ -211,7 +211,7 @@ def _ratios_far(kind, y, w, s, log_q, change):
 
 @kernel()
 def _screened(screen, scores, place, w, at, sigma, replace):
-    """Log probabilities (answer, abstain) after every move (i, j); in the last place, where nobody moves."""
+    """Log probabilities (answer, abstain) after every move (i, j); in the last place, without a move."""
     n = w.size
     score = np.empty(n)
     for k in range(place.size):

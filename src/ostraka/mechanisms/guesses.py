@@ -26,7 +26,7 @@ _GRID = 2.0**20  # guesses are rounded to a millionth of a vote, about
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AgainstGuesses:
-    """A ballot mechanism asked of ``votes - n_teachers * guesses`` instead of the votes.
+    """A ballot mechanism that is applied to ``votes - n_teachers * guesses`` instead of the votes.
 
     Parameters
     ----------

@@ -136,7 +136,7 @@ def tilt(kind, y, w, nodes, log_weights):
 
 @kernel()
 def _outcomes(counts, kind, scale, out, slope):
-    """Log probabilities and, if ``slope`` has room, what one more vote for any class does to them."""
+    """Log probabilities and, if ``slope`` has room, their derivatives by the count of each class."""
     for q in range(counts.shape[0]):
         y, w, place = levels(counts[q], counts[q], scale)
         nodes, log_weights = grid(kind, y, w, 0.0)

@@ -142,7 +142,7 @@ class Threshold:
         return replace(self, at=self.at * factor, sigma=self.sigma * factor)
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
-        """Which queries pass, bool of shape (n_queries,)."""
+        """Whether each query passes, bool of shape (n_queries,)."""
         counts = _check.counts(private.open())
         if self.noise == "largest":
             counts = counts.max(axis=1, keepdims=True)

@@ -170,7 +170,7 @@ class SkellamSum:
 
 
 def vector_adjacency(l1: float, l2: float, *, sigma: float) -> Adjacency:
-    """What one client can do to sums of vectors that carry Skellam noise of this standard deviation."""
+    """The adjacency of sums of clients' vectors which carry Skellam noise of this standard deviation."""
     return Adjacency(unit="client", moves="vector", l1=l1, l2=l2, noise_sigma=sigma)
 
 

@@ -41,7 +41,7 @@ _NUMBERS = "The numbers of rows, units and features are treated as public."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountsPlan:
-    """What a run by counts will do and cost, whatever the data. All of it is public.
+    """The plan of a run by counts, and its cost for all data. All of it is public.
 
     Attributes
     ----------

@@ -45,7 +45,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Run:
-    """What a fit did. All of it is public, except ``owned``.
+    """The record of a fit. All of it is public, except ``owned``.
 
     Attributes
     ----------

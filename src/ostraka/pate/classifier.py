@@ -209,7 +209,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
     def plan(
         self, *, n_units: int, n_classes: int, n_public: int, X_public: Any = None, grouped: bool = False
     ) -> Plan | CountsPlan:
-        """What :meth:`fit` would do with so many units, classes and public rows; nothing private is read.
+        """The plan of :meth:`fit` for these numbers of units, classes and public rows; reads no data.
 
         Parameters
         ----------
@@ -285,7 +285,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
 
     @available_if(_can_say_how_sure)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """How sure the student is of each class, shape (n_rows, n_classes)."""
+        """The student's probability of each class, shape (n_rows, n_classes)."""
         check_is_fitted(self, "student_")
         return np.asarray(self.student_.predict_proba(self._queries(X)))
 

@@ -162,7 +162,7 @@ class PATEFM(ClassifierMixin, Fitted):
         self.progress = progress
 
     def plan(self, *, n_rows: int, n_classes: int) -> LabelPlan:
-        """What :meth:`fit` would do with so many rows and classes; no data is read.
+        """The plan of :meth:`fit` for these numbers of rows and classes; no data is read.
 
         Raises
         ------
@@ -249,7 +249,7 @@ class PATEFM(ClassifierMixin, Fitted):
         return np.asarray(self.student_.predict(X))
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """How sure the student is of each class, shape (n_rows, n_classes)."""
+        """The student's probability of each class, shape (n_rows, n_classes)."""
         check_is_fitted(self, "student_")
         return np.asarray(self.student_.predict_proba(X))
 

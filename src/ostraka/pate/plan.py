@@ -34,7 +34,7 @@ _LEAST = 0.5  # votes; less noise than this has no use and a price nobody would 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run will do and cost at most, whatever the data. All of it is public.
+    """The plan of a run, and its largest cost for all data. All of it is public.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelPlan:
-    """What a run of PATE-FM will do and cost at most, whatever the labels. All of it is public.
+    """The plan of a run of PATE-FM, and its largest cost for all labels. All of it is public.
 
     Attributes
     ----------

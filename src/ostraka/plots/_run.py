@@ -126,7 +126,7 @@ def _bounds(
 
 
 def consensus(result: Result) -> Figure | None:
-    """How many teachers chose the commonest class, over the questions. For the owner only."""
+    """Share of teachers that chose the commonest class, over the questions. For the owner only."""
     share = 100 * canvas.numbers(result.owner.get("consensus"))
     if not share.size:
         return None
@@ -153,7 +153,7 @@ def consensus(result: Result) -> Figure | None:
 
 
 def cost_of_answers(result: Result) -> Figure | None:
-    """What each answer cost given the actual votes, and its price whatever they are. For the owner only."""
+    """Cost of each answer for the actual votes, beside its price for all votes. For the owner only."""
     cost = np.sort(canvas.numbers(result.owner.get("cost")))[::-1]
     if not cost.size:
         return None
@@ -188,7 +188,7 @@ def cost_of_answers(result: Result) -> Figure | None:
 
 
 def repeated_questions(result: Result) -> Figure | None:
-    """What somebody who repeats one question would learn about its votes. For the owner only."""
+    """What an attacker who repeats one question learns about its votes. For the owner only."""
     panel = result.owner.get("repeats") or {}
     if not panel.get("repeats"):
         return None

@@ -1,4 +1,4 @@
-"""What fixed parties agree on before any round: members, classes, and who adds how much noise."""
+"""The agreement of fixed parties before any round: members, classes, and each party's noise."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Agreement:
 
     @property
     def mechanism(self) -> GNMax | SkellamMax:
-        """What to release the votes with: its price is what parties charge to their own ledgers."""
+        """The mechanism that releases the votes; parties charge its price to their own ledgers."""
         if self.noise == "aggregator":
             return GNMax(sigma=self.sigma)
         cheating = self.secret is not None and self.secret.asker == "cheating"
@@ -190,13 +190,13 @@ class Agreement:
 
 
 def _fields(version: int) -> list[str]:
-    """What an agreement of this version is written with."""
+    """Names of the fields that an agreement of this version is written with."""
     left_out = {"sha256"} if version == _SECRET_VERSION else {"sha256", "secret"}
     return [name for name in Agreement.__slots__ if name not in left_out]
 
 
 def canonical(value: Any) -> str:
-    """JSON that two people write the same way."""
+    """JSON in one canonical form: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

@@ -67,7 +67,7 @@ def _deal(key: bytes, roots: np.ndarray, alphas: np.ndarray, betas: np.ndarray, 
 def evaluate(
     key: bytes, roots: np.ndarray, words: np.ndarray, points: np.ndarray, *, second: bool
 ) -> np.ndarray:
-    """One holder's shares at each point, uint8 below 16; ``second`` says which holder's seeds these are."""
+    """One holder's shares at each point, uint8 below 16; ``second``: the seeds are the second holder's."""
     shares = np.empty(len(points), dtype=np.uint8)
     for start in range(0, len(points), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)

@@ -82,7 +82,7 @@ class Dealer:
 
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
-        """What the server passes messages to, by address."""
+        """The methods that answer messages, by address."""
         return {"/v1/open": self.open, "/v1/deal": self.deal, "/v1/material": self.material}
 
     @property
@@ -157,7 +157,7 @@ class Dealer:
             raise self._refusal(str(error), code="wrong_identity") from None
 
     def _checked(self, work: Callable[[], Checked]) -> Checked:
-        """What messages say amiss is public, and becomes a refusal."""
+        """Turn a ValueError about a message into a refusal; messages are public."""
         try:
             return work()
         except ValueError as error:

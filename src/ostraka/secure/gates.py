@@ -40,7 +40,7 @@ def upper(words: np.ndarray) -> np.ndarray:
 
 
 def apart(values: np.ndarray) -> np.ndarray:
-    """How far each pair's first class is ahead of its second, modulo 2^32, flat; of upper halves."""
+    """Difference of each pair of classes, modulo 2^32, flat; from upper halves."""
     first, second = np.triu_indices(values.shape[1], 1)
     return np.asarray(((values[:, first] - values[:, second]) & _WORD).ravel())
 
@@ -79,7 +79,7 @@ def relu_value(opened: np.ndarray, bits: np.ndarray, pads: ReluPads, *, second: 
 
 
 def relu_table(masks: np.ndarray, bit: np.ndarray) -> np.ndarray:
-    """What both tables add up to, for the 32-bit masks of the numbers and the bits that hide signs."""
+    """The sum of both holders' tables, for the 32-bit masks of the numbers and the bits that hide signs."""
     wrapped = (masks >> _SIGN) << _SHIFT  # a number above such a mask starts again at zero
     table = np.empty((len(masks), 5), dtype=np.uint64)
     table[:, 0] = bit
@@ -111,7 +111,7 @@ def votes(places: np.ndarray, pads: ArgmaxPads) -> np.ndarray:
 
 
 def vote_table(place: np.ndarray) -> np.ndarray:
-    """What both tables add up to: a single 1 for each class, where n_classes - 1 wins lead."""
+    """The sum of both holders' tables: a single 1 for each class, at the place of n_classes - 1 wins."""
     n_rows, n_classes = place.shape
     table = np.zeros((n_rows, n_classes, comparison.MODULUS), dtype=np.uint32)
     winner = (place.astype(np.int64) + n_classes - 1) % comparison.MODULUS

@@ -22,7 +22,7 @@ def mask(key: bytes, *, size: int) -> np.ndarray:
 
 
 def stream(key: bytes) -> Callable[[int], bytes]:
-    """What reads so many bytes, in order, of AES-256 in counter mode from zero. A key is used once."""
+    """A function that returns the next bytes of AES-256 in counter mode from zero. A key is used once."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
 
     if len(key) != KEY_BYTES:

@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is public of a computation: rows, numbers in a row, hidden units (0: none) and classes."""
+    """Public sizes of a computation: rows, numbers in a row, hidden units (0: none) and classes."""
 
     n_rows: int
     n_features: int
@@ -46,7 +46,7 @@ class Sizes:
 
 
 class Source(Protocol):
-    """Where the numbers of pads come from, in order."""
+    """A source of the numbers of pads, read in order."""
 
     def read(self, size: int) -> bytes | bytearray:
         """The next bytes."""
@@ -54,7 +54,7 @@ class Source(Protocol):
 
 
 class Stream:
-    """Of a 256-bit key that is used once: AES-256 in counter mode from zero."""
+    """The bytes of AES-256 in counter mode from zero, under a 256-bit key that is used once."""
 
     def __init__(self, key: bytes) -> None:
         self._stream = stream(key)
@@ -100,7 +100,7 @@ class LinearPads(NamedTuple):
 
 
 class ReluPads(NamedTuple):
-    """Of a sign and what follows from it. A table: the slope's share of 1, and four intercepts."""
+    """Pads of a ReLU: of its sign, and a table with the share of the slope and of four intercepts."""
 
     opened: np.ndarray
     roots: np.ndarray
@@ -110,7 +110,7 @@ class ReluPads(NamedTuple):
 
 
 class ArgmaxPads(NamedTuple):
-    """Of the largest of several: a table of shares for each place that a class may come to."""
+    """Pads of an argmax: a table of shares for each place that a class may have."""
 
     opened: np.ndarray
     roots: np.ndarray

@@ -24,7 +24,7 @@ _MOST_HIDDEN = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretQuestions:
-    """What parties agree on to vote on rows that they cannot see.
+    """The agreement of parties to vote on rows that they cannot see.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ class Call:
 
     @property
     def digest(self) -> str:
-        """What replies to this call name."""
+        """The SHA-256 of the call, which replies to it contain."""
         return _digest(self)
 
     @classmethod
@@ -139,7 +139,7 @@ def _digest(call: Call) -> str:
 
 
 def reply(call: Call, name: str, key: str) -> bytes:
-    """What a party answers to a call, before it is signed."""
+    """A party's reply to a call, before it is signed."""
     return canonical({"call": call.digest, "key": key, "name": name}).encode()
 
 

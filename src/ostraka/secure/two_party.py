@@ -154,7 +154,7 @@ def hidden_question(rows: np.ndarray, pad: np.ndarray) -> np.ndarray:
 
 
 def words_bytes(sizes: Sizes) -> int:
-    """How many bytes of correction words a model takes."""
+    """The number of bytes of a model's correction words."""
     n_pairs = sizes.n_classes * (sizes.n_classes - 1) // 2
     return sizes.n_rows * (sizes.hidden + n_pairs) * comparison.WORD_BYTES
 

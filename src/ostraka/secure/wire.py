@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Answering(Protocol):
-    """What a server needs to know about the party behind it."""
+    """The interface of a party to the server in front of it."""
 
     @property
     def name(self) -> str:
@@ -106,7 +106,7 @@ class PartyServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address at which the server listens."""
         host, port = self._server.server_address[:2]
         return f"http://{host!s}:{port}"
 
@@ -224,7 +224,7 @@ class _PageHandler(_Handler):
             self._send(200, found[0], found[1])
 
     def end_headers(self) -> None:
-        """What a browser must not do with the page."""
+        """Add headers that restrict what a browser does with the page."""
         self.send_header("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Referrer-Policy", "no-referrer")
@@ -242,11 +242,11 @@ class Remote:
         self._name, self._path, self._timeout = name, parts.path.rstrip("/"), timeout
 
     def join(self, sealed: bytes, most: int) -> bytes:
-        """What :meth:`Party.join` returns."""
+        """Send a call; return the result of :meth:`Party.join`."""
         return self.ask("join", sealed, most)
 
     def vote(self, sealed: bytes, most: int) -> bytes:
-        """What :meth:`Party.vote` returns."""
+        """Send a request; return the result of :meth:`Party.vote`."""
         return self.ask("vote", sealed, most)
 
     def ask(self, verb: str, body: bytes, most: int) -> bytes:

@@ -31,7 +31,7 @@ def run(
     proxies: Sequence[Network] = (),
     log_json: bool = False,
 ) -> None:
-    """Serve until the process is told to stop; then answer the waiting requests and return."""
+    """Serve until the process gets a signal to stop; then answer the waiting requests and return."""
     uvicorn = _check.require("uvicorn", extra="service")
     _check.require("uvloop", extra="service")
     _check.require("httptools", extra="service")

@@ -135,7 +135,7 @@ class Client:
         return [_answer(each, _left(reply)) for each in reply.json()["results"]]
 
     def budget(self) -> dict[str, Any]:
-        """What was granted, spent and is left, in nats."""
+        """The client's grant, the part spent and the part left, in nats."""
         found: dict[str, Any] = self._send("GET", "/v1/budget").json()
         return found
 

@@ -138,7 +138,7 @@ class MomentLogistic(ClassifierMixin, BaseEstimator):
         self.coef_, self.intercept_ = beta[:-1], beta[-1]
 
     def _errors(self, lines: np.ndarray, variance: np.ndarray, noise: np.ndarray) -> np.ndarray | None:
-        """How far the noise alone moves the mode: by the curvature of the posterior there (Gauss-Newton)."""
+        """Standard errors of the coefficients by the noise alone, from the posterior's curvature."""
         n_cells, n_classes = self.coef_.shape
         if n_cells > _MOST_CELLS:
             return None

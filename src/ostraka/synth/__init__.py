@@ -1,4 +1,4 @@
-"""Private generators: rows in, rows out that anybody may have."""
+"""Private generators: from private rows to generated rows that are public."""
 
 from ostraka.synth.dpgm import DPGM
 from ostraka.synth.evolution import Evolution

@@ -57,7 +57,7 @@ class Found(NamedTuple):
 
     @property
     def empty(self) -> np.ndarray:
-        """Which clusters are no larger than noise."""
+        """Whether each cluster is no larger than noise."""
         return self.sizes < max(SEVERAL * self.doubt, 1.0)
 
     def means(self, former: np.ndarray | None = None) -> np.ndarray:
@@ -69,7 +69,7 @@ class Found(NamedTuple):
 
 
 def size_weight(width: int) -> float:
-    """What a row adds to its size beside sums of so many columns: the best where all columns are alike."""
+    """Weight of a row's size beside its columns in a noisy sum; the best where all columns are alike."""
     return float(width**-0.25)
 
 
@@ -118,7 +118,7 @@ class Summed:
 
 
 def denoised(table: np.ndarray, sigma: float) -> np.ndarray:
-    """The table with its singular values shrunk as far as noise of this size asks for.
+    """The table with its singular values shrunk by the rule for noise of this size.
 
     Source: Gavish and Donoho 2017, arXiv:1405.7511, equation 7 (Frobenius loss).
     """

@@ -1,4 +1,4 @@
-"""What fitting a generator is, whichever it is: rows with their owners, one charge, one record."""
+"""The steps that all generators share in fit: private rows with their owners, one charge, one record."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _class_codes(y: Any, classes: Any, n_rows: int) -> np.ndarray:
 def rows_of_persons(
     groups: Any, n_rows: int, *, most: int = ROWS_OF_A_PERSON, rng: np.random.Generator | None
 ) -> np.ndarray:
-    """How many rows of the same person are used, for each row that is; 0 for the others.
+    """For each row that is used, the number of used rows of the same person; 0 for the other rows.
 
     At most ``most`` rows of a person are used, chosen at random and for each person independently of all
     others, so that adding a person does not change whose other rows are used.

@@ -54,7 +54,7 @@ class Mixture:
         return self.clusters.uses(private)
 
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """What :class:`NoisyLloyd` releases, and the weights of every network."""
+        """The release of :class:`NoisyLloyd`, and the weights of every network."""
         _fitting.check_whole(private)
         found = self.clusters.release(private, rng=rng)
         table = private.open()

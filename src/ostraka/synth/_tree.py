@@ -1,4 +1,4 @@
-"""From noisy counts to a table: what is done with public numbers, after the release."""
+"""From noisy counts to a table: post-processing of public numbers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def conditional_independence(a: np.ndarray, b: np.ndarray, totals: np.ndarray) -
 def shrunk(
     noisy: np.ndarray, expected: np.ndarray, margins: tuple[np.ndarray, np.ndarray], *, sigma: float
 ) -> np.ndarray:
-    """Counts of three columns, each cell pulled to conditional independence as its noise demands.
+    """Counts of three columns, each cell shrunk to conditional independence according to its noise.
 
     The spread of a cell about its expected count m is modelled as c m^p; c and p are the most likely ones
     for this table. The result has the margins of the two pairs of columns.

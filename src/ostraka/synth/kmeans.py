@@ -160,7 +160,7 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """The nearest cluster of each row, int64; clusters that seem empty are nobody's."""
+        """The nearest cluster of each row, int64; no row is in a cluster that seems empty."""
         rows, mechanism = _fitting.numbers(X), self.mechanism_
         if mechanism.kernel == "rbf":
             rows = _clusters.random_features(
@@ -202,7 +202,7 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
         return some if some.size else np.array([int(np.argmax(sizes))])
 
     def mechanism(self, *, n_features: int, n_classes: int) -> NoisyLloyd:
-        """What :meth:`fit` will release, with the least noise that keeps (epsilon, delta)."""
+        """The mechanism that :meth:`fit` releases, with the least noise that keeps (epsilon, delta)."""
         at = None if isinstance(self.start, str) else np.asarray(self.start, dtype=np.float64)
         _check.integer(n_iterations=self.n_iterations, least=1)
         longest = math.sqrt(n_features) if self.longest is None else self.longest

@@ -60,7 +60,7 @@ class VAE:
         return module.losses(rows)  # type: ignore[no-any-return]
 
     def start(self, module: Any, centre: np.ndarray) -> None:
-        """Nothing: the logits of a centre come with each row."""
+        """Do nothing: each row already carries the logits of its centre."""
 
     def sampled(self, module: Any, centres: np.ndarray, *, seed: int) -> np.ndarray:
         """Means of new rows, one for each row of centres."""
@@ -75,7 +75,7 @@ class VAE:
 class RBM:
     """A restricted Boltzmann machine for rows of 0 and 1, whose biases begin at the centre of its cluster.
 
-    Persistent chains give the slopes of the model. They see noisy weights only, so they cost nothing.
+    Persistent chains give the gradient of the model's part. They read noisy weights only: no price.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class RBM:
         return module.losses(rows)  # type: ignore[no-any-return]
 
     def public_gradient(self, module: Any) -> dict[str, torch.Tensor]:
-        """Slopes of the model, from its chains."""
+        """Gradient of the model's part of the loss, from its chains."""
         return module.public_gradient()  # type: ignore[no-any-return]
 
     def start(self, module: Any, centre: np.ndarray) -> None:

@@ -265,7 +265,7 @@ def named(frame: Any) -> list[tuple[str, np.ndarray]]:
 
 
 def _absent(cells: np.ndarray) -> np.ndarray:
-    """Where a value is missing: None, NaN or an empty text."""
+    """Whether each value is missing: None, NaN or an empty text."""
     if cells.dtype.kind == "f":
         return np.asarray(np.isnan(cells))
     if cells.dtype.kind == "O":

@@ -22,7 +22,7 @@ __all__ = ["Network", "PrivateSGD"]
 
 
 class Network(Protocol):
-    """What is trained: a frozen value of public settings."""
+    """A kind of network to train: a frozen value of public settings."""
 
     def modules(self, n_networks: int, *, seed: int) -> list[torch.nn.Module]:
         """New networks. No layer may mix rows."""

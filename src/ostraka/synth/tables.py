@@ -1,4 +1,4 @@
-"""TableGenerator: rows that anybody may have, from a table that nobody may see."""
+"""TableGenerator: public generated rows from noisy counts of a private table."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class TableGenerator(BaseEstimator):
         return self.pairs_[self.schema.place(name)], self.mechanism_.sigma_pairs / self.mechanism_.grain
 
     def _learn(self, found: dict[str, np.ndarray]) -> None:
-        """Everything that follows from the noisy counts, in rows."""
+        """Compute the generator from the noisy counts, in rows."""
         mechanism, grain = self.mechanism_, self.mechanism_.grain
         self.counts_ = found
         noisy = {

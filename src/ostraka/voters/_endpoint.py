@@ -127,7 +127,7 @@ class Endpoint:
 
 
 class Failure(NamedTuple):
-    """Why a prompt got no answer. It quotes neither prompt nor answer."""
+    """The reason why a prompt got no answer. It quotes neither prompt nor answer."""
 
     reason: str
     temporary: bool = False  # the same request may succeed later

@@ -1,4 +1,4 @@
-"""The asker's side of a secret round, whose questions nobody else sees."""
+"""The asker's side of a secret round, whose questions no party sees."""
 
 from __future__ import annotations
 

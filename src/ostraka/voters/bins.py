@@ -108,7 +108,7 @@ class QuantileCells(BaseEstimator):
         )
 
     def lines(self, X: Any) -> np.ndarray:
-        """What each row would add to the counts of its class, float64 of shape (n_rows, n_cells)."""
+        """Shares that each row adds to the counts of its class, float64 of shape (n_rows, n_cells)."""
         codes = self.codes(X)
         return np.concatenate(
             [book[column] for book, column in zip(self.codebooks_, codes.T, strict=True)], axis=1

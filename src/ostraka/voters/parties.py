@@ -1,4 +1,4 @@
-"""Parties: fixed owners of data whose votes are counted without being shown to anybody (CaPC).
+"""Parties: fixed owners of data, of whose votes only the noisy sum is revealed (CaPC).
 
 Each party has its own rows and its own model, in its own process. An aggregator asks public rows.
 In each round every party draws a fresh key, signs it, and adds to its votes one mask for each
@@ -284,7 +284,7 @@ class PartyEnsemble:
         return self._plausible(total.astype(np.int32).astype(np.int64).reshape(len(rows), -1), len(names))
 
     def _secret_round(self, rows: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-        """Run one round whose rows nobody else sees, and add both halves of the votes."""
+        """Run one round whose rows no party sees, and add both halves of the votes."""
         round_, weights = SecretRound.opened(
             rows,
             names,

@@ -257,7 +257,7 @@ class PromptEnsemble(BaseEstimator):
         return np.asarray(codes)
 
     def estimate(self, texts: Any) -> CostEstimate:
-        """What :meth:`vote` on these texts would cost now. Sends no request.
+        """The cost of :meth:`vote` on these texts now. Sends no request.
 
         Parameters
         ----------
