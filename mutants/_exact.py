@@ -52,8 +52,9 @@ MUTANTS = [
     Mutant(
         "what is not understood is free",
         EXACT,
-        "    _ballots(mechanism)\n",
-        '    if not hasattr(mechanism, "promise"):\n        return np.zeros((len(counts), len(orders)))\n',
+        "return all_neighbours(mechanism, counts, relation=relation).rdp(order)",
+        'if not hasattr(mechanism, "promise"):\n        return np.zeros((len(counts), len(orders)))\n'
+        "    return all_neighbours(mechanism, counts, relation=relation).rdp(order)",
         "accounting/test_exact.py::test_what_is_not_understood_is_refused_not_free",
     ),
     Mutant(
