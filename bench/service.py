@@ -18,7 +18,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -28,6 +28,9 @@ from ostraka.consistent import Consistent
 from ostraka.service._keys import Keyring
 from ostraka.service._secrets import secret_of
 from ostraka.voters import SavedTeachers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 N_TEACHERS, N_FEATURES, N_CLASSES = 250, 64, 10
 CONNECTIONS = 64
@@ -146,9 +149,17 @@ class Caller(asyncio.Protocol):
 
 
 def asked(
-    port: int, key: str, pid: int, *, requests: int, seconds: float, rows: int = 1, start: int = 0
+    port: int,
+    key: str,
+    pid: int,
+    *,
+    requests: int,
+    seconds: float,
+    rows: int = 1,
+    start: int = 0,
+    others: Sequence[tuple[int, int]] = (),
 ) -> Load:
-    """Load from 64 connections."""
+    """Load from 64 connections, by turns to this process and to ``others`` (port and process number)."""
     import uvloop
 
     async def main() -> Load:
@@ -166,15 +177,17 @@ def asked(
             "left": requests, "until": time.perf_counter() + seconds, "open": CONNECTIONS, "failed": 0,
             "seconds": [], "rest": rest, "head": head, "done": loop.create_future(),
         }  # fmt: skip
-        before, mine, begun = cpu(pid), time.process_time(), time.perf_counter()
-        for _ in range(CONNECTIONS):
-            await loop.create_connection(lambda: Caller(shared, rows), "127.0.0.1", port)
+        ports, pids = [port, *(each for each, _ in others)], [pid, *(each for _, each in others)]
+        before, mine, begun = sum(map(cpu, pids)), time.process_time(), time.perf_counter()
+        for number in range(CONNECTIONS):
+            where = ports[number % len(ports)]
+            await loop.create_connection(lambda: Caller(shared, rows), "127.0.0.1", where)
         await shared["done"]
         lasted = time.perf_counter() - begun
         answered = len(shared["seconds"]) - shared["failed"]
         return Load(
             answered * rows, lasted, np.array(shared["seconds"]), time.process_time() - mine,
-            cpu(pid) - before, shared["failed"],
+            sum(map(cpu, pids)) - before, shared["failed"],
         )  # fmt: skip
 
     return uvloop.run(main())

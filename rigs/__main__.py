@@ -14,7 +14,21 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rigs import big, faults, fuzz, kills, model, outages, page, power, races, storm, strangers, tampering
+from rigs import (
+    big,
+    edges,
+    faults,
+    fuzz,
+    kills,
+    model,
+    outages,
+    page,
+    power,
+    races,
+    storm,
+    strangers,
+    tampering,
+)
 from rigs.disk import UnavailableError
 from rigs.finding import REPOSITORY, Finding
 
@@ -45,6 +59,7 @@ RIGS: dict[str, Callable[[float], Finding]] = {
     "tampering-owned": lambda scale: tampering.find("owned", flipped=round(100_000 * scale)),
     "storm": lambda scale: storm.find(keys=round(100_000 * scale), kills=round(20 * scale)),
     "fuzz": lambda scale: fuzz.find(requests=round(100_000 * scale)),
+    "edges": lambda scale: edges.find(requests=round(10**6 * scale)),
     "outages-lock": lambda scale: outages.find("lock", times=round(100 * scale)),
     "outages-disk": lambda scale: outages.find("disk", times=round(100 * scale)),
     "outages-restart": lambda scale: outages.find("restart", times=round(100 * scale)),

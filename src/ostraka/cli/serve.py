@@ -39,6 +39,12 @@ class ServeOptions:
             help="sqlite:///FILE or postgresql://…; a file in RUN/service otherwise.", metavar="URL"
         ),
     ] = None
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Other processes serve the same run from the same PostgreSQL.")
+    ] = False
+    processes: Annotated[
+        int | None, typer.Option(help="Processes that the teachers vote in.", metavar="N")
+    ] = None
     sigma: Annotated[
         float | None, typer.Option(help="Noise, in votes. Default: the run's.", metavar="VOTES")
     ] = None
@@ -102,6 +108,8 @@ def serve(given: ServeOptions) -> None:
             typer.echo(_operate.alerts(), nl=False)
         return
     _require_private_transport(given)
+    if given.shared and not (given.db or "").startswith(("postgresql://", "postgres://")):
+        raise typer.BadParameter("--shared needs --db postgresql://…: a file has one service")
     with _errors.usage():
         settings = Settings(
             most_bytes=given.most_bytes, most_rows=given.most_rows, rate=given.rate, burst=given.burst
@@ -110,7 +118,8 @@ def serve(given: ServeOptions) -> None:
     place, teachers = given.folder / _folder.SERVICE, given.folder / _folder.TEACHERS
     if teachers.is_dir():
         recognise(SavedTeachers.name(teachers), place, os.environ)
-    saved = _with(SavedTeachers.load(teachers, trusted=given.trust or ()), given.sigma, given.screen)
+    loaded = SavedTeachers.load(teachers, trusted=given.trust or (), processes=given.processes)
+    saved = _with(loaded, given.sigma, given.screen)
     label = given.folder / _folder.LABEL
     there = Deployment.open(
         saved=saved,
@@ -121,6 +130,7 @@ def serve(given: ServeOptions) -> None:
         environment=os.environ,
         pepper=pepper_,
         label=json.loads(label.read_text()) if label.is_file() else None,
+        shared=given.shared,
     )
     if given.check:
         _tell(there, as_json=given.as_json)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka.door import release_each
+from ostraka.ledger import BudgetExceeded
 from ostraka.mechanisms import Confident
 from ostraka.private import Private
 from ostraka.service._features import CompiledEncoder
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from ostraka.consistent import Consistent
     from ostraka.curve import Curve
     from ostraka.door import Drawn
-    from ostraka.ledger import BudgetExceeded, ChargeRequest, Ledger
+    from ostraka.ledger import Budget, ChargeRequest, Ledger
     from ostraka.ledger.budget import KeyConflict
     from ostraka.ledger.records import Receipt
     from ostraka.mechanisms.protocols import BallotMechanism
     from ostraka.voters import SavedTeachers
 
-__all__ = ["Answerer", "Reserved"]
+__all__ = ["Answerer", "Reserved", "require_servable"]
 
 _FURTHEST = 2.0**22 - 1  # grid steps from zero, the range of `Consistent` less one
 
@@ -122,3 +123,19 @@ class Answerer:
         with warnings.catch_warnings():  # the number of failing teachers is private
             warnings.simplefilter("ignore")
             return self._saved.vote(rows)
+
+
+def require_servable(saved: SavedTeachers, price: BallotMechanism, budget: Budget) -> None:
+    """Refuse a budget below one answer, and votes with noise in them, which are spent before the charge."""
+    if saved.adjacency.noise_sigma:
+        raise ValueError(
+            "parties that add their own noise (noise='parties') spend with every round, but a service counts "
+            "votes before it charges: serve an agreement with noise='aggregator'"
+        )
+    if not budget.allows(price.curve()):
+        raise BudgetExceeded(
+            f"epsilon {budget.epsilon:g} at delta {budget.delta:g} does not pay for one answer of "
+            f"{price!r}: type a larger --sigma, or a larger --epsilon for a new service",
+            asked=price.curve().epsilon(budget.delta),
+            left=budget.epsilon,
+        )

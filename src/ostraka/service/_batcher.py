@@ -23,6 +23,7 @@ from ostraka.secure.errors import PartyError
 from ostraka.service._answering import Reserved
 from ostraka.service._replies import Refused, unavailable
 from ostraka.voters._requests import EndpointError
+from ostraka.voters._split import VotersAwayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,7 +114,7 @@ class Batcher:
             except LedgerUnavailable as error:
                 _LOG.warning("the ledger cannot be used now, nothing was answered: %s", error)
                 _refuse(jobs, unavailable())
-            except (EndpointError, PartyError) as error:  # nothing was drawn
+            except (EndpointError, PartyError, VotersAwayError) as error:  # nothing was drawn
                 _LOG.warning(
                     "the voters elsewhere do not answer (%s): nothing was charged", type(error).__name__
                 )

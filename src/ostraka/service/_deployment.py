@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 from ostraka import _check
 from ostraka.consistent import Consistent
 from ostraka.door import ABSTAIN
-from ostraka.ledger import Budget, BudgetExceeded, ChargeRequest, Ledger, LedgerError
+from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError
 from ostraka.ledger.budget import KeyConflict, LedgerUnavailable
 from ostraka.service import _clock
-from ostraka.service._answering import Answerer, Reserved
+from ostraka.service._answering import Answerer, Reserved, require_servable
 from ostraka.service._batcher import Batcher
 from ostraka.service._capacity import AnswersLeft, Readiness
 from ostraka.service._counts import Checkpoint, RunningCounts
@@ -84,8 +84,7 @@ class Deployment:
         self.counts = checkpoint.read(ledger) if checkpoint else RunningCounts()
         self.verified = True  # opening has verified it
         answerer, self.unit = Answerer(saved, consistent), saved.adjacency.unit
-        _require_exact_counts(saved)
-        _require_one_answer(answerer, ledger.budget)
+        require_servable(saved, answerer.reserve, ledger.budget)
         self._bind(answerer, consistent)
         self._grant()
         self._left = {account.name: account.left for account in ledger.accounts()}
@@ -111,8 +110,9 @@ class Deployment:
         pepper: bytes,
         label: dict[str, Any] | None = None,
         stop: Callable[[BaseException], object] | None = None,
+        shared: bool = False,
     ) -> Self:
-        """Open a service folder. Missing secrets are created."""
+        """Open a service folder. Missing secrets are created. ``shared``: other processes charge, too."""
         recognise(saved.sha256, folder, environment)
         consistent = Consistent(
             secret=secret_of("answers", folder, environment),
@@ -127,7 +127,7 @@ class Deployment:
             budget=budget,
             secret=secret,
             anchor=folder / "ledger.anchor",
-            owner=True,
+            owner=not shared,
         )
         try:
             there = cls(
@@ -323,26 +323,6 @@ class Deployment:
                     "the file of keys cannot be read (%s): no key is valid until it can",
                     type(error).__name__,
                 )
-
-
-def _require_exact_counts(saved: SavedTeachers) -> None:
-    """Refuse votes with noise in them: they are spent when they are cast, which is before the charge."""
-    if saved.adjacency.noise_sigma:
-        raise ValueError(
-            "parties that add their own noise (noise='parties') spend with every round, but a service counts "
-            "votes before it charges: serve an agreement with noise='aggregator'"
-        )
-
-
-def _require_one_answer(answerer: Answerer, budget: Budget) -> None:
-    price = answerer.reserve.curve()
-    if not budget.allows(price):
-        raise BudgetExceeded(
-            f"epsilon {budget.epsilon:g} at delta {budget.delta:g} does not pay for one answer of "
-            f"{answerer.reserve!r}: type a larger --sigma, or a larger --epsilon for a new service",
-            asked=price.epsilon(budget.delta),
-            left=budget.epsilon,
-        )
 
 
 def _said(label: Any) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ostraka import _check
 from ostraka.mechanisms.records import from_record, to_record
 from ostraka.voters._saved_files import LIST, SavedFiles, digests, write_model
-from ostraka.voters._saved_kinds import KINDS, kind_of
+from ostraka.voters._saved_kinds import KINDS, kind_of, split
 
 if TYPE_CHECKING:
     import os
@@ -194,6 +194,8 @@ class SavedTeachers:
         *,
         trusted: Iterable[str] = (),
         network: TorchClassifier | None = None,
+        processes: int | None = None,
+        part: tuple[int, int] = (0, 1),
     ) -> Self:
         """Read a folder back: every hash is checked before its file is parsed. Nothing is unpickled.
 
@@ -204,6 +206,11 @@ class SavedTeachers:
             Types to accept in addition to those that skops and this library trust.
         network : TorchClassifier, optional
             The network that was trained, if its module is not one of ostraka's names.
+        processes : int, optional
+            Read the teachers in so many other processes of this machine, which vote at the same time and
+            send the counts of their ballots. At most one for 25 teachers.
+        part : (int, int)
+            Number of this process's part, and how many parts there are: what such a process reads.
 
         Raises
         ------
@@ -223,12 +230,16 @@ class SavedTeachers:
         kind = KINDS.get(listed.get("kind", "teachers"))
         if kind is None:
             raise ValueError(f"{folder / LIST} must name one of {', '.join(KINDS)}, got {listed['kind']!r}")
-        files = SavedFiles(folder, listed["files"], trusted=trusted, network=network)
+        files = SavedFiles(folder, listed["files"], trusted=trusted, network=network, part=part)
+        if processes is not None:
+            voter = split(folder, listed, kind.name, processes=processes, trusted=trusted, network=network)
+        else:
+            voter = kind.read(listed, files)
         encoder = None
         if files.named("encoder.skops"):
             encoder = files.model("encoder.skops", n_features=len(listed["grid"]))
         return cls(
-            ensemble=kind.read(listed, files),
+            ensemble=voter,
             mechanism=from_record(listed["mechanism"]),
             screen=None if listed["screen"] is None else from_record(listed["screen"]),
             columns=tuple(listed["columns"]),

@@ -42,8 +42,9 @@ class SavedFiles:
         *,
         trusted: Iterable[str] = (),
         network: TorchClassifier | None = None,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
-        self.folder, self.network = folder, network
+        self.folder, self.network, self._part = folder, network, part
         self._listed, self._trusted = dict(listed), _TRUSTED | frozenset(trusted)
         for name in self._listed:
             if not _PLAIN_NAME.fullmatch(name):
@@ -52,6 +53,16 @@ class SavedFiles:
     def named(self, start: str) -> list[str]:
         """Names in the list that begin so, in order."""
         return sorted(name for name in self._listed if name.startswith(start))
+
+    def mine(self, start: str) -> list[str]:
+        """Those of one part: every n-th file, if there are n parts."""
+        number, parts = self._part
+        return self.named(start)[number::parts]
+
+    def require(self, teachers: list[Any], n_teachers: int) -> None:
+        """Raise unless these are all teachers; a part has fewer."""
+        if self._part == (0, 1) and len(teachers) != n_teachers:
+            raise ValueError(f"teachers must be {n_teachers}, got {len(teachers)}")
 
     def content(self, name: str) -> bytes:
         """The bytes of a listed file."""

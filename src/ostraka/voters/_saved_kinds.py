@@ -12,6 +12,7 @@ from ostraka.voters import _saved_remote as remote
 from ostraka.voters._nearest import Nearest
 from ostraka.voters._network_teachers import as_network
 from ostraka.voters._saved_files import write_arrays, write_model
+from ostraka.voters._split import SplitTeachers
 from ostraka.voters._voting import Teacher
 from ostraka.voters.neighbours import NeighbourVoter
 from ostraka.voters.parties import PartyEnsemble
@@ -19,11 +20,12 @@ from ostraka.voters.prompts import PromptEnsemble
 from ostraka.voters.teachers import TeacherEnsemble
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from ostraka.voters._saved_files import SavedFiles
 
-__all__ = ["KINDS", "Kind", "kind_of"]
+__all__ = ["KINDS", "Kind", "kind_of", "split"]
 
 _A_FILE = 25  # teachers
 _CLASSES = 1 << 16  # of rows that vote with their labels, which are stored as uint16
@@ -88,9 +90,10 @@ class _Teachers:
         estimator = files.model("estimator.skops", n_features=n_features)
         teachers = [
             _teacher(plain)
-            for name in files.named("teachers-")
+            for name in files.mine("teachers-")
             for plain in files.model(name, n_features=n_features)
         ]
+        files.require(teachers, listed["n_teachers"])
         return restored(estimator, teachers, listed)
 
 
@@ -115,8 +118,9 @@ class _Networks(_Teachers):
 
     def read(self, listed: dict[str, Any], files: SavedFiles) -> TeacherEnsemble:
         plan = networks.plan_of(listed, files.network)
-        parts = [files.arrays(name) for name in files.named("networks-")]
+        parts = [files.arrays(name) for name in files.mine("networks-")]
         teachers = [teacher for part in parts for teacher in networks.teachers(part, plan)]
+        files.require(teachers, listed["n_teachers"])
         return restored(plan.network, teachers, listed)
 
 
@@ -171,6 +175,18 @@ class _Neighbours:
         return voter.restore(crowd, classes=np.array(listed["classes"]), unit=listed["unit"])
 
 
+class _Split(_Teachers):
+    """Teachers of a folder that are in several processes."""
+
+    name = "teachers in processes"
+
+    def ballots(self, voter: Any) -> int:
+        return int(voter.n_teachers)
+
+    def check(self, voter: Any) -> None:
+        raise ValueError(f"these {voter.n_teachers} teachers are saved already: copy their folder")
+
+
 def _are_starts(starts: np.ndarray, n_rows: int) -> bool:
     whole = starts.ndim == 1 and starts.dtype.kind in "iu" and len(starts) > 0 and starts[0] == 0
     return bool(whole and (np.diff(starts) > 0).all() and starts[-1] < n_rows)
@@ -185,6 +201,8 @@ def kind_of(voter: Any) -> Kind:
     """The kind of a fitted voter."""
     if isinstance(voter, TeacherEnsemble):
         return KINDS["teachers" if as_network(voter.estimator) is None else "networks"]
+    if isinstance(voter, SplitTeachers):
+        return _Split()
     types = {NeighbourVoter: "neighbours", PartyEnsemble: "parties", PromptEnsemble: "prompts"}
     for kind, name in types.items():
         if isinstance(voter, kind):
@@ -192,9 +210,24 @@ def kind_of(voter: Any) -> Kind:
     raise TypeError(f"ensemble must be fitted teachers or another voter, got {type(voter).__name__}")
 
 
+def split(
+    folder: Path,
+    listed: dict[str, Any],
+    kind: str,
+    *,
+    processes: int,
+    trusted: Iterable[str],
+    network: Any,
+) -> SplitTeachers:
+    """The teachers of a folder in several processes."""
+    if kind not in {"teachers", "networks"} or network is not None:
+        raise ValueError("processes are for teachers, and for networks that ostraka has a name for")
+    return SplitTeachers(folder, listed, processes=processes, trusted=trusted)
+
+
 def restored(estimator: Any, teachers: list[Teacher], listed: dict[str, Any]) -> TeacherEnsemble:
     """An ensemble of teachers that were trained before."""
-    ensemble = TeacherEnsemble(estimator, n_teachers=listed["n_teachers"], n_jobs=1)
+    ensemble = TeacherEnsemble(estimator, n_teachers=len(teachers), n_jobs=1)
     return ensemble.restore(
         teachers,
         classes=np.array(listed["classes"]),

@@ -1,0 +1,133 @@
+"""Several services before one PostgreSQL, and teachers in several processes."""
+
+import dataclasses
+import os
+import threading
+
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+
+from ostraka import Budget, GNMax
+from ostraka.consistent import Consistent
+from ostraka.ledger import LedgerError
+from ostraka.service._deployment import Deployment, Settings
+from ostraka.voters import SavedTeachers
+from rigs import postgres
+from rigs.disk import UnavailableError
+from tests.service.conftest import (
+    COLUMNS,
+    ONE,
+    PEPPER,
+    Service,
+    deploy,
+    ensemble,
+    rows,
+    serving,
+)
+
+NUMBERS = {"columns": COLUMNS, "numeric": (True,) * 3, "grid": Consistent.grid_of(rows(500, seed=1))}
+
+
+@pytest.fixture(scope="module")
+def database():
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'ostraka[service]'")
+    try:
+        with postgres.server() as address:
+            yield address
+    except UnavailableError as missing:
+        pytest.skip(str(missing))
+
+
+def opened(folder, saved, address, *, shared=True, budget=None) -> Deployment:
+    return Deployment.open(
+        saved=saved,
+        folder=folder / "service",
+        db=address,
+        budget=budget,
+        settings=Settings(rate=1e6, burst=10**6),
+        environment={},
+        pepper=PEPPER,
+        shared=shared,
+    )
+
+
+def test_services_before_one_database_share_budget_keys_and_answers(tmp_path, saved, database):
+    noisy = dataclasses.replace(saved, mechanism=GNMax(sigma=100.0))
+    first = deploy(tmp_path, noisy, budget=Budget(epsilon=0.4, delta=1e-6))  # makes keys and secrets
+    first.there.ledger.close()
+    for name in ("ledger.anchor", "ledger.sqlite"):
+        (tmp_path / "service" / name).unlink()
+    budget = Budget(epsilon=0.4, delta=1e-6)
+    one, other = (
+        Service(tmp_path, opened(tmp_path, noisy, database, budget=budget), first.keys) for _ in range(2)
+    )
+    affordable = one.there.ledger.uses_left(noisy.mechanism)
+    assert 20 < affordable < 150
+    with pytest.raises(LedgerError, match="open for writing elsewhere"):
+        opened(tmp_path, noisy, database, shared=False)
+    with serving(one), serving(other):
+        told = one.label(ONE, key="k").json()
+        assert other.label(ONE, key="k").json() == told, "a retry at the other service is the same answer"
+        again = other.label(ONE, key="again", who="bob").json()
+        assert again["label"] == told["label"]
+        granted, X = [], rows(affordable + 40, seed=7)
+
+        def ask(service, mine):
+            granted.extend(service.label(row, key=f"n{n}").status_code for n, row in mine)
+
+        numbered = list(enumerate(X.tolist()))
+        workers = [
+            threading.Thread(target=ask, args=(service, numbered[start::4]))
+            for start, service in enumerate((one, other, one, other))
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert (granted.count(200), granted.count(402)) == (affordable - 1, 41)
+        assert one.label(ONE, key="k").json() == told
+    with opened(tmp_path, noisy, database).ledger as ledger:
+        ledger.verify()
+
+
+@pytest.mark.parametrize("estimator", [None, DecisionTreeClassifier(max_depth=3)], ids=["linear", "trees"])
+def test_partial_votes_of_processes_add_up(tmp_path, estimator):
+    before = SavedTeachers(ensemble=ensemble(estimator), mechanism=GNMax(sigma=30.0), **NUMBERS)
+    before.save(tmp_path / "teachers")
+    split = SavedTeachers.load(tmp_path / "teachers", processes=2)
+    whole = SavedTeachers.load(tmp_path / "teachers")
+    try:
+        assert (split.sha256, split.n_ballots, split.adjacency) == (whole.sha256, 40, whole.adjacency)
+        X = rows(50, seed=3)
+        np.testing.assert_array_equal(split.vote(X).open(), whole.vote(X).open())
+        with serving(deploy(tmp_path, split)) as service:
+            answer = service.label(ONE, key="k").json()
+        with serving(deploy(tmp_path, whole)) as service:
+            assert service.label(ONE, key="k").json() == answer, "the same service, in one process"
+    finally:
+        split.ensemble.close()
+
+
+def test_a_process_of_teachers_that_ends_costs_nothing_and_comes_back(tmp_path):
+    SavedTeachers(ensemble=ensemble(), mechanism=GNMax(sigma=30.0), **NUMBERS).save(tmp_path / "teachers")
+    split = SavedTeachers.load(tmp_path / "teachers", processes=2)
+    try:
+        with serving(deploy(tmp_path, split)) as service:
+            part = split.ensemble._parts[1]
+            part.connection.close()  # as if it broke in the middle of a vote
+            reply = service.label(ONE, key="k")
+            assert (reply.status_code, reply.json()["code"]) == (503, "unavailable")
+            assert not service.entries()
+            assert service.label(ONE, key="k").status_code == 200
+            os.kill(split.ensemble._parts[0].process.pid, 9)
+            split.ensemble._parts[0].process.wait()
+            assert service.label([3.0, 2.0, 1.0], key="l").status_code == 200
+    finally:
+        split.ensemble.close()
+
+
+def test_more_processes_than_files_are_refused(tmp_path):
+    SavedTeachers(ensemble=ensemble(), mechanism=GNMax(sigma=30.0), **NUMBERS).save(tmp_path / "teachers")
+    with pytest.raises(ValueError, match="processes must be 1 to 2"):
+        SavedTeachers.load(tmp_path / "teachers", processes=3)
