@@ -3,8 +3,8 @@
 Three of four requests are well-formed HTTP with a client's key, whose cells are numbers of many digits, with
 exponents at the edges of float64, subnormals, whole numbers around powers of two, and what only looks like a
 number; they are pipelined. The rest are such requests with bytes changed, removed, repeated or cut off, each
-on a connection of its own. Every well-formed request must get one reply, of a known status below 500. Raw bytes
-may get none. In the end every row that was answered is charged, and nothing else is.
+on a connection of its own. Every well-formed request must get one reply, of a known status below 500. Raw
+bytes may get none. In the end every row that was answered is charged, and nothing else is.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import random
 import re
 import sys
+import time
 from collections import Counter
 
 from rigs import power, serving
@@ -108,8 +110,9 @@ def spoilt(rng: random.Random, whole: bytes) -> bytes:
 class Run:
     """Counts of all replies, over all connections."""
 
-    def __init__(self, service: serving.Service, requests: int) -> None:
+    def __init__(self, service: serving.Service, requests: int, seconds: float) -> None:
         self.port, self.left, self.done = service.port, requests, 0
+        self.until = time.monotonic() + seconds
         self.key = service.keys["alice"].encode()
         self.statuses: Counter[str] = Counter()
         self.wrong: Counter[str] = Counter()
@@ -117,7 +120,7 @@ class Run:
 
     def take(self, n: int) -> int:
         """Numbers of the next requests."""
-        n = min(n, self.left)
+        n = min(n, self.left) if time.monotonic() < self.until else 0
         self.left -= n
         return n
 
@@ -183,10 +186,10 @@ async def replied(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     return status, await reader.readexactly(int(length[1]) if length else 0)
 
 
-def run(requests: int) -> dict[str, object]:
+def run(requests: int, seconds: float) -> dict[str, object]:
     """Ask, then check the ledger."""
     with power.quick_folder() as folder, serving.running(folder) as service:
-        found = Run(service, requests)
+        found = Run(service, requests, seconds)
 
         async def all_of_them() -> None:
             await asyncio.gather(*(found.connected(seed) for seed in range(1, CONNECTIONS + 1)))
@@ -220,7 +223,9 @@ def find(*, requests: int) -> Finding:
 def main(given: list[str]) -> None:
     options = argparse.ArgumentParser(prog="python -m rigs.edges")
     options.add_argument("--requests", type=int, default=10**6)
-    print(json.dumps(run(options.parse_args(given).requests)))
+    options.add_argument("--seconds", type=float, default=math.inf, help="end after this time")
+    chosen = options.parse_args(given)
+    print(json.dumps(run(chosen.requests, chosen.seconds)))
 
 
 if __name__ == "__main__":
