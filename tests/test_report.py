@@ -1,5 +1,6 @@
 """Report: one table, one sentence, one label and one page, none of which says more than the record allows."""
 
+import dataclasses
 import math
 import re
 from html.parser import HTMLParser
@@ -9,6 +10,8 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import norm
 
+from ostraka import GNMax
+from ostraka._composition import tables
 from ostraka._phrases import at_most, sentence
 from ostraka._tradeoff import fair_guess, most_detected
 from ostraka.curve import Curve
@@ -188,10 +191,29 @@ def gaussian(mu: float) -> Result:
 def test_the_attack_is_that_of_the_exact_trade_off_curve(mu):
     upper = gaussian(mu).upper
     detected, right = norm.cdf(norm.ppf(0.05) + mu), norm.cdf(mu / 2)
-    assert detected <= most_detected(upper) <= detected + 0.004
+    assert detected <= most_detected(upper) <= detected + 1e-9
+    for alarm in (1e-4, 0.3, 0.9):
+        power = norm.cdf(norm.ppf(alarm) + mu)
+        assert power <= most_detected(upper, false_alarm=alarm) <= power + 1e-9
     assert right <= fair_guess(upper) <= right + 1e-6
     alone = {name: upper[name] for name in ("epsilon", "delta")}
     assert most_detected(alone) > most_detected(upper)
+
+
+def test_the_attack_on_many_answers_is_that_of_their_exact_composition():
+    """From the table of the exact composition, whatever the votes: below every Gaussian bound of the same."""
+    answers = 100 * GNMax(sigma=40.0).curve(bound="exact")
+    upper = {"epsilon": answers.epsilon(1e-5), "delta": 1e-5, "curve": answers.to_dict()}
+    [table] = tables.of(answers.laws).each
+    odds = np.exp(table.step * (table.start + np.arange(len(table.values))))
+    by_table = float((odds * 0.05 + table.values).min())  # on the grid: a little above the chords between
+    assert by_table - 1e-4 < most_detected(upper) <= by_table + 1e-12
+    assert fair_guess(upper) == pytest.approx((1 + float(table.values[-table.start])) / 2, abs=1e-9)
+    gaussian_dp = norm.cdf(norm.ppf(0.05) + math.sqrt(answers.mu_squared))
+    renyi = {**upper, "curve": dataclasses.replace(answers, laws=None, mu_squared=math.inf).to_dict()}
+    assert most_detected(upper) < 0.93 * gaussian_dp < most_detected(renyi)
+    alone = {name: upper[name] for name in ("epsilon", "delta")}
+    assert most_detected(upper) < 0.6 * most_detected(alone)
 
 
 def test_an_attacker_is_drawn_unless_nothing_is_promised():

@@ -85,6 +85,7 @@ def _upper(best: Curve, delta: float, *, n_answers: int) -> dict[str, Any]:
     return {
         "epsilon": best.epsilon(delta),
         "delta": delta,
+        "curve": best.to_dict(),
         "accountant": "smallest of the publishable bounds below",
         "noise": "none was drawn: nothing was released",
         "horizon": f"{n_answers:,} answers and nothing else",

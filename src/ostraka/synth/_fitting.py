@@ -163,6 +163,7 @@ def record(
         upper={
             "epsilon": mechanism.curve().epsilon(delta=delta),
             "delta": delta,
+            "curve": mechanism.curve().to_dict(),
             "simulation": simulation,
             "not_protected": list(public),
         },
