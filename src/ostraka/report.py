@@ -258,6 +258,8 @@ def _scope(result: Result) -> list[Row]:
     lines += [
         (f"Questions {name}", f"{utility[name]:,}") for name in ("answered", "abstained") if name in utility
     ]
+    if "answers_left" in result.upper:
+        lines.append(("Answers left in the budget", f"{result.upper['answers_left']:,}, of the same kind"))
     return [Row(name=name, value=value, heading=_SCOPE) for name, value in lines]
 
 

@@ -273,6 +273,22 @@ def test_auto_runs_what_plan_proposes(folder):
     assert settings["n_answers"] == proposal.n_questions
 
 
+def test_learn_asks_what_plan_printed_and_says_the_same_answers_left(folder, capfd):
+    with pytest.raises(SystemExit):
+        ostraka.cli.main(
+            ["plan", "--rows", "300", "--classes", "2", "--epsilon", "3", "--public-rows", "60", "--json"]
+        )
+    planned = json.loads(capfd.readouterr().out)
+    typed = planned["learn"].split()
+    code, out, err = learn(
+        "private.csv", "--label", "ill", "--public", "labelled.parquet", "--person", "who", *typed, "--json"
+    )
+    assert code == 0, err
+    told = json.loads(out)
+    assert told["settings"]["n_answers"] == planned["n_questions"]
+    assert told["upper"]["answers_left"] == planned["answers_left"]
+
+
 def test_auto_leaves_nothing_else_to_choose(folder):
     code, _, err = person("--auto")
     assert code == 2

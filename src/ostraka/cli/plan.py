@@ -22,8 +22,10 @@ _ASSUMED = (
     "Type --proxy FILE --label COLUMN with similar public rows to narrow them"
 )
 _OTHER_PLAN = (
-    "This plan is what 'ostraka learn --auto' uses, too. Without --auto or the options above, learn asks 100 "
-    "questions or ten a class, whichever is more, with no screen and the least noise that pays for them."
+    "This plan is what 'ostraka learn --auto' uses, too: the same questions for the same budget. Without "
+    "--auto or the options above, learn answers a table by counts, one ballot a row in all; with options of "
+    "teachers it asks 100 questions or ten a class, whichever is more, with no screen and the least noise "
+    "that pays for them, since it is not told how hard the task is."
 )
 _MEASURED = "ranges are over resamplings of models trained on {0}; the private rows may be harder or easier"
 
@@ -124,6 +126,10 @@ def _print(proposal: Proposal, basis: str, *, rows: int) -> None:
         ("screen", "none" if proposal.screen is None else repr(proposal.screen)),
         ("questions", f"{proposal.n_questions:,}"),
         ("epsilon, at most", f"{at_most(proposal.epsilon)} at delta {proposal.delta:g}, if all are answered"),
+        (
+            "answers left",
+            f"{_left(proposal):,} more of the same kind within epsilon {_upwards(proposal.epsilon)}",
+        ),
         ("questions answered", _share(proposal.answered)),
         ("answers right", _share(proposal.answers)),
         ("student accuracy", _share(proposal.student)),
@@ -152,6 +158,18 @@ def _options(proposal: Proposal) -> str:
     )
 
 
+def _left(proposal: Proposal) -> int:
+    """Return how many more answers the ledger of ``ostraka learn`` would allow after the planned ones."""
+    from ostraka import Budget, Ledger
+    from ostraka.pate.plan import asked
+
+    mechanism = asked(proposal.mechanism, proposal.screen)
+    budget = Budget(epsilon=float(_upwards(proposal.epsilon)), delta=proposal.delta)
+    with Ledger(":memory:", budget=budget) as ledger:
+        ledger.charge(mechanism, uses=proposal.n_questions, unit="row", simulation=True)
+        return ledger.uses_left(mechanism)
+
+
 def _upwards(epsilon: float) -> str:
     """Round up to four decimals, because the ledger rounds prices up, too."""
     import math
@@ -167,6 +185,7 @@ def _print_json(proposal: Proposal, basis: str) -> None:
         "mechanism": repr(proposal.mechanism),
         "screen": None if proposal.screen is None else repr(proposal.screen),
         "n_questions": proposal.n_questions,
+        "answers_left": _left(proposal),
         "epsilon": proposal.epsilon,
         "delta": proposal.delta,
         "answered": proposal.answered._asdict(),

@@ -78,6 +78,7 @@ def _upper(run: Run, owned: Owned) -> dict[str, Any]:
         "noise": f"{run.noise}; {_EXACT if run.spent.slack == 0 else _ROUNDED}",
         "horizon": f"everything in the ledger: {charges} charges, among them this run's",
         "simulation": owned.ledger.simulation,
+        "answers_left": owned.ledger.uses_left(run.plan.mechanism),
         "not_protected": list(run.notes),
     }
 
