@@ -25,6 +25,7 @@ FLOORS = (
             "_numeric",
             "_pages",
             "_phrases",
+            "_skops",
             "_torch",
             "_tradeoff",
             "consistent",

@@ -249,9 +249,7 @@ class Curve:
         return self.rdp[-1] if self.orders[-1] == math.inf else math.inf
 
     def _finite(self) -> tuple[np.ndarray, np.ndarray]:
-        orders, rdp = np.array(self.orders), np.array(self.rdp)
-        keep = np.isfinite(orders) & np.isfinite(rdp)
-        return orders[keep], rdp[keep]
+        return _finite(self.orders, self.rdp)
 
     def _epsilon(self, delta: float) -> float:
         best = self._pure
@@ -290,6 +288,17 @@ class Priced(Protocol):
     def curve(self) -> Curve:
         """Cost of one use on any data."""
         ...
+
+
+@lru_cache(maxsize=64)
+def _finite(orders: tuple[float, ...], rdp: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the finite orders with a finite bound, and the bounds."""
+    arrays = np.array(orders), np.array(rdp)
+    keep = np.isfinite(arrays[0]) & np.isfinite(arrays[1])
+    found = arrays[0][keep], arrays[1][keep]
+    for array in found:
+        array.setflags(write=False)
+    return found
 
 
 def _rdp_epsilon(orders: np.ndarray, rdp: np.ndarray, delta: float) -> np.ndarray:

@@ -236,3 +236,27 @@ def test_a_sparse_matrix_that_is_too_wide_is_refused_with_the_way_out(tmp_path):
     with pytest.raises(ValueError, match=r"40 GB as an array: .*TruncatedSVD\(32\)\.fit\(X_public\)"):
         model.fit(wide, np.arange(100_000) % 2, X_public=wide[:100])
     assert not ledger.exists()
+
+
+def test_rows_are_counted_as_numpy_counts_them():
+    rng = np.random.default_rng(3)
+    private, others = (rng.integers(0, 50, size=n).astype(np.uint64) for n in (400, 60))
+    for digests in (private, others, private[:1], np.arange(3, dtype=np.uint64)):
+        for ours, theirs in zip(
+            _guards._counts(np.sort(digests)), np.unique(digests, return_counts=True), strict=True
+        ):
+            assert np.array_equal(ours, theirs)
+    others = np.concatenate([others, others + np.uint64(30)])  # some that the private table lacks
+    totals, mine = _guards._pooled(private, others)
+    values = np.unique(np.concatenate([private, others]))
+    expected = sorted(
+        ((private == value).sum() + (others == value).sum(), (private == value).sum()) for value in values
+    )
+    assert sorted(zip(totals.tolist(), mine.tolist(), strict=True)) == expected
+
+
+def test_digests_do_not_depend_on_the_size_of_blocks(monkeypatch):
+    rows = np.random.default_rng(4).normal(size=(100, 3))
+    whole = _guards.row_digests(rows)
+    monkeypatch.setattr(_guards, "_BLOCK", 7)
+    assert np.array_equal(_guards.row_digests(rows), whole)

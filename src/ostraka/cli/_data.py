@@ -200,11 +200,14 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
     features, said = _encoding.understood(asked, names, as_text=columns.text, fill=columns.fill)
     encoder = _encoding.encoder(asked.split(test)[0], features)
     X = _encoding.matrix(asked, features, encoder)
+    groups, said = _encoding.people(table, columns.person), (*table.said, *asked.said, *said)
+    whole = [table]
+    del table  # so that its memory is free again while it is transformed
     return Task(
         name=private.name,
-        X_private=_encoding.matrix(table, features, encoder),
+        X_private=_encoding.matrix(whole.pop(), features, encoder),
         y_private=labels,
-        groups=_encoding.people(table, columns.person),
+        groups=groups,
         X_public=X[~test],
         public_rows=asked.numbering[~test] - 1,
         X_test=X[test] if test.any() else None,
@@ -213,7 +216,7 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
         encoder=encoder,
         columns=names,
         not_protected=(HELD_OUT,) if public is None else (),
-        said=tuple(dict.fromkeys((*table.said, *asked.said, *said))),
+        said=tuple(dict.fromkeys(said)),
         dates=features.dates,
     )
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ostraka.cli import _table
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -28,6 +30,7 @@ MOST_KINDS = 200
 _FEW_WORDS = 3
 _MOST_OWN = 0.95  # share of public rows with a text of their own, above which it is an identifier
 _LONGEST_CODE = 12
+_COLUMNS_AT_ONCE, _ROWS_AT_ONCE = 4, 1 << 13  # of a table of numbers: so many fit a processor's cache
 _BUCKETS = 2**12  # of hashed words
 _TOPICS = 32
 _NOT_MEASURED = {"-9", "-99", "-999", "-9999", "9999", "99999"}
@@ -191,12 +194,22 @@ def _topics(n_rows: int) -> Any:
 
 
 def matrix(table: Table, features: Features, fitted: Any) -> np.ndarray:
-    """Transform a table column by column, which gives bit for bit the same as the encoder and is faster."""
+    """Transform a table column by column, which gives bit for bit the same as the encoder and is faster.
+
+    A caller who keeps no other reference to the table needs memory for little more than the result.
+    """
     steps = fitted.named_transformers_
     width = fitted.transform(_cells(table, features, rows=slice(0, 1))).shape[1]
     X = np.zeros((len(table), width))
-    for place, name in enumerate(features.numbers):
-        X[:, place] = _scaled(column(table, name, features), steps["numbers"], place)
+    for first in range(0, len(features.numbers), _COLUMNS_AT_ONCE):
+        some = list(enumerate(features.numbers))[first : first + _COLUMNS_AT_ONCE]
+        numbers = [(at, _scaled(column(table, name, features), steps["numbers"], at)) for at, name in some]
+        for start in range(0, len(X), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            for at, values in numbers:
+                X[rows, at] = values[rows]
+        table = table.without([name for _, name in some])
+        _table.release_unused()
     start = len(features.numbers)
     for place, name in enumerate(features.kinds):
         codes, texts = table.kinds(name)

@@ -25,11 +25,11 @@ def write_student(
     array: str = "",
 ) -> str:
     """Write the student, and return the lines of Python that load it and predict. All of it is public."""
-    import skops.io
+    from ostraka._skops import skops_io
 
-    path = folder / _folder.STUDENT
-    _folder.write(path, lambda at: skops.io.dump(student, at))
-    trusted = skops.io.get_untrusted_types(file=path)
+    path, writer = folder / _folder.STUDENT, skops_io()
+    _folder.write(path, lambda at: writer.dump(student, at))
+    trusted = writer.get_untrusted_types(file=path)
     if array:
         return "\n".join(_array_lines(trusted, array))
     return "\n".join(_lines(trusted, _kinds(columns, encoder), dates))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["MISSING", "Table", "read"]
+__all__ = ["MISSING", "Table", "read", "release_unused"]
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # lower case; where a number is expected
 _SPELLINGS = (*MISSING, "NA", "N/A", "NaN", "Null", "NULL", "None", "NONE")
@@ -69,6 +69,10 @@ class Table:
         """Return a range of rows."""
         start, stop, _ = rows.indices(len(self))
         return self._with(self.frame.slice(start, stop - start), self.numbering[rows])
+
+    def without(self, names: Iterable[str]) -> Table:
+        """Return the other columns."""
+        return self._with(self.frame.drop_columns(list(names)), self.numbering)
 
     def require(self, name: str, *, option: str) -> None:
         """Raise unless there is a column of that name."""
@@ -244,6 +248,13 @@ def read(path: Path, *, numbers: Iterable[str] = (), missing: Iterable[str] = ()
     if not frame.num_rows:
         raise ValueError(f"{path} has column names but no rows")
     return Table(path, frame, np.arange(1, frame.num_rows + 1), none, said, comma)
+
+
+def release_unused() -> None:
+    """Give the memory of tables that are not used any more back to the system."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
 
 
 def _days(stamps: Any) -> np.ndarray:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostraka._skops import skops_io
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
@@ -89,28 +91,24 @@ class SavedFiles:
 
     def model(self, name: str, *, n_features: int) -> Any:
         """A model that skops wrote, after checks of its types and of the indices that it holds."""
-        import skops.io  # noqa: PLC0415  (only needed for saving and serving)
-
         from ostraka.voters._model_validation import validate_archive, validate_model  # noqa: PLC0415
 
         content, path = self.content(name), self.folder / name
         validate_archive(content, where=str(path))
-        strange = sorted(set(skops.io.get_untrusted_types(data=content)) - self._trusted)
+        strange = sorted(set(skops_io().get_untrusted_types(data=content)) - self._trusted)
         if strange:
             raise ValueError(
                 f"{path} holds types that are not trusted: {', '.join(strange)}. If you trained these "
                 f"teachers and trust the libraries they come from, name each with --trust"
             )
-        model = skops.io.loads(content, trusted=sorted(self._trusted))
+        model = skops_io().loads(content, trusted=sorted(self._trusted))
         validate_model(model, n_features=n_features, where=str(path))
         return model
 
 
 def write_model(path: Path, model: Any) -> None:
     """Write a model with skops."""
-    import skops.io  # noqa: PLC0415
-
-    skops.io.dump(model, path)
+    skops_io().dump(model, path)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -30,7 +30,9 @@ def rows(X: Any, estimator: Any) -> Any:
 
 def selected(X: Any, rows: np.ndarray) -> Any:
     """Some rows of an array, a CSR matrix or a data frame."""
-    return X[rows] if isinstance(X, np.ndarray) else _safe_indexing(X, rows)
+    if isinstance(X, np.ndarray):
+        return X.take(rows, axis=0)  # the same as X[rows], several times as fast
+    return _safe_indexing(X, rows)
 
 
 def encoded(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,83 @@
+"""``ostraka learn`` as a process: scikit-learn's digits, and a table of a million rows as CSV and Parquet.
+
+Each run is a fresh process. Its processor time, its time on the clock and its peak memory are the
+operating system's. The first two runs begin with an empty cache of compiled code, the others find it filled.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+ROWS, COLUMNS, TEACHERS = 1_000_000, 20, 250
+RUNS, DIGITS, KINDS = 3, True, ("csv", "parquet")
+_OSTRAKA = "from ostraka.cli import main; main()"
+QUICK = {"ROWS": 5000, "COLUMNS": 4, "TEACHERS": 50, "RUNS": 1, "DIGITS": False, "KINDS": ("csv",)}
+
+
+def tables(folder: Path) -> None:
+    """Write private and public rows, whose label is a noisy linear function, in both formats."""
+    rng = np.random.default_rng(0)
+    for name, n_rows in (("private", ROWS), ("public", 2000)):
+        X = np.round(rng.normal(size=(n_rows, COLUMNS)), 4)
+        columns = {f"x{place}": X[:, place] for place in range(COLUMNS)}
+        if name == "private":
+            label = X @ np.linspace(-1, 1, COLUMNS) + 2 * rng.normal(size=n_rows) > 0
+            columns["y"] = np.where(label, "yes", "no")
+        table = pa.table(columns)
+        csv.write_csv(table, folder / f"{name}.csv")
+        parquet.write_table(table, folder / f"{name}.parquet")
+
+
+def run(folder: Path, *options: str) -> tuple[float, float, float]:
+    """Return processor seconds, seconds and peak memory in GiB of one ``ostraka learn``."""
+    out = Path(tempfile.mkdtemp(dir=folder)) / "run"
+    command = [sys.executable, "-c", _OSTRAKA, "learn", *options, "--out", str(out)]
+    settings = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "compiled"), "OMP_NUM_THREADS": "1"}
+    start = time.perf_counter()
+    with subprocess.Popen(
+        command, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in {0, 4}:  # 4: nothing learned, as happens in the smallest form
+        raise RuntimeError(f"ostraka learn {' '.join(options)} ended with {process.returncode}")
+    peak = used.ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
+    return used.ru_utime + used.ru_stime, time.perf_counter() - start, peak
+
+
+def show(name: str, folder: Path, *options: str, runs: int) -> None:
+    """Print the median of some runs, and their range."""
+    figures = np.array([run(folder, *options) for _ in range(runs)])
+    middle, least, most = np.median(figures, axis=0), figures.min(axis=0), figures.max(axis=0)
+    print(
+        f"  {name}: {middle[0]:.1f} ({least[0]:.1f} to {most[0]:.1f}) processor seconds, {middle[1]:.1f} "
+        f"({least[1]:.1f} to {most[1]:.1f}) s on the clock, {middle[2]:.2f} GiB",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Digits by counts and by teachers, nothing compiled and compiled; then both tables."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for name, runs in ((", nothing compiled", 1), ("", RUNS)) if DIGITS else ():
+            show(f"digits by counts{name}", folder, runs=runs)
+            show(f"digits by 100 teachers{name}", folder, "--teachers", "100", runs=runs)
+        tables(folder)
+        for kind in KINDS:
+            files = (str(folder / f"private.{kind}"), "--public", str(folder / f"public.{kind}"))
+            name = f"{ROWS:,} rows, {COLUMNS} columns, {TEACHERS} teachers, {kind}"
+            show(name, folder, *files, "--label", "y", "--teachers", str(TEACHERS), runs=RUNS)
+
+
+if __name__ == "__main__":
+    main()
