@@ -30,7 +30,8 @@ def skops_io() -> ModuleType:
         if "skops.io" not in sys.modules:
             hidden = [name for name in _NOT_NEEDED if name not in sys.modules]
             try:
-                sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  (None: not found)
+                for name in hidden:
+                    sys.modules[name] = None  # type: ignore[assignment]
                 importlib.import_module("skops.io")
             finally:
                 for name in hidden:

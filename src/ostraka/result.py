@@ -40,7 +40,7 @@ class Result:
     utility : dict
         Accuracies by name (None where the true labels are not known), ``answered``, ``abstained``.
     series : dict
-        Public. Arrays for figures, such as epsilon after each answer.
+        Public. Arrays for figures, such as epsilon after each answer (of many answers, after ``answers``).
     owner : dict
         **Not public.** Whatever was computed from the votes themselves: ``epsilon_these_votes``,
         consensus and cost of each query. It does not print; :meth:`public` drops it.

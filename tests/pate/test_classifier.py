@@ -84,6 +84,15 @@ def test_answers_are_given_for_the_rows_asked_and_no_others(model):
     np.testing.assert_array_equal(model.votes_.open(), model.ensemble_.vote(X[PUBLIC][model.asked_]).open())
 
 
+def test_the_record_of_many_answers_has_epsilon_after_some_of_them_up_to_the_last(model):
+    whole = model.plan_.curve
+    series = _record._over_time(model.plan_, 3000)
+    assert series["answers"][0] == 1
+    assert series["answers"][-1] == 3000
+    assert len(series["answers"]) == len(series["epsilon"]) <= 250
+    assert series["epsilon"][7] == whole(series["answers"][7]).epsilon(model.plan_.delta)
+
+
 def test_the_record_has_what_a_report_needs(model):
     result = model.result_
     assert Result.from_json(result.to_json()) == result

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import make_blobs
 
+from ostraka.students import query_strategy
 from ostraka.students.query_strategy import schedule, typical, uncertainty_sampling
 
 
@@ -73,3 +74,27 @@ def test_typical_rows_are_different_rows_as_many_as_asked_for(data):
 def test_the_same_seed_finds_the_same_rows():
     X = np.random.default_rng(0).normal(size=(100, 3))
     np.testing.assert_array_equal(typical(X, n=10, random_state=1), typical(X, n=10, random_state=1))
+
+
+def test_many_typical_rows_are_found_in_parts_and_lie_in_all_regions():
+    rng = np.random.default_rng(0)
+    centres = 10 * rng.normal(size=(60, 4))
+    members = np.repeat(np.arange(60), 50)
+    X = centres[members] + rng.normal(size=(3000, 4))
+    chosen = typical(X, n=1200, random_state=0)
+    assert len(set(chosen.tolist())) == 1200
+    assert np.bincount(members[chosen], minlength=60).min() > 5
+
+
+def test_clusters_in_parts_are_nearly_as_tight_as_those_found_at_once(monkeypatch):
+    X = np.random.default_rng(1).normal(size=(1500, 3))
+
+    def spread(cluster):
+        return sum(((X[cluster == k] - X[cluster == k].mean(axis=0)) ** 2).sum() for k in np.unique(cluster))
+
+    at_once = query_strategy._clustered(X, 150, 0)[0]
+    monkeypatch.setattr(query_strategy, "_AT_ONCE", 40)
+    monkeypatch.setattr(query_strategy, "_IN_A_PART", 30)
+    in_parts = query_strategy._clustered(X, 150, 0)[0]
+    assert abs(len(np.unique(in_parts)) - 150) <= 5
+    assert spread(in_parts) < 1.15 * spread(at_once)

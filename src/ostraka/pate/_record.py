@@ -31,6 +31,7 @@ __all__ = ["OS_NOISE", "SECRET_NOISE", "record", "try_record", "with_accuracies"
 OS_NOISE = "ChaCha20 keyed by the operating system"
 SECRET_NOISE = "ChaCha20 keyed by a secret and the question (HMAC-SHA256)"  # noqa: S105  (words)
 _EXACT, _ROUNDED = "answers are drawn exactly", "what is rounded is charged to delta"
+_SHOWN = 250  # numbers of answers in a record; each takes 0.6 ms
 _ACCOUNTANT = "Rényi curves of each mechanism whatever the votes, and Gaussian-DP composition; the smaller"
 
 
@@ -57,7 +58,7 @@ def record(run: Run) -> Result:
         settings=_settings(run, owned),
         upper=_upper(run, owned),
         utility={"answered": answered, "abstained": len(run.asked) - answered, **said},
-        series={"epsilon": [plan.curve(n + 1).epsilon(plan.delta) for n in range(n_questions)]},
+        series=_over_time(plan, n_questions),
         owner={
             **_owner_figures(plan, owned.votes.open()),
             "n_failed": owned.ensemble.count_failed(),
@@ -65,6 +66,13 @@ def record(run: Run) -> Result:
         },
         notes=(*run.notes, *run.warnings),
     )
+
+
+def _over_time(plan: Plan | LabelPlan, n_questions: int) -> dict[str, Any]:
+    """Return epsilon after each answer; of more than a figure can show, after some, evenly apart."""
+    answers = np.unique(np.linspace(1, n_questions, min(n_questions, _SHOWN)).round().astype(int)).tolist()
+    epsilon = [plan.curve(n).epsilon(plan.delta) for n in answers]
+    return {"epsilon": epsilon} if n_questions <= _SHOWN else {"epsilon": epsilon, "answers": answers}
 
 
 def _upper(run: Run, owned: Owned) -> dict[str, Any]:

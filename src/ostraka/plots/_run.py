@@ -28,7 +28,7 @@ def budget_over_time(result: Result) -> Figure | None:
     epsilon = canvas.numbers(result.series.get("epsilon"))
     if not epsilon.size:
         return None
-    answers = np.arange(1, len(epsilon) + 1)
+    answers = np.array(result.series.get("answers") or range(1, len(epsilon) + 1))
     budget = result.settings.get("epsilon")
 
     def draw(axes: Any) -> None:
@@ -45,7 +45,7 @@ def budget_over_time(result: Result) -> Figure | None:
         caption=f"Publishable ε (δ = {result.upper.get('delta')}) after each answer.{limit}",
         alt=(
             f"Line that grows with the number of questions answered, from {epsilon[0]:.3g} after the first "
-            f"to {epsilon[-1]:.3g} after {len(epsilon)}.{limit}"
+            f"to {epsilon[-1]:.3g} after {answers[-1]}.{limit}"
         ),
         svg=canvas.svg(draw),
     )

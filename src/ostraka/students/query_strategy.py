@@ -16,6 +16,7 @@ from ostraka import _check
 __all__ = ["schedule", "typical", "uncertainty_sampling"]
 
 _NEAR = 10
+_AT_ONCE, _IN_A_PART = 1000, 100  # clusters found among all rows, and among those of a part of them
 
 
 def schedule(*, n_answers: int) -> tuple[int, ...]:
@@ -107,11 +108,36 @@ def typical(X: Any, *, n: int, random_state: int) -> np.ndarray:
     points = np.asarray(X, dtype=np.float64)
     if len(points) <= n:
         return np.arange(len(points))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # there are fewer different rows than clusters
-        cluster = KMeans(n_clusters=n, n_init=1, random_state=random_state).fit_predict(points)
-    neighbours = NearestNeighbors(n_neighbors=min(_NEAR, len(points) - 1)).fit(points)
-    sparse = neighbours.kneighbors()[0].mean(axis=1)
+    cluster, sparse = _clustered(points, n, random_state)
     order = np.lexsort((sparse, cluster))  # the first row of each cluster is in its densest place
     first = np.r_[True, np.diff(cluster[order]) > 0]
     return np.sort(np.concatenate([order[first], order[~first]])[:n])
+
+
+def _clustered(points: np.ndarray, n: int, random_state: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return each row's cluster, and its mean distance to its neighbours.
+
+    The time grows with rows times clusters. Many clusters are therefore found in parts: a few clusters of all
+    rows first, in each of which the rows get their share of the clusters and have their neighbours.
+    """
+    if n <= _AT_ONCE:
+        neighbours = NearestNeighbors(n_neighbors=min(_NEAR, len(points) - 1)).fit(points)
+        return _clusters(points, n, random_state), neighbours.kneighbors()[0].mean(axis=1)
+    part_of = _clusters(points, -(-n // _IN_A_PART), random_state)
+    cluster, sparse, used = np.zeros(len(points), dtype=np.int64), np.zeros(len(points)), 0
+    for part in np.unique(part_of):
+        rows = np.flatnonzero(part_of == part)
+        share = max(1, round(n * len(rows) / len(points)))
+        if len(rows) > share:
+            own, apart = _clustered(points[rows], min(share, _AT_ONCE), random_state)
+        else:
+            own, apart = np.arange(len(rows)), np.zeros(len(rows))
+        cluster[rows], sparse[rows] = used + own, apart
+        used += int(own.max()) + 1
+    return cluster, sparse
+
+
+def _clusters(points: np.ndarray, n: int, random_state: int) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # there are fewer different rows than clusters
+        return np.asarray(KMeans(n_clusters=n, n_init=1, random_state=random_state).fit_predict(points))
