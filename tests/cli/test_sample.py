@@ -5,9 +5,11 @@ import io
 import json
 import re
 import shlex
+from types import SimpleNamespace
 
 import pytest
 
+import ostraka
 import ostraka.cli
 
 pytestmark = pytest.mark.usefixtures("same_draws")
@@ -50,6 +52,15 @@ def test_the_version_names_the_commit_of_a_checkout():
     code, said = typed("--version")
     assert code == 0
     assert re.fullmatch(r"ostraka \d+\.\d+\.\d+( \(commit [0-9a-f]{12}\))?\n", said)
+
+
+def test_the_version_names_the_commit_that_pip_installed_from(monkeypatch, tmp_path):
+    package = SimpleNamespace(read_text=lambda name: '{"vcs_info": {"commit_id": "0123456789abcdef"}}')
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: package)
+    monkeypatch.setattr(ostraka, "__file__", str(tmp_path / "a" / "b" / "__init__.py"))
+    assert typed("--version")[1].endswith("(commit 0123456789ab)\n")
+    package.read_text = lambda name: None
+    assert re.fullmatch(r"ostraka [\d.]+\n", typed("--version")[1])
 
 
 def test_completion_is_offered():

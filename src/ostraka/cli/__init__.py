@@ -50,7 +50,7 @@ def _ostraka(
 
 
 def _commit() -> str:
-    """The commit of a checkout, in parentheses; empty where the package is installed."""
+    """The commit of a checkout, or of the repository it was installed from, in parentheses; else empty."""
     checkout = Path(ostraka.__file__).parents[2]
     head = checkout / ".git"
     if head.is_file():  # a worktree: the file names its folder
@@ -62,8 +62,20 @@ def _commit() -> str:
             root = head / common.read_text(encoding="utf8").strip() if common.exists() else head
             name = (root / name.removeprefix("ref: ")).read_text(encoding="utf8").strip()
     except OSError:
+        name = _installed_commit()
+    return f" (commit {name[:12]})" if name else ""
+
+
+def _installed_commit() -> str:
+    """The commit that pip wrote down when it installed from a repository; empty for a released archive."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        source = json.loads(distribution("ostraka").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
         return ""
-    return f" (commit {name[:12]})"
+    return str(source.get("vcs_info", {}).get("commit_id", ""))
 
 
 for _verb in VERBS:
