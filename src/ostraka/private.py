@@ -43,6 +43,8 @@ class Adjacency:
     noise_sigma : float >= 0
         Standard deviation of Skellam noise that the numbers carry already, as parties add it to their
         counts before anybody sees a sum. 0: there is none.
+    argmax_only : bool
+        Nobody sees these noisy numbers: only which one of each row is the largest, 1, the others 0.
 
     Raises
     ------
@@ -78,6 +80,7 @@ class Adjacency:
     relation: str = "replace-one"
     sampling_rate: float = 1.0
     noise_sigma: float = 0.0
+    argmax_only: bool = False
 
     def __post_init__(self) -> None:
         if not (isinstance(self.unit, str) and self.unit):
@@ -91,6 +94,8 @@ class Adjacency:
         norms = (self.l0, self.l1, self.l2, self.linf)
         if min(norms) == 0:
             raise ValueError(f"l0, l1, l2 and linf must be > 0, got {norms}")
+        if not isinstance(self.argmax_only, bool) or (self.argmax_only and not self.noise_sigma):
+            raise ValueError("argmax_only must be True or False, and True only where noise_sigma is given")
         if self.moves == "vector" and not math.isfinite(min(norms)):
             raise ValueError("a vector must be bounded in one norm at least: give l0=, l1=, l2= or linf=")
         if self.moves != "vector" and norms != (math.inf,) * 4:
@@ -135,6 +140,7 @@ class Adjacency:
             self.moves == promise.moves
             and self.relation == promise.relation
             and self.noise_sigma == promise.noise_sigma
+            and self.argmax_only == promise.argmax_only
             and self.at_most <= promise.at_most
             and self.l0 <= promise.l0
             and self.l1 <= promise.l1

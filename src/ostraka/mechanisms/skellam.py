@@ -8,7 +8,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, localcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.special import ive, logsumexp
@@ -50,42 +50,58 @@ class SkellamMax:
     changed : int >= 2, default 2
         How many counts of a row one party can move, each by one. A ballot moves two; towards an asker who
         cheats with secret questions it is the number of classes.
+    reveals : {"counts", "argmax"}, default "counts"
+        What is seen of the noisy counts: ``"counts"``, all of them; ``"argmax"``, only which is the largest,
+        the first of equal ones. ``"argmax"`` needs ``changed=2`` and ``sigma`` of at most 1,000.
 
     Raises
     ------
     ValueError
-        ``sigma`` not positive, or above 10,000; ``changed`` below 2.
+        ``sigma`` not positive, or above 10,000 (1,000); ``changed`` below 2; an unknown word.
 
     Guarantees
     ----------
-    One moved ballot costs at most ``curve()``, also towards whoever sees the noisy counts
-    themselves. The Rényi divergence of Skellam noise moved by one is summed numerically for each
-    order and rounded up; ``changed`` counts move by one. :attr:`promise` lets only votes in
-    that carry exactly this noise, so noise can be neither forgotten nor added twice.
-    Source: Agarwal, Kairouz and Liu 2021, arXiv:2110.04995 (the mechanism).
+    One moved ballot costs at most ``curve()``, with ``reveals="counts"`` also towards whoever sees the noisy
+    counts themselves. The Rényi divergence of Skellam noise moved by one is summed numerically for each
+    order and rounded up; ``changed`` counts move by one. With ``reveals="argmax"`` the price is that of the
+    argmax of the same noisy counts, for all votes and any number of classes. :attr:`promise` lets only votes
+    in that carry exactly this noise and are seen so: noise can be neither forgotten nor added twice.
+    Source: Agarwal, Kairouz and Liu 2021, arXiv:2110.04995 (the mechanism); docs/proof.md (the argmax).
 
     Examples
     --------
     >>> round((100 * SkellamMax(sigma=40.0).curve()).epsilon(delta=1e-5), 2)
     1.48
+    >>> round((100 * SkellamMax(sigma=40.0, reveals="argmax").curve()).epsilon(delta=1e-5), 2)
+    1.16
     """
 
     sigma: float
     changed: int = 2
+    reveals: Literal["counts", "argmax"] = "counts"
 
     def __post_init__(self) -> None:
         _check.positive(sigma=self.sigma)
         _check.integer(changed=self.changed, least=2)
-        if self.sigma > MOST_SIGMA:
-            raise ValueError(f"sigma must be at most {MOST_SIGMA:,.0f} votes, got {self.sigma!r}")
+        _check.one_of(reveals=self.reveals, allowed=("counts", "argmax"))
+        most = MOST_SIGMA if self.reveals == "counts" else MOST_SUM_SIGMA
+        if self.sigma > most:
+            raise ValueError(f"sigma must be at most {most:,.0f} votes, got {self.sigma!r}")
+        if self.reveals == "argmax" and self.changed > 2:
+            raise ValueError(f"changed must be 2 where only the argmax is seen, got {self.changed}")
 
     @property
     def promise(self) -> Adjacency:
         """One ballot may move, in counts that already contain this noise."""
-        return Adjacency(noise_sigma=self.sigma)
+        return Adjacency(noise_sigma=self.sigma, argmax_only=self.reveals == "argmax")
 
     def curve(self) -> Curve:
-        """Cost of one row of noisy counts, for every possible votes."""
+        """Cost of one row of noisy counts, or of their argmax, for every possible votes."""
+        if self.reveals == "argmax":
+            from ostraka.mechanisms._skellam_argmax import argmax_rdp  # noqa: PLC0415  (compiled code)
+
+            one_count = _shift_rdp(self.sigma**2, 1)
+            return Curve(ORDERS, argmax_rdp(self.sigma**2, one_count, _log_density), "ballot")
         return Curve(ORDERS, skellam_rdp(self.sigma**2, self.changed), "ballot")
 
     def uses(self, private: Private) -> int:
@@ -93,7 +109,7 @@ class SkellamMax:
         return len(private)
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
-        """The answers, int64 of shape (n_queries,); ties are broken by ``rng``."""
+        """The answers, int64 of shape (n_queries,); ties of counts are broken by ``rng``."""
         noisy = private.open()
         return np.asarray((noisy + rng.random(noisy.shape) / 2).argmax(axis=1), dtype=np.int64)
 
