@@ -1,4 +1,4 @@
-"""Defects of secret questions: rows behind a mask that hides less, and corrections that anybody reads."""
+"""Defects of secret questions: masks that hide less, corrections in the clear, an argmax priced too low."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ _HIDDEN = "secure/hidden.py"
 _PAD = "return words(Stream(key), sizes.n_rows, sizes.n_features)"
 _BY = "voters/test_secret_roles.py::"
 _VIEW = _BY + "test_a_party_sees_what_its_simulator_draws_whatever_the_question"
+
+_ARGMAX = "voters/test_secret_argmax.py::"
+_PRICE = "mechanisms/test_skellam_argmax.py::"
 
 MUTANTS = [
     Mutant(
@@ -41,5 +44,33 @@ MUTANTS = [
         "return AESGCM(key).encrypt(bytes(12), corrections, None)",
         "return corrections",
         _BY + "test_corrections_are_sealed_to_the_asker",
+    ),
+    Mutant(
+        "the holder adds no noise",
+        "voters/_party.py",
+        "total + self._noise(total.shape) + self._masks(session)",
+        "total + self._masks(session)",
+        _ARGMAX + "test_the_noise_of_every_party_is_in_the_sum_that_is_compared",
+    ),
+    Mutant(
+        "a holder who may collude is charged the argmax",
+        "secure/agreement.py",
+        "if self.argmax_only and not self.colluding:",
+        "if self.argmax_only:",
+        _ARGMAX + "test_the_argmax_is_charged_its_own_price_and_the_counts_theirs_where_somebody_may_collude",
+    ),
+    Mutant(
+        "counts that were seen are charged as an argmax",
+        "private.py",
+        "            and self.argmax_only == promise.argmax_only\n",
+        "",
+        _PRICE + "test_votes_that_show_counts_are_not_charged_as_an_argmax_nor_the_other_way_round",
+    ),
+    Mutant(
+        "an argmax with Skellam noise is 3 % cheaper",
+        "mechanisms/_skellam_argmax.py",
+        "found * (1 + _ROUNDING)",
+        "found * 0.97",
+        _PRICE + "test_no_histogram_costs_more_than_the_price",
     ),
 ]

@@ -301,7 +301,7 @@ def test_a_party_pays_before_it_answers_and_stops_at_its_own_budget(ensemble):
     party = parties.parties["party-2"]
     price = 1.001 * (6 * parties.agreement.mechanism.curve()).epsilon(delta=1e-5)
     with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5)) as ledger:
-        party._ledger = ledger
+        party._payments.ledger = ledger
         for _ in range(2):
             parties.vote(np.zeros((3, 2)))
         assert [(one.uses, one.unit) for one in ledger.entries()] == [(3, "party")] * 2
@@ -315,7 +315,7 @@ def test_a_party_whose_budget_is_used_up_between_call_and_request_sends_nothing(
     party = parties.parties["party-2"]
     price = 1.001 * parties.agreement.mechanism.curve().epsilon(delta=1e-5)
     with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5)) as ledger:
-        party._ledger = ledger
+        party._payments.ledger = ledger
         tap(parties, "party-2", sent={"vote": lambda s: (spend(ledger, parties), s)[1]})
         with pytest.raises(PartyError, match="used up"):
             parties.vote([[0.0, 0.0]])

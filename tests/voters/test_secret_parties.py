@@ -124,7 +124,7 @@ def test_material_that_another_key_signed_is_refused_by_both():
 def test_a_death_at_any_exchange_fails_the_round_and_names_who_died(units, name, verb, direction):
     parties = secret_parties(4, hidden_units=units, quorum=3, sigma=9.0)
     ledger = Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5))
-    parties.parties["party-1"]._ledger = ledger
+    parties.parties["party-1"]._payments.ledger = ledger
     dead = []
 
     def dies(one, way, data):
@@ -226,11 +226,34 @@ def test_rounds_are_capped_those_before_a_restart_included():
                 parties.vote(ROWS)
 
 
+def test_only_rounds_of_this_agreement_count_towards_the_cap():
+    agreement, keys = agreed_keys(max_rounds=2)
+    another, others = agreed_keys(max_rounds=2)
+    with Ledger(":memory:", budget=Budget(epsilon=9999.0, delta=1e-5)) as ledger:
+        for _ in range(5):
+            ledger.charge(agreement.mechanism, uses=1, unit="party", simulation=False)
+        for agreed_on, who in ((another, others), (agreement, keys)):
+            members = {
+                name: Party(MODELS[0], *data_of(3)[0], agreement=agreed_on, identity=who[name], ledger=ledger)
+                if name == "a"
+                else Party(MODELS[0], *data_of(3)[0], agreement=agreed_on, identity=who[name])
+                for name in "abc"
+            }
+            dealer, options = Dealer(agreed_on, who["dealer"]), {"questions": "secret"}
+            parties = PartyEnsemble(
+                members, agreement=agreed_on, identity=who["asker"], dealer=dealer, **options
+            )
+            for _ in range(2):
+                parties.vote(ROWS)
+            with pytest.raises(PartyError, match="as many rounds as were agreed"):
+                parties.vote(ROWS)
+
+
 def test_a_party_whose_budget_is_used_up_gives_no_votes():
     parties = secret_parties(sigma=2.0)
     price = 1.001 * (7 * parties.agreement.mechanism.curve()).epsilon(delta=1e-5)
     with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5)) as ledger:
-        parties.parties["party-2"]._ledger = ledger
+        parties.parties["party-2"]._payments.ledger = ledger
         parties.vote(ROWS)
         with pytest.raises(PartyError, match="party-2 refuses: what it may answer is used up"):
             parties.vote(ROWS)

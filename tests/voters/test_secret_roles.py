@@ -18,6 +18,7 @@ from ostraka.secure.hidden import DEALER, AskerKeys
 from ostraka.secure.keys import exchange_secret
 from ostraka.secure.pads import Sent, Sizes, Stream, model_pads
 from ostraka.secure.questions import fixed_rows
+from ostraka.voters._secret_rounds import SecretRound
 from tests.false_alarm import FALSE_ALARM
 from tests.voters.hidden_rounds import secret_parties, tapped
 
@@ -40,26 +41,25 @@ def looks_drawn(numbers: np.ndarray, *, bits: int | None = None) -> bool:
 def round_of(parties, rows):
     """What went to and from the first party and the dealer, and the pads of both sides."""
     wire, dealer, kept = tapped(parties), tapped(parties, DEALER), {}
-    sessions, every = parties.parties["party-1"]._secret, parties._all
-    taken = sessions.turn
+    sessions = parties.parties["party-1"]._secret
+    asked, began = SecretRound.asked, sessions.join
 
-    def turn(body):
-        found = taken(body)
-        kept["owner"] = found[0].side._pads
+    def joined(call, secret):
+        found = began(call, secret)
+        kept["owner"] = sessions._open[call.digest].side._pads
         return found
 
-    sessions.turn = turn
-
-    def all_of(names, ask):
-        found = every(names, ask)
-        if isinstance(found["party-1"], tuple):
-            kept["asker"] = found["party-1"][0]._pads
+    def kept_side(self, name, weights):
+        found = asked(self, name, weights)
+        if name == "party-1":
+            kept["asker"] = found[0]._pads
         return found
 
-    parties._all = all_of
-    parties.vote(rows)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sessions, "join", joined)
+        patched.setattr(SecretRound, "asked", kept_side)
+        parties.vote(rows)
     parties._links["party-1"], parties._dealer = wire.link, dealer.link
-    sessions.turn, parties._all = taken, every
     return wire, dealer, kept
 
 
@@ -198,6 +198,63 @@ def test_the_dealer_is_told_nothing_that_depends_on_question_or_models():
     assert sorted(told[0]) == sorted(told[1])
 
 
+def dealt(parties, rows):
+    """The signed bodies that go to the dealer in a round which ends before any material is made."""
+    wire = tapped(parties, DEALER)
+
+    def stop(verb, way, data):
+        if (verb, way) == ("material", "sent"):
+            raise PartyError("enough is seen", code="unreachable", parties=(DEALER,))
+        return data
+
+    wire.change = stop
+    with pytest.raises(PartyError, match="enough is seen"):
+        parties.vote(rows)
+    parties._dealer = wire.link
+    return [data[64:] for verb, way, data in wire.log if way == "sent"]
+
+
+def drawn_by_dealers_simulator(parties, seen):
+    """The strings in a dealer's view which its simulator draws: all else follows from the agreement."""
+    opened, request = seen
+    call, replies = hidden.read_deal_request(request, parties.agreement)
+    keys = rounds.Round.gather(call, replies, parties.agreement).keys
+    assert opened == hidden.opening(call)
+    public = {"agreement": parties.agreement.sha256, "n_rows": 3, "participants": tuple(parties.parties)}
+    drawn = {"id": call.id, "key": call.key, "question": call.question, "offer": call.offer}
+    assert call == rounds.Call(**public, **drawn)
+    again = {
+        name: parties.parties[name]._identity.seal("reply", rounds.reply(call, name, key))
+        for name, key in keys.items()
+    }
+    assert request == hidden.deal_request(call, again)  # Ed25519 signs without drawing
+    return [call.id, call.question], [call.key, *keys.values()]
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("reveals", ["counts", "argmax"])
+def test_a_dealer_sees_what_its_simulator_draws_whatever_questions_and_models(reveals):
+    digests, keys = [], []
+    for seed, rows in ((0, LOW[:3]), (1, HIGH[:3])):
+        parties = secret_parties(seed=seed, reveals=reveals)
+        for _ in range(170):
+            one, two = drawn_by_dealers_simulator(parties, dealt(parties, rows))
+            digests += one
+            keys += two
+    octets = [
+        np.array([list(bytes.fromhex(text)) for text in texts], dtype=np.uint8) for texts in (digests, keys)
+    ]
+    assert len(octets[0]) + len(octets[1]) >= 2000  # 4,000 with both parameters
+    words = [each.view("<u8").reshape(len(each), 4) for each in octets]
+    assert looks_drawn(words[0])
+    assert looks_drawn(words[1][:, :3])
+    assert looks_drawn(words[1][:, 3:], bits=63)  # a key has 255 bits
+    for texts in (digests, keys):
+        assert len(set(texts)) == len(texts)
+    # and the digests of one question differ as those of two do
+    assert looks_drawn(words[0][: len(words[0]) // 2] ^ words[0][len(words[0]) // 2 :])
+
+
 def test_the_digest_of_the_same_rows_is_another_each_time():
     parties = secret_parties()
     calls = []
@@ -262,7 +319,7 @@ def test_logits_behind_a_bad_mask_are_noticed(monkeypatch, holder, narrow):
         return found._replace(argmax=argmax)
 
     planted(monkeypatch, leak)
-    monkeypatch.setattr("ostraka.voters.parties.PartyEnsemble._plausible", lambda _self, counts, _n: counts)
+    monkeypatch.setattr("ostraka.voters._secret_rounds.plausible", lambda total, *_: total.astype(np.int64))
     view = parts_of(secret_parties(max_rows=N_ROWS), LOW)[holder == "owner"]
     assert "first opened" in alike(view, np.random.default_rng(0))
 
@@ -281,7 +338,7 @@ def test_votes_behind_no_mask_are_noticed(monkeypatch, what):
             else found
         ),
     )
-    monkeypatch.setattr("ostraka.voters.parties.PartyEnsemble._plausible", lambda _self, counts, _n: counts)
+    monkeypatch.setattr("ostraka.voters._secret_rounds.plausible", lambda total, *_: total.astype(np.int64))
     view = parts_of(secret_parties(max_rows=N_ROWS), LOW)[1]
     assert ("votes" in alike(view, np.random.default_rng(0))) == (what == "masks")
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostraka.secure.agreement import canonical
-from ostraka.secure.errors import PartyError
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, seal, strict_key, unseal
 from ostraka.secure.masks import pair_mask
+from ostraka.secure.refusals import refused
 from ostraka.secure.rounds import strict_object
 
 if TYPE_CHECKING:
@@ -33,11 +33,6 @@ __all__ = [
 ]
 
 _BOUND = 16  # bytes of the digest that a report names its task and round by
-
-
-def refused(who: str, why: str, *parties: str) -> PartyError:
-    """Return an error that says who refuses, why, and which parties are at fault."""
-    return PartyError(f"{who} refuses: {why}", code="refused", parties=parties)
 
 
 def known_round(task: Task, round_: object) -> int:

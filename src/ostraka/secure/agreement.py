@@ -139,6 +139,8 @@ class Agreement:
             raise ValueError(
                 f"secret questions allow at most {MOST_CLASSES} classes, got {len(self.classes)}"
             )
+        if secret.reveals == "argmax":
+            SkellamMax(sigma=self.sigma, reveals="argmax")
         if secret.dealer in {*self.members.values(), self.aggregator}:
             raise ValueError("the dealer must be neither the asker nor a member")
 
@@ -150,8 +152,16 @@ class Agreement:
         """The mechanism that releases the votes; parties charge its price to their own ledgers."""
         if self.noise == "aggregator":
             return GNMax(sigma=self.sigma)
-        cheating = self.secret is not None and self.secret.asker == "cheating"
-        return SkellamMax(sigma=self.sigma, changed=len(self.classes) if cheating else 2)
+        if self.secret is not None and self.secret.asker == "cheating":
+            return SkellamMax(sigma=self.sigma, changed=len(self.classes))
+        if self.argmax_only and not self.colluding:  # a holder who colludes can show the counts
+            return SkellamMax(sigma=self.sigma, reveals="argmax")
+        return SkellamMax(sigma=self.sigma)
+
+    @property
+    def argmax_only(self) -> bool:
+        """Whether the asker sees the noisy argmax, and not the noisy counts."""
+        return self.secret is not None and self.secret.reveals == "argmax"
 
     @property
     def least(self) -> int:

@@ -7,17 +7,17 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ostraka.secure import hidden
-from ostraka.secure.errors import PartyError
-from ostraka.secure.hidden import DEALER, AskerKeys, question_pad
-from ostraka.secure.keys import exchange_key, exchange_secret, new_secret, unseal
+from ostraka.secure.hidden import DEALER, HOLDER, AskerKeys, question_pad
+from ostraka.secure.keys import exchange_key, exchange_secret, new_secret
 from ostraka.secure.questions import sizes_of
+from ostraka.secure.refusals import checked, refused, unsealed
 from ostraka.secure.rounds import Round
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ostraka.secure.agreement import Agreement
-    from ostraka.secure.errors import Code
+    from ostraka.secure.errors import PartyError
     from ostraka.secure.keys import Identity
 
 __all__ = ["Dealer"]
@@ -114,13 +114,14 @@ class Dealer:
             raise self._refusal("the offer of the call is not the one it gave")
         round_ = self._checked(lambda: Round.gather(call, replies, self.agreement))
         with self._lock:
-            self._dealing[round_.transcript.hex()] = _Dealing(round_, secret, set(call.participants))
+            left = {*call.participants, *([HOLDER] if self.agreement.argmax_only else [])}
+            self._dealing[round_.transcript.hex()] = _Dealing(round_, secret, left)
             while len(self._dealing) > _OPEN_ROUNDS:
                 self._dealing.popitem(last=False)
         return self._identity.seal("dealing", round_.transcript)
 
     def material(self, sealed: bytes) -> bytes:
-        """One party's material in a round, once: signed digests, correction words, sealed corrections."""
+        """Material of a party or the holder, once: signed digests, correction words, sealed corrections."""
         body = self._from_asker("material", sealed)
         transcript, name = self._checked(lambda: hidden.unpack(body, 2))
         party = name.decode(errors="replace")
@@ -136,35 +137,28 @@ class Dealer:
         return hidden.pack([signed, words, corrections])
 
     def _made(self, dealing: _Dealing, name: str) -> tuple[bytes, bytes]:
-        from ostraka.secure.dealing import deal_model  # noqa: PLC0415  (compiled code, loaded when needed)
+        from ostraka.secure.dealing import deal_argmax, deal_model  # noqa: PLC0415  (compiled code)
 
         call, transcript = dealing.round.call, dealing.round.transcript
         sizes, secret = sizes_of(self.agreement, call.n_rows), exchange_secret(dealing.secret)
-        keys = AskerKeys.of(secret, call.key, call)
-        made = deal_model(
-            hidden.cipher_key(transcript, name),
-            sizes,
-            question=question_pad(keys.question, sizes),
-            asker=keys.pads(transcript, name),
-            other=hidden.owner_key(secret, dealing.round.keys[name], call, name),
-        )
+        keys, cipher = AskerKeys.of(secret, call.key, call), hidden.cipher_key(transcript, name)
+        holder = dealing.round.keys[call.participants[0] if name == HOLDER else name]
+        asker, other = keys.pads(transcript, name), hidden.owner_key(secret, holder, call, name)
+        if name == HOLDER:
+            made = deal_argmax(cipher, sizes.n_rows, sizes.n_classes, asker=asker, other=other)
+        else:
+            question = question_pad(keys.question, sizes)
+            made = deal_model(cipher, sizes, question=question, asker=asker, other=other)
         return made.words, hidden.seal_corrections(keys.seal(transcript, name), made.corrections)
 
     def _from_asker(self, purpose: str, sealed: bytes) -> bytes:
-        try:
-            return unseal(self.agreement.aggregator, purpose, sealed)
-        except ValueError as error:
-            raise self._refusal(str(error), code="wrong_identity") from None
+        return unsealed(DEALER, self.agreement.aggregator, purpose, sealed, DEALER)
 
     def _checked(self, work: Callable[[], Checked]) -> Checked:
-        """Turn a ValueError about a message into a refusal; messages are public."""
-        try:
-            return work()
-        except ValueError as error:
-            raise self._refusal(str(error)) from None
+        return checked(DEALER, work, DEALER)
 
-    def _refusal(self, why: str, *, code: Code = "refused") -> PartyError:
-        return PartyError(f"{DEALER} refuses: {why}", code=code, parties=(DEALER,))
+    def _refusal(self, why: str) -> PartyError:
+        return refused(DEALER, why, DEALER)
 
     def __repr__(self) -> str:
         return "Dealer()"

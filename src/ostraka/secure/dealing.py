@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ostraka.secure import comparison, gates
-from ostraka.secure.pads import Blank, Sizes, Stream, model_pads
+from ostraka.secure.pads import Blank, Sizes, Stream, argmax_pads, model_pads
 
 if TYPE_CHECKING:
     from ostraka.secure.pads import ArgmaxPads, LinearPads, ReluPads
 
-__all__ = ["Material", "deal_model"]
+__all__ = ["Material", "deal_argmax", "deal_model"]
 
 _SMALL = np.uint8(comparison.MODULUS - 1)
 
@@ -39,6 +39,13 @@ def deal_model(key: bytes, sizes: Sizes, *, question: np.ndarray, asker: bytes, 
         sent += [corrections, _product(mine.last, owner.last)]
     found, corrections = _argmax(key, mine.argmax, owner.argmax)
     return Material(b"".join([*words, found]), b"".join([*sent, corrections]))
+
+
+def deal_argmax(key: bytes, n_rows: int, n_classes: int, *, asker: bytes, other: bytes) -> Material:
+    """Material for the largest of each row's numbers alone."""
+    stream = Stream(other)
+    owner = argmax_pads(stream, stream, n_rows, n_classes)
+    return Material(*_argmax(key, argmax_pads(Stream(asker), Blank(), n_rows, n_classes), owner))
 
 
 def _product(mine: LinearPads, owner: LinearPads) -> bytes:

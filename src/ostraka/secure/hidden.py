@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEALER",
+    "HOLDER",
     "AskerKeys",
     "cipher_key",
     "deal_request",
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 DEALER = "the dealer"  # no party may have a space in its name
+HOLDER = "the holder"  # of the sum of votes, where only the argmax is revealed: the first that takes part
 _OPENING = ("agreement", "id", "key", "n_rows", "participants")
 
 
@@ -79,7 +81,7 @@ def offered_key(call: Call, sealed: bytes, agreement: Agreement) -> str:
 
 
 def owner_key(secret: bytes | X25519PrivateKey, key: str, call: Call, name: str) -> bytes:
-    """The key of a party's pads: the party and the dealer can compute it, for this call only."""
+    """The key of the pads of a party, or of the holder: it and the dealer can compute it, for this call."""
     transcript = bytes.fromhex(call.digest)
     return shared_key(secret, key, transcript=transcript, pair=(name, DEALER), purpose="pads")
 

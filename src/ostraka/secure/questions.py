@@ -39,6 +39,10 @@ class SecretQuestions:
     asker : {"curious", "cheating"}
         ``"curious"``: it keeps to the protocol. ``"cheating"``: the price holds even if it does not; a
         party then counts as moving every count of a row by one, not two of them.
+    reveals : {"counts", "argmax"}, default "counts"
+        What the asker sees: the noisy counts, or only which is the largest, the first of equal ones. For
+        ``"argmax"`` the first party that takes part holds the sum of all parties' shares, and the asker and
+        this holder compare. Then the price is the argmax's, unless the asker may cheat or parties collude.
 
     Raises
     ------
@@ -57,6 +61,7 @@ class SecretQuestions:
     hidden: int = 0
     max_rounds: int = 1000
     asker: str = "curious"
+    reveals: str = "counts"
 
     def __post_init__(self) -> None:
         if not isinstance(self.dealer, str) or not re.fullmatch(r"[0-9a-f]{64}", self.dealer):
@@ -70,6 +75,7 @@ class SecretQuestions:
         _check.integer(hidden=self.hidden)
         _check.integer(max_rounds=self.max_rounds, least=1)
         _check.one_of(asker=self.asker, allowed=("curious", "cheating"))
+        _check.one_of(reveals=self.reveals, allowed=("counts", "argmax"))
         if self.hidden > _MOST_HIDDEN:
             raise ValueError(f"hidden must be at most {_MOST_HIDDEN}, got {self.hidden}")
         for name, value in (

@@ -180,16 +180,19 @@ def rows_of(data: bytes, call: Call, agreement: Agreement) -> np.ndarray:
     return rows
 
 
-def total_mask(secret: bytes, name: str, round_: Round, *, n_classes: int) -> np.ndarray:
+def total_mask(
+    secret: bytes, name: str, round_: Round, *, n_classes: int, aggregator: bool = True
+) -> np.ndarray:
     """All masks of one participant, uint32 of shape (n_rows, n_classes).
 
     Of each pair the first in order adds their mask and the second takes it away. Everybody adds
-    the one shared with the aggregator, which alone can take that away.
+    the one shared with the aggregator, which alone can take that away; ``aggregator=False`` leaves it out,
+    where another participant keeps its own votes and adds up.
     """
     call, transcript = round_.call, round_.transcript
     size = call.n_rows * n_classes
     total = np.zeros(size, dtype=np.uint32)
-    for peer, key in [*round_.keys.items(), (AGGREGATOR, call.key)]:
+    for peer, key in [*round_.keys.items(), *([(AGGREGATOR, call.key)] if aggregator else [])]:
         if peer != name:
             stream = pair_mask(secret, key, transcript=transcript, pair=(name, peer), size=size)
             total += stream if peer == AGGREGATOR or name < peer else -stream

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostraka.secure import comparison, gates, pads
+from ostraka.secure import comparison, gates, largest, pads
+from ostraka.secure.largest import AskerLargest, OwnerLargest, levels
 from ostraka.secure.pads import Sent, Sizes, Stream, model_pads
 
 if TYPE_CHECKING:
     from ostraka.secure.pads import ModelPads
 
 __all__ = ["AskerSide", "FixedModel", "OwnerSide", "hidden_question", "split_words", "words_bytes"]
-
-_SMALL = np.uint8(comparison.MODULUS - 1)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -51,6 +50,7 @@ class OwnerSide:
     def take(self, key: bytes, words: bytes) -> None:
         """The dealer's correction words, for the comparisons to come."""
         self._key, self._words = key, split_words(words, self._sizes)
+        self._largest = OwnerLargest(self._pads.argmax, key, self._words[1])
 
     def first(self, question: np.ndarray, message: bytes) -> bytes:
         """The first layer: from the masked rows and the asker's half of what is opened."""
@@ -60,7 +60,7 @@ class OwnerSide:
         theirs = pads.words(sent, self._sizes.n_rows, self._sizes.first)
         sent.end()
         if self._pads.relu is None:
-            return self._scored(mine, theirs)
+            return self._largest.compared(mine, theirs)
         relu = self._pads.relu
         mine = mine.ravel() + relu.opened
         self._opened = mine + theirs.ravel()
@@ -78,20 +78,11 @@ class OwnerSide:
         sent.end()
         units = gates.relu_value(self._opened, bits, relu, second=True).reshape(shape)
         weights, offsets = self._model.layers[1]
-        return self._scored(_multiply(masked + units, weights) + last.product + offsets, theirs)
-
-    def _scored(self, mine: np.ndarray, theirs: np.ndarray) -> bytes:
-        """Open the scores; what is left is one look into the table."""
-        mine = mine + self._pads.argmax.opened
-        self._wins = gates.wins(self._key, mine + theirs, self._pads.argmax, self._words[1], second=True)
-        return bytes(mine.tobytes() + self._wins.tobytes())
+        return self._largest.compared(_multiply(masked + units, weights) + last.product + offsets, theirs)
 
     def votes(self, message: bytes) -> np.ndarray:
         """The owner's half of the votes, uint32 of shape (n_rows, n_classes). Private."""
-        sent = Sent(message)
-        theirs = pads.small(sent, self._sizes.n_rows, self._sizes.n_classes)
-        sent.end()
-        return gates.votes((self._wins + theirs) & _SMALL, self._pads.argmax)
+        return self._largest.ones(message)
 
 
 class AskerSide:
@@ -104,7 +95,7 @@ class AskerSide:
         self._pads = model_pads(Stream(own), sent, sizes, question=question)
         sent.end()
         self._key, self._sizes, self._words = key, sizes, split_words(words, sizes)
-        self._weights: np.ndarray | None = None
+        self._largest = AskerLargest(self._pads.argmax, key, self._words[1])
 
     def first(self, message: bytes) -> bytes:
         """From the owner's masked weights: this half of what the first layer opens."""
@@ -113,11 +104,10 @@ class AskerSide:
         self._last = pads.words(sent, sizes.hidden, sizes.n_classes) if sizes.hidden else None
         sent.end()
         mine = _multiply(self._pads.first.factor, weights) + self._pads.first.product
-        self._opened = mine + _shaped(self._opened_pad(), mine.shape)
+        if self._pads.relu is None:
+            return self._largest.opening(mine)
+        self._opened = mine.ravel() + self._pads.relu.opened
         return bytes(self._opened.tobytes())
-
-    def _opened_pad(self) -> np.ndarray:
-        return self._pads.argmax.opened if self._pads.relu is None else self._pads.relu.opened
 
     def layer(self, answer: bytes) -> bytes:
         """From the owner's answer to the first: this half of the second layer."""
@@ -125,27 +115,21 @@ class AskerSide:
         if relu is None or last is None or self._last is None:
             raise ValueError("the agreed models have no second layer")
         sent, n = Sent(answer), sizes.n_rows * sizes.hidden
-        opened = self._opened.ravel() + pads.words(sent, n)
+        opened = self._opened + pads.words(sent, n)
         theirs = pads.small(sent, n) & np.uint8(1)
         sent.end()
         mine = gates.relu_bits(self._key, opened, relu, self._words[0], second=False)
         units = gates.relu_value(opened, mine ^ theirs, relu, second=False).reshape(sizes.n_rows, -1)
-        self._opened = _multiply(last.factor, self._last) + last.product + self._pads.argmax.opened
-        return bytes(mine.tobytes() + (units - last.factor).tobytes() + self._opened.tobytes())
+        scores = self._largest.opening(_multiply(last.factor, self._last) + last.product)
+        return bytes(mine.tobytes() + (units - last.factor).tobytes() + scores)
 
     def wins(self, answer: bytes) -> bytes:
         """From the owner's answer to the last layer: what turns its half of the votes out."""
-        sizes, sent = self._sizes, Sent(answer)
-        opened = self._opened + pads.words(sent, sizes.n_rows, sizes.n_classes)
-        theirs = pads.small(sent, sizes.n_rows, sizes.n_classes)
-        sent.end()
-        mine = gates.wins(self._key, opened, self._pads.argmax, self._words[1], second=False)
-        self._places = (mine + theirs) & _SMALL
-        return bytes(mine.tobytes())
+        return self._largest.wins(answer)
 
     def votes(self) -> np.ndarray:
         """The asker's half of the votes, uint32 of shape (n_rows, n_classes)."""
-        return gates.votes(self._places, self._pads.argmax)
+        return self._largest.ones()
 
 
 def hidden_question(rows: np.ndarray, pad: np.ndarray) -> np.ndarray:
@@ -155,25 +139,19 @@ def hidden_question(rows: np.ndarray, pad: np.ndarray) -> np.ndarray:
 
 def words_bytes(sizes: Sizes) -> int:
     """The number of bytes of a model's correction words."""
-    n_pairs = sizes.n_classes * (sizes.n_classes - 1) // 2
-    return sizes.n_rows * (sizes.hidden + n_pairs) * comparison.WORD_BYTES
+    units, pairs = _comparisons(sizes)
+    return (units + pairs) * comparison.WORD_BYTES
 
 
 def split_words(data: bytes, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
     """The correction words of ReLU and of the argmax."""
-    if len(data) != words_bytes(sizes):
-        raise ValueError(f"correction words must have {words_bytes(sizes)} bytes, got {len(data)}")
-    middle = sizes.n_rows * sizes.hidden * comparison.WORD_BYTES
-    return _levels(data[:middle]), _levels(data[middle:])
+    units, pairs = _comparisons(sizes)
+    middle = units * comparison.WORD_BYTES
+    return levels(data[:middle], units), levels(data[middle:], pairs)
 
 
-def _levels(data: bytes) -> np.ndarray:
-    n = len(data) // comparison.WORD_BYTES
-    return np.frombuffer(data, dtype="<u8").reshape(comparison.WORD_BYTES // 16, n, 2)
-
-
-def _shaped(pad: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    return pad.reshape(shape)
+def _comparisons(sizes: Sizes) -> tuple[int, int]:
+    return sizes.n_rows * sizes.hidden, largest.comparisons(sizes.n_rows, sizes.n_classes)
 
 
 def _multiply(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ostraka.ledger import BudgetExceeded, Ledger, LedgerError
 from ostraka.mechanisms.skellam import skellam
 from ostraka.secure import rounds
-from ostraka.secure.errors import PartyError
 from ostraka.secure.hidden import pack, unpack
-from ostraka.secure.keys import exchange_key, new_secret, unseal
+from ostraka.secure.keys import exchange_key, new_secret
+from ostraka.secure.refusals import checked, refused, unsealed
 from ostraka.secure.rounds import Call, Round
+from ostraka.voters._payments import Payments
 from ostraka.voters._secret_models import check_supported, fixed_model
 from ostraka.voters._secret_party import SecretSessions, most_ask_bytes
 from ostraka.voters._tables import encoded, rows
@@ -24,8 +24,9 @@ from ostraka.voters._voting import Shard, Teacher, count_votes, train, vote
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ostraka.ledger import Ledger
     from ostraka.secure.agreement import Agreement
-    from ostraka.secure.errors import Code
+    from ostraka.secure.errors import PartyError
     from ostraka.secure.keys import Identity
     from ostraka.voters._secret_party import Session
 
@@ -34,7 +35,6 @@ __all__ = ["Party"]
 Checked = TypeVar("Checked")
 
 _OPEN_ROUNDS = 64  # the oldest is given up for a new one
-_USED_UP = "what it may answer is used up"
 _ASK_ALONE = threading.Lock()  # estimators may use global generators and warning filters
 
 
@@ -107,7 +107,8 @@ class Party:
             raise ValueError("this identity is none of the agreement's members")
         place, self.name = places[identity.public_key]
         self.agreement = agreement
-        self._identity, self._ledger = identity, ledger
+        self._identity = identity
+        self._payments = Payments(self.name, agreement, ledger)
         self._open: OrderedDict[str, tuple[Call, bytes]] = OrderedDict()
         self._known: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
@@ -122,10 +123,8 @@ class Party:
                 stacklevel=2,
             )
         self._secret: SecretSessions | None = None
-        self._left = 0
         if agreement.secret is not None:
             self._secret = SecretSessions(self.name, agreement, fixed_model(self._teacher, agreement))
-            self._left = agreement.secret.max_rounds - (0 if ledger is None else len(ledger.entries()))
 
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
@@ -133,6 +132,8 @@ class Party:
         found: dict[str, Callable[[bytes], bytes]] = {"/v1/join": self.join, "/v1/vote": self.vote}
         if self._secret is not None:
             found |= {"/v1/ask": self.ask, "/v1/layer": self.layer}
+        if self.agreement.argmax_only:
+            found |= {"/v1/hold": self.hold, "/v1/argmax": self.argmax}
         return found
 
     @property
@@ -152,7 +153,7 @@ class Party:
         call = self._checked(lambda: Call.read(self._from_aggregator("call", sealed), self.agreement))
         if self.name not in call.participants:
             raise self._refusal("it is not among the participants of the call")
-        self._budgeted(lambda ledger: self._afford(ledger, call.n_rows))
+        self._payments.afford(call.n_rows)
         secret = new_secret()
         with self._lock:
             if call.id in self._known:
@@ -168,7 +169,7 @@ class Party:
         if self._secret is None:
             return reply
         sessions = self._secret
-        self._capped()
+        self._payments.cap()
         weights = self._checked(lambda: sessions.join(call, secret))
         return pack([reply, self._identity.seal("weights", bytes.fromhex(call.digest) + weights)])
 
@@ -192,6 +193,29 @@ class Party:
         session, answer = self._checked(lambda: sessions.layer(body))
         return self._identity.seal("layer", self._transcript(session) + answer)
 
+    def hold(self, sealed: bytes) -> bytes:
+        """Add up all votes as the holder, noise included, and compare; return this party's part of it.
+
+        Raises
+        ------
+        PartyError
+            As :meth:`ask`; or another party's votes are not of this round, or this party is not the holder.
+        """
+        sessions = self._sessions()
+        request, material = self._checked(lambda: unpack(sealed, 2))
+        body = self._from_aggregator("hold", request)
+        session, total = self._checked(lambda: sessions.hold(body, material))
+        self._take(session)
+        total = total + self._noise(total.shape) + self._masks(session)
+        answer = self._checked(lambda: sessions.compared(session, total.astype(np.uint32)))
+        return self._identity.seal("hold", self._transcript(session) + answer)
+
+    def argmax(self, sealed: bytes) -> bytes:
+        """Return the holder's half of the noisy argmax, as ones and zeros. PartyError as :meth:`ask`."""
+        sessions, body = self._sessions(), self._from_aggregator("argmax", sealed)
+        session, ones = self._checked(lambda: sessions.argmax(body))
+        return self._identity.seal("argmax", self._transcript(session) + ones.astype("<u4").tobytes())
+
     def vote(self, sealed: bytes) -> bytes:
         """Return the masked votes, signed. A party votes at most once in a round.
 
@@ -214,17 +238,28 @@ class Party:
         if round_.keys[self.name] != exchange_key(secret):
             raise self._refusal("its own key in the request is not the one it gave")
         rows = self._checked(lambda: rounds.rows_of(data, call, self.agreement))
-        self._budgeted(lambda ledger: self._pay(ledger, call.n_rows))
-        return self._masked(self._votes(rows), round_, secret)
+        self._payments.pay(call.n_rows)
+        votes = self._votes(rows).astype(np.uint32)
+        masked = votes + self._noise(votes.shape) + self._masks_of(round_, secret)
+        return self._identity.seal("votes", round_.transcript + masked.astype("<u4").tobytes())
 
     def _turned(self, sessions: SecretSessions, body: bytes) -> bytes:
         """Take a secret round's last message; return this party's half of its votes, masked."""
         session, half = self._checked(lambda: sessions.turn(body))
+        self._take(session)
+        masked = half + self._noise(half.shape) + self._masks(session)
+        return self._identity.seal("votes", self._transcript(session) + masked.astype("<u4").tobytes())
+
+    def _take(self, session: Session) -> None:
+        """Count and pay for a secret round, before anything that depends on votes leaves."""
+        self._payments.cap(spend=1)
+        self._payments.pay(session.call.n_rows, self._transcript(session))
+
+    def _masks(self, session: Session) -> np.ndarray:
+        """Return the masks of a secret round: the asker's too, unless the holder adds up."""
         if session.round is None:
             raise self._refusal("the round has no participants yet")
-        self._capped(spend=1)
-        self._budgeted(lambda ledger: self._pay(ledger, session.call.n_rows))
-        return self._masked(half.astype(np.int64), session.round, session.secret)
+        return self._masks_of(session.round, session.secret, aggregator=not self.agreement.argmax_only)
 
     def _votes(self, rows: np.ndarray) -> np.ndarray:
         n_classes = len(self.agreement.classes)
@@ -232,13 +267,17 @@ class Party:
             ballot = vote(rows, n_classes, [self._teacher])[0]
         return count_votes(ballot.codes[None], n_classes=n_classes)
 
-    def _masked(self, votes: np.ndarray, round_: Round, secret: bytes) -> bytes:
+    def _noise(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Draw this party's share of the noise, uint32 modulo 2^32: none if the aggregator adds it."""
+        if self.agreement.noise == "aggregator":
+            return np.zeros(shape, dtype=np.uint32)
+        return skellam(self.agreement.share, shape).astype(np.uint32)
+
+    def _masks_of(self, round_: Round, secret: bytes, *, aggregator: bool = True) -> np.ndarray:
         n_classes = len(self.agreement.classes)
-        if self.agreement.noise == "parties":
-            votes = votes + skellam(self.agreement.share, votes.shape)
-        masks = self._checked(lambda: rounds.total_mask(secret, self.name, round_, n_classes=n_classes))
-        masked = (votes.astype(np.uint32) + masks).astype("<u4")
-        return self._identity.seal("votes", round_.transcript + masked.tobytes())
+        return self._checked(
+            lambda: rounds.total_mask(secret, self.name, round_, n_classes=n_classes, aggregator=aggregator)
+        )
 
     def _sessions(self) -> SecretSessions:
         if self._secret is None:
@@ -248,47 +287,14 @@ class Party:
     def _transcript(self, session: Session) -> bytes:
         return b"" if session.round is None else session.round.transcript
 
-    def _capped(self, *, spend: int = 0) -> None:
-        """Refuse rounds beyond the agreed number, which includes rounds recorded in the ledger."""
-        with self._lock:
-            if self._left < 1:
-                raise self._refusal("it has answered as many rounds as were agreed")
-            self._left -= spend
-
-    def _afford(self, ledger: Ledger, n_rows: int) -> None:
-        """Refuse before the other parties pay, if this party's ledger cannot afford the round."""
-        if not ledger.affords(self.agreement.mechanism, uses=n_rows):
-            raise self._refusal(_USED_UP, code="budget_exceeded")
-
-    def _pay(self, ledger: Ledger, n_rows: int) -> None:
-        """Charge the ledger durably, before any vote leaves."""
-        ledger.charge(self.agreement.mechanism, uses=n_rows, unit="party", simulation=False)
-
-    def _budgeted(self, work: Callable[[Ledger], None]) -> None:
-        """Run work on the ledger; turn its errors into refusals that do not show its file."""
-        try:
-            if self._ledger is not None:
-                work(self._ledger)
-        except BudgetExceeded:
-            raise self._refusal(_USED_UP, code="budget_exceeded") from None
-        except LedgerError:
-            raise self._refusal("its ledger is out of order", code="internal") from None
-
     def _from_aggregator(self, purpose: str, sealed: bytes) -> bytes:
-        try:
-            return unseal(self.agreement.aggregator, purpose, sealed)
-        except ValueError as error:
-            raise self._refusal(str(error), code="wrong_identity") from None
+        return unsealed(self.name, self.agreement.aggregator, purpose, sealed, self.name)
 
     def _checked(self, work: Callable[[], Checked]) -> Checked:
-        """Turn a ValueError about a message into a refusal; messages are public."""
-        try:
-            return work()
-        except ValueError as error:
-            raise self._refusal(str(error)) from None
+        return checked(self.name, work, self.name)
 
-    def _refusal(self, why: str, *, code: Code = "refused") -> PartyError:
-        return PartyError(f"{self.name} refuses: {why}", code=code, parties=(self.name,))
+    def _refusal(self, why: str) -> PartyError:
+        return refused(self.name, why, self.name)
 
     def _shard(self, estimator: Any, X: Any, y: np.ndarray, place: int, random_state: int | None) -> Shard:
         X = rows(np.asarray(X), estimator)

@@ -46,6 +46,8 @@ class Parties:
     def check(self, voter: PartyEnsemble) -> None:
         if not all(isinstance(party, str) for party in voter.parties.values()):
             raise ValueError("parties must be addresses to be saved: run each with PartyServer")
+        if voter.agreement.secret is not None:
+            raise ValueError("parties with secret questions cannot be saved: make the PartyEnsemble again")
 
     def write(self, voter: PartyEnsemble, folder: Path) -> dict[str, Any]:
         (folder / "agreement.json").write_text(voter.agreement.to_json())

@@ -7,8 +7,12 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ostraka.secure import hidden, rounds
-from ostraka.secure.keys import exchange_key
+from ostraka.secure import hidden, largest, rounds
+from ostraka.secure.hidden import HOLDER
+from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, exchange_key
+from ostraka.secure.largest import OwnerLargest
+from ostraka.secure.pads import Sent, Stream, argmax_pads
+from ostraka.secure.pads import words as numbers
 from ostraka.secure.questions import sizes_of
 from ostraka.secure.rounds import Call, Round
 from ostraka.secure.two_party import FixedModel, OwnerSide, words_bytes
@@ -32,6 +36,14 @@ class Session:
     side: OwnerSide
     waits_for: str = "ask"
     round: Round | None = None
+    holds: bytes = b""  # the key of the holder's pads, where this party is the holder
+    largest: OwnerLargest | None = None
+    opening: np.ndarray | None = None  # the asker's half of what is compared
+
+    @property
+    def last(self) -> str:
+        """The message which turns the votes out."""
+        return "hold" if self.holds else "vote"
 
 
 class SecretSessions:
@@ -50,7 +62,10 @@ class SecretSessions:
         key = hidden.offered_key(call, bytes.fromhex(call.offer), self._agreement)
         pads = hidden.owner_key(secret, key, call, self._name)
         side = OwnerSide(self._model, pads, sizes_of(self._agreement, call.n_rows))
-        self._keep(Session(call, secret, side))
+        session = Session(call, secret, side)
+        if self._agreement.argmax_only and call.participants[0] == self._name:
+            session.holds = hidden.owner_key(secret, key, call, HOLDER)
+        self._keep(session)
         return side.weights()
 
     def ask(self, body: bytes, material: bytes) -> tuple[Session, bytes]:
@@ -69,20 +84,59 @@ class SecretSessions:
         )
         session.side.take(hidden.cipher_key(transcript, self._name), material)
         answer = session.side.first(question, message)
-        self._keep(session, "layer" if sizes.hidden else "vote")
+        self._keep(session, "layer" if sizes.hidden else session.last)
         return session, answer
 
     def layer(self, body: bytes) -> tuple[Session, bytes]:
         """Take the opening of the second layer; return this party's half."""
         session, message = self._next(body, "layer")
         answer = session.side.layer(message)
-        self._keep(session, "vote")
+        self._keep(session, session.last)
         return session, answer
 
     def turn(self, body: bytes) -> tuple[Session, np.ndarray]:
         """Take the last message, which ends the round; return this party's half of its votes, uint32."""
         session, message = self._next(body, "vote")
         return session, session.side.votes(message)
+
+    def hold(self, body: bytes, words: bytes) -> tuple[Session, np.ndarray]:
+        """Take, as the holder, the last message and the others' votes; return the sum of all halves.
+
+        The half is this party's own, still without noise; what the others sent is masked.
+        """
+        session, message = self._next(body, "hold")
+        call, others = session.call, session.call.participants[1:]
+        last, opening, signed, *votes = hidden.unpack(message, 3 + len(others))
+        transcript = b"" if session.round is None else session.round.transcript
+        hidden.read_material(
+            signed, self._agreement, transcript=transcript, name=HOLDER, words=words, sealed=None
+        )
+        sizes = sizes_of(self._agreement, call.n_rows)
+        stream, sent = Stream(session.holds), Sent(opening)
+        session.opening = numbers(sent, sizes.n_rows, sizes.n_classes)
+        sent.end()
+        pads = argmax_pads(stream, stream, sizes.n_rows, sizes.n_classes)
+        levels = largest.levels(words, largest.comparisons(sizes.n_rows, sizes.n_classes))
+        session.largest = OwnerLargest(pads, hidden.cipher_key(transcript, HOLDER), levels)
+        total = session.side.votes(last)
+        for name, sealed in zip(others, votes, strict=True):
+            total = total + _votes_of(sealed, transcript, name, self._agreement, call.n_rows)
+        return session, total
+
+    def compared(self, session: Session, total: np.ndarray) -> bytes:
+        """Open the holder's sum, masked, and compare; the last message of the round is to come."""
+        if session.largest is None or session.opening is None:
+            raise ValueError("the round has no votes yet")
+        answer = session.largest.compared(largest.scaled(total), session.opening)
+        self._keep(session, "argmax")
+        return answer
+
+    def argmax(self, body: bytes) -> tuple[Session, np.ndarray]:
+        """Take the asker's part of the comparisons, which ends the round; return half of the ones, uint32."""
+        session, message = self._next(body, "argmax")
+        if session.largest is None:
+            raise ValueError("the round has no votes yet")
+        return session, session.largest.ones(message)
 
     def _next(self, body: bytes, stage: str) -> tuple[Session, bytes]:
         digest, transcript, message = hidden.unpack(body, 3)
@@ -109,4 +163,15 @@ class SecretSessions:
 def most_ask_bytes(agreement: Agreement) -> int:
     """Return the length of the longest message of a secret round."""
     sizes = sizes_of(agreement, agreement.max_rows)
-    return 8 * sizes.n_rows * (sizes.first + 2 * sizes.hidden + sizes.n_classes) + words_bytes(sizes) + 4096
+    numbers = 8 * sizes.n_rows * (sizes.first + 2 * sizes.hidden + sizes.n_classes)
+    votes = 16 + KEY_BYTES + SIGNATURE_BYTES + 4 * sizes.n_rows * sizes.n_classes  # of each other party
+    others = len(agreement.members) if agreement.argmax_only else 0
+    return numbers + words_bytes(sizes) + others * votes + 4096
+
+
+def _votes_of(sealed: bytes, transcript: bytes, name: str, agreement: Agreement, n_rows: int) -> np.ndarray:
+    """Another party's masked votes, which the holder adds; ValueError names the party."""
+    try:
+        return rounds.votes_of(sealed, transcript, name, agreement, n_rows=n_rows)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None

@@ -18,29 +18,28 @@ that matters little, further: see docs/parties.md for who must be trusted with w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ostraka import _check
-from ostraka.mechanisms.skellam import largest_draw
 from ostraka.private import Private
-from ostraka.secure import rounds
 from ostraka.secure.agreement import Agreement
 from ostraka.secure.dealer import Dealer
 from ostraka.secure.errors import PartyError
 from ostraka.secure.hidden import DEALER
-from ostraka.secure.keys import SIGNATURE_BYTES, Identity, exchange_key, new_secret
-from ostraka.secure.masks import pair_mask
+from ostraka.secure.keys import Identity
 from ostraka.secure.questions import SecretQuestions, fixed_rows
-from ostraka.secure.rounds import AGGREGATOR, Call, Round
 from ostraka.secure.wire import PartyServer, Remote
-from ostraka.voters._links import Local, ask_all
+from ostraka.voters._links import Local
 from ostraka.voters._party import Party
-from ostraka.voters._secret_rounds import SecretRound
+from ostraka.voters._rounds import Asker, clear_round
+from ostraka.voters._secret_rounds import secret_round
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ostraka.voters._rounds import Link
 
 __all__ = [
     "Agreement",
@@ -52,10 +51,6 @@ __all__ = [
     "PartyServer",
     "SecretQuestions",
 ]
-
-Checked = TypeVar("Checked")
-
-_MOST_REPLY = 1024  # bytes of a reply to a call
 
 
 class PartyEnsemble:
@@ -145,6 +140,7 @@ class PartyEnsemble:
             name: Remote(name, party, timeout=timeout) if isinstance(party, str) else Local(party)
             for name, party in parties.items()
         }
+        self._dealer: Link | None = None
         if dealer is not None:
             self._dealer = (
                 Remote(DEALER, dealer, timeout=timeout) if isinstance(dealer, str) else Local(dealer)
@@ -165,6 +161,7 @@ class PartyEnsemble:
         questions: Literal["clear", "secret"] = "clear",
         input_range: tuple[float, float] | None = None,
         hidden: int = 0,
+        reveals: Literal["counts", "argmax"] = "counts",
         random_state: int | None = None,
     ) -> PartyEnsemble:
         """Run all parties in this process, for experiments and audits: the same code without secrecy.
@@ -176,7 +173,7 @@ class PartyEnsemble:
             Private. What each party holds; they are named ``party-1``, ``party-2``, ….
         classes, sigma, noise, colluding, quorum, max_rows
             As in :class:`Agreement`.
-        questions, input_range, hidden
+        questions, input_range, hidden, reveals
             ``questions="secret"``: with a dealer in this process, and as in :class:`SecretQuestions`.
         random_state : int, optional
             Seeds the training, never noise or masks.
@@ -188,7 +185,9 @@ class PartyEnsemble:
         if questions == "secret":
             if input_range is None:
                 raise ValueError("secret questions need an input_range")
-            secret = SecretQuestions(dealer=dealing.public_key, input_range=input_range, hidden=hidden)
+            secret = SecretQuestions(
+                dealer=dealing.public_key, input_range=input_range, hidden=hidden, reveals=reveals
+            )
         agreement = Agreement(
             members={name: one.public_key for name, one in identities.items()},
             aggregator=aggregator.public_key,
@@ -225,7 +224,8 @@ class PartyEnsemble:
         -------
         Private of shape (n_queries, n_classes), in votes
             One ballot a party, ready for ``release(agreement.mechanism, …)``. With
-            ``noise="parties"`` the noise is in them already, and only that mechanism takes them.
+            ``noise="parties"`` the noise is in them already, and only that mechanism takes them. With
+            ``SecretQuestions(reveals="argmax")`` they are 1 at the noisy argmax and 0 elsewhere.
 
         Raises
         ------
@@ -243,10 +243,11 @@ class PartyEnsemble:
         if self.agreement.secret is not None:
             rows = fixed_rows(rows, self.agreement.secret)
         names = self._participants(without)
-        ask = self._round if self.agreement.secret is None else self._secret_round
+        ask = clear_round if self.agreement.secret is None else secret_round
+        asker = Asker(self.agreement, self._identity, self._links, self._dealer)
         counts = []
         for start in range(0, len(rows), self.agreement.max_rows):
-            counts.append(ask(rows[start : start + self.agreement.max_rows], names))
+            counts.append(ask(asker, rows[start : start + self.agreement.max_rows], names))
             if self.progress is not None:
                 self.progress("votes", min(start + self.agreement.max_rows, len(rows)), len(rows))
         mechanism = self.agreement.mechanism
@@ -262,87 +263,6 @@ class PartyEnsemble:
                 f"a round needs {self.agreement.least} parties (the quorum), but {len(names)} are left"
             )
         return names
-
-    def _round(self, rows: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-        """Run one round: invite, gather keys, ask, add, and subtract the masks shared with the parties."""
-        secret = new_secret()
-        call = Call(
-            agreement=self.agreement.sha256,
-            id=new_secret().hex(),
-            key=exchange_key(secret),
-            n_rows=len(rows),
-            participants=names,
-            question=rounds.question(rows),
-        )
-        invitation = self._identity.seal("call", call.body())
-        replies = self._all(names, lambda name: self._links[name].join(invitation, _MOST_REPLY))
-        round_ = self._agreed(lambda: Round.gather(call, replies, self.agreement))
-        request = self._identity.seal("request", rounds.pack(call, replies, rows))
-        most = SIGNATURE_BYTES + 32 + 4 * len(rows) * len(self.agreement.classes)
-        sealed = self._all(names, lambda name: self._links[name].vote(request, most))
-        total = self._added(sealed, round_, secret, names, len(rows))
-        return self._plausible(total.astype(np.int32).astype(np.int64).reshape(len(rows), -1), len(names))
-
-    def _secret_round(self, rows: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-        """Run one round whose rows no party sees, and add both halves of the votes."""
-        round_, weights = SecretRound.opened(
-            rows,
-            names,
-            agreement=self.agreement,
-            identity=self._identity,
-            links=self._links,
-            dealer=self._dealer,
-            every=self._all,
-        )
-        asked = self._all(names, lambda name: round_.asked(name, weights[name]))
-        sealed = round_.votes({name: message for name, (_, message) in asked.items()})
-        total = self._added(sealed, round_.round, round_.secret, names, len(rows))
-        for side, _ in asked.values():
-            total += side.votes().ravel()
-        return self._plausible(total.astype(np.int32).astype(np.int64).reshape(len(rows), -1), len(names))
-
-    def _added(
-        self, sealed: Mapping[str, bytes], round_: Round, secret: bytes, names: tuple[str, ...], n_rows: int
-    ) -> np.ndarray:
-        """Return the sum of all masked votes, uint32, minus the masks that this side can compute."""
-        size = n_rows * len(self.agreement.classes)
-        total = np.zeros(size, dtype=np.uint32)
-        for name in names:
-            total += self._opened(sealed[name], round_.transcript, name, n_rows).ravel()
-            pair = (AGGREGATOR, name)
-            total -= pair_mask(secret, round_.keys[name], transcript=round_.transcript, pair=pair, size=size)
-        return total
-
-    def _opened(self, sealed: bytes, transcript: bytes, name: str, n_rows: int) -> np.ndarray:
-        return self._agreed(
-            lambda: rounds.votes_of(sealed, transcript, name, self.agreement, n_rows=n_rows), name
-        )
-
-    def _agreed(self, work: Callable[[], Checked], name: str | None = None) -> Checked:
-        """Turn a ValueError about a signed message into a PartyError that names its party."""
-        try:
-            return work()
-        except ValueError as error:
-            text = str(error) if name is None else f"{name}: {error}"
-            party = {text.partition(":")[0]} & set(self.agreement.members)
-            raise PartyError(text, code="wrong_identity", parties=tuple(party)) from None
-
-    def _all(self, names: tuple[str, ...], ask: Callable[[str], Checked]) -> dict[str, Checked]:
-        """Return the reply of each party."""
-        return ask_all(names, ask)
-
-    def _plausible(self, counts: np.ndarray, n_parties: int) -> np.ndarray:
-        """Return the counts if they can be sums of votes; masks left over would make them look random."""
-        if self.agreement.noise == "parties":
-            right = np.abs(counts).max() <= n_parties * (1 + largest_draw(self.agreement.share))
-        else:
-            right = counts.min() >= 0 and (counts.sum(axis=1) == n_parties).all()
-        if not right:
-            raise PartyError(
-                "the masks do not cancel, or a party did not cast one vote a row; it cannot be told which",
-                code="disagreement",
-            )
-        return counts
 
     def __repr__(self) -> str:
         return f"PartyEnsemble({len(self.parties)} parties, agreement={self.agreement.sha256[:16]!r})"

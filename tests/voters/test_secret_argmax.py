@@ -1,0 +1,360 @@
+"""Secret rounds that reveal the noisy argmax only: right answers, what holder and asker see, and failures."""
+
+import numpy as np
+import pytest
+
+from ostraka import Budget, Ledger, release
+from ostraka.mechanisms import SkellamMax
+from ostraka.secure import hidden, rounds
+from ostraka.secure.hidden import DEALER, HOLDER
+from ostraka.secure.pads import Blank, Sent, Stream, argmax_pads, small, words
+from ostraka.voters import _secret_argmax
+from ostraka.voters.parties import Agreement, Identity, PartyEnsemble, PartyError, SecretQuestions
+from tests.voters.hidden_rounds import MODELS, data_of, secret_parties, tapped
+from tests.voters.test_secret_roles import HIGH, LOW, N_ROWS, looks_drawn
+
+ROWS = np.random.default_rng(1).uniform(0, 1, (7, 2))
+FIRST, OTHER = "party-1", "party-2"  # the first holds the sum
+
+
+def parties_of(n_parties=3, **options):
+    return secret_parties(n_parties, reveals="argmax", **options)
+
+
+@pytest.mark.parametrize("units", [0, 4])
+def test_the_answer_is_the_argmax_of_the_counts_and_of_equal_ones_the_first(monkeypatch, units):
+    monkeypatch.setattr("ostraka.voters._party.skellam", lambda _, shape: np.zeros(shape, dtype=np.int64))
+    parties = parties_of(4, hidden_units=units, max_rows=30)
+    clear = PartyEnsemble.in_process(MODELS[units], data_of(4), classes=range(3), sigma=1.0, random_state=0)
+    rows = np.random.default_rng(0).uniform(0, 1, (70, 2))
+    counts = clear.vote(rows).open()
+    assert units or (np.sort(counts, axis=1)[:, -1] == np.sort(counts, axis=1)[:, -2]).any()  # there are ties
+    np.testing.assert_array_equal(parties.vote(rows).open(), np.eye(3)[counts.argmax(axis=1)])
+
+
+def test_the_noise_of_every_party_is_in_the_sum_that_is_compared(monkeypatch):
+    drawn = []
+
+    def skellam(variance, shape):
+        drawn.append(variance)
+        return np.tile([0, 1, 0], (shape[0], 1)) * 100
+
+    monkeypatch.setattr("ostraka.voters._party.skellam", skellam)
+    votes = parties_of(sigma=3.0).vote(ROWS).open()
+    assert drawn == [3.0] * 3
+    assert (votes.argmax(axis=1) == 1).all()
+
+
+def test_the_argmax_is_charged_its_own_price_and_the_counts_theirs_where_somebody_may_collude():
+    parties = parties_of(sigma=2.0)
+    mechanism = parties.agreement.mechanism
+    assert mechanism == SkellamMax(sigma=2.0, reveals="argmax")
+    with Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5)) as ledger:
+        answers = release(mechanism, parties.vote(ROWS), ledger=ledger)
+        assert answers.shape == (7,)
+        with pytest.raises(ValueError, match="argmax_only"):
+            release(SkellamMax(sigma=2.0), parties.vote(ROWS), ledger=ledger)
+    collude = parties_of(4, sigma=2.0, colluding=1)
+    assert collude.agreement.mechanism == SkellamMax(sigma=2.0)
+    with Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5)) as ledger:
+        votes = collude.vote(ROWS)
+        assert (release(collude.agreement.mechanism, votes, ledger=ledger) == votes.open().argmax(1)).all()
+
+
+def agreement_of(**options):
+    keys = {name: Identity.fresh().public_key for name in ("a", "b", "c", "asker", "dealer")}
+    settings = {"sigma": 2.0, **options.pop("agreement", {})}
+    return Agreement(
+        members={name: keys[name] for name in "abc"},
+        aggregator=keys["asker"],
+        classes=range(5),
+        n_features=2,
+        noise="parties",
+        secret=SecretQuestions(dealer=keys["dealer"], input_range=(0, 1), reveals="argmax", **options),
+        **settings,
+    )
+
+
+def test_what_is_revealed_is_agreed_on():
+    agreement = agreement_of()
+    assert Agreement.from_json(agreement.to_json()) == agreement
+    assert '"reveals":"argmax"' in agreement.to_json()
+    assert agreement_of(asker="cheating").mechanism == SkellamMax(sigma=2.0, changed=5)
+    with pytest.raises(ValueError, match="reveals must be"):
+        SecretQuestions(dealer="0" * 64, input_range=(0, 1), reveals="all")
+    with pytest.raises(ValueError, match="sigma must be at most 1,000"):
+        agreement_of(agreement={"sigma": 1001.0})
+
+
+# what holder and asker see
+
+
+def views(parties, rows):
+    """What the holder and the asker see at the end of a round, less what each knows itself."""
+    wire, other, holder = tapped(parties), tapped(parties, OTHER), parties.parties[FIRST]
+    sessions, kept = holder._secret, {}
+    hold = sessions.hold
+
+    def held(body, material):
+        session, total = hold(body, material)
+        kept.update(session=session, total=total, pads=session.largest._pads, opening=session.opening)
+        return session, total
+
+    made = _secret_argmax._side
+
+    def side(round_):
+        found = made(round_)
+        kept["asker"] = found[0]._pads
+        return found
+
+    sessions.hold = held
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_secret_argmax, "_side", side)
+        parties.vote(rows)
+    parties._links[FIRST], parties._links[OTHER], sessions.hold = wire.link, other.link, hold
+    session = kept["session"]
+    masks = rounds.total_mask(session.secret, FIRST, session.round, n_classes=3, aggregator=False)
+    answer = Sent(wire.last("hold", "received")[64 + 32 :])
+    opened, shape = words(answer, len(rows), 3), (len(rows), 3)
+    message = hidden.unpack(wire.last("argmax", "sent")[64:], 3)[2]
+    seen_by_holder = {
+        "sum of halves": kept["total"] + masks,
+        "opening": kept["opening"],
+        "opened": kept["opening"] + opened - kept["pads"].opened,
+        "wins": small(Sent(message), *shape),
+    }
+    votes = other.last("vote", "received")[64 + 32 :]
+    seen_by_asker = {
+        "opening": opened,
+        "opened": kept["opening"] + opened - kept["asker"].opened,
+        "wins": small(answer, *shape),
+        "masked votes": np.frombuffer(votes, dtype="<u4").reshape(shape),
+        "half of the ones": np.frombuffer(wire.last("argmax", "received")[64 + 32 :], dtype="<u4").reshape(
+            shape
+        ),
+    }
+    return seen_by_holder, seen_by_asker
+
+
+def told(view):
+    """Names of what a simulator that draws everything would not have drawn."""
+    return [name for name, each in view.items() if not looks_drawn(each, bits=4 if name == "wins" else None)]
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("units", [0, 4])
+def test_holder_and_asker_see_what_their_simulators_draw(units):
+    """The holder's knows sizes only, whatever question and models; the asker's also the argmax."""
+    seen = []
+    for seed, rows in ((0, LOW), (0, HIGH), (1, HIGH)):
+        found = views(parties_of(hidden_units=units, max_rows=N_ROWS, seed=seed), rows)
+        assert [told(view) for view in found] == [[], []]
+        seen.append(found)
+    for one, two in ((0, 1), (1, 2)):
+        for role in (0, 1):
+            pairs = {name: each ^ seen[two][role][name] for name, each in seen[one][role].items()}
+            assert told(pairs) == []
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("holder", [True, False])
+@pytest.mark.parametrize("narrow", [0, 2**32 - 1])
+def test_counts_behind_a_bad_mask_are_noticed(monkeypatch, holder, narrow):
+    place = "ostraka.voters._secret_party" if holder else "ostraka.voters._secret_argmax"
+
+    def spoilt(*given):
+        pads = argmax_pads(*given)
+        return pads._replace(opened=pads.opened & np.uint64(narrow))
+
+    monkeypatch.setattr(f"{place}.argmax_pads", spoilt)
+    monkeypatch.setattr("ostraka.voters._secret_argmax._ones", lambda mine, _: mine.astype(np.int64))
+    found = views(parties_of(max_rows=N_ROWS), LOW)[1 if holder else 0]
+    assert "opened" in told(found)
+
+
+@pytest.mark.statistical
+def test_half_of_the_ones_behind_no_table_is_noticed(monkeypatch):
+    def spoilt(*given):
+        pads = argmax_pads(*given)
+        return pads._replace(table=pads.table * np.uint32(0))
+
+    monkeypatch.setattr("ostraka.voters._secret_party.argmax_pads", spoilt)
+    monkeypatch.setattr("ostraka.voters._secret_argmax._ones", lambda mine, _: mine.astype(np.int64))
+    assert "half of the ones" in told(views(parties_of(max_rows=N_ROWS), LOW)[1])
+
+
+def test_dealer_and_holder_together_learn_the_noisy_counts(monkeypatch):
+    parties = parties_of(sigma=1.0)
+    dealer, holder = parties._dealer._party, parties.parties[FIRST]
+    hold, made, kept, counted = holder._secret.hold, dealer._made, {}, []
+    deal = lambda dealing, name: (kept.update(dealing=dealing), made(dealing, name))[1]  # noqa: E731
+
+    def held(body, material):
+        session, total = hold(body, material)
+        kept.update(session=session)
+        return session, total
+
+    def compared(session, total):
+        dealing = kept["dealing"]
+        call, transcript = dealing.round.call, dealing.round.transcript
+        keys = hidden.AskerKeys.of(dealing.secret, call.key, call)
+        pads = argmax_pads(Stream(keys.pads(transcript, HOLDER)), Blank(), len(ROWS), 3)
+        half = ((session.opening - pads.opened) >> np.uint64(32)).astype(np.uint32)
+        counted.append((half + total).astype(np.int32))
+        return answered(session, total)
+
+    answered = holder._secret.compared
+    monkeypatch.setattr(dealer, "_made", deal)
+    monkeypatch.setattr(holder._secret, "hold", held)
+    monkeypatch.setattr(holder._secret, "compared", compared)
+    votes = parties.vote(ROWS).open()
+    assert np.abs(counted[0]).max() < 60  # noisy counts, and not numbers of 32 bits
+    assert (votes.argmax(axis=1) == counted[0].argmax(axis=1)).all()
+
+
+def test_all_that_the_asker_has_of_other_votes_never_adds_up():
+    """The holder's own masked votes never leave it: with them the masks of the others would cancel."""
+    parties = parties_of()
+    wires = {name: tapped(parties, name) for name in parties.parties}
+    parties.vote(ROWS)
+    assert not any(verb == "vote" for verb, *_ in wires[FIRST].log)
+    assert all(any(verb == "vote" for verb, *_ in wires[name].log) for name in wires if name != FIRST)
+
+
+def test_only_the_first_participant_holds_and_it_gives_no_votes():
+    parties = parties_of(4, quorum=3)
+    wires = {name: tapped(parties, name) for name in parties.parties}
+    sealed = {}
+
+    def swapped(verb, direction, data):
+        if (verb, direction) == ("hold", "sent"):
+            last = hidden.unpack(hidden.unpack(hidden.unpack(data, 2)[0][64:], 3)[2], 6)[0]
+            parts = hidden.unpack(hidden.unpack(data, 2)[0][64:], 3)
+            turn = parties._identity.seal("turn", hidden.pack([*parts[:2], last]))
+            with pytest.raises(PartyError, match="not open"):
+                wires[FIRST].link.ask("vote", turn, 10**6)
+            sealed["hold"] = data
+        return data
+
+    wires[FIRST].change = swapped
+    with pytest.raises(PartyError, match="not open"):
+        parties.vote(ROWS)
+    with pytest.raises(PartyError, match="not open"):
+        wires[OTHER].link.ask("hold", sealed["hold"], 10**6)
+    wires[FIRST].change = lambda _verb, _direction, data: data
+    assert parties.vote(ROWS, without=[FIRST]).open().sum(axis=1).tolist() == [1] * 7  # the next one holds
+    assert any(verb == "hold" for verb, *_ in wires[OTHER].log)
+
+
+# somebody dies, or changes a message
+
+ENDS = [(FIRST, "hold"), (FIRST, "argmax"), (OTHER, "vote"), (FIRST, "ask"), (DEALER, "material")]
+
+
+@pytest.mark.parametrize("direction", ["sent", "received"])
+@pytest.mark.parametrize(("name", "verb"), ENDS)
+def test_a_death_at_any_exchange_fails_the_round_and_names_who_died(name, verb, direction):
+    parties = parties_of(4, quorum=3, sigma=9.0)
+    ledgers = {one: Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5)) for one in parties.parties}
+    for one, ledger in ledgers.items():
+        parties.parties[one]._payments.ledger = ledger
+    dead, asked = [], []
+
+    def dies(one, way, data):
+        if one == "material" and way == "sent":
+            asked.append(hidden.unpack(data[64:], 2)[1].decode())
+        last = name != DEALER or (asked and asked[-1] == HOLDER)  # its last deal, to the holder
+        if (one, way) == (verb, direction) and not dead and last:
+            dead.append(name)
+            raise PartyError(f"{name} does not answer", code="unreachable", parties=(name,))
+        return data
+
+    tapped(parties, name, dies)
+    with pytest.raises(PartyError, match=f"{name} does not answer") as caught:
+        parties.vote(ROWS)
+    assert caught.value.parties == (name,)
+    paid = {one: len(ledger.entries()) for one, ledger in ledgers.items()}
+    assert paid["party-3"] == (verb in {"vote", "hold", "argmax"})  # whoever paid stays charged
+    assert paid[FIRST] == ((verb, direction) == ("hold", "received") or verb == "argmax")
+    without = () if name == DEALER else (name,)
+    assert parties.vote(ROWS, without=without).shape == (7, 3)
+    for ledger in ledgers.values():
+        ledger.close()
+
+
+def flipped(data, place):
+    changed = bytearray(data)
+    changed[place] ^= 1
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("direction", ["sent", "received"])
+@pytest.mark.parametrize(("name", "verb"), [(FIRST, "hold"), (FIRST, "argmax"), (OTHER, "vote")])
+@pytest.mark.parametrize("place", [5, 120, -1])
+def test_a_changed_message_fails_the_round_and_names_the_party(name, verb, direction, place):
+    parties = parties_of()
+    tapped(
+        parties,
+        name,
+        lambda one, way, data: flipped(data, place) if (one, way) == (verb, direction) else data,
+    )
+    with pytest.raises(PartyError, match=name) as caught:
+        parties.vote(ROWS)
+    assert caught.value.parties == (name,)
+
+
+def test_material_and_votes_that_the_asker_changes_are_found_out_by_the_holder():
+    parties = parties_of()
+
+    def words_changed(verb, direction, data):
+        if (verb, direction) != ("hold", "sent"):
+            return data
+        sealed, material = hidden.unpack(data, 2)
+        return hidden.pack([sealed, flipped(material, 100)])
+
+    wire = tapped(parties, FIRST, words_changed)
+    with pytest.raises(PartyError, match="party-1 refuses: the material is not what the dealer signed"):
+        parties.vote(ROWS)
+
+    def votes_changed(verb, direction, data):
+        if (verb, direction) != ("hold", "sent"):
+            return data
+        sealed, material = hidden.unpack(data, 2)
+        *head, message = hidden.unpack(sealed[64:], 3)
+        *kept, last = hidden.unpack(message, 5)
+        body = hidden.pack([*head, hidden.pack([*kept, flipped(last, -1)])])
+        return hidden.pack([parties._identity.seal("hold", body), material])
+
+    wire.change = votes_changed
+    with pytest.raises(PartyError, match="party-1 refuses: party-3: the signature of the votes"):
+        parties.vote(ROWS)
+
+
+@pytest.mark.parametrize("verb", ["hold", "argmax"])
+def test_a_message_sent_again_is_refused(verb):
+    parties = parties_of()
+    wire = tapped(parties)
+    parties.vote(ROWS)
+    with pytest.raises(PartyError, match="not open"):
+        wire.link.ask(verb, wire.last(verb, "sent"), 10**6)
+
+
+@pytest.mark.parametrize("verb", ["hold", "argmax"])
+@pytest.mark.parametrize("body", [b"", b"[]\n", b"\xff", b'[0,0,"x"]\n', b"[" * 9999])
+def test_whatever_the_asker_signs_is_answered_or_refused(verb, body):
+    parties = parties_of()
+    message = parties._identity.seal(verb, body)
+    for sent in (hidden.pack([message, b""]) if verb == "hold" else message, body):
+        with pytest.raises(PartyError, match="refuses"):
+            parties._links[FIRST].ask(verb, sent, 10**6)
+
+
+def test_without_the_argmax_agreed_nobody_holds():
+    assert {"/v1/hold", "/v1/argmax"}.isdisjoint(secret_parties().parties[FIRST].answers)
+    parties = secret_parties()
+    dealer = tapped(parties, DEALER)
+    parties.vote(ROWS)
+    transcript, _ = hidden.unpack(dealer.last("material", "sent")[64:], 2)
+    request = parties._identity.seal("material", hidden.pack([transcript, HOLDER.encode()]))
+    with pytest.raises(PartyError, match="never asked for"):
+        dealer.link.ask("material", request, 10**6)
