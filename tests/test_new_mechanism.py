@@ -74,7 +74,6 @@ MECHANISM = GumbelMax(scale=8.0)
 SCREENED = Confident(screen=Threshold(at=60.0, sigma=10.0), argmax=MECHANISM)
 VOTES = np.array([[70, 20, 10], [40, 35, 25], [34, 33, 33], [100, 0, 0]])
 ONE = Adjacency.one_ballot()
-FALSE_ALARM = 1e-6  # that a sound mechanism is called violated, and a little more: see audit_mechanism
 
 
 def brute_force(mechanism, row, order):

@@ -9,8 +9,7 @@ from ostraka.secure.keys import exchange_key, new_secret
 from ostraka.secure.masks import pair_mask
 from ostraka.secure.rounds import AGGREGATOR, Call, Round
 from ostraka.voters.parties import PartyEnsemble
-
-FALSE_ALARM = 1e-12  # chance that right masks fail one comparison; keys are new in each run
+from tests.false_alarm import FALSE_ALARM
 
 
 def masked(tap, parties: PartyEnsemble, rows) -> np.ndarray:

@@ -145,5 +145,6 @@ class Budget:
             return RenyiFilter(epsilon=self.epsilon, delta=self.delta).fits(total)
         # the cap is rounded up to whole units, as totals are: a cost of exactly epsilon fits
         most = math.ceil(self.epsilon * UNITS_PER_NAT) / UNITS_PER_NAT
-        # the bounds that need no table often suffice
-        return replace(total, laws=None).epsilon(self.delta) <= most or total.epsilon(self.delta) <= most
+        if total.laws is not None and replace(total, laws=None).epsilon(self.delta) <= most:
+            return True  # by the bounds that need no table, which often suffice
+        return total.epsilon(self.delta) <= most
