@@ -1,4 +1,4 @@
-"""Pairs against prices: every neighbour of all small histograms, checked exactly. Violations must be 0."""
+"""Pairs against prices: all neighbours of all small histograms, and of large random ones. No violation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostraka import GNMax, LNMax, Threshold
+from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka._composition import tables
 
 if TYPE_CHECKING:
@@ -24,8 +24,19 @@ MECHANISMS: tuple[BallotMechanism, ...] = (
     Threshold(at=6, sigma=4.0),
     Threshold(at=6, sigma=4.0, noise="every"),
 )
+# Random histograms: classes, ballots, how many. Votes follow laws from nearly unanimous to nearly flat.
+RANDOM = ((10, 250, 16_000), (20, 1_000, 2_000), (50, 2_000, 150))
+LARGE: tuple[BallotMechanism, ...] = (
+    GNMax(sigma=20.0),
+    GNMax(sigma=40.0),
+    LNMax(scale=20.0),
+    Threshold(at=150, sigma=40.0),
+    Threshold(at=150, sigma=40.0, noise="every"),
+    Confident(screen=Threshold(at=150, sigma=60.0), argmax=GNMax(sigma=20.0)),
+)
+SEED = 12
 ANSWERS = (8, 24, 60)  # of GNMax(sigma=20): one more answer must stay below the next table
-QUICK = {"SIZES": ((3, 6),), "ANSWERS": (8,)}
+QUICK = {"SIZES": ((3, 6),), "ANSWERS": (8,), "RANDOM": ((10, 250, 20),)}
 _ORDERS = (1.25, 2.0, 4.0, 8.0, 16.0)
 _ROUNDING = 1e-9
 _AT_ONCE = 200_000
@@ -49,6 +60,28 @@ def neighbours(counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield has, np.searchsorted(keys, keys[has] - radix[giver] + radix[taker])
 
 
+def random_histograms(n_classes: int, n_ballots: int, n: int, *, rng: np.random.Generator) -> np.ndarray:
+    """Histograms of multinomial ballots, whose laws are Dirichlet of every spread; some have a tie on top."""
+    spread = 10 ** rng.uniform(-2, 2, n)
+    laws = np.array([rng.dirichlet(np.full(n_classes, each)) for each in spread])
+    counts = rng.multinomial(n_ballots, laws)
+    top = np.argsort(counts, axis=1)[:, -2:]
+    rows, ties = np.arange(n)[:, None], rng.random(n) < 0.5
+    both = counts[rows, top]
+    level = np.stack([both.sum(axis=1) // 2, both.sum(axis=1) - both.sum(axis=1) // 2], axis=1)
+    counts[rows, top] = np.where(ties[:, None], level, both)
+    return counts
+
+
+def random_neighbours(counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Histograms, and the same with one ballot moved from one class to another, for every two classes."""
+    one = np.eye(counts.shape[1], dtype=counts.dtype)
+    for giver, taker in itertools.permutations(range(counts.shape[1]), 2):
+        has = counts[counts[:, giver] > 0]
+        if len(has):
+            yield has, has - one[giver] + one[taker]
+
+
 def too_expensive(mechanism: BallotMechanism, log_p: np.ndarray, log_q: np.ndarray) -> int:
     """How many pairs have a Rényi divergence above the price at some order."""
     curve, wrong = mechanism.curve(), np.zeros(len(log_p), dtype=bool)
@@ -70,9 +103,8 @@ def not_carried(law: Law, answers: int, log_p: np.ndarray, log_q: np.ndarray) ->
     return int(wrong.sum())
 
 
-def main() -> None:
-    """Print pairs and violations for each mechanism and size."""
-    total = bad = 0
+def small() -> Iterator[tuple[str, int, int]]:
+    """Every mechanism and size of the small histograms: what, pairs, violations."""
     for (n_classes, n_ballots), mechanism in itertools.product(SIZES, MECHANISMS):
         counts = histograms(n_classes, n_ballots)
         logs = mechanism.log_outcomes(counts)
@@ -81,20 +113,38 @@ def main() -> None:
             for start in range(0, len(one), _AT_ONCE):
                 p, q = (logs[each[start : start + _AT_ONCE]] for each in (one, other))
                 pairs, wrong = pairs + len(p), wrong + too_expensive(mechanism, p, q)
-        print(
-            f"{mechanism}: {n_ballots} ballots, {n_classes} classes: {pairs:,} pairs, {wrong} above",
-            flush=True,
-        )
-        total, bad = total + pairs, bad + wrong
+        yield f"{mechanism}: {n_ballots} ballots, {n_classes} classes", pairs, wrong
+
+
+def large() -> Iterator[tuple[str, int, int]]:
+    """Every mechanism and size of the random histograms."""
+    for (n_classes, n_ballots, n), mechanism in itertools.product(RANDOM, LARGE):
+        counts = random_histograms(n_classes, n_ballots, n, rng=np.random.default_rng(SEED))
+        pairs = wrong = 0
+        for one, other in random_neighbours(counts):
+            p, q = (mechanism.log_outcomes(each) for each in (one, other))
+            pairs, wrong = pairs + len(p), wrong + too_expensive(mechanism, p, q)
+        yield f"{mechanism}: {n:,} random histograms, {n_ballots} ballots, {n_classes} classes", pairs, wrong
+
+
+def followed() -> Iterator[tuple[str, int, int]]:
+    """One pair followed by answers of the best strategy, for every neighbour of the last small size."""
     mechanism = MECHANISMS[1]
     (law,) = GNMax(sigma=20.0).curve(bound="exact").laws or ()
+    counts = histograms(*SIZES[-1])
+    logs = mechanism.log_outcomes(counts)
     for answers in ANSWERS:
-        counts = histograms(*SIZES[-1])
-        logs = mechanism.log_outcomes(counts)
         pairs = wrong = 0
         for one, other in neighbours(counts):
             pairs, wrong = pairs + len(one), wrong + not_carried(law, answers, logs[one], logs[other])
-        print(f"{mechanism}, then {answers} answers by strategy: {pairs:,} pairs, {wrong} above", flush=True)
+        yield f"{mechanism}, then {answers} answers by strategy", pairs, wrong
+
+
+def main() -> None:
+    """Print pairs and violations for each mechanism and size."""
+    total = bad = 0
+    for what, pairs, wrong in itertools.chain(small(), large(), followed()):
+        print(f"{what}: {pairs:,} pairs, {wrong} above", flush=True)
         total, bad = total + pairs, bad + wrong
     print(f"{total:,} pairs, {bad} violations")
     if bad:

@@ -6,6 +6,7 @@ from mutants._mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
+_LIMIT = "composition/test_limit.py::"
 _BY, _TABLE = "composition/test_exact_composition.py::", "oracles/test_table.py::"
 
 MUTANTS = [
@@ -54,14 +55,28 @@ MUTANTS = [
     Mutant(
         "answers beyond those that are followed are free",
         "_composition/tables.py",
-        "rest.append(leader._replace(uses=leader.uses - _MOST))",
-        "pass",
+        "whole = limit.after(leader._replace(uses=leader.uses - law.uses), begun)",
+        "whole = begun",
         _BY + "test_beyond_the_answers_that_are_followed_epsilon_has_no_cliff",
+    ),
+    Mutant(
+        "what an answer adds to a Gaussian is a little too small",
+        "_composition/limit.py",
+        "each = Part((found.mu_squared - before) * (1 + _OUTWARD), found.told)",
+        "each = Part((found.mu_squared - before) * 0.97, found.told)",
+        _LIMIT + "test_one_answer_beside_a_gaussian_tells_no_more_than_a_larger_gaussian",
+    ),
+    Mutant(
+        "a Gaussian exceeds its function at the grid points only",
+        "_composition/limit.py",
+        "ends = (height + slope * (centre - left), height + slope * (centre - right))",
+        "ends = (height + 1.1 * slope * (centre - left), height + 0.9 * slope * (centre - right))",
+        _LIMIT + "test_a_larger_gaussian_lies_above_its_function_between_the_grid_points_too",
     ),
     Mutant(
         "a Gaussian release beside answers is free",
         "_composition/tables.py",
-        "table = _averaged(table, gaussian_pair(mu_squared, table.step))",
+        "table = _averaged(table, gaussian_pair(rest.mu_squared, table.step))",
         "pass",
         _BY + "test_a_gaussian_beside_answers_costs_more_than_either_and_less_than_two_gaussians",
     ),

@@ -91,15 +91,11 @@ def test_the_best_strategy_comes_within_one_percent_of_epsilon(n, points):
 
 
 @pytest.mark.parametrize(
-    ("n", "least", "most"), [(30, 0.5, 0.5645), (100, 1.0665, 1.072), (250, 1.76, 1.7685), (500, 2.59, 2.602)]
+    ("n", "least", "most"),
+    [(30, 0.5, 0.5645), (100, 1.0665, 1.072), (250, 1.76, 1.7683), (500, 2.59, 2.602), (1000, 3.84, 3.87)],
 )
 def test_figures_of_the_prototype(n, least, most):
     assert least <= (n * GNMax(sigma=40.0).curve(bound="exact")).epsilon(delta=DELTA) <= most
-
-
-def test_the_coarser_grid_of_many_answers_costs_more_and_little():
-    fine, coarse = ((n * gnmax(40.0)).epsilon(delta=DELTA) for n in (512, 513))
-    assert 1e-4 < coarse - fine < 0.005
 
 
 def test_a_screen_costs_less_than_its_gaussian_and_its_renyi_price():
@@ -347,9 +343,9 @@ def test_a_curve_remembers_its_laws_in_json_and_old_records_open():
 
 
 def test_beyond_the_answers_that_are_followed_epsilon_has_no_cliff(monkeypatch):
-    monkeypatch.setattr(tables, "_MOST", 30)
-    epsilons = [tables.of((Law(ARGMAX, 0.05, n),)).epsilon(DELTA) for n in (29, 30, 31, 32)]
-    assert (np.diff(epsilons) > 0).all()
+    monkeypatch.setattr(tables, "_MOST", 100)
+    epsilons = [tables.of((Law(ARGMAX, 0.05, n),)).epsilon(DELTA) for n in (99, 100, 101, 102)]
+    assert (np.diff(epsilons) > 0.01).all()
     assert (np.diff(epsilons) < 0.04).all()
 
 

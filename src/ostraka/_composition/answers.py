@@ -11,17 +11,19 @@ from ostraka._composition.envelope import Envelope, NotSmoothError
 from ostraka._composition.families import argmax_family, screen_family
 from ostraka._composition.law import ARGMAX, Law
 from ostraka._composition.recursion import first_answers
-from ostraka._composition.smooth import Smooth
+from ostraka._composition.smooth import Smooth, Tail
 
 if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["table"]
 
-_FINE_UP_TO = 512  # answers; beyond, the grid is coarser
 _EVERY = 16  # answers after which a state is kept
 _MOST_RUNS = 4
-_MOST_BY_ONE = 128  # answers that are taken one by one where the smooth bound does not hold
+_MOST_BY_ONE = 64  # answers that are taken one by one where the smooth bound does not hold
+_WORTHWHILE = 0.2  # shift; with less noise, other bounds are smaller
+# Up to which shift w is followed how far down. With less noise, rare outcomes cost more than they tell.
+_TAILS = ((0.07, Tail(1e-16, 3e-13)), (0.095, Tail(1e-13, 1e-10)), (0.133, Tail(1e-12, 1e-9)))
 
 
 class _Way(NamedTuple):
@@ -32,21 +34,17 @@ class _Way(NamedTuple):
     first: int
 
 
-_FINE, _COARSE = _Way(0.025, 3, 24), _Way(0.04, 2, 24)
+_WAY = _Way(0.025, 3, 24)
 
 
 def table(law: Law) -> tuple[float, np.ndarray] | None:
     """A grid spacing, and w after so many answers at 0, 1, ... of it; None where it cannot be followed."""
-    way, key = _way(law), (law.kind, law.size, law.uses > _FINE_UP_TO)
-    run = _runs.pop(key, None) or _Run(law._replace(uses=1), way)
+    key = law.kind, law.size
+    run = _runs.pop(key, None) or _Run(law._replace(uses=1), _WAY)
     _runs[key] = run
     while len(_runs) > _MOST_RUNS:
         del _runs[next(iter(_runs))]
     return run.values(law.uses)
-
-
-def _way(law: Law) -> _Way:
-    return _FINE if law.uses <= _FINE_UP_TO else _COARSE
 
 
 class _Run:
@@ -57,43 +55,51 @@ class _Run:
         self._family = argmax_family if law.kind == ARGMAX else screen_family
         self._first: dict[int, np.ndarray] = {}
         self._kept: dict[int, Smooth] = {}
-        self._smooth = True
+        self._last: Smooth | None = None  # what was asked for last: often the next has one answer more
+        self._tail = next((tail for most, tail in _TAILS if self._shift <= most), None)
 
     def values(self, answers: int) -> tuple[float, np.ndarray] | None:
         """A grid spacing, and w after so many answers at 0, 1, ... of it."""
         first = self._way.first
-        if answers > first and self._smooth:
+        if answers > first and self._tail is not None:
             with contextlib.suppress(NotSmoothError):
-                return self._way.step * self._shift, self._state(answers).values()
-            self._smooth = False
-        if answers > max(first, _MOST_BY_ONE):
+                return self._way.step * self._shift, self._state(answers, self._tail).values()
+            self._tail = None
+        if answers > (_MOST_BY_ONE if self._shift <= _WORTHWHILE else first):
             return None
         if answers > len(self._first):
             self._follow(first if answers <= first else _MOST_BY_ONE)
         return self._way.step * self._way.finer * self._shift, self._first[answers]
 
-    def _state(self, answers: int) -> Smooth:
+    def _state(self, answers: int, tail: Tail) -> Smooth:
         if not self._kept:
-            self._kept[self._way.first] = self._begin()
-        state = copy.copy(self._kept[max(count for count in self._kept if count <= answers)])
+            self._kept[self._way.first] = self._begin(tail)
+        nearest = self._kept[max(count for count in self._kept if count <= answers)]
+        if self._last is not None and nearest.answers <= self._last.answers <= answers:
+            nearest = self._last
+        state = copy.copy(nearest)
         while state.answers < answers:
             state.advance()
             if state.answers % _EVERY == 0:
                 self._kept[state.answers] = copy.copy(state)
+        self._last = state
         return state
 
     def _follow(self, answers: int) -> None:
         step = self._way.step * self._way.finer * self._shift
         self._first = first_answers(self._family(self._shift), shift=self._shift, step=step, answers=answers)
 
-    def _begin(self) -> Smooth:
+    def _begin(self, tail: Tail) -> Smooth:
         way, shift = self._way, self._shift
         step = way.step * shift
         envelope = Envelope(self._family(shift, finest=True), shift=shift, step=step)
         if not self._first:
             self._follow(way.first)
         last = self._first[way.first]
-        return Smooth(last, finer=way.finer, answers=way.first, shift=shift, step=step, envelope=envelope)
+        begun, step = way.first, way.step * shift
+        return Smooth(
+            last, finer=way.finer, answers=begun, shift=shift, step=step, envelope=envelope, tail=tail
+        )
 
 
-_runs: dict[tuple[str, float, bool], _Run] = {}
+_runs: dict[tuple[str, float], _Run] = {}

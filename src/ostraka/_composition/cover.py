@@ -8,6 +8,7 @@ dominated by a mixture of the pairs at its corners, once these are spread by wha
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +47,7 @@ class _Spread(NamedTuple):
     gain: np.ndarray  # how far that of the third may
     steepest: np.ndarray  # largest |Q / P - 1|
     mildest: np.ndarray  # smallest, of the first two outcomes
+    below: np.ndarray  # largest 1 - Q / P of the third outcome, where that is positive
 
 
 class Grid(NamedTuple):
@@ -92,6 +94,7 @@ def screen_pairs(shift: float, t: np.ndarray) -> Pairs:
         none,
         np.stack(steepest, axis=-1),
         none + 1,
+        none,
     )
     x = t[:, None] - shift / 2 * (1 + _FEW[0])
     gained = (phi(x) * _FEW[1]).sum(axis=-1) * shift / 2
@@ -129,11 +132,18 @@ def _plane_pairs(shift: float, grid: Grid) -> Pairs:
 def _laws(shift: float, t: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x, y = np.meshgrid(t, u, indexing="ij")
     gained, lost = rise(x, y, shift), rise(shift - x, y, shift)
+    return _chances(t.tobytes(), u.tobytes()), np.stack([-gained, lost, gained - lost], axis=-1)
+
+
+@lru_cache(maxsize=8)
+def _chances(t: bytes, u: bytes) -> np.ndarray:
+    """Chances of the three outcomes at the knots, which are the same whatever the shift."""
+    x, y = np.meshgrid(np.frombuffer(t), np.frombuffer(u), indexing="ij")
     first = wins(x, y)
-    second = first[::-1] if (t == -t[::-1]).all() else wins(-x, y)
-    return np.stack([first, second, none_wins(x, y)], axis=-1), np.stack(
-        [-gained, lost, gained - lost], axis=-1
-    )
+    second = first[::-1] if (x == -x[::-1]).all() else wins(-x, y)
+    found = np.stack([first, second, none_wins(x, y)], axis=-1)
+    found.setflags(write=False)
+    return found
 
 
 def _at_corners(spread: _Spread, chance: np.ndarray, difference: np.ndarray, n_axes: int) -> Pairs:
@@ -164,6 +174,7 @@ def _at_corners(spread: _Spread, chance: np.ndarray, difference: np.ndarray, n_a
     moved[..., :2] += np.where(alone, 0.0, spread.gain)[..., None]
     spare = np.where(alone, spread.gain * (1 + _ROUNDING) + guard, 0.0)
     widest = np.where(alone, np.where(steep, steepest[..., -1], steepest[..., :2].min(axis=-1)), 0.0)
+    gentle = widest / (1 + widest)  # the inverse ratio
     moves, away = np.zeros(chance.shape), np.zeros(chance.shape)
     spares, wides, unders = (np.zeros(chance.shape[:-1]) for _ in range(3))
     for at, curved in enumerate(by_curve):
@@ -171,7 +182,7 @@ def _at_corners(spread: _Spread, chance: np.ndarray, difference: np.ndarray, n_a
         _raise(away, np.where(by_ratio, steepest, curved), at, n_axes)
         _raise(spares, spare, at, n_axes)
         _raise(wides, widest, at, n_axes)
-        _raise(unders, np.where(steep, widest, widest / (1 + widest)), at, n_axes)
+        _raise(unders, np.where(steep, np.maximum(spread.below, gentle), gentle), at, n_axes)
     # what balances has the inverse ratio of the outcome that asked for it, or one nearer to 1
     balance = moves[..., 0] - moves[..., 1]
     opposite = np.where(balance > 0, away[..., 0], away[..., 1] / (1 + away[..., 1]))
@@ -211,6 +222,7 @@ def _spread(shift: float, box: Box, chance: np.ndarray, difference: np.ndarray) 
         _, _, three_t, three_u = curvature(far)
         bend.append(by_t * two_t + by_u * two_u)
         moved.append(shift * (by_t * three_t + by_u * three_u))
+    steepest, below = _steepest_third(shift, box)
     # ratios of the first two outcomes are monotone in t and in u (docs/composition.md)
     ratio = np.abs(difference[..., :2]) / chance[..., :2]
     one, two = _corners(ratio[..., 0], 2), _corners(ratio[..., 1], 2)
@@ -218,16 +230,18 @@ def _spread(shift: float, box: Box, chance: np.ndarray, difference: np.ndarray) 
         bend=np.stack([*bend, bend[0] + bend[1]], axis=-1),
         moved=np.stack([*moved, np.zeros_like(moved[0])], axis=-1),
         gain=np.minimum(moved[0] + moved[1], third(shift, wide)),
-        steepest=np.stack([one[0], two[2], _steepest_third(shift, box)], axis=-1),
+        steepest=np.stack([one[0], two[2], steepest], axis=-1),
         mildest=np.maximum(np.minimum(one[3], two[1]), 1e-300),
+        below=below,
     )
 
 
-def _steepest_third(shift: float, box: Box) -> np.ndarray:
-    """Largest |Q / P - 1| of the third outcome, a product of two monotone functions."""
+def _steepest_third(shift: float, box: Box) -> tuple[np.ndarray, np.ndarray]:
+    """Largest |Q / P - 1| and 1 - Q / P of the third outcome, a product of two monotone functions."""
     a0, a1 = (box.u0 + box.t0) / _ROOT, (box.u1 + box.t1) / _ROOT
     b0, b1 = (box.u0 - box.t1) / _ROOT, (box.u1 - box.t0) / _ROOT
     step = shift / _ROOT
     above = log_ndtr(step - a1) - log_ndtr(-a1) + log_ndtr(-b0 - step) - log_ndtr(-b0)
     below = log_ndtr(step - a0) - log_ndtr(-a0) + log_ndtr(-b1 - step) - log_ndtr(-b1)
-    return np.asarray(np.maximum(np.expm1(above), -np.expm1(below)))
+    less = -np.expm1(below) * (1 + _ROUNDING)
+    return np.maximum(np.expm1(above), less), np.maximum(less, 0.0)

@@ -88,7 +88,7 @@ def boxed(values, half):
 
 @kernel
 def taken(kinks, added, step, low, rounded):
-    """Place where the function falls to LOW after this was added, kinks before it, last two values."""
+    """Place where the function falls to ``low`` after this was added, kinks before it, last two values."""
     n, fall, keep, ratio = added.size, -math.expm1(-step), math.exp(-step), math.exp(step)
     widen = math.expm1(step)
     out = np.empty(n)

@@ -8,35 +8,50 @@ until it exceeds what any pair can add, by :class:`Envelope`, at every point. Se
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from ostraka._composition.envelope import Envelope, NotSmoothError
 from ostraka._composition.kernels import boxed, function, lacking, scaled, shape, taken
 
-__all__ = ["LOW", "Smooth"]
+__all__ = ["Smooth", "Tail"]
 
-LOW = 1e-16  # where w is smaller, this number is added instead of following it
-_FITTED_DOWN_TO = 3e-13  # below, the first answers' values are little but rounding
 _ROUNDING = 1e-12  # of kinks and of what is added to them, in one answer: more than rounding
 _BOX, _BOXES = 0.98, 4  # width of the boxes of the guess, in shifts; an even number, for stability
 _BEYOND = 6.5  # shifts by which kinks are continued
 _TINY = 1e-280
-_TERMS = 4  # of the polynomial by which a guess is scaled
-_APART = 0.6  # ratio of curvatures at which the envelope is evaluated
+_TERMS = 6  # of the polynomial by which a guess is scaled
+_APART = 0.8  # ratio of curvatures at which the envelope is evaluated
 _FIT = 5  # terms of the polynomial that the first kinks are fitted with
 
 _PLACES = np.linspace(0, 1, 48)
 _FITTED = np.linalg.pinv(np.vander(_PLACES**2, _TERMS))
 
 
+class Tail(NamedTuple):
+    """How far down w is followed."""
+
+    low: float  # where w is smaller, this number is added instead
+    fitted: float  # below, the first answers' values are little but rounding, and the cost of rare outcomes
+
+
 class Smooth:
     """After so many answers, w lies below ``floor`` plus the function of these kinks, at x >= 0."""
 
     def __init__(
-        self, values: np.ndarray, *, finer: int, answers: int, shift: float, step: float, envelope: Envelope
+        self,
+        values: np.ndarray,
+        *,
+        finer: int,
+        answers: int,
+        shift: float,
+        step: float,
+        envelope: Envelope,
+        tail: Tail,
     ) -> None:
         self.answers, self._shift, self._step, self._envelope = answers, shift, step, envelope
+        self._tail = tail
         self._narrow = (math.inf, 0.0, 0.0)  # curvatures between which polynomials are known, up to a slope
         self._half = int(_BOX * shift / step / 2)
         self._more = int(_BEYOND * shift / step)
@@ -90,8 +105,8 @@ class Smooth:
         return (1 - share) * self._ends[0] + share * self._ends[1]
 
     def _take(self, added: np.ndarray) -> None:
-        """The kinks after this much was added, up to where the function is LOW; continued from there."""
-        end, kinks, value, before = taken(self._kinks, added, self._step, LOW, 1 + _ROUNDING)
+        """The kinks after this much was added, up to where the function is low; continued from there."""
+        end, kinks, value, before = taken(self._kinks, added, self._step, self._tail.low, 1 + _ROUNDING)
         if not (kinks[:end] > 0).all():
             raise NotSmoothError
         self._continue(kinks[:end], value, before)
@@ -112,7 +127,7 @@ class Smooth:
     def _fit(self, values: np.ndarray, finer: int) -> None:
         """Smooth kinks whose function lies above these values and the chords between them."""
         step, kinks = self._step * finer, _kinks(values, self._step * finer)
-        end = int((values > _FITTED_DOWN_TO).sum())
+        end = int((values > self._tail.fitted).sum())
         logs = np.log(np.maximum(kinks, 1e-300)) - np.arange(kinks.size) * step / 2  # even in x
         width = int(1.5 * self._shift / step)
         window = np.hanning(2 * width + 1) / width

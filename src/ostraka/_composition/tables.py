@@ -9,19 +9,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ostraka._composition import sampled, stored
+from ostraka._composition import limit, sampled, stored
 from ostraka._composition.cover import Pairs
-from ostraka._composition.families import LARGEST_SHIFT, SMALLEST_SHIFT
-from ostraka._composition.gaussian import gaussian_pair, mirrored
-from ostraka._composition.law import ARGMAX, GAUSSIAN, PURE, SCREEN, Law
+from ostraka._composition.gaussian import gaussian_delta, gaussian_pair, mirrored
+from ostraka._composition.law import GAUSSIAN, PURE, Law
 
 __all__ = ["Table", "Tables", "of"]
 
-_MOST = 1024  # answers that are followed one by one; what is beyond enters as Gaussian
+# Answers that are followed one by one, if noise is as large as most, and if not; then a Gaussian bounds them.
+_MOST, _FEWER = 512, 64
+_LITTLE_TOLD = 1e-9
 _MOST_PURE = 64
 _MOST_POINTS = 20_000  # of a grid for answers beside other releases: with more, these are what counts
 _WORTH_KEEPING = 0.1  # seconds that a file must save
 _LOWER, _UPPER = 6.0, 8.0  # standard deviations of the loss that a grid reaches to either side
+_FINE = 0.01  # spacing of a Gaussian's table, in its standard deviations
 _OUTWARD = 1e-12
 _ULP = 2.0**-52
 _SPREAD = 0.68  # of a Gaussian of the same shift, in variance: how far losses spread; decides the grid only
@@ -81,7 +83,7 @@ def of(laws: tuple[Law, ...]) -> Tables:
     In each, one family is followed exactly. The others enter as the Gaussian that dominates them.
     Fixed pairs are applied last, as if they came first: in any other order they tell no more.
     """
-    found = [_led_by(law, laws) for law in laws if law.kind in (ARGMAX, SCREEN) and _small(law)]
+    found = [_led_by(law, laws) for law in laws if limit.within_reach(law)]
     if any(law.is_sampled for law in laws):
         found.append(_with_samples(laws))
     return Tables(tuple(table for table in found if table is not None))
@@ -90,46 +92,83 @@ def of(laws: tuple[Law, ...]) -> Tables:
 def _with_samples(laws: tuple[Law, ...]) -> Table | None:
     """Fixed pairs only: every argmax and screen as the Gaussian that dominates it."""
     fixed = [law for law in laws if law.is_sampled or law.kind == PURE]
-    mu_squared = sum(law.uses * law.mu_squared for law in laws if law not in fixed) * (1 + _OUTWARD)
-    if not math.isfinite(mu_squared) or sum(law.uses for law in fixed if law.kind == PURE) > _MOST_PURE:
+    rest = _gaussian([law for law in laws if law not in fixed])
+    if not math.isfinite(rest.mu_squared) or sum(law.uses for law in fixed if law.kind == PURE) > _MOST_PURE:
         return None
-    if mu_squared:
-        fixed.append(Law(GAUSSIAN, mu_squared))
+    if rest.mu_squared:
+        fixed.append(Law(GAUSSIAN, rest.mu_squared))
     found = sampled.hockey_sticks(fixed)
-    return None if found is None else Table(found[1], found[0], found[2])
+    return None if found is None else _raised(Table(found[1], found[0], found[2]), rest.told)
 
 
 def _led_by(leader: Law, laws: tuple[Law, ...]) -> Table | None:
-    if sum(law.uses for law in laws if law.kind == PURE) > _MOST_PURE:
+    pure = [law for law in laws if law.kind == PURE]
+    rest = _gaussian([law for law in laws if law not in pure and law is not leader])
+    if not math.isfinite(rest.mu_squared) or sum(law.uses for law in pure) > _MOST_PURE:
         return None
-    rest = [law for law in laws if law is not leader]
-    if leader.uses > _MOST:
-        rest.append(leader._replace(uses=leader.uses - _MOST))
-        leader = leader._replace(uses=_MOST)
-    table = _followed_table(leader)
-    if table is None:
-        return None
-    mu_squared = sum(law.uses * law.mu_squared for law in rest if law.kind != PURE) * (1 + _OUTWARD)
-    if not math.isfinite(mu_squared):
-        return None
-    pure = [law for law in rest if law.kind == PURE]
-    if mu_squared or pure:
-        room = _reach(leader.uses * leader.mu_squared * _SPREAD + mu_squared) + sum(
-            p.uses * p.size for p in pure
-        )
-        if room > _MOST_POINTS * table.step:
-            return None
-        table = _widened(table, room + 10 * math.sqrt(mu_squared) + mu_squared)
-    if mu_squared:
-        table = _averaged(table, gaussian_pair(mu_squared, table.step))
+    room = sum(law.uses * law.size for law in pure)
+    table = _few(leader, rest, room) if leader.uses <= _MOST else None
+    table = _many(leader, rest, room) if table is None else table
     for law in pure:
         for _ in range(law.uses):
-            table = _averaged(table, _response(law.size))
+            table = None if table is None else _averaged(table, _response(law.size))
     return table
 
 
-def _small(law: Law) -> bool:
-    return SMALLEST_SHIFT <= math.sqrt(law.mu_squared) <= LARGEST_SHIFT
+def _few(leader: Law, rest: limit.Part, room: float) -> Table | None:
+    """The table of a family that is followed to its last use, beside a Gaussian."""
+    table = _followed_table(leader)
+    if table is None or not (rest.mu_squared or room):
+        return table
+    more = _reach(leader.uses * leader.mu_squared * _SPREAD + rest.mu_squared) + room
+    if more > _MOST_POINTS * table.step:
+        return None
+    table = _widened(table, more + 10 * math.sqrt(rest.mu_squared) + rest.mu_squared)
+    if rest.mu_squared:
+        table = _averaged(table, gaussian_pair(rest.mu_squared, table.step))
+    return _raised(table, rest.told)
+
+
+def _many(leader: Law, rest: limit.Part, room: float) -> Table | None:
+    """The table of the Gaussian which exceeds the uses that are followed, those beyond, and the rest."""
+    followed = [leader._replace(uses=n) for n in (_MOST, _FEWER) if n < leader.uses]
+    found = next(((law, begun) for law in followed if (begun := _gaussian_of(law))), None)
+    if found is None:
+        return None
+    law, begun = found
+    begun = limit.Part((begun.mu_squared + rest.mu_squared) * (1 + _OUTWARD), begun.told + rest.told)
+    whole = limit.after(leader._replace(uses=leader.uses - law.uses), begun)
+    mu = math.sqrt(whole.mu_squared)
+    step = _FINE * mu
+    low = math.ceil((_LOWER * mu + room) / step)
+    high = math.ceil((_reach(whole.mu_squared) + room) / step)
+    if high > _MOST_POINTS:
+        return None
+    return _raised(Table(-low, step, gaussian_delta(np.arange(-low, high + 1) * step, mu)), whole.told)
+
+
+@lru_cache(maxsize=64)
+def _gaussian_of(law: Law) -> limit.Part | None:
+    """The Gaussian which exceeds uses that are followed one by one."""
+    table = _followed_table(law)
+    if table is None:
+        return None
+    most = law.uses * law.mu_squared
+    told = _LITTLE_TOLD if law.uses == _FEWER else 0.0  # the table of few is steep at its end
+    return limit.larger_gaussian(
+        table.values[-table.start :], table.step, least=most / 2, most=most, told=told
+    )
+
+
+def _gaussian(laws: list[Law]) -> limit.Part:
+    """One Gaussian for all of these, in whatever order, and what is told beside it."""
+    parts = [limit.beside(law) for law in laws]
+    mu_squared = sum(part.mu_squared for part in parts) * (1 + _OUTWARD)
+    return limit.Part(mu_squared, sum(part.told for part in parts))
+
+
+def _raised(table: Table, by: float) -> Table:
+    return table._replace(values=np.minimum(1.0, (table.values + by) * (1 + _OUTWARD))) if by else table
 
 
 def _reach(variance: float) -> float:

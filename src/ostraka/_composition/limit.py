@@ -1,0 +1,130 @@
+"""Many answers against one Gaussian: what an answer adds to a Gaussian is at most a little more Gaussian.
+
+If no pair of a family, beside a Gaussian of squared shift m, tells more than a Gaussian of m + d, then n
+uses beside a Gaussian of m or more tell no more than one that is larger by n d (docs/composition.md).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from ostraka._composition import stored
+from ostraka._composition.families import LARGEST_SHIFT, SMALLEST_SHIFT, argmax_family, screen_family
+from ostraka._composition.gaussian import gaussian_delta, mirrored
+from ostraka._composition.law import ARGMAX, SCREEN, Law
+
+__all__ = ["STARTS", "Part", "after", "beside", "larger_gaussian", "within_reach"]
+
+STARTS = (8, 32, 128)  # squared shifts that a Gaussian has before the first answer
+_STEP = 0.05  # shifts
+_STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as told
+_OUTWARD = 1e-12
+_LEAST_TOLD = 2e-15
+_MOST_TOLD = 1e-10  # by one answer; a bound that adds more to delta is of no use
+
+
+class Part(NamedTuple):
+    """A Gaussian of this squared shift, and a delta beside it."""
+
+    mu_squared: float
+    told: float
+
+
+def within_reach(law: Law) -> bool:
+    """Whether its answers can be followed: an argmax or a screen with enough noise."""
+    return law.kind in (ARGMAX, SCREEN) and SMALLEST_SHIFT <= math.sqrt(law.mu_squared) <= LARGEST_SHIFT
+
+
+def beside(law: Law) -> Part:
+    """The smallest Gaussian that all uses of this law come to, in any order, beside other releases."""
+    found = [Part(law.uses * law.mu_squared * (1 + _OUTWARD), 0.0)]
+    for start in STARTS:
+        if law.uses > start and within_reach(law):
+            each = _one(law.kind, law.size, start)
+            whole = (start * law.mu_squared + law.uses * each.mu_squared) * (1 + _OUTWARD)
+            found.append(Part(whole, law.uses * each.told))
+    return min(found)
+
+
+def after(law: Law, begun: Part) -> Part:
+    """The Gaussian after these uses, where there was one before the first of them."""
+    each = Part(law.mu_squared, 0.0)
+    for start in STARTS:
+        if begun.mu_squared >= start * law.mu_squared and within_reach(law):
+            each = min(each, _one(law.kind, law.size, start))
+    whole = (begun.mu_squared + law.uses * each.mu_squared) * (1 + _OUTWARD)
+    return Part(whole, begun.told + law.uses * each.told)
+
+
+def larger_gaussian(
+    values: np.ndarray, step: float, *, least: float, most: float, told: float = _LEAST_TOLD
+) -> Part | None:
+    """A Gaussian that exceeds the function with these values at 0, step, ... everywhere; None beyond most.
+
+    Where the function is below ``told`` that number alone exceeds it.
+
+    The function is convex in v = e^x and falls, so it lies below its chords. The Gaussian lies above its
+    tangents. On each interval the tangent in the middle is compared with the chord, at both ends.
+    """
+    told = max(told, float(values[-1]) * (1 + _OUTWARD) + _LEAST_TOLD)
+    count = int((values > told).sum()) + 1
+    low, middle = np.arange(count) * step, (np.arange(count) + 0.5) * step
+    needed = values[: count + 1] if count < values.size else np.append(values, values[-1])
+    needed = needed * (1 + _OUTWARD) - told
+    left, right = np.exp(low), np.exp(low + step)
+    centre = np.exp(middle)
+
+    def exceeds(mu_squared: float) -> bool:
+        mu = math.sqrt(mu_squared)
+        slope = ndtr(-middle / mu - mu / 2)
+        above = ndtr(mu / 2 - middle / mu)
+        height = above - centre * slope - 1e-13 * above
+        ends = (height + slope * (centre - left), height + slope * (centre - right))
+        return bool((ends[0] >= needed[:-1]).all() and (ends[1] >= needed[1:]).all())
+
+    if not exceeds(most):
+        return None
+    while most - least > 1e-7 * most:
+        between = (least + most) / 2
+        least, most = (least, between) if exceeds(between) else (between, most)
+    return Part(most * (1 + _OUTWARD), told)
+
+
+@lru_cache(maxsize=64)
+def _one(kind: str, size: float, start: int) -> Part:
+    """What one answer adds to a Gaussian of ``start`` squared shifts of its own."""
+    law = Law(kind, size)
+    name = f"one {kind} {size.hex()} {start}"
+    known = stored.load(name)
+    if known is not None:
+        return Part(*map(float, known))
+    before = start * law.mu_squared
+    found = larger_gaussian(*_followed(law, before), least=before, most=before + law.mu_squared)
+    each = Part(law.mu_squared, 0.0)
+    if found is not None and found.told <= _MOST_TOLD:
+        each = Part((found.mu_squared - before) * (1 + _OUTWARD), found.told)
+    stored.save(name, np.array(each))
+    return each
+
+
+def _followed(law: Law, before: float) -> tuple[np.ndarray, float]:
+    """One answer beside a Gaussian of this squared shift: bounds at 0, step, ..., and the step."""
+    from ostraka._composition import recursion  # noqa: PLC0415  (compiled code, loaded when needed)
+
+    shift = math.sqrt(law.mu_squared)
+    step = _STEP * shift
+    reach = int(_STEEPEST * shift / step) + 2
+    family = argmax_family(shift) if law.kind == ARGMAX else screen_family(shift)
+    way, used = recursion.packed(recursion.stencils(family, step=step, reach=reach))
+    points = int((8.4 * math.sqrt(before) + before / 2 + 2 * shift) / step)
+    x = np.arange(points + reach + 1) * step
+    w = mirrored(gaussian_delta(x, math.sqrt(before)), step, reach)
+    stop = reach + points
+    w[stop:] = w[stop - 1]  # beyond the last point w only falls
+    recursion.advance(w, reach, stop, way.offsets, way.weights, used, way.constants)
+    return w[reach:stop].copy(), step
