@@ -70,7 +70,7 @@ MUTANTS = [
     ),
     Mutant(
         "sampled runs that need not follow the law",
-        "audits/runs.py",
+        "audits/_exact_law.py",
         'verdict="violated" if broken or not fits else "consistent"',
         'verdict="violated" if broken else "consistent"',
         "audits/test_runs.py::test_runs_whose_noise_is_shared_do_not_follow_the_exact_law",

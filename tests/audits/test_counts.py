@@ -69,6 +69,7 @@ def test_a_planted_second_ballot_is_seen():
         Twice(sigma=5.0), claimed_epsilon=1.1, delta=1e-5, trials=20_000, rng=np.random.default_rng(0)
     )
     assert found.verdict == "violated"
+    assert found.note.endswith("The bound is from the releases alone.")
 
 
 def test_a_claim_that_is_too_low_is_violated():

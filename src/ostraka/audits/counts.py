@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostraka import _check
-from ostraka.audits.claims import follows
-from ostraka.audits.epsilon import epsilon_lower_bound
-from ostraka.audits.finding import Finding, Measure
+from ostraka.audits._exact_law import finding_of
 from ostraka.private import Adjacency, Private
 from ostraka.randomness import os_keyed
 
 if TYPE_CHECKING:
+    from ostraka.audits.finding import Finding
     from ostraka.mechanisms import NoisyCounts
 
 __all__ = ["audit_counts"]
@@ -86,22 +85,17 @@ def audit_counts(
         np.bincount(np.searchsorted(edges, at), weights=chances, minlength=edges.size + 1)
         for at in (values + int(move @ move), values)
     ]
-    seen = epsilon_lower_bound(*counts, delta=delta, confidence=confidence, ordered=True)
-    fits = all(follows(count, law) for count, law in zip(counts, laws, strict=True))
-    lower = max(exact, seen.epsilon) if fits else seen.epsilon
-    broken = lower > claimed_epsilon
-    return Finding(
+    return finding_of(
+        counts,
+        laws,
         name=f"one table by {mechanism!r}",
-        verdict="violated" if broken or not fits else "consistent",
-        sentence=_sentence(lower, claimed_epsilon, confidence=confidence, broken=broken, fits=fits),
-        measures=(
-            Measure(what=f"epsilon at delta {delta:g}", upper=claimed_epsilon, exact=exact, lower=lower),
-        ),
+        exact=exact,
+        claimed=claimed_epsilon,
+        delta=delta,
         confidence=confidence,
         trials=trials,
-        method="exact law" if fits else seen.method,
-        note=f"{_WHAT}; nothing private was read. The bound is that of the exact law, which the simulated "
-        "releases follow.",
+        sentence=_sentence,
+        note=_note,
     )
 
 
@@ -152,6 +146,13 @@ def _simulated(
         tables = Private(np.tile(world, (trials, 1)), Adjacency.vector(l2=mechanism.l2))
         found.append(mechanism.release(tables, rng=rng) @ move)
     return found
+
+
+def _note(fits: bool) -> str:  # noqa: FBT001  (as finding_of calls it)
+    bound = (
+        "that of the exact law, which the simulated releases follow" if fits else "from the releases alone"
+    )
+    return f"{_WHAT}; nothing private was read. The bound is {bound}."
 
 
 def _sentence(lower: float, claimed: float, *, confidence: float, broken: bool, fits: bool) -> str:

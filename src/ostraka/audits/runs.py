@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostraka import _check
+from ostraka.audits._exact_law import finding_of
 from ostraka.audits._run_law import run_laws
-from ostraka.audits.claims import follows
-from ostraka.audits.epsilon import epsilon_lower_bound
-from ostraka.audits.finding import Finding, Measure
 from ostraka.mechanisms.protocols import outcome_places
 from ostraka.private import Adjacency, Private
 from ostraka.randomness import os_keyed
 
 if TYPE_CHECKING:
+    from ostraka.audits.finding import Finding
     from ostraka.mechanisms.protocols import BallotMechanism
 
 __all__ = ["audit_run", "worst_case_votes"]
@@ -99,21 +98,17 @@ def audit_run(
     rng = os_keyed() if rng is None else rng
     scores = [_scores(mechanism, world, laws.points, (trials, n_answers), rng=rng) for world in worlds]
     counts = [np.bincount(np.searchsorted(edges, s, side="right"), minlength=edges.size + 1) for s in scores]
-    seen = epsilon_lower_bound(*counts, delta=delta, confidence=confidence, ordered=True)
-    fits = all(follows(count, law) for count, law in zip(counts, laws.binned(edges), strict=True))
-    lower = max(exact, seen.epsilon) if fits else seen.epsilon
-    broken = lower > claimed_epsilon
-    return Finding(
+    return finding_of(
+        counts,
+        laws.binned(edges),
         name=f"{n_answers} answers of {mechanism!r}",
-        verdict="violated" if broken or not fits else "consistent",
-        sentence=_sentence(lower, claimed_epsilon, confidence=confidence, broken=broken, fits=fits),
-        measures=(
-            Measure(what=f"epsilon at delta {delta:g}", upper=claimed_epsilon, exact=exact, lower=lower),
-        ),
+        exact=exact,
+        claimed=claimed_epsilon,
+        delta=delta,
         confidence=confidence,
         trials=trials,
-        method="exact law" if fits else seen.method,
-        note=f"{_NOTE} {_EXACT if fits else _SAMPLED}",
+        sentence=_sentence,
+        note=lambda fits: f"{_NOTE} {_EXACT if fits else _SAMPLED}",
     )
 
 
