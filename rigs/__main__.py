@@ -25,6 +25,7 @@ from rigs import (
     page,
     power,
     races,
+    soak,
     storm,
     strangers,
     tampering,
@@ -61,10 +62,12 @@ RIGS: dict[str, Callable[[float], Finding]] = {
     "fuzz": lambda scale: fuzz.find(requests=round(100_000 * scale)),
     "edges": lambda scale: edges.find(requests=round(10**6 * scale)),
     "outages-lock": lambda scale: outages.find("lock", times=round(100 * scale)),
+    "outages-minute": lambda scale: outages.find("minute", times=round(100 * scale)),
     "outages-disk": lambda scale: outages.find("disk", times=round(100 * scale)),
     "outages-restart": lambda scale: outages.find("restart", times=round(100 * scale)),
     "strangers": lambda scale: strangers.find(strangers=round(2_000 * scale), questions=500),
     "page": lambda scale: page.find(entries=round(10**6 * scale), questions=500),
+    "soak": lambda scale: soak.find(seconds=7_200 * scale),
     "big": lambda scale: big.find(entries=round(10**7 * scale)),
 }
 

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,10 +34,11 @@ __all__ = ["find"]
 PRICE = GNMax(sigma=10_000.0)
 BUDGET = Budget(epsilon=50.0, delta=1e-6)
 THREADS = 4
+AT_ONCE, MINUTE = 25, 60.0  # ledgers; seconds that a lock of a backup is held
 
 
 def find(kind: str, *, times: int) -> Finding:
-    """``kind`` is lock, disk or restart."""
+    """``kind`` is lock, minute (a lock that is held so long), disk or restart."""
     if kind == "restart":
         postgres.program("initdb")
     found = apart("outages", kind, "--times", times)
@@ -89,14 +91,37 @@ class Load:
 
 
 def lock(path: Path, times: int, load: Load) -> None:
-    """Another program takes the write lock, for longer than the ledger waits."""
+    """Another program takes the write lock, for longer than the ledger waits, which is 20 ms here."""
     load.ledger._store._db.execute("PRAGMA busy_timeout = 20")  # type: ignore[attr-defined]  # noqa: SLF001
+    hold(path, times, seconds=0.1)
+
+
+def hold(path: Path, times: int, *, seconds: float) -> None:
+    """Take the write lock of a ledger again and again."""
     with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as other:
         for _ in range(times):
             other.execute("BEGIN IMMEDIATE")
-            time.sleep(0.1)
+            time.sleep(seconds)
             other.execute("ROLLBACK")
             time.sleep(0.05)
+
+
+def minutes(folder: Path, times: int) -> dict[str, object]:
+    """Locks of a minute, on many ledgers at once, each of which waits for a lock as long as a service's."""
+    at_once = min(AT_ONCE, times)
+
+    def one(number: int) -> dict[str, object]:
+        path = folder / str(number) / "ledger.sqlite"
+        path.parent.mkdir()
+        rounds = len(range(number, times, at_once))
+        return run(str(path), lambda _: hold(path, rounds, seconds=MINUTE), anchor=path.with_name("anchor"))
+
+    with ThreadPoolExecutor(at_once) as pool:
+        found = list(pool.map(one, range(at_once)))
+    wrong: Counter[str] = sum((Counter(each["wrong"]) for each in found), Counter())
+    return {name: sum(each[name] for each in found) for name in ("charges", "refused", "again")} | {
+        "wrong": dict(wrong)
+    }
 
 
 def disk(path: Path, times: int, load: Load) -> None:
@@ -163,7 +188,7 @@ def run(where: str, disturb: Callable[[Load], None], **options: object) -> dict[
 
 def main() -> None:
     options = argparse.ArgumentParser(prog="python -m rigs.outages")
-    options.add_argument("kind", choices=("lock", "disk", "restart"))
+    options.add_argument("kind", choices=("lock", "minute", "disk", "restart"))
     options.add_argument("--times", type=int, default=100)
     chosen = options.parse_args()
     if chosen.kind == "restart":
@@ -173,6 +198,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
+        if chosen.kind == "minute":
+            print(json.dumps(minutes(place, chosen.times)))
+            return
         if chosen.kind == "disk":
             subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", folder], check=True)
         try:

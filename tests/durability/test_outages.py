@@ -16,3 +16,10 @@ def test_what_passes_stops_nobody_and_every_retry_is_charged_once(kind):
     except disk.UnavailableError as missing:
         pytest.skip(str(missing))
     assert found.passed, found
+
+
+def test_a_lock_for_a_long_time_stops_no_ledger_of_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(outages, "MINUTE", 0.3)
+    found = outages.minutes(tmp_path, 4)
+    assert found["charges"]
+    assert not any(found["wrong"].values()), found

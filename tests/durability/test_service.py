@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("httpx", reason="the service's client needs httpx: pip install 'ostraka[service]'")
 pytest.importorskip("uvloop", reason="the service needs uvloop: pip install 'ostraka[service]'")
 
-from rigs import disk, fuzz, storm
+from rigs import disk, edges, fuzz, storm
 
 
 def test_whoever_retries_pays_once_and_is_told_the_same():
@@ -18,4 +18,9 @@ def test_no_request_breaks_the_service_and_none_that_is_refused_is_charged():
         found = fuzz.find(requests=500)
     except disk.UnavailableError as missing:
         pytest.skip(str(missing))
+    assert found.passed, found
+
+
+def test_numbers_at_edges_and_raw_bytes_break_nothing():
+    found = edges.find(requests=300)
     assert found.passed, found

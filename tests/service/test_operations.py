@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -196,6 +197,25 @@ def test_the_container_runs_as_a_user_without_rights():
     assert re.search(r"^USER 10001$", told, re.MULTILINE)
     assert told.rindex("USER") > told.rindex("RUN")
     assert "/ready" in told
+
+
+def test_the_commands_of_the_container_can_be_typed_and_its_check_sees_the_service(service):
+    told = (ROOT / "Containerfile").read_text()
+    entry = json.loads(re.search(r"^ENTRYPOINT (.*)$", told, re.MULTILINE)[1])
+    with redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as left:
+        ostraka.cli.main([*entry[1:2], "--help"])
+    assert left.value.code == 0
+    assert {word for word in entry if word.startswith("--")} <= set(re.findall(r"--[\w-]+", out.getvalue()))
+    extra = re.search(r"\.\[(\w+)\]", told)[1]
+    assert extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert (ROOT / re.search(r"-c (\S+)", told)[1]).is_file()
+    check = json.loads(re.search(r"CMD (.*)$", told, re.MULTILINE)[1])
+    at = [part.replace("http://127.0.0.1:8000", service.url) for part in check]
+    assert at != check
+    subprocess.run([sys.executable, *at[1:]], check=True, timeout=PATIENCE)
+    gone = [part.replace("/ready", "/none") for part in at]
+    done = subprocess.run([sys.executable, *gone[1:]], check=False, capture_output=True, timeout=PATIENCE)
+    assert done.returncode != 0
 
 
 @pytest.fixture
