@@ -18,7 +18,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ostraka import Budget, GNMax, Ledger
 from ostraka.ledger import ChargeRequest, LedgerError
@@ -106,11 +106,11 @@ def hold(path: Path, times: int, *, seconds: float) -> None:
             time.sleep(0.05)
 
 
-def minutes(folder: Path, times: int) -> dict[str, object]:
+def minutes(folder: Path, times: int) -> dict[str, Any]:
     """Locks of a minute, on many ledgers at once, each of which waits for a lock as long as a service's."""
     at_once = min(AT_ONCE, times)
 
-    def one(number: int) -> dict[str, object]:
+    def one(number: int) -> dict[str, Any]:
         path = folder / str(number) / "ledger.sqlite"
         path.parent.mkdir()
         rounds = len(range(number, times, at_once))
@@ -118,10 +118,11 @@ def minutes(folder: Path, times: int) -> dict[str, object]:
 
     with ThreadPoolExecutor(at_once) as pool:
         found = list(pool.map(one, range(at_once)))
-    wrong: Counter[str] = sum((Counter(each["wrong"]) for each in found), Counter())
-    return {name: sum(each[name] for each in found) for name in ("charges", "refused", "again")} | {
-        "wrong": dict(wrong)
-    }
+    wrong = Counter[str]()
+    for each in found:
+        wrong.update(each["wrong"])
+    counts = {name: sum(each[name] for each in found) for name in ("charges", "refused", "again")}
+    return counts | {"wrong": dict(wrong)}
 
 
 def disk(path: Path, times: int, load: Load) -> None:
@@ -168,7 +169,7 @@ def judged(ledger: Ledger, load: Load) -> Counter[str]:
     return wrong
 
 
-def run(where: str, disturb: Callable[[Load], None], **options: object) -> dict[str, object]:
+def run(where: str, disturb: Callable[[Load], None], **options: object) -> dict[str, Any]:
     """Load a ledger, disturb it, and judge."""
     with Ledger(where, budget=BUDGET, secret=b"s" * 32, owner=True, **options) as ledger:
         ledger.grant("ann", budget_epsilon=40.0)

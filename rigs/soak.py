@@ -40,10 +40,10 @@ def find(*, seconds: float) -> Finding:
     wrong["requests failed"] += found["failed"]
     wrong["memory grew by more than a tenth"] += found["last"] > GROWTH * found["early"]
     wrong["answers without a charge"] += max(0, found["answers"] - found["charged"])
-    rate = found["entries"] / found["verify"]
+    rate, each = found["entries"] / found["verify"], found["answers"] / found["seconds"]
     return Finding(
-        tried=f"{found['seconds']:,.0f} s, {found['answers']:,} answers "
-        f"({found['answers'] / found['seconds']:,.0f} a second, p99 {1e3 * found['p99']:.0f} ms); memory {found['early']:.0f} MiB after a quarter, "
+        tried=f"{found['seconds']:,.0f} s, {found['answers']:,} answers, {each:,.0f} a second, "
+        f"p99 {1e3 * found['p99']:.0f} ms; memory {found['early']:.0f} MiB after a quarter, "
         f"{found['last']:.0f} MiB in the end; verified at {rate:,.0f} entries a second",
         wrong=+wrong,
         control=f"{found['charged']:,} answers are on record",
@@ -73,7 +73,8 @@ def run(seconds: float) -> dict[str, float]:
         server = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
         try:
             service.wait_for(port, server)
-            begun, sizes, loads = time.monotonic(), [], []
+            begun, sizes = time.monotonic(), list[float]()
+            loads = list[service.Load]()
             while (left := seconds - (time.monotonic() - begun)) > 0:
                 part = min(left, max(1.0, seconds / SLICES))
                 loads.append(
