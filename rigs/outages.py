@@ -93,15 +93,18 @@ class Load:
 def lock(path: Path, times: int, load: Load) -> None:
     """Another program takes the write lock, for longer than the ledger waits, which is 20 ms here."""
     load.ledger._store._db.execute("PRAGMA busy_timeout = 20")  # type: ignore[attr-defined]  # noqa: SLF001
-    hold(path, times, seconds=0.1)
+    hold(path, times, load, seconds=0.1)
 
 
-def hold(path: Path, times: int, *, seconds: float) -> None:
-    """Take the write lock of a ledger again and again."""
+def hold(path: Path, times: int, load: Load, *, seconds: float) -> None:
+    """Take the write lock of a ledger again and again, each time until somebody was refused."""
     with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as other:
         for _ in range(times):
             other.execute("BEGIN IMMEDIATE")
+            before, until = load.refused, time.monotonic() + 5 + seconds
             time.sleep(seconds)
+            while load.refused == before and time.monotonic() < until and not load.stopped:
+                time.sleep(0.01)
             other.execute("ROLLBACK")
             time.sleep(0.05)
 
@@ -114,7 +117,9 @@ def minutes(folder: Path, times: int) -> dict[str, Any]:
         path = folder / str(number) / "ledger.sqlite"
         path.parent.mkdir()
         rounds = len(range(number, times, at_once))
-        return run(str(path), lambda _: hold(path, rounds, seconds=MINUTE), anchor=path.with_name("anchor"))
+        return run(
+            str(path), lambda load: hold(path, rounds, load, seconds=MINUTE), anchor=path.with_name("anchor")
+        )
 
     with ThreadPoolExecutor(at_once) as pool:
         found = list(pool.map(one, range(at_once)))

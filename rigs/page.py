@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from bench.service import cpu
 from ostraka import GNMax, Ledger
 from ostraka.ledger import ChargeRequest
 from ostraka.service._counts import Checkpoint
@@ -45,8 +46,8 @@ def find(*, entries: int, questions: int) -> Finding:
     wrong["entries not counted after a restart"] += found["uncounted"] > LOT
     return Finding(
         tried=f"{entries:,} entries; page {found['first']:.2f} s at once after a restart, "
-        f"{found['again']:.2f} s later; a client's median {1e3 * found['alone']:.1f} ms, "
-        f"{1e3 * found['busy']:.1f} ms while the page is loaded {found['loads']} times",
+        f"{found['worked']:.2f} s of processor time, {found['again']:.2f} s later; a client's "
+        f"median {1e3 * found['alone']:.1f} ms, {1e3 * found['busy']:.1f} ms while the page is loaded {found['loads']} times",
         wrong=+wrong,
         control=f"without its counts the page lacks {found['lacking']:,} entries",
         blind=not found["lacking"],
@@ -121,7 +122,10 @@ def run(entries: int, questions: int) -> dict[str, float]:
         service.stop()
         count(service)
         service.start()
+        assert service.process is not None
+        before = cpu(service.process.pid)
         first, text = page(service)
+        worked = cpu(service.process.pid) - before
         alone, loads, done = median(service, "alone", questions), [], threading.Event()
 
         def look() -> None:
@@ -136,7 +140,7 @@ def run(entries: int, questions: int) -> dict[str, float]:
         looking.join()
     return {
         "first": first, "uncounted": uncounted(text), "lacking": lacking, "alone": alone, "busy": busy,
-        "again": statistics.median(loads), "loads": len(loads),
+        "again": statistics.median(loads), "loads": len(loads), "worked": worked,
     }  # fmt: skip
 
 
