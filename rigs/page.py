@@ -46,8 +46,9 @@ def find(*, entries: int, questions: int) -> Finding:
     wrong["entries not counted after a restart"] += found["uncounted"] > LOT
     return Finding(
         tried=f"{entries:,} entries; page {found['first']:.2f} s at once after a restart, "
-        f"{found['worked']:.2f} s of processor time, {found['again']:.2f} s later; a client's "
-        f"median {1e3 * found['alone']:.1f} ms, {1e3 * found['busy']:.1f} ms while the page is loaded {found['loads']} times",
+        f"{found['worked']:.2f} s of processor time, {found['again']:.2f} s later; "
+        f"a client's median {1e3 * found['alone']:.1f} ms, {1e3 * found['busy']:.1f} ms while the page "
+        f"is loaded {found['loads']} times",
         wrong=+wrong,
         control=f"without its counts the page lacks {found['lacking']:,} entries",
         blind=not found["lacking"],
