@@ -14,7 +14,7 @@ from scipy.stats import beta
 from bench._data import folder
 from ostraka.collect import Client, Histogram, Keeper, Pairs, Tally, Task, Tree, estimate
 from ostraka.collect._dry_run import among_clients
-from ostraka.collect._plan import sigma_for
+from ostraka.collect._plan import parsed, sigma_for
 from ostraka.collect._reports import Closing
 from ostraka.mechanisms.skellam import SkellamSum, skellam
 from ostraka.secure.keys import Identity, exchange_key, exchange_secret, new_secret
@@ -103,7 +103,8 @@ def whole_round(n_clients: int, cells: int, *, colluding: float, missing: float)
 
 def median_error(epsilon: float, *, shares: float = 1.0, repeats: int = 200) -> float:
     """Mean absolute error of the median of Melis 2018, Sec. 4.3.2; ``shares`` widens the noise's variance."""
-    tree, rng, wrong = Tree(0, 1000), np.random.default_rng(0), []
+    tree, rng, wrong = parsed("tree:0:1000"), np.random.default_rng(0), []
+    assert isinstance(tree, Tree)
     sigma = sigma_for(tree, epsilon=epsilon, delta=_DELTA) * math.sqrt(shares)
     task = Task(tree, sigma=sigma, noise="tally", tally="ab" * 32)
     for _ in range(repeats):

@@ -1,12 +1,14 @@
 """Estimates: right without noise, within their intervals with it, least squares where they say so."""
 
 import gzip
+import itertools
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 from scipy.stats import binom
 
 from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Task, Tree, _tree, estimate
@@ -64,6 +66,49 @@ def test_intervals_hold_the_quantile_as_often_as_they_say(fanout, known):
         width.append(found.high - found.low)
     assert binom.cdf(held, trials, 0.8) > FALSE_ALARM
     assert np.median(width) < 40
+
+
+def test_nonnegative_counts_add_up_and_are_the_nearest_at_each_node():
+    rng = np.random.default_rng(5)
+    for sizes, fanout in (((2, 4, 8), 2), ((3, 8, 23), 3), ((4, 63), 16), ((5,), 5)):
+        levels = _tree.consistent(rng.normal(2, 6, sum(sizes)), sizes, fanout, total=40)
+        found = _tree.nonnegative(levels, fanout)
+        assert found[0].sum() == pytest.approx(40)
+        for counts, level in zip(found, levels, strict=True):
+            assert counts.shape == level.shape
+            assert counts.min() >= 0
+        for above, below in itertools.pairwise(found):
+            sums = np.add.reduceat(below, np.arange(0, len(below), fanout))
+            np.testing.assert_allclose(sums, above, atol=1e-9)
+        given, total = levels[-1][:fanout], 40.0 if len(sizes) == 1 else found[-2][0]
+        best = minimize(
+            lambda x, given=given: ((x - given) ** 2).sum(),
+            np.full(len(given), total / len(given)),
+            jac=lambda x, given=given: 2 * (x - given),
+            bounds=[(0, None)] * len(given),
+            constraints={"type": "eq", "fun": lambda x, total=total: x.sum() - total},
+            options={"ftol": 1e-12, "maxiter": 500},
+        )
+        np.testing.assert_allclose(found[-1][:fanout], best.x, atol=1e-4)
+
+
+def test_counts_that_are_nonnegative_already_stay_as_they_are():
+    tree = Tree(0, 50, fanout=4)
+    sums = tree_sums(tree, np.random.default_rng(1).integers(0, 50, 300))
+    levels = _tree.consistent(sums, tree.sizes, 4, total=300)
+    for one, other in zip(levels, _tree.nonnegative(levels, 4), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-9)
+    assert not np.concatenate(_tree.nonnegative([-np.ones(2), -np.ones(8)], 4)).any()
+
+
+@pytest.mark.statistical
+def test_ranks_in_an_empty_range_err_less_once_counts_are_nonnegative():
+    rng, tree, errors = np.random.default_rng(2), Tree(0, 256, fanout=4), np.zeros((200, 2))
+    clean = tree_sums(tree, np.full(400, 200))  # nobody is below
+    for trial in errors:
+        levels = _tree.consistent(clean + rng.normal(0, 20, tree.cells), tree.sizes, 4, total=400)
+        trial[:] = [abs(np.cumsum(one[-1])[150]) for one in (levels, _tree.nonnegative(levels, 4))]
+    assert errors[:, 1].mean() < 0.6 * errors[:, 0].mean()
 
 
 def test_consistent_counts_are_those_of_least_squares():

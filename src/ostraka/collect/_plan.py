@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ostraka import _check
 from ostraka.collect._form import read
 from ostraka.collect._graph import degree
+from ostraka.collect._tree import nodes_of_ranks
 from ostraka.collect.encodings import Histogram, Tree
 from ostraka.collect.sketches import CountMin, CountSketch
 from ostraka.mechanisms.skellam import MOST_SUM_SIGMA, SkellamSum
@@ -15,12 +16,15 @@ from ostraka.mechanisms.skellam import MOST_SUM_SIGMA, SkellamSum
 if TYPE_CHECKING:
     from ostraka.collect._encoding import Encoding
 
-__all__ = ["parsed", "plan", "sigma_for"]
+__all__ = ["fanout_for", "parsed", "plan", "sigma_for"]
 
 # Measured on one core (bench/collect.py, docs/collect.md), in seconds.
 _PAIR, _CELL = 75e-6, 3e-9  # both ends of a neighbour: two key agreements; one cell of one mask
 _KEEPER, _SHARE = 40e-6, 0.35e-6  # one report at a keeper; one multiplication in secret sharing
 _LEAST_SIGMA = 0.5
+_FANOUTS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 24, 32)
+_WIDE = 2**16
+_AS_GOOD = 1.05  # how far above the least variance a tree may lie that has fewer cells
 
 
 def sigma_for(encoding: Encoding, *, epsilon: float, delta: float) -> float:
@@ -38,6 +42,22 @@ def sigma_for(encoding: Encoding, *, epsilon: float, delta: float) -> float:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if cost(middle) <= epsilon else (middle, high)
     return math.ceil(high * 1000) / 1000
+
+
+def fanout_for(low: int, high: int) -> int:
+    """Return the fanout for ranks: of those near the least noise, the one with the fewest cells.
+
+    The noise of a rank is that of the nodes that add up to it; at one epsilon, the variance of each node is
+    in proportion to the number of levels. Of wide ranges, ten is near it.
+    """
+    if high - low > _WIDE:
+        return 10
+    trees = [Tree(low, high, fanout=fanout) for fanout in _FANOUTS]
+    noise = [
+        len(tree.sizes) * float(nodes_of_ranks(tree.sizes, tree.fanout, known=True).mean()) for tree in trees
+    ]
+    near = [tree for tree, one in zip(trees, noise, strict=True) if one <= _AS_GOOD * min(noise)]
+    return min(near, key=lambda tree: tree.cells).fanout
 
 
 def plan(
@@ -93,8 +113,8 @@ def plan(
 def _errors(encoding: Encoding, spread: float, n_clients: int) -> dict[str, Any]:
     """Return the errors of the usual answers that follow from the noise alone."""
     if isinstance(encoding, Tree):
-        nodes = len(encoding.sizes) * (encoding.fanout - 1) / 4
-        return {"error of a rank": spread * math.sqrt(nodes) / n_clients}
+        nodes = float(nodes_of_ranks(encoding.sizes, encoding.fanout, known=True).mean())
+        return {"fanout": encoding.fanout, "error of a rank": spread * math.sqrt(nodes) / n_clients}
     if isinstance(encoding, Histogram):
         return {"error of a share": spread / n_clients}
     return {}
@@ -119,13 +139,16 @@ def _instead(
 def parsed(words: str) -> Encoding:
     """Parse an encoding as typed, such as ``tree:0:1024`` or ``grid:0:1:0:1:32x32``.
 
+    A tree may be followed by its fanout; else it is chosen for quantiles.
+
     Others: ``histogram:0:10:20``, ``pairs:169:6``, ``count-min:272:18:KEY``, ``count-sketch:272:18:KEY``.
     """
     kind, *parts = words.split(":")
+    found: dict[str, Any]
     try:
         if kind == "tree":
             found = {"kind": "Tree", "low": int(parts[0]), "high": int(parts[1])}
-            found |= {"fanout": int(parts[2]) if len(parts) > 2 else 16}
+            found |= {"fanout": int(parts[2])} if len(parts) > 2 else {}
         elif kind == "histogram":
             found = {"kind": "Histogram", "low": float(parts[0]), "high": float(parts[1])}
             found |= {"cells": int(parts[2])}
@@ -147,4 +170,6 @@ def parsed(words: str) -> Encoding:
             f"{words!r} is no encoding. Type tree:LOW:HIGH, histogram:LOW:HIGH:CELLS, grid:X0:X1:Y0:Y1:NxM, "
             "pairs:ITEMS:AT_MOST or count-min:WIDTH:DEPTH:KEY"
         )
+    if found["kind"] == "Tree" and "fanout" not in found:
+        found["fanout"] = fanout_for(found["low"], found["high"])
     return read(found)

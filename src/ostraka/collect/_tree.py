@@ -1,4 +1,4 @@
-"""Counts of a tree: consistent estimates, search for a rank, and the uncertainty of a rank."""
+"""Counts of a tree: consistent and nonnegative estimates, search for a rank, the uncertainty of a rank."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-__all__ = ["consistent", "descended", "nodes_of_ranks"]
+__all__ = ["consistent", "descended", "nodes_of_ranks", "nonnegative"]
 
 
 def consistent(
@@ -34,6 +34,30 @@ def consistent(
         shares = variances[level + 1] / np.add.reduceat(variances[level + 1], starts)[parent]
         levels[level + 1] = levels[level + 1] + left[parent] * shares
     return levels
+
+
+def nonnegative(levels: list[np.ndarray], fanout: int) -> list[np.ndarray]:
+    """Return the nearest counts without negative ones, from the top down: children still add up to parents.
+
+    Among the children of each node, the projection onto vectors >= 0 with the sum of the parent (Duchi et
+    al. 2008, doi:10.1145/1390156.1390191, figure 1). True counts are such vectors, so no error grows.
+    """
+    found: list[np.ndarray] = []
+    totals = np.array([max(0.0, float(levels[0].sum()))])
+    for counts in levels:
+        width = len(counts) if not found else fanout
+        rows = np.full(len(totals) * width, -np.inf)  # the last parent may have fewer children
+        rows[: len(counts)] = counts
+        falling = -np.sort(-rows.reshape(-1, width), axis=1)
+        kept = np.isfinite(falling)
+        sums = np.cumsum(np.where(kept, falling, 0.0), axis=1)
+        excess = (sums - totals[:, None]) / np.arange(1, width + 1)
+        positive = kept & (falling > excess)
+        last = np.maximum(positive.sum(axis=1), 1) - 1
+        cut = excess[np.arange(len(totals)), last]
+        totals = np.maximum(rows.reshape(-1, width) - cut[:, None], 0.0).ravel()[: len(counts)]
+        found.append(totals)
+    return found
 
 
 def descended(levels: list[np.ndarray], fanout: int, rank: float) -> int:

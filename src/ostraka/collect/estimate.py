@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from ostraka import _check
-from ostraka.collect._tree import consistent, descended, nodes_of_ranks
+from ostraka.collect._tree import consistent, descended, nodes_of_ranks, nonnegative
 from ostraka.collect.encodings import Grid, Histogram, Pairs, Tree
 from ostraka.collect.sketches import CountMin, CountSketch
 
@@ -71,8 +71,8 @@ def quantile(
 
     Guarantees
     ----------
-    Nodes of a tree are first made consistent by least squares (Hay et al. 2010, arXiv:0904.0942), then the
-    tree is descended. The interval holds every number whose rank is within the noise of
+    Nodes of a tree are first made consistent by least squares (Hay et al. 2010, arXiv:0904.0942), then
+    nonnegative, then the tree is descended. The interval holds every number whose rank is within the noise of
     the one sought; the noise of a rank is bounded by the fewest nodes that add up to it.
 
     Examples
@@ -99,7 +99,7 @@ def quantile(
     leaves = levels[-1]
     total = float(leaves.sum())
     rank = np.cumsum(leaves)
-    place = descended(levels, fanout, q * total)
+    place = descended(nonnegative(levels, fanout), fanout, q * total)
     nodes = nodes_of_ranks(sizes, fanout, known=n_clients is not None)
     margin = _z(confidence) * np.sqrt(_variance(task, variance) * nodes)
     before, margin_before = np.append(0, rank[:-1]), np.append(0, margin[:-1])

@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.special import ive, logsumexp
 
 from ostraka import _check
 from ostraka._numeric import up
 from ostraka.curve import ORDERS, Curve
+from ostraka.mechanisms._skellam_law import MOST_STEP, shift_mu, shift_rdp
 from ostraka.private import Adjacency
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ __all__ = [
 
 MOST_SIGMA = 10_000.0  # in votes; keeps tables and sums short
 MOST_SUM_SIGMA = 1_000.0  # its tables are made in a second
-MOST_STEP = 64  # the largest move of one cell whose divergence is summed
-_BROWSERS = 2.0**-60  # clients in a browser draw from tables of 128 bits, each number within 2^-110
-_ROUNDING = 1e-10  # nats: far more than the sums below err by (tests compare with 50 digits)
+# Clients in a browser draw from tables of 128 bits, each number within 2^-110; and at most 64^2 cells move,
+# each of which a Gaussian dominates but for 2^-100.
+_SLACK = 2.0**-60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +136,12 @@ class SkellamSum:
 
     Guarantees
     ----------
-    ``curve()`` bounds the Rényi divergence of the noisy sums for every whole-number change of one
-    client's vector within both norms, in both directions, also towards whoever sees all noisy cells.
+    ``curve()`` covers every whole-number change of one client's vector within both norms, in both
+    directions, also towards whoever sees all noisy cells. It bounds the Rényi divergence, and names a
+    Gaussian that dominates the change; the smaller epsilon holds.
     :attr:`promise` names the norms and the noise: sums with other noise, or with none, are refused.
     Source: Agarwal, Kairouz and Liu 2021, arXiv:2110.04995 (the mechanism); the worst case is a linear
-    program over the exact divergences of single cells (docs/collect.md).
+    program over the costs of single cells; the Gaussian is proved in docs/collect.md.
 
     Examples
     --------
@@ -170,7 +171,14 @@ class SkellamSum:
 
     def curve(self) -> Curve:
         """Cost of one release of all cells."""
-        return Curve(ORDERS, vector_rdp(self.sigma**2, self.l1, self.l2), "vector", slack=_BROWSERS)
+        variance, l1, l2 = self.sigma**2, self.l1, self.l2
+        return Curve(
+            ORDERS,
+            vector_rdp(variance, l1, l2),
+            "vector",
+            mu_squared=vector_mu_squared(variance, l1, l2),
+            slack=_SLACK,
+        )
 
     def uses(self, private: Private) -> int:  # noqa: ARG002  (part of the protocol)
         """One use for the whole array: the norms bound all of it."""
@@ -193,53 +201,48 @@ def vector_adjacency(l1: float, l2: float, *, sigma: float) -> Adjacency:
 @lru_cache(maxsize=32)
 def skellam_rdp(variance: float, changed: int = 2) -> tuple[float, ...]:
     """Rényi divergence, rounded up, when so many counts with this noise move by one; nats for each order."""
-    return tuple(up(changed * value) for value in _shift_rdp(variance, 1))
+    return tuple(up(changed * value) for value in shift_rdp(variance, 1))
 
 
 @lru_cache(maxsize=32)
 def vector_rdp(variance: float, l1: float, l2: float) -> tuple[float, ...]:
-    """The largest Rényi divergence, rounded up, of any whole-number move within both norms.
+    """The largest Rényi divergence, rounded up, of any whole-number move within both norms."""
+    single = np.array([shift_rdp(variance, step) for step in _steps(l1, l2)])
+    return tuple(up(value, ulps=64) for value in _costliest(single, l1, l2).tolist())
 
-    The divergences of the coordinates add. With n(k) coordinates moved by k, the worst case is a linear
-    program: maximise the sum of n(k) D(k) where the n(k) k add to at most l1 and the n(k) k^2 to at most
-    l2^2. Fractions n(k) only raise the maximum. Two values of k suffice, since there are two constraints.
+
+@lru_cache(maxsize=32)
+def vector_mu_squared(variance: float, l1: float, l2: float) -> float:
+    """The square of a mean shift, rounded up, whose Gaussian dominates every move within both norms.
+
+    Independent cells are dominated by independent Gaussians, whose squared shifts add.
     """
-    steps = range(1, math.floor(min(l1, l2)) + 1)
-    single = np.array([_shift_rdp(variance, step) for step in steps])
-    area = l2 * l2 * (1 + 1e-12)
-    worst = np.zeros(len(ORDERS))
+    single = np.array([[shift_mu(variance, step) ** 2] for step in _steps(l1, l2)])
+    return up(float(_costliest(single, l1, l2)[0]), ulps=64)
+
+
+def _steps(l1: float, l2: float) -> range:
+    """The moves of one cell that both norms allow."""
+    return range(1, math.floor(min(l1, l2)) + 1)
+
+
+def _costliest(single: np.ndarray, l1: float, l2: float) -> np.ndarray:
+    """Return the largest cost of a whole move, given the costs of one cell for moves of 1, 2, 3 and so on.
+
+    Costs of cells add. With n(k) cells moved by k, the worst case is a linear program: maximise the sum of
+    n(k) cost(k) where the n(k) k add to at most l1 and the n(k) k^2 to at most l2^2. Fractions n(k) only
+    raise the maximum. Two values of k suffice, since there are two constraints.
+    """
+    steps, area = _steps(l1, l2), l2 * l2 * (1 + 1e-12)
+    worst = np.zeros(single.shape[1])
     for i, one in enumerate(steps):
         worst = np.maximum(worst, min(l1 / one, area / one**2) * single[i])
         for j, two in enumerate(steps[:i]):
-            fine = (l1 * one - area) / (two * (one - two))  # coordinates that move by the smaller step
+            fine = (l1 * one - area) / (two * (one - two))  # cells that move by the smaller step
             coarse = (area - l1 * two) / (one * (one - two))
             if fine > 0 and coarse > 0:
                 worst = np.maximum(worst, fine * single[j] + coarse * single[i])
-    return tuple(up(value, ulps=64) for value in worst.tolist())
-
-
-@lru_cache(maxsize=256)
-def _shift_rdp(variance: float, shift: int) -> tuple[float, ...]:
-    """Rényi divergence of Skellam noise moved by ``shift``, for each order, rounded up by 1e-10 nats."""
-    reach = math.ceil(2 * shift * ORDERS[-2] + 40 * math.sqrt(variance)) + 50
-    half = _log_density(variance, reach)
-    at = np.concatenate([half[:0:-1], half])  # whole numbers from -reach to reach
-    here, moved = at[shift:], at[:-shift]  # the density is even: both directions are this one
-    stride = max(1, math.floor(math.sqrt(variance) / 2))
-    coarse_here, coarse_moved = here[::stride], moved[::stride]
-    rdp = []
-    for order in ORDERS:
-        if not math.isfinite(order):  # Skellam ratios are unbounded: there is no pure differential privacy
-            rdp.append(math.inf)
-            continue
-        coarse = order * coarse_here + (1 - order) * coarse_moved
-        near = np.flatnonzero(coarse > coarse.max() - 80)
-        first, last = max(0, (near[0] - 1) * stride), (near[-1] + 1) * stride + 1
-        terms = order * here[first:last] + (1 - order) * moved[first:last]
-        total = float(logsumexp(terms))
-        inside = max(terms[0], terms[-1]) < total - 60  # the mass of this order lies well inside the sum
-        rdp.append(up(max(total, 0.0) / (order - 1) + _ROUNDING) if inside else math.inf)
-    return tuple(rdp)
+    return worst
 
 
 def skellam(variance: float, shape: tuple[int, ...], *, rng: np.random.Generator | None = None) -> np.ndarray:
@@ -306,16 +309,3 @@ def _floors(mean: float, bits: int, digits: int) -> list[int] | None:
             chance *= rate / len(found)
             below += chance
     return found
-
-
-def _log_density(variance: float, reach: int) -> np.ndarray:
-    """Return log probabilities of 0, …, reach from Bessel ratios I(k)/I(k-1), by downward recursion."""
-    top = reach + math.ceil(10 * math.sqrt(variance)) + 50
-    ratio = variance / (top + 0.5 + math.sqrt((top + 1.5) ** 2 + variance**2))
-    logs = np.empty(reach + 1)
-    logs[0] = math.log(ive(0, variance))
-    for k in range(top, 0, -1):
-        ratio = 1 / (2 * k / variance + ratio)
-        if k <= reach:
-            logs[k] = math.log(ratio)
-    return np.cumsum(logs)
