@@ -13,10 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ostraka.cli import app
-from ostraka.collect import Histogram, Task, Tree, _network, _plan
+from ostraka.collect import Client, Histogram, Keeper, Tally, Task, Tree, _network, _plan
 from ostraka.mechanisms.skellam import SkellamSum
 from ostraka.secure.errors import PartyError
 from ostraka.secure.keys import Identity
+from ostraka.secure.wire import PartyServer
 
 PATIENCE = 120  # seconds for a process on a busy machine
 RUN = "from ostraka.cli import main; main()"
@@ -172,3 +173,45 @@ def test_the_demonstration_writes_a_report_with_pictures(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "data:image/png;base64," in page
     assert re.search(r"epsilon = [1-3]\.\d\d at delta = 1e-06", page)
+
+
+def test_an_enrolment_signs_a_claim_that_a_client_prints(tmp_path):
+    me, office = Identity.kept_at(tmp_path / "me"), typed("key", tmp_path / "office").stdout.strip()
+    others = [Identity.fresh() for _ in range(2)]
+    keys = [Keeper.key(one) for one in others]
+    task = Task(Tree(0, 20), sigma=3.0, tally=me.public_key, enrolment=office, keepers=keys)
+    (tmp_path / "task.json").write_text(task.to_json())
+    enrolling = (tmp_path / "task.json", "--identity", tmp_path / "office", "--folder", tmp_path / "o")
+    tally = Tally(task, me, keepers=[Keeper(task, one) for one in others])
+    with PartyServer(tally, pages=tally.pages) as server:
+        process = subprocess.Popen(
+            [sys.executable, "-c", RUN, "collect", "send", server.url, "3"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        claim = process.stderr.readline().removeprefix("claim: ").strip()
+        signature = typed("enrol", enrolling[0], claim, *enrolling[1:]).stdout
+        said, complaint = process.communicate(signature, timeout=PATIENCE)
+    assert process.returncode == 0, complaint
+    assert task.sha256 in said
+    assert tally.n_clients == 1
+    assert typed("enrol", enrolling[0], "no-claim", *enrolling[1:]).exception is not None
+
+
+def test_an_enrolment_approves_the_roster_of_a_tally(tmp_path):
+    me, office = Identity.fresh(), Identity.kept_at(tmp_path / "office")
+    task = Task(
+        Tree(0, 20), sigma=3.0, noise="tally", tally=me.public_key, least=8, most=20, lying=True,
+        enrolment=office.public_key, colluding=0.05,
+    )  # fmt: skip
+    (tmp_path / "task.json").write_text(task.to_json())
+    enrolling = ("--identity", tmp_path / "office", "--folder", tmp_path / "o")
+    tally, clients = Tally(task, me), [Client(task) for _ in range(10)]
+    assert (
+        typed("enrol", tmp_path / "task.json", *(one.claim for one in clients), *enrolling).exception is None
+    )
+    for client in clients:
+        tally.receive(client.join())
+    with PartyServer(tally) as server:
+        words = ("approve", tmp_path / "task.json", server.url, *enrolling, "--clients", 10, "--seconds", 60)
+        assert typed(*words).exception is None
+    assert (tally.stage, tally.n_clients) == ("share", 10)

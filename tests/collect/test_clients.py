@@ -181,27 +181,26 @@ def test_fewer_survivors_than_agreed_are_refused_before_a_share_is_told(lying):
         work(survivors(one, list(range(12)), n=12))
 
 
-def test_a_lying_tally_gets_no_second_set_confirmed():
+@pytest.mark.parametrize("told_of_all", [True, False])
+def test_a_lying_tally_gets_no_second_set_confirmed(told_of_all):
     one = Office(lying=True, least=8, colluding=0.05, missing=0.1)
     clients = one.until("confirm", list(range(12)))
     inner = one.tally._gathering
-    victim = inner._places[bytes.fromhex(clients[0].key)]
-    # half of the clients are told that all survive, half that the victim does not
-    everybody, without = list(range(12)), [place for place in range(12) if place != victim]
+    at = {inner._places[bytes.fromhex(client.key)]: client for client in clients}
+    victim, asked = 0, 5
+    # of the neighbours of one client, half are told that all survive, half that the victim does not
+    everybody, without = list(range(12)), list(range(1, 12))
+    peers = [peer for peer in inner._graph[asked].tolist() if peer != victim]
     signed = {}
-    for client in clients[1:]:
-        place = inner._places[bytes.fromhex(client.key)]
-        message = client.confirm(survivors(one, everybody if place % 2 else without))
+    for number, place in enumerate(peers):
+        message = at[place].confirm(survivors(one, everybody if number % 2 else without))
         signed[place] = message[16 + 4 + 32 :]
-    for client in clients[1:]:
-        place = inner._places[bytes.fromhex(client.key)]
-        peers = [peer for peer in inner._graph[place].tolist() if peer in signed]
-        body = b"".join(numbers([peer]) + signed[peer] for peer in peers)
-        with pytest.raises(PartyError, match="must confirm the survivors"):
-            client.unmask(kind_of("confirmations", inner.roster.digest) + body)
-    other = clients[0]
+    at[asked].confirm(survivors(one, everybody if told_of_all else without))
+    body = b"".join(numbers([peer]) + signed[peer] for peer in peers)
+    with pytest.raises(PartyError, match="must confirm the survivors"):
+        at[asked].unmask(kind_of("confirmations", inner.roster.digest) + body)
     with pytest.raises(PartyError, match="not among the survivors"):
-        other.confirm(survivors(one, without))
+        at[victim].confirm(survivors(one, without))
 
 
 def test_a_roster_without_the_word_of_the_enrolment_is_refused_by_tally_and_client():

@@ -196,15 +196,61 @@ def send(
         Path | None, typer.Option(help="Remembers that this client has answered.", metavar="DIR")
     ] = None,
 ) -> None:
-    """Report one value, through all exchanges of the task."""
+    """Report one value, through all exchanges of the task.
+
+    If the task has an enrolment, this prints a claim and waits for the enrolment's signature of it.
+    """
     from ostraka.collect import _network
+
+    def certify(claim: str) -> bytes:
+        typer.echo(f"claim: {claim}", err=True)
+        return bytes.fromhex(typer.prompt("signature of the enrolment", err=True))
 
     try:
         read = json.loads(value)
     except ValueError:
         raise typer.BadParameter("the value must be a number or a list in JSON") from None
     with _errors.usage():
-        typer.echo(f"reported to the task {_network.send(url, read, sha256=sha256, folder=folder)}")
+        found = _network.send(url, read, sha256=sha256, folder=folder, certify=certify)
+    typer.echo(f"reported to the task {found}")
+
+
+@app.command()
+def enrol(
+    task: Annotated[Path, _TASK],
+    claim: Annotated[list[str], typer.Argument(metavar="CLAIM...", help="Of people who may take part.")],
+    *,
+    identity: Annotated[Path, _KEY],
+    folder: Annotated[Path, _FOLDER],
+) -> None:
+    """Sign the claims of clients, as the enrolment of a task; print a signature for each."""
+    from ostraka.collect.enrolment import Enrolment
+    from ostraka.secure.keys import Identity
+
+    with _errors.usage():
+        office = Enrolment(_task(task), Identity.kept_at(identity), folder=folder)
+        for one in claim:
+            typer.echo(office.enrol(one).hex())
+
+
+@app.command()
+def approve(
+    task: Annotated[Path, _TASK],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Of the tally.", show_default=False)],
+    *,
+    identity: Annotated[Path, _KEY],
+    folder: Annotated[Path, _FOLDER],
+    clients: Annotated[int, typer.Option(help="Approve when so many have joined.")],
+    seconds: Annotated[float, typer.Option(help="Approve after so many seconds at the latest.")],
+) -> None:
+    """Approve the roster of a round among clients: those who joined and are enrolled."""
+    from ostraka.collect._network import approve_roster
+    from ostraka.collect.enrolment import Enrolment
+    from ostraka.secure.keys import Identity
+
+    with _errors.usage():
+        office = Enrolment(_task(task), Identity.kept_at(identity), folder=folder)
+        approve_roster(url, office, n_clients=clients, seconds=seconds)
 
 
 @app.command()

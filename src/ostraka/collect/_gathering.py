@@ -9,9 +9,18 @@ import numpy as np
 
 from ostraka.collect._masking import SEALED, confirmed, pair_names
 from ostraka.collect._reports import refused
-from ostraka.collect._roster import BOUND, Roster, degree_of, kind_of, numbers, places, read_entry
+from ostraka.collect._roster import (
+    APPROVAL_BYTES,
+    BOUND,
+    Roster,
+    degree_of,
+    kind_of,
+    numbers,
+    places,
+    read_entry,
+)
 from ostraka.secure.errors import PartyError
-from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, exchange_key, exchange_secret
+from ostraka.secure.keys import KEY_BYTES, exchange_key, exchange_secret
 from ostraka.secure.masks import mask, pair_mask
 from ostraka.secure.shares import SHARE_BYTES, join
 
@@ -20,7 +29,7 @@ if TYPE_CHECKING:
 
     from ostraka.collect.task import Task
 
-__all__ = ["Gathering", "most_message_bytes"]
+__all__ = ["Gathering"]
 
 _NEXT = {"join": "share", "share": "mask", "mask": "unmask", "unmask": "done"}
 _NEXT_LYING = {**_NEXT, "mask": "confirm", "confirm": "unmask"}
@@ -41,6 +50,7 @@ class Gathering:
         self.total = np.zeros(task.encoding.cells, dtype=np.uint32)
         self.masked: set[int] = set()
         self.roster: Roster | None = None
+        self.approval = b""
         self._graph: np.ndarray = np.empty((0, 0), dtype=np.int64)
         self._places: dict[bytes, int] = {}
 
@@ -202,15 +212,36 @@ class Gathering:
         return b"".join(self._entries[key] for key in sorted(self._entries))
 
     def _close_roster(self, approval: bytes) -> None:
+        roster, approved = self._approved_roster(approval)
+        self.roster, self._graph, self._entries = roster, roster.graph, approved
+        self.approval = approval
+        self._places = {key: place for place, key in enumerate(sorted(self._entries))}
+
+    def check_approval(self, approval: bytes) -> None:
+        """Raise PartyError unless the roster can be closed with this approval."""
+        self._approved_roster(approval)
+
+    def _approved_roster(self, approval: bytes) -> tuple[Roster, dict[bytes, bytes]]:
+        """Return the roster, and the entries on it by mask key."""
         self._enough("joined", len(self._entries))
         try:
-            roster = Roster(self.task, self.round_, self.entries(), approval)
+            approved = self._approved(approval[APPROVAL_BYTES:])
+            entries = b"".join(approved[key] for key in sorted(approved))
+            roster = Roster(self.task, self.round_, entries, approval[:APPROVAL_BYTES])
             roster.check()
             degree_of(self.task, len(roster))
         except ValueError as error:
             raise refused("the tally", str(error)) from None
-        self.roster, self._graph = roster, roster.graph
-        self._places = {key: place for place, key in enumerate(sorted(self._entries))}
+        return roster, approved
+
+    def _approved(self, keys: bytes) -> dict[bytes, bytes]:
+        """Return the entries of the clients that an approval names; of all clients if it names none."""
+        if not keys:
+            return self._entries
+        named = {keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)}
+        if not named <= self._entries.keys():
+            raise ValueError("the approval names a client that has not joined")
+        return {key: self._entries[key] for key in named}
 
     def outbox(self, key: bytes) -> bytes:
         """Return what the client with this mask key must answer now; empty if it has no part in it."""
@@ -242,11 +273,9 @@ class Gathering:
         return kind_of("inbox", self._known_roster.digest) + b"".join(sealed)
 
     def _survivors_for(self, place: int) -> bytes:
-        known = (
-            self.survivors
-            if self.task.lying
-            else [p for p in self._graph[place].tolist() if p in self.masked]
-        )
+        known = self.survivors
+        if not self.task.lying:
+            known = [p for p in self._graph[place].tolist() if p in self.masked]
         body = numbers([len(self.masked), *known])
         return kind_of("survivors", self._known_roster.digest) + body
 
@@ -312,10 +341,3 @@ class Gathering:
         if self.roster is None:
             raise refused("the tally", "the roster is not closed yet")
         return self.roster
-
-
-def most_message_bytes(task: Task) -> int:
-    """Return the length of a client's longest message: a vector, or shares for the most neighbours."""
-    k = min(task.limit - 1, 4096)
-    head = BOUND + 4 + KEY_BYTES
-    return head + max(4 * task.encoding.cells, KEY_BYTES + SEALED * k, SIGNATURE_BYTES, 4 * KEY_BYTES)

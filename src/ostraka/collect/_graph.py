@@ -22,8 +22,9 @@ def degree(n_clients: int, n_colluding: int, n_missing: int, *, lying: bool = Fa
 
     But for a chance of 2^-40, no client has t colluding neighbours and the honest survivors stay connected;
     but for 2^-20, every client keeps t live neighbours. Against a lying tally also 2 t > k + the colluding
-    neighbours of every client, so that two sets of survivors cannot both be confirmed. Counts of
-    neighbours are hypergeometric, because the ring is in random order. Small groups mask with everybody.
+    neighbours of every client, so that the neighbours of one client cannot confirm two sets of
+    survivors. Counts of neighbours are hypergeometric, because the ring is in random order. Small groups
+    mask with everybody.
     """
     for k in range(2, n_clients - 1, 2):
         t = _threshold(n_clients, n_colluding, k, lying=lying)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ostraka.collect.task import Task
 
-__all__ = ["SEALED", "Masking", "confirmed", "open_shares", "pair_names"]
+__all__ = ["SEALED", "Masking", "confirmed", "most_message_bytes", "open_shares", "pair_names"]
 
 SEALED = 2 * SHARE_BYTES + 16  # two shares and the tag of AES-GCM
 
@@ -63,6 +63,11 @@ class Masking:
             bytes.fromhex(self._identity.public_key),
             hashlib.sha256(self._ticket).digest(),
         )
+
+    @property
+    def claim(self) -> str:
+        """What an enrolment signs, in hexadecimal."""
+        return self._entry.claim.hex()
 
     def join(self) -> bytes:
         """First exchange: return public keys."""
@@ -238,6 +243,13 @@ class Masking:
             raise refused("the client", str(error)) from None
         self._stage = then
         return answer
+
+
+def most_message_bytes(task: Task) -> int:
+    """Return the length of a client's longest message: a vector, or shares for the most neighbours."""
+    k = min(task.limit - 1, 4096)
+    head = BOUND + 4 + KEY_BYTES
+    return head + max(4 * task.encoding.cells, KEY_BYTES + SEALED * k, SIGNATURE_BYTES, 4 * KEY_BYTES)
 
 
 def pair_names(one: int, other: int) -> tuple[str, str]:

@@ -19,10 +19,21 @@ if TYPE_CHECKING:
     from ostraka.collect.task import Task
     from ostraka.secure.keys import Identity
 
-__all__ = ["BOUND", "Entry", "Roster", "approval", "degree_of", "kind_of", "numbers", "places", "read_entry"]
+__all__ = [
+    "APPROVAL_BYTES",
+    "BOUND",
+    "Entry",
+    "Roster",
+    "approval",
+    "degree_of",
+    "kind_of",
+    "numbers",
+    "places",
+    "read_entry",
+]
 
 BOUND = 16  # bytes of the digest that each message starts with
-_APPROVAL = KEY_BYTES + SIGNATURE_BYTES
+APPROVAL_BYTES = KEY_BYTES + SIGNATURE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,11 @@ class Entry:
     def write(self) -> bytes:
         """Return the wire format, which has a fixed length."""
         return self.mask + self.share + self.sign + self.ticket
+
+    @property
+    def claim(self) -> bytes:
+        """What an enrolment signs: all keys of the client in one digest."""
+        return hashlib.sha256(self.write()).digest()
 
 
 def read_entry(body: bytes) -> Entry:
@@ -79,7 +95,7 @@ class Roster:
         bound = self.task.transcript("roster", round=self.round_)
         inner = hashlib.sha256(self.entries).digest()
         if self.task.enrolment is not None:
-            if len(self.approval) != _APPROVAL:
+            if len(self.approval) != APPROVAL_BYTES:
                 raise ValueError("the roster needs the approval of the enrolment")
             nonce, signature = self.approval[:KEY_BYTES], self.approval[KEY_BYTES:]
             unseal(self.task.enrolment, "roster", signature + bound + inner + nonce)

@@ -32,7 +32,7 @@ class Client:
         Where it is written that this client has answered, before the message leaves. None: only this
         object remembers.
     certificate : bytes, optional
-        The enrolment's signature under :attr:`key`, where the task asks for one.
+        The enrolment's signature of :attr:`claim`, where the task asks for one.
 
     Raises
     ------
@@ -75,6 +75,14 @@ class Client:
         self._secret: bytes | None = new_secret()
         self.key = exchange_key(self._secret)
         self._masking: Masking | None = None
+        if task.trust == "clients":
+            self._masking = Masking(task, round_=self.round, secret=self._secret)
+        self._has_joined = False
+
+    @property
+    def claim(self) -> str:
+        """What an enrolment signs for this client, in hexadecimal: its key, or a digest of all its keys."""
+        return self.key if self._masking is None else self._masking.claim
 
     def report(self, value: Any) -> bytes:
         """Return the one message of a client that trusts keepers."""
@@ -91,9 +99,10 @@ class Client:
 
     def join(self) -> bytes:
         """First exchange among clients: return this client's public keys."""
-        if self.task.trust != "clients":
+        if self._masking is None:
             raise ValueError("this task trusts keepers, not clients: use report")
-        self._masking = Masking(self.task, round_=self.round, secret=self._used())
+        self._used()
+        self._has_joined = True
         return self._masking.join()
 
     def share(self, roster: bytes) -> bytes:
@@ -115,7 +124,7 @@ class Client:
 
     @property
     def _joined(self) -> Masking:
-        if self._masking is None:
+        if self._masking is None or not self._has_joined:
             raise refused("the client", "it has not joined")
         return self._masking
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka.collect._gathering import Gathering, most_message_bytes
+from ostraka.collect._gathering import Gathering
+from ostraka.collect._keepers import asked, link
+from ostraka.collect._masking import most_message_bytes
 from ostraka.collect._pages import pages_of
 from ostraka.collect._reports import Closing, Report, known_round, most_report_bytes, refused
 from ostraka.collect._store import ReportLog, chosen_once, made
@@ -18,7 +19,6 @@ from ostraka.private import Private
 from ostraka.secure.errors import PartyError
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, exchange_key, new_secret, unseal
 from ostraka.secure.masks import pair_mask
-from ostraka.secure.wire import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -101,7 +101,7 @@ class Tally:
         self.task, self.round = task, known_round(task, round)
         self._identity, self._folder = identity, made(folder)
         self._keepers = {
-            key: _link(key, keeper, timeout) for key, keeper in zip(task.keepers, keepers, strict=True)
+            key: link(key, keeper, timeout) for key, keeper in zip(task.keepers, keepers, strict=True)
         }
         self._lock = threading.Lock()
         self._seen: dict[bytes, tuple[bytes, bytes]] = {}  # key: digest of the report, certificate
@@ -149,7 +149,10 @@ class Tally:
         """The handlers of a server's messages."""
         if self._gathering is None:
             return {"/v1/report": self.receive}
-        return {"/v1/message": self.receive, "/v1/outbox": self.outbox}
+        found = {"/v1/message": self.receive, "/v1/outbox": self.outbox}
+        if self.task.enrolment is None:
+            return found
+        return {**found, "/v1/entries": lambda _: self.entries(), "/v1/approve": self.approve}
 
     @property
     def pages(self) -> dict[str, tuple[str, bytes]]:
@@ -203,6 +206,19 @@ class Tally:
         """Among clients: return who has joined, for the enrolment to approve."""
         return self._among_clients.entries()
 
+    def approve(self, approval: bytes) -> bytes:
+        """Among clients: close the roster with the approval of the enrolment; the same one again is fine."""
+        gathering = self._among_clients
+        with self._lock:
+            if gathering.stage == "join":
+                gathering.check_approval(approval)
+                if self._log is not None:
+                    self._log.append(_ADVANCE + approval)
+                gathering.advance(approval)
+            elif gathering.approval != approval:
+                raise refused(self.name, "the roster is closed")
+        return hashlib.sha256(approval).digest()[:_RECEIPT]
+
     def advance(self, approval: bytes = b"") -> None:
         """Among clients: close the current exchange and open the next, durably.
 
@@ -251,8 +267,8 @@ class Tally:
         closing, secret = self._closing
         request = self._identity.seal("close", closing.write(self.task))
         digest = closing.digest(self.task)
-        total = self._total.copy()
-        for key, sealed in self._asked(request).items():
+        total, most = self._total.copy(), 2 * SIGNATURE_BYTES + KEY_BYTES + 4 * self.task.encoding.cells
+        for key, sealed in asked(self._keepers, request, most).items():
             total -= self._opened(key, sealed, digest, secret)
         return self._plausible(total.view(np.int32).astype(np.int64))
 
@@ -267,20 +283,6 @@ class Tally:
             if chosen_once(self._path(self._folder, "closed"), content) != content:
                 raise refused(self.name, "another process has closed this round")
         return closing, secret
-
-    def _asked(self, request: bytes) -> dict[str, bytes]:
-        """Ask every keeper; return the answers, or raise one error that names all keepers which failed."""
-        most = 2 * SIGNATURE_BYTES + KEY_BYTES + 4 * self.task.encoding.cells
-        with ThreadPoolExecutor(len(self._keepers)) as pool:
-            asked = {key: pool.submit(ask, request, most) for key, ask in self._keepers.items()}
-        failed = {key: error for key, one in asked.items() if (error := one.exception()) is not None}
-        for error in failed.values():
-            if not isinstance(error, PartyError):
-                raise error
-        if failed:
-            text = "; ".join(f"keeper {key[:16]}: {error}" for key, error in failed.items())
-            raise PartyError(text, code="unreachable", parties=tuple(key[:16] for key in failed))
-        return {key: one.result() for key, one in asked.items()}
 
     def _opened(self, key: str, sealed: bytes, digest: bytes, secret: bytes) -> np.ndarray:
         """Return the masks that a keeper subtracts, without the mask that it shares with this tally."""
@@ -341,10 +343,3 @@ class Tally:
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(f"{self!r} does not travel: its secrets stay in its own process")
-
-
-def _link(key: str, keeper: Keeper | str, timeout: float) -> Callable[[bytes, int], bytes]:
-    if isinstance(keeper, str):
-        remote = Remote(f"keeper {key[:16]}", keeper, timeout=timeout)
-        return lambda request, most: remote.ask("close", request, most)
-    return lambda request, _: keeper.answer(request)

@@ -42,6 +42,13 @@ function itemsOf(value, limit, atMost) {
   return [...new Set(value)].slice(0, atMost);
 }
 
+function pointsOf(value) {
+  if (!Array.isArray(value)) throw new Error("the value must be one point [x, y] or a list of points");
+  const points = value.length && !Array.isArray(value[0]) ? [value] : value;
+  if (points.some((point) => !Array.isArray(point) || point.length !== 2)) throw new Error("a point must be two numbers");
+  return points;
+}
+
 export function treeSizes(encoding) {
   const sizes = [encoding.high - encoding.low];
   for (let above; (above = Math.ceil(sizes[0] / encoding.fanout)) > 1;) sizes.unshift(above);
@@ -92,8 +99,7 @@ export async function encode(encoding, value) {
       start += size;
     });
   } else if (encoding.kind === "Grid") {
-    const points = Array.isArray(value) && Array.isArray(value[0]) ? value : value.length ? [value] : [];
-    const cells = points.map(([x, y]) => cellOf(x, ...encoding.x, encoding.shape[0]) * encoding.shape[1]
+    const cells = pointsOf(value).map(([x, y]) => cellOf(x, ...encoding.x, encoding.shape[0]) * encoding.shape[1]
       + cellOf(y, ...encoding.y, encoding.shape[1]));
     for (const cell of [...new Set(cells)].slice(0, encoding.at_most)) vector[cell] = 1;
   } else if (encoding.kind === "Pairs") {
@@ -162,6 +168,44 @@ function littleEndian(words) {
   return new Uint8Array(view.buffer);
 }
 
+// The task: what Python refuses is refused here, too
+
+const whole = (value, least, most) => Number.isSafeInteger(value) && value >= least && value <= most;
+const hexadecimal = (value, digits) => typeof value === "string" && value.length === digits && /^[0-9a-f]*$/.test(value);
+
+function checkedTask(taskText, trust, round) {
+  const task = JSON.parse(taskText);
+  if (task.ostraka_task !== 1 || task.trust !== trust) throw new Error(`this needs a task that trusts ${trust}`);
+  const keys = [task.tally, ...(task.enrolment === null ? [] : [task.enrolment])];
+  const shares = [task.colluding, task.missing], kept = trust === "keepers";
+  if (!keys.every((key) => hexadecimal(key, 64)) || !task.keepers.every((key) => hexadecimal(key, 128))) throw new Error("a key of the task is malformed");
+  for (const key of task.keepers) keys.push(key.slice(0, 64), key.slice(64));
+  const good = new Set(keys).size === keys.length && whole(task.least, 3, 1e8) && whole(task.most, task.least, 1e8)
+    && whole(task.rounds, 1, 2 ** 53 - 1) && task.sigma > 0 && shares.every((share) => share >= 0 && share < 1)
+    && [trust, "tally"].includes(task.noise) && (kept ? whole(task.keepers.length, 2, 100) : task.keepers.length === 0)
+    && whole(task.honest, 1, Math.max(1, task.keepers.length)) && whole(cellsOf(task.encoding), 1, 2 ** 22)
+    && (kept ? !task.lying : task.least > Math.ceil(task.colluding * task.most - 1e-9) && (!task.lying || task.enrolment !== null));
+  if (!good) throw new Error("the task has a field out of range");
+  if (!whole(round, 0, task.rounds - 1)) throw new Error("the task has no such round");
+  return task;
+}
+
+// Signatures: as in secure/keys.py
+
+const signedBody = (purpose, body) => joined(text(`ostraka/parties/1\0${purpose}\0`), body);
+
+async function signedBy(key, purpose, signature, body) {
+  if (signature.length !== 64) return false;
+  const publicKey = await crypto.subtle.importKey("raw", key, { name: "Ed25519" }, false, ["verify"]).catch(() => null);
+  return publicKey !== null && crypto.subtle.verify({ name: "Ed25519" }, publicKey, signature, signedBody(purpose, body));
+}
+
+async function enrolled(task, sha, round, claim, certificate) {
+  if (task.enrolment === null) return;
+  const body = joined(await transcriptOf(sha, round, "enrolment"), claim);
+  if (!await signedBy(fromHex(task.enrolment), "enrolment", certificate, body)) throw new Error("the enrolment did not sign the claim of this client");
+}
+
 // The report: as in client.py
 
 export async function transcriptOf(sha, round, purpose) {
@@ -169,15 +213,15 @@ export async function transcriptOf(sha, round, purpose) {
 }
 
 export async function report(taskText, value, { round = 0, own = null, certificate = new Uint8Array(0) } = {}) {
-  const task = JSON.parse(taskText);
-  if (task.ostraka_task !== 1 || task.trust !== "keepers") throw new Error("this page needs a task with keepers");
-  if (!Number.isInteger(round) || round < 0 || round >= task.rounds) throw new Error("the task has no such round");
+  const task = checkedTask(taskText, "keepers", round), sha = toHex(await sha256(text(taskText)));
   const sums = await encode(task.encoding, value);
   const { secret, key } = own ?? await newSecret();
-  const transcript = await transcriptOf(toHex(await sha256(text(taskText))), round, "report");
+  await enrolled(task, sha, round, key, certificate);
+  const transcript = await transcriptOf(sha, round, "report");
   const peers = task.keepers.map((keeper) => ({ key: fromHex(keeper.slice(64)), pair: [toHex(key), keeper], sign: 1 }));
   await addMasks(sums, secret, peers, transcript);
-  return joined(transcript.slice(0, 16), key, certificate, littleEndian(sums));
+  const shown = task.enrolment === null ? new Uint8Array(0) : certificate;
+  return joined(transcript.slice(0, 16), key, shown, littleEndian(sums));
 }
 
 // How many neighbours mask with a client, and how many shares give a secret: as in _graph.py
@@ -196,11 +240,11 @@ function chances(logs, all, marked, drawn) { // hypergeometric: how many of thos
 
 const sum = (values) => values.reduceRight((total, value) => total + value, 0); // the smallest come first
 
-function thresholdOf(logs, n, colluding, k) {
+function thresholdOf(logs, n, colluding, k, lying) {
   const chance = chances(logs, n - 1, Math.min(colluding, n - 1), k);
   let most = 0;
   while (n * sum(chance.slice(most)) > 2 ** -40) most++;
-  return Math.max(most, 1);
+  return lying ? Math.floor((k + most + 1) / 2) : Math.max(most, 1);
 }
 
 function enough(logs, n, colluding, missing, k, t) {
@@ -214,12 +258,74 @@ export function degreeOf(task, n) {
   const colluding = Math.ceil(task.colluding * n - 1e-9), missing = -Math.floor(-task.missing * n);
   const logs = logFactorials(n);
   for (let k = 2; k < n - 1; k += 2) {
-    const t = thresholdOf(logs, n, colluding, k);
+    const t = thresholdOf(logs, n, colluding, k, task.lying);
     if (t <= k && enough(logs, n, colluding, missing, k, t)) return [k, t];
   }
-  const k = n - 1, t = colluding + 1; // everybody
+  const k = n - 1, t = task.lying ? Math.floor((k + colluding) / 2) + 1 : colluding + 1; // everybody
   if (t > k - missing) throw new Error("no number of neighbours gives both secrecy and completion");
   return [k, Math.max(t, Math.min(k - missing, Math.floor((colluding + k - missing + 1) / 2)))];
+}
+
+// The ring of neighbours: as in _graph.py. Its order comes from SHAKE-256, which WebCrypto does not have.
+
+const LANE = 2n ** 64n - 1n;
+const turned = (lane, by) => ((lane << by) | (lane >> (64n - by))) & LANE;
+
+function roundNumbers() { // FIPS 202, section 3.2.5: bits of a shift register
+  let register = 1;
+  return Array.from({ length: 24 }, () => {
+    let number = 0n;
+    for (let j = 0; j < 7; j++) {
+      if (register & 1) number |= 1n << BigInt(2 ** j - 1);
+      register = (register << 1) ^ (register & 0x80 ? 0x171 : 0);
+    }
+    return number;
+  });
+}
+const ROUND_NUMBERS = roundNumbers();
+
+function permuted(lanes) {
+  for (const number of ROUND_NUMBERS) {
+    const columns = Array.from({ length: 5 }, (_, x) => lanes[x] ^ lanes[x + 5] ^ lanes[x + 10] ^ lanes[x + 15] ^ lanes[x + 20]);
+    for (let at = 0; at < 25; at++) lanes[at] ^= columns[(at + 4) % 5] ^ turned(columns[(at + 1) % 5], 1n);
+    let [x, y, lane] = [1, 0, lanes[1]];
+    for (let step = 0; step < 24; step++) {
+      [x, y] = [y, (2 * x + 3 * y) % 5];
+      const next = lanes[x + 5 * y];
+      lanes[x + 5 * y] = turned(lane, BigInt((((step + 1) * (step + 2)) / 2) % 64));
+      lane = next;
+    }
+    for (let row = 0; row < 25; row += 5) {
+      const old = lanes.slice(row, row + 5);
+      for (let at = 0; at < 5; at++) lanes[row + at] = old[at] ^ (~old[(at + 1) % 5] & LANE & old[(at + 2) % 5]);
+    }
+    lanes[0] ^= number;
+  }
+}
+
+export function shake256(seed, size) { // of a seed shorter than one block
+  const block = new Uint8Array(136), lanes = new Array(25).fill(0n), view = new DataView(block.buffer);
+  if (seed.length >= block.length) throw new Error("the seed is too long");
+  block.set(seed); block[seed.length] ^= 0x1f; block[135] ^= 0x80;
+  for (let at = 0; at < 17; at++) lanes[at] = view.getBigUint64(8 * at, true);
+  const out = new Uint8Array(Math.ceil(size / 136) * 136), squeezed = new DataView(out.buffer);
+  for (let start = 0; start < size; start += 136) {
+    permuted(lanes);
+    for (let at = 0; at < 17; at++) squeezed.setBigUint64(start + 8 * at, lanes[at], true);
+  }
+  return out.slice(0, size);
+}
+
+export function neighboursOf(place, n, k, seed) {
+  if (k >= n - 1) return Array.from({ length: n }, (_, other) => other).filter((other) => other !== place);
+  const view = new DataView(shake256(seed, 16 * n).buffer);
+  const word = (row, client) => view.getBigUint64(8 * (row * n + client), true);
+  const compared = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+  const order = Array.from({ length: n }, (_, client) => client)
+    .sort((a, b) => compared(word(1, a), word(1, b)) || compared(word(0, a), word(0, b)) || a - b);
+  const own = order.indexOf(place), found = [];
+  for (let step = 1; step <= k / 2; step++) found.push(order[(own + step) % n], order[(own - step + n) % n]);
+  return found.sort((a, b) => a - b);
 }
 
 // Shares of secrets: as in secure/shares.py
@@ -311,29 +417,36 @@ async function rawSecret() { // its bytes are shared out, so the browser cannot 
 
 export class Masking {
   #task; #round; #sha; #stage = "join"; #peers = new Map(); #held = new Map(); #pairKeys = new Map();
-  #own; #shares; #seed = random(32); #ticket = random(32); #entry; #n; #place; #digest; #threshold;
+  #own; #shares; #signer; #seed = random(32); #ticket = random(32); #entry; #n; #place; #digest; #threshold; #survivors;
 
   constructor(taskText, round = 0) {
-    const task = JSON.parse(taskText);
-    if (task.ostraka_task !== 1 || task.trust !== "clients") throw new Error("this task trusts keepers");
-    if (task.enrolment !== null || task.lying) throw new Error("this task needs an enrolled client: take the one in Python");
-    if (!Number.isInteger(round) || round < 0 || round >= task.rounds) throw new Error("the task has no such round");
-    this.#task = task; this.#round = round; this.#sha = sha256(text(taskText)).then(toHex);
+    this.#task = checkedTask(taskText, "clients", round);
+    this.#round = round; this.#sha = sha256(text(taskText)).then(toHex);
   }
 
   get key() { return this.#own.key; }
 
-  join() { return this.#answer("join", "share", async () => {
-    this.#own = await rawSecret();
-    this.#shares = await newSecret();
-    const signer = await crypto.subtle.generateKey({ name: "Ed25519" }, false, ["sign", "verify"]);
-    const signs = new Uint8Array(await crypto.subtle.exportKey("raw", signer.publicKey));
-    this.#entry = joined(this.#own.key, this.#shares.key, signs, await sha256(this.#ticket));
+  get used() { return this.#stage !== "join"; }
+
+  async claim() { // what an enrolment signs: all keys of this client in one digest
+    if (!this.#entry) {
+      this.#own = await rawSecret();
+      this.#shares = await newSecret();
+      const pair = await crypto.subtle.generateKey({ name: "Ed25519" }, false, ["sign", "verify"]);
+      const signs = new Uint8Array(await crypto.subtle.exportKey("raw", pair.publicKey));
+      this.#signer = pair.privateKey;
+      this.#entry = joined(this.#own.key, this.#shares.key, signs, await sha256(this.#ticket));
+    }
+    return sha256(this.#entry);
+  }
+
+  join(certificate = new Uint8Array(0)) { return this.#answer("join", "share", async () => {
+    await enrolled(this.#task, await this.#sha, this.#round, await this.claim(), certificate);
     return joined(await kindOf("join", await transcriptOf(await this.#sha, this.#round, "join")), this.#entry);
   }); }
 
   share(message) { return this.#answer("share", "mask", async () => {
-    await this.#readNeighbours(message);
+    await (this.#task.enrolment === null ? this.#readNeighbours(message) : this.#readRoster(message));
     const secrets = [this.#seed, this.#own.bytes].map((one) => split(one, this.#threshold, this.#peers.size));
     const sealed = [];
     for (const [peer, entry] of this.#peers) {
@@ -348,7 +461,7 @@ export class Masking {
     return joined(await this.#head("share"), await sha256(joined(this.#digest, this.#seed)), ...sealed);
   }); }
 
-  mask(value, message) { return this.#answer("mask", "unmask", async () => {
+  mask(value, message) { return this.#answer("mask", this.#task.lying ? "confirm" : "unmask", async () => {
     for (const piece of pieces(await this.#body("inbox", message), 4 + SEALED)) {
       const [peer] = placesOf(piece.slice(0, 4));
       if (!this.#peers.has(peer) || this.#held.has(peer)) throw new Error("shares of a client that is no neighbour, or twice of one");
@@ -368,22 +481,66 @@ export class Masking {
     return joined(await this.#head("mask"), littleEndian(sums));
   }); }
 
+  confirm(message) { return this.#answer("confirm", "unmask", async () => {
+    this.#survivors = await this.#readSurvivors(message);
+    const body = await this.#confirmed();
+    const signature = await crypto.subtle.sign({ name: "Ed25519" }, this.#signer, signedBody("survivors", body));
+    return joined(await this.#head("confirm"), new Uint8Array(signature));
+  }); }
+
   unmask(message) { return this.#answer("unmask", "done", async () => {
-    const [n, ...found] = placesOf(await this.#body("survivors", message));
-    if (found.some((place, at) => !this.#peers.has(place) || (at && found[at - 1] >= place))) throw new Error("survivors must be neighbours, in order");
-    if (!(n >= this.#task.least && n <= this.#n)) throw new Error(`a round needs ${this.#task.least} survivors`);
-    const alive = new Set(found.filter((place) => this.#held.has(place)));
+    if (this.#task.lying) await this.#checkConfirmations(await this.#body("confirmations", message));
+    else this.#survivors = await this.#readSurvivors(message);
+    const alive = new Set(this.#survivors.filter((place) => this.#held.has(place)));
     this.#atLeast(alive.size, "survive");
     const told = [...this.#held].map(([peer, both]) => alive.has(peer)
       ? joined(placeBytes([peer]), Uint8Array.of(1), both.slice(0, 33))
       : joined(placeBytes([peer]), Uint8Array.of(0), both.slice(33)));
-    this.#held.clear(); this.#seed = this.#own = null;
+    this.#held.clear(); this.#seed = this.#own = this.#signer = null;
     return joined(await this.#head("unmask"), ...told);
   }); }
 
   #share() { // sized for the fewest who may be honest
     const { sigma, least, colluding } = this.#task;
     return (sigma * sigma) / (least - Math.ceil(colluding * this.#n - 1e-9));
+  }
+
+  async #readRoster(message) { // all of it, signed by the enrolment
+    const bound = await transcriptOf(await this.#sha, this.#round, "roster");
+    if (!same(message.slice(0, 16), await kindOf("roster", bound))) throw new Error("the roster is for another task or round");
+    const nonce = message.slice(16, 48), signature = message.slice(48, 112), body = message.slice(112);
+    const whole = joined(bound, await sha256(body), nonce);
+    if (!await signedBy(fromHex(this.#task.enrolment), "roster", signature, whole)) throw new Error("the enrolment did not sign the roster");
+    const entries = pieces(body, ENTRY), keys = new Set(), masks = entries.map((entry) => toHex(entry.slice(0, 32)));
+    this.#n = entries.length; this.#digest = await sha256(whole);
+    if (!(this.#n >= this.#task.least && this.#n <= this.#task.most)) throw new Error("the roster has too few or too many clients");
+    for (const entry of entries) for (const key of [entry.slice(0, 32), entry.slice(32, 64)]) { strictKey(key); keys.add(toHex(key)); }
+    if (keys.size !== 2 * this.#n || masks.some((key, at) => at && masks[at - 1] >= key)) throw new Error("the clients of a roster must be in order, with keys of their own");
+    this.#place = entries.findIndex((entry) => same(entry, this.#entry));
+    if (this.#place < 0) throw new Error("this client is not on the roster");
+    const [k, t] = degreeOf(this.#task, this.#n);
+    this.#threshold = t;
+    for (const peer of neighboursOf(this.#place, this.#n, k, this.#digest)) this.#peers.set(peer, entries[peer]);
+  }
+
+  async #readSurvivors(message) { // of a lying tally all of them, else those of the neighbours
+    const { lying, least } = this.#task, [n, ...found] = placesOf(await this.#body("survivors", message));
+    if (found.some((place, at) => place >= this.#n || (at && found[at - 1] >= place))) throw new Error("survivors must be different clients in order");
+    if (!lying && found.some((place) => !this.#peers.has(place))) throw new Error("survivors must be neighbours");
+    if (!((lying ? found.length : n) >= least && n <= this.#n)) throw new Error(`a round needs ${least} survivors`);
+    if (lying && !found.includes(this.#place)) throw new Error("this client is not among the survivors");
+    return found;
+  }
+
+  async #confirmed() { return joined(this.#digest, await sha256(placeBytes(this.#survivors))); }
+
+  async #checkConfirmations(message) {
+    const good = new Set(), body = await this.#confirmed(), survivors = new Set(this.#survivors);
+    for (const piece of pieces(message, 4 + 64)) {
+      const [peer] = placesOf(piece.slice(0, 4)), entry = survivors.has(peer) && this.#peers.get(peer);
+      if (entry && await signedBy(entry.slice(64, 96), "survivors", piece.slice(4), body)) good.add(peer);
+    }
+    if (good.size < this.#threshold) throw new Error(`${this.#threshold} neighbours must confirm the survivors, and ${good.size} do`);
   }
 
   async #readNeighbours(message) {
@@ -427,10 +584,20 @@ export class Masking {
 
 // Sending: all messages of one client to a tally
 
-async function asked(base, verb, body) {
-  const answer = await fetch(`${base}/v1/${verb}`, { method: "POST", body });
-  if (!answer.ok) throw new Error((await answer.json()).error);
-  return new Uint8Array(await answer.arrayBuffer());
+const RESENDS = 4; // a message that is repeated counts once
+
+async function asked(base, verb, body, pause = 500) {
+  for (let tries = 0; ; tries++) {
+    try {
+      const answer = await fetch(`${base}/v1/${verb}`, { method: "POST", body });
+      const found = new Uint8Array(await answer.arrayBuffer());
+      if (answer.ok) return found;
+      throw new Error(JSON.parse(new TextDecoder().decode(found)).error, { cause: answer.status });
+    } catch (error) {
+      if (error.cause !== undefined || tries === RESENDS) throw error; // refused, or out of reach for long
+    }
+    await new Promise((done) => setTimeout(done, pause));
+  }
 }
 
 async function nextOf(base, key, last, pause) {
@@ -441,26 +608,33 @@ async function nextOf(base, key, last, pause) {
   }
 }
 
-async function exchanged(base, taskText, value, { pause = 500, onStage = () => {} } = {}) {
-  await encode(JSON.parse(taskText).encoding, value); // a value that is refused is refused before anybody counts on it
-  const client = new Masking(taskText);
-  await asked(base, "message", await client.join());
+async function exchanged(base, { task, client }, value, certificate, { pause = 500, onStage = () => {} } = {}) {
+  await encode(task.encoding, value); // a value that is refused is refused before anybody counts on it
+  await asked(base, "message", await client.join(certificate));
   const { key } = client;
   let last = new Uint8Array(0);
-  for (const stage of ["share", "mask", "unmask"]) {
+  for (const stage of ["share", "mask", ...(task.lying ? ["confirm"] : []), "unmask"]) {
     onStage(stage);
     last = await nextOf(base, key, last, pause);
     await asked(base, "message", stage === "mask" ? await client.mask(value, last) : await client[stage](last));
   }
 }
 
-export async function send(base, value, { expected = null, ...options } = {}) {
-  const taskText = await (await fetch(`${base}/task.json`)).text();
-  const sha = toHex(await sha256(text(taskText)));
-  if (expected && sha !== expected) throw new Error("this is another task than the one you agreed to");
-  if (JSON.parse(taskText).trust === "clients") await exchanged(base, taskText, value, options);
-  else await asked(base, "report", await report(taskText, value));
-  return sha;
+export async function prepared(base) { // a client with its keys, and the claim that an enrolment signs
+  const taskText = await (await fetch(`${base}/task.json`)).text(), task = JSON.parse(taskText);
+  const one = { taskText, task, sha: toHex(await sha256(text(taskText))), message: null };
+  if (task.trust === "clients") one.client = new Masking(taskText); else one.own = await newSecret();
+  return { ...one, claim: toHex(one.client ? await one.client.claim() : one.own.key) };
+}
+
+export async function send(base, value, { expected = null, ready = null, certify = null, ...options } = {}) {
+  const one = ready ?? await prepared(base), { taskText, task, own } = one;
+  if (expected && one.sha !== expected) throw new Error("this is another task than the one you agreed to");
+  if (task.enrolment !== null && !certify) throw new Error("this task needs an enrolled client: the enrolment must sign its claim");
+  const certificate = task.enrolment === null ? new Uint8Array(0) : await certify(one.claim);
+  if (one.client) await exchanged(base, one, value, certificate, options);
+  else await asked(base, "report", one.message ??= await report(taskText, value, { own, certificate }));
+  return one.sha;
 }
 
 // The page itself
@@ -474,30 +648,36 @@ const HIDDEN = {
 const WAITING = {
   share: "Joined. Waiting for the other clients. Keep this page open.",
   mask: "Waiting for the other clients' shares. Keep this page open.",
+  confirm: "Your masked value was sent. Waiting for the set of survivors. Keep this page open.",
   unmask: "Your masked value was sent. Waiting for the last exchange. Keep this page open.",
 };
 
 async function start() {
   const base = new URL(".", location.href).href.replace(/\/$/, "");
-  const said = document.getElementById("said");
-  const taskText = await (await fetch(`${base}/task.json`)).text();
-  const sha = toHex(await sha256(text(taskText)));
-  document.getElementById("task").textContent = JSON.stringify(JSON.parse(taskText).encoding);
-  document.getElementById("sha").textContent = sha;
-  document.getElementById("hidden").textContent = HIDDEN[JSON.parse(taskText).trust];
+  const at = (id) => document.getElementById(id), said = at("said");
+  let one = await prepared(base);
+  const show = () => { at("claim").textContent = one.claim; };
+  show();
+  at("task").textContent = JSON.stringify(one.task.encoding);
+  at("sha").textContent = one.sha;
+  at("hidden").textContent = HIDDEN[one.task.trust];
+  at("enrolment").hidden = one.task.enrolment === null;
   const onStage = (stage) => { said.textContent = WAITING[stage]; };
+  const certify = () => fromHex(at("certificate").value.trim());
 
-  document.getElementById("form").addEventListener("submit", async (event) => {
+  at("form").addEventListener("submit", async (event) => {
     event.preventDefault();
-    const field = document.getElementById("value"), button = event.target.querySelector("button");
+    const field = at("value"), button = event.target.querySelector("button");
     button.disabled = true;
     try {
-      await send(base, JSON.parse(field.value), { expected: sha, onStage });
+      await send(base, JSON.parse(field.value), { expected: one.sha, ready: one, certify, onStage });
       field.value = "";
       said.textContent = "Received. It will be counted once.";
     } catch (error) {
       said.textContent = `Not sent: ${error.message}`;
+      field.disabled = one.message !== null; // the same message is sent again, which counts once
       button.disabled = false;
+      if (one.client?.used) { one = await prepared(base); show(); }
     }
   });
 }

@@ -1,0 +1,123 @@
+"""An enrolment: it signs the keys of people it knows, and the roster of a round."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ostraka.collect._reports import certificate, known_round, refused
+from ostraka.collect._roster import approval, read_entry
+from ostraka.collect._store import AnswerStore, ReportLog, made
+from ostraka.secure.keys import KEY_BYTES
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from ostraka.collect.task import Task
+    from ostraka.secure.keys import Identity
+
+__all__ = ["Enrolment"]
+
+_ENTRY = 4 * KEY_BYTES
+
+
+class Enrolment:
+    """Who takes part in one round of a task, decided by somebody who is not the tally.
+
+    Parameters
+    ----------
+    task : Task
+        It names this enrolment's key.
+    identity : Identity
+        This enrolment's.
+    round : int, default 0
+        Below ``task.rounds``.
+    folder : path, optional
+        Where claims and the approved roster are kept. None: only this process remembers.
+
+    Raises
+    ------
+    ValueError
+        The task does not name this enrolment.
+
+    Guarantees
+    ----------
+    A roster that it approves holds enrolled clients only, each with the keys that the client itself made.
+    It approves one roster a round, durably chosen, and repeats the same approval.
+
+    Examples
+    --------
+    >>> from ostraka.collect import Client, Task, Tree
+    >>> from ostraka.voters import Identity
+    >>> office = Identity.fresh()
+    >>> task = Task(Tree(0, 16), sigma=9.0, tally=Identity.fresh().public_key,
+    ...             lying=True, enrolment=office.public_key)
+    >>> len(Enrolment(task, office).enrol(Client(task).claim))
+    64
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        identity: Identity,
+        *,
+        round: int = 0,  # noqa: A002  (the field's word)
+        folder: str | PathLike[str] | None = None,
+    ) -> None:
+        if identity.public_key != task.enrolment:
+            raise ValueError("the task names another enrolment than this identity, or none")
+        self.task, self.round = task, known_round(task, round)
+        self._identity, self._lock = identity, threading.Lock()
+        name, path = f"enrolment-{task.sha256[:16]}", made(folder)
+        self._log = None if path is None else ReportLog(path / f"{name}-{self.round}.claims")
+        self._claims = set() if self._log is None else set(self._log.records())
+        self._store = AnswerStore(folder, name)
+
+    def enrol(self, claim: str) -> bytes:
+        """Return the signature of a claim: :attr:`Client.claim` of a person who may take part."""
+        try:
+            body = bytes.fromhex(claim)
+        except ValueError:
+            body = b""
+        if len(body) != KEY_BYTES or body.hex() != claim:
+            raise ValueError("a claim must have 64 lower-case hexadecimal digits")
+        with self._lock:
+            if body not in self._claims:
+                if self._log is not None:
+                    self._log.append(body)
+                self._claims.add(body)
+        return certificate(self.task, self._identity, claim, round_=self.round)
+
+    def approve(self, entries: bytes) -> bytes:
+        """Return the approval of a roster among clients: the signature, and the keys of its clients.
+
+        Those who joined without being enrolled are left out.
+
+        Raises
+        ------
+        PartyError
+            Too few enrolled clients have joined, or another roster was approved before.
+        """
+        if len(entries) % _ENTRY:
+            raise refused("the enrolment", "the entries have another length")
+        each = [entries[at : at + _ENTRY] for at in range(0, len(entries), _ENTRY)]
+        with self._lock:
+            known = [one for one in each if read_entry(one).claim in self._claims]
+            if len(known) < self.task.least:
+                raise refused("the enrolment", f"{len(known)} enrolled clients joined: too few")
+            roster = b"".join(sorted(known))
+            keys = b"".join(one[:KEY_BYTES] for one in sorted(known))
+            try:
+                return self._store.once(
+                    self.round,
+                    roster,
+                    lambda: approval(self.task, self._identity, roster, round_=self.round) + keys,
+                )
+            except ValueError:
+                raise refused("the enrolment", "another roster of this round was approved") from None
+
+    def __repr__(self) -> str:
+        return f"Enrolment(task={self.task.sha256[:16]!r}, round={self.round})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(f"{self!r} does not travel: its secret stays in its own process")

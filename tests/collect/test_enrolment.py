@@ -1,0 +1,142 @@
+"""An enrolment signs claims and one roster a round; strangers and a second roster are refused."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from ostraka.collect import Client, Keeper, Tally, Task, Tree
+from ostraka.collect._network import approve_roster, send
+from ostraka.collect._reports import certified
+from ostraka.collect._roster import approval
+from ostraka.collect.enrolment import Enrolment
+from ostraka.secure.errors import PartyError
+from ostraka.secure.keys import Identity
+from ostraka.secure.wire import PartyServer
+
+
+class Round:
+    """A task among clients with an enrolment, in which strangers join as well."""
+
+    def __init__(self, folder=None, **options):
+        self.me, self.office, self.folder = Identity.fresh(), Identity.fresh(), folder
+        usual = {"sigma": 3.0, "noise": "tally", "least": 8, "most": 40, "missing": 0.2, "colluding": 0.05}
+        fields = {**usual, "enrolment": self.office.public_key, **options}
+        self.task = Task(Tree(0, 20, fanout=5), tally=self.me.public_key, **fields)
+        self.restart()
+
+    def restart(self):
+        self.tally = Tally(self.task, self.me, folder=self.folder)
+        self.enrolment = Enrolment(self.task, self.office, folder=self.folder)
+
+    def joined(self, n, strangers=0):
+        clients = [Client(self.task) for _ in range(n + strangers)]
+        for client in clients[:n]:
+            client.certificate = self.enrolment.enrol(client.claim)
+        for client in clients:
+            self.tally.receive(client.join())
+        return clients[:n]
+
+
+@pytest.mark.parametrize("lying", [True, False])
+def test_strangers_are_left_out_and_the_others_sum_exactly(lying):
+    one = Round(lying=lying)
+    clients = one.joined(10, strangers=3)
+    one.tally.approve(one.enrolment.approve(one.tally.entries()))
+    assert one.tally.n_clients == 10
+    while True:
+        stage = one.tally.stage
+        for value, client in enumerate(clients):
+            message = one.tally.outbox(bytes.fromhex(client.key))
+            work = getattr(client, stage)
+            one.tally.receive(work(value, message) if stage == "mask" else work(message))
+        if stage == "unmask":
+            break
+        one.tally.advance()
+    exact = np.sum([one.task.encoding.encode(value).astype(int) for value in range(10)], axis=0)
+    np.testing.assert_array_equal(one.tally.close().open(), exact)
+
+
+def test_a_second_roster_is_refused_after_a_restart_too_and_the_first_is_repeated(tmp_path):
+    one = Round(tmp_path)
+    one.joined(9)
+    first = one.tally.entries()
+    approved = one.enrolment.approve(first)
+    one.joined(1)
+    for _ in range(2):
+        with pytest.raises(PartyError, match="another roster"):
+            one.enrolment.approve(one.tally.entries())
+        assert one.enrolment.approve(first) == approved
+        one.restart()
+    one.tally.approve(approved)
+    one.restart()
+    assert (one.tally.stage, one.tally.n_clients) == ("share", 9)
+    assert one.tally.approve(approved) == one.tally.approve(approved)
+    with pytest.raises(PartyError, match="closed"):
+        one.tally.approve(approval(one.task, one.office, first, round_=0))
+
+
+def test_claims_are_remembered_and_cover_all_keys_of_a_client(tmp_path):
+    one = Round(tmp_path)
+    clients = one.joined(9)
+    one.restart()
+    entries = one.tally.entries()
+    assert len(one.enrolment.approve(entries)) == 96 + 32 * 9
+    other = Round()
+    other.enrolment._claims = set(one.enrolment._claims)
+    changed = bytearray(entries)
+    for client in range(2):  # the tally puts other keys for shares beside enrolled keys for masks
+        changed[128 * client + 32 : 128 * client + 64] = bytes.fromhex(Client(one.task).key)
+    with pytest.raises(PartyError, match="7 enrolled clients joined: too few"):
+        other.enrolment.approve(bytes(changed))
+    assert certified(one.task, bytes.fromhex(clients[0].claim), clients[0].certificate, round_=0)
+    assert not certified(one.task, bytes.fromhex(clients[1].claim), clients[0].certificate, round_=0)
+
+
+def test_a_false_approval_closes_no_roster_and_leaves_no_trace(tmp_path):
+    one = Round(tmp_path)
+    one.joined(9)
+    log = next(tmp_path.glob("tally-*.reports"))
+    before = log.stat().st_size
+    entries = one.tally.entries()
+    for wrong in (b"", bytes(96), approval(one.task, Identity.fresh(), entries, round_=0), bytes(96 + 32)):
+        with pytest.raises(PartyError, match=r"approval|signature|joined"):
+            one.tally.approve(wrong)
+    assert log.stat().st_size == before
+    assert one.tally.stage == "join"
+
+
+def test_what_is_no_claim_and_who_is_no_enrolment_are_refused():
+    one = Round()
+    for claim in ("", "ab", "AB" * 32, "zz" * 32):
+        with pytest.raises(ValueError, match="claim must have 64"):
+            one.enrolment.enrol(claim)
+    with pytest.raises(ValueError, match="another enrolment"):
+        Enrolment(one.task, Identity.fresh())
+    with pytest.raises(PartyError, match="another length"):
+        one.enrolment.approve(bytes(5))
+    with pytest.raises(TypeError, match="does not travel"):
+        pickle.dumps(one.enrolment)
+
+
+def test_sending_needs_the_signature_of_the_enrolment():
+    me, office, others = Identity.fresh(), Identity.fresh(), [Identity.fresh() for _ in range(2)]
+    keys = [Keeper.key(one) for one in others]
+    task = Task(Tree(0, 20), sigma=3.0, tally=me.public_key, enrolment=office.public_key, keepers=keys)
+    tally = Tally(task, me, keepers=[Keeper(task, one) for one in others])
+    with PartyServer(tally, pages=tally.pages) as server:
+        with pytest.raises(ValueError, match="needs an enrolled client"):
+            send(server.url, 3)
+        with pytest.raises(ValueError, match="did not sign"):
+            send(server.url, 3, certify=lambda _: bytes(64))
+        for _ in range(3):
+            send(server.url, 3, certify=Enrolment(task, office).enrol)
+    assert tally.n_clients == 3
+
+
+def test_a_roster_is_approved_after_the_time_limit_with_those_who_came():
+    one = Round()
+    one.joined(9)
+    with PartyServer(one.tally) as server:
+        approve_roster(server.url, one.enrolment, n_clients=12, seconds=0.2)
+    assert one.tally.stage == "share"
