@@ -129,6 +129,27 @@ MUTANTS = [
         "mechanisms/test_skellam.py::test_the_price_of_sums_covers_every_move_within_both_norms_and_is_tight",
     ),
     Mutant(
+        "the dominating Gaussian is taken from the tails of the noise",
+        "mechanisms/_skellam_law.py",
+        "    return float((z[shift:] - z[:-shift]).max()) * (1 + 1e-9) + _ROUNDING",
+        "    return float((z[shift:] - z[:-shift])[0]) * (1 + 1e-9) + _ROUNDING",
+        "mechanisms/test_skellam_gaussian.py::test_the_shift_is_the_largest_step_of_the_exact_quantiles",
+    ),
+    Mutant(
+        "an enrolment approves whoever joined",
+        "collect/enrolment.py",
+        "if read_entry(one).claim in self._claims]",
+        "if read_entry(one).claim]",
+        "collect/test_enrolment.py::test_strangers_are_left_out_and_the_others_sum_exactly",
+    ),
+    Mutant(
+        "an enrolment signs the mask key of a client only",
+        "collect/_roster.py",
+        "        return hashlib.sha256(self.write()).digest()",
+        "        return hashlib.sha256(self.mask).digest()",
+        "collect/test_enrolment.py::test_claims_are_remembered_and_cover_all_keys_of_a_client",
+    ),
+    Mutant(
         "one random number for all cells",
         ELGAMAL,
         "    public, pairs = point_of(key), []",

@@ -92,6 +92,12 @@ def test_nonnegative_counts_add_up_and_are_the_nearest_at_each_node():
         np.testing.assert_allclose(found[-1][:fanout], best.x, atol=1e-4)
 
 
+def test_a_histogram_is_one_wide_node_and_stays_as_it_is():
+    counts = np.random.default_rng(0).normal(1, 14, 1000)
+    (found,) = _tree.nonnegative([counts], 1000)
+    np.testing.assert_array_equal(found, counts)
+
+
 def test_counts_that_are_nonnegative_already_stay_as_they_are():
     tree = Tree(0, 50, fanout=4)
     sums = tree_sums(tree, np.random.default_rng(1).integers(0, 50, 300))

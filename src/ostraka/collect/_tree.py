@@ -9,6 +9,9 @@ import numpy as np
 __all__ = ["consistent", "descended", "nodes_of_ranks", "nonnegative"]
 
 
+_MOST_CHILDREN = 16
+
+
 def consistent(
     counts: np.ndarray, sizes: tuple[int, ...], fanout: int, *, total: int | None = None
 ) -> list[np.ndarray]:
@@ -40,8 +43,11 @@ def nonnegative(levels: list[np.ndarray], fanout: int) -> list[np.ndarray]:
     """Return the nearest counts without negative ones, from the top down: children still add up to parents.
 
     Among the children of each node, the projection onto vectors >= 0 with the sum of the parent (Duchi et
-    al. 2008, doi:10.1145/1390156.1390191, figure 1). True counts are such vectors, so no error grows.
+    al. 2008, doi:10.1145/1390156.1390191, figure 1). Each count errs no more than before, but a sum over
+    many children would be drawn towards equal counts: nodes with more than 16 children stay as they are.
     """
+    if fanout > _MOST_CHILDREN:
+        return levels
     found: list[np.ndarray] = []
     totals = np.array([max(0.0, float(levels[0].sum()))])
     for counts in levels:
