@@ -8,8 +8,6 @@ there. Users of figure 4.5 are synthetic in the thesis, too; its exponent is not
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
 import math
 import time
 from typing import TYPE_CHECKING
@@ -19,6 +17,7 @@ import numpy as np
 from bench._data import folder
 from bench.collect import adding, all_pairs
 from ostraka.collect import CountMin, estimate
+from reproduce._melis2018_wards import median_by_halving, rows_of, table42
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,21 +25,6 @@ if TYPE_CHECKING:
 KEY = "c0" * 32
 # printed in the thesis
 TABLE_41 = (4896, 2448, 1638, 1224, 972, 810, 702, 612, 540, 486)
-TABLE_42 = {  # name: median at 0.25, error in %, median at 0.05, error in %, truth
-    "Population - 2015": (15143.2, 11.3, 13215.4, 2.8, 13600.0),
-    "Children aged 0-15 - 2015": (2970.8, 12.1, 2627.6, 0.8, 2650.0),
-    "Working-age (16-64) - 2015": (9592.0, 2.0, 8843.2, 5.9, 9400.0),
-    "Older people aged 65+ - 2015": (1284.6, 11.4, 1345.0, 7.2, 1450.0),
-    "Mean Age - 2013": (38.6, 8.8, 36.9, 3.8, 35.5),
-    "Median Age - 2013": (37.7, 10.8, 35.7, 5.1, 34.0),
-    "% BAME - 2011": (45.6, 26.3, 35.7, 1.0, 36.1),
-    "% Not Born in UK - 2011": (40.1, 7.6, 40.1, 7.6, 37.3),
-    "In employment (16-64) - 2011": (6532.8, 7.0, 5843.7, 4.2, 6103.0),
-    "Employment rate (16-64) - 2011": (68.5, 2.0, 70.8, 1.3, 69.9),
-    "Number of properties sold - 2013": (169.3, 1.4, 149.8, 10.3, 167.0),
-    "Cars per household - 2011": (1.6, 99.4, 0.5, 35.0, 0.8),
-}
-
 QUICK: dict[str, object] = {}
 QUICK_ARGUMENTS = ["--quick", "table4.1"]
 
@@ -167,37 +151,6 @@ def figure49(*, quick: bool) -> None:
         print(f"hour {hour}: {added:.2f}")
 
 
-def rows_of(low: float, high: float, values: np.ndarray, *, depth: int, width: int, seed: int) -> np.ndarray:
-    """Chapter 4.3's counts of 1,000 numbers: a cell less its neighbour, summed over the rows of the sketch.
-
-    Cells are random: with ``(a x + b) mod p mod w`` neighbouring numbers collide alike, and errors are far
-    larger.
-    """
-    rng = np.random.default_rng(seed)
-    numbers = np.clip((values - low) / (high - low) * 1000, 0, 999).astype(int)
-    total = np.zeros(1000)
-    for _ in range(depth):
-        place = rng.integers(0, width, 1000)
-        row = np.bincount(place[numbers], minlength=width).astype(float)
-        total += row[place] - row[np.where(place % 2 == 0, place + 1, place - 1) % width]
-    return total
-
-
-def median_by_halving(
-    counts: np.ndarray, n: int, *, depth: int, scale: float, rng: np.random.Generator
-) -> int:
-    """The divide and conquer of chapter 4.3: ten sums of ranges, each with Laplace noise of this scale."""
-    first, last, below = 0, 1000, 0.0
-    while last - first > 1:
-        middle = (first + last) // 2
-        left = (counts[first:middle].sum() + (rng.laplace(scale=scale) if scale else 0.0)) / depth
-        if below + left >= n / 2:
-            last = middle
-        else:
-            first, below = middle, below + left
-    return first
-
-
 def reference(rng: np.random.Generator, *, spread: tuple[float, float] = (25, 200)) -> np.ndarray:
     """The problem of chapter 4.3: 1,200 values."""
     values = np.concatenate([rng.normal(300, spread[0], 1000), rng.normal(500, spread[1], 200)])
@@ -256,32 +209,6 @@ def figure411(*, quick: bool) -> None:
             wrong[name] = float(np.mean(errors))
         ours, shown = median_error(epsilon, repeats=5 if quick else 100), wrong["repaired"]
         print(f"epsilon {epsilon}: {wrong['claimed']:.1f} claimed, {shown:.1f} repaired, {ours:.1f} ours")
-
-
-def table42(*, quick: bool) -> None:
-    """Medians of London's wards through both sketches, beside the printed ones."""
-    del quick
-    with gzip.open(folder() / "london_wards" / "ward-profiles-excel-version.csv.gz", "rt") as file:
-        table = list(csv.reader(file))
-    head = [name.strip() for name in table[0]]
-    print("truth here and printed; error of the sketches here and printed")
-    for name, printed in TABLE_42.items():
-        if name not in head:
-            print(f"{name}: no column of this name")
-            continue
-        column = [row[head.index(name)].replace(",", "") for row in table[1:626]]
-        values = np.array([float(text) for text in column if text not in {"", "n/a", "#"}])
-        truth, high = float(np.median(values)), float(values.max()) * 1.0001
-        errors = []
-        for depth, width in ((2, 11), (3, 55)):
-            counts = rows_of(0, high, values, depth=depth, width=width, seed=3)
-            rng = np.random.default_rng(0)
-            found = median_by_halving(counts, len(values), depth=depth, scale=0.0, rng=rng) * high / 1000
-            errors.append(abs(found - truth) / truth)
-        shown = ", ".join(
-            f"{ours:.1%} ({theirs} %)" for ours, theirs in zip(errors, printed[1:4:2], strict=True)
-        )
-        print(f"{name}: {truth:,.1f} ({printed[4]:,.1f}); {shown}")
 
 
 PARTS: dict[str, Callable[..., None]] = {

@@ -400,7 +400,7 @@ const pieces = (bytes, size) => {
   if (bytes.length % size) throw new Error("a message has another length");
   return Array.from({ length: bytes.length / size }, (_, at) => bytes.slice(at * size, (at + 1) * size));
 };
-const kindOf = async (kind, digest) => (await sha256(joined(digest, text(kind)))).slice(0, 16);
+export const kindOf = async (kind, digest) => (await sha256(joined(digest, text(kind)))).slice(0, 16);
 const pairNames = (one, other) => [`client ${one}`, `client ${other}`];
 const direction = (sender, receiver) => joined(new Uint8Array(11), Uint8Array.of(sender < receiver ? 1 : 0));
 

@@ -1,0 +1,115 @@
+"""Known answers that Python and JavaScript both give: tests/collect/vectors.json, fixed once and for all.
+
+``python -m tests.collect.test_vectors`` prints the file from the Python side.
+"""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from ostraka.collect import Client, CountMin, CountSketch, Grid, Histogram, Pairs, Task, Tree
+from ostraka.collect._graph import degree, neighbours
+from ostraka.collect._roster import kind_of
+from ostraka.secure.keys import exchange_key, shared_key
+from ostraka.secure.masks import mask, pair_mask
+from tests.collect.test_page_among_clients import node
+
+FILE = Path(__file__).with_name("vectors.json")
+KEY = "5a" * 32
+ENCODINGS = [
+    (Histogram(-1.5, 2.25, cells=7), 0.1),
+    (Tree(-3, 100, fanout=4), 17),
+    (Grid(x=(0, 1), y=(0, 2), shape=(3, 4), at_most=2), [[0.1, 1.9], [0.9, 0]]),
+    (Pairs(items=9, at_most=3), [8, 0, 8, 3, 5]),
+    (CountMin(width=11, depth=4, key=KEY, at_most=2), [2**31 - 2, 0]),
+    (CountSketch(width=11, depth=4, key=KEY, at_most=2), [77, 77, 5, 6]),
+]
+
+
+def secret(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
+
+
+def cases() -> list[dict]:
+    """Inputs of every kind: all of them plain JSON."""
+    keepers = [2 * exchange_key(secret(f"keeper {number}")) for number in range(2)]
+    keepers = [hashlib.sha256(one.encode()).hexdigest() + one[64:] for one in keepers]
+    found = []
+    for encoding, value in ENCODINGS:
+        task = Task(encoding, sigma=4.5, tally="ab" * 32, keepers=keepers, rounds=3, least=5)
+        found.append({"kind": "report", "task": task.to_json(), "value": value})
+        found[-1] |= {"secret": secret("a").hex(), "key": exchange_key(secret("a"))}
+    pairs = [("client 2", "client 10"), ("client 10", "client 2"), ("the tally", "ff")]
+    found += [
+        {"kind": "mask", "secret": secret("a").hex(), "peer": exchange_key(secret("b")), "pair": pair,
+         "size": 9, "transcript": secret("c").hex()} for pair in pairs
+    ]  # fmt: skip
+    found += [{"kind": "head", "digest": secret("c").hex(), "word": word} for word in ("share", "confirm")]
+    found += [
+        {"kind": "ring", "n": n, "k": k, "place": 3, "seed": secret("d").hex()} for n, k in ((9, 8), (60, 22))
+    ]
+    found += [
+        {"kind": "degree", "n": n, "colluding": share, "missing": 0.1, "lying": lying}
+        for n in (12, 100, 1000) for share in (0.05, 0.1) for lying in (False, True)
+    ]  # fmt: skip
+    return found
+
+
+def answered(one: dict) -> object:
+    """What Python says."""
+    if one["kind"] == "report":
+        client = Client(Task.from_json(one["task"]))
+        client._secret, client.key = bytes.fromhex(one["secret"]), one["key"]
+        return client.report(one["value"]).hex()
+    if one["kind"] == "mask":
+        options = {"transcript": bytes.fromhex(one["transcript"]), "pair": tuple(one["pair"])}
+        own = bytes.fromhex(one["secret"])
+        found = pair_mask(own, one["peer"], **options, size=one["size"])
+        np.testing.assert_array_equal(found, mask(shared_key(own, one["peer"], **options), size=one["size"]))
+        return found.tolist()
+    if one["kind"] == "head":
+        return kind_of(one["word"], bytes.fromhex(one["digest"])).hex()
+    if one["kind"] == "ring":
+        return neighbours(one["n"], one["k"], bytes.fromhex(one["seed"]))[one["place"]].tolist()
+    n = one["n"]
+    n_colluding, n_missing = -int(-one["colluding"] * n // 1), -int(-one["missing"] * n // 1)
+    return list(degree(n, n_colluding, n_missing, lying=one["lying"]))
+
+
+SCRIPT = """
+const { fromHex, toHex } = collect;
+const answers = {
+  report: async ({ task, value, secret, key }) => {
+    const own = { secret: await collect.secretOf(fromHex(secret)), key: fromHex(key) };
+    return toHex(await collect.report(task, value, { own }));
+  },
+  mask: async ({ secret, peer, pair, size, transcript }) => Array.from(await collect.pairMask(
+    await collect.secretOf(fromHex(secret)), fromHex(peer), fromHex(transcript), pair, size)),
+  head: async ({ digest, word }) => toHex(await collect.kindOf(word, fromHex(digest))),
+  ring: ({ n, k, place, seed }) => collect.neighboursOf(place, n, k, fromHex(seed)),
+  degree: (one) => collect.degreeOf(one, one.n),
+};
+const main = (all) => Promise.all(all.map((one) => answers[one.kind](one)));
+"""
+
+
+def kept() -> list[dict]:
+    return json.loads(FILE.read_text())
+
+
+def test_python_gives_the_known_answers():
+    asked = [json.loads(json.dumps(one)) for one in cases()]
+    assert [{key: value for key, value in one.items() if key != "answer"} for one in kept()] == asked
+    assert [one["answer"] for one in kept()] == [answered(one) for one in asked]
+
+
+def test_javascript_gives_the_known_answers():
+    for one, found in zip(kept(), node(SCRIPT, kept()), strict=True):
+        assert found == one["answer"], one["kind"]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps([{**one, "answer": answered(one)} for one in cases()], indent=1) + "\n")
