@@ -1,0 +1,61 @@
+"""What Python refuses the page refuses, and a message of the page that got lost is counted once."""
+
+import pytest
+
+from ostraka.collect import CountMin, Grid, Histogram, Pairs, Tree, _plan
+from ostraka.secure.wire import PartyServer
+from tests.collect.test_page_among_clients import node
+
+REFUSED = [
+    (Histogram(0, 1, cells=3), ["x", None, [], {}, True]),
+    (Tree(0, 9), ["3", [3], None, False]),
+    (
+        Grid(x=(0, 1), y=(0, 1), shape=(2, 2)),
+        [5, {}, "ab", None, [1], [[1, 2, 3]], [[0.5, "x"]], [[0, 0], 3]],
+    ),
+    (Pairs(items=4, at_most=2), [4, [-1], [4], [1.5], ["1"], None]),
+    (CountMin(width=5, depth=2, key="5a" * 32), [[2**31 - 1], [-1], 3, [None]]),
+]
+
+
+@pytest.mark.parametrize(("encoding", "values"), REFUSED, ids=lambda one: type(one).__name__)
+def test_a_value_that_python_refuses_is_refused_by_the_page(kept, encoding, values):
+    for value in values:
+        with pytest.raises(ValueError, match=r"must|number"):
+            encoding.encode(value)
+    script = """const main = ({ task, values }) => Promise.all(values.map((value) =>
+      collect.report(task, value).then(() => "taken", () => "refused")));\n"""
+    asked = {"task": kept(encoding).task.to_json(), "values": values}
+    assert node(script, asked) == ["refused"] * len(values)
+
+
+LOST = """
+const main = async ({ url, value }) => {
+  const fetched = globalThis.fetch;
+  let lost = 0;
+  globalThis.fetch = async (address, options) => {
+    const answer = await fetched(address, options);
+    if (options?.method === "POST" && lost++ < 2) throw new TypeError("the acknowledgement got lost");
+    return answer;
+  };
+  return collect.send(url, value);
+};
+"""
+
+
+def test_a_message_whose_acknowledgement_got_lost_is_repeated_and_counted_once(kept):
+    one = kept()
+    with PartyServer(one.tally, pages=one.tally.pages) as server:
+        assert node(LOST, {"url": server.url, "value": 3}) == one.task.sha256
+    assert one.tally.n_clients == 1
+
+
+@pytest.mark.parametrize("high", [16, 240, 1000, 1024, 70_000])
+def test_the_chosen_fanout_has_nearly_the_least_noise_of_ranks(high):
+    chosen = _plan.parsed(f"tree:0:{high}")
+    errors = {}
+    for fanout in (chosen.fanout, 2, 4, 7, 10, 16, 32):
+        tree = Tree(0, high, fanout=fanout)
+        planned = _plan.plan(tree, n_clients=1000, epsilon=1.0, delta=1e-6)
+        errors[fanout] = planned["error of a rank"]
+    assert errors[chosen.fanout] <= 1.08 * min(errors.values())
