@@ -11,7 +11,7 @@ from scipy.special import ive, logsumexp, ndtri_exp
 from ostraka._numeric import up
 from ostraka.curve import ORDERS
 
-__all__ = ["MOST_STEP", "shift_mu", "shift_rdp"]
+__all__ = ["MOST_STEP", "log_density", "shift_mu", "shift_rdp"]
 
 MOST_STEP = 64  # the largest move of one cell that is priced
 _ROUNDING = 1e-10  # nats: far more than the sums below err by (tests compare with 50 digits)
@@ -22,7 +22,7 @@ _TAIL = math.log(2.0**-100)  # what lies further out is left to the slack of the
 def shift_rdp(variance: float, shift: int) -> tuple[float, ...]:
     """Rényi divergence of Skellam noise moved by ``shift``, for each order, rounded up by 1e-10 nats."""
     reach = math.ceil(2 * shift * ORDERS[-2] + 40 * math.sqrt(variance)) + 50
-    half = _log_density(variance, reach)
+    half = log_density(variance, reach)
     at = np.concatenate([half[:0:-1], half])  # whole numbers from -reach to reach
     here, moved = at[shift:], at[:-shift]  # the density is even: both directions are this one
     stride = max(1, math.floor(math.sqrt(variance) / 2))
@@ -60,7 +60,7 @@ def shift_mu(variance: float, shift: int) -> float:
 def _normal_quantiles(variance: float) -> np.ndarray:
     """Return z(i) for i from -n to n - 1, where P[X > n - 1 - MOST_STEP] is below 2^-100."""
     reach = math.ceil(60 * math.sqrt(variance)) + 300 + MOST_STEP
-    tails = np.logaddexp.accumulate(_log_density(variance, reach)[::-1])[::-1][1:]  # log P[X > i], i >= 0
+    tails = np.logaddexp.accumulate(log_density(variance, reach)[::-1])[::-1][1:]  # log P[X > i], i >= 0
     last = int(np.argmax(tails < _TAIL)) + MOST_STEP
     if not (tails[last - MOST_STEP] < _TAIL and last + 100 < len(tails)):
         raise ValueError("the tails of this noise are too long to be priced")
@@ -68,7 +68,7 @@ def _normal_quantiles(variance: float) -> np.ndarray:
     return np.concatenate([-right[::-1], right])  # the density is even: z(-1 - i) = -z(i)
 
 
-def _log_density(variance: float, reach: int) -> np.ndarray:
+def log_density(variance: float, reach: int) -> np.ndarray:
     """Return log probabilities of 0, …, reach from Bessel ratios I(k)/I(k-1), by downward recursion."""
     top = reach + math.ceil(10 * math.sqrt(variance)) + 50
     ratio = variance / (top + 0.5 + math.sqrt((top + 1.5) ** 2 + variance**2))
