@@ -20,6 +20,8 @@ from mutants._mutant import (
 
 __all__ = ["MUTANTS"]
 
+BY_PROFILE = "accounting/test_profile.py::"
+
 MUTANTS = [
     Mutant(
         "margin inward",
@@ -203,5 +205,61 @@ MUTANTS = [
         "& (log_q + eps2 < 0) & (order <= mu1)",
         "& (log_q + eps2 < 0)",
         BY_ALL + "test_the_2018_bound_covers_the_direction_it_claims",
+    ),
+    Mutant(
+        "votes at hand are composed in one direction only",
+        "accounting/profile.py",
+        "return max(table.epsilon(delta) for table in self.tables)",
+        "return min(table.epsilon(delta) for table in self.tables)",
+        BY_PROFILE + "test_both_directions_count",
+    ),
+    Mutant(
+        "of the neighbours of given votes the first is the worst",
+        "accounting/profile.py",
+        "return _outwards(p[:half], difference[:half]), _outwards(p[half:], difference[half:])",
+        "return _outwards(p[:1], difference[:1]), _outwards(p[half:][:1], difference[half:][:1])",
+        BY_PROFILE + "test_two_answers_are_the_recursion_of_the_page_and_never_below_it",
+    ),
+    Mutant(
+        "a repeated answer to given votes is free",
+        "accounting/profile.py",
+        "for _ in range(self._times):",
+        "for _ in range(1):",
+        BY_PROFILE + "test_first_rows_cost_less_and_repeats_are_repeated_rows",
+    ),
+    Mutant(
+        "what only one world answers is as good as nothing",
+        "accounting/profile.py",
+        "p * np.expm1(-np.maximum(lam, -700.0)), -p)",
+        "p * np.expm1(-np.maximum(lam, -700.0)), 0.0)",
+        BY_PROFILE + "test_an_answer_that_only_one_world_gives_counts_as_told",
+    ),
+    Mutant(
+        "a mechanism with slack is composed as if it had none",
+        "accounting/profile.py",
+        "if mechanism.curve().slack:",
+        "if False:",
+        BY_PROFILE + "test_what_has_slack_or_too_many_neighbours_is_refused_with_the_way_out",
+    ),
+    Mutant(
+        "a screen of guesses looks at the votes",
+        "mechanisms/confident.py",
+        "counts, relation=relation, seen=seen, argmax",
+        "counts, relation=relation, seen=counts, argmax",
+        "oracles/test_exact.py::test_interactive_gnmax_is_one_law_whose_screen_sees_the_surprise",
+    ),
+    Mutant(
+        "an attacker is bounded by one direction of the trade-off",
+        "_tradeoff.py",
+        "return _least(lambda odds: _by_odds(odds, delta, false_alarm), -furthest, furthest)",
+        "return _least(lambda odds: _by_odds(odds, delta, false_alarm), 0.0, furthest) * 0.98",
+        "test_report.py::test_the_attack_is_that_of_the_exact_trade_off_curve",
+    ),
+    Mutant(
+        "with an order the price for any votes is converted at every order",
+        "accounting/publish.py",
+        "return every if order is None else _at(every, order)",
+        "return every",
+        "accounting/test_publish.py::test_with_an_order_nothing_is_converted_at_any_other",
     ),
 ]

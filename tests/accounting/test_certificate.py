@@ -124,6 +124,31 @@ def test_answers_and_certificate_together_are_as_private_as_the_published_epsilo
     assert delta / 4 < largest <= delta
 
 
+def test_answers_may_decide_how_many_questions_are_asked():
+    """Theorem 3a: one question if the first class wins, else two and a certificate; every threshold."""
+    certificate, sigma, delta = SMALL, SMALL.mechanism.sigma, 0.2
+    first, claims = _claims(certificate)
+    cost = certificate.curve().rdp[ORDERS.index(2.0)]
+    each = certificate.mechanism.curve().rdp[ORDERS.index(2.0)]
+    one, two = (Curve((2.0,), (c,)).epsilon(delta) for c in (each, 2 * each + cost))
+    published = [min(two, Curve((2.0,), (claim + cost,)).epsilon(delta)) for claim in claims]
+    numbers = np.concatenate([[one], published, published])
+    tables, laws = every_table(certificate), []
+    for table in tables:
+        x = (2 * table[:, 0] - 6) / (math.sqrt(2) * sigma)
+        edges = (first + np.arange(len(claims) - 1) + 0.5 - certificate.distance(table)) / certificate.noise
+        told = np.diff(np.concatenate([[0.0], ndtr(edges), [1.0]]))
+        second = np.outer([ndtr(x[1]), ndtr(-x[1])], told).ravel()
+        laws.append(np.concatenate([[ndtr(x[0])], ndtr(-x[0]) * second]))
+    largest = 0.0
+    for i, j in itertools.permutations(range(len(tables)), 2):
+        if one_ballot_apart(tables[i], tables[j]):
+            for e in np.unique(numbers):
+                told = (numbers <= e) * np.clip(laws[i] - np.exp(e) * laws[j], 0, None)
+                largest = max(largest, told.sum())
+    assert delta / 10 < largest <= delta
+
+
 @pytest.mark.parametrize(
     "certificate", [SMALL, BIG, replace(BIG, confidence=0.999), replace(BIG, margin=0.0)]
 )

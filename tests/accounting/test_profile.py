@@ -1,5 +1,6 @@
 """The exact (epsilon, delta) of answers to given votes, against enumeration of all transcripts."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -126,20 +127,23 @@ def test_votes_that_nobody_can_move_and_no_votes_tell_nothing():
         assert exact_profile(ARGMAX, votes).delta(0.0) < 1e-12
 
 
+class Law:
+    """A law that gives a class without votes no chance: shares of the votes."""
+
+    promise = ARGMAX.promise
+    passes_or_stops = False
+
+    def curve(self):
+        return ARGMAX.curve()
+
+    def log_outcomes(self, counts):
+        counts = np.asarray(counts, dtype=float)
+        with np.errstate(divide="ignore"):
+            return np.log(counts / counts.sum(axis=1, keepdims=True))
+
+
 def test_an_answer_that_only_one_world_gives_counts_as_told():
-    class Certain:
-        promise = ARGMAX.promise
-        passes_or_stops = False
-
-        def curve(self):
-            return ARGMAX.curve()
-
-        def log_outcomes(self, counts):
-            counts = np.asarray(counts, dtype=float)
-            with np.errstate(divide="ignore"):
-                return np.log(counts / counts.sum(axis=1, keepdims=True))
-
-    profile = exact_profile(Certain(), [[4, 0]])
+    profile = exact_profile(Law(), [[4, 0]])
     assert profile.delta(5.0) == pytest.approx(0.25, rel=1e-6)  # the second class wins in the neighbour only
     assert profile.epsilon(0.1) == math.inf
 
@@ -171,7 +175,14 @@ def test_add_or_remove_tells_less_than_moving():
     assert adds < moves
 
 
-def test_too_many_neighbours_are_refused_with_the_way_out(monkeypatch):
+def test_what_has_slack_or_too_many_neighbours_is_refused_with_the_way_out(monkeypatch):
+    class Rounded(Law):
+        def curve(self):
+            return dataclasses.replace(ARGMAX.curve(), slack=1e-12)
+
+    assert exact_profiles(Law(), VOTES.astype(float), at=[3]) is not None
+    with pytest.raises(ValueError, match="exact_curve takes any"):
+        exact_profile(Rounded(), VOTES)
     monkeypatch.setattr(module, "_MOST_PAIRS", 10)
     assert exact_profiles(ARGMAX, VOTES.astype(float), at=[3]) is None
     with pytest.raises(ValueError, match="exact_curve takes any"):

@@ -166,6 +166,23 @@ def test_the_order_does_not_depend_on_what_was_answered():
     assert fixed.order == 8.0
 
 
+def test_with_an_order_nothing_is_converted_at_any_other():
+    """Where answers decide how many are asked, each order would spend delta once (Theorem 3a)."""
+    for n, agreement, method in ((400, 2 / 3, "certificate"), (3, 0.0, "any votes")):
+        told = release_epsilon(
+            *(GNMAX, private(agreeing(n))),
+            delta=1e-5,
+            order=8.0,
+            agreement=agreement,
+            rng=np.random.default_rng(0),
+        )
+        assert (told.method, told.order) == (method, 8.0)
+        at_8 = Curve((8.0,), (n * GNMAX.curve().rdp[ORDERS.index(8.0)],)).epsilon(1e-5)
+        assert told.any_votes == pytest.approx(at_8, rel=1e-12)
+        assert told.any_votes > (n * GNMAX.curve()).epsilon(1e-5)
+        assert told.epsilon >= Curve((8.0,), (told.answers_rdp,)).epsilon(1e-5)
+
+
 def test_what_is_rounded_is_paid_for_within_delta():
     """A smooth bound is computed in float64; a certificate is a whole number, drawn exactly."""
     counts, seed = agreeing(400), np.random.default_rng(3)

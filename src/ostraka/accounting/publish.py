@@ -132,8 +132,9 @@ def release_epsilon(
         With a screen: which queries the released screen let through. Needed for three classes or more,
         and for ``"smooth"``.
     order : float, optional
-        The Rényi order, one of ``ostraka.curve.ORDERS``. None: the best for the number of rows and the
-        guess. Give it where that number came out of earlier answers; it must be fixed before the first.
+        The Rényi order, one of ``ostraka.curve.ORDERS``, fixed before the first answer. Then every number,
+        also the one for any votes, is converted at this order, and answers may decide how many questions
+        are asked. None: the best for the number of rows and the guess, for a number that is fixed in advance.
     key : str, optional
         Public name of the publication in the ledger, as for ``ostraka.release``.
 
@@ -156,7 +157,8 @@ def release_epsilon(
     For every pair of neighbouring data sets, and every set E of outputs (answers and publication)
     whose epsilon is at most e: P[E] <= exp(e) P'[E] + delta. This is (e, delta)-differential privacy
     of all outputs that come with a number of e or less. It holds for queries chosen adaptively from
-    earlier answers. With probability ``confidence`` the bound is also one on the cost of these very
+    earlier answers; if these also decide how many are asked, with ``order`` and ``method="certificate"`` or
+    ``"auto"`` (Theorem 3a). With probability ``confidence`` the bound is also one on the cost of these very
     votes. Rounded up. Source: docs/publishing-epsilon.md, Theorems 1 to 7; Redberg and Wang 2021,
     arXiv:2111.02281, and Ligett et al. 2017, arXiv:1705.10829, for the notions.
 
@@ -191,7 +193,7 @@ def release_epsilon(
         agreement=agreement,
         orders=None if order is None else (order,),
     )
-    most = _any_votes(mechanism, len(votes))
+    most = _any_votes(mechanism, len(votes), order=order)
     terms = _Terms.of(plan, most, delta)
     if method == "auto" and not terms.hoped < most.epsilon(delta):
         return _without(most, delta=delta, votes=votes, simulation=rng is not None)
@@ -234,7 +236,8 @@ class _Terms:
     def of(cls, plan: Certificate | SmoothBound, answers: Curve, delta: float) -> _Terms:
         release_cost = plan.curve()
         price = release_cost.rdp[ORDERS.index(plan.order)]
-        most = (answers + release_cost).epsilon(delta)
+        paid = release_cost if answers.orders == ORDERS else _at(release_cost, plan.order)
+        most = (answers + paid).epsilon(delta)
         usable = delta - (plan.failure if isinstance(plan, SmoothBound) else 0.0)
         # what is rounded costs (1 + e^epsilon) slack of delta: paid beforehand, up to the ceiling
         slack = answers.slack + release_cost.slack
@@ -277,7 +280,7 @@ def _without(most: Curve, *, delta: float, votes: Private, simulation: bool) -> 
         any_votes=most.epsilon(delta),
         method="any votes",
         order=order,
-        answers_rdp=most.rdp[ORDERS.index(order)],
+        answers_rdp=most.rdp[most.orders.index(order)],
         release_rdp=0.0,
         confidence=1.0,
         unit=votes.adjacency.unit,
@@ -308,6 +311,12 @@ def _rows(
     return Private(np.concatenate([counts, counts[mask]]), votes.adjacency), len(votes)
 
 
-def _any_votes(mechanism: BallotMechanism, n_queries: int) -> Curve:
+def _any_votes(mechanism: BallotMechanism, n_queries: int, *, order: float | None) -> Curve:
     """Return the cost of the answers for any votes, if every query passes the screen."""
-    return n_queries * mechanism.curve()
+    every = n_queries * mechanism.curve()
+    return every if order is None else _at(every, order)
+
+
+def _at(curve: Curve, order: float) -> Curve:
+    """Return the bound at one order, the only one that may be used where answers decide what is asked."""
+    return Curve((order,), (curve.rdp[curve.orders.index(order)],), curve.moves, slack=curve.slack)
