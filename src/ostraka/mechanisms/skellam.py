@@ -147,7 +147,7 @@ class SkellamSum:
     --------
     >>> tree = SkellamSum(sigma=36.0, l1=20.0, l2=20**0.5)
     >>> round(tree.curve().epsilon(delta=1e-6), 3)
-    0.542
+    0.501
     """
 
     sigma: float
