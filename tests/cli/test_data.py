@@ -64,6 +64,19 @@ def test_declared_classes_are_taken_and_checked(tmp_path):
     assert CANARY not in str(caught.value)
 
 
+def test_public_labels_that_are_no_classes_are_refused_or_said(tmp_path):
+    """UCI Adult spells the labels of its test rows with a full stop: every answer counted as wrong."""
+    rows = [f"{k},cook,01,{'yes' if k > 4 else 'no'}" for k in range(10)]
+    head = "age,job,zip,ill\n"
+    with pytest.raises(
+        ValueError, match=r"10 of 10 public rows .* none of the 2 classes, such as 'no\.', 'yes\.'"
+    ):
+        tables(tmp_path, public=head + "".join(f"{row}.\n" for row in rows))
+    task = tables(tmp_path, public=head + "\n".join([*rows, "11,cook,01,maybe"]) + "\n")
+    assert any("1 of 11 public rows" in said and "count as wrong" in said for said in task.said)
+    assert not any("count as wrong" in said for said in tables(tmp_path, public=head + "\n".join(rows)).said)
+
+
 def test_public_labels_measure_accuracy_where_all_are_known(tmp_path):
     known = "age,job,zip,ill\n" + "".join(f"{k},cook,01,{'yes' if k > 4 else 'no'}\n" for k in range(10))
     task = tables(tmp_path, public=known)

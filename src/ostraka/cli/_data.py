@@ -196,6 +196,7 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
         names = _features(table, columns)
     labels = _encoding.labels(table, columns)
     y = _encoding.public_labels(asked, columns.label, like=labels)
+    unknown = _unknown_classes(y, labels, columns, where=public)
     test = _tested(len(asked), known=y is not None, seed=seed)
     features, said = _encoding.understood(asked, names, as_text=columns.text, fill=columns.fill)
     encoder = _encoding.encoder(asked.split(test)[0], features)
@@ -216,7 +217,7 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
         encoder=encoder,
         columns=names,
         not_protected=(HELD_OUT,) if public is None else (),
-        said=tuple(dict.fromkeys(notes)),
+        said=tuple(dict.fromkeys((*table.said, *asked.said, *unknown, *said))),
         dates=features.dates,
     )
 
@@ -271,8 +272,8 @@ def _of_arrays(
         places = np.arange(asked.X.shape[0])
     X, X_public, step = _arrays.dense(rows, asked)
     labels = _arrays.classes(f"{private}: array {columns.label!r} (--label)", rows.labels, columns)
-    known = asked.labels is not None
-    test = _tested(len(X_public), known=known, seed=seed)
+    unknown = _unknown_classes(asked.labels, labels, columns, where=public)
+    test = _tested(len(X_public), known=asked.labels is not None, seed=seed)
     return Task(
         name=private.name,
         X_private=X,
@@ -286,9 +287,33 @@ def _of_arrays(
         encoder=step,
         columns=tuple(f"{rows.name}_{place}" for place in range(rows.X.shape[1])),
         not_protected=(HELD_OUT,) if public is None else (),
+        said=unknown,
         array=rows.name,
         image_shape=rows.image_shape,
     )
+
+
+def _unknown_classes(
+    y: np.ndarray | None, labels: np.ndarray, columns: Columns, *, where: Path | None
+) -> tuple[str, ...]:
+    """Say that public labels are no classes, or refuse where most are: accuracy would be measured wrongly."""
+    if y is None or where is None:  # held-out rows, whose labels are of the private table
+        return ()
+    classes = _encoding.spelled(columns.classes, labels.dtype) if columns.classes else np.unique(labels)
+    y = y.astype(labels.dtype) if labels.dtype.kind != "U" else y
+    lost = ~np.isin(y, classes)
+    if not lost.any():
+        return ()
+    shown = ", ".join(repr(str(each)) for each in np.unique(y[lost])[:3])
+    said = (
+        f"{where}: {lost.sum():,} of {len(lost):,} public rows have a label in column {columns.label!r} "
+        f"that is none of the {len(classes)} classes, such as {shown}"
+    )
+    if 2 * lost.sum() > len(lost):
+        raise ValueError(
+            f"{said}: spell labels as in the private file, or remove the column, and no accuracy is measured"
+        )
+    return (f"{said}; these rows count as wrong",)
 
 
 def _held_out(n_rows: int, people: np.ndarray | None, *, share: float, seed: int) -> np.ndarray:
