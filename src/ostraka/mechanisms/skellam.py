@@ -15,7 +15,7 @@ import numpy as np
 from ostraka import _check
 from ostraka._numeric import up
 from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms._skellam_law import MOST_STEP, shift_mu, shift_rdp
+from ostraka.mechanisms._skellam_law import MOST_STEP, log_density, shift_mu, shift_rdp
 from ostraka.private import Adjacency
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ class SkellamMax:
         if self.reveals == "argmax":
             from ostraka.mechanisms._skellam_argmax import argmax_rdp  # noqa: PLC0415  (compiled code)
 
-            one_count = _shift_rdp(self.sigma**2, 1)
-            return Curve(ORDERS, argmax_rdp(self.sigma**2, one_count, _log_density), "ballot")
+            one_count = shift_rdp(self.sigma**2, 1)
+            return Curve(ORDERS, argmax_rdp(self.sigma**2, one_count, log_density), "ballot")
         return Curve(ORDERS, skellam_rdp(self.sigma**2, self.changed), "ballot")
 
     def uses(self, private: Private) -> int:
