@@ -201,7 +201,8 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
     features, said = _encoding.understood(asked, names, as_text=columns.text, fill=columns.fill)
     encoder = _encoding.encoder(asked.split(test)[0], features)
     X = _encoding.matrix(asked, features, encoder)
-    groups, notes = _encoding.people(table, columns.person), (*table.said, *asked.said, *said)
+    groups = _encoding.people(table, columns.person)
+    notes = (*table.said, *asked.said, *unknown, *said)
     whole = [table]
     del table  # so that its memory is free again while it is transformed
     return Task(
@@ -217,7 +218,7 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
         encoder=encoder,
         columns=names,
         not_protected=(HELD_OUT,) if public is None else (),
-        said=tuple(dict.fromkeys((*table.said, *asked.said, *unknown, *said))),
+        said=tuple(dict.fromkeys(notes)),
         dates=features.dates,
     )
 
