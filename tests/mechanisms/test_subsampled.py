@@ -210,3 +210,11 @@ def test_a_tiny_rate_does_not_cancel_below_the_truth():
 def test_hardly_any_noise_overflows_nothing_and_never_costs_more_than_always_taking_part(sigma):
     seldom = Subsampled(mechanism=GNMax(sigma=sigma), sampling_rate=0.1).curve()
     assert all(ours <= own for ours, own in zip(seldom.rdp, GNMax(sigma=sigma).curve().rdp, strict=True))
+
+
+@pytest.mark.parametrize("mechanism", [GNMax(sigma=1e-3), LNMax(scale=1e-3), GNMax(sigma=1e-200)], ids=repr)
+def test_a_sample_saves_at_most_the_log_of_its_rate_where_there_is_hardly_any_noise(mechanism):
+    """A unit that takes part (chance 0.1, far above delta) is told as surely as without a sample."""
+    seldom = Subsampled(mechanism=mechanism, sampling_rate=0.1).curve().epsilon(delta=1e-5)
+    always = mechanism.curve().epsilon(delta=1e-4)
+    assert seldom >= (always + math.log(0.1)) * (1 - 1e-6)

@@ -165,7 +165,8 @@ def amplified(curve: Curve, *, sampling_rate: float) -> Curve:
     finite = np.isfinite(orders)
     found = own.copy()
     if not finite.all():
-        found[-1] = math.log1p(sampling_rate * math.expm1(min(own[-1], 700.0)))
+        most = own[-1]  # beyond 700, chance saves next to nothing
+        found[-1] = math.log1p(sampling_rate * math.expm1(most)) if most <= _LARGEST else most
     generic = np.maximum(
         _with_against_without(orders[finite], own[finite], sampling_rate),
         _without_against_with(orders[finite], own[finite], sampling_rate),
