@@ -124,7 +124,8 @@ class Curve:
     ) -> Curve:
         """The Gaussian mechanism: Rényi divergence order * mu^2 / 2, mu = sensitivity / sigma."""
         _check.positive(sensitivity=sensitivity, sigma=sigma)
-        mu_squared = up((sensitivity / sigma) ** 2)
+        shift = sensitivity / sigma
+        mu_squared = up(shift * shift)  # infinite where float64 ends; a power would raise instead
         rdp = tuple(up(order * mu_squared / 2) for order in orders)
         return cls(orders, rdp, moves, mu_squared=mu_squared, laws=(Law(GAUSSIAN, mu_squared),))
 

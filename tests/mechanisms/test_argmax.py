@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from ostraka import GNMax, LNMax, Private
+from ostraka import Confident, GNMax, LNMax, Private, Threshold
+from ostraka.mechanisms import NoisyCounts, SkellamMax
 
 both = pytest.mark.parametrize("mechanism", [GNMax(sigma=7.0), LNMax(scale=7.0)], ids=str)
 
@@ -15,6 +16,22 @@ def test_the_classic_price_is_order_over_sigma_squared():
     for order, rdp in zip(curve.orders[:-1], curve.rdp[:-1], strict=True):
         assert rdp == pytest.approx(order / 49, rel=1e-12)
     assert curve.mu_squared == pytest.approx(2 / 49)
+
+
+@pytest.mark.parametrize("noise", [5e-324, 1e-308, 1e-300, 1e-160, 1e-154, 1e-100])
+def test_noise_too_small_for_float64_has_a_price_that_no_budget_pays(noise):
+    screened = Confident(screen=Threshold(at=3, sigma=noise), argmax=GNMax(sigma=noise))
+    for mechanism in (GNMax(sigma=noise), LNMax(scale=noise), screened, NoisyCounts(sigma=noise)):
+        assert mechanism.curve().epsilon(delta=1e-5) > 1e99
+        assert (3 * mechanism.curve()).epsilon(delta=1e-5) > 1e99
+    assert (3 * GNMax(sigma=noise).curve("exact")).epsilon(delta=1e-5) > 1e99
+
+
+@pytest.mark.parametrize("sigma", [5e-324, 1e-300, 1e-160])
+@pytest.mark.parametrize("reveals", ["counts", "argmax"])
+def test_skellam_noise_too_small_for_float64_is_refused_with_the_way_out(sigma, reveals):
+    with pytest.raises(ValueError, match="sigma must be at least 1e-100"):
+        SkellamMax(sigma=sigma, reveals=reveals).curve()
 
 
 def test_tight_and_classic_share_the_gaussian_that_dominates_both():

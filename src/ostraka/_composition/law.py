@@ -40,9 +40,9 @@ class Law(NamedTuple):
     def mu_squared(self) -> float:
         """Squared shift of the Gaussian that dominates one use."""
         if self.kind == ARGMAX:
-            return 2 * self.size**2 * (1 + 1e-15)
+            return 2 * (self.size * self.size) * (1 + 1e-15)
         if self.kind == SCREEN:
-            return self.size**2 * (1 + 1e-15)
+            return self.size * self.size * (1 + 1e-15)
         return self.size if self.kind == GAUSSIAN or self.is_sampled else float("inf")
 
 

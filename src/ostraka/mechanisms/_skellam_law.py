@@ -14,6 +14,7 @@ from ostraka.curve import ORDERS
 __all__ = ["MOST_STEP", "log_density", "shift_mu", "shift_rdp"]
 
 MOST_STEP = 64  # the largest move of one cell that is priced
+_LEAST_VARIANCE = 1e-200  # below, a ratio of neighbouring chances leaves float64
 _ROUNDING = 1e-10  # nats: far more than the sums below err by (tests compare with 50 digits)
 _TAIL = math.log(2.0**-100)  # what lies further out is left to the slack of the curve
 
@@ -70,6 +71,10 @@ def _normal_quantiles(variance: float) -> np.ndarray:
 
 def log_density(variance: float, reach: int) -> np.ndarray:
     """Return log probabilities of 0, …, reach from Bessel ratios I(k)/I(k-1), by downward recursion."""
+    if variance < _LEAST_VARIANCE:
+        raise ValueError(
+            "sigma must be at least 1e-100: less noise has no price in float64; use a larger one"
+        )
     top = reach + math.ceil(10 * math.sqrt(variance)) + 50
     ratio = variance / (top + 0.5 + math.sqrt((top + 1.5) ** 2 + variance**2))
     logs = np.empty(reach + 1)

@@ -36,15 +36,17 @@ _LEGENDRE = np.polynomial.legendre.leggauss(48)
 
 
 @lru_cache(maxsize=1024)
+@np.errstate(over="ignore")  # what float64 cannot hold is infinite, and a price may be
 def gaussian_argmax(shift: float, orders: tuple[float, ...]) -> tuple[float, ...]:
     """Cost of one Gaussian noisy argmax at each order; ``shift`` is one vote over sigma. Errs up."""
     order = np.array(orders)
     line = _Law(_two_classes, math.sqrt(2) * shift, 0.0)
     plane = _Law(_three_outcomes, shift, -shift)
-    return _searched(order, shift, order * shift**2, line, plane)
+    return _searched(order, shift, order * (shift * shift), line, plane)
 
 
 @lru_cache(maxsize=1024)
+@np.errstate(over="ignore")  # what float64 cannot hold is infinite, and a price may be
 def laplace_argmax(shift: float, orders: tuple[float, ...]) -> tuple[float, ...]:
     """Cost of one Laplace noisy argmax at each order; ``shift`` is one vote over its scale. Errs up."""
     order = np.array(orders)
@@ -55,22 +57,24 @@ def laplace_argmax(shift: float, orders: tuple[float, ...]) -> tuple[float, ...]
 
 
 @lru_cache(maxsize=1024)
+@np.errstate(over="ignore")  # what float64 cannot hold is infinite, and a price may be
 def gaussian_screen(shift: float, orders: tuple[float, ...], *, each: bool) -> tuple[float, ...]:
     """Cost of one noisy threshold: one noise on the largest count, or (``each``) one on every count."""
     order = np.array(orders)
     line = _Law(_two_classes, shift, 0.0)
     plane = _Law(_none_above, shift, -shift) if each else None
-    general = order * shift**2 * (1.0 if each else 0.5)
+    general = order * (shift * shift) * (1.0 if each else 0.5)
     return _searched(order, shift, general, line, plane)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def laplace_rdp(shift: float, orders: np.ndarray) -> np.ndarray:
     """Rényi divergence of one count with Laplace noise (Mironov 2017, arXiv:1702.07476, Prop. 6)."""
     a = np.minimum(orders, 1e300)
     up, down = np.log(a / (2 * a - 1)) + (a - 1) * shift, np.log((a - 1) / (2 * a - 1)) - a * shift
-    with np.errstate(over="ignore", invalid="ignore"):  # the terms linear in the shift cancel: left out
-        curved = a * _beyond_linear((a - 1) * shift) + (a - 1) * _beyond_linear(-a * shift)
-        moment = np.where((a - 1) * shift < 1, np.log1p(curved / (2 * a - 1)), np.logaddexp(up, down))
+    # the terms linear in the shift cancel: left out
+    curved = a * _beyond_linear((a - 1) * shift) + (a - 1) * _beyond_linear(-a * shift)
+    moment = np.where((a - 1) * shift < 1, np.log1p(curved / (2 * a - 1)), np.logaddexp(up, down))
     return np.where(np.isinf(orders), shift, moment / (a - 1))
 
 

@@ -169,7 +169,8 @@ class LNMax:
 
     def classic_curve(self) -> Curve:
         """``curve(bound="classic")``."""
-        two = 2 * _tight.laplace_rdp(1 / self.scale, np.array(ORDERS)) * (1 + 1e-12)
+        with np.errstate(over="ignore"):
+            two = 2 * _tight.laplace_rdp(1 / self.scale, np.array(ORDERS)) * (1 + 1e-12)
         rdp = tuple(np.minimum(two, up(2 / self.scale)).tolist())
         return Curve(ORDERS, rdp, "ballot")
 

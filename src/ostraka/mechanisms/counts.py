@@ -83,8 +83,9 @@ class NoisyCounts:
     def curve(self) -> Curve:
         """Cost of one release of a whole table, whatever its size and its counts."""
         l2 = up(self.l2, ulps=4)  # square roots and products of whole numbers are rounded
-        rdp = tuple(up(order * (l2 / self.sigma) ** 2 / 2, ulps=4) for order in ORDERS)
-        if l2 / self.sigma > _FURTHEST_SHIFT:
+        shift = l2 / self.sigma
+        rdp = tuple(up(order * (shift * shift) / 2, ulps=4) for order in ORDERS)
+        if shift > _FURTHEST_SHIFT:
             return Curve(ORDERS, rdp, "vector")
         mu = up(l2 * _discrete.unit_shift(self.sigma, reach=math.ceil(l2)), ulps=4)
         slack = up(l2**2) * _discrete.tail_mass(self.sigma)
