@@ -47,7 +47,7 @@ MUTANTS = [
     Mutant(
         "power read as product",
         TIGHT,
-        "order * shift**2, line, plane)",
+        "order * (shift * shift), line, plane)",
         "order * shift * 2, line, plane)",
         BY_TIGHT + "test_hardly_any_effect_still_costs_what_it_costs",
     ),

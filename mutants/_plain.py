@@ -54,8 +54,8 @@ MUTANTS = [
     Mutant(
         "sigma for sigma squared",
         CURVE,
-        "mu_squared = up((sensitivity / sigma) ** 2)",
-        "mu_squared = up(sensitivity / sigma)",
+        "mu_squared = up(shift * shift)",
+        "mu_squared = up(shift)",
         "mechanisms/test_argmax.py::test_the_classic_price_is_order_over_sigma_squared",
     ),
     Mutant(
