@@ -12,10 +12,11 @@ import numpy as np
 from scipy.stats import beta
 
 from bench._data import folder
-from ostraka.collect import Client, Histogram, Keeper, Pairs, Tally, Task, Tree, estimate
+from ostraka.collect import Client, Grid, Histogram, Keeper, Pairs, Tally, Task, Tree, estimate
 from ostraka.collect._dry_run import among_clients
 from ostraka.collect._plan import parsed, sigma_for
 from ostraka.collect._reports import Closing
+from ostraka.collect._similar import ranked, similarity
 from ostraka.mechanisms.skellam import SkellamSum, skellam
 from ostraka.secure.keys import Identity, exchange_key, exchange_secret, new_secret
 from ostraka.secure.masks import pair_mask
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["certified", "main", "median_error"]
 
 _DELTA = 1e-6
+_CHOSEN_ON, _TRAINED = 5_835, 8_000  # baskets of groceries
 SMALL = False
 QUICK = {"SMALL": True}
 
@@ -149,34 +151,63 @@ def certified(*, sigma: float = 4.0, delta: float = 1e-3, n_draws: int = 4_000_0
     return math.log((low - delta) / high), upper
 
 
-def groceries(epsilon: float, *, n_splits: int) -> tuple[float, float]:
-    """How often a missing item of a new basket is among ten recommended, and among the ten most popular."""
+def groceries(epsilon: float, *, n_splits: int, n_draws: int, at_most: int = 6) -> np.ndarray:
+    """How often a missing item of a new basket is among ten, of shape (splits, draws of the noise, 3).
+
+    Ten are recommended; or the most popular by exact counts; or the most popular by counts of single items
+    released at the same epsilon. New baskets are those that served for no choice: ``at_most`` and the power
+    in the estimator were chosen on the others.
+    """
+    coded, items = coded_groceries()
+    pairs, alone = (
+        Pairs(items=items, at_most=at_most),
+        Grid(x=(0, 1), y=(0, 1), shape=(1, items), at_most=at_most),
+    )
+    sigma, sigma_alone = (sigma_for(one, epsilon=epsilon, delta=_DELTA) for one in (pairs, alone))
+    reported = np.random.default_rng(2024).permutation(len(coded))[_CHOSEN_ON:]
+    rates = np.empty((n_splits, n_draws, 3))
+    for split in range(n_splits):
+        rng = np.random.default_rng(split)
+        held = rng.permutation(reported)[: len(coded) - _TRAINED]
+        test = [
+            rng.permutation(coded[place]) for place in held if len(coded[place]) > 1
+        ]  # the first is left out
+        train = np.delete(np.arange(len(coded)), held)
+        exact = np.bincount(np.concatenate([coded[place] for place in train]), minlength=items)
+        clipped = np.bincount(np.concatenate([coded[place][:at_most] for place in train]), minlength=items)
+        sums = np.sum([pairs.encode(coded[place]) for place in train], axis=0, dtype=np.int64)
+        for draw in range(n_draws):
+            noisy = sums + skellam(sigma**2, sums.shape, rng=rng)
+            rankings = (
+                similarity(noisy.astype(float), pairs, len(train), sigma**2),
+                np.tile(exact, (items, 1)),
+                np.tile(clipped + skellam(sigma_alone**2, (items,), rng=rng), (items, 1)),
+            )
+            for place, ranking in enumerate(rankings):
+                hits = [basket[0] in ranked(ranking.astype(float), basket[1:], 10) for basket in test]
+                rates[split, draw, place] = np.mean(hits)
+    return rates
+
+
+def coded_groceries() -> tuple[list[list[int]], int]:
+    """Baskets, each in the random order in which its client puts it, and how many items there are."""
     text = gzip.decompress((folder() / "groceries" / "groceries.txt.gz").read_bytes()).decode()
     baskets = [list(dict.fromkeys(line.split(","))) for line in text.strip().split("\n")]
     names = sorted({name for basket in baskets for name in basket})
     numbers = {name: number for number, name in enumerate(names)}
-    shuffle = np.random.default_rng(99).permutation  # each client puts its items in random order
-    coded = [shuffle([numbers[name] for name in basket]).tolist() for basket in baskets]
-    pairs, hits, tried = Pairs(items=len(names), at_most=10), np.zeros(2), 0
-    sigma = sigma_for(pairs, epsilon=epsilon, delta=_DELTA)
-    task = Task(pairs, sigma=sigma, noise="tally", tally="ab" * 32)
-    for split in range(n_splits):
-        rng = np.random.default_rng(split)
-        order = rng.permutation(len(coded))
-        train = [coded[place] for place in order[:8_000]]
-        test = [coded[place] for place in order[8_000:] if len(coded[place]) > 1]
-        sums = np.sum([pairs.encode(basket) for basket in train], axis=0, dtype=np.int64)
-        sums = sums + skellam(sigma**2, sums.shape, rng=rng)
-        counts = np.bincount([item for basket in train for item in basket], minlength=len(names))
-        popular = np.argsort(-counts, kind="stable").tolist()
-        for basket in test:
-            place = int(rng.integers(len(basket)))
-            rest = basket[:place] + basket[place + 1 :]
-            found = estimate.similar_items(sums, task, rest, n_clients=len(train)).tolist()
-            usual = [item for item in popular if item not in rest][:10]
-            hits += (basket[place] in found, basket[place] in usual)
-        tried += len(test)
-    return float(hits[0] / tried), float(hits[1] / tried)
+    shuffle = np.random.default_rng(99).permutation
+    return [shuffle([numbers[name] for name in basket]).tolist() for basket in baskets], len(names)
+
+
+def groceries_rows(n_splits: int, n_draws: int) -> None:
+    for epsilon in (0.5, 1.0, 2.0, 4.0):
+        rates = groceries(epsilon, n_splits=n_splits, n_draws=n_draws)
+        ours, exact, released = rates.mean(axis=(0, 1))
+        draws = (rates[..., 0] - rates[..., 1]).mean(axis=0)  # one for each draw of the noise
+        print(
+            f"groceries, hit@10 at epsilon {epsilon:g}: {ours:.4f}, exact popularity {exact:.4f} (draws: "
+            f"{draws.min():+.4f} to {draws.max():+.4f}), popularity released at this epsilon {released:.4f}"
+        )
 
 
 def elgamal_rows(n_clients: int) -> None:
@@ -216,10 +247,8 @@ def main() -> None:
         print(f"certified / proved epsilon, sigma {sigma}: {lower:.3f} / {upper:.3f} = {lower / upper:.2f}")
     if importlib.util.find_spec("coincurve") is not None:
         elgamal_rows(12 if quick else 1200)
-    if not quick and (folder() / "groceries" / "groceries.txt.gz").exists():
-        for epsilon in (1.0, 2.0, 4.0):
-            ours, popular = groceries(epsilon, n_splits=5)
-            print(f"groceries, hit@10 at epsilon {epsilon:g}: {ours:.3f}, exact popularity {popular:.3f}")
+    if (folder() / "groceries" / "groceries.txt.gz").exists():
+        groceries_rows(*((1, 1) if quick else (5, 5)))
     rounds = [(60, 256, 0.2, 0.2)] if quick else [(1000, 16_384, 0.2, 0.33), (10_000, 1024, 0.1, 0.1)]
     for n_clients, cells, colluding, missing in rounds:
         clients, server = whole_round(n_clients, cells, colluding=colluding, missing=missing)

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from ostraka import _check
+from ostraka.collect._similar import ranked, similarity
 from ostraka.collect._tree import consistent, descended, nodes_of_ranks, nonnegative
 from ostraka.collect.encodings import Grid, Histogram, Pairs, Tree
 from ostraka.collect.sketches import CountMin, CountSketch
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from ostraka.collect.task import Task
 
 __all__ = ["Estimates", "forecast", "heat_map", "heavy_hitters", "quantile", "similar_items"]
-
-_FLOOR = 1e-12
 
 
 class Estimates(NamedTuple):
@@ -206,7 +205,8 @@ def similar_items(
     Guarantees
     ----------
     Each co-count is drawn to what it would be if items were independent, by as much as its noise outweighs
-    the spread that is seen. With noise that drowns everything, the ranking is that of popularity.
+    the spread that is seen. With noise that drowns everything, the ranking is that of popularity. Counts of
+    single items are estimated from their own cells and from their co-counts.
 
     Examples
     --------
@@ -221,35 +221,8 @@ def similar_items(
     if not isinstance(encoding, Pairs):
         raise ValueError(f"similar items need Pairs, got {type(encoding).__name__}")  # noqa: TRY004
     _check.integer(n=n, n_clients=n_clients, least=1)
-    similarity = _similarity(_shaped(sums, encoding.cells), encoding, n_clients, _variance(task, variance))
-    chosen = np.unique(np.asarray(basket, dtype=np.int64))
-    if len(chosen) and not (chosen[0] >= 0 and chosen[-1] < encoding.items):
-        raise ValueError(f"items of the basket must be 0 to {encoding.items - 1}")
-    score = similarity[chosen].sum(axis=0) if len(chosen) else np.diag(similarity)
-    score[chosen] = -np.inf
-    return np.argsort(-score, kind="stable")[: min(n, encoding.items - len(chosen))]
-
-
-def _similarity(counts: np.ndarray, encoding: Pairs, n_clients: int, variance: float) -> np.ndarray:
-    """Return the likelihood of each column's item given the row's item; popularity on the diagonal.
-
-    Not the cosine: dividing by the count of a rare item raises what is mostly noise.
-    """
-    rows, columns = np.triu_indices(encoding.items)
-    full = np.zeros((encoding.items, encoding.items))
-    full[rows, columns] = full[columns, rows] = counts[encoding.place(rows, columns)]
-    own = np.maximum(np.diag(full), math.sqrt(variance) + _FLOOR)
-    expected = np.outer(own, own) / n_clients
-    above = np.triu_indices(encoding.items, 1)
-    square = expected[above] ** 2
-    excess = (full[above] - expected[above]) ** 2 - variance - expected[above]
-    spread = max(float((square * excess).sum() / (square**2).sum()), 0.0)  # variance of the relative lift
-    signal = spread * expected**2
-    weight = signal / (signal + variance + expected + _FLOOR)
-    shrunk = expected + weight * (full - expected)
-    similarity = shrunk / own[:, None]
-    np.fill_diagonal(similarity, own)
-    return np.asarray(similarity)
+    likelihood = similarity(_shaped(sums, encoding.cells), encoding, n_clients, _variance(task, variance))
+    return ranked(likelihood, basket, n)
 
 
 def heavy_hitters(
