@@ -111,6 +111,35 @@ def test_data_that_can_change_more_than_the_mechanism_hides_is_refused_before_an
     assert ledger.entries() == ()
 
 
+@dataclass(frozen=True, slots=True)
+class Cheap(Spy):
+    """A mechanism that charges as many uses as it is told."""
+
+    asks: object = 0
+
+    def uses(self, private):
+        return self.asks
+
+
+@pytest.mark.parametrize(
+    "asks", [0, -1, 1.0, 0.5, True, False, None, "4", np.float64(4), np.bool_(1)], ids=repr
+)
+def test_uses_that_are_no_whole_number_of_at_least_one_are_refused_before_any_charge(ledger, votes, asks):
+    spy = Cheap(ledger, asks=asks)
+    with pytest.raises(ValueError, match=r"whole number of uses, 1 or more.*return len\(private\)"):
+        release(spy, votes, ledger=ledger)
+    assert (spy.seen, ledger.entries()) == ([], ())
+
+
+def test_nothing_may_be_charged_where_there_is_nothing_to_answer_from(ledger, votes):
+    assert release(Cheap(ledger, asks=0), votes[:0], ledger=ledger).tolist() == []
+    assert ledger.epsilon() == 0
+    assert release(Cheap(ledger, asks=np.int64(2)), votes, ledger=ledger).shape == (4,)
+    assert ledger.entries()[-1].uses == 2
+    with pytest.raises(ValueError, match="0 or more"):
+        release(Cheap(ledger, asks=-1), votes[:0], ledger=ledger)
+
+
 def test_the_ledger_learns_whom_the_data_protects(ledger):
     release(GNMax(sigma=20.0), Private(VOTES, Adjacency.one_ballot(unit="person")), ledger=ledger)
     assert ledger.unit == "person"
@@ -412,6 +441,18 @@ class TestReleaseEach:
         assert [each.cost for each in drawn] == [
             mechanism, mechanism, mechanism.screen, mechanism
         ]  # fmt: skip
+
+    def test_a_mechanism_that_charges_less_than_a_use_a_question_is_refused_before_anything_is_drawn(
+        self, ledger, votes
+    ):
+        @dataclass(frozen=True, kw_only=True)
+        class Cheaper(GNMax):
+            def uses(self, private):
+                return len(private) - 1
+
+        with pytest.raises(ValueError, match="one use a question, 4 in all, got 3"):
+            self.ask(ledger, votes, Cheaper(sigma=10.0))
+        assert [entry.kind for entry in ledger.entries()] == ["grant"]
 
     def test_votes_that_may_change_more_are_refused_before_anything_is_drawn(self, ledger):
         with pytest.raises(ValueError, match="hides Adjacency"):

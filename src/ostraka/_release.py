@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, overload
 
+import numpy as np
+
 from ostraka.mechanisms.protocols import Staged
 from ostraka.randomness import is_simulation, os_keyed
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ostraka.ledger import Ledger
     from ostraka.mechanisms.protocols import Mechanism, Releasing
     from ostraka.private import Private
@@ -72,7 +72,8 @@ def release(
     Raises
     ------
     ValueError
-        The data can change more between neighbours than the mechanism promises to hide.
+        The data can change more between neighbours than the mechanism promises to hide, or the mechanism
+        does not charge a whole number of uses, at least one where there is data.
     BudgetExceeded
         The charge does not fit; nothing was charged or answered.
     LedgerError
@@ -100,7 +101,7 @@ def release(
         return mechanism.in_stages(private, stage)
     entry = ledger.charge(
         mechanism,
-        uses=mechanism.uses(private),
+        uses=_uses(mechanism, private),
         unit=private.adjacency.unit,
         simulation=is_simulation(rng),
         key=key,
@@ -126,6 +127,19 @@ def check_promise(mechanism: Releasing, private: Private) -> None:
             f"{mechanism!r} pays for a sample of its own in each stage, but the data is one stored sample: "
             "ask Subsampled(mechanism=Confident(...), sampling_rate=...), which prices one sample for both"
         )
+
+
+def _uses(mechanism: Releasing, private: Private) -> int:
+    """The uses to charge: a whole number, and none only where there is nothing to answer from."""
+    uses = mechanism.uses(private)
+    least = 0 if 0 in private.shape else 1
+    if isinstance(uses, bool) or not isinstance(uses, int | np.integer) or uses < least:
+        raise ValueError(
+            f"{mechanism!r} must charge a whole number of uses, {least} or more, for data of shape "
+            f"{private.shape}, got {uses!r}: let its uses(private) return len(private) for one use an entry, "
+            "or 1 for one release of everything"
+        )
+    return int(uses)
 
 
 def part_key(key: str | None, name: str) -> str | None:

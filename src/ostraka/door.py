@@ -281,7 +281,8 @@ def release_each(
     Raises
     ------
     ValueError
-        The votes can change more between neighbours than the mechanism promises to hide.
+        The votes can change more between neighbours than the mechanism promises to hide, or it does not
+        charge one use a question.
     LedgerError
         It is not known what was written: nothing may be answered.
 
@@ -303,6 +304,8 @@ def release_each(
     [0, 1]
     """
     check_promise(mechanism, votes)
+    if (uses := mechanism.uses(votes)) != len(votes):
+        raise ValueError(f"{mechanism!r} must charge one use a question, {len(votes)} in all, got {uses!r}")
     screen, argmax = parts(mechanism)
 
     def draw(part: BallotMechanism) -> list[Any]:
