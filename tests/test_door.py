@@ -140,6 +140,21 @@ def test_nothing_may_be_charged_where_there_is_nothing_to_answer_from(ledger, vo
         release(Cheap(ledger, asks=-1), votes[:0], ledger=ledger)
 
 
+@dataclass(frozen=True, slots=True)
+class OtherPrice(Spy):
+    """A mechanism which promises to hide a ballot, and has the price of a label."""
+
+    def curve(self):
+        return Curve((2.0, np.inf), (self.cost, self.cost), moves="label")
+
+
+def test_a_price_for_another_kind_of_change_is_refused_before_any_charge(ledger, votes):
+    spy = OtherPrice(ledger)
+    with pytest.raises(ValueError, match=r"promises to hide a ballot, but .* a label: let .* moves='ballot'"):
+        release(spy, votes, ledger=ledger)
+    assert (spy.seen, ledger.entries()) == ([], ())
+
+
 def test_the_ledger_learns_whom_the_data_protects(ledger):
     release(GNMax(sigma=20.0), Private(VOTES, Adjacency.one_ballot(unit="person")), ledger=ledger)
     assert ledger.unit == "person"

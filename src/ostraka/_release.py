@@ -72,8 +72,9 @@ def release(
     Raises
     ------
     ValueError
-        The data can change more between neighbours than the mechanism promises to hide, or the mechanism
-        does not charge a whole number of uses, at least one where there is data.
+        The data can change more between neighbours than the mechanism promises to hide, its curve is about
+        another kind of change, or it does not charge a whole number of uses, at least one where there is
+        data.
     BudgetExceeded
         The charge does not fit; nothing was charged or answered.
     LedgerError
@@ -122,6 +123,11 @@ def check_promise(mechanism: Releasing, private: Private) -> None:
         )
     if not private.adjacency.within(mechanism.promise):
         raise ValueError(f"{mechanism!r} hides {mechanism.promise}, but the data is {private.adjacency}")
+    if (paid := mechanism.curve().moves) != mechanism.promise.moves:
+        raise ValueError(
+            f"{mechanism!r} promises to hide a {mechanism.promise.moves}, but its curve() is the price of a "
+            f"{paid}: let curve() return a Curve with moves={mechanism.promise.moves!r}"
+        )
     if isinstance(mechanism, Staged) and private.adjacency.sampling_rate < 1 and not private.drawn_anew:
         raise ValueError(
             f"{mechanism!r} pays for a sample of its own in each stage, but the data is one stored sample: "
