@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ostraka import ABSTAIN, Adjacency, Budget, BudgetExceeded, GNMax, Ledger, Private, Threshold, release
 from ostraka.consistent import Consistent
 from ostraka.door import consistently
+from ostraka.mechanisms import Subsampled
 from ostraka.randomness import KeyedNoise, KeyedRows
 
 SECRET = bytes(range(32))
@@ -295,3 +296,14 @@ class TestSecrets:
             with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
                 release(NOISY, ballots([[9.0, 1.0]]), ledger=ledger, rng=noise)
                 assert ledger.simulation == simulation
+
+
+def test_a_screen_and_its_answer_do_not_share_a_stored_sample():
+    stored = Private([[4, 1]], Adjacency(relation="add-or-remove", sampling_rate=0.1))
+    screen, argmax = (
+        Subsampled(mechanism=each, sampling_rate=0.1) for each in (Threshold(at=2, sigma=9.0), NOISY)
+    )
+    with ledger() as book:
+        with pytest.raises(ValueError, match="leave screen= out"):
+            consistently(argmax, stored, [[0.0, 0.0]], consistent=ROWS, ledger=book, screen=screen)
+        assert book.entries() == ()

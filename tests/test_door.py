@@ -25,6 +25,7 @@ from ostraka import (
 from ostraka.consistent import Consistent
 from ostraka.door import release_each
 from ostraka.ledger import ChargeRequest, LedgerError
+from ostraka.mechanisms import Subsampled
 from ostraka.mechanisms.guesses import AgainstGuesses
 from ostraka.released import Model, to_bytes
 
@@ -468,6 +469,15 @@ class TestReleaseEach:
         with pytest.raises(ValueError, match="one use a question, 4 in all, got 3"):
             self.ask(ledger, votes, Cheaper(sigma=10.0))
         assert [entry.kind for entry in ledger.entries()] == ["grant"]
+
+    def test_a_stored_sample_is_answered_from_once(self, ledger):
+        stored = Private(VOTES, Adjacency(relation="add-or-remove", sampling_rate=0.1))
+        mechanism = Subsampled(mechanism=ARGMAX, sampling_rate=0.1)
+        self.ask(ledger, stored, mechanism)
+        before = ledger.entries()
+        with pytest.raises(ValueError, match="answered from before"):
+            self.ask(ledger, stored, mechanism, account="bob")
+        assert [entry.kind for entry in ledger.entries()[len(before) :]] == ["grant"]
 
     def test_votes_that_may_change_more_are_refused_before_anything_is_drawn(self, ledger):
         with pytest.raises(ValueError, match="hides Adjacency"):

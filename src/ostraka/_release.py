@@ -74,7 +74,7 @@ def release(
     ValueError
         The data can change more between neighbours than the mechanism promises to hide, its curve is about
         another kind of change, or it does not charge a whole number of uses, at least one where there is
-        data.
+        data; or a stored sample was answered from before.
     BudgetExceeded
         The charge does not fit; nothing was charged or answered.
     LedgerError
@@ -84,6 +84,12 @@ def release(
     ----------
     Everything returned so far is covered by ``ledger.spent()``. A crash between charge and
     answer loses budget, never privacy.
+
+    Where a unit takes part by chance, the sampled price (:class:`~ostraka.mechanisms.Subsampled`) is for one
+    answer from one sample. A stored sample is a ``Private`` with ``sampling_rate`` below 1: the first answer
+    from each of its rows may have that price. Later ones are refused before the charge, unless they pay in
+    full (``Subsampled(mechanism=..., sampling_rate=1.0)``). Arrays made of its rows count as it; another
+    ``Private`` made from the same numbers is not known to be the same sample.
 
     Examples
     --------
@@ -100,6 +106,9 @@ def release(
             return release(part, entries, ledger=ledger, rng=rng, key=part_key(key, name))
 
         return mechanism.in_stages(private, stage)
+    sampled = mechanism.promise.sampling_rate < 1
+    if sampled and not _is_answered(ledger, key):
+        private.check_sample()
     entry = ledger.charge(
         mechanism,
         uses=_uses(mechanism, private),
@@ -111,6 +120,7 @@ def release(
     if stored is not None:
         return stored
     answer = mechanism.release(private, rng=os_keyed() if rng is None else rng)
+    private.take_sample(at_most_once=sampled)
     return ledger.record(entry, answer)
 
 
@@ -146,6 +156,13 @@ def _uses(mechanism: Releasing, private: Private) -> int:
             "or 1 for one release of everything"
         )
     return int(uses)
+
+
+def _is_answered(ledger: Ledger, key: str | None) -> bool:
+    """Whether the answer is stored already: then nothing is opened."""
+    if key is None:
+        return False
+    return any(entry.key == key and ledger.answer(entry.seq) is not None for entry in ledger.entries())
 
 
 def part_key(key: str | None, name: str) -> str | None:

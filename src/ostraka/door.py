@@ -110,7 +110,8 @@ def consistently(
     Raises
     ------
     ValueError
-        ``queries`` and ``votes`` of different lengths, or rows ``consistent`` does not know.
+        ``queries`` and ``votes`` of different lengths, rows ``consistent`` does not know, or a screen of a
+        stored sample.
     BudgetExceeded
         A new question does not fit. What was answered before it is kept.
 
@@ -132,6 +133,11 @@ def consistently(
     ...     labels, len(ledger.entries())
     (array([0, 0, 1]), 2)
     """
+    if screen is not None and votes.adjacency.sampling_rate < 1 and not votes.drawn_anew:
+        raise ValueError(
+            "votes must be drawn anew for the screen and for the answer behind it, but this is one stored "
+            "sample: leave screen= out, or take votes of NeighbourVoter"
+        )
     digests = consistent.digests(queries)
     if len(digests) != len(votes):
         raise ValueError(f"queries must have one row for each of {len(votes)} votes, got {len(digests)}")
@@ -281,8 +287,8 @@ def release_each(
     Raises
     ------
     ValueError
-        The votes can change more between neighbours than the mechanism promises to hide, or it does not
-        charge one use a question.
+        The votes can change more between neighbours than the mechanism promises to hide, it does not
+        charge one use a question, or a stored sample was answered from before, as in :func:`release`.
     LedgerError
         It is not known what was written: nothing may be answered.
 
@@ -313,7 +319,11 @@ def release_each(
         answers: list[Any] = part.release(votes, rng=noise).tolist()
         return answers
 
+    sampled = mechanism.promise.sampling_rate < 1
+    if sampled:
+        votes.check_sample()
     labels = draw(argmax)
+    votes.take_sample(at_most_once=sampled)
     if screen is None:
         drawn = [Drawn(digest, label, argmax) for digest, label in zip(digests, labels, strict=True)]
     else:

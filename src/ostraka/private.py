@@ -5,12 +5,16 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from ostraka import _check
 from ostraka.curve import MOVES
+
+if TYPE_CHECKING:
+    from _thread import LockType
 
 __all__: list[str] = []  # ostraka exports Adjacency and Private
 
@@ -150,6 +154,36 @@ class Adjacency:
         )
 
 
+class _Sample:
+    """Which rows of a stored Poisson sample were answered from; shared by all arrays made of its rows."""
+
+    __slots__ = ("_answered", "_lock", "_rows")
+
+    def __init__(self, rows: np.ndarray, answered: np.ndarray, lock: LockType) -> None:
+        self._rows, self._answered, self._lock = rows, answered, lock
+
+    @classmethod
+    def new(cls, n_rows: int) -> _Sample:
+        return cls(np.arange(n_rows), np.zeros(n_rows, dtype=bool), Lock())
+
+    def of(self, rows: Any) -> _Sample:
+        return _Sample(self._rows[rows], self._answered, self._lock)
+
+    def check(self) -> None:
+        if self._answered[self._rows].any():
+            raise ValueError(
+                "this stored sample was answered from before, and a second answer costs more than its "
+                "sampled price: ask Subsampled(mechanism=..., sampling_rate=1.0), which pays in full, or "
+                "votes that are drawn anew for each release, as those of NeighbourVoter"
+            )
+
+    def take(self, *, at_most_once: bool) -> None:
+        with self._lock:
+            if at_most_once:
+                self.check()
+            self._answered[self._rows] = True
+
+
 class Private:
     """An array with its adjacency. It does not print, iterate, convert, pickle or compare.
 
@@ -174,7 +208,7 @@ class Private:
     1
     """
 
-    __slots__ = ("_values", "adjacency")
+    __slots__ = ("_sample", "_values", "adjacency")
 
     def __init__(self, values: Any, adjacency: Adjacency) -> None:
         if isinstance(values, Private):
@@ -185,6 +219,7 @@ class Private:
             raise ValueError("a Private array needs at least one axis")
         self._values = array
         self.adjacency = adjacency
+        self._sample = None if adjacency.sampling_rate == 1 else _Sample.new(len(array))
 
     @property
     def _may_repeat(self) -> bool:
@@ -194,6 +229,16 @@ class Private:
     def drawn_anew(self) -> bool:
         """Whether each :meth:`open` draws a sample of its own; False: the values are stored."""
         return False
+
+    def check_sample(self) -> None:
+        """Raise ValueError where a stored sample was answered from: later answers have no sampled price."""
+        if self._sample is not None and not self.drawn_anew:
+            self._sample.check()
+
+    def take_sample(self, *, at_most_once: bool) -> None:
+        """Note that a stored sample is answered from; with ``at_most_once``, raise if it was before."""
+        if self._sample is not None and not self.drawn_anew:
+            self._sample.take(at_most_once=at_most_once)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -218,7 +263,7 @@ class Private:
             raise ValueError(
                 f"rows must not repeat a {self.adjacency.moves}: one unit would move it more than once"
             )
-        return Private(self._values[rows], self.adjacency)
+        return self._sharing(Private(self._values[rows], self.adjacency), rows)
 
     def open(self) -> np.ndarray:
         """The values, read-only: only for mechanisms, the owner's accounting, attacks and audits."""
@@ -226,7 +271,12 @@ class Private:
 
     def with_adjacency(self, **changes: Any) -> Private:
         """The same values under another adjacency (for example another unit)."""
-        return Private(self._values, replace(self.adjacency, **changes))
+        return self._sharing(Private(self._values, replace(self.adjacency, **changes)), slice(None))
+
+    def _sharing(self, other: Private, rows: Any) -> Private:
+        if self._sample is not None:
+            other._sample = self._sample.of(rows)
+        return other
 
     def __repr__(self) -> str:
         return f"Private(shape={self.shape}, unit={self.adjacency.unit!r})"

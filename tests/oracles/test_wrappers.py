@@ -6,8 +6,20 @@ from functools import cache
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 
-from ostraka import Adjacency, Budget, Confident, GNMax, Ledger, LNMax, Private, Threshold, release
+from ostraka import (
+    Adjacency,
+    Budget,
+    BudgetExceeded,
+    Confident,
+    GNMax,
+    Ledger,
+    LNMax,
+    Private,
+    Threshold,
+    release,
+)
 from ostraka.curve import ORDERS
 from ostraka.mechanisms import RandomizedResponse, SkellamMax, Subsampled, Weighted
 from ostraka.mechanisms.guesses import AgainstGuesses
@@ -185,6 +197,72 @@ def test_two_payments_from_one_stored_sample_are_refused_before_the_charge():
         assert ledger.epsilon() == 0
         release(one, votes, ledger=ledger)
         assert ledger.epsilon() == pytest.approx(one.curve().epsilon(1e-5))
+
+
+@pytest.fixture
+def book():
+    with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+        yield ledger
+
+
+STORED = Adjacency(relation="add-or-remove", sampling_rate=RATE)
+ONE, FULL = subsampled(GNMax(sigma=9.0)), Subsampled(mechanism=GNMax(sigma=9.0), sampling_rate=1.0)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        lambda votes: votes,
+        lambda votes: votes[1:],
+        lambda votes: votes[[2]],
+        lambda votes: votes.with_adjacency(unit="row"),
+        lambda votes: votes.with_adjacency(sampling_rate=1.0).with_adjacency(sampling_rate=RATE)[1:2],
+    ],
+)
+def test_a_second_answer_from_a_stored_sample_is_refused_before_the_charge(again, book):
+    votes = Private([[4, 1], [1, 4], [3, 2]], STORED)
+    release(ONE, votes, ledger=book)
+    with pytest.raises(ValueError, match=r"stored sample was answered from before.*sampling_rate=1\.0"):
+        release(ONE, again(votes), ledger=book)
+    assert len(book.entries()) == 1
+    release(FULL, again(votes), ledger=book)
+
+
+def test_after_an_answer_at_the_full_price_none_is_sampled(book):
+    votes = Private([[4, 1]], STORED)
+    release(FULL, votes.with_adjacency(sampling_rate=1.0), ledger=book)
+    with pytest.raises(ValueError, match="answered from before"):
+        release(ONE, votes, ledger=book)
+
+
+def test_each_row_of_a_stored_sample_is_a_sample_of_its_own(book):
+    votes = Private([[4, 1], [1, 4], [3, 2]], STORED)
+    for rows in ([0], [2], [1]):
+        release(ONE, votes[rows], ledger=book)
+    assert book.epsilon() == pytest.approx((3 * ONE.curve()).epsilon(1e-5), rel=1e-9)
+
+
+def test_a_stored_answer_comes_back_and_a_refused_charge_takes_no_sample(book):
+    votes = Private([[4, 1], [1, 4], [3, 2]], STORED)
+    with pytest.raises(BudgetExceeded):
+        release(subsampled(GNMax(sigma=0.1)), votes, ledger=book)
+    first = release(ONE, votes, ledger=book, key="once")
+    assert release(ONE, votes, ledger=book, key="once").tolist() == first.tolist()
+    with pytest.raises(ValueError, match="answered from before"):
+        release(ONE, votes, ledger=book, key="twice")
+    assert len(book.entries()) == 1
+
+
+def test_a_full_answer_after_a_sampled_one_costs_at_most_the_sum_of_both():
+    """Both outcomes from one sample, whatever the rest of it: enumerated, in both directions."""
+    inner = GNMax(sigma=1.5)
+    with_unit, without = (inner.log_outcomes([votes])[0] for votes in ([3, 3], [3, 2]))
+    with_unit, without = (np.add.outer(each, each).ravel() for each in (with_unit, without))
+    both = np.logaddexp(math.log(RATE) + with_unit, math.log1p(-RATE) + without), without
+    bound = subsampled(inner).curve() + inner.curve()
+    for order, most in zip(bound.orders[:-1], bound.rdp[:-1], strict=True):
+        for p, q in (both, both[::-1]):
+            assert logsumexp(order * p + (1 - order) * q) / (order - 1) <= most
 
 
 def test_a_weighted_mechanism_that_is_weighted_counts_for_both():

@@ -113,5 +113,6 @@ class SampledVotes(Private):
 
     def with_adjacency(self, **changes: Any) -> Private:
         """The same votes under another adjacency. They are still drawn at each opening."""
-        values = super().open() if self._sampler is None else self._sampler
-        return SampledVotes(values, replace(self.adjacency, **changes))
+        if self._sampler is None:
+            return super().with_adjacency(**changes)
+        return SampledVotes(self._sampler, replace(self.adjacency, **changes))
