@@ -53,6 +53,8 @@ class Gathering:
         self.approval = b""
         self._graph: np.ndarray = np.empty((0, 0), dtype=np.int64)
         self._places: dict[bytes, int] = {}
+        self._join = kind_of("join", task.transcript("join", round=round_))
+        self._kinds: dict[bytes, str] = {}  # by header of a message: the exchange, once there is a roster
 
     @property
     def n_clients(self) -> int:
@@ -96,12 +98,11 @@ class Gathering:
 
     def _accepted(self, message: bytes) -> Callable[[], None] | None:
         """Return an action that applies a message, or None for a repeated one; ValueError to refuse it."""
-        if message[:BOUND] == kind_of("join", self.task.transcript("join", round=self.round_)):
+        if message[:BOUND] == self._join:
             return self._joined(message[BOUND:])
         if self.roster is None:
             raise ValueError("the message is for another task or round")
-        kinds = {kind_of(kind, self.roster.digest): kind for kind in ("share", "mask", "confirm", "unmask")}
-        kind = kinds.get(message[:BOUND])
+        kind = self._kinds.get(message[:BOUND])
         if kind is None:
             raise ValueError("the message is for another task or round")
         head = BOUND + 4 + KEY_BYTES
@@ -180,7 +181,7 @@ class Gathering:
         if place not in self.masked:
             raise ValueError(f"client {place} is not among the survivors")
         each = 4 + 1 + SHARE_BYTES
-        held = [peer for peer in self._graph[place].tolist() if peer in self._sealed]
+        held = self._sealed.keys() & self._graph[place].tolist()
         if len(body) != each * len(held):
             raise ValueError(f"client {place}: {len(held)} shares are needed")
         found = {}
@@ -214,6 +215,7 @@ class Gathering:
     def _close_roster(self, approval: bytes) -> None:
         roster, approved = self._approved_roster(approval)
         self.roster, self._graph, self._entries = roster, roster.graph, approved
+        self._kinds = {kind_of(kind, roster.digest): kind for kind in ("share", "mask", "confirm", "unmask")}
         self.approval = approval
         self._places = {key: place for place, key in enumerate(sorted(self._entries))}
 
@@ -261,7 +263,7 @@ class Gathering:
         roster, bound = self._known_roster, self.task.transcript("roster", round=self.round_)
         if self.task.enrolment is not None:
             return kind_of("roster", bound) + roster.approval + roster.entries
-        peers = b"".join(numbers([peer]) + roster.entry(peer).write() for peer in self._graph[place].tolist())
+        peers = b"".join(numbers([peer]) + roster.written(peer) for peer in self._graph[place].tolist())
         return kind_of("neighbours", bound) + numbers([len(roster), place]) + roster.digest + peers
 
     def _inbox_of(self, place: int) -> bytes:
@@ -333,7 +335,7 @@ class Gathering:
             if peer in self.masked:
                 key, pair = roster.entry(peer).mask.hex(), pair_names(place, peer)
                 stream = pair_mask(own, key, transcript=roster.digest, pair=pair, size=size)
-                total += stream if peer < place else -stream
+                (np.add if peer < place else np.subtract)(total, stream, out=total)
         return total
 
     @property

@@ -130,7 +130,7 @@ class Masking:
         for peer in self._held:
             pair, peer_key = pair_names(self._place, peer), self._peers[peer].mask.hex()
             stream = pair_mask(own, peer_key, transcript=self._digest, pair=pair, size=len(total))
-            total += stream if self._place < peer else -stream
+            (np.add if self._place < peer else np.subtract)(total, stream, out=total)
         return self._head("mask") + total.astype("<u4").tobytes()
 
     def _confirm(self, message: bytes) -> bytes:
