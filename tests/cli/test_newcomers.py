@@ -12,7 +12,9 @@ from scipy import sparse
 from sklearn.datasets import load_digits
 
 import ostraka.cli
-from ostraka import Ledger
+from ostraka import GNMax, Ledger
+from ostraka.cli._preflight import require_hope
+from ostraka.pate.plan import Plan
 
 pytestmark = pytest.mark.usefixtures("same_draws")
 
@@ -178,16 +180,40 @@ def test_a_table_as_people_bring_it_gives_a_useful_model(name, tmp_path, monkeyp
     assert record["upper"]["epsilon"] <= 1
 
 
-@pytest.mark.parametrize("way", ["counts", "argmax"])
-def test_forty_rows_are_refused_before_anything_is_spent(way, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("way", "says"),
+    [
+        ("counts", ("40 rows are too few for 2 classes", "Nothing was spent. Bring ")),
+        (
+            "argmax",
+            ("answers of 5 teachers, too few for 2 classes", "Nothing was spent. Type a larger --eps"),
+        ),
+    ],
+)
+def test_forty_rows_are_refused_before_anything_is_spent(way, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "private.csv", plain(40, 0))
     write(tmp_path / "public.csv", plain(60, 1))
     code, out, err = learn("private.csv", "--label", "ill", "--public", "public.csv", "--way", way)
     assert (code, out) == (1, "")
-    assert "40 rows are too few for 2 classes" in err
-    assert "Nothing was spent. Bring " in err
+    assert all(part in err for part in says)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("n_units", [40, 9_001, 10**6])
+def test_an_argmax_with_too_few_answers_asks_for_what_decides_and_not_for_one_row_more(n_units):
+    """At most 250 teachers are planned, so that more rows than 3,250 buy no answer."""
+
+    def refused(n_public):
+        plan = Plan(n_teachers=min(250, n_units), n_answers=3, mechanism=GNMax(sigma=60.0), delta=1e-7)
+        with pytest.raises(ValueError, match="Nothing was spent") as refusal:
+            require_hope(plan, n_units=n_units, n_classes=10, n_public=n_public, unit="row", epsilon=0.1)
+        return str(refusal.value)
+
+    assert "epsilon=0.1 pays for 3 answers" in refused(500)
+    assert "which need 20" in refused(500)
+    assert " rows" not in refused(500)
+    assert "Bring 20 public rows" in refused(3)
 
 
 @pytest.mark.parametrize(

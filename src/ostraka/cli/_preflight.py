@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["require_hope", "require_sensible"]
 
+_ANSWERS_A_CLASS = 2  # for each class, below which no model was better than a guess
 _SIGNAL = 20  # units of a class, for each unit that the noise hides: below, no model was better than a guess
 
 
@@ -55,28 +56,46 @@ def require_sensible(
     typer.echo(f"reading {private}" + (f" and {public}" if public is not None else ""), err=True)
 
 
-def require_hope(plan: Plan | CountsPlan, *, n_units: int, n_classes: int, unit: str, epsilon: float) -> None:
+def require_hope(
+    plan: Plan | CountsPlan, *, n_units: int, n_classes: int, n_public: int, unit: str, epsilon: float
+) -> None:
     """Refuse a run whose noise would drown the data; public numbers alone decide, before any charge.
 
     Raises
     ------
     ValueError
-        Too few units for this epsilon; the message says how many would do.
+        Noise on counts is too large for so few units, and the message says how many would do; or the budget
+        pays for too few answers, and the message says for how many.
     """
     from ostraka.pate._counts import CountsPlan
 
-    if isinstance(plan, CountsPlan):
-        noise = plan.mechanism.sigma / plan.mechanism.l2
-        needed = math.ceil(_SIGNAL * noise * n_classes)
-        hopeless = n_units < needed
-    else:
-        hopeless = plan.n_answers < 2 * n_classes
-        needed = 100 * n_classes
-    if hopeless:
+    if not isinstance(plan, CountsPlan):
+        _require_answers(plan, n_classes=n_classes, n_public=n_public, epsilon=epsilon)
+        return
+    noise = plan.mechanism.sigma / plan.mechanism.l2
+    enough = math.ceil(_SIGNAL * noise * n_classes)
+    if n_units < enough:
         many = {"row": "rows", "person": "people"}[unit]
-        enough = max(needed, n_units + 1)
         raise ValueError(
             f"{n_units:,} {many} are too few for {n_classes} classes at epsilon={epsilon:g}: noise that "
             f"hides one of them hides what all of them say. Nothing was spent. Bring {enough:,} {many}, "
             "or type a larger --epsilon, or --answers N to ask all the same"
         )
+
+
+def _require_answers(plan: Plan, *, n_classes: int, n_public: int, epsilon: float) -> None:
+    """Refuse a run with too few answers to learn from."""
+    enough = _ANSWERS_A_CLASS * n_classes
+    if plan.n_answers >= enough:
+        return
+    if n_public < enough:
+        raise ValueError(
+            f"{n_public:,} public rows are too few to ask: {n_classes} classes need {enough:,} answers. "
+            f"Nothing was spent. Bring {enough:,} public rows, or type --answers N to ask all the same"
+        )
+    raise ValueError(
+        f"epsilon={epsilon:g} pays for {plan.n_answers:,} answers of {plan.n_teachers:,} teachers, too few "
+        f"for {n_classes} classes, which need {enough:,}. Nothing was spent. Type a larger --epsilon, or "
+        "--answers N to ask all the same. More teachers (--teachers N) are heard through more noise, "
+        "so that an answer of theirs costs less"
+    )

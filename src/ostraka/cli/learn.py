@@ -69,7 +69,12 @@ def learn(given: LearnOptions) -> None:
         )
     if given.answers is None:
         _preflight.require_hope(
-            plan, n_units=task.n_units, n_classes=task.n_classes, unit=task.shape.unit, epsilon=model.epsilon
+            plan,
+            n_units=task.n_units,
+            n_classes=task.n_classes,
+            n_public=len(task.X_public),
+            unit=task.shape.unit,
+            epsilon=model.epsilon,
         )
     _show.show_plan(task.shape, plan, teacher=type(model.estimator).__name__, out=given.out)
     begun = {k: value for k, value in given.context.params.items() if k not in _NOT_SETTINGS}
