@@ -17,6 +17,7 @@ __all__ = [
     "BY_TIGHT",
     "CALIBRATION",
     "CHECK",
+    "CONVERSIONS",
     "CURVE",
     "DOOR",
     "DRAWN",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 # below src/ostraka
+CONVERSIONS = "_conversions.py"
 CURVE, DOOR, PRIVATE, CHECK = "curve.py", "_release.py", "private.py", "_check.py"
 ARGMAX, SCREEN, TIGHT = "mechanisms/argmax.py", "mechanisms/screen.py", "mechanisms/_tight.py"
 GRID, NOISE, OUTCOME = "mechanisms/_grid.py", "mechanisms/_noise.py", "mechanisms/outcome.py"

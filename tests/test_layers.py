@@ -19,6 +19,7 @@ FLOORS = (
             "_axes",
             "_check",
             "_composition",
+            "_conversions",
             "_diverged",
             "_files",
             "_images",

@@ -11,7 +11,8 @@ import numpy as np
 
 from ostraka import _axes, _check
 from ostraka._composition.law import GAUSSIAN, Law, added
-from ostraka._numeric import log_ndtr, up
+from ostraka._conversions import gaussian_delta, gaussian_epsilon, rdp_delta, rdp_epsilon
+from ostraka._numeric import up
 
 if TYPE_CHECKING:
     from ostraka._composition.tables import Tables
@@ -33,8 +34,6 @@ ORDERS: tuple[float, ...] = _default_orders()
 # What one protected unit can change: a ballot of every query, a label, a row, or a vector of bounded norms.
 MOVES = ("ballot", "label", "row", "vector")
 _MOVED_OF_OLD = {"record": "vector"}  # how records written before "moves" spelled it
-
-_LEAST = 5e-324  # a chance that underflows is still a chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +216,7 @@ class Curve:
         """The order whose conversion gives the smallest epsilon: shows whether the grid is wide enough."""
         _check.delta(delta)
         orders, rdp = self._finite()
-        return float(orders[np.argmin(_rdp_epsilon(orders, rdp, delta))])
+        return float(orders[np.argmin(rdp_epsilon(orders, rdp, delta))])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; infinity is written ``"inf"``."""
@@ -256,8 +255,8 @@ class Curve:
         best = self._pure
         orders, rdp = self._finite()
         if orders.size:
-            best = min(best, max(0.0, up(float(_rdp_epsilon(orders, rdp, delta).min()), ulps=64)))
-        best = min(best, _gaussian_epsilon(self.mu_squared, delta))
+            best = min(best, max(0.0, up(float(rdp_epsilon(orders, rdp, delta).min()), ulps=64)))
+        best = min(best, gaussian_epsilon(self.mu_squared, delta))
         table = self._table()
         return min(best, table.epsilon(delta)) if table is not None and best > 0 else best
 
@@ -275,8 +274,8 @@ class Curve:
         best = 0.0 if epsilon >= self._pure else 1.0
         orders, rdp = self._finite()
         if orders.size and math.isfinite(epsilon):
-            best = min(best, _rdp_delta(orders, rdp, epsilon))
-        best = min(best, _gaussian_delta(epsilon, math.sqrt(self.mu_squared)))
+            best = min(best, rdp_delta(orders, rdp, epsilon))
+        best = min(best, gaussian_delta(epsilon, math.sqrt(self.mu_squared)))
         table = self._table()
         if table is not None:
             best = min(best, table.delta(epsilon))
@@ -300,52 +299,6 @@ def _finite(orders: tuple[float, ...], rdp: tuple[float, ...]) -> tuple[np.ndarr
     for array in found:
         array.setflags(write=False)
     return found
-
-
-def _rdp_epsilon(orders: np.ndarray, rdp: np.ndarray, delta: float) -> np.ndarray:
-    """Canonne et al. 2020, Prop. 12, solved for epsilon, one value an order, rounded up."""
-    tail = (math.log(delta) + np.log(orders)) / (orders - 1)
-    doubt = 4e-16 * (1 + rdp + (abs(math.log(delta)) + np.log(orders)) / (orders - 1))
-    return np.asarray(rdp + np.log1p(-1 / orders) - tail + doubt)
-
-
-def _rdp_delta(orders: np.ndarray, rdp: np.ndarray, epsilon: float) -> float:
-    """The same solved for delta, best order, rounded up."""
-    log_delta = (orders - 1) * (rdp - epsilon + np.log1p(-1 / orders)) - np.log(orders)
-    doubt = 4e-16 * (2 + (orders - 1) * (1 + rdp + epsilon) + np.log(orders))
-    return max(_LEAST, up(math.exp(min(0.0, float((log_delta + doubt).min()))), ulps=8))
-
-
-def _gaussian_delta(epsilon: float, mu: float) -> float:
-    """Dong et al. 2019, Cor. 1: delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2), rounded up."""
-    if mu == 0 or epsilon == math.inf:
-        return 0.0
-    if not math.isfinite(mu):
-        return 1.0
-    x, y = -epsilon / mu + mu / 2, -epsilon / mu - mu / 2
-    above, below = log_ndtr(x), epsilon + log_ndtr(y)
-    # either log is right to about 1e-15 of its size and of its argument's; that is charged to the safe side
-    doubt = 4e-16 * (2 + abs(above) + abs(below) + (mu - y) * (2 + max(0.0, -x) + max(0.0, -y)))
-    share = -math.expm1(min(0.0, below - above))
-    return min(1.0, max(_LEAST, math.exp(above) * (share + doubt)))
-
-
-@lru_cache(maxsize=4096)
-def _gaussian_epsilon(mu_squared: float, delta: float) -> float:
-    """Smallest epsilon with ``_gaussian_delta <= delta``, from above, by bisection."""
-    if mu_squared == 0:
-        return 0.0
-    if not math.isfinite(mu_squared):
-        return math.inf
-    mu = up(math.sqrt(mu_squared))
-    if _gaussian_delta(0.0, mu) <= delta:
-        return 0.0
-    low, high = 0.0, mu * (mu / 2 + math.sqrt(-2 * math.log(delta))) + 1e-9
-    if not _gaussian_delta(high, mu) <= delta:  # rounding of so large a shift leaves nothing provable
-        return math.inf
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (low, middle) if _gaussian_delta(middle, mu) <= delta else (middle, high)
-    return high
 
 
 def _laws(record: list[Any] | None) -> tuple[Law, ...] | None:

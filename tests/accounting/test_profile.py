@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from ostraka import Confident, GNMax, LNMax, Threshold
+from ostraka.accounting import exact as module
 from ostraka.accounting import exact_curve, exact_profile
-from ostraka.accounting import profile as module
-from ostraka.accounting.profile import exact_profiles
+from ostraka.accounting.exact import exact_profiles
 from ostraka.mechanisms import Weighted
 from ostraka.mechanisms.guesses import AgainstGuesses
 

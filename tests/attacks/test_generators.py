@@ -200,7 +200,7 @@ def test_wrong_settings_of_a_small_generator_are_refused(world):
             TargetGenerator(**wrong).fit(rows)
     with pytest.raises(ValueError, match="numbers from 0 to 1"):
         TargetGenerator().fit(rows + 1)
-    with pytest.raises(ValueError, match="which a VAE has not"):
+    with pytest.raises(ValueError, match="which has no discriminator"):
         TargetGenerator("vae").fit(rows, fakes=rows)
     with pytest.raises(ValueError, match="not finite: try a smaller"):
         TargetGenerator("vae", epochs=20, learning_rate=1e30).fit(rows)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import typer
 
-from ostraka.cli import _data, _encoding, _table
+from ostraka.cli import _data, _encoding, _schema, _table
 
 CANARY = "canary-7391"
 PUBLIC = "age,job,zip,note\n10,cook,01,a\n20,nurse,02,b\n30,cook,01,a\n"
@@ -192,7 +192,7 @@ def test_columns_become_the_features_that_the_encoder_makes_of_cells(tmp_path):
     private, public = many(700, 0), many(1500, 1).replace("job4", "job3")
     task = tables(tmp_path, private=private, public=public, person=None, text=(), drop=(), fill=True)
     table = _table.read(tmp_path / "private.csv")
-    features = _encoding.Features(
+    features = _schema.Features(
         ("age", "when", "job", "code"),
         (True, True, False, False),
         fill=True,
@@ -231,7 +231,7 @@ def test_sentences_become_topics_that_public_rows_alone_decide(tmp_path):
     np.testing.assert_array_equal(before, task.X_public)
     table = _table.read(tmp_path / "private.csv")
     numeric = (True, False, False)
-    features = _encoding.Features(("age", "job", "zip"), numeric, fill=False, texts=("job",))
+    features = _schema.Features(("age", "job", "zip"), numeric, fill=False, texts=("job",))
     cells = _encoding._cells(_table.read(tmp_path / "private.csv"), features)
     assert len(table) == len(cells)
     np.testing.assert_allclose(

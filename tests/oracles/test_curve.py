@@ -9,7 +9,8 @@ import pytest
 from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from ostraka.curve import ORDERS, Curve, _gaussian_delta, _gaussian_epsilon
+from ostraka import _conversions
+from ostraka.curve import ORDERS, Curve
 
 FINITE = ORDERS[:-1]
 
@@ -46,14 +47,14 @@ def test_gaussian_delta_is_never_below_the_truth():
     with mp.workdps(50):
         for mu, delta in settings(250):
             for epsilon in (0.0, mu * mu / 2, mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta))):
-                want, got = gaussian_delta(epsilon, mu), _gaussian_delta(epsilon, mu)
+                want, got = gaussian_delta(epsilon, mu), _conversions.gaussian_delta(epsilon, mu)
                 assert want <= got <= max(want * (1 + mp.mpf("1e-5")), 5e-324)
 
 
 def test_gaussian_epsilon_is_never_below_the_truth_and_within_1e_9_above():
     with mp.workdps(50):
         for mu, delta in settings(200):
-            epsilon = _gaussian_epsilon(mu * mu, delta)
+            epsilon = _conversions.gaussian_epsilon(mu * mu, delta)
             assert gaussian_delta(epsilon, mu) <= delta
             shorter = epsilon * (1 - 1e-9) - 1e-12
             assert shorter < 0 or gaussian_delta(shorter, mu) > delta
@@ -63,10 +64,12 @@ def test_a_gaussian_that_hides_nothing_proves_nothing_rather_than_too_much():
     with mp.workdps(50):
         for mu in (1e3, 1e5, 2e6, 3e7, 1e8, 1e200):
             for delta in (1e-9, 0.3, 0.9):
-                epsilon = _gaussian_epsilon(mu * mu, delta)
+                epsilon = _conversions.gaussian_epsilon(mu * mu, delta)
                 assert epsilon == math.inf or gaussian_delta(epsilon, mu) <= delta
-    assert _gaussian_epsilon(1e10, 1e-5) < math.inf
-    assert _gaussian_epsilon(math.inf, 0.9) == _gaussian_epsilon(1e16, 0.3) == math.inf
+    assert _conversions.gaussian_epsilon(1e10, 1e-5) < math.inf
+    assert (
+        _conversions.gaussian_epsilon(math.inf, 0.9) == _conversions.gaussian_epsilon(1e16, 0.3) == math.inf
+    )
 
 
 @pytest.mark.parametrize(("sigma", "delta"), [(40.0, 1e-5), (3.0, 1e-9), (0.5, 1e-3), (1000.0, 0.3)])
@@ -168,6 +171,6 @@ def test_more_slack_than_delta_proves_nothing():
 
 def test_hundred_answers_at_sigma_40_cost_what_the_proof_page_says():
     shift, delta = math.sqrt(2) / 40, 1e-5
-    assert _gaussian_epsilon(100 * shift**2, delta) == pytest.approx(1.356, abs=5e-4)
+    assert _conversions.gaussian_epsilon(100 * shift**2, delta) == pytest.approx(1.356, abs=5e-4)
     classic = Curve(ORDERS, tuple(order / 1600 for order in ORDERS))
     assert (100 * classic).epsilon(delta) == pytest.approx(1.478, abs=2e-3)

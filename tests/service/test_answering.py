@@ -89,7 +89,8 @@ def test_rows_beyond_the_grid_are_marked_and_the_others_kept(saved):
     answerer = Answerer(saved, consistent(saved))
     far = 2.0**22 * saved.grid["1"]
     got = answerer.features([[1.0, 2.0, 3.0], [1.0, far, 3.0], [1.0, -far, 3.0], [1e308, 2.0, 3.0]])
-    assert np.isnan(got).any(axis=1).tolist() == [False, True, True, True]
+    assert answerer.usable(got).tolist() == [True, False, False, False]
+    assert answerer.usable(np.array([[1.0, np.nan, 3.0], [np.inf, 2.0, 3.0]])).tolist() == [False, False]
     near = answerer.features([[1.0, (2.0**22 - 2) * saved.grid["1"], 3.0]])
     assert answers(answerer, near)
 

@@ -3,10 +3,9 @@
 from ostraka.accounting.bounds import every_bound
 from ostraka.accounting.calibration import calibrate
 from ostraka.accounting.dependent import moments2017_curve, papernot2018_curve
-from ostraka.accounting.exact import exact_curve
+from ostraka.accounting.exact import exact_curve, exact_profile
 from ostraka.accounting.learning_curve import LearningCurve
 from ostraka.accounting.plan import propose
-from ostraka.accounting.profile import exact_profile
 from ostraka.accounting.publish import release_epsilon
 from ostraka.accounting.sampled import sampled_gaussian_curve
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import typer
 
-from ostraka.cli import _arrays, _encoding, _table
+from ostraka.cli import _arrays, _encoding, _schema, _table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -198,7 +198,7 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
     y = _encoding.public_labels(asked, columns.label, like=labels)
     unknown = _unknown_classes(y, labels, columns, where=public)
     test = _tested(len(asked), known=y is not None, seed=seed)
-    features, said = _encoding.understood(asked, names, as_text=columns.text, fill=columns.fill)
+    features, said = _schema.understood(asked, names, as_text=columns.text, fill=columns.fill)
     encoder = _encoding.encoder(asked.split(test)[0], features)
     X = _encoding.matrix(asked, features, encoder)
     groups = _encoding.people(table, columns.person)

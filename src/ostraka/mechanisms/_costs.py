@@ -8,18 +8,27 @@ import numpy as np
 
 from ostraka.mechanisms import _neighbours, outcome
 from ostraka.mechanisms._divergence import largest_divergence
+from ostraka.mechanisms.neighbours import HasNeighbours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ostraka.mechanisms.neighbours import Neighbours
     from ostraka.mechanisms.protocols import BallotMechanism
 
-__all__ = ["NO_ARGMAX", "NO_SCREEN", "SCREEN_ANY", "SCREEN_MAX", "Compiled", "Enumerated"]
+__all__ = ["NO_ARGMAX", "NO_SCREEN", "SCREEN_ANY", "SCREEN_MAX", "Compiled", "Enumerated", "neighbours"]
 
 NO_ARGMAX = (-1, 1.0)
 NO_SCREEN = (_neighbours.NO_SCREEN, 0.0, 1.0)
 SCREEN_MAX, SCREEN_ANY = _neighbours.SCREEN_MAX, _neighbours.SCREEN_ANY
 _IMPOSSIBLE = -1e300  # a log probability below this is that of an outcome that never comes
+
+
+def neighbours(mechanism: BallotMechanism, counts: np.ndarray, *, relation: str) -> Neighbours:
+    """Return all neighbours of each row of counts: the mechanism's own way, or by enumeration."""
+    if isinstance(mechanism, HasNeighbours):
+        return mechanism.neighbours(counts, relation=relation)
+    return Enumerated(mechanism, counts, relation=relation)
 
 
 class Compiled:

@@ -1,4 +1,4 @@
-"""All neighbours of votes, and screens that are asked about votes less guesses."""
+"""Protocols of mechanisms that know all neighbours of votes, or are asked about votes less guesses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ostraka.mechanisms.protocols import BallotMechanism
 
-__all__ = ["HasNeighbours", "Neighbours", "Shifted", "neighbours", "unshifted"]
+__all__ = ["HasNeighbours", "Neighbours", "Shifted", "unshifted"]
 
 
 class Neighbours(Protocol):
@@ -51,15 +51,6 @@ class Shifted(Protocol):
     def difference(self, counts: np.ndarray) -> np.ndarray:
         """What the inner mechanism is asked about."""
         ...
-
-
-def neighbours(mechanism: BallotMechanism, counts: np.ndarray, *, relation: str) -> Neighbours:
-    """Return all neighbours of each row of counts: the mechanism's own way, or by enumeration."""
-    if isinstance(mechanism, HasNeighbours):
-        return mechanism.neighbours(counts, relation=relation)
-    from ostraka.mechanisms import _costs  # noqa: PLC0415  (compiled code, loaded when needed)
-
-    return _costs.Enumerated(mechanism, counts, relation=relation)
 
 
 def unshifted(screen: BallotMechanism, counts: np.ndarray) -> tuple[BallotMechanism, np.ndarray]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ostraka import _check
-from ostraka.mechanisms.neighbours import neighbours
 from ostraka.mechanisms.protocols import (
     abstains,
     check_ballot,
@@ -120,7 +119,9 @@ class Weighted:
 
     def neighbours(self, counts: np.ndarray, *, relation: str) -> Neighbours:
         """All neighbours of each row of counts, of ballots which all weigh ``weight``."""
-        return neighbours(self.per_ballot, counts / self.weight, relation=relation)
+        from ostraka.mechanisms import _costs  # noqa: PLC0415  (compiled code, loaded when needed)
+
+        return _costs.neighbours(self.per_ballot, counts / self.weight, relation=relation)
 
     def rescaled(self, factor: float) -> Weighted:
         """The same in other units of votes."""

@@ -9,8 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ostraka.accounting import exact_curve
-from ostraka.accounting.exact import exact_rdp
-from ostraka.accounting.profile import exact_profiles
+from ostraka.accounting.exact import exact_profiles, exact_rdp
 from ostraka.attacks.leakage import leakage_panel
 from ostraka.door import ABSTAIN
 from ostraka.mechanisms.protocols import parts
