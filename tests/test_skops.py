@@ -23,3 +23,33 @@ def printed(code):
 
 def test_skops_is_imported_without_torch_dask_and_pytest_and_trusts_the_same_types():
     assert printed(QUICK + LISTED) == printed("heavy = []\nimport skops.io\n" + LISTED)
+
+
+def test_the_test_helpers_of_scikit_learn_are_whole_afterwards():
+    names = "from sklearn.utils import _testing\nprint(sorted(vars(_testing)))"
+    assert printed(QUICK + names) == printed(names)
+
+
+THREADS = """
+import sys, threading
+from ostraka._skops import _quick_search
+finders, found = list(sys.meta_path), []
+def other():
+    import pytest
+    found.append(pytest.__name__)
+try:
+    with _quick_search():
+        try:
+            import pytest
+        except ModuleNotFoundError as refused:
+            found.append(refused.name + " is hidden")
+        thread = threading.Thread(target=other)
+        thread.start(), thread.join()
+        raise KeyboardInterrupt
+except KeyboardInterrupt:
+    print(found, sys.meta_path == finders)
+"""
+
+
+def test_other_threads_import_what_is_hidden_and_an_interruption_leaves_nothing_hidden():
+    assert printed(THREADS) == "['pytest is hidden', 'pytest'] True\n"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import threading
+from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import ModuleType
 
 __all__ = ["skops_io"]
@@ -21,19 +24,39 @@ _NOT_NEEDED = (
     "sklearn.externals.array_api_compat.dask",
     "sklearn.externals.array_api_compat.torch",
 )
+_HELPERS = "_testing"  # of sklearn.utils: without pytest it loads, but lacks some of its names
 _LOCK = threading.Lock()
+
+
+class _Absent(MetaPathFinder):
+    """Make one thread's imports of these modules fail; other threads import them as ever."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def find_spec(self, fullname: str, _path: object = None, _target: object = None) -> None:
+        if fullname in _NOT_NEEDED and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError(f"{fullname} is not needed to import skops.io", name=fullname)
 
 
 def skops_io() -> ModuleType:
     """Return the module ``skops.io``."""
     with _LOCK:
         if "skops.io" not in sys.modules:
-            hidden = [name for name in _NOT_NEEDED if name not in sys.modules]
-            try:
-                for name in hidden:
-                    sys.modules[name] = None  # type: ignore[assignment]
+            with _quick_search():
                 importlib.import_module("skops.io")
-            finally:
-                for name in hidden:
-                    sys.modules.pop(name, None)
     return importlib.import_module("skops.io")
+
+
+@contextlib.contextmanager
+def _quick_search() -> Iterator[None]:
+    """Hide what is not needed from this thread; afterwards everything can be imported whole."""
+    name = f"sklearn.utils.{_HELPERS}"
+    whole, absent = name in sys.modules or "pytest" in sys.modules, _Absent()
+    sys.meta_path = [absent, *sys.meta_path]  # a new list: another thread may be going through the old one
+    try:
+        yield
+    finally:
+        sys.meta_path = [finder for finder in sys.meta_path if finder is not absent]
+        if not whole and sys.modules.pop(name, None) is not None:
+            vars(sys.modules["sklearn.utils"]).pop(_HELPERS, None)
