@@ -121,6 +121,19 @@ def free_port():
         yield held.getsockname()[1]
 
 
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """One Chromium for the tests of a file; skips where there is none."""
+    from tests.service.chromium import Chromium
+
+    try:
+        one = Chromium(tmp_path_factory.mktemp("profile"))
+    except FileNotFoundError as missing:
+        pytest.skip(str(missing))
+    yield one
+    one.close()
+
+
 class Wire:
     """A party's link that keeps what went over it, and may change it."""
 

@@ -10,7 +10,6 @@ import pytest
 from ostraka.plots import figures
 from ostraka.report import render_html
 from ostraka.result import Result
-from tests.service.chromium import Chromium
 from tests.test_report import example
 
 WIDTHS = (320, 390, 1280)
@@ -21,17 +20,6 @@ _SIZES = """
   return parseFloat(getComputedStyle(text).fontSize) * Math.hypot(matrix.a, matrix.b);
 })
 """
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """One Chromium for all of them."""
-    try:
-        one = Chromium(tmp_path_factory.mktemp("profile"))
-    except FileNotFoundError as missing:
-        pytest.skip(str(missing))
-    yield one
-    one.close()
 
 
 def learned() -> Result:

@@ -12,7 +12,6 @@ import pytest
 from ostraka.collect import Client, CountMin, CountSketch, Grid, Histogram, Pairs, Tree
 from ostraka.secure.keys import exchange_key
 from ostraka.secure.wire import PartyServer, Remote
-from tests.service.chromium import Chromium
 
 PAGE = resources.files("ostraka.collect") / "page"
 KEY = "5a" * 32
@@ -74,16 +73,6 @@ def node():
     if found is None:
         pytest.skip("there is no node here: install Node.js 20 or newer")
     return found
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    try:
-        one = Chromium(tmp_path_factory.mktemp("profile"))
-    except FileNotFoundError as missing:
-        pytest.skip(str(missing))
-    yield one
-    one.close()
 
 
 def test_reports_of_javascript_are_those_of_python_byte_for_byte(kept, node):

@@ -11,19 +11,7 @@ import pytest
 
 from ostraka.service._page import render
 from ostraka.service._replies import Reply
-from tests.service.chromium import Chromium
 from tests.service.examples import PAGES
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """One Chromium for all of them."""
-    try:
-        one = Chromium(tmp_path_factory.mktemp("profile"))
-    except FileNotFoundError as missing:
-        pytest.skip(str(missing))
-    yield one
-    one.close()
 
 
 @pytest.fixture(scope="module")
