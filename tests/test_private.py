@@ -209,6 +209,12 @@ def test_an_entry_that_is_not_there_is_an_error_not_an_empty_answer(row):
         secret()[row]
 
 
+@pytest.mark.parametrize("index", [(slice(None), 0), (0, 1), (..., 0)])
+def test_an_index_selects_entries_only(index):
+    with pytest.raises(IndexError, match="takes one index, which selects entries"):
+        Private(VOTES, Adjacency.one_ballot())[index]
+
+
 def test_a_private_scalar_does_not_exist():
     with pytest.raises(ValueError, match="at least one axis") as refusal:
         secret(SECRET)

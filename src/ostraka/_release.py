@@ -88,8 +88,9 @@ def release(
     Where a unit takes part by chance, the sampled price (:class:`~ostraka.mechanisms.Subsampled`) is for one
     answer from one sample. A stored sample is a ``Private`` with ``sampling_rate`` below 1: the first answer
     from each of its rows may have that price. Later ones are refused before the charge, unless they pay in
-    full (``Subsampled(mechanism=..., sampling_rate=1.0)``). Arrays made of its rows count as it; another
-    ``Private`` made from the same numbers is not known to be the same sample.
+    full (``Subsampled(mechanism=..., sampling_rate=1.0)``). Arrays made of its rows count as it. This is
+    noted in memory: another ``Private`` made from the same numbers, or a copy in another process (a fork, a
+    restart), is not known to be the same sample.
 
     Examples
     --------

@@ -155,22 +155,35 @@ class Adjacency:
 
 
 class _Sample:
-    """Which rows of a stored Poisson sample were answered from; shared by all arrays made of its rows."""
+    """Which rows of an array were answered from; shared by all arrays made of its rows."""
 
     __slots__ = ("_answered", "_lock", "_rows")
 
-    def __init__(self, rows: np.ndarray, answered: np.ndarray, lock: LockType) -> None:
+    def __init__(self, rows: range | np.ndarray, answered: np.ndarray, lock: LockType) -> None:
         self._rows, self._answered, self._lock = rows, answered, lock
 
     @classmethod
     def new(cls, n_rows: int) -> _Sample:
-        return cls(np.arange(n_rows), np.zeros(n_rows, dtype=bool), Lock())
+        return cls(range(n_rows), np.zeros(n_rows, dtype=bool), Lock())  # pages of zeros, until written to
 
     def of(self, rows: Any) -> _Sample:
-        return _Sample(self._rows[rows], self._answered, self._lock)
+        some = self._rows[rows] if isinstance(rows, slice) else self._each[rows]
+        return _Sample(some, self._answered, self._lock)
+
+    @property
+    def is_distinct(self) -> bool:
+        if isinstance(self._rows, range):
+            return True
+        rows = np.sort(self._rows, axis=None)  # np.unique takes ten times as long
+        return bool((rows[1:] > rows[:-1]).all())
+
+    @property
+    def _each(self) -> np.ndarray:
+        rows = self._rows
+        return np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows
 
     def check(self) -> None:
-        if self._answered[self._rows].any():
+        if self._answered[self._each].any():
             raise ValueError(
                 "this stored sample was answered from before, and a second answer costs more than its "
                 "sampled price: ask Subsampled(mechanism=..., sampling_rate=1.0), which pays in full, or "
@@ -181,7 +194,7 @@ class _Sample:
         with self._lock:
             if at_most_once:
                 self.check()
-            self._answered[self._rows] = True
+            self._answered[self._each] = True
 
 
 class Private:
@@ -219,7 +232,7 @@ class Private:
             raise ValueError("a Private array needs at least one axis")
         self._values = array
         self.adjacency = adjacency
-        self._sample = None if adjacency.sampling_rate == 1 else _Sample.new(len(array))
+        self._sample = _Sample.new(len(array))  # also where everybody takes part: with_adjacency may say less
 
     @property
     def _may_repeat(self) -> bool:
@@ -232,12 +245,12 @@ class Private:
 
     def check_sample(self) -> None:
         """Raise ValueError where a stored sample was answered from: later answers have no sampled price."""
-        if self._sample is not None and not self.drawn_anew:
+        if not self.drawn_anew:
             self._sample.check()
 
     def take_sample(self, *, at_most_once: bool) -> None:
         """Note that a stored sample is answered from; with ``at_most_once``, raise if it was before."""
-        if self._sample is not None and not self.drawn_anew:
+        if not self.drawn_anew:
             self._sample.take(at_most_once=at_most_once)
 
     @property
@@ -259,10 +272,8 @@ class Private:
             if not -len(self) <= rows < len(self):
                 raise IndexError(f"index {rows} is out of range for {len(self)} entries")
             rows = slice(rows, rows + 1 or None)
-        elif not self._may_repeat and not _distinct(np.arange(len(self))[rows]):
-            raise ValueError(
-                f"rows must not repeat a {self.adjacency.moves}: one unit would move it more than once"
-            )
+        elif isinstance(rows, tuple):
+            raise IndexError("a Private array takes one index, which selects entries, as in votes[:10]")
         return self._sharing(Private(self._values[rows], self.adjacency), rows)
 
     def open(self) -> np.ndarray:
@@ -270,12 +281,15 @@ class Private:
         return self._values
 
     def with_adjacency(self, **changes: Any) -> Private:
-        """The same values under another adjacency (for example another unit)."""
+        """The same values under another adjacency (for example another unit); repeated rows as in ``[]``."""
         return self._sharing(Private(self._values, replace(self.adjacency, **changes)), slice(None))
 
     def _sharing(self, other: Private, rows: Any) -> Private:
-        if self._sample is not None:
-            other._sample = self._sample.of(rows)
+        other._sample = self._sample.of(rows)
+        if not other._may_repeat and not other._sample.is_distinct:
+            raise ValueError(
+                f"rows must not repeat a {other.adjacency.moves}: one unit would move it more than once"
+            )
         return other
 
     def __repr__(self) -> str:
@@ -296,7 +310,3 @@ class Private:
     __bool__ = _refuse
     __float__ = _refuse
     __int__ = _refuse
-
-
-def _distinct(rows: np.ndarray) -> bool:
-    return np.unique(rows).size == rows.size

@@ -1,7 +1,10 @@
 """Mechanisms made of mechanisms: every pair and triple is priced above all divergences, or refused."""
 
+import contextlib
 import itertools
 import math
+import threading
+import time
 from functools import cache
 
 import numpy as np
@@ -233,6 +236,52 @@ def test_after_an_answer_at_the_full_price_none_is_sampled(book):
     release(FULL, votes.with_adjacency(sampling_rate=1.0), ledger=book)
     with pytest.raises(ValueError, match="answered from before"):
         release(ONE, votes, ledger=book)
+
+
+def test_one_table_declared_a_sample_twice_is_one_sample(book):
+    votes = Private([[4, 1], [1, 4]], Adjacency(relation="add-or-remove"))
+    release(ONE, votes.with_adjacency(sampling_rate=RATE), ledger=book)
+    with pytest.raises(ValueError, match="answered from before"):
+        release(ONE, votes[1:].with_adjacency(sampling_rate=RATE), ledger=book)
+    assert len(book.entries()) == 1
+
+
+@pytest.mark.parametrize("changes", [{"sampling_rate": RATE}, {"moves": "label"}])
+def test_rows_that_repeat_are_not_declared_a_sample_or_labels(changes):
+    votes = Private([[4, 1], [1, 4]], Adjacency(relation="add-or-remove"))
+    with pytest.raises(ValueError, match="rows must not repeat"):
+        votes[[0, 0]].with_adjacency(**changes)
+    assert len(votes[[1, 0]].with_adjacency(**changes)) == 2
+
+
+@pytest.mark.parametrize("first", [slice(None), slice(None, None, -2), [3, 1, 4], np.arange(6) % 2 == 0, ...])
+@pytest.mark.parametrize("then", [1, -1, slice(1, 3), slice(5, None, -1), [2, 0], np.array([], int)])
+def test_rows_of_rows_take_their_own_rows_of_the_sample(first, then):
+    votes, rows = Private(np.ones((6, 2), int), STORED), np.atleast_1d(np.arange(6)[first][then])
+    votes[first][then].take_sample(at_most_once=True)
+    for row in range(6):
+        refused = pytest.raises(ValueError, match="answered from before")
+        with refused if row in rows else contextlib.nullcontext():
+            votes[row].check_sample()
+
+
+def test_threads_get_one_sampled_answer_from_one_stored_sample(monkeypatch):
+    votes, answered = Private([[4, 1]], STORED), []
+    sample = type(votes._sample)
+    check = sample.check
+    monkeypatch.setattr(sample, "check", lambda self: (check(self), time.sleep(0.01)))
+
+    def take():
+        with contextlib.suppress(ValueError):
+            votes[:].take_sample(at_most_once=True)
+            answered.append(1)
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answered) == 1
 
 
 def test_each_row_of_a_stored_sample_is_a_sample_of_its_own(book):
