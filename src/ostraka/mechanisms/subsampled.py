@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,6 +118,7 @@ class Subsampled:
         return self.mechanism.release(private, rng=rng)
 
 
+@lru_cache(maxsize=64)  # each release asks for the curve more than once
 def amplified(curve: Curve, *, sampling_rate: float) -> Curve:
     """Return the cost for a unit which takes part at random, from the cost for one which always takes part.
 
