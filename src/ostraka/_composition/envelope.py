@@ -23,7 +23,7 @@ DEGREE = 5  # of polynomials of the squared slope
 _NODES = 64
 _FINER = 16  # points between nodes at which a polynomial is compared with the chord
 _MARGIN = 1e-10  # of M: more than its rounding
-_STEEPEST = 18.0  # shifts: outcomes whose ratio is steeper count as told
+_STEEPEST = 18.0  # shifts: outcomes whose ratio is steeper count as fully revealing
 _EXTRA = 1e-10  # the most that an answer may add beside M
 _THIN = 1e-9  # by how much slopes at zero may round beyond it
 

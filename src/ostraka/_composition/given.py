@@ -24,7 +24,7 @@ _TAIL = 1e-15  # of the composed loss may lie beyond the grid, which only loosen
 _RATES = np.geomspace(0.5, 400.0, 10)  # of the Chernoff bound which says how far the grid reaches
 _MOST_POINTS, _FINEST, _COARSEST = 12_000, 1e-4, 0.02
 _LOOSE = 5e-3  # by how much interpolation may widen the losses, in variance
-_STEEPEST = 30.0  # nats: what one outcome tells beyond counts as told
+_STEEPEST = 30.0  # nats: what one outcome tells beyond counts as fully revealing
 
 
 def both_ways(log_q: np.ndarray, lam: np.ndarray) -> tuple[Pairs, Pairs]:

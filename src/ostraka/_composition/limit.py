@@ -22,7 +22,7 @@ __all__ = ["STARTS", "Part", "after", "beside", "larger_gaussian", "within_reach
 
 STARTS = (8, 32, 128)  # squared shifts that a Gaussian has before the first answer
 _STEP = 0.05  # shifts
-_STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as told
+_STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as fully revealing
 _OUTWARD = 1e-12
 _LEAST_TOLD = 2e-15
 _MOST_TOLD = 1e-10  # by one answer; a bound that adds more to delta is of no use

@@ -17,7 +17,7 @@ __all__ = ["Stencils", "first_answers", "stencils"]
 
 _BLOCK = 256  # points whose values stay in the fast cache
 _UP = 1 + 1e-14  # more than the rounding of one sum
-_STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as told
+_STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as fully revealing
 _ALWAYS = 9  # taps that most pairs have
 
 kernel = nb.njit(cache=True, nogil=True, error_model="numpy")

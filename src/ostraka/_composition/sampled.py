@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["hockey_sticks"]
 
-_FURTHEST = 12.0  # standard deviations; what lies beyond counts as told
+_FURTHEST = 12.0  # standard deviations; what lies beyond counts as fully revealing
 _FINE = 0.02  # of the standard deviation of one loss: the spacing of the grid
 _MOST_STEP = 0.02
 _POINTS_OF_ONE = 1 << 18  # at most, of the grid of one loss
@@ -106,7 +106,7 @@ def _losses(law: Law, step: float, *, added: bool) -> _Losses:
     ends = np.array([-_FURTHEST, mu + _FURTHEST])
     low, high = np.floor(_loss(ends, mu, q) / step).astype(np.int64) + np.array([0, 1])
     edges = _where(np.arange(low, high + 1) * step, mu, q)
-    edges[0], edges[-1] = -math.inf, ends[1]  # above the last: counts as told
+    edges[0], edges[-1] = -math.inf, ends[1]  # above the last: counts as fully revealing
     without = _normal_cells(edges)
     mixed = (1 - q) * without + q * _normal_cells(edges - mu)
     cells = np.arange(low, high)
