@@ -136,24 +136,22 @@ class Run:
         """Pipelined requests and raw bytes, by turns."""
         rng = random.Random(seed)
         while (n := self.take(IN_FLIGHT)) > 0:
+            names = range(seed * 10**9 + self.left, seed * 10**9 + self.left + n)
             if rng.random() < 0.25:
-                for _ in range(n):
+                for name in names:
                     self.done += 1
-                    await self.raw(
-                        spoilt(rng, request(rng, self.key, seed * 10**9 + self.left * 10 + _ % 10))
-                    )
+                    await self.raw(spoilt(rng, request(rng, self.key, name)))
                 continue
             try:
-                await asyncio.wait_for(self.pipelined(rng, seed, n), PATIENCE)
+                await asyncio.wait_for(self.pipelined(rng, names), PATIENCE)
             except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
                 self.wrong[f"no reply to a well-formed request: {type(error).__name__}"] += 1
 
-    async def pipelined(self, rng: random.Random, seed: int, n: int) -> None:
+    async def pipelined(self, rng: random.Random, names: range) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
-            names = (seed * 10**9 + self.left + number for number in range(n))
             writer.write(b"".join(request(rng, self.key, name) for name in names))
-            for _ in range(n):
+            for _ in names:
                 self.done += 1
                 self.reply(*await replied(reader), raw=False)
         finally:
