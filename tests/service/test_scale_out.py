@@ -127,6 +127,26 @@ def test_a_process_of_teachers_that_ends_costs_nothing_and_comes_back(tmp_path):
         split.ensemble.close()
 
 
+def test_a_process_that_is_started_again_refuses_other_teachers_than_the_others_have(tmp_path, capfd):
+    SavedTeachers(ensemble=ensemble(), mechanism=GNMax(sigma=30.0), **NUMBERS).save(tmp_path / "teachers")
+    SavedTeachers(ensemble=ensemble(), mechanism=GNMax(sigma=31.0), **NUMBERS).save(tmp_path / "others")
+    split = SavedTeachers.load(tmp_path / "teachers", processes=2)
+    try:
+        with serving(deploy(tmp_path, split)) as service:
+            os.kill(split.ensemble._parts[0].process.pid, 9)
+            split.ensemble._parts[0].process.wait()
+            (tmp_path / "teachers").rename(tmp_path / "away")
+            (tmp_path / "others").rename(tmp_path / "teachers")
+            assert service.label(ONE, key="k").status_code == 503
+            assert not service.entries()
+            assert "was changed since these teachers began to vote" in capfd.readouterr().err
+            (tmp_path / "teachers").rename(tmp_path / "others")
+            (tmp_path / "away").rename(tmp_path / "teachers")
+            assert service.label(ONE, key="k").status_code == 200
+    finally:
+        split.ensemble.close()
+
+
 def test_more_processes_than_files_are_refused(tmp_path):
     SavedTeachers(ensemble=ensemble(), mechanism=GNMax(sigma=30.0), **NUMBERS).save(tmp_path / "teachers")
     with pytest.raises(ValueError, match="processes must be 1 to 2"):

@@ -26,6 +26,11 @@ def serve(connection: Connection) -> None:
     warnings.simplefilter("ignore")  # the number of failing teachers is private
     given = json.loads(connection.recv_bytes())
     saved = SavedTeachers.load(given["folder"], trusted=given["trusted"], part=tuple(given["part"]))
+    if saved.sha256 != given["sha256"]:  # beside the other parts' teachers, a unit could have two ballots
+        raise ValueError(
+            f"{given['folder']} was changed since these teachers began to vote: put the files back, "
+            "or start again"
+        )
     count, width = _counter(saved), len(saved.grid)
     connection.send_bytes(READY)
     while True:

@@ -224,7 +224,7 @@ class SavedTeachers:
                 "and type the folder of that run"
             )
         text = (folder / LIST).read_bytes()
-        listed = json.loads(text)
+        listed, sha256 = json.loads(text), hashlib.sha256(text).hexdigest()
         if listed.get("version") != _VERSION:
             raise ValueError(f"{folder / LIST} must be of version {_VERSION}, got {listed.get('version')!r}")
         kind = KINDS.get(listed.get("kind", "teachers"))
@@ -232,7 +232,15 @@ class SavedTeachers:
             raise ValueError(f"{folder / LIST} must name one of {', '.join(KINDS)}, got {listed['kind']!r}")
         files = SavedFiles(folder, listed["files"], trusted=trusted, network=network, part=part)
         if processes is not None:
-            voter = split(folder, listed, kind.name, processes=processes, trusted=trusted, network=network)
+            voter = split(
+                folder,
+                listed,
+                kind.name,
+                sha256=sha256,
+                processes=processes,
+                trusted=trusted,
+                network=network,
+            )
         else:
             voter = kind.read(listed, files)
         encoder = None
@@ -246,7 +254,7 @@ class SavedTeachers:
             numeric=tuple(listed["numeric"]),
             grid=listed["grid"],
             encoder=encoder,
-            sha256=hashlib.sha256(text).hexdigest(),
+            sha256=sha256,
         )
 
     @staticmethod

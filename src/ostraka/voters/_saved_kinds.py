@@ -215,6 +215,7 @@ def split(
     listed: dict[str, Any],
     kind: str,
     *,
+    sha256: str,
     processes: int,
     trusted: Iterable[str],
     network: Any,
@@ -222,7 +223,7 @@ def split(
     """The teachers of a folder in several processes."""
     if kind not in {"teachers", "networks"} or network is not None:
         raise ValueError("processes are for teachers, and for networks that ostraka has a name for")
-    return SplitTeachers(folder, listed, processes=processes, trusted=trusted)
+    return SplitTeachers(folder, listed, sha256=sha256, processes=processes, trusted=trusted)
 
 
 def restored(estimator: Any, teachers: list[Teacher], listed: dict[str, Any]) -> TeacherEnsemble:

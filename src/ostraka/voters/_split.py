@@ -35,11 +35,17 @@ class SplitTeachers:
     """Teachers of a folder, each in one of several processes, which send the counts of their ballots.
 
     Counts of a part are as private as votes are, and stay on this machine. A process that ends is started
-    again with the next vote.
+    again with the next vote, and refuses a folder whose list of files is not the one with this ``sha256``.
     """
 
     def __init__(
-        self, folder: Path, listed: dict[str, Any], *, processes: int, trusted: Iterable[str] = ()
+        self,
+        folder: Path,
+        listed: dict[str, Any],
+        *,
+        sha256: str,
+        processes: int,
+        trusted: Iterable[str] = (),
     ) -> None:
         n_files = sum(name.startswith(("teachers-", "networks-")) for name in listed["files"])
         if not 1 <= processes <= n_files:
@@ -47,7 +53,7 @@ class SplitTeachers:
         self.classes_, self.unit_ = np.array(listed["classes"]), str(listed["unit"])
         self.n_features_in_, self.n_teachers = int(listed["n_features"]), int(listed["n_teachers"])
         self.n_processes = processes
-        self._given = {"folder": str(folder), "trusted": list(trusted)}
+        self._given = {"folder": str(folder), "sha256": sha256, "trusted": list(trusted)}
         self._lock = threading.Lock()
         self._parts = [self._started(number) for number in range(processes)]
         for part in self._parts:
@@ -63,11 +69,8 @@ class SplitTeachers:
         """
         rows = np.ascontiguousarray(X, dtype="<f8")
         with self._lock:
-            for number, part in enumerate(self._parts):
-                if part.process.poll() is not None:
-                    self._parts[number] = self._started(number)
-                    self._parts[number].wait()
             try:
+                self._start_ended()
                 for part in self._parts:
                     part.ask(rows)
                 counts = sum(part.counts((len(rows), len(self.classes_))) for part in self._parts)
@@ -82,6 +85,12 @@ class SplitTeachers:
             part.process.kill()
             part.process.wait()
             part.connection.close()
+
+    def _start_ended(self) -> None:
+        for number, part in enumerate(self._parts):
+            if part.process.poll() is not None:
+                self._parts[number] = self._started(number)
+                self._parts[number].wait()
 
     def _started(self, number: int) -> _Part:
         mine, its = socket.socketpair()
