@@ -53,3 +53,21 @@ def tapped(parties, name="party-1", change=None):
         return parties._dealer
     parties._links[name] = Wire(parties._links[name], change)
     return parties._links[name]
+
+
+def flipped(data, place):
+    changed = bytearray(data)
+    changed[place] ^= 1
+    return bytes(changed)
+
+
+def material_flipped(verb):
+    """A change of the dealer's material that the asker sends on with this message."""
+
+    def change(one, way, data):
+        if (one, way) != (verb, "sent"):
+            return data
+        sealed, material = hidden.unpack(data, 2)
+        return hidden.pack([sealed, flipped(material, 100)])
+
+    return change

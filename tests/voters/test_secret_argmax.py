@@ -10,7 +10,7 @@ from ostraka.secure.hidden import DEALER, HOLDER
 from ostraka.secure.pads import Blank, Sent, Stream, argmax_pads, small, words
 from ostraka.voters import _secret_argmax
 from ostraka.voters.parties import Agreement, Identity, PartyEnsemble, PartyError, SecretQuestions
-from tests.voters.hidden_rounds import MODELS, data_of, secret_parties, tapped
+from tests.voters.hidden_rounds import MODELS, data_of, flipped, material_flipped, secret_parties, tapped
 from tests.voters.test_secret_roles import HIGH, LOW, N_ROWS, looks_drawn
 
 ROWS = np.random.default_rng(1).uniform(0, 1, (7, 2))
@@ -282,12 +282,6 @@ def test_a_death_at_any_exchange_fails_the_round_and_names_who_died(name, verb, 
         ledger.close()
 
 
-def flipped(data, place):
-    changed = bytearray(data)
-    changed[place] ^= 1
-    return bytes(changed)
-
-
 @pytest.mark.parametrize("direction", ["sent", "received"])
 @pytest.mark.parametrize(("name", "verb"), [(FIRST, "hold"), (FIRST, "argmax"), (OTHER, "vote")])
 @pytest.mark.parametrize("place", [5, 120, -1])
@@ -306,13 +300,7 @@ def test_a_changed_message_fails_the_round_and_names_the_party(name, verb, direc
 def test_material_and_votes_that_the_asker_changes_are_found_out_by_the_holder():
     parties = parties_of()
 
-    def words_changed(verb, direction, data):
-        if (verb, direction) != ("hold", "sent"):
-            return data
-        sealed, material = hidden.unpack(data, 2)
-        return hidden.pack([sealed, flipped(material, 100)])
-
-    wire = tapped(parties, FIRST, words_changed)
+    wire = tapped(parties, FIRST, material_flipped("hold"))
     with pytest.raises(PartyError, match="party-1 refuses: the material is not what the dealer signed"):
         parties.vote(ROWS)
 

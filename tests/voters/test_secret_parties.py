@@ -17,7 +17,7 @@ from ostraka.voters.parties import (
     PartyError,
     SecretQuestions,
 )
-from tests.voters.hidden_rounds import MODELS, data_of, secret_parties, tapped
+from tests.voters.hidden_rounds import MODELS, data_of, flipped, material_flipped, secret_parties, tapped
 
 ROWS = np.random.default_rng(1).uniform(0, 1, (7, 2))
 VERBS = {0: ["join", "ask", "vote"], 4: ["join", "ask", "layer", "vote"]}
@@ -56,12 +56,6 @@ def test_an_asker_who_may_cheat_costs_the_square_root_of_half_the_classes_more_i
 # a message that is changed, a process that dies
 
 
-def flipped(data, place):
-    changed = bytearray(data)
-    changed[place] ^= 1
-    return bytes(changed)
-
-
 @pytest.mark.parametrize("direction", ["sent", "received"])
 @pytest.mark.parametrize(("units", "verb"), EVERY)
 @pytest.mark.parametrize("place", [5, -1])
@@ -93,14 +87,7 @@ def test_a_changed_message_of_the_dealer_names_it(verb, direction, place):
 
 def test_an_asker_that_changes_the_material_is_found_out_by_the_party():
     parties = secret_parties()
-
-    def change(verb, direction, data):
-        if (verb, direction) != ("ask", "sent"):
-            return data
-        sealed, material = hidden.unpack(data, 2)
-        return hidden.pack([sealed, flipped(material, 100)])
-
-    tapped(parties, change=change)
+    tapped(parties, change=material_flipped("ask"))
     with pytest.raises(PartyError, match="party-1 refuses: the material is not what the dealer signed"):
         parties.vote(ROWS)
 
