@@ -106,6 +106,40 @@ def test_a_false_approval_closes_no_roster_and_leaves_no_trace(tmp_path):
     assert one.tally.stage == "join"
 
 
+def test_claims_that_another_process_signs_meanwhile_are_on_the_roster(tmp_path):
+    one = Round(tmp_path)
+    waiting = one.enrolment  # 'collect approve' waits while 'collect enrol' signs
+    one.enrolment = Enrolment(one.task, one.office, folder=tmp_path)
+    one.joined(9)
+    log = next(tmp_path.glob("enrolment-*.claims"))
+    with log.open("ab") as file:
+        file.write(b"\x20\0")  # of a claim that is being written
+    before = log.read_bytes()
+    one.tally.approve(waiting.approve(one.tally.entries()))
+    assert one.tally.n_clients == 9
+    assert log.read_bytes() == before
+
+
+def test_entries_that_make_no_roster_are_refused_and_use_up_no_approval():
+    one = Round(most=12)
+    clients = one.joined(10)
+    good = one.tally.entries()
+    many = [Client(one.task) for _ in range(3)]
+    for client in many:
+        one.enrolment.enrol(client.claim)
+    joins = b"".join(client.join()[16:] for client in many)
+    for wrong in (good[:128] * 10, good[:128] * 3 + good[128:], bytes(128) + good, good + joins):
+        with pytest.raises(PartyError, match="the enrolment refuses"):
+            one.enrolment.approve(wrong)
+    one.tally.approve(one.enrolment.approve(good))
+    assert one.tally.n_clients == len(clients)
+
+
+def test_the_approval_of_a_large_roster_fits_into_a_message_to_the_tally():
+    one = Round(most=1_000_000, least=60_000)
+    assert one.tally.most_bytes >= 96 + 32 * 1_000_000
+
+
 def test_what_is_no_claim_and_who_is_no_enrolment_are_refused():
     one = Round()
     for claim in ("", "ab", "AB" * 32, "zz" * 32):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka.collect._reports import refused
 from ostraka.collect._roster import (
+    APPROVAL_BYTES,
     BOUND,
     Entry,
     Roster,
@@ -30,6 +30,7 @@ from ostraka.secure.keys import (
     unseal,
 )
 from ostraka.secure.masks import mask, pair_mask
+from ostraka.secure.refusals import checked, refused
 from ostraka.secure.shares import SHARE_BYTES, split
 
 if TYPE_CHECKING:
@@ -237,19 +238,17 @@ class Masking:
     def _checked(self, stage: str, then: str, work: Callable[[], bytes]) -> bytes:
         """Run the work on a message; an error ends the round for this client."""
         self._enter(stage, "done")
-        try:
-            answer = work()
-        except ValueError as error:
-            raise refused("the client", str(error)) from None
+        answer = checked("the client", work)
         self._stage = then
         return answer
 
 
 def most_message_bytes(task: Task) -> int:
-    """Return the length of a client's longest message: a vector, or shares for the most neighbours."""
+    """Return the length of the longest message to a tally: a vector, shares, or a roster's approval."""
     k = min(task.limit - 1, 4096)
     head = BOUND + 4 + KEY_BYTES
-    return head + max(4 * task.encoding.cells, KEY_BYTES + SEALED * k, SIGNATURE_BYTES, 4 * KEY_BYTES)
+    longest = head + max(4 * task.encoding.cells, KEY_BYTES + SEALED * k, SIGNATURE_BYTES, 4 * KEY_BYTES)
+    return longest if task.enrolment is None else max(longest, APPROVAL_BYTES + KEY_BYTES * task.limit)
 
 
 def pair_names(one: int, other: int) -> tuple[str, str]:

@@ -106,11 +106,15 @@ class ReportLog:
 
     def records(self) -> Iterator[bytes]:
         """Yield every whole record; cut off what follows a torn one, which was never acknowledged."""
+        yield from self.unread()
+        os.ftruncate(self._handle, self._end)
+        os.fsync(self._handle)
+
+    def unread(self) -> Iterator[bytes]:
+        """Yield the whole records behind those read before; another process may be writing the next."""
         while (record := self._next()) is not None:
             yield record
             self._end += _LENGTH + len(record) + _CHECK
-        os.ftruncate(self._handle, self._end)
-        os.fsync(self._handle)
 
     def append(self, record: bytes) -> None:
         """Append a record durably. After a failure nothing is appended until the file is read again."""

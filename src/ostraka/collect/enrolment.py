@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ostraka.collect._reports import certificate, known_round, refused
-from ostraka.collect._roster import approval, read_entry
+from ostraka.collect._reports import certificate, known_round
+from ostraka.collect._roster import Roster, approval, degree_of, read_entry
 from ostraka.collect._store import AnswerStore, ReportLog, made
 from ostraka.secure.keys import KEY_BYTES
+from ostraka.secure.refusals import checked
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -96,25 +97,34 @@ class Enrolment:
         Raises
         ------
         PartyError
-            Too few enrolled clients have joined, or another roster was approved before.
+            Too few enrolled clients have joined, or too many; a key stands on the roster twice; or another
+            roster was approved before.
         """
+        return checked("the enrolment", lambda: self._approved(entries))
+
+    def _approved(self, entries: bytes) -> bytes:
         if len(entries) % _ENTRY:
-            raise refused("the enrolment", "the entries have another length")
+            raise ValueError("the entries have another length")
         each = [entries[at : at + _ENTRY] for at in range(0, len(entries), _ENTRY)]
         with self._lock:
-            known = [one for one in each if read_entry(one).claim in self._claims]
+            self._read_claims()
+            known = sorted(one for one in each if read_entry(one).claim in self._claims)
             if len(known) < self.task.least:
-                raise refused("the enrolment", f"{len(known)} enrolled clients joined: too few")
-            roster = b"".join(sorted(known))
-            keys = b"".join(one[:KEY_BYTES] for one in sorted(known))
+                raise ValueError(f"{len(known)} enrolled clients joined: too few")
+            roster = b"".join(known)
+            signature = approval(self.task, self._identity, roster, round_=self.round)
+            Roster(self.task, self.round, roster, signature).check()  # before it uses up the one approval
+            degree_of(self.task, len(known))
+            keys = b"".join(one[:KEY_BYTES] for one in known)
             try:
-                return self._store.once(
-                    self.round,
-                    roster,
-                    lambda: approval(self.task, self._identity, roster, round_=self.round) + keys,
-                )
+                return self._store.once(self.round, roster, lambda: signature + keys)
             except ValueError:
-                raise refused("the enrolment", "another roster of this round was approved") from None
+                raise ValueError("another roster of this round was approved") from None
+
+    def _read_claims(self) -> None:
+        """Add the claims that another process signed since, as ``enrol`` does while ``approve`` waits."""
+        if self._log is not None:
+            self._claims.update(self._log.unread())
 
     def __repr__(self) -> str:
         return f"Enrolment(task={self.task.sha256[:16]!r}, round={self.round})"
