@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostraka.collect._masking import SEALED, confirmed, pair_names
-from ostraka.collect._reports import refused
 from ostraka.collect._roster import (
     APPROVAL_BYTES,
     BOUND,
@@ -22,6 +21,7 @@ from ostraka.collect._roster import (
 from ostraka.secure.errors import PartyError
 from ostraka.secure.keys import KEY_BYTES, exchange_key, exchange_secret
 from ostraka.secure.masks import mask, pair_mask
+from ostraka.secure.refusals import checked, refused
 from ostraka.secure.shares import SHARE_BYTES, join
 
 if TYPE_CHECKING:
@@ -82,19 +82,13 @@ class Gathering:
 
     def receive(self, message: bytes) -> None:
         """Take one message of the current exchange; PartyError for anything else, which is not counted."""
-        try:
-            work = self._accepted(message)
-        except ValueError as error:
-            raise refused("the tally", str(error)) from None
+        work = checked("the tally", lambda: self._accepted(message))
         if work is not None:
             work()
 
     def check(self, message: bytes) -> bool:
         """Return whether a message is new; PartyError if it would be refused."""
-        try:
-            return self._accepted(message) is not None
-        except ValueError as error:
-            raise refused("the tally", str(error)) from None
+        return checked("the tally", lambda: self._accepted(message)) is not None
 
     def _accepted(self, message: bytes) -> Callable[[], None] | None:
         """Return an action that applies a message, or None for a repeated one; ValueError to refuse it."""
@@ -226,15 +220,16 @@ class Gathering:
     def _approved_roster(self, approval: bytes) -> tuple[Roster, dict[bytes, bytes]]:
         """Return the roster, and the entries on it by mask key."""
         self._enough("joined", len(self._entries))
-        try:
+
+        def read() -> tuple[Roster, dict[bytes, bytes]]:
             approved = self._approved(approval[APPROVAL_BYTES:])
             entries = b"".join(approved[key] for key in sorted(approved))
             roster = Roster(self.task, self.round_, entries, approval[:APPROVAL_BYTES])
             roster.check()
             degree_of(self.task, len(roster))
-        except ValueError as error:
-            raise refused("the tally", str(error)) from None
-        return roster, approved
+            return roster, approved
+
+        return checked("the tally", read)
 
     def _approved(self, keys: bytes) -> dict[bytes, bytes]:
         """Return the entries of the clients that an approval names; of all clients if it names none."""

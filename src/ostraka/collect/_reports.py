@@ -12,7 +12,6 @@ import numpy as np
 from ostraka.secure.agreement import canonical
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, seal, strict_key, unseal
 from ostraka.secure.masks import pair_mask
-from ostraka.secure.refusals import refused
 from ostraka.secure.rounds import strict_object
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ __all__ = [
     "known_round",
     "masks_for",
     "most_report_bytes",
-    "refused",
 ]
 
 _BOUND = 16  # bytes of the digest that a report names its task and round by

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka.collect._masking import Masking
-from ostraka.collect._reports import Report, known_round, masks_for, refused
+from ostraka.collect._reports import Report, known_round, masks_for
 from ostraka.collect._store import chosen_once, made
 from ostraka.secure.keys import exchange_key, exchange_secret, new_secret
+from ostraka.secure.refusals import refused
 
 if TYPE_CHECKING:
     from os import PathLike

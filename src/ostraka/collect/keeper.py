@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka.collect._reports import Closing, masks_for, refused
+from ostraka.collect._reports import Closing, masks_for
 from ostraka.collect._store import AnswerStore
 from ostraka.mechanisms.skellam import skellam
-from ostraka.secure.errors import PartyError
-from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, derived, exchange_key, exchange_secret, unseal
+from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, derived, exchange_key, exchange_secret
 from ostraka.secure.masks import pair_mask
+from ostraka.secure.refusals import checked, unsealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,17 +101,14 @@ class Keeper:
             The request is not the tally's, not for this task, has too few clients or bad keys, or this
             round was answered for other clients.
         """
-        try:
-            body = unseal(self.task.tally, "close", sealed)
-        except ValueError as error:
-            raise PartyError(f"keeper {self.name} refuses: {error}", code="wrong_identity") from None
-        try:
-            closing = Closing.read(body, self.task)
-            request = hashlib.sha256(body).digest()
-            with self._lock:
-                return self._store.once(closing.round_, request, lambda: self._answer(closing, request))
-        except ValueError as error:
-            raise refused(f"keeper {self.name}", str(error)) from None
+        own = f"keeper {self.name}"
+        body = unsealed(own, self.task.tally, "close", sealed)
+        return checked(own, lambda: self._answered_once(body))
+
+    def _answered_once(self, body: bytes) -> bytes:
+        closing, request = Closing.read(body, self.task), hashlib.sha256(body).digest()
+        with self._lock:
+            return self._store.once(closing.round_, request, lambda: self._answer(closing, request))
 
     def _answer(self, closing: Closing, request: bytes) -> bytes:
         task, transcript = self.task, self.task.transcript("report", round=closing.round_)

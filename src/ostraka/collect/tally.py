@@ -13,12 +13,13 @@ from ostraka.collect._gathering import Gathering
 from ostraka.collect._keepers import asked, link
 from ostraka.collect._masking import most_message_bytes
 from ostraka.collect._pages import pages_of
-from ostraka.collect._reports import Closing, Report, known_round, most_report_bytes, refused
+from ostraka.collect._reports import Closing, Report, known_round, most_report_bytes
 from ostraka.collect._store import ReportLog, chosen_once, made
 from ostraka.private import Private
 from ostraka.secure.errors import PartyError
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, exchange_key, new_secret, unseal
 from ostraka.secure.masks import pair_mask
+from ostraka.secure.refusals import checked, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -175,10 +176,7 @@ class Tally:
         """
         if self._gathering is not None:
             return self._gathered(self._gathering, message)
-        try:
-            report = Report.read(message, self.task, self.round)
-        except ValueError as error:
-            raise refused(self.name, str(error)) from None
+        report = checked(self.name, lambda: Report.read(message, self.task, self.round))
         digest = hashlib.sha256(message).digest()
         with self._lock:
             known = self._seen.get(report.key)
