@@ -21,7 +21,6 @@ from ostraka.mechanisms.skellam import _poisson
 from ostraka.secure.keys import Identity
 from ostraka.secure.shares import join
 from ostraka.secure.wire import PartyServer
-from tests.collect.test_page import browser  # noqa: F401  (a fixture)
 from tests.false_alarm import FALSE_ALARM
 
 SOURCE = resources.files("ostraka.collect") / "page" / "collect.js"
@@ -259,7 +258,7 @@ document.getElementById("value").value = "%s", document.getElementById("form").r
 """
 
 
-def test_thirty_pages_beside_python_clients_a_third_of_them_closed(browser):  # noqa: F811  (the fixture)
+def test_thirty_pages_beside_python_clients_a_third_of_them_closed(browser):
     _, tally = office(most=60)
     python = [1, 2, 2, 18, 19, 19]
     with PartyServer(tally, pages=tally.pages) as server:

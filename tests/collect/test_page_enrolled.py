@@ -15,7 +15,7 @@ from ostraka.collect._reports import certificate
 from ostraka.collect.enrolment import Enrolment
 from ostraka.secure.keys import Identity
 from ostraka.secure.wire import PartyServer
-from tests.collect.test_page import FILLED, browser  # noqa: F401  (a fixture)
+from tests.collect.test_page import FILLED
 from tests.collect.test_page_among_clients import node, waited
 
 N = 12
@@ -226,7 +226,7 @@ document.getElementById("form").requestSubmit();
 SAID = "document.getElementById('said').textContent"
 
 
-def test_enrolled_pages_take_part_in_a_round_with_keepers(browser):  # noqa: F811  (the fixture)
+def test_enrolled_pages_take_part_in_a_round_with_keepers(browser):
     me, office_key, others = Identity.fresh(), Identity.fresh(), [Identity.fresh() for _ in range(2)]
     task = Task(
         Tree(0, 20, fanout=5), sigma=3.0, noise="tally", tally=me.public_key, enrolment=office_key.public_key,
@@ -247,7 +247,7 @@ def test_enrolled_pages_take_part_in_a_round_with_keepers(browser):  # noqa: F81
     assert (leaves[3], leaves[18], leaves.sum()) == (2, 1, 3)
 
 
-def test_enrolled_pages_take_part_beside_python_clients_and_strangers_are_left_out(browser):  # noqa: F811
+def test_enrolled_pages_take_part_beside_python_clients_and_strangers_are_left_out(browser):
     _, tally, enrolment = office(missing=0.3)
     with PartyServer(tally, pages=tally.pages) as server:
         tabs = [browser.tab(server.url) for _ in range(6)]
