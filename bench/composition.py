@@ -22,7 +22,7 @@ _FRESH = iter(range(1, 10_000))
 
 
 def fresh() -> GNMax:
-    """A mechanism whose table nobody has."""
+    """Return a mechanism with a sigma of its own, so that no table of it is kept from before."""
     return GNMax(sigma=40.0 + 1e-6 * next(_FRESH))
 
 
