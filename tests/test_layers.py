@@ -29,6 +29,7 @@ FLOORS = (
             "_skops",
             "_torch",
             "_tradeoff",
+            "_units",
             "consistent",
             "curve",
             "networks",

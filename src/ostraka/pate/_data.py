@@ -11,7 +11,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from ostraka.voters._units import numbered
+from ostraka._units import numbered
 
 __all__ = ["Data", "Seeds", "dense", "labels_of", "split", "unprotected"]
 

@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka import _check
+from ostraka._units import numbered
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import Subsampled
 from ostraka.mechanisms.protocols import BallotMechanism, check_ballot
@@ -21,7 +22,6 @@ from ostraka.voters._exact import SURELY, sampled_rdp
 from ostraka.voters._nearest import Nearest
 from ostraka.voters._sampled import SampledVotes, Sampler
 from ostraka.voters._tables import CLASSES_FROM_Y, encoded, feature_table
-from ostraka.voters._units import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,10 +9,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka import _check
+from ostraka._units import numbered
 from ostraka.private import Adjacency, Private
 from ostraka.randomness import os_keyed
 from ostraka.voters._tables import CLASSES_FROM_Y, encoded
-from ostraka.voters._units import numbered
 from ostraka.voters.cells import reach
 from ostraka.voters.shards import Manifest, partition
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka import _check
-from ostraka.voters._units import LATEST, are_rows, named, numbered
+from ostraka._units import LATEST, are_rows, named, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
