@@ -105,6 +105,16 @@ def test_whole_people_are_held_out(tmp_path):
     assert task.not_protected == (_data.HELD_OUT,)
 
 
+def test_all_spellings_of_a_person_are_held_out_together(tmp_path):
+    names = ("Jos\u00e9", "Jose\u0301")  # the same text in two Unicode forms
+    people = "".join(f"{names[k % 2]} {k // 4},{k},{'yes' if k % 3 else 'no'}\n" for k in range(40))
+    task = tables(
+        tmp_path, private="who,age,ill\n" + people, public=None, holdout=0.3, text=(), drop=(), person="who"
+    )
+    assert (len(task.X_private), task.n_units) == (28, 7)
+    assert not {str(row // 4) for row in task.public_rows} & {name.split()[1] for name in task.groups}
+
+
 def test_without_public_rows_the_message_says_what_to_type(tmp_path):
     with pytest.raises(typer.BadParameter, match=r"--public FILE .* --holdout 0\.2"):
         tables(tmp_path, public=None)

@@ -178,6 +178,18 @@ class TestPersons:
         assert np.bincount(groups[rows[:, 0].astype(int)]).max() == 8
         assert private.adjacency.unit == "person"
 
+    @pytest.mark.parametrize("spellings", [["Jos\u00e9", "Jose\u0301"], ["7", "7.0"], ["ann", " ann "]])
+    def test_two_spellings_of_a_person_share_one_weight(self, spellings):
+        groups = np.array(spellings * 4 + ["another"])
+        private = _fitting.private_rows(np.zeros((9, 1)), np.zeros(9, dtype=int), groups, rng=None)
+        assert private.open()[:, -1].tolist() == [1 / 8] * 8 + [1]
+
+    @pytest.mark.parametrize("nobody", [None, float("nan"), ""])
+    def test_rows_without_a_person_are_refused(self, nobody):
+        groups = np.array(["ann", "ben", nobody], dtype=object)
+        with pytest.raises(ValueError, match="every row must name its person"):
+            _fitting.rows_of_persons(groups, 3, rng=None)
+
     def test_a_seed_repeats_which_rows_of_a_person_are_used(self):
         groups = np.zeros(1000, dtype=int)
         one, two = (

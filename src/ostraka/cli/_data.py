@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import typer
 
+from ostraka._units import numbered
 from ostraka.cli import _arrays, _encoding, _schema, _table
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class Task:
     @property
     def n_units(self) -> int:
         """The number of rows, or of people."""
-        return len(self.y_private) if self.groups is None else len(np.unique(self.groups))
+        return numbered(len(self.y_private) if self.groups is None else self.groups)[1]
 
     def cells(self) -> Any:
         """The public cells for rows that are images; None for tables, whose columns decide."""
@@ -321,8 +322,7 @@ def _held_out(n_rows: int, people: np.ndarray | None, *, share: float, seed: int
     """Return a mask of held-out rows; all rows of a person are held out together."""
     if not 0 < share < 1:
         raise typer.BadParameter(f"--holdout must be > 0 and < 1, got {share!r}")
-    units = np.arange(n_rows) if people is None else np.unique(people, return_inverse=True)[1]
-    n_units = int(units.max()) + 1
+    units, n_units, _ = numbered(n_rows if people is None else people)
     n_held = round(share * n_units)
     if not 0 < n_held < n_units:
         raise ValueError(f"--holdout {share:g} leaves one side empty: there are {n_units} units")

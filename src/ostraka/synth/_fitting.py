@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from ostraka._units import numbered
 from ostraka.door import release
 from ostraka.ledger import Budget, Ledger
 from ostraka.private import Adjacency, Private
@@ -77,12 +78,13 @@ def rows_of_persons(
     """For each row that is used, the number of used rows of the same person; 0 for the other rows.
 
     At most ``most`` rows of a person are used, chosen at random and for each person independently of all
-    others, so that adding a person does not change whose other rows are used.
+    others, so that adding a person does not change whose other rows are used. Two spellings of one person
+    are one person, and every row must name one.
     """
     owners = np.asarray(groups)
     if owners.shape != (n_rows,):
         raise ValueError(f"groups must be one a row, shape ({n_rows},), got {owners.shape}")
-    _, person = np.unique(owners, return_inverse=True)
+    person = numbered(owners)[0]
     shuffled = (os_keyed() if rng is None else rng).permutation(n_rows)
     order = shuffled[np.argsort(person[shuffled], kind="stable")]
     sizes = np.bincount(person)
