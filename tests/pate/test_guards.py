@@ -99,6 +99,15 @@ def test_accuracy_on_private_rows_is_refused():
     assert model.evaluate(X[NEW], Y[NEW]).utility["student"] > 0.5
 
 
+def test_an_empty_data_frame_is_refused_as_an_empty_array_is():
+    names = list("abc")
+    frame, empty = pd.DataFrame(X, columns=names), pd.DataFrame(X[:0], columns=names)
+    with pytest.raises(ValueError, match=r"X must have one row or more, got a data frame of shape \(0, 3\)"):
+        PATEClassifier(**QUICK).fit(frame[PRIVATE], Y[PRIVATE], X_public=empty)
+    with pytest.raises(ValueError, match="minimum of 1 is required"):
+        PATEClassifier(**QUICK).fit(X[PRIVATE], Y[PRIVATE], X_public=X[:0])
+
+
 def test_rows_are_held_out_only_when_asked():
     with pytest.raises(ValueError, match=r"X_public must be given.*holdout=0.2"):
         PATEClassifier(**QUICK).fit(X, Y)

@@ -70,7 +70,12 @@ class Seeds(NamedTuple):
 
 
 def dense(X: Any) -> Any:
-    """A sparse matrix as an array, or a refusal where that is too large; anything else as it came."""
+    """A sparse matrix as an array, or a refusal where that is too large; anything else as it came.
+
+    An empty data frame is refused here: scikit-learn looks into arrays only.
+    """
+    if hasattr(X, "iloc") and not len(X):
+        raise ValueError(f"X must have one row or more, got a data frame of shape {X.shape}")
     if not issparse(X):
         return X
     gigabytes = 8 * math.prod(X.shape) / 1e9

@@ -338,7 +338,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
     def _queries(self, X: Any, *, reset: bool = False) -> Any:
         """A data frame as it came, anything else as a dense array of numbers."""
         frame = hasattr(X, "iloc")
-        X = X if frame else dense(X)
+        X = dense(X)
         finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
         validated = validate_data(self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite)
         return X if frame else validated
