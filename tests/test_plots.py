@@ -177,7 +177,9 @@ def test_drawings_show_the_numbers_that_are_printed():
     assert ledger.plot().lines[0].get_ydata()[-1] == pytest.approx(ledger.epsilon())
     assert [bar.get_width() for bar in result.plot().patches] == [2.0, 1.1]
     simulated = Result(kind="learn", upper={"epsilon": 2.0, "simulation": True})
-    assert [bar.get_width() for bar in simulated.plot().patches] == [0.0]
+    drawn = simulated.plot()
+    assert [bar.get_width() for bar in drawn.patches] == [0.0]
+    assert [each.get_text() for each in drawn.get_yticklabels()] == ["not audited yet"]
     pyplot.close("all")
 
 

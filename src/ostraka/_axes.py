@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from ostraka.result import Result
     from ostraka.scores import Scores
 
-__all__ = ["bounds", "epsilon_against_delta", "receiver_operating_curve", "spending"]
+__all__ = ["BLUE", "GREY", "RED", "bounds", "epsilon_against_delta", "receiver_operating_curve", "spending"]
 
-_BLUE, _RED, _GREY = "#2b87c8", "#d8611a", "#868c95"
+# Okabe and Ito's colour-blind safe blue and vermilion, at contrast 3:1 or more with white and near-black
+BLUE, RED, GREY = "#2b87c8", "#d8611a", "#868c95"
 _DELTAS = np.logspace(-12, -2, 21)
 
 
 def epsilon_against_delta(curve: Curve, axes: Any) -> Any:
     """A line over delta; where nothing finite can be claimed, there is none."""
     axes = _given_or_new(axes)
-    axes.plot(_DELTAS, [curve.epsilon(delta=float(delta)) for delta in _DELTAS], color=_BLUE)
+    axes.plot(_DELTAS, [curve.epsilon(delta=float(delta)) for delta in _DELTAS], color=BLUE)
     axes.set(xscale="log", xlabel="δ", ylabel="ε, at most", ylim=(0, None))
     return axes
 
@@ -32,20 +33,21 @@ def epsilon_against_delta(curve: Curve, axes: Any) -> Any:
 def spending(spent: Sequence[float], *, cap: float, delta: float, axes: Any) -> Any:
     """Steps of epsilon after each entry of a ledger, and the budget."""
     axes = _given_or_new(axes)
-    axes.step(range(len(spent) + 1), [0.0, *spent], where="post", color=_BLUE)
-    axes.axhline(cap, color=_RED, linestyle="--", label="budget")
+    axes.step(range(len(spent) + 1), [0.0, *spent], where="post", color=BLUE)
+    axes.axhline(cap, color=RED, linestyle="--", label="budget")
     axes.set(xlabel="entries", ylabel=f"ε spent at δ = {delta:g}", ylim=(0, None))
     axes.legend()
     return axes
 
 
 def bounds(result: Result, axes: Any) -> Any:
-    """Two bars: what is proved to leak at most, and what was seen to leak at least."""
+    """Two bars: what is proved to leak at most, and what was seen to leak at least, if anybody looked."""
     axes = _given_or_new(axes)
     upper, lower = (float((part or {}).get("epsilon") or 0.0) for part in (result.upper, result.lower))
     if not result.upper.get("simulation") and np.isfinite(upper):
-        axes.barh(["proved: at most"], [upper], color=_BLUE)
-    axes.barh(["attacked: at least"], [lower if np.isfinite(lower) else 0.0], color=_RED)
+        axes.barh(["proved: at most"], [upper], color=BLUE)
+    seen = "not audited yet" if result.lower is None else "attacked: at least"
+    axes.barh([seen], [lower if np.isfinite(lower) else 0.0], color=RED)
     axes.set(xlabel=f"ε at δ = {result.upper.get('delta')}", xlim=(0, None))
     return axes
 
@@ -55,8 +57,8 @@ def receiver_operating_curve(scores: Scores, axes: Any) -> Any:
     axes = _given_or_new(axes)
     false, true = scores.roc()
     least = 1 / max(2, int(scores.others.sum()))
-    axes.plot([least, 1], [least, 1], color=_GREY, linestyle=":", label="guessing")
-    axes.step(np.maximum(false, least / 2), np.maximum(true, least / 2), where="post", color=_BLUE)
+    axes.plot([least, 1], [least, 1], color=GREY, linestyle=":", label="guessing")
+    axes.step(np.maximum(false, least / 2), np.maximum(true, least / 2), where="post", color=BLUE)
     axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
     axes.set(xlabel="false positive rate", ylabel="true positive rate")
     axes.legend()

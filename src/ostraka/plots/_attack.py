@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostraka._axes import BLUE, GREY, RED
 from ostraka.plots import _canvas as canvas
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from ostraka.scores import Scores
 
-_COLOURS = (canvas.RED, canvas.BLUE, canvas.GREY, "#3a8f5c")
+_COLOURS = (RED, BLUE, GREY, "#3a8f5c")
 
 
 def receiver_operating_curves(attacked: Mapping[str, Scores]) -> str:
@@ -21,7 +22,7 @@ def receiver_operating_curves(attacked: Mapping[str, Scores]) -> str:
     lowest = 1 / max(int(scores.others.sum()) for scores in attacked.values())
 
     def draw(axes: Any) -> None:
-        axes.plot([lowest, 1], [lowest, 1], color=canvas.GREY, linestyle=":", label="guessing")
+        axes.plot([lowest, 1], [lowest, 1], color=GREY, linestyle=":", label="guessing")
         for number, (name, scores) in enumerate(attacked.items()):
             false, true = scores.roc()
             colour = _COLOURS[number % len(_COLOURS)]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostraka._axes import BLUE, GREY, RED
 from ostraka.plots import _canvas as canvas
 from ostraka.report import Figure
 
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 # three numbers of an audit
 _BOUNDS = ("promised", "exact", "seen")
 _BOUND_LINES: Any = (
-    {"color": canvas.GREY, "linestyle": "--"},
-    {"color": canvas.BLUE, "linestyle": "-"},
-    {"color": canvas.RED, "linestyle": "-"},
+    {"color": GREY, "linestyle": "--"},
+    {"color": BLUE, "linestyle": "-"},
+    {"color": RED, "linestyle": "-"},
 )
 
 

@@ -14,9 +14,6 @@ from ostraka import _check
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Okabe and Ito's colour-blind safe blue and vermilion, at contrast 3:1 or more with white and near-black
-BLUE, RED = "#2b87c8", "#d8611a"
-GREY = "#868c95"
 _INK = "#010203"  # stands for the page's own text colour
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: it scales, can be searched and read aloud

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostraka._axes import BLUE, GREY, RED
 from ostraka.plots import _canvas as canvas
 from ostraka.report import Figure
 
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
 
 # one look a bound, the same in every figure: told apart by dashes too, at contrast 3:1 or more
 _LINES: dict[str, Any] = {
-    "classic": {"color": canvas.GREY, "linestyle": "-"},
-    "gaussian": {"color": canvas.GREY, "linestyle": "--"},
-    "tight": {"color": canvas.BLUE, "linestyle": "-"},
+    "classic": {"color": GREY, "linestyle": "-"},
+    "gaussian": {"color": GREY, "linestyle": "--"},
+    "tight": {"color": BLUE, "linestyle": "-"},
     "moments2017": {"color": "#b0609a", "linestyle": ":"},
     "papernot2018": {"color": "#b0609a", "linestyle": "-."},
-    "exact": {"color": canvas.RED, "linestyle": "-"},
+    "exact": {"color": RED, "linestyle": "-"},
 }
 
 
@@ -32,10 +33,10 @@ def budget_over_time(result: Result) -> Figure | None:
     budget = result.settings.get("epsilon")
 
     def draw(axes: Any) -> None:
-        axes.plot(answers, epsilon, color=canvas.BLUE, linewidth=2)
+        axes.plot(answers, epsilon, color=BLUE, linewidth=2)
         canvas.note(axes, f"{epsilon[-1]:.3g}", (answers[-1], epsilon[-1]), (-4, -14), ha="right")
         if budget is not None:
-            axes.axhline(budget, color=canvas.RED, linestyle="--", linewidth=1.5)
+            axes.axhline(budget, color=RED, linestyle="--", linewidth=1.5)
             canvas.note(axes, f"budget {budget:g}", (answers[0], budget), (0, 4))
         axes.set(xlabel="questions answered", ylabel="ε, at most", ylim=(0, None))
 
@@ -59,7 +60,7 @@ def accuracy_against_epsilon(result: Result) -> Figure | None:
         return None
 
     def draw(axes: Any) -> None:
-        axes.plot(epsilon, accuracy, color=canvas.BLUE, linewidth=2, marker="o", markersize=5)
+        axes.plot(epsilon, accuracy, color=BLUE, linewidth=2, marker="o", markersize=5)
         # a span of ten points at the least, so that noise does not look like a trend
         middle, half = (accuracy.min() + accuracy.max()) / 2, max(5.0, 0.55 * np.ptp(accuracy))
         axes.set(xlabel="publishable ε of the answers used", ylabel="student accuracy, %", xlim=(0, None))
@@ -133,9 +134,9 @@ def consensus(result: Result) -> Figure | None:
     middle = float(np.median(share))
 
     def draw(axes: Any) -> None:
-        axes.hist(share, bins=np.linspace(0, 100, 41), color=canvas.BLUE, edgecolor="none", rwidth=0.92)
+        axes.hist(share, bins=np.linspace(0, 100, 41), color=BLUE, edgecolor="none", rwidth=0.92)
         axes.yaxis.get_major_locator().set_params(integer=True)
-        axes.axvline(middle, color=canvas.RED, linestyle="--", linewidth=1.5)
+        axes.axvline(middle, color=RED, linestyle="--", linewidth=1.5)
         canvas.note(axes, f"median {middle:.0f} %", (middle, axes.get_ylim()[1]), (0, 3), ha="center")
         axes.set(xlabel="teachers who chose the commonest class, %", ylabel="questions", xlim=(0, 100))
 
@@ -160,9 +161,9 @@ def cost_of_answers(result: Result) -> Figure | None:
     order, price = result.owner["cost_order"], result.owner.get("price")
 
     def draw(axes: Any) -> None:
-        axes.fill_between(np.arange(1, len(cost) + 1), cost, step="mid", color=canvas.BLUE, linewidth=0)
+        axes.fill_between(np.arange(1, len(cost) + 1), cost, step="mid", color=BLUE, linewidth=0)
         if price is not None:
-            axes.axhline(price, color=canvas.RED, linestyle="--", linewidth=1.5)
+            axes.axhline(price, color=RED, linestyle="--", linewidth=1.5)
             canvas.note(axes, "price whatever the votes", (len(cost), price), (0, 4), ha="right")
         axes.set(
             xlabel="questions answered, costliest first",
@@ -199,8 +200,8 @@ def repeated_questions(result: Result) -> Figure | None:
     )
 
     def draw(axes: Any) -> None:
-        axes.plot(repeats, wrong, color=canvas.BLUE, marker="o", linewidth=2)
-        axes.plot(repeats, easiest, color=canvas.RED, marker="o", linestyle="--", linewidth=1.5)
+        axes.plot(repeats, wrong, color=BLUE, marker="o", linewidth=2)
+        axes.plot(repeats, easiest, color=RED, marker="o", linestyle="--", linewidth=1.5)
         canvas.note(axes, "mean question", (repeats[0], wrong[0]), (6, 6))
         canvas.note(axes, "easiest question", (repeats[0], easiest[0]), (6, 6))
         axes.set(
