@@ -135,7 +135,7 @@ class Rig:
         if any(seq < max(heads.values()) and key not in done for key, seq in fresh.items()):
             return "charged on after a commit of unknown outcome"
         if not set(fresh) <= {f"k{n}" for n in range(first, first + self.size)}:
-            return "charges that nobody asked for"
+            return "charges without a request"
         return None
 
 

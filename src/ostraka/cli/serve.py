@@ -196,7 +196,7 @@ def _budget(folder: Path, epsilon: float | None, delta: float | None, *, adaptiv
         raise typer.BadParameter("--epsilon and --delta go together")
     recorded = (folder / _folder.RESULT).is_file()
     if not recorded:
-        typer.echo("note: without a record of a run, nobody compares --delta with 1 / units", err=True)
+        typer.echo("note: there is no record of a run, so --delta is not compared with 1 / units", err=True)
     units = _folder.load(folder).settings["n_units"] if recorded else 1
     if delta >= 1 / units:
         raise typer.BadParameter(
