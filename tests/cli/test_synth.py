@@ -54,6 +54,16 @@ def test_the_unit_is_a_person_where_a_column_says_whose_row_it_is(folder, capsys
     assert "for one person" in capsys.readouterr().out
 
 
+def test_rows_without_a_person_are_refused_before_anything_is_written(folder, capsys):
+    with (folder / "private.csv").open("a") as file:
+        file.write("no,40,\n")
+    run(folder, "--person", "who", code=1)
+    assert (
+        "'who' (--person) is empty in data row 401: every row must name its person" in capsys.readouterr().err
+    )
+    assert not (folder / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("more", "code", "words"),
     [

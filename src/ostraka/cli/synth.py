@@ -44,7 +44,7 @@ def synth(
 ) -> None:
     """Write synthetic rows and the generator of more, at one price for one row (or one person) in all."""
     from ostraka import Budget, Ledger
-    from ostraka.cli import _table
+    from ostraka.cli import _encoding, _table
     from ostraka.synth import Schema, TableGenerator
 
     if not private.is_file():
@@ -60,10 +60,9 @@ def synth(
     for name in columns.names:
         table.require(name, option=str(schema))
     frame = {name: table.text(name) for name in columns.names}
-    groups = None
     if person is not None:
         table.require(person, option="--person")
-        groups = table.text(person)
+    groups = _encoding.people(table, person)
     generator = TableGenerator(columns, target=target, epsilon=epsilon, delta=delta)
     out.mkdir(parents=True, exist_ok=True)
     with Ledger(out / LEDGER, budget=Budget(epsilon=epsilon, delta=delta)) as ledger:
