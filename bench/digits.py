@@ -1,7 +1,7 @@
 """Digits: what a private student learns from 1,297 rows, over ten seeds.
 
 Each seed deals scikit-learn's 1,797 digits afresh: 1,297 private rows, 350 public ones whose
-labels nobody reads, and 150 that nobody reads at all until the student is scored on them. The
+labels are not read, and 150 that are not read at all until the student is scored on them. The
 settings are those of ``ostraka learn`` without arguments. The noise has no seed: runs differ.
 """
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["audit_adversaries"]
 
-_ASKED = 0.2  # of the rows, which then are nobody's to learn from
+_ASKED = 0.2  # of the rows, from which no teacher learns
 
 
 def audit_adversaries(

@@ -295,7 +295,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
         Parameters
         ----------
         X, y : arrays
-            Rows nobody's privacy is promised for, and their true labels.
+            Rows that are not protected, and their true labels.
         X_private, y_private : arrays, optional
             The private rows, to train one of the teachers' kind on all of them, for comparison.
 

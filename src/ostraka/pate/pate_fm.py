@@ -259,7 +259,7 @@ class PATEFM(ClassifierMixin, Fitted):
         Parameters
         ----------
         X, y : arrays
-            Rows whose labels nobody's privacy is promised for, and these.
+            Rows, and their true labels, which are not protected.
 
         Returns
         -------
