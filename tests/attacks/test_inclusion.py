@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from ostraka import Adjacency, Curve, Private
-from ostraka.attacks.inclusion import nearest_scores, sum_scores
+from ostraka.attacks.inclusion import marginal_scores, nearest_scores, sum_scores
 from ostraka.audits import one_run_lower_bound
 from ostraka.mechanisms import GaussianSums
+from ostraka.mechanisms.marginals import TreeMarginals
 from ostraka.synth import PrivateKMeans
 
 ONE_ROW = Adjacency(moves="row", relation="add-or-remove")
@@ -85,3 +87,78 @@ def test_other_shapes_are_refused(released, canaries, included, words):
 def test_generated_rows_must_be_finite_rows_of_the_same_width():
     with pytest.raises(ValueError, match="generated must be finite rows of 3 columns"):
         nearest_scores(np.ones((2, 4)), np.eye(3), np.array([True, False, True]))
+
+
+# --- tables ---
+
+
+def tables(sigma, *, n=200, seed=0, real=True):
+    """Noisy counts of a table in which each canary has a cell of its own, among 50 rows that are known."""
+    mechanism = TreeMarginals(
+        sizes=(n, n, n, 2), target=3, sigma_pairs=sigma, sigma_triples=sigma, select_epsilon=1.0
+    )
+    rng = np.random.default_rng(seed)
+    canaries, included = np.array([[k, k, k, k % 2] for k in range(n)]), coins(n, seed)
+    rest = np.column_stack([rng.integers(0, n, (50, 3)), rng.integers(0, 2, 50)])
+    inside = canaries[included if real else coins(n, 77 + seed)]
+    rows = np.concatenate([rest, inside])
+    released = mechanism.release(
+        Private(np.column_stack([rows, np.ones(len(rows), dtype=np.int64)]), ONE_ROW), rng=rng
+    )
+    return mechanism, released, canaries, included, rest
+
+
+def test_the_scores_of_tables_are_those_of_one_gaussian_with_all_counts():
+    """Three pairs and two triples with the noise of one: mu = sqrt(5) / sigma, so AUC = Phi(mu / sqrt(2))."""
+    auc = []
+    for seed in range(20):
+        mechanism, released, canaries, included, rest = tables(4.0, seed=seed)
+        assert len(released) == 5
+        auc.append(marginal_scores(released, mechanism, canaries, included, rest=rest).auc())
+    expected = float(norm.cdf(np.sqrt(5) / 4 / np.sqrt(2)))
+    assert abs(np.mean(auc) - expected) < 6 * 0.3 / np.sqrt(20 * 200 / 4)
+
+
+def test_the_audit_of_tables_keeps_the_price_of_the_counts_and_catches_a_third_of_the_noise():
+    claim = Curve.gaussian(sensitivity=np.sqrt(5), sigma=4.0)
+    for sigma, caught in ((4.0, False), (4.0 / 3, True)):
+        pooled = [tables(sigma, seed=seed) for seed in range(5)]
+        scores = [marginal_scores(b, a, *rest[:2], rest=rest[2]) for a, b, *rest in pooled]
+        found = one_run_lower_bound(scores, delta=1e-5, curve=claim, independent=True, confidence=1 - 1e-9)
+        assert (found.epsilon > claim.epsilon(1e-5)) == caught
+        assert found.epsilon > 0
+
+
+def test_a_null_world_of_tables_shows_nothing():
+    scores = [marginal_scores(b, a, c, d, rest=e) for a, b, c, d, e in [tables(1.0, real=False)]]
+    assert one_run_lower_bound(scores, delta=1e-5, independent=True, confidence=1 - 1e-9).epsilon == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"canaries": np.zeros((200, 4), dtype=int)}, "no cell of a released table in common"),
+        ({"canaries": np.zeros((200, 3), dtype=int)}, "codes of 4 columns"),
+        ({"canaries": np.full((200, 4), 900)}, "one less than the size"),
+        ({"rest": np.full((2, 4), 0.5)}, "rest must be codes"),
+    ],
+)
+def test_canaries_that_are_not_codes_are_refused(change, words):
+    mechanism, released, canaries, included, rest = tables(1.0)
+    given = {"canaries": canaries, "rest": rest} | change
+    with pytest.raises(ValueError, match=words):
+        marginal_scores(released, mechanism, given["canaries"], included, rest=given["rest"])
+
+
+def test_persons_with_several_rows_are_not_for_the_audit_of_tables():
+    _, released, canaries, included, _ = tables(1.0)
+    persons = TreeMarginals(
+        sizes=(200, 200, 200, 2),
+        target=3,
+        sigma_pairs=1.0,
+        sigma_triples=1.0,
+        select_epsilon=1.0,
+        grain=120,
+    )
+    with pytest.raises(ValueError, match="grain 120"):
+        marginal_scores(released, persons, canaries, included)

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 from scipy.optimize import linprog
-from scipy.stats import binom, binomtest, norm
+from scipy.stats import beta, binom, binomtest, norm
 
 from ostraka import Curve, GNMax
 from ostraka.audits import audit_canaries, one_run_lower_bound
@@ -282,6 +282,54 @@ def test_true_gaussian_claims_are_refuted_as_seldom_as_said(mu):
     assert binomtest(claims, 150, 0.5, alternative="greater").pvalue > FALSE_ALARM
 
 
+def test_independent_guesses_give_the_epsilon_of_their_share_by_other_libraries():
+    """1,100 of 2,000 right: Clopper and Pearson by scipy's beta law, epsilon by its normal law."""
+    scores = Scores.of(members=[1.0] * 550 + [-1.0] * 450, others=[-1.0] * 550 + [1.0] * 450)
+    share = beta.ppf(0.05, 1100, 901)
+    pure = one_run_lower_bound(scores, delta=0.0, independent=True)
+    assert (pure.right, pure.guesses, pure.method) == (1100, 2000, "independent")
+    assert pure.epsilon == pytest.approx(math.log(share / (1 - share)), rel=1e-7)
+    near = one_run_lower_bound(scores, delta=0.01, independent=True).epsilon
+    assert (math.exp(near) + 0.01) / (math.exp(near) + 1) == pytest.approx(share, rel=1e-7)
+    claimed = one_run_lower_bound(
+        scores, delta=DELTA, curve=Curve.gaussian(sensitivity=1.0, sigma=1.0), independent=True
+    )
+    assert claimed.method == "independent-gaussian"
+    assert gaussian_mu(claimed.epsilon) == pytest.approx(2 * norm.ppf(share), rel=1e-5)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("epsilon", [1.0, 2.0])
+def test_independent_games_certify_more_of_a_gaussian_claim_and_err_as_seldom_as_said(epsilon):
+    mu = gaussian_mu(epsilon)
+    curve, found = Curve.gaussian(sensitivity=mu, sigma=1.0), []
+    for seed in range(100):
+        game = gaussian_game(mu, 5000, seed=seed)
+        # the middle of both worlds is known: above it, a canary is guessed to be in
+        middle = replace(game, values=game.values - mu / 2)
+        found.append(
+            one_run_lower_bound(middle, delta=DELTA, curve=curve, independent=True, confidence=0.9).epsilon
+        )
+    assert never_above(found, epsilon, confidence=0.9)
+    assert max(found) > epsilon, "at confidence 0.9 a bound that never errs is too small"
+    assert np.mean(found) > 0.7 * epsilon
+
+
+def test_games_that_depend_on_one_another_are_not_for_the_independent_bound():
+    """Once in twenty runs everything is told: (0, 1/20)-DP, which the usual bound keeps and this one not."""
+    n, coins = 1000, np.random.default_rng(0).random(1000) < 0.5
+    told = np.where(coins, 1.0, -1.0)
+    scores = Scores.of(members=told[coins], others=told[~coins])
+    assert one_run_lower_bound(scores, delta=0.05, guesses=n).epsilon == 0
+    assert one_run_lower_bound(scores, delta=0.05, independent=True).epsilon > 3
+
+
+def test_scores_of_zero_are_wrong_guesses():
+    scores = Scores.of(members=[0.0] * 100, others=[0.0] * 100)
+    found = one_run_lower_bound(scores, delta=0.0, independent=True)
+    assert (found.right, found.guesses, found.epsilon) == (0, 200, 0.0)
+
+
 def gaussian_mu(epsilon):
     """Mu of Gaussian differential privacy with this epsilon at DELTA, by bisection on the closed form."""
     low, high = 0.0, 10.0
@@ -395,6 +443,8 @@ def test_a_false_gaussian_claim_is_violated_and_a_true_one_is_not():
         ({"guesses": 101}, "guesses must be whole numbers from 1 to 100"),
         ({"guesses": 2.5}, "guesses must be whole numbers"),
         ({"guesses": ()}, "guesses must be whole numbers"),
+        ({"independent": True, "guesses": 10}, "independent must only"),
+        ({"independent": True, "game": "labels"}, "independent must only"),
         ({"at": 0.5}, "at must only be given for labels"),
         ({"game": "coins"}, "game must be one of"),
         ({"delta": 1.0}, "delta must be"),

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ostraka.attacks._generator_rows import nearest
 from ostraka.attacks._membership_checks import read_members
+from ostraka.mechanisms.marginals import count
 from ostraka.scores import Scores
 
-__all__ = ["nearest_scores", "sum_scores"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ostraka.mechanisms.marginals import TreeMarginals
+
+__all__ = ["marginal_scores", "nearest_scores", "sum_scores"]
 
 
 def sum_scores(released: Any, canaries: Any, included: Any) -> Scores:
@@ -50,6 +56,77 @@ def sum_scores(released: Any, canaries: Any, included: Any) -> Scores:
         raise ValueError(f"released must be finite sums of {rows.shape[1]} columns, got shape {sums.shape}")
     centred = rows @ sums - np.einsum("ij,ij->i", rows, rows) / 2
     return Scores.of(members=centred[coins], others=centred[~coins])
+
+
+def marginal_scores(
+    released: Mapping[str, Any], mechanism: TreeMarginals, canaries: Any, included: Any, *, rest: Any = None
+) -> Scores:
+    """White box: how much more each canary's cells of the released tables hold than all other rows explain.
+
+    For an adversary who sees the noisy counts of a :class:`~ostraka.synth.TableGenerator` and knows all other
+    rows. Each score is the log likelihood ratio of the canary's cells for Gaussian noise: above 0, in is
+    likelier. Canaries that share no cell do not disturb each other.
+
+    Parameters
+    ----------
+    released : mapping of arrays
+        The noisy counts by name: ``counts_`` of the generator.
+    mechanism : TreeMarginals
+        ``mechanism_`` of the generator, where the unit is a row.
+    canaries : int array, shape (n_canaries, n_columns)
+        Codes. No two may have a cell in common.
+    included : bool array, shape (n_canaries,)
+        Which were in; a fair coin decides, one for each canary.
+    rest : int array, shape (n_rows, n_columns), optional
+        Codes of all other rows. None: there are none.
+
+    Returns
+    -------
+    Scores
+        One a canary, for :func:`ostraka.audits.one_run_lower_bound` with ``game="inclusion"``.
+
+    Raises
+    ------
+    ValueError
+        Other shapes, codes out of range, a common cell, or canaries that were all in or all out.
+
+    Examples
+    --------
+    >>> from ostraka import Adjacency, Private
+    >>> from ostraka.mechanisms.marginals import TreeMarginals
+    >>> mechanism = TreeMarginals(
+    ...     sizes=(4, 4, 2), target=2, sigma_pairs=0.1, sigma_triples=0.1, select_epsilon=1.0
+    ... )
+    >>> canaries = np.array([[k, k, 0] for k in range(4)])
+    >>> included = np.array([True, False, True, False])
+    >>> rows = np.column_stack([canaries[included], np.ones(2, dtype=int)])
+    >>> one_row = Adjacency(moves="row", relation="add-or-remove")
+    >>> released = mechanism.release(Private(rows, one_row), rng=np.random.default_rng(0))
+    >>> marginal_scores(released, mechanism, canaries, included).auc()
+    1.0
+    """
+    codes, coins = np.asarray(canaries), read_members(included, name="included", n_rows=len(canaries))
+    sizes = mechanism.sizes
+    known = np.zeros((0, len(sizes)), dtype=np.int64) if rest is None else np.asarray(rest)
+    for name, rows in (("canaries", codes), ("rest", known)):
+        if rows.ndim != 2 or rows.shape[1] != len(sizes) or rows.dtype.kind not in "iu":
+            raise ValueError(f"{name} must be codes of {len(sizes)} columns, got shape {rows.shape}")
+        if not ((rows >= 0) & (rows < np.array(sizes))).all():
+            raise ValueError(f"{name} must hold codes from 0 to one less than the size of each column")
+    if mechanism.grain != 1:
+        raise ValueError(f"mechanism must count one row as 1, got grain {mechanism.grain}")
+    weighted = np.column_stack([known, np.ones(len(known), dtype=np.int64)])
+    scores = np.zeros(len(codes))
+    for name, table in released.items():
+        columns = tuple(int(part) for part in name.split(","))
+        cells = np.ravel_multi_index(tuple(codes[:, j] for j in columns), [sizes[j] for j in columns])
+        if len(np.unique(cells)) < len(cells):
+            raise ValueError("canaries must have no cell of a released table in common")
+        triple = len(columns) - (mechanism.target in columns) == 2
+        sigma = mechanism.sigma_triples if triple else mechanism.sigma_pairs
+        excess = np.asarray(table).ravel()[cells] - count(weighted, sizes, columns).ravel()[cells]
+        scores += (excess - 0.5) / sigma**2
+    return Scores.of(members=scores[coins], others=scores[~coins])
 
 
 def nearest_scores(generated: Any, canaries: Any, included: Any, *, reference: Any = None) -> Scores:

@@ -14,7 +14,15 @@ from ostraka.audits.intervals import clopper_pearson
 if TYPE_CHECKING:
     from ostraka.scores import Scores
 
-__all__ = ["Guesses", "inclusion_guesses", "label_guesses", "odds", "share_of", "upper_end"]
+__all__ = [
+    "Guesses",
+    "inclusion_guesses",
+    "label_guesses",
+    "odds",
+    "share_of",
+    "sign_guesses",
+    "upper_end",
+]
 
 _FEWEST = 30  # guesses: fewer show little, and every number that is tried costs confidence
 _DEFAULT_PART = 8  # one canary in eight is guessed where nothing else is said
@@ -64,17 +72,8 @@ def label_guesses(runs: list[Scores], *, at: Any, guesses: Any) -> Guesses:
 
 def inclusion_guesses(runs: list[Scores], *, guesses: Any, rng: np.random.Generator) -> Guesses:
     """The guesses of a game about inclusion: half of them the highest scores (in), half the lowest (out)."""
-    if not runs:
-        raise ValueError("scores must be those of one training or more, got none")
-    included, left_out = (
-        sum(int(getattr(each, name).sum()) for each in runs) for name in ("members", "others")
-    )
+    included, left_out = _fair_sides(runs)
     n_canaries = included + left_out
-    if scipy.stats.binomtest(included, n_canaries, 0.5).pvalue < _COINS:
-        raise ValueError(
-            f"scores must be of canaries that a fair coin included or left out, got {included:,} members and "
-            f"{left_out:,} others; for canaries with other labels say game='labels'"
-        )
     if included == left_out and all(_looks_like_labels(each) for each in runs):
         raise ValueError("scores look like those of ostraka.attacks.Canaries.scores: say game='labels'")
     usual = min(n_canaries, max(_FEWEST, n_canaries // _DEFAULT_PART))
@@ -94,6 +93,37 @@ def inclusion_guesses(runs: list[Scores], *, guesses: Any, rng: np.random.Genera
         n_candidates=2,
         planned=True,
     )
+
+
+def sign_guesses(runs: list[Scores]) -> Guesses:
+    """One guess for each canary, of its own score alone: in if it is above 0, out if below; 0 is wrong."""
+    n_canaries = sum(_fair_sides(runs))
+    right = sum(
+        int(each.members[each.values > 0].sum() + each.others[each.values < 0].sum()) for each in runs
+    )
+    return Guesses(
+        right=np.array([right]),
+        made=np.array([n_canaries]),
+        at=np.full(1, np.nan),
+        n_canaries=n_canaries,
+        n_candidates=2,
+        planned=True,
+    )
+
+
+def _fair_sides(runs: list[Scores]) -> tuple[int, int]:
+    """Canaries which were in, and which were out; a fair coin must have decided that."""
+    if not runs:
+        raise ValueError("scores must be those of one training or more, got none")
+    included, left_out = (
+        sum(int(getattr(each, name).sum()) for each in runs) for name in ("members", "others")
+    )
+    if scipy.stats.binomtest(included, included + left_out, 0.5).pvalue < _COINS:
+        raise ValueError(
+            f"scores must be of canaries that a fair coin included or left out, got {included:,} members and "
+            f"{left_out:,} others; for canaries with other labels say game='labels'"
+        )
+    return included, left_out
 
 
 def _plans(guesses: Any, n_canaries: int) -> np.ndarray:

@@ -5,10 +5,14 @@ Every function returns an upper bound on P(``right`` or more of ``guesses``) for
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.special
+
+from ostraka._numeric import clopper_pearson
+from ostraka.curve import Curve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +23,7 @@ __all__ = [
     "near_tail",
     "planned_tail",
     "price_of_delta",
+    "separate_end",
     "steinke_tail",
 ]
 
@@ -90,6 +95,22 @@ def gaussian_is_refuted(mu: float, right: int, guesses: int, n_canaries: int, *,
         hits = min(1.0, hits + i / (guesses - i) * (needed - misses))
         misses = needed
     return hits + misses > guesses / n_canaries * _UP
+
+
+def separate_end(right: int, guesses: int, *, gaussian: bool, delta: float, error: float) -> float:
+    """The largest epsilon that is refuted where every guess is about an independent game, and all are made.
+
+    A game of total variation t is guessed with probability (1 + t) / 2 at most: for (epsilon, delta) that is
+    (e^epsilon + delta) / (e^epsilon + 1), for mu-Gaussian DP Phi(mu / 2).
+    """
+    least, _ = clopper_pearson(np.array([right]), np.array([guesses]), error=error)
+    share = float(least[0])
+    if share <= (1 + delta) / 2:
+        return 0.0
+    if gaussian:
+        mu = 2 * float(scipy.special.ndtri(share)) * (1 - 1e-12)
+        return Curve.gaussian(sensitivity=mu, sigma=1.0).epsilon(delta) * (1 - 1e-9)
+    return math.log((share - delta) / (1 - share)) * (1 - 1e-12)
 
 
 def _masses(hits: np.ndarray, trials: int, share: float) -> np.ndarray:

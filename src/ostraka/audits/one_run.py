@@ -11,13 +11,22 @@ import numpy as np
 import scipy.stats
 
 from ostraka import _check
-from ostraka.audits._guesses import Guesses, inclusion_guesses, label_guesses, odds, share_of, upper_end
+from ostraka.audits._guesses import (
+    Guesses,
+    inclusion_guesses,
+    label_guesses,
+    odds,
+    share_of,
+    sign_guesses,
+    upper_end,
+)
 from ostraka.audits._tails import (
     gaussian_is_refuted,
     largest_refuted,
     near_tail,
     planned_tail,
     price_of_delta,
+    separate_end,
     steinke_tail,
 )
 from ostraka.audits.cuts import check_confidence
@@ -32,13 +41,15 @@ if TYPE_CHECKING:
 __all__ = ["CanaryBound", "Game", "claimed_mu", "clearest_bound", "one_run_lower_bound"]
 
 Game = Literal["inclusion", "labels"]
-Method = Literal["steinke", "any-dependence", "many-runs", "gaussian"]
+Method = Literal["steinke", "any-dependence", "many-runs", "gaussian", "independent", "independent-gaussian"]
 
 _NOTES: dict[Method, str] = {
     "steinke": "Valid for fair coins and a number of guesses fixed in advance (Steinke et al. 2023).",
     "any-dependence": "Valid however the canaries of one training depend on one another.",
     "many-runs": "One canary in each of several independent trainings.",
     "gaussian": "Valid for claims of Gaussian differential privacy only: smaller mu are refuted.",
+    "independent": "Valid for canaries in separate runs, or with independent noise.",
+    "independent-gaussian": "Valid for Gaussian claims, and canaries in separate runs or with independent noise.",
 }
 _DOWN = 1 - 1e-12
 _SET_ASIDE = 0.2  # of the error goes to guesses that delta may have given away, in independent trainings
@@ -71,7 +82,7 @@ class CanaryBound:
     n_cuts : int
         How many cuts were tried. They share the error.
     confidence : float
-    method : {"steinke", "any-dependence", "many-runs", "gaussian"}
+    method : {"steinke", "any-dependence", "many-runs", "gaussian", "independent", "independent-gaussian"}
     note : str
 
     Examples
@@ -114,6 +125,7 @@ def one_run_lower_bound(
     guesses: int | Sequence[int] | None = None,
     at: float | Sequence[float] | None = None,
     curve: Curve | None = None,
+    independent: bool = False,
     rng: np.random.Generator | None = None,
 ) -> CanaryBound:
     """Lower bound on epsilon from guesses about canaries in one training.
@@ -141,6 +153,11 @@ def one_run_lower_bound(
     curve : Curve, optional
         The claimed curve, which must be Gaussian. The bound is then the epsilon at ``delta`` of the largest
         mu that is refuted: a statement about claims of Gaussian differential privacy, never about others.
+    independent : bool
+        For inclusion: the score of a canary depends on no other canary's coin and on no other canary's
+        noise. True of canaries in separate runs; true within a run where they move separate numbers whose
+        noise is drawn separately, which only reading the code can tell. Each canary is then guessed by the
+        sign of its score, whose 0 must mean undecided, as for :func:`ostraka.attacks.inclusion.sum_scores`.
     rng : numpy.random.Generator, optional
         Draws lots among tied scores, for inclusion. None: keyed by the operating system.
 
@@ -163,7 +180,9 @@ def one_run_lower_bound(
     for two candidates and a number of guesses fixed in advance. ``"any-dependence"``: J more guesses may be
     right, where J has mean n_canaries delta and any dependence on the others; for any number of candidates
     and of guesses. ``"many-runs"``: one canary in each of independent trainings, J binomial. ``"gaussian"``:
-    Mahloujifar et al. 2025, for a claimed Gaussian curve.
+    Mahloujifar et al. 2025, for a claimed Gaussian curve. ``"independent"`` and ``"independent-gaussian"``:
+    right guesses are stochastically fewer than Binomial(n_canaries, p), p = (e^epsilon + delta) /
+    (e^epsilon + 1), or Phi(mu / 2) for a Gaussian claim: half of 1 + the total variation of a canary's game.
     Source: Steinke, Nasr and Jagielski 2023, arXiv:2305.08846, Theorem 5.2; docs/memorisation.md (any
     dependence, and more candidates); Mahloujifar, Melis and Chaudhuri 2025, arXiv:2410.22235.
 
@@ -186,14 +205,18 @@ def one_run_lower_bound(
         raise ValueError(f"delta must be >= 0 and < 1, got {delta!r}")
     if at is not None and (game == "inclusion" or guesses is not None):
         raise ValueError("at must only be given for labels, and without guesses")
+    if independent and (game != "inclusion" or guesses is not None):
+        raise ValueError("independent must only be given for inclusion, and without guesses: all are guessed")
     if curve is not None and delta == 0:
         raise ValueError("delta must be > 0 with a curve: at 0 no Gaussian curve has an epsilon")
     runs = [scores] if isinstance(scores, Scores) else list(scores)
-    if game == "inclusion":
+    if independent:
+        made = sign_guesses(runs)
+    elif game == "inclusion":
         made = inclusion_guesses(runs, guesses=guesses, rng=os_keyed() if rng is None else rng)
     else:
         made = label_guesses(runs, at=at, guesses=guesses)
-    method = _method(made, len(runs), curve)
+    method = _method(made, len(runs), curve, independent=independent)
     error = 1 - confidence
     lower, either = (_lower_ends(made, method, delta=delta, error=e) for e in (error, error / 2))
     best = int(lower.argmax())  # where no cut shows anything, the one that guesses most
@@ -246,9 +269,12 @@ def claimed_mu(curve: Curve) -> float:
     return math.sqrt(curve.mu_squared)
 
 
-def _method(made: Guesses, n_runs: int, curve: Curve | None) -> Method:
+def _method(made: Guesses, n_runs: int, curve: Curve | None, *, independent: bool) -> Method:
     if curve is not None:
         claimed_mu(curve)
+    if independent:
+        return "independent" if curve is None else "independent-gaussian"
+    if curve is not None:
         if made.n_candidates != 2 or not made.planned:
             raise ValueError("curve needs two candidates, and guesses that are fixed in advance")
         return "gaussian"
@@ -261,7 +287,9 @@ def _lower_ends(made: Guesses, method: Method, *, delta: float, error: float) ->
     """Lower end of epsilon for each cut; all of them together err with probability ``error``."""
     cuts = list(zip(made.right.tolist(), made.made.tolist(), strict=True))
     each = error / len(cuts)
-    if method == "gaussian":
+    if method in {"independent", "independent-gaussian"}:
+        ends = [separate_end(*cut, gaussian=method != "independent", delta=delta, error=each) for cut in cuts]
+    elif method == "gaussian":
         ends = [_gaussian_end(*cut, made.n_canaries, delta=delta, error=each) for cut in cuts]
     elif delta == 0 or method == "many-runs":
         return _independent_ends(made, delta=delta, error=error)
