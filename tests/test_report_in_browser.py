@@ -5,11 +5,15 @@ import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from ostraka.cli import _synth_report
 from ostraka.plots import figures
 from ostraka.report import render_html
 from ostraka.result import Result
+from ostraka.synth import Schema
+from ostraka.synth._compare import compared
 from tests.test_report import example
 
 WIDTHS = (320, 390, 1280)
@@ -81,6 +85,25 @@ def test_the_report_fits_the_screen_and_is_accessible(browser, pages, name, widt
         browser.ask(Path(axe).read_text(encoding="utf-8"))
         found = "axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html)]))"
         assert browser.ask(found) == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_page_of_a_synthetic_table_fits_the_screen_and_has_contrast(browser, tmp_path, width):
+    columns = {name: {"categories": [f"{name} {k}" for k in range(12)]} for name in ("a_long_name" * 6, "b")}
+    schema = Schema.from_dict(columns)
+    codes = np.random.default_rng(0).integers(0, 12, (200, 2))
+    found = compared(schema, codes, codes, target="b")
+    record = Result(
+        kind="synth",
+        settings={"unit": "row", "n_rows": 200, "n_columns": 2, "target": "b"},
+        upper={"epsilon": 1.0, "delta": 1e-5, "not_protected": ["the schema, which is public"]},
+    )
+    path = tmp_path / "synth.html"
+    path.write_text(_synth_report.page(record, found, name="visits.csv"))
+    for dark in (False, True):
+        browser.open(path.as_uri(), width=width, dark=dark)
+        assert browser.ask("document.documentElement.scrollWidth") <= width
+        assert [pair for pair in browser.contrasts() if pair[0] < 4.5] == []
 
 
 @both

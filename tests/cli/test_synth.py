@@ -1,4 +1,5 @@
 import json
+import stat
 
 import numpy as np
 import pytest
@@ -90,3 +91,33 @@ def test_a_value_outside_the_schema_is_refused_and_not_shown(folder, capsys):
     said = capsys.readouterr().err
     assert "a category of the schema, but 1 rows do not" in said
     assert "secretly" not in said
+
+
+# --- the page ---
+
+
+def test_the_page_shows_copy_and_private_rows_and_only_its_owner_may_read_it(folder):
+    run(folder, "--target", "smokes", "--epsilon", "4")
+    report = folder / "run" / "report.html"
+    page = report.read_text()
+    assert stat.S_IMODE(report.stat().st_mode) == 0o600
+    for words in ("For the owner only", "half of the private rows", "60 to 90", "Nearest private rows"):
+        assert words in page
+    assert page.count('class="value"') == 2 + 3
+    assert "<script" not in page
+
+
+def test_names_of_values_are_escaped(folder):
+    hostile = SCHEMA.replace('["no", "yes"]', '["no", "yes", "<script>x</script>"]')
+    (folder / "schema.toml").write_text(hostile)
+    run(folder)
+    page = (folder / "run" / "report.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script" in page
+    assert "No --target was named" in page
+
+
+def test_three_rows_have_a_page_too(folder):
+    (folder / "private.csv").write_text("smokes,age,who\nno,10,1\nyes,70,2\nno,20,3\n")
+    run(folder, "--target", "smokes")
+    assert "too few rows" in (folder / "run" / "report.html").read_text()

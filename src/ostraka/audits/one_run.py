@@ -49,7 +49,7 @@ _NOTES: dict[Method, str] = {
     "many-runs": "One canary in each of several independent trainings.",
     "gaussian": "Valid for claims of Gaussian differential privacy only: smaller mu are refuted.",
     "independent": "Valid for canaries in separate runs, or with independent noise.",
-    "independent-gaussian": "Valid for Gaussian claims, and canaries in separate runs or with independent noise.",
+    "independent-gaussian": "Valid for Gaussian claims. Canaries in separate runs, or independent noise.",
 }
 _DOWN = 1 - 1e-12
 _SET_ASIDE = 0.2  # of the error goes to guesses that delta may have given away, in independent trainings

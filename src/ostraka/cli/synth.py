@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["synth"]
 
 ROWS, GENERATOR, RECORD, LEDGER = "rows.csv", "generator.json", "result.json", "ledger.sqlite"
+REPORT = "report.html"  # for the owner
 
 
 def synth(
@@ -69,6 +70,7 @@ def synth(
         generator.fit(frame, groups=groups, ledger=ledger)
     sample = generator.sample(rows)
     _write(out, generator, sample)
+    _report(out, generator, frame, sample, name=private.name)
     _print(generator.result_, out, n_rows=len(sample[columns.names[0]]), as_json=as_json)
 
 
@@ -79,6 +81,24 @@ def _write(out: Path, generator: TableGenerator, sample: dict[str, np.ndarray]) 
     _files.write(out / ROWS, _csv(generator.schema, sample))
     _files.write(out / GENERATOR, generator.to_json())
     _files.write(out / RECORD, generator.result_.to_json())
+
+
+def _report(
+    out: Path,
+    generator: TableGenerator,
+    frame: dict[str, np.ndarray],
+    sample: dict[str, np.ndarray],
+    *,
+    name: str,
+) -> None:
+    """The page, which only the owner may read."""
+    from ostraka import _files
+    from ostraka.cli import _synth_report
+    from ostraka.synth._compare import compared
+
+    codes = [generator.schema.encode(rows) for rows in (frame, sample)]
+    found = compared(generator.schema, *codes, target=generator.target)
+    _files.write(out / REPORT, _synth_report.page(generator.result_, found, name=name), private=True)
 
 
 def _csv(schema: Schema, sample: dict[str, np.ndarray]) -> str:
@@ -101,12 +121,14 @@ def _print(result: Result, out: Path, *, n_rows: int, as_json: bool) -> None:
     upper, unit = result.upper, result.settings["unit"]
     typer.echo(f"{n_rows:,} rows of {result.settings['n_columns']} columns: {out / ROWS}")
     typer.echo(f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {unit}")
+    typer.echo(f"the copy beside the private rows, for the owner only: {out / REPORT}")
     typer.echo(f"the generator of more, at no further price: {out / GENERATOR}")
 
 
 def _summary(result: Result, out: Path, n_rows: int) -> dict[str, Any]:
     return {
         "rows": str(out / ROWS),
+        "report": str(out / REPORT),
         "n_rows": n_rows,
         "epsilon": result.upper["epsilon"],
         "delta": result.upper["delta"],

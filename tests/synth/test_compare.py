@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.metrics import roc_auc_score
+
+from ostraka.synth import Schema
+from ostraka.synth._compare import _near, _scored, compared
+
+SCHEMA = Schema.from_dict(
+    {
+        "a": {"categories": ["x", "y", "z"]},
+        "b": {"edges": [0, 1, 2], "missing": True},
+        "c": {"categories": ["0", "1"]},
+    }
+)
+
+
+def rows(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(0, 3, n), rng.integers(0, 3, n)
+    return np.column_stack([a, b, (a > 0) & (b > 0)]).astype(np.int64)
+
+
+def test_a_copy_of_the_rows_is_like_them_in_everything():
+    found = compared(SCHEMA, rows(), rows(), target="c")
+    assert [column["apart"] for column in found["columns"]] == [0.0, 0.0, 0.0]
+    assert found["pairs"] == 0
+    assert found["learned"]["copy"]["accuracy"] == found["learned"]["original"]["accuracy"] == 1.0
+    assert found["columns"][1]["values"] == ["0 to 1", "1 to 2", "missing"]
+
+
+def test_columns_that_are_independent_in_the_copy_are_seen_in_pairs_and_in_what_is_learned():
+    real, copy = rows(4000), rows(4000, seed=1)
+    copy[:, 2] = np.random.default_rng(2).permutation(copy[:, 2])
+    found = compared(SCHEMA, real, copy, target="c")
+    assert found["pairs"] > 0.05 > max(column["apart"] for column in found["columns"])
+    assert found["learned"]["copy"]["auc"] < 0.8 < found["learned"]["original"]["auc"]
+
+
+def test_total_variations_are_those_of_whole_tables():
+    real, copy = rows(), rows(60, seed=3)
+    tables = []
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        both = [
+            np.histogram2d(part[:, a], part[:, b], bins=3, range=((0, 3), (0, 3)))[0] / len(part)
+            for part in (real, copy)
+        ]
+        tables.append(np.abs(both[0] - both[1]).sum() / 2)
+    assert compared(SCHEMA, real, copy, target=None)["pairs"] == pytest.approx(np.mean(tables))
+
+
+def test_nearest_rows_are_those_of_all_distances():
+    rng = np.random.default_rng(0)
+    real, copy = rng.integers(0, 4, (80, 6)), rng.integers(0, 4, (40, 6))
+    found = _near(real, copy, np.random.default_rng(1))
+    order = np.random.default_rng(1).permutation(80)
+    asked, among = real[order[:40]], real[order[40:]]
+    far = np.rint(cdist(asked, among, "hamming").min(axis=1) * 6).astype(int)
+    assert found["original"] == (np.bincount(far, minlength=7) / 40).tolist()
+    assert _near(real, real, np.random.default_rng(1))["copy"][0] > 0.4
+
+
+def test_the_auc_of_two_classes_is_the_usual_one():
+    train, test = rows(), rows(seed=5)
+    test[::5, 2] = 1 - test[::5, 2]
+    model = HistGradientBoostingClassifier(random_state=0, max_iter=50, early_stopping=False)
+    chance = model.fit(train[:, :2], train[:, 2]).predict_proba(test[:, :2])[:, 1]
+    assert _scored(train, test, 2)["auc"] == pytest.approx(roc_auc_score(test[:, 2], chance))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_rows_are_compared_as_far_as_they_go(n):
+    found = compared(SCHEMA, rows()[:n], rows()[:5], target="c")
+    assert found["learned"] is None
+    assert (found["near"] is None) == (n < 2)
