@@ -103,7 +103,7 @@ def separate_end(right: int, guesses: int, *, gaussian: bool, delta: float, erro
     A game of total variation t is guessed with probability (1 + t) / 2 at most: for (epsilon, delta) that is
     (e^epsilon + delta) / (e^epsilon + 1), for mu-Gaussian DP Phi(mu / 2).
     """
-    least, _ = clopper_pearson(np.array([right]), np.array([guesses]), error=error)
+    least, _ = clopper_pearson(np.array([right]), guesses, error=error)
     share = float(least[0])
     if share <= (1 + delta) / 2:
         return 0.0

@@ -86,7 +86,7 @@ def _write(out: Path, generator: TableGenerator, sample: dict[str, np.ndarray]) 
 def _report(
     out: Path,
     generator: TableGenerator,
-    frame: dict[str, np.ndarray],
+    frame: dict[str, list[str]],
     sample: dict[str, np.ndarray],
     *,
     name: str,
