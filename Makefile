@@ -7,7 +7,7 @@ SHOWN := $(VENV)/.shown
 READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test quick lint bench results reproduce soak check docs lock clean
+.PHONY: demo test quick lint machine bench results reproduce soak check docs lock clean
 
 demo: $(SHOWN)  ## learn from made-up hospital visits, then from digits, at epsilon 1; writes demo-run/
 	rm -rf demo-run
@@ -30,6 +30,9 @@ lint: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/mypy
+
+machine: $(READY)  ## machine code of the kernels beside the sources, as wheels have it
+	$(BIN)/python hatch_build.py
 
 bench: $(READY)  ## speed and accuracy; ratios are measured in one run
 	$(BIN)/python -m bench

@@ -1,7 +1,8 @@
 """``ostraka learn`` as a process: scikit-learn's digits, and a table of a million rows as CSV and Parquet.
 
 Each run is a fresh process. Its processor time, its time on the clock and its peak memory are the
-operating system's. The first two runs begin with an empty cache of compiled code, the others find it filled.
+operating system's. The first two runs begin with an empty cache of compiled code, the others find it filled:
+once with the machine code that a wheel brings, and once without it, as numba compiles.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv, parquet
 
+from ostraka._compiled import machine_code
+
 ROWS, COLUMNS, TEACHERS = 1_000_000, 20, 250
 RUNS, DIGITS, KINDS = 3, True, ("csv", "parquet")
+CODES = ("auto", "off")  # machine code where there is some; without it
 _OSTRAKA = "from ostraka.cli import main; main()"
 QUICK = {"ROWS": 5000, "COLUMNS": 4, "TEACHERS": 50, "RUNS": 1, "DIGITS": False, "KINDS": ("csv",)}
 
@@ -37,11 +41,12 @@ def tables(folder: Path) -> None:
         parquet.write_table(table, folder / f"{name}.parquet")
 
 
-def run(folder: Path, *options: str) -> tuple[float, float, float]:
+def run(folder: Path, *options: str, machine: str = "auto") -> tuple[float, float, float]:
     """Return processor seconds, seconds and peak memory in GiB of one ``ostraka learn``."""
     out = Path(tempfile.mkdtemp(dir=folder)) / "run"
     command = [sys.executable, "-c", _OSTRAKA, "learn", *options, "--out", str(out)]
-    settings = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "compiled"), "OMP_NUM_THREADS": "1"}
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "OSTRAKA_MACHINE_CODE": machine}
+    settings["NUMBA_CACHE_DIR"] = str(folder / f"compiled-{machine}")
     start = time.perf_counter()
     with subprocess.Popen(
         command, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -54,9 +59,9 @@ def run(folder: Path, *options: str) -> tuple[float, float, float]:
     return used.ru_utime + used.ru_stime, time.perf_counter() - start, peak
 
 
-def show(name: str, folder: Path, *options: str, runs: int) -> None:
+def show(name: str, folder: Path, *options: str, runs: int, machine: str = "auto") -> None:
     """Print the median of some runs, and their range."""
-    figures = np.array([run(folder, *options) for _ in range(runs)])
+    figures = np.array([run(folder, *options, machine=machine) for _ in range(runs)])
     middle, least, most = np.median(figures, axis=0), figures.min(axis=0), figures.max(axis=0)
     print(
         f"  {name}: {middle[0]:.1f} ({least[0]:.1f} to {most[0]:.1f}) processor seconds, {middle[1]:.1f} "
@@ -69,9 +74,14 @@ def main() -> None:
     """Digits by counts and by teachers, nothing compiled and compiled; then both tables."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        for name, runs in ((", nothing compiled", 1), ("", RUNS)) if DIGITS else ():
-            show(f"digits by counts{name}", folder, runs=runs)
-            show(f"digits by 100 teachers{name}", folder, "--teachers", "100", runs=runs)
+        for code in CODES if DIGITS else ():
+            if code == "auto" and machine_code() is None:
+                print("  left out: machine code of a wheel (python hatch_build.py makes it in a checkout)")
+                continue
+            name = "machine code of a wheel" if code == "auto" else "no machine code"
+            for before, runs in (("nothing compiled before", 1), ("compiled before", RUNS)):
+                for way, options in (("counts", ()), ("100 teachers", ("--teachers", "100"))):
+                    show(f"digits by {way}, {name}, {before}", folder, *options, runs=runs, machine=code)
         tables(folder)
         for kind in KINDS:
             files = (str(folder / f"private.{kind}"), "--public", str(folder / f"public.{kind}"))

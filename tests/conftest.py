@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import os
 import random
+import re
 import signal
 import socket
 import sys
@@ -47,7 +48,8 @@ settings.load_profile("repeatable")
 def pytest_configure() -> None:
     """Forget compiled kernels older than any kernel's source: numba looks at the caller's file only."""
     package = REPOSITORY / "src" / "ostraka"
-    kernels = [path for path in package.rglob("*.py") if "njit" in path.read_text(encoding="utf-8")]
+    compiled_code = re.compile("njit|^@kernel", re.MULTILINE)
+    kernels = [path for path in package.rglob("*.py") if compiled_code.search(path.read_text("utf-8"))]
     newest = max((path.stat().st_mtime for path in kernels), default=0.0)
     for compiled in (*package.rglob("*.nbi"), *package.rglob("*.nbc")):
         with contextlib.suppress(FileNotFoundError):  # another worker was quicker

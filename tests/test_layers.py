@@ -18,6 +18,7 @@ FLOORS = (
         (
             "_axes",
             "_check",
+            "_compiled",
             "_composition",
             "_conversions",
             "_diverged",
@@ -64,7 +65,7 @@ ROOMS = {
     "joblib": {"voters"},
     "matplotlib": {"plots"},
     "narwhals": set(),
-    "numba": {"_composition", "_torch", "mechanisms", "accounting", "secure", "attacks", "audits"},
+    "numba": {"_torch"},
     "pandas": set(),
     "psycopg": set(),
     "pyarrow": set(),

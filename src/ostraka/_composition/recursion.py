@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-import numba as nb
 import numpy as np
 
+from ostraka._compiled import kernel
 from ostraka._composition.gaussian import gaussian_delta, mirrored
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ _BLOCK = 256  # points whose values stay in the fast cache
 _UP = 1 + 1e-14  # more than the rounding of one sum
 _STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as fully revealing
 _ALWAYS = 9  # taps that most pairs have
-
-kernel = nb.njit(cache=True, nogil=True, error_model="numpy")
 
 
 class Stencils(NamedTuple):
@@ -66,7 +64,7 @@ def packed(way: Stencils) -> tuple[Stencils, np.ndarray]:
     return Stencils(offsets, np.pad(weights, ((0, 0), (0, lacking))), way.constants), used
 
 
-@kernel
+@kernel()
 def _average(w, sums, start, n, o, c, used, constant):
     """The average of one pair at each point; slices, so that the loop is compiled to vectors."""
     to = sums[:n]
@@ -84,7 +82,7 @@ def _average(w, sums, start, n, o, c, used, constant):
             to[i] += ck * wk[i]
 
 
-@kernel
+@kernel("f8[::1], i8, i8, i8[:,::1], f8[:,::1], i8[::1], f8[::1]")
 def advance(w, reach, stop, offsets, weights, used, constants):
     """One more answer at the points from ``reach`` up to ``stop``."""
     out, sums = w.copy(), np.empty(_BLOCK)

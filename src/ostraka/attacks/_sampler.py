@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numba as nb
 import numpy as np
 
+from ostraka._compiled import kernel
 from ostraka.attacks._tables import LARGEST, NO_SCREEN
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _LEAST = 1e-290
 _FREE = {"reassoc", "contract", "arcp", "nsz"}  # sums may be reordered, NaN and infinity stay exact
 
 
-@nb.njit(cache=True, nogil=True, fastmath=_FREE)
+@kernel(error_model="python", fastmath=_FREE)
 def _named(votes: np.ndarray, known: Tables, product: np.ndarray) -> float:
     """Log likelihood of the classes in the answers."""
     n_nodes = product.size
@@ -43,7 +43,7 @@ def _named(votes: np.ndarray, known: Tables, product: np.ndarray) -> float:
     return float(gain - n * math.log(max(total, _LEAST)))
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel(error_model="python")
 def _screened(votes: np.ndarray, known: Tables) -> float:
     """Log likelihood of how many questions the screen let through, and how many it stopped."""
     if known.kind == NO_SCREEN:
@@ -59,7 +59,7 @@ def _screened(votes: np.ndarray, known: Tables) -> float:
     return float(passed * through + known.stopped * stop)
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel(error_model="python")
 def _drawn(weights: np.ndarray, uniform: float) -> tuple[int, float]:
     """Draw an index by log weights from a uniform number; also the log of their sum. Overwrites them."""
     peak = weights.max()
@@ -76,7 +76,7 @@ def _drawn(weights: np.ndarray, uniform: float) -> tuple[int, float]:
     return chosen, peak + math.log(mass)
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel(error_model="python")
 def _believe(votes: np.ndarray, known: Tables, weights: np.ndarray) -> tuple[int, int, float]:
     """Draw the hypothesis and the leading class given the votes; also the log prior summed over them."""
     n_classes = votes.size
@@ -91,7 +91,7 @@ def _believe(votes: np.ndarray, known: Tables, weights: np.ndarray) -> tuple[int
     return chosen // n_classes, chosen % n_classes, believed
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel(error_model="python")
 def _propose(
     of_i: np.ndarray, of_j: np.ndarray, had: tuple[int, int], reach: float, line: np.ndarray
 ) -> tuple[int, float]:
@@ -113,7 +113,7 @@ def _propose(
     return m, of_i[i - m] - of_i[i] + of_j[j + m] - of_j[j]
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel(error_model="python")
 def chain(
     start: np.ndarray, reach: np.ndarray, known: Tables, n_steps: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:

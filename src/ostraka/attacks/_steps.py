@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ostraka.mechanisms._compiled import kernel
+from ostraka._compiled import kernel
 
 __all__ = ["best_steps"]
 
 
-@kernel()
+@kernel("f8[::1], f8[:,::1], f8[:,::1]")
 def best_steps(votes: np.ndarray, slopes: np.ndarray, curvature: np.ndarray) -> np.ndarray:
     """For each gradient g the d that maximises g d - d' curvature d / 2 with votes + d >= 0 and sum d = 0.
 

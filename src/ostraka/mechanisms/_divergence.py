@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ostraka.mechanisms._compiled import kernel
+from ostraka._compiled import kernel
 
 __all__ = ["largest_divergence"]
 
@@ -14,7 +14,7 @@ __all__ = ["largest_divergence"]
 _SAFE = 300.0
 
 
-@kernel()
+@kernel("f8[:,::1], f8[:,::1], f8[::1], f8[::1]")
 def largest_divergence(log_q, lam, orders, out):
     """Raise ``out`` to max over rows of D_order(q e^lam || q), at every order.
 

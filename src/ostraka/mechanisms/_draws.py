@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ostraka.mechanisms._compiled import kernel
+from ostraka._compiled import kernel
 from ostraka.mechanisms._quantile import GAUSSIAN, density_and_quantile
 
 __all__ = ["DOUBT", "EDGES", "LEAST", "above", "coefficients", "largest", "sizes", "table"]
@@ -63,7 +63,7 @@ def coefficients(kind: int, middle: float, *, degree: int = _DEGREE) -> list[flo
     return found
 
 
-@kernel()
+@kernel("u8[::1], f8[:,::1], f8[::1]")
 def sizes(words, kind_table, out):
     """Return the noise of each 64-bit word, with an error below ``DOUBT``; NaN where more bits are needed."""
     scratch = np.empty(1)
@@ -81,7 +81,7 @@ def sizes(words, kind_table, out):
         out[i] = -size if words[i] >> np.uint64(63) else size
 
 
-@kernel()
+@kernel("f8[:,::1], f8[:,::1], f8, f8, i8[::1], b1[::1]")
 def largest(counts, noise, scale, doubt, winners, sure):
     """Return the class of each query's largest noisy count, and whether it is certain despite ``doubt``."""
     for i in range(counts.shape[0]):
@@ -105,7 +105,7 @@ def largest(counts, noise, scale, doubt, winners, sure):
         sure[i] = known and below > second and top < _EXTREME and low > -_EXTREME
 
 
-@kernel()
+@kernel("f8[:,::1], f8[:,::1], f8, f8, f8, b1[::1], b1[::1]")
 def above(counts, noise, scale, doubt, at, passes, sure):
     """Return whether any noisy count of each query reaches ``at``, and whether ``doubt`` can change that."""
     for i in range(counts.shape[0]):

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ostraka.mechanisms._compiled import kernel
+from ostraka._compiled import kernel
 from ostraka.mechanisms._noise import GAUSSIAN, score
 
 __all__ = ["grid", "sort_down"]
@@ -30,7 +30,7 @@ def sort_down(values):
     return origin
 
 
-@kernel()
+@kernel("i8, f8[::1], f8[::1], f8")
 def grid(kind, y, w, shift):
     """Nodes and log weights for classes ``y`` below the top (in noise scales, ascending), ``w`` of each.
 

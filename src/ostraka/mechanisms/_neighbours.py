@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from ostraka.mechanisms._compiled import kernel
+from ostraka._compiled import kernel
 from ostraka.mechanisms._divergence import largest_divergence
 from ostraka.mechanisms._grid import grid, sort_down
 from ostraka.mechanisms._noise import GAUSSIAN, log_cdf, log_pdf
@@ -74,7 +74,7 @@ def pairs(
     return found
 
 
-@kernel()
+@kernel("f8[::1], i8[::1], f8[::1], f8[::1], f8[:,:,::1], f8[:,:,::1], b1")
 def _pairs(counts, place, w, log_q, change, screened, replace):
     """Return, per neighbour and direction, log probabilities of all outcomes and the logs of their ratios.
 
@@ -122,7 +122,7 @@ def _pairs(counts, place, w, log_q, change, screened, replace):
     return log_law[:r], lam[:r]
 
 
-@kernel()
+@kernel("i8, f8[::1], f8, f8[::1], f8[:,::1]")
 def _ratios(kind, y, s, nodes, law):
     """Log of P'/P of an unmoved class of level k, and of the two moved classes, for every move (i, j).
 
@@ -169,7 +169,7 @@ def _ratios(kind, y, s, nodes, law):
     return change, False
 
 
-@kernel()
+@kernel("i8, f8[::1], f8[::1], f8, f8[::1], f8[:,:,::1]")
 def _ratios_far(kind, y, w, s, log_q, change):
     """Compute log ratios from each neighbour's own outcome law, where ratios exceed the range of float64."""
     n = y.size
@@ -209,7 +209,7 @@ def _ratios_far(kind, y, w, s, log_q, change):
                     change[n + 1, i, j] = log_q2[p] - log_q[m - 2 * n]
 
 
-@kernel()
+@kernel("i8, f8[::1], i8[::1], f8[::1], f8, f8, b1")
 def _screened(screen, scores, place, w, at, sigma, replace):
     """Log probabilities (answer, abstain) after every move (i, j); in the last place, without a move."""
     n = w.size

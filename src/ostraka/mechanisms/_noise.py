@@ -7,7 +7,7 @@ import math
 import numpy as np
 import scipy.special
 
-from ostraka.mechanisms._compiled import kernel
+from ostraka._compiled import kernel
 
 __all__ = ["GAUSSIAN", "LAPLACE", "log_cdf", "log_pdf", "score"]
 

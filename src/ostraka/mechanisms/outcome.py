@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka.mechanisms._compiled import kernel
+from ostraka._compiled import kernel
 from ostraka.mechanisms._grid import grid, sort_down
 from ostraka.mechanisms._noise import GAUSSIAN, LAPLACE, log_cdf, log_pdf, score
 
@@ -80,7 +80,7 @@ def in_chunks(work: Callable[[slice], Any], n: int) -> None:
         list(pool.map(work, [slice(a, b) for a, b in pairwise(edges)]))
 
 
-@kernel()
+@kernel("f8[::1], f8[::1], f8")
 def levels(counts, scores, scale):
     """Counts, highest first, as distances below the top; how many of each; each class's place.
 
@@ -105,7 +105,7 @@ def levels(counts, scores, scale):
     return y[: u + 1], w[: u + 1], place
 
 
-@kernel()
+@kernel("i8, f8[::1], f8[::1], f8[::1], f8[::1]")
 def tilt(kind, y, w, nodes, log_weights):
     """Log probability that one class of each level wins, and its law over the nodes (rows sum to 1)."""
     n_levels, n = y.size, nodes.size
@@ -134,7 +134,7 @@ def tilt(kind, y, w, nodes, log_weights):
     return log_q, logs
 
 
-@kernel()
+@kernel("f8[:,::1], i8, f8, f8[:,::1], f8[:,:,::1]")
 def _outcomes(counts, kind, scale, out, slope):
     """Log probabilities and, if ``slope`` has room, their derivatives by the count of each class."""
     for q in range(counts.shape[0]):

@@ -5,21 +5,17 @@ A block is two uint64. Its lowest byte holds the bits that go with a seed, the o
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
-import numba as nb
 import numpy as np
 
-__all__ = ["advance", "deal_level", "leaves", "multiply", "opened_leaf"]
+from ostraka._compiled import kernel
 
-kernel: Any = functools.partial(nb.njit, cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+__all__ = ["advance", "deal_level", "leaves", "multiply", "opened_leaf"]
 
 _SEED = np.uint64(0xFFFFFFFFFFFFFF00)
 _ONE, _LOW, _FOUR = np.uint64(1), np.uint64(15), np.uint64(4)
 
 
-@kernel
+@kernel()
 def advance(asked, hashed, bits, sums, words, points, shift, sign):
     """One level of an evaluation: follow each point's bit, and prepare the blocks of the next level.
 
@@ -43,7 +39,7 @@ def advance(asked, hashed, bits, sums, words, points, shift, sign):
         asked[i, 1] = high
 
 
-@kernel
+@kernel()
 def opened_leaf(asked, hashed, bits, sums, words, points, sign):
     """The last step of an evaluation: the four bits of the leaf, of 32 in a block."""
     for i in range(len(bits)):
@@ -57,7 +53,7 @@ def opened_leaf(asked, hashed, bits, sums, words, points, sign):
         sums[i] = (sums[i] + value * sign) & _LOW
 
 
-@kernel
+@kernel()
 def deal_level(asked, hashed, bits, path, words, alphas, betas, shift):
     """One level of a deal: the correction word of each instance, and both holders' next blocks.
 
@@ -102,7 +98,7 @@ def deal_level(asked, hashed, bits, path, words, alphas, betas, shift):
             asked[holder, 1, i, 0], asked[holder, 1, i, 1] = low | _ONE, high
 
 
-@kernel
+@kernel()
 def leaves(asked, hashed, bits, path, words, alphas, betas):
     """The last correction: 32 leaves of four bits, which differ by the payload below the secret point."""
     for i in range(len(path)):
@@ -122,7 +118,7 @@ def leaves(asked, hashed, bits, path, words, alphas, betas):
             words[i, half] = found
 
 
-@kernel
+@kernel()
 def multiply(left, right):
     """The product of two matrices modulo 2^64."""
     out = np.zeros((left.shape[0], right.shape[1]), dtype=np.uint64)

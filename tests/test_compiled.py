@@ -1,0 +1,184 @@
+"""Kernels run as machine code of the wheel where it fits, and numba compiles them where it does not."""
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numba
+import numpy as np
+import pytest
+
+from ostraka import GNMax, PATEClassifier, _compiled
+from ostraka._compiled import Kernel, kernel
+
+ROOT = Path(__file__).resolve().parents[1]
+KERNELS = [
+    each
+    for name in _compiled.MODULES
+    for each in vars(importlib.import_module(f"ostraka.{name}")).values()
+    if isinstance(each, Kernel) and each.function.__module__ == f"ostraka.{name}"
+]
+
+
+@kernel("f8[:,::1], i8")
+def twice(values, n):
+    return values.sum() * 2 * n
+
+
+@pytest.fixture
+def shipped(monkeypatch):
+    """Machine code of ``twice`` that says that it was called."""
+    code = SimpleNamespace(**dict.fromkeys(twice.symbols(), lambda *_: "shipped"))
+    monkeypatch.setattr(_compiled, "machine_code", lambda: code)
+    twice.__dict__.pop("_shipped", None)
+    yield
+    twice.__dict__.pop("_shipped", None)
+
+
+@pytest.mark.usefixtures("shipped")
+def test_machine_code_runs_for_the_types_of_its_signature_only():
+    table = np.ones((2, 2))
+    assert twice(table, 1) == "shipped"
+    table.setflags(write=False)
+    assert twice(table, np.int64(1)) == "shipped"
+    for others in (table.astype(int), np.asfortranarray(np.ones((2, 3))), np.ones(2)):
+        assert twice(others, 1) == 2 * others.sum()
+    assert twice(table, 1.0) == 8.0
+
+
+def test_other_sources_have_other_machine_code(tmp_path, monkeypatch):
+    here = Path(_compiled.__file__).parent
+    there = shutil.copytree(here, tmp_path / "ostraka", ignore=lambda *_: {"__pycache__", "cli", "service"})
+    monkeypatch.setattr(_compiled, "__file__", str(there / "_compiled.py"))
+    before = _compiled.machine_name()
+    source = there / "mechanisms" / "_noise.py"
+    source.write_text(source.read_text("utf-8").replace("-16.0", "-15.0"), "utf-8")
+    assert _compiled.machine_name() != before
+
+
+def test_where_nothing_can_be_cached_kernels_are_compiled_all_the_same(monkeypatch):
+    njit = numba.njit
+
+    def nowhere(**options):
+        if options.pop("cache", False):
+            raise RuntimeError("cannot cache function: no locator available")
+        return njit(**options)
+
+    monkeypatch.setattr(numba, "njit", nowhere)
+    assert Kernel(lambda x: x + 1.0, (), {})(1.0) == 2.0
+
+
+def test_every_kernel_that_a_run_calls_is_in_the_wheel(monkeypatch):
+    called = {}
+    run = Kernel.__call__
+
+    def noted(self, *arguments):
+        types = tuple(_compiled._type(each) for each in arguments)
+        called.setdefault((self.function.__qualname__, types), self)
+        return run(self, *arguments)
+
+    monkeypatch.setattr(Kernel, "__call__", noted)
+    rng = np.random.default_rng(0)
+    X, public = rng.normal(size=(120, 2)), rng.normal(size=(30, 2))
+    y = (X[:, 0] > 0).astype(int)
+    model = PATEClassifier(
+        n_teachers=10, mechanism=GNMax(sigma=9.0), n_answers=12, way="argmax", random_state=0
+    )
+    model.fit(X, y, X_public=public)
+    new = rng.normal(size=(20, 2))
+    model.evaluate(new, (new[:, 0] > 0).astype(int), X_private=X, y_private=y)
+    assert called
+    for (name, types), each in called.items():
+        assert types in {_compiled._types(signature) for signature in each.signatures}, (name, types)
+
+
+def test_signatures_are_what_numba_compiles():
+    assert KERNELS
+    for each in KERNELS:
+        for signature in each.signatures:
+            types = numba.core.sigutils.normalize_signature(f"({signature},)")[0]
+            spelled = _compiled._types(signature)
+            assert len(types) == len(spelled)
+            for name, said in zip(types, spelled, strict=True):
+                if isinstance(name, numba.types.Array):
+                    assert (f"{np.dtype(str(name.dtype)).str}{name.ndim}", name.layout) == (said, "C")
+                else:
+                    assert said in {"b1", "f8", "i8"}
+
+
+COMPARE = """
+import sys, importlib
+import numpy as np
+from pathlib import Path
+sys.path.insert(0, {root!r})
+import hatch_build
+from ostraka import _compiled
+_compiled.MODULES = {modules!r}
+made = hatch_build.build(Path({folder!r}))
+sys.path.insert(0, {folder!r})
+code = importlib.import_module(_compiled.machine_name())
+from ostraka.mechanisms import _draws
+rng = np.random.default_rng(0)
+words, counts = rng.integers(0, 2**64, 4000, dtype=np.uint64), rng.integers(0, 9, (400, 10)).astype(float)
+found = []
+for draw in (_draws.sizes.jitted, code.ostraka_mechanisms__draws_sizes_0):
+    noise = np.empty(4000)
+    draw(words, _draws.table(0), noise)
+    found.append(noise)
+assert np.array_equal(*found, equal_nan=True) and np.isfinite(found[0]).any()
+winners = []
+for draw in (_draws.largest.jitted, code.ostraka_mechanisms__draws_largest_0):
+    best, sure = np.empty(400, np.int64), np.empty(400, bool)
+    draw(counts, found[0].reshape(400, 10), 2.0, 2.0**-40, best, sure)
+    winners.append((best, sure))
+assert all(np.array_equal(*pair) for pair in zip(*winners))
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_machine_code_computes_what_numba_computes(tmp_path):
+    code = COMPARE.format(root=str(ROOT), folder=str(tmp_path), modules=("mechanisms._draws",))
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+WHOLE = """
+import hashlib, sys
+import numpy as np
+from ostraka import Confident, GNMax, LNMax, Threshold, _compiled
+from ostraka.attacks._steps import best_steps
+rng = np.random.default_rng(0)
+counts = rng.multinomial(250, rng.dirichlet(np.ones(10)), 60).astype(float)
+said = []
+for m in (GNMax(sigma=40.0), GNMax(sigma=0.5), LNMax(scale=20.0)):
+    said.append(m.log_outcomes(counts))
+    said.append(m.log_outcomes_gradient(counts[:9])[1])
+A = rng.normal(size=(6, 6))
+said.append(best_steps(np.full(6, 5.0), rng.normal(size=(9, 6)), A @ A.T + np.eye(6)))
+screened = Confident(screen=Threshold(at=150.0, sigma=60.0), argmax=GNMax(sigma=40.0))
+from ostraka.accounting import exact_curve
+said.append(np.round(exact_curve(screened, counts.astype(int)).rdp, 12))
+print(_compiled.machine_code() is not None, "numba" in sys.modules)
+print(hashlib.sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in said)).hexdigest())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_package_with_machine_code_computes_the_same_and_does_not_load_numba(tmp_path):
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=lambda *_: {"__pycache__"})
+    shutil.copy(ROOT / "hatch_build.py", tmp_path)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}
+    subprocess.run([sys.executable, "hatch_build.py"], check=True, cwd=tmp_path, env=env)
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", WHOLE], check=True, capture_output=True, text=True,
+            env={**env, "OSTRAKA_MACHINE_CODE": wanted},
+        ).stdout.split("\n")
+        for wanted in ("auto", "off")
+    ]  # fmt: skip
+    assert [run[0] for run in runs] == ["True False", "False True"]
+    assert runs[0][1] == runs[1][1]
