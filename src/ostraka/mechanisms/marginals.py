@@ -17,11 +17,14 @@ from ostraka.mechanisms.selection import Selection
 from ostraka.private import Adjacency, Private
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ostraka.curve import Curve
 
 __all__ = ["NoisyMarginals", "TreeMarginals"]
 
 _MOST_CELLS = 50_000_000
+_BLOCK = 2**17  # rows that are counted at once, so that few numbers are in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +97,7 @@ class NoisyMarginals:
         """The noisy counts by name, such as ``"0,3"``; int64, each of the sizes of its columns."""
         rows = coded_rows(private, self.sizes)
         found = {}
-        for chosen in self.columns:
-            cells = count(rows, self.sizes, chosen)
+        for chosen, cells in zip(self.columns, counts(rows, self.sizes, self.columns), strict=True):
             noise = _discrete.discrete_gaussian(self.sigma, cells.shape, rng=rng)
             found[",".join(map(str, chosen))] = cells + noise
         return found
@@ -212,11 +214,12 @@ class TreeMarginals:
         """Distance from independence given the target, less expected noise; a unit moves it by ``grain``."""
         tables = {j: np.maximum(found[self._name(j)].reshape(self.sizes[j], -1), 0) for j in self.features}
         totals = np.maximum(np.mean([table.sum(axis=0) for table in tables.values()], axis=0), 1.0)
-        scores = {}
-        for a, b in combinations(self.features, 2):
+        scores, pairs = {}, list(combinations(self.features, 2))
+        counted = counts(rows, self.sizes, [self._with_target(*pair) for pair in pairs])
+        for (a, b), cells in zip(pairs, counted, strict=True):
             expected = np.rint(tables[a][:, None, :] * tables[b][None, :, :] / totals).astype(np.int64)
             wrong = np.minimum(self.sigma_triples * math.sqrt(2 / math.pi), expected).sum()
-            seen = count(rows, self.sizes, self._with_target(a, b)).reshape(expected.shape)
+            seen = cells.reshape(expected.shape)
             scores[a, b] = int(np.abs(seen - expected).sum()) - int(wrong)
         return scores
 
@@ -239,7 +242,7 @@ class TreeMarginals:
 
 
 def coded_rows(private: Private, sizes: tuple[int, ...]) -> np.ndarray:
-    """Codes and, in the last column, weights; int64 of shape (n_rows, n_columns + 1).
+    """Codes and, in the last column, weights; integers of shape (n_rows, n_columns + 1).
 
     Raises
     ------
@@ -251,19 +254,29 @@ def coded_rows(private: Private, sizes: tuple[int, ...]) -> np.ndarray:
         raise ValueError(
             f"rows must be integer codes of {len(sizes)} columns and a weight, got shape {rows.shape}"
         )
-    if rows.size and not ((rows >= 0).all() and (rows[:, :-1] < np.array(sizes)).all()):
+    if rows.size and not (rows.min() >= 0 and (rows[:, :-1].max(axis=0) < np.array(sizes)).all()):
         raise ValueError("rows must hold codes from 0 to one less than the size of each column")
-    return rows.astype(np.int64, copy=False)
+    return np.asarray(rows)
 
 
 def count(rows: np.ndarray, sizes: tuple[int, ...], columns: tuple[int, ...]) -> np.ndarray:
     """Weights of the rows in each cell of one marginal; exact, int64."""
-    shape = tuple(sizes[j] for j in columns)
-    place = np.zeros(len(rows), dtype=np.int64)
-    for j in columns:
-        place = place * sizes[j] + rows[:, j]
-    cells = np.bincount(place, weights=rows[:, -1], minlength=math.prod(shape))
-    return np.asarray(cells.reshape(shape), dtype=np.int64)
+    return counts(rows, sizes, [columns])[0]
+
+
+def counts(rows: np.ndarray, sizes: tuple[int, ...], columns: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    """Weights of the rows in each cell of several marginals; exact, int64."""
+    tables = [np.zeros(math.prod(sizes[j] for j in chosen), dtype=np.int64) for chosen in columns]
+    for begin in range(0, len(rows), _BLOCK):
+        codes = np.ascontiguousarray(rows[begin : begin + _BLOCK].T, dtype=np.int64)
+        weights = None if (codes[-1] == 1).all() else codes[-1]
+        for table, chosen in zip(tables, columns, strict=True):
+            place = codes[chosen[0]].copy() if chosen else np.zeros(codes.shape[1], dtype=np.int64)
+            for j in chosen[1:]:
+                place *= sizes[j]
+                place += codes[j]
+            np.add(table, np.bincount(place, weights=weights, minlength=table.size), table, casting="unsafe")
+    return [table.reshape([sizes[j] for j in chosen]) for table, chosen in zip(tables, columns, strict=True)]
 
 
 def _check_sizes(sizes: tuple[int, ...]) -> None:

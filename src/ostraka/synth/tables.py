@@ -14,7 +14,7 @@ from ostraka.accounting import calibrate
 from ostraka.mechanisms.marginals import TreeMarginals
 from ostraka.private import Adjacency, Private
 from ostraka.result import Result
-from ostraka.synth import _fitting, _labels, _tree
+from ostraka.synth import _fitting, _labels, _reading, _tree
 from ostraka.synth.schema import Schema
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ class TableGenerator(BaseEstimator):
 
         Parameters
         ----------
-        frame : data frame, or dict of columns
-            Private.
+        frame : data frame, dict of columns, or path of a Parquet file
+            Private. A file is read in parts; its codes are in memory, a byte for each cell in most tables.
         groups : array of shape (n_rows,), optional
             Private. Whose row it is: the unit is then a person with all rows. At most eight rows of a person,
             chosen at random, share one unit of weight.
@@ -279,12 +279,13 @@ def coded(schema: Schema, frame: Any, groups: Any, *, rng: np.random.Generator |
 
     At most eight rows of a person, chosen at random, share one GRAIN.
     """
-    codes = schema.encode(frame)
+    grain = 1 if groups is None else GRAIN
+    rows = _reading.encoded(schema, frame, most=grain)
     if groups is None:
-        weights, unit, grain = np.ones(len(codes), dtype=np.int64), "row", 1
+        rows[:, -1], unit = 1, "row"
     else:
-        used = _fitting.rows_of_persons(groups, len(codes), rng=rng)
-        weights, unit, grain = np.where(used > 0, GRAIN // np.maximum(used, 1), 0), "person", GRAIN
-    rows = np.column_stack([codes, weights])[weights > 0]
+        used = _fitting.rows_of_persons(groups, len(rows), rng=rng)
+        rows[:, -1], unit = np.where(used > 0, GRAIN // np.maximum(used, 1), 0), "person"
+        rows = rows[used > 0]
     adjacency = Adjacency(unit=unit, moves="row", at_most=float(grain), relation="add-or-remove")
     return Private(rows, adjacency)

@@ -16,6 +16,7 @@ from ostraka.private import Adjacency, Private
 from ostraka.voters._endpoint import Endpoint, FunctionClient, HTTPClient
 from ostraka.voters._prompt_batch import CostEstimate, PromptBatch, count
 from ostraka.voters._prompt_checks import check_limits, check_settings, check_texts, class_indices
+from ostraka.voters._public_model import PromptModel
 from ostraka.voters._requests import EndpointError, RequestRun
 from ostraka.voters._response_cache import ResponseCache
 from ostraka.voters._template import Reader, Template
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ostraka.voters._endpoint import Client
 from ostraka.voters._prompt_batch import Shots
 
-__all__ = ["CostEstimate", "Endpoint", "EndpointError", "PromptEnsemble", "Template"]
+__all__ = ["CostEstimate", "Endpoint", "EndpointError", "PromptEnsemble", "PromptModel", "Template"]
 
 _WARNED: set[str] = set()  # hosts about which this process has warned
 
