@@ -64,13 +64,13 @@ def _opened(path: Path, schema: Schema) -> Any:
     if not path.is_file():
         raise ValueError(f"frame must be a table or a Parquet file, but {path} is no file")
     try:
-        file = pq.ParquetFile(path, read_dictionary=[c.name for c in schema.columns if c.categories])
+        names = pq.read_schema(path).names
     except pa.ArrowInvalid:
-        file = None
-    if file is None:
+        names = None
+    if names is None:
         raise ValueError(f"{path} must be a Parquet file")
-    _check_names(schema, file.schema_arrow.names)
-    return file
+    _check_names(schema, names)
+    return pq.ParquetFile(path, read_dictionary=[c.name for c in schema.columns if c.categories])
 
 
 def _batches(file: Any, schema: Schema) -> Iterator[list[np.ndarray]]:
@@ -86,7 +86,7 @@ def _codes(column: Column, values: Any) -> np.ndarray:
 
     if not pa.types.is_dictionary(values.type):
         values = values.dictionary_encode()
-    kinds = np.append(values.dictionary.to_numpy(zero_copy_only=False).astype(object), None)
+    kinds = np.array([*values.dictionary.to_pylist(), None], dtype=object)
     place = values.indices.fill_null(len(kinds) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
     used = np.flatnonzero(np.bincount(place, minlength=len(kinds)))
     codes = np.zeros(len(kinds), dtype=np.int64)
