@@ -93,7 +93,8 @@ def too_expensive(mechanism: BallotMechanism, log_p: np.ndarray, log_q: np.ndarr
 
 def not_carried(law: Law, answers: int, log_p: np.ndarray, log_q: np.ndarray) -> int:
     """How many pairs tell more, followed by so many answers, than the table of one answer more says."""
-    before, after = (tables.of((law._replace(uses=n),)).each[0] for n in (answers, answers + 1))
+    found = [tables.followed_table(law._replace(uses=n)) for n in (answers, answers + 1)]
+    before, after = (table for table in found if table is not None)
     odds = [np.exp(each.step * (each.start + np.arange(len(each.values)))) for each in (before, after)]
     wrong = np.zeros(len(log_p), dtype=bool)
     for epsilon in (0.0, 0.3, 0.8):

@@ -25,13 +25,16 @@ def named(bounds):
 @pytest.mark.parametrize(
     ("mechanism", "names"),
     [
-        (GNMax(sigma=30.0), ["classic", "gaussian", "tight", "papernot2018", "exact", "composed"]),
+        (
+            GNMax(sigma=30.0),
+            ["classic", "gaussian", "tight", "adaptive", "papernot2018", "exact", "composed"],
+        ),
         (LNMax(scale=20.0), ["classic", "tight", "moments2017", "papernot2018", "exact", "composed"]),
-        (Threshold(at=160, sigma=60.0), ["classic", "gaussian", "tight", "exact", "composed"]),
-        (CONFIDENT, ["classic", "gaussian", "tight", "papernot2018", "exact", "composed"]),
+        (Threshold(at=160, sigma=60.0), ["classic", "gaussian", "tight", "adaptive", "exact", "composed"]),
+        (CONFIDENT, ["classic", "gaussian", "tight", "adaptive", "papernot2018", "exact", "composed"]),
         (
             Confident(screen=Threshold(at=160, sigma=60.0, noise="every"), argmax=GNMax(sigma=30.0)),
-            ["classic", "gaussian", "tight", "exact", "composed"],
+            ["classic", "gaussian", "tight", "adaptive", "exact", "composed"],
         ),
     ],
 )
@@ -39,7 +42,7 @@ def test_every_mechanism_has_its_bounds_and_only_those_for_any_votes_are_publish
     bounds = every_bound(mechanism, VOTES)
     assert [bound.name for bound in bounds] == names
     for bound in bounds:
-        assert bound.publishable == (bound.name in {"classic", "gaussian", "tight"})
+        assert bound.publishable == (bound.name in {"classic", "gaussian", "tight", "adaptive"})
         assert bound.both_directions == (bound.name not in {"moments2017", "papernot2018"})
 
 

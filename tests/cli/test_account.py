@@ -40,7 +40,7 @@ def test_the_table_names_every_bound_and_who_may_see_it(file, capfd):
     code, out, _ = account(capfd, file, "--sigma", 4)
     assert code == 0
     rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
-    for name in ("classic", "gaussian", "tight"):
+    for name in ("classic", "gaussian", "tight", "adaptive"):
         assert " yes " in rows[name]
     for name in ("papernot2018", "exact"):
         assert "owner only" in rows[name]
@@ -78,7 +78,7 @@ def test_json_is_public_unless_the_owner_asks(file, capfd):
     code, out, _ = account(capfd, file, "--sigma", 4, "--json")
     assert code == 0
     assert json.loads(out)["owner"] == {}
-    assert set(json.loads(out)["upper"]["bounds"]) == {"classic", "gaussian", "tight"}
+    assert set(json.loads(out)["upper"]["bounds"]) == {"classic", "gaussian", "tight", "adaptive"}
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])

@@ -169,7 +169,7 @@ def excess(p, q, odds):
 def test_the_corners_of_a_rectangle_dominate_every_law_inside(shift, knots):
     t, u = knots
     rng = np.random.default_rng(11)
-    pairs = cover._plane_pairs(shift, cover.Grid(t, u))
+    pairs = cover.plane_pairs(shift, cover.Grid(t, u))
     at = np.arange(t.size * u.size).reshape(t.size, u.size)
     odds = np.exp(np.linspace(-10, 10, 161) * shift)
     for _ in range(300):

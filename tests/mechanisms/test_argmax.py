@@ -48,8 +48,11 @@ def test_lnmax_is_pure_and_no_gaussian_dominates_it():
     assert max(curve.rdp) == curve.rdp[-1]
 
 
-def test_hundred_answers_at_sigma_40_cost_1_16():
-    assert (100 * GNMax(sigma=40.0).curve()).epsilon(delta=1e-5) == pytest.approx(1.162, abs=2e-3)
+def test_hundred_answers_at_sigma_40_cost_1_07_and_by_renyi_1_16():
+    assert (100 * GNMax(sigma=40.0).curve()).epsilon(delta=1e-5) == pytest.approx(1.071, abs=2e-3)
+    assert (100 * GNMax(sigma=40.0).curve(bound="tight")).epsilon(delta=1e-5) == pytest.approx(
+        1.162, abs=2e-3
+    )
     assert (100 * GNMax(sigma=40.0).curve("classic")).epsilon(delta=1e-5) == pytest.approx(1.356, abs=2e-3)
 
 

@@ -6,8 +6,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from ostraka._composition import recursion, sampled
+from ostraka._composition import sampled
 from ostraka._composition.cover import Pairs
+from ostraka._composition.stencils import stencils
 from ostraka._composition.tables import Table
 
 PLACES = [(-40, 0.01), (120, 0.02), (30_000, 0.02), (69_990, 0.0101), (75_000, 0.01), (900, 1.5)]
@@ -84,7 +85,7 @@ def test_an_outcome_between_grid_points_is_never_counted_at_the_cheaper_one(step
     other = mass * np.exp(rng.uniform(-0.4, 0.4, mass.shape))
     other /= other.sum(axis=1, keepdims=True)
     reach = 2000
-    way = recursion.stencils(Pairs(mass, other - mass, np.zeros(60)), step=step, reach=reach)
+    way = stencils(Pairs(mass, other - mass, np.zeros(60)), step=step, reach=reach)
     for at, steep in itertools.product((-0.3, 0.0, 0.8), (1.0, 6.0)):
 
         def convex(x, steep=steep):

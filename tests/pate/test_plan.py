@@ -76,7 +76,7 @@ def test_a_plan_is_worked_out_from_public_numbers_only_and_is_a_value():
             {"mechanism": GNMax(sigma=1.0)},
             r"does not pay for 1 × GNMax\(sigma=1.0\).*: use more noise, or a larger",
         ),
-        ({"mechanism": GNMax(sigma=18.0), "n_answers": 250}, r"use n_answers=19\d or fewer, more noise"),
+        ({"mechanism": GNMax(sigma=18.0), "n_answers": 250}, r"use n_answers=22\d or fewer, more noise"),
         ({"screen": Threshold(at=60, sigma=1.0)}, "is too small for n_answers=1"),
     ],
 )

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from ostraka._composition.curvature import Box, curvature, none_wins, phi, rise, third, wins
 
-__all__ = ["EDGE", "Grid", "Pairs", "argmax_pairs", "screen_pairs"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["EDGE", "Grid", "Pairs", "argmax_pairs", "plane_pairs", "screen_pairs"]
 
 EDGE = 8.5  # the knots reach so far; for what lies outside see docs/composition.md
 _OUTSIDE = 4e-15  # by how much a law outside may exceed the law at the edge, where ratios are near 1
@@ -59,12 +62,13 @@ class Grid(NamedTuple):
     right: tuple[float, float] = (-math.inf, -math.inf)
 
 
-def argmax_pairs(shift: float, grids: tuple[Grid, ...], line: np.ndarray) -> Pairs:
+def argmax_pairs(shift: float, inside: Sequence[Pairs], line: np.ndarray) -> Pairs:
     """Pairs that dominate one Gaussian argmax: inside the edges; of two classes; of one count and the bar.
 
-    ``shift`` is of t. Together the grids reach the edges. ``line`` has the knots of t beyond.
+    ``shift`` is of t. ``inside`` are those of grids which together reach the edges (:func:`plane_pairs`).
+    ``line`` has the knots of t beyond.
     """
-    parts = [_plane_pairs(shift, grid) for grid in grids]
+    parts = list(inside)
     lacking = parts[0].mass.shape[1]
     for moved in (shift, shift / _ROOT):
         pairs = screen_pairs(moved, line)
@@ -108,7 +112,8 @@ def screen_pairs(shift: float, t: np.ndarray) -> Pairs:
     )
 
 
-def _plane_pairs(shift: float, grid: Grid) -> Pairs:
+def plane_pairs(shift: float, grid: Grid) -> Pairs:
+    """Pairs that dominate one Gaussian argmax in the rectangles of a grid."""
     t0, u0 = np.meshgrid(grid.t[:-1], grid.u[:-1], indexing="ij")
     t1, u1 = np.meshgrid(grid.t[1:], grid.u[1:], indexing="ij")
     outside = (u1 + t1 <= -_ROOT * EDGE) | (u1 - t0 <= -_ROOT * EDGE)

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ostraka._composition.cover import EDGE, Grid, Pairs, argmax_pairs, screen_pairs
+from ostraka._composition.cover import EDGE, Grid, Pairs, argmax_pairs, plane_pairs, screen_pairs
 
 __all__ = ["LARGEST_SHIFT", "SMALLEST_SHIFT", "argmax_family", "screen_family"]
 
@@ -50,7 +50,13 @@ _THIN = _both_ways(
 @lru_cache(maxsize=4)
 def argmax_family(shift: float, *, finest: bool = False) -> Pairs:
     """One Gaussian argmax whose t moves by ``shift`` (one vote: sqrt 2 over sigma)."""
-    return argmax_pairs(shift, (_COARSE, _FINER, _FINEST) if finest else (_COARSE, _FINE), _LINE)
+    fine = [plane_pairs(shift, grid) for grid in ((_FINER, _FINEST) if finest else (_FINE,))]
+    return argmax_pairs(shift, [_coarse_pairs(shift), *fine], _LINE)
+
+
+@lru_cache(maxsize=1)
+def _coarse_pairs(shift: float) -> Pairs:
+    return plane_pairs(shift, _COARSE)
 
 
 @lru_cache(maxsize=4)

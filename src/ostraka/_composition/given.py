@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostraka._composition.cover import Pairs
+from ostraka._composition.stencils import stencils
 from ostraka._composition.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ostraka._composition.recursion import Stencils
+    from ostraka._composition.stencils import Stencils
 
 __all__ = ["Given", "both_ways"]
 
@@ -84,7 +85,7 @@ class Given:
         return padded[reach:stop]
 
     def _averages(self) -> tuple[Stencils, np.ndarray, int]:
-        from ostraka._composition.recursion import packed, stencils  # noqa: PLC0415  (compiled code)
+        from ostraka._composition.recursion import packed  # noqa: PLC0415  (compiled code)
 
         widest = float(np.abs(self._losses()).max(initial=0.0))
         reach = math.ceil(widest / self._step) + 2

@@ -17,10 +17,17 @@ from ostraka._composition import stored
 from ostraka._composition.families import LARGEST_SHIFT, SMALLEST_SHIFT, argmax_family, screen_family
 from ostraka._composition.gaussian import gaussian_delta, mirrored
 from ostraka._composition.law import ARGMAX, SCREEN, Law
+from ostraka._composition.stencils import stencils
 
 __all__ = ["STARTS", "Part", "after", "beside", "larger_gaussian", "within_reach"]
 
 STARTS = (8, 32, 128)  # squared shifts that a Gaussian has before the first answer
+_ABOUT = {
+    8: 0.743,
+    32: 0.656,
+    128: 0.645,
+}  # what an answer then adds, in squared shifts: decides which is tried
+_WORTHWHILE = 40  # uses
 _STEP = 0.05  # shifts
 _STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as fully revealing
 _OUTWARD = 1e-12
@@ -42,21 +49,21 @@ def within_reach(law: Law) -> bool:
 
 def beside(law: Law) -> Part:
     """The smallest Gaussian that all uses of this law come to, in any order, beside other releases."""
-    found = [Part(law.uses * law.mu_squared * (1 + _OUTWARD), 0.0)]
-    for start in STARTS:
-        if law.uses > start and within_reach(law):
-            each = _one(law.kind, law.size, start)
-            whole = (start * law.mu_squared + law.uses * each.mu_squared) * (1 + _OUTWARD)
-            found.append(Part(whole, law.uses * each.told))
-    return min(found)
+    alone = Part(law.uses * law.mu_squared * (1 + _OUTWARD), 0.0)
+    start = min(STARTS, key=lambda start: start + law.uses * _ABOUT[start])
+    if law.uses < _WORTHWHILE or not within_reach(law):
+        return alone
+    each = _one(law.kind, law.size, start)
+    whole = (start * law.mu_squared + law.uses * each.mu_squared) * (1 + _OUTWARD)
+    return min(alone, Part(whole, law.uses * each.told))
 
 
 def after(law: Law, begun: Part) -> Part:
     """The Gaussian after these uses, where there was one before the first of them."""
     each = Part(law.mu_squared, 0.0)
-    for start in STARTS:
-        if begun.mu_squared >= start * law.mu_squared and within_reach(law):
-            each = min(each, _one(law.kind, law.size, start))
+    within = [start for start in STARTS if begun.mu_squared >= start * law.mu_squared and within_reach(law)]
+    if within:
+        each = min(each, _one(law.kind, law.size, max(within)))
     whole = (begun.mu_squared + law.uses * each.mu_squared) * (1 + _OUTWARD)
     return Part(whole, begun.told + law.uses * each.told)
 
@@ -120,7 +127,7 @@ def _followed(law: Law, before: float) -> tuple[np.ndarray, float]:
     step = _STEP * shift
     reach = int(_STEEPEST * shift / step) + 2
     family = argmax_family(shift) if law.kind == ARGMAX else screen_family(shift)
-    way, used = recursion.packed(recursion.stencils(family, step=step, reach=reach))
+    way, used = recursion.packed(stencils(family, step=step, reach=reach))
     points = int((8.4 * math.sqrt(before) + before / 2 + 2 * shift) / step)
     x = np.arange(points + reach + 1) * step
     w = mirrored(gaussian_delta(x, math.sqrt(before)), step, reach)

@@ -3,55 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ostraka._compiled import kernel
 from ostraka._composition.gaussian import gaussian_delta, mirrored
+from ostraka._composition.stencils import Stencils, stencils
 
 if TYPE_CHECKING:
     from ostraka._composition.cover import Pairs
 
-__all__ = ["Stencils", "first_answers", "stencils"]
+__all__ = ["advance", "first_answers", "packed"]
 
 _BLOCK = 256  # points whose values stay in the fast cache
 _UP = 1 + 1e-14  # more than the rounding of one sum
 _STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as fully revealing
 _ALWAYS = 9  # taps that most pairs have
-
-
-class Stencils(NamedTuple):
-    """By which offsets and weights each pair averages, and a constant."""
-
-    offsets: np.ndarray  # (n_pairs, n_taps)
-    weights: np.ndarray
-    constants: np.ndarray  # (n_pairs,)
-
-
-def stencils(pairs: Pairs, *, step: float, reach: int) -> Stencils:
-    """Weights by which each pair averages a convex function of e^x on a grid of x.
-
-    An outcome between two grid points is split between them, so that its P and its Q stay the same. One
-    below the reach counts as 1, one above it as the value at the reach: both err upwards.
-    """
-    mass, difference, extra = pairs
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(mass > 0, 1 + difference / mass, 1.0)
-        place = np.floor(np.log(np.maximum(ratio, 1e-300)) / step - 1e-9)
-    place = np.clip(place, -reach, reach - 1)
-    low, high = np.exp(place * step), np.exp((place + 1) * step)
-    # a ratio that is too low errs upwards
-    share = np.clip((ratio - low) / (high - low) - 1e-12 - 1e-15 / step, 0.0, 1.0)
-    under = ratio < np.exp(-reach * step)
-    constants = extra + np.where(under, mass, 0.0).sum(axis=1)
-    left = np.maximum(1 - mass.sum(axis=1), 0.0)
-    mass = np.where(under, 0.0, mass)
-    n, k = mass.shape
-    offsets, weights = np.zeros((n, 2 * k + 1), np.int64), np.zeros((n, 2 * k + 1))
-    offsets[:, 1::2], offsets[:, 2::2] = place, place + 1
-    weights[:, 0], weights[:, 1::2], weights[:, 2::2] = left, mass * (1 - share), mass * share
-    return Stencils(offsets, weights * (1 + 1e-14), constants)
 
 
 def packed(way: Stencils) -> tuple[Stencils, np.ndarray]:

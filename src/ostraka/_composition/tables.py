@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import math
 import time
-from functools import lru_cache
-from typing import NamedTuple
+from functools import lru_cache, reduce
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ostraka._composition import limit, sampled, stored
+from ostraka._composition import fixed, limit, sampled, stored
 from ostraka._composition.cover import Pairs
 from ostraka._composition.gaussian import gaussian_delta, gaussian_pair, mirrored
 from ostraka._composition.law import GAUSSIAN, PURE, Law
 
-__all__ = ["Table", "Tables", "of"]
+__all__ = ["Table", "Tables", "followed_table", "of"]
 
 # Answers that are followed one by one, if noise is as large as most, and if not; then a Gaussian bounds them.
 _MOST, _FEWER = 512, 64
 _LITTLE_TOLD = 1e-9
 _MOST_PURE = 64
 _MOST_POINTS = 20_000  # of a grid for answers beside other releases: with more, these are what counts
+_LEADERS = 2  # families that are followed exactly, one at a time: those with the largest Gaussians
 _WORTH_KEEPING = 0.1  # seconds that a file must save
+_FURTHEST = 9.0  # standard deviations of a Gaussian's loss that its pair has
 _LOWER, _UPPER = 6.0, 8.0  # standard deviations of the loss that a grid reaches to either side
 _FINE = 0.01  # spacing of a Gaussian's table, in its standard deviations
 _OUTWARD = 1e-12
 _ULP = 2.0**-52
-_SPREAD = 0.68  # of a Gaussian of the same shift, in variance: how far losses spread; decides the grid only
 
 
 class Table(NamedTuple):
@@ -62,10 +63,22 @@ class Table(NamedTuple):
         return min(1.0, on_chord * (1 + _OUTWARD))
 
 
+class Bound(Protocol):
+    """Delta against epsilon."""
+
+    def epsilon(self, delta: float) -> float:
+        """Smallest epsilon >= 0 at which delta is proved, or infinity."""
+        ...
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest proved delta at epsilon, at most 1."""
+        ...
+
+
 class Tables(NamedTuple):
     """Several bounds of the same releases: the smallest counts, so that fewer uses never cost more."""
 
-    each: tuple[Table, ...]
+    each: tuple[Bound, ...]
 
     def epsilon(self, delta: float) -> float:
         """Smallest epsilon >= 0 at which delta is proved, or infinity."""
@@ -83,7 +96,8 @@ def of(laws: tuple[Law, ...]) -> Tables:
     In each, one family is followed exactly. The others enter as the Gaussian that dominates them.
     Fixed pairs are applied last, as if they came first: in any other order they tell no more.
     """
-    found = [_led_by(law, laws) for law in laws if limit.within_reach(law)]
+    leaders = sorted((law for law in laws if limit.within_reach(law)), key=_weight, reverse=True)
+    found: list[Bound | None] = [_led_by(law, laws) for law in leaders[:_LEADERS]]
     if any(law.is_sampled for law in laws):
         found.append(_with_samples(laws))
     return Tables(tuple(table for table in found if table is not None))
@@ -91,42 +105,56 @@ def of(laws: tuple[Law, ...]) -> Tables:
 
 def _with_samples(laws: tuple[Law, ...]) -> Table | None:
     """Fixed pairs only: every argmax and screen as the Gaussian that dominates it."""
-    fixed = [law for law in laws if law.is_sampled or law.kind == PURE]
-    rest = _gaussian([law for law in laws if law not in fixed])
-    if not math.isfinite(rest.mu_squared) or sum(law.uses for law in fixed if law.kind == PURE) > _MOST_PURE:
+    pairs = [law for law in laws if law.is_sampled or law.kind == PURE]
+    rest = _gaussian([law for law in laws if law not in pairs])
+    if not math.isfinite(rest.mu_squared) or sum(law.uses for law in pairs if law.kind == PURE) > _MOST_PURE:
         return None
     if rest.mu_squared:
-        fixed.append(Law(GAUSSIAN, rest.mu_squared))
-    found = sampled.hockey_sticks(fixed)
+        pairs.append(Law(GAUSSIAN, rest.mu_squared))
+    found = sampled.hockey_sticks(pairs)
     return None if found is None else _raised(Table(found[1], found[0], found[2]), rest.told)
 
 
-def _led_by(leader: Law, laws: tuple[Law, ...]) -> Table | None:
+def _weight(law: Law) -> float:
+    """The squared shift of a Gaussian that dominates all uses."""
+    return law.uses * law.mu_squared
+
+
+def _led_by(leader: Law, laws: tuple[Law, ...]) -> Bound | None:
     pure = [law for law in laws if law.kind == PURE]
     rest = _gaussian([law for law in laws if law not in pure and law is not leader])
     if not math.isfinite(rest.mu_squared) or sum(law.uses for law in pure) > _MOST_PURE:
         return None
     room = sum(law.uses * law.size for law in pure)
-    table = _few(leader, rest, room) if leader.uses <= _MOST else None
-    table = _many(leader, rest, room) if table is None else table
-    for law in pure:
-        for _ in range(law.uses):
-            table = None if table is None else _averaged(table, _response(law.size))
-    return table
+    table = followed_table(leader) if leader.uses <= _MOST else None
+    found = None if table is None else _beside(table, rest, pure, room)
+    if found is None and (table := _many(leader, rest, room)) is not None:
+        found = _beside(table, limit.Part(0.0, 0.0), pure, room)
+    return found
 
 
-def _few(leader: Law, rest: limit.Part, room: float) -> Table | None:
-    """The table of a family that is followed to its last use, beside a Gaussian."""
-    table = _followed_table(leader)
-    if table is None or not (rest.mu_squared or room):
-        return table
-    more = _reach(leader.uses * leader.mu_squared * _SPREAD + rest.mu_squared) + room
-    if more > _MOST_POINTS * table.step:
+def _beside(table: Table, rest: limit.Part, pure: list[Law], room: float) -> Bound | None:
+    """The table with fixed pairs, which must not need too many points."""
+    wide = 2 * (rest.mu_squared / 2 + _FURTHEST * math.sqrt(rest.mu_squared) + room)
+    if wide > _MOST_POINTS * table.step:
         return None
-    table = _widened(table, more + 10 * math.sqrt(rest.mu_squared) + rest.mu_squared)
+    kernels = [_of_pure(law, table.step) for law in pure]
     if rest.mu_squared:
-        table = _averaged(table, gaussian_pair(rest.mu_squared, table.step))
-    return _raised(table, rest.told)
+        kernels.append(_of_gaussian(rest.mu_squared, table.step))
+    if not kernels:
+        return _raised(table, rest.told)
+    whole = reduce(fixed.together, kernels)
+    whole = whole._replace(told=whole.told + rest.told)
+    return fixed.Averaged(table.start, table.step, table.values, whole)
+
+
+@lru_cache(maxsize=16)
+def _of_gaussian(mu_squared: float, step: float) -> fixed.Kernel:
+    return fixed.kernel(gaussian_pair(mu_squared, step), step)
+
+
+def _of_pure(law: Law, step: float) -> fixed.Kernel:
+    return reduce(fixed.together, [fixed.kernel(_response(law.size), step)] * law.uses)
 
 
 def _many(leader: Law, rest: limit.Part, room: float) -> Table | None:
@@ -150,7 +178,7 @@ def _many(leader: Law, rest: limit.Part, room: float) -> Table | None:
 @lru_cache(maxsize=64)
 def _gaussian_of(law: Law) -> limit.Part | None:
     """The Gaussian which exceeds uses that are followed one by one."""
-    table = _followed_table(law)
+    table = followed_table(law)
     if table is None:
         return None
     most = law.uses * law.mu_squared
@@ -175,7 +203,8 @@ def _reach(variance: float) -> float:
     return variance / 2 + _UPPER * math.sqrt(variance) + 0.5
 
 
-def _followed_table(law: Law) -> Table | None:
+def followed_table(law: Law) -> Table | None:
+    """The table of one family which is followed to its last use; None where that is too much."""
     name = f"{law.kind} {law.size.hex()} {law.uses}"
     known = stored.load(name)
     if known is None:
@@ -195,34 +224,8 @@ def _followed_table(law: Law) -> Table | None:
     return Table(-less, step, mirrored(values, step, less))
 
 
-def _widened(table: Table, reach: float) -> Table:
-    """More points at both ends: the chord from (0, 1) below, the last value above."""
-    more = max(0, math.ceil(reach / table.step) - (table.start + len(table.values)))
-    less = max(0, table.start + math.ceil(reach / table.step))
-    x = np.arange(table.start - less, table.start) * table.step
-    fall = (1 - table.values[0]) / math.exp(table.start * table.step)
-    values = np.concatenate([1 - fall * np.exp(x), table.values, np.full(more, table.values[-1])])
-    return Table(table.start - less, table.step, values)
-
-
 def _response(epsilon: float) -> Pairs:
     """Randomised response, which dominates whatever is epsilon-DP (Kairouz et al. 2015, Thm. 8)."""
     true = 1 / (1 + math.exp(-epsilon))
     change = math.expm1(epsilon) / (1 + math.exp(epsilon)) * (1 + _OUTWARD)
     return Pairs(np.array([[true, 1 - true]]), np.array([[-change, change]]), np.zeros(1))
-
-
-def _averaged(table: Table, pair: Pairs) -> Table:
-    """The table after one fixed pair."""
-    from ostraka._composition import recursion  # noqa: PLC0415  (compiled code, loaded when needed)
-
-    widest = float(np.abs(np.log1p(np.maximum(pair.difference / pair.mass, -1 + 1e-12))).max())
-    reach = math.ceil(widest / table.step) + 1
-    way = recursion.stencils(pair, step=table.step, reach=reach)
-    weights = np.zeros(2 * reach + 1)
-    np.add.at(weights, way.offsets[0] + reach, way.weights[0])
-    x = np.arange(table.start - reach, table.start) * table.step
-    fall = (1 - table.values[0]) / math.exp(table.start * table.step)
-    padded = np.concatenate([1 - fall * np.exp(x), table.values, np.full(reach, table.values[-1])])
-    values = np.convolve(padded, weights[::-1], mode="valid") + way.constants[0]
-    return table._replace(values=np.minimum(1.0, values * (1 + 1e-12)))

@@ -93,8 +93,7 @@ class Certificate:
 
     def curve(self) -> Curve:
         """The cost of publishing: a Gaussian of sensitivity 1."""
-        gaussian = Curve.gaussian(sensitivity=1.0, sigma=self.noise, moves="ballot")
-        return Curve(ORDERS, gaussian.rdp, "ballot", mu_squared=gaussian.mu_squared)
+        return Curve.gaussian(sensitivity=1.0, sigma=self.noise, moves="ballot")
 
     def uses(self, private: Private) -> int:
         """One, whatever the number of queries."""

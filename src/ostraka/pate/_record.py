@@ -30,8 +30,11 @@ __all__ = ["OS_NOISE", "SECRET_NOISE", "record", "try_record", "with_accuracies"
 OS_NOISE = "ChaCha20 keyed by the operating system"
 SECRET_NOISE = "ChaCha20 keyed by a secret and the question (HMAC-SHA256)"  # noqa: S105  (words)
 _EXACT, _ROUNDED = "answers are drawn exactly", "what is rounded is charged to delta"
-_SHOWN = 250  # numbers of answers in a record; each takes 0.6 ms
-_ACCOUNTANT = "Rényi curves of each mechanism whatever the votes, and Gaussian-DP composition; the smaller"
+_SHOWN = 50  # numbers of answers in a record; each takes one to four milliseconds
+_ACCOUNTANT = (
+    "Exact composition of the outcome laws whatever the votes, Rényi curves and Gaussian-DP composition; "
+    "the smallest"
+)
 
 
 def record(run: Run) -> Result:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ostraka import _check
-from ostraka.accounting import calibrate
+from ostraka.accounting.calibration import Goal, calibrate
 from ostraka.ledger import BudgetExceeded
 from ostraka.mechanisms import Confident, GNMax
 from ostraka.mechanisms.protocols import parts
@@ -29,6 +29,8 @@ _UNITS_A_TEACHER = 13
 _MOST_TEACHERS = 250
 _AUDIBLE = 4  # teachers must outnumber the noise this many times for an answer to be worth asking
 _DIGITS, _PRECISION = 4, 1e-4  # of sigma, rounded up
+_FURTHER, _TRIES, _LARGEST = 5e-5, 4, 1e9  # of the search for it
+_SURELY = 0.9  # of the teachers: noise that seems to fit so far below them does
 _LEAST = 0.5  # votes; less noise than this has no use and a price nobody would pay
 
 
@@ -49,7 +51,7 @@ class Plan:
     --------
     >>> plan = Plan(n_teachers=250, n_answers=100, mechanism=GNMax(sigma=40.0), delta=1e-5)
     >>> round(plan.epsilon, 2)
-    1.16
+    1.07
     """
 
     n_teachers: int
@@ -290,19 +292,34 @@ def _least_noise(
     def spent(sigma: float) -> float:
         return (n_answers * question(sigma).curve()).epsilon(delta)
 
-    drowned = spent(n_teachers)
-    if drowned > within:
+    goal = Goal(question, n_answers=n_answers, epsilon=within, delta=delta)
+    start = goal.about()
+    if not start < _SURELY * n_teachers and (drowned := spent(n_teachers)) > within:
         raise BudgetExceeded(
             f"epsilon={epsilon:g} at delta={delta:g} is too small for n_answers={n_answers}: noise would "
             f"drown all {n_teachers} teachers; use a larger epsilon, more teachers, or a smaller n_answers",
             asked=drowned,
             left=epsilon,
         )
-    sigma = calibrate(question, n_answers=n_answers, epsilon=within, delta=delta, precision=_PRECISION)
-    sigma = _digits(max(sigma, _LEAST))
-    while spent(sigma) > within:
-        sigma = _digits(sigma * (1 + 10.0 ** (1 - _DIGITS)))
+    sigma = _fitting(goal, start)
+    if sigma == math.inf or goal.can_cost_less(sigma):
+        sigma = calibrate(question, n_answers=n_answers, epsilon=within, delta=delta, precision=_PRECISION)
+        sigma = _digits(max(sigma, _LEAST))
+        while spent(sigma) > within:
+            sigma = _digits(sigma * (1 + 10.0 ** (1 - _DIGITS)))
     return question(sigma)
+
+
+def _fitting(goal: Goal, start: float) -> float:
+    """The least noise of a few digits that fits, or one near it, where it is found soon; else infinity."""
+    sigma = _digits(max(min(start, _LARGEST) * (1 + _FURTHER), _LEAST))
+    for _ in range(_TRIES):
+        over = goal.excess(sigma)
+        better = _digits(max(sigma * math.exp(min(over, 1.0)) * (1 + _FURTHER / 5), _LEAST))
+        if over <= 0 and better >= sigma:
+            return sigma
+        sigma = better
+    return math.inf
 
 
 def _digits(value: float) -> float:

@@ -18,6 +18,7 @@ _LINES: dict[str, Any] = {
     "classic": {"color": GREY, "linestyle": "-"},
     "gaussian": {"color": GREY, "linestyle": "--"},
     "tight": {"color": BLUE, "linestyle": "-"},
+    "adaptive": {"color": BLUE, "linestyle": "--"},
     "moments2017": {"color": "#b0609a", "linestyle": ":"},
     "papernot2018": {"color": "#b0609a", "linestyle": "-."},
     "exact": {"color": RED, "linestyle": "-"},
