@@ -36,8 +36,7 @@ def most_detected(upper: Mapping[str, Any], *, false_alarm: float = FALSE_ALARM)
     Every (epsilon, delta) that holds gives two bounds: ``e^epsilon * false_alarm + delta``, and, with the
     two worlds exchanged, ``1 - (1 - delta - false_alarm) / e^epsilon``. With a curve, the smallest over all
     epsilon is found, which is the exact trade-off curve where the curve's delta is exact. Nearly so is that
-    of many answers of ``GNMax.curve(bound="exact")`` (docs/composition.md); that of ``curve()``, which
-    ledgers charge, is not. Any epsilon that is tried gives a valid bound.
+    of many answers of one ``GNMax`` (docs/composition.md). Any epsilon that is tried gives a valid bound.
     Source: Wasserman and Zhou 2010, arXiv:0811.2501; Dong, Roth and Su 2022, arXiv:1905.02383, Prop. 6.
     """
     if not _promised(upper):

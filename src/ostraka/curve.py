@@ -60,8 +60,7 @@ class Curve:
         Total variation distance between what the code samples and what the bound assumes.
     laws : tuple of Law, or None
         The families of outcome laws that were used, and how often, where all are known: many of them
-        compose exactly, as do Gaussians over Poisson samples. None: the other bounds have to do, as for
-        ``GNMax.curve()`` and ``Threshold.curve()`` unless ``bound="exact"`` is given.
+        compose exactly, as do Gaussians over Poisson samples. None: the other bounds have to do.
 
     Raises
     ------
