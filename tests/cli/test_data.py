@@ -209,10 +209,10 @@ def test_columns_become_the_features_that_the_encoder_makes_of_cells(tmp_path):
         dates=(("when", None),),
         codes=("code",),
     )
-    expected = task.encoder.transform(_encoding._cells(table, features))
+    expected = task.encoder.transform(_encoding.cells(table, features))
     np.testing.assert_array_equal(task.X_private, expected)
     assert task.X_private.shape[1] <= 2 + 4 + 200 + 4 + 40
-    assert task.dates == (("when", None),)
+    assert task.shown.dates == (("when", None),)
     said = " ".join(task.said)
     for words in ("'when' holds dates", "'NA' is read as no number", "'code' holds"):
         assert words in said
@@ -242,7 +242,7 @@ def test_sentences_become_topics_that_public_rows_alone_decide(tmp_path):
     table = _table.read(tmp_path / "private.csv")
     numeric = (True, False, False)
     features = _schema.Features(("age", "job", "zip"), numeric, fill=False, texts=("job",))
-    cells = _encoding._cells(_table.read(tmp_path / "private.csv"), features)
+    cells = _encoding.cells(_table.read(tmp_path / "private.csv"), features)
     assert len(table) == len(cells)
     np.testing.assert_allclose(
         _encoding.matrix(table, features, task.encoder), task.encoder.transform(cells), atol=1e-12

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,8 @@ FILES = {
     *("student.skops", "model-card.md", "result.json", "privacy-label.json", "labels.parquet"),
     *("ledger.sqlite", "ledger.sqlite.secret", "report.html", "manifest.json", "plan.json"),
 }
+if find_spec("onnx"):
+    FILES |= {"student.onnx"}
 COMMON = ("--label", "ill", "--teachers", "40", "--epsilon", "3", "--answers", "20")
 
 pytestmark = pytest.mark.usefixtures("same_draws")  # noise may spoil a student, though seldom
@@ -186,7 +189,13 @@ def test_no_file_holds_a_private_cell(finished):
 def test_files_for_the_owner_can_be_read_by_the_owner_alone(finished):
     run, _, _ = finished
     private = {path.name for path in run.iterdir() if path.stat().st_mode & 0o077 == 0}
-    assert private == FILES - {"student.skops", "model-card.md", "labels.parquet", "privacy-label.json"}
+    assert private == FILES - {
+        "student.skops",
+        "student.onnx",
+        "model-card.md",
+        "labels.parquet",
+        "privacy-label.json",
+    }
 
 
 def test_a_guess_of_the_private_table_cannot_be_checked_against_the_plan(finished):

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from ostraka._units import numbered
-from ostraka.cli import _arrays, _encoding, _schema, _table
+from ostraka.cli import _arrays, _encoding, _handover, _schema, _table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,8 +91,8 @@ class Task:
         Public sentences.
     said : tuple of str
         How the tables were read, where that is not the usual way.
-    dates : tuple of str
-        Columns that hold dates, as days since 1970, with the format in which they are written.
+    shown : Shown or None
+        How the public table was read, for the files of the student.
     array : str
         Name of the array of rows in an ``.npz`` file; empty for tables.
     image_shape : (height, width) or None
@@ -112,7 +112,7 @@ class Task:
     columns: tuple[str, ...]
     not_protected: tuple[str, ...] = ()
     said: tuple[str, ...] = ()
-    dates: tuple[tuple[str, str | None], ...] = ()
+    shown: _handover.Shown | None = None
     array: str = ""
     image_shape: tuple[int, int] | None = None
 
@@ -220,7 +220,7 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
         columns=names,
         not_protected=(HELD_OUT,) if public is None else (),
         said=tuple(dict.fromkeys(notes)),
-        dates=features.dates,
+        shown=_handover.Shown.of(asked.split(test)[0], features),
     )
 
 

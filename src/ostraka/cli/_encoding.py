@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from ostraka.cli._table import Table
 
 __all__ = [
+    "cells",
     "encoder",
     "labels",
     "matrix",
+    "one_hot",
     "people",
     "public_labels",
     "spelled",
@@ -54,7 +56,7 @@ def encoder(public: Table, features: Features) -> Any:
         steps += [(f"code {place(name)}:{length}", _start(length), place(name)) for length in beginnings]
     n_rows = len(public)
     steps += [(f"text {place(name)}", _topics(n_rows), place(name)) for name in features.texts]
-    return ColumnTransformer(steps, sparse_threshold=0).fit(_cells(public, features))
+    return ColumnTransformer(steps, sparse_threshold=0).fit(cells(public, features))
 
 
 def _beginnings(texts: Sequence[str]) -> list[int]:
@@ -92,7 +94,7 @@ def matrix(table: Table, features: Features, fitted: Any) -> np.ndarray:
     A caller who keeps no other reference to the table needs memory for little more than the result.
     """
     steps = fitted.named_transformers_
-    width = fitted.transform(_cells(table, features, rows=slice(0, 1))).shape[1]
+    width = fitted.transform(cells(table, features, rows=slice(0, 1))).shape[1]
     X = np.zeros((len(table), width))
     for first in range(0, len(features.numbers), _COLUMNS_AT_ONCE):
         some = list(enumerate(features.numbers))[first : first + _COLUMNS_AT_ONCE]
@@ -106,7 +108,7 @@ def matrix(table: Table, features: Features, fitted: Any) -> np.ndarray:
     start = len(features.numbers)
     for place, name in enumerate(features.kinds):
         codes, texts = table.kinds(name)
-        block = _block(texts, place, steps["kinds"], n_kinds=len(features.kinds))
+        block = one_hot(texts, place, steps["kinds"], n_kinds=len(features.kinds))
         X[:, start : start + block.shape[1]] = block[codes]
         start += block.shape[1]
     for _, step, place in fitted.transformers_[2:]:
@@ -162,7 +164,7 @@ def _scaled(values: np.ndarray, step: Any, place: int) -> np.ndarray:
     return values
 
 
-def _block(texts: Sequence[str], place: int, kinds: Any, *, n_kinds: int) -> np.ndarray:
+def one_hot(texts: Sequence[str], place: int, kinds: Any, *, n_kinds: int) -> np.ndarray:
     """Return the encoded columns of one categorical feature, one row for each different text."""
     asked = np.empty((len(texts), n_kinds), dtype=object)
     for k, known in enumerate(kinds.categories_):
@@ -180,13 +182,13 @@ def _width(kinds: Any, place: int) -> int:
     return len(kinds.categories_[place]) - (0 if rare is None else len(rare) - 1)
 
 
-def _cells(table: Table, features: Features, *, rows: slice = slice(None)) -> np.ndarray:
+def cells(table: Table, features: Features, *, rows: slice = slice(None)) -> np.ndarray:
     """Return the features as numbers and text side by side, shape (n_rows, n_columns)."""
     part = table.part(rows)
-    cells = np.empty((len(part), len(features.names)), dtype=object)
+    found = np.empty((len(part), len(features.names)), dtype=object)
     for place, (name, numeric) in enumerate(zip(features.names, features.numeric, strict=True)):
-        cells[:, place] = column(part, name, features) if numeric else part.text(name)
-    return cells
+        found[:, place] = column(part, name, features) if numeric else part.text(name)
+    return found
 
 
 def labels(table: Table, columns: Columns) -> np.ndarray:

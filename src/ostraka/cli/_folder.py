@@ -24,6 +24,7 @@ __all__ = [
     "LABELS",
     "LEDGER",
     "MANIFEST",
+    "ONNX",
     "PLAN",
     "REPORT",
     "RESULT",
@@ -39,7 +40,8 @@ __all__ = [
 ]
 
 PLAN, MANIFEST, LEDGER = "plan.json", "manifest.json", "ledger.sqlite"
-STUDENT, LABELS, LABEL = "student.skops", "labels.parquet", "privacy-label.json"
+STUDENT, ONNX = "student.skops", "student.onnx"
+LABELS, LABEL = "labels.parquet", "privacy-label.json"
 TEACHERS, SERVICE = "teachers", "service"  # folders for the owner alone
 RESULT, REPORT, PUBLIC_REPORT = "result.json", "report.html", "report-public.html"
 CARD = "model-card.md"

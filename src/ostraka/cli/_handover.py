@@ -2,26 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from ostraka.cli import _folder
+import numpy as np
+
+from ostraka.cli import _encoding, _folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
+    from ostraka.cli._schema import Features
+    from ostraka.cli._table import Table
     from ostraka.result import Result
 
-__all__ = ["write_card", "write_student"]
+__all__ = ["Shown", "write_card", "write_onnx", "write_student"]
+
+_MOST_CHECKED = 2000  # public rows on which a model is compared with its copy
+
+
+class Shown(NamedTuple):
+    """How the public table was read, and some of its rows. Public.
+
+    ``numbers`` are the columns of numbers without dates; ``missing`` are the texts, in lower case, that stand
+    for no number, empty where that is refused; ``cells`` are the first public rows as the encoder reads them.
+    """
+
+    delimiter: str
+    encoding: str
+    numbers: tuple[str, ...]
+    dates: tuple[tuple[str, str | None], ...]
+    missing: tuple[str, ...]
+    cells: np.ndarray
+
+    @classmethod
+    def of(cls, asked: Table, features: Features) -> Self:
+        """Describe a public table."""
+        dated = dict(features.dates)
+        return cls(
+            *asked.form,
+            numbers=tuple(name for name in features.numbers if name not in dated),
+            dates=features.dates,
+            missing=asked.missing if features.fill else (),
+            cells=_encoding.cells(asked, features, rows=slice(_MOST_CHECKED)),
+        )
 
 
 def write_student(
     student: Any,
     folder: Path,
     *,
-    columns: Sequence[str],
-    encoder: Any,
-    dates: Sequence[tuple[str, str | None]],
+    shown: Shown | None = None,
     array: str = "",
 ) -> str:
     """Write the student, and return the lines of Python that load it and predict. All of it is public."""
@@ -32,10 +63,55 @@ def write_student(
     trusted = writer.get_untrusted_types(file=path)
     if array:
         return "\n".join(_array_lines(trusted, array))
-    return "\n".join(_lines(trusted, _kinds(columns, encoder), dates))
+    return "\n".join(_lines(trusted, shown))
 
 
-def write_card(result: Result, lines: str, folder: Path) -> None:
+def write_onnx(student: Any, folder: Path, *, original: Any, shown: Shown | None, rows: np.ndarray) -> str:
+    """Write the student as ONNX if it predicts public rows as the original does; else return why not.
+
+    Nothing is written, and nothing is said, where onnx is not installed.
+
+    Parameters
+    ----------
+    student
+        As it is written for scikit-learn.
+    folder : Path
+    original : classifier
+        The student of the run.
+    shown : Shown or None
+        None: the student takes the features as they are.
+    rows : array of shape (n_public, n_features)
+        Public features.
+    """
+    try:
+        import onnx
+        from onnx.reference import ReferenceEvaluator
+    except ImportError:
+        return ""
+    from ostraka.cli import _onnx
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the converter's own code
+            if shown is None:
+                made, feed = _onnx.array_model(student, rows)
+            else:
+                made, feed = _onnx.table_model(student), _onnx.columns_of(shown.cells, student)
+            onnx.checker.check_model(made)
+            said = np.asarray(ReferenceEvaluator(made).run(None, feed)[0])
+    except Exception as error:  # noqa: BLE001  (the run is paid for, and whole without this file)
+        return f"{_folder.ONNX} is not written: {error}"
+    expected = np.asarray(original.predict(rows[: len(said)]))
+    wrong = int((said.astype(str) != expected.astype(str)).sum())
+    if wrong:
+        return (
+            f"{_folder.ONNX} is not written: it predicts {wrong:,} of {len(said):,} public rows differently"
+        )
+    _folder.write(folder / _folder.ONNX, made.SerializeToString())
+    return ""
+
+
+def write_card(result: Result, lines: str, folder: Path, *, onnx: bool) -> None:
     """A model card in Hugging Face's format, from the public record."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -46,7 +122,7 @@ def write_card(result: Result, lines: str, folder: Path) -> None:
     )
     shown = result.public()
     card = environment.get_template("model-card.md.j2").render(
-        label=privacy_label(shown), rows=summary_table(shown), result=shown, lines=lines
+        label=privacy_label(shown), rows=summary_table(shown), result=shown, lines=lines, onnx=onnx
     )
     _folder.write(folder / _folder.CARD, card)
 
@@ -63,26 +139,33 @@ def _array_lines(trusted: list[str], array: str) -> list[str]:
     ]
 
 
-def _lines(trusted: list[str], kinds: list[str], dates: Sequence[tuple[str, str | None]]) -> list[str]:
-    lines = ["import pandas as pd", "import skops.io", ""]
+def _lines(trusted: list[str], shown: Shown | None) -> list[str]:
     trust = f", trusted={trusted!r}" if trusted else ""
-    lines += [f'student = skops.io.load("student.skops"{trust})', 'rows = pd.read_csv("rows.csv")']
-    if dates:
-        lines.append('start, day = pd.Timestamp("1970-01-01"), pd.Timedelta(days=1)')
-    for name, form in dates:
-        parsed = f"pd.to_datetime(rows[{name!r}]{f', format={form!r}' if form else ''})"
-        lines.append(f"rows[{name!r}] = ({parsed} - start) / day")
-    if kinds:
-        lines.append(f"rows[{kinds!r}] = rows[{kinds!r}].fillna('').astype(str)")
+    lines = ["import pandas as pd", "import skops.io", ""]
+    lines.append(f'student = skops.io.load("student.skops"{trust})')
+    lines += ['rows = pd.read_csv("rows.csv")'] if shown is None else _reading(shown)
     return [*lines, "print(student.predict(rows))  # columns are found by name; others are ignored"]
 
 
-def _kinds(columns: Sequence[str], encoder: Any) -> list[str]:
-    """Return the columns that the student reads as text."""
-    if not hasattr(encoder, "transformers_"):
-        return []
-    found: dict[int, str] = {}
-    for name, _, places in encoder.transformers_:
-        if name not in {"numbers", "remainder"}:
-            found |= {place: columns[place] for place in (places if isinstance(places, list) else [places])}
-    return [found[place] for place in sorted(found)]
+def _reading(shown: Shown) -> list[str]:
+    """Return lines that read text, numbers and dates as they were read here."""
+    how = "" if shown.delimiter == "," else f", sep={shown.delimiter!r}"
+    how += "" if shown.encoding == "utf8" else f", encoding={shown.encoding!r}"
+    lines = [f'rows = pd.read_csv("rows.csv"{how}, dtype=str, keep_default_na=False)']
+    lines.append("rows = rows.apply(lambda column: column.str.strip())")
+    known = ""
+    if shown.missing:
+        lines.append(f"missing = {list(shown.missing)!r}")
+        known = ".where(~column.str.lower().isin(missing))"
+    if shown.numbers:
+        comma = "" if shown.delimiter == "," else '.str.replace(",", ".")'
+        lines.append(f"numbers = {list(shown.numbers)!r}")
+        number = f"column{comma}{known}.astype(float)"
+        lines.append(f"rows[numbers] = rows[numbers].apply(lambda column: {number})")
+    if shown.dates:
+        lines.append('start, day = pd.Timestamp("1970-01-01"), pd.Timedelta(days=1)')
+    for name, form in shown.dates:
+        lines.append(f"column = rows[{name!r}]")
+        parsed = f"pd.to_datetime(column{known}{f', format={form!r}' if form else ''})"
+        lines.append(f"rows[{name!r}] = ({parsed} - start) / day")
+    return lines

@@ -25,8 +25,8 @@ _INSTALL = "pip install openpyxl"
 class Format(NamedTuple):
     """Encoding and delimiter of a CSV file."""
 
-    delimiter: str
-    encoding: str
+    delimiter: str = ","
+    encoding: str = "utf8"
 
     @property
     def said(self) -> str:

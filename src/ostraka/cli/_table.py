@@ -21,6 +21,7 @@ _SPELLINGS = (*MISSING, "NA", "N/A", "NaN", "Null", "NULL", "None", "NONE")
 _SHOWN = 20  # column names in a message
 _DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d")  # and ISO 8601 with a time
 _DAY = 86_400.0
+_USUAL = _read.Format()
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -39,8 +40,8 @@ class Table:
         Lower case. What stands for no number.
     said : tuple of str
         What is unusual about the file, as sentences for the user.
-    decimal_comma : bool
-        Whether 3,5 may be a number: where cells are not separated by commas.
+    form : Format
+        Delimiter and encoding of a CSV file.
     """
 
     path: Path
@@ -48,10 +49,15 @@ class Table:
     numbering: np.ndarray
     missing: tuple[str, ...] = MISSING
     said: tuple[str, ...] = ()
-    decimal_comma: bool = False
+    form: _read.Format = _USUAL
 
     def __len__(self) -> int:
         return int(self.frame.num_rows)
+
+    @property
+    def decimal_comma(self) -> bool:
+        """Whether 3,5 may be a number: where cells are not separated by commas."""
+        return self.form.delimiter != ","
 
     @property
     def names(self) -> list[str]:
@@ -210,7 +216,7 @@ class Table:
         )
 
     def _with(self, frame: Any, numbering: np.ndarray) -> Table:
-        return Table(self.path, frame, numbering, self.missing, self.said, self.decimal_comma)
+        return Table(self.path, frame, numbering, self.missing, self.said, self.form)
 
 
 def read(path: Path, *, numbers: Iterable[str] = (), missing: Iterable[str] = ()) -> Table:
@@ -234,8 +240,7 @@ def read(path: Path, *, numbers: Iterable[str] = (), missing: Iterable[str] = ()
     with path.open("rb") as file:
         if not file.read(1):
             raise ValueError(f"{path} is empty: it needs a header line with column names, and rows")
-    said: tuple[str, ...] = ()
-    comma = False
+    form = _USUAL
     none = (*MISSING, *(text.strip().lower() for text in missing))
     if path.suffix.lower() in {".parquet", ".pq"}:
         frame = _read.parquet_table(path)
@@ -244,10 +249,10 @@ def read(path: Path, *, numbers: Iterable[str] = (), missing: Iterable[str] = ()
     else:
         form = _read.sniffed(path)
         frame = _read.csv_table(path, form, numbers=numbers, missing={*_SPELLINGS, *missing})
-        said, comma = ((f"{path} {form.said}",) if form.said else ()), form.delimiter != ","
     if not frame.num_rows:
         raise ValueError(f"{path} has column names but no rows")
-    return Table(path, frame, np.arange(1, frame.num_rows + 1), none, said, comma)
+    said = (f"{path} {form.said}",) if form.said else ()
+    return Table(path, frame, np.arange(1, frame.num_rows + 1), none, said, form)
 
 
 def release_unused() -> None:

@@ -29,7 +29,7 @@ __all__ = ["learn"]
 _FORMAT = 2  # of plan.json: 1 had digests of the tables without a key
 _NOT_SETTINGS = ("private", "public", "out", "as_json", "owner")
 _HANDED_OVER = (
-    "\nwritten to {0}: student.skops, model-card.md, labels.parquet, ledger.sqlite and privacy-label.json "
+    "\nwritten to {0}: student.skops,{1} model-card.md, labels.parquet, ledger.sqlite and privacy-label.json "
     "may be passed on; result.json, report.html, manifest.json and teachers/ are for the owner of the data. "
     "'ostraka report {0} --public' writes a page that may be passed on."
 )
@@ -53,6 +53,7 @@ def learn(given: LearnOptions) -> None:
         out=given.out,
     )
     from ostraka.cli import _show
+    from ostraka.cli._folder import ONNX
     from ostraka.pate._metrics import learned_nothing
 
     task = _task(given)
@@ -85,7 +86,8 @@ def learn(given: LearnOptions) -> None:
         typer.echo((result if given.owner else result.public()).to_json())
     else:
         _show.show_result(result)
-    _show.wrapped(_HANDED_OVER.format(given.out), on_stderr=True)
+    onnx = " student.onnx," if (given.out / ONNX).exists() else ""
+    _show.wrapped(_HANDED_OVER.format(given.out, onnx), on_stderr=True)
     if why := learned_nothing(result):
         _show.wrapped(_NOTHING_LEARNED.format(why), on_stderr=True)
         raise typer.Exit(_errors.NOTHING_LEARNED)
@@ -213,14 +215,17 @@ def _write(task: Task, model: PATEClassifier, result: Result, out: Path, *, keep
     if keep_teachers:
         _keep_teachers(task, model, out / _folder.TEACHERS)
     student = _plain_student(task, model)
-    lines = _handover.write_student(
-        student, out, columns=task.columns, encoder=task.encoder, dates=task.dates, array=task.array
+    lines = _handover.write_student(student, out, shown=task.shown, array=task.array)
+    why_not = _handover.write_onnx(
+        student, out, original=model.student_, shown=task.shown, rows=task.X_public
     )
     _folder.write(out / _folder.LABELS, lambda path: parquet.write_table(table, path))
-    _handover.write_card(result, lines, out)
+    _handover.write_card(result, lines, out, onnx=(out / _folder.ONNX).exists())
     _folder.write_reports(out, result)
     _folder.write(out / _folder.RESULT, result.to_json())
     typer.echo(f"\nto use the student (model-card.md says what it needs):\n\n{lines}", err=True)
+    if why_not:
+        typer.echo(f"\n{why_not}", err=True)
 
 
 def _plain_student(task: Task, model: PATEClassifier) -> Any:

@@ -1,0 +1,148 @@
+"""What is handed over reads a table as the run did, and predicts the same: lines of Python, and ONNX."""
+
+import contextlib
+import io
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from ostraka import PATEClassifier
+from ostraka.cli import _data, _handover
+from ostraka.pate._plain import by_name
+
+
+def numbers(n, rng):
+    return {"age": rng.integers(20, 90, n), "bmi": rng.normal(27, 4, n).round(1)}
+
+
+def commas(n, rng):
+    made = numbers(n, rng)
+    return made | {"bmi": [str(each).replace(".", ",") for each in made["bmi"]]}
+
+
+def words_of_programs(n, rng):
+    """Texts that pandas takes for missing cells, for truth, or for numbers, and blanks around them."""
+    return numbers(n, rng) | {
+        "kind": rng.choice(["None", "NA", "null", "true", "?"], n),
+        "code": rng.choice(["7", "07", "7.0"], n),
+        "padded": rng.choice([" left", "right  "], n),
+    }
+
+
+def holes(n, rng):
+    gone = rng.random((3, n)) < 0.1
+    made = {name: values.astype(str) for name, values in numbers(n, rng).items()}
+    made["age"] = np.where(gone[0], "?", np.where(gone[1], "nOnE", made["age"]))
+    return made | {"bmi": np.where(gone[2], "-999", made["bmi"])}
+
+
+def dates(n, rng):
+    return {"when": [f"{day}/{month}/2020" for day, month in rng.integers(1, (29, 13), (n, 2))]}
+
+
+def umlauts(n, rng):
+    return {"größe": rng.integers(150, 200, n), "ort": rng.choice(["Köln", "Bonn"], n)}
+
+
+def codes(n, rng):
+    return {"icd": [f"{chr(65 + a)}{b:02d}.{c}" for a, b, c in rng.integers(0, (20, 30, 10), (n, 3))]}
+
+
+def notes(n, rng):
+    words = ["pain", "chest", "fever", "cough", "ankle", "rash", "vision", "tooth"]
+    return {"note": [" ".join([*rng.choice(words, 5), f"case{k}"]) for k in range(n)]}
+
+
+TABLES = {  # columns, how they are written, options
+    "numbers": (numbers, {}, {}),
+    "decimal commas": (commas, {"delimiter": ";"}, {}),
+    "words of programs": (words_of_programs, {}, {"text": ["code"]}),
+    "holes": (holes, {}, {"fill": True, "missing": ["-999"]}),
+    "dates": (dates, {"delimiter": "\t"}, {}),
+    "latin-1": (umlauts, {"encoding": "latin-1"}, {}),
+    "codes": (codes, {}, {}),
+    "sentences": (notes, {}, {}),
+}
+
+
+@pytest.fixture(params=TABLES)
+def task(request, tmp_path, monkeypatch):
+    """Tables in the current folder, as a run reads them."""
+    monkeypatch.chdir(tmp_path)
+    make, written, options = TABLES[request.param]
+    for name, n, seed in (("private", 500, 0), ("rows", 1500, 1)):
+        rng = np.random.default_rng(seed)
+        columns = make(n, rng) | {"ill": rng.choice(["yes", "no", "both"], n)}
+        sign = written.get("delimiter", ",")
+        lines = [
+            sign.join(columns),
+            *(sign.join(map(str, row)) for row in zip(*columns.values(), strict=True)),
+        ]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines), encoding=written.get("encoding", "utf8"))
+    of = _data.Columns(label="ill", **options)
+    return _data.tables(tmp_path / "private.csv", tmp_path / "rows.csv", columns=of, holdout=None, seed=0)
+
+
+def taught(task):
+    """A linear student of the public rows, as it is inside a run and as it is handed over."""
+    y = np.random.default_rng(2).permutation(task.y_private.repeat(4))[: len(task.X_public)]
+    model = LogisticRegression().fit(task.X_public, y)
+    return model, by_name(model, task.X_public, columns=task.columns, encoder=task.encoder)
+
+
+def test_the_printed_lines_predict_what_the_run_predicts(task, tmp_path):
+    model, student = taught(task)
+    lines = _handover.write_student(student, tmp_path, shown=task.shown)
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(lines, names)
+    expected = model.predict_proba(task.X_public)
+    got = names["student"].predict_proba(names["rows"].iloc[task.public_rows])
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_a_student_as_onnx_predicts_the_same_or_the_reason_is_said(task, tmp_path):
+    onnx = pytest.importorskip("onnx", reason="pip install 'ostraka[onnx]'")
+    model, student = taught(task)
+    why = _handover.write_onnx(student, tmp_path, original=model, shown=task.shown, rows=task.X_public)
+    if "note" in task.columns:
+        assert why == "student.onnx is not written: column 'note' holds sentences, and ONNX cannot hash words"
+        return
+    assert why == ""
+    from onnx.reference import ReferenceEvaluator
+
+    from ostraka.cli._onnx import columns_of
+
+    made = onnx.load(tmp_path / "student.onnx")
+    said, chances = ReferenceEvaluator(made).run(None, columns_of(task.shown.cells, student))
+    np.testing.assert_array_equal(said, model.predict(task.X_public))
+    np.testing.assert_allclose(chances, model.predict_proba(task.X_public), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_rows_on_the_edges_of_bins_stay_in_their_bins_as_onnx(classes, tmp_path):
+    """In 32 bits about one row in eight falls into another bin."""
+    pytest.importorskip("onnx", reason="pip install 'ostraka[onnx]'")
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 40, (3000, 3)) / 7.0
+    y = np.digitize(X.sum(axis=1) + rng.normal(0, 1, 3000), [8.0, 10.0][: classes - 1])
+    model = PATEClassifier(way="counts", epsilon=2.0, delta=1e-5, random_state=0)
+    model.fit(X[:2000], y[:2000], X[2000:])
+    columns = ("a", "b", "c")
+    shown = _handover.Shown(",", "utf8", columns, (), (), X[2000:].astype(object))
+    student = model.to_sklearn(columns=columns)
+    told = {"original": model.student_, "shown": shown, "rows": X[2000:]}
+    assert _handover.write_onnx(student, tmp_path, **told) == ""
+    assert (tmp_path / "student.onnx").stat().st_size < 10_000
+
+
+def test_a_model_that_predicts_something_else_is_not_written(tmp_path):
+    pytest.importorskip("onnx", reason="pip install 'ostraka[onnx]'")
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    model, other = (LogisticRegression().fit(X, X[:, 0] > least) for least in (0, 0.5))
+    shown = _handover.Shown(",", "utf8", ("a", "b"), (), (), X.astype(object))
+    student = by_name(model, X, columns=("a", "b"))
+    why = _handover.write_onnx(student, tmp_path, original=other, shown=shown, rows=X)
+    assert "public rows differently" in why
+    assert not list(tmp_path.iterdir())
