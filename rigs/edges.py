@@ -15,6 +15,7 @@ import json
 import math
 import random
 import re
+import signal
 import sys
 import time
 from collections import Counter
@@ -25,6 +26,7 @@ from rigs.finding import Finding, apart
 __all__ = ["find"]
 
 CONNECTIONS, IN_FLIGHT, PATIENCE = 8, 16, 120.0
+TOLD = 20_000  # after about so many requests, a line says how many failed
 STATUSES = {200, 400, 402, 404, 405, 409, 413, 415, 431}
 HEAD = b"POST /v1/label HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\nidempotency-key: %s\r\n"
 TAIL = b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
@@ -118,9 +120,15 @@ class Run:
         self.wrong: Counter[str] = Counter()
         self.answered: set[int] = set()
 
+    def stop(self, *_: object) -> None:
+        """End after the requests that are under way; what was done is counted."""
+        self.left = 0
+
     def take(self, n: int) -> int:
         """Numbers of the next requests."""
         n = min(n, self.left) if time.monotonic() < self.until else 0
+        if self.left // TOLD != (self.left - n) // TOLD:
+            print(f"{self.done:,} requests, {self.wrong.total()} failures", file=sys.stderr, flush=True)
         self.left -= n
         return n
 
@@ -188,6 +196,7 @@ def run(requests: int, seconds: float) -> dict[str, object]:
     """Ask, then check the ledger."""
     with power.quick_folder() as folder, serving.running(folder) as service:
         found = Run(service, requests, seconds)
+        signal.signal(signal.SIGTERM, found.stop)
 
         async def all_of_them() -> None:
             await asyncio.gather(*(found.connected(seed) for seed in range(1, CONNECTIONS + 1)))

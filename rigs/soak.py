@@ -12,11 +12,13 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,8 @@ from rigs.finding import Finding, apart
 __all__ = ["find"]
 
 SLICES, GROWTH, N_TEACHERS = 40, 1.1, 50
+ANSWERED = """SELECT count(*) FROM entry JOIN price ON entry.price = price.id
+WHERE answer IS NOT NULL AND mechanism NOT LIKE 'Reserved%'"""
 SERVE = service.SERVE.replace("Budget(epsilon=1.0", "Budget(epsilon=50.0")
 
 
@@ -59,6 +63,12 @@ def memory(pid: int) -> float:
     return int(found[1]) / 1024
 
 
+def answered(ledger: Path) -> int:
+    """Answers on record, as another reader of the file counts them."""
+    with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as db:
+        return int(db.execute(ANSWERED).fetchone()[0])
+
+
 def run(seconds: float) -> dict[str, float]:
     """Load the service, then look at its ledger."""
     with tempfile.TemporaryDirectory() as path:
@@ -81,11 +91,13 @@ def run(seconds: float) -> dict[str, float]:
                     service.asked(port, key, server.pid, requests=10**6, seconds=part, start=len(loads))
                 )
                 sizes.append(memory(server.pid))
+                told = f"{loads[-1].answers:,} answers, {loads[-1].failed} failed, {sizes[-1]:.0f} MiB"
+                print(f"{time.monotonic() - begun:,.0f} s: {told}", file=sys.stderr, flush=True)
             lasted = time.monotonic() - begun
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(60)
-        charged, begun = service.charged(folder), time.perf_counter()
+        charged, begun = answered(folder / "service" / "ledger.sqlite"), time.perf_counter()
         secret = secret_of("ledger", folder / "service", {})
         with Ledger(where, secret=secret, read_only=True) as ledger:  # opening verifies it
             took, entries = time.perf_counter() - begun, ledger.count()
