@@ -1,5 +1,6 @@
 """Who may ask what, and every way to ask wrongly: refused in one form, before anything is charged."""
 
+import asyncio
 import base64
 import contextlib
 import gzip
@@ -19,10 +20,11 @@ import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder
 
+from ostraka.service import app
 from ostraka.service._http_limits import LimitedProtocol
 from ostraka.service._replies import WORDS, Refused
 from ostraka.service._requests import Rows, known_texts
-from ostraka.service.app import ROUTES
+from ostraka.service.app import ROUTES, Application
 from tests.service.conftest import CLASSES, ONE, PATIENCE, PEPPER, deploy, rows, serving
 
 ROLES = {"alice": "client", "olga": "owner"}
@@ -516,3 +518,44 @@ def test_categories_are_those_of_the_encoder():
     saved = SimpleNamespace(encoder=encoder, columns=("age", "work"))
     assert known_texts(saved) == {"work": frozenset({"a", "b"})}
     assert known_texts(SimpleNamespace(encoder=None, columns=("age",))) == {}
+
+
+def lived(served, events):
+    """Start and stop an application as its server does."""
+
+    async def both():
+        told = asyncio.Queue()
+        for each in ("startup", "shutdown"):
+            told.put_nowait({"type": f"lifespan.{each}"})
+
+        async def send(message):
+            events.append(message["type"])
+            if "startup" in message["type"]:
+                released.set()
+
+        await served({"type": "lifespan"}, told.get, send)
+
+    released = threading.Event()
+    served._draw_once = lambda: (released.wait(0.2), events.append("drawn"))
+    asyncio.run(both())
+    return events
+
+
+def started_and_closed():
+    async def close():
+        pass
+
+    return SimpleNamespace(
+        start=lambda: None, close=close, rows=Rows(("a",), (True,), most=1), classes=["yes", "no"]
+    )
+
+
+def test_the_first_page_is_drawn_before_clients_are_let_in():
+    events = lived(Application(started_and_closed()), [])
+    assert events == ["drawn", "lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+def test_a_page_that_takes_long_does_not_hold_up_the_start(monkeypatch):
+    monkeypatch.setattr(app, "_FIRST_PAGE", 0.01)
+    events = lived(Application(started_and_closed()), [])
+    assert events == ["lifespan.startup.complete", "drawn", "lifespan.shutdown.complete"]

@@ -33,6 +33,7 @@ __all__ = ["ROUTES", "Application", "Route"]
 
 _LOG = logging.getLogger("ostraka.service")
 REQUEST_HEADER = b"ostraka-request"
+_FIRST_PAGE = 5.0  # seconds that the first drawing of the owner's page may delay the start
 ANYONE = Holder("", "anyone")
 
 
@@ -123,8 +124,9 @@ class Application:
         """Start and stop the service with the server."""
         await receive()
         self.deployment.start()
-        await send({"type": "lifespan.startup.complete"})
         first = asyncio.create_task(asyncio.to_thread(self._draw_once))
+        await asyncio.wait({first}, timeout=_FIRST_PAGE)  # clients do not wait behind its imports
+        await send({"type": "lifespan.startup.complete"})
         await receive()
         await first
         await self.deployment.close()
