@@ -4,6 +4,9 @@ The run is cut into sessions; each begins where the one before ended, every othe
 every call of a session the session is run again with that call failing (a failing write has written half;
 a failing sync has written nothing). Then the ledger is opened on a healthy disk. The control takes a
 failed commit for a good one, and must answer uncharged.
+
+The sessions are shared out among processes, one a core, each with a ledger of its own that is charged in all
+sessions and disturbed in some.
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,23 +66,39 @@ class Rig:
     size: int
     tried: Counter[str] = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
+    stopped: bool = False
 
-    def run(self, charges: int) -> dict[str, object]:
-        """Every fault of every session."""
-        for first in range(0, charges, self.size):
+    def run(self, charges: int, *, part: int = 0, parts: int = 1) -> dict[str, object]:
+        """Every fault of every session, or of each of its part: the others only charge."""
+        disturbed = 0
+        for number, first in enumerate(range(0, charges, self.size)):
+            if self.stopped:
+                break
             restore(self.base, self.folder)
             calls = self.forked(first)
             if len(charging.acknowledged((self.folder / disk.MARK).read_bytes())) != self.size:
                 raise AssertionError("the undisturbed session did not charge everything")
             with tempfile.TemporaryDirectory(dir=self.base.parent) as after:
                 restore(self.folder, Path(after))
-                for kind, count in calls.items():
-                    for k, error in itertools.product(range(1, count + 1), ERRORS[kind]):
-                        self.disturb(first, (kind, k, error))
+                if number % parts == part:
+                    self.disturb_each(first, calls)
+                    disturbed += self.size
                 restore(Path(after), self.base)
             (self.base / disk.MARK).unlink()
             (self.base / f"{charging.NAME}-shm").unlink(missing_ok=True)
-        return {"charges": charges, "tried": self.tried, "wrong": self.wrong}
+        return {"charges": disturbed, "tried": self.tried, "wrong": self.wrong}
+
+    def stop(self, *_: object) -> None:
+        """End after this session; what was done is counted."""
+        self.stopped = True
+
+    def disturb_each(self, first: int, calls: dict[str, int]) -> None:
+        """Run a session once for each of its calls, which fails."""
+        for kind, count in calls.items():
+            for k, error in itertools.product(range(1, count + 1), ERRORS[kind]):
+                self.disturb(first, (kind, k, error))
+        told = f"{self.tried.total():,} faults, {self.wrong.total()} wrong"
+        print(f"charges {first} to {first + self.size - 1}: {told}", file=sys.stderr, flush=True)
 
     def disturb(self, first: int, fail: tuple[str, int, int]) -> None:
         restore(self.base, self.folder)
@@ -146,15 +167,19 @@ def find(mode: str, *, charges: int, session: int = 20) -> Finding:
         with power.quick_folder() as folder:
             return apart("faults", folder, "--mode", mode, *given, environment=disk.preload(folder))
 
-    found = faults("--charges", charges, "--session", session)
+    parts = min(os.cpu_count() or 1, charges // session)
+    with ThreadPoolExecutor(parts) as pool:  # each part has a ledger and a process of its own
+        size = ("--charges", charges, "--session", session, "--parts", parts, "--part")
+        each = list(pool.map(lambda part: faults(*size, part), range(parts)))
+    tried, wrong = (sum((Counter(one[name]) for one in each), Counter[str]()) for name in ("tried", "wrong"))
+    done = sum(one["charges"] for one in each)
     control = faults("--charges", session, "--session", session, "--deaf")
     # an anchor notices what a deaf ledger lost: it then refuses to open, and the loss is counted all the same
     lost = [n for why, n in control["wrong"].items() if "not charged" in why or "older copy" in why]
-    tried, uncharged = found["tried"], sum(lost)
-    of = sum(control["tried"].values())
+    uncharged, of = sum(lost), sum(control["tried"].values())
     return Finding(
-        tried=f"{charges:,} charges; " + ", ".join(f"{n:,} failing {kind}" for kind, n in tried.items()),
-        wrong=Counter(found["wrong"]),
+        tried=f"{done:,} charges; " + ", ".join(f"{n:,} failing {kind}" for kind, n in tried.items()),
+        wrong=wrong,
         control=f"deaf to failed commits: uncharged answers in {uncharged:,} of {of:,}",
         blind=not uncharged,
     )
@@ -166,6 +191,8 @@ def main(given: list[str]) -> None:
     options.add_argument("--mode", choices=sorted(charging.MODES), default="shared")
     options.add_argument("--charges", type=int, default=1000)
     options.add_argument("--session", type=int, default=20)
+    options.add_argument("--part", type=int, default=0, help="the part of the sessions whose calls fail")
+    options.add_argument("--parts", type=int, default=1)
     options.add_argument("--deaf", action="store_true", help="the control")
     chosen = options.parse_args(given)
     if chosen.deaf:
@@ -175,7 +202,8 @@ def main(given: list[str]) -> None:
     charging.MECHANISM.curve()
     with tempfile.TemporaryDirectory(dir=chosen.folder.parent) as base:
         rig = Rig(charging.MODES[chosen.mode], chosen.folder, Path(base), chosen.session)
-        print(json.dumps(rig.run(chosen.charges)))
+        signal.signal(signal.SIGTERM, rig.stop)
+        print(json.dumps(rig.run(chosen.charges, part=chosen.part, parts=chosen.parts)))
 
 
 if __name__ == "__main__":
