@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from rigs import (
     big,
+    container,
     edges,
     faults,
     fuzz,
@@ -66,6 +67,7 @@ RIGS: dict[str, Callable[[float], Finding]] = {
     "outages-disk": lambda scale: outages.find("disk", times=round(100 * scale)),
     "outages-restart": lambda scale: outages.find("restart", times=round(100 * scale)),
     "strangers": lambda scale: strangers.find(strangers=round(2_000 * scale), questions=500),
+    "container": lambda _: container.find(),
     "page": lambda scale: page.find(entries=round(10**6 * scale), questions=500),
     "soak": lambda scale: soak.find(seconds=7_200 * scale),
     "big": lambda scale: big.find(entries=round(10**7 * scale)),
