@@ -47,7 +47,10 @@ class Parties:
         if not all(isinstance(party, str) for party in voter.parties.values()):
             raise ValueError("parties must be addresses to be saved: run each with PartyServer")
         if voter.agreement.secret is not None:
-            raise ValueError("parties with secret questions cannot be saved: make the PartyEnsemble again")
+            raise ValueError(
+                "parties with secret questions cannot be saved or served, since their rounds spend before a "
+                "service could charge: ask the PartyEnsemble itself, or agree on clear questions"
+            )
 
     def write(self, voter: PartyEnsemble, folder: Path) -> dict[str, Any]:
         (folder / "agreement.json").write_text(voter.agreement.to_json())
