@@ -9,11 +9,19 @@ import numpy as np
 
 from ostraka.mechanisms import sums
 
-__all__ = ["SEVERAL", "Found", "Summed", "nearest", "random_features", "refilled", "size_noise"]
+__all__ = ["SEVERAL", "Found", "Summed", "bounded", "nearest", "random_features", "refilled", "size_noise"]
 
 _BLOCK = 4096  # rows
 SEVERAL = 3.0  # standard deviations of the noise of a size; smaller clusters count as empty
+_FARTHEST = 1e15
 _FLOAT32 = 2**24  # whole numbers up to here are exact in single precision, and so are their sums
+
+
+def bounded(rows: np.ndarray) -> np.ndarray:
+    """The rows, with numbers cut at 1e15, so that neither a length nor an angle of a row overflows."""
+    if rows.size and max(float(rows.max()), -float(rows.min())) > _FARTHEST:
+        return np.asarray(np.clip(rows, -_FARTHEST, _FARTHEST))
+    return rows
 
 
 def random_features(X: np.ndarray, *, n_components: int, gamma: float, seed: int) -> np.ndarray:

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ostraka._units import numbered
+from ostraka.accounting import calibrate
 from ostraka.door import release
 from ostraka.ledger import Budget, Ledger
 from ostraka.private import Adjacency, Private
 from ostraka.randomness import os_keyed
 from ostraka.result import Result
+from ostraka.synth import _clusters
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ostraka.mechanisms.protocols import Releasing
 
-__all__ = ["charged", "check_whole", "labelled", "numbers", "private_rows", "record", "rows_of_persons"]
+__all__ = [
+    "charged",
+    "check_whole",
+    "labelled",
+    "least_noise",
+    "numbers",
+    "private_rows",
+    "record",
+    "rows_of_persons",
+]
 
 ROWS_OF_A_PERSON = 8
+_TOO_MUCH = re.compile(r"sigma\w* must be (at most|from)")
 
 
 def numbers(X: Any) -> np.ndarray:
-    """Rows as a table of finite numbers, float32.
+    """Rows as a table of finite numbers, float32; numbers beyond 1e15 count as that.
 
     Raises
     ------
@@ -37,7 +52,7 @@ def numbers(X: Any) -> np.ndarray:
         raise ValueError("X must be a table of numbers with a row and a column or more")
     if not np.isfinite(rows).all():
         raise ValueError(f"X of shape {rows.shape} must be finite: some numbers are missing or infinite")
-    return rows
+    return _clusters.bounded(rows)
 
 
 def labelled(X: Any, y: Any, classes: Any) -> tuple[np.ndarray, np.ndarray, int]:
@@ -115,6 +130,27 @@ def private_rows(
         np.floor(shares[inside] * 2**20) / 2**20,
     )
     return Private(rows, Adjacency(unit=unit, moves="row", relation="add-or-remove"))
+
+
+def least_noise(
+    made: Callable[[float], Releasing], *, epsilon: float, delta: float, precision: float = 1e-6
+) -> float:
+    """The least noise with which ``made`` keeps (epsilon, delta).
+
+    Raises
+    ------
+    ValueError
+        Settings out of range, or an epsilon so small that no noise can be drawn for it.
+    """
+    try:
+        return calibrate(made, n_answers=1, epsilon=epsilon, delta=delta, precision=precision)
+    except ValueError as error:
+        if not _TOO_MUCH.match(str(error)):
+            raise
+    raise ValueError(
+        f"epsilon must be larger, got {epsilon!r}: it needs more noise than can be drawn, and than any table "
+        "survives. Ask for fewer columns, clusters or rounds, or for a larger epsilon"
+    )
 
 
 def check_whole(private: Private) -> None:

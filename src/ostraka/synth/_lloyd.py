@@ -150,7 +150,7 @@ class NoisyLloyd:
         if not ((labels >= 0) & (labels < self.n_classes) & (shares >= 0) & (shares <= 1)).all():
             raise ValueError(f"rows must end with a class from 0 to {self.n_classes - 1} and a share of 1")
         order = np.argsort(labels, kind="stable") if self.n_classes > 1 else slice(None)
-        return rows[order, :-2], labels[order], shares[order]
+        return _clusters.bounded(rows[order, :-2]), labels[order], shares[order]
 
     def _by_rows(
         self, X: np.ndarray, labels: np.ndarray, shares: np.ndarray, rng: np.random.Generator
@@ -248,7 +248,7 @@ class NoisyLloyd:
     def _clip(self, rows: np.ndarray, shares: np.ndarray, rng: np.random.Generator) -> float:
         """A length that about three quarters of the rows keep, from a noisy histogram (Algorithm 6)."""
         lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        place = np.minimum((lengths * (BINS / self.longest)).astype(np.int64), BINS - 1)
+        place = np.minimum(lengths * (BINS / self.longest), BINS - 1).astype(np.int64)
         units = sums.on_grid(shares[:, None], sigma=self.sigma_norms, shares=shares)[:, 0]
         totals = np.bincount(place, weights=units, minlength=BINS)
         noisy = sums.with_noise(totals, sigma=self.sigma_norms, rng=rng)

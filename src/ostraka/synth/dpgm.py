@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from ostraka import _check
-from ostraka.accounting import calibrate
 from ostraka.synth import _fitting
 from ostraka.synth._mixture import Mixture, owners_of
 from ostraka.synth.kmeans import PrivateKMeans
@@ -229,7 +228,7 @@ class DPGM(BaseEstimator):
         def made(noise: float) -> Mixture:
             return Mixture(clusters=clusters, training=training(sigma=noise))
 
-        noise = calibrate(made, n_answers=1, epsilon=self.epsilon, delta=self.delta, precision=1e-3)
+        noise = _fitting.least_noise(made, epsilon=self.epsilon, delta=self.delta, precision=1e-3)
         return made(noise)
 
     def _network(self, n_features: int) -> Any:

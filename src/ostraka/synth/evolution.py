@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from ostraka import _check
-from ostraka.accounting import calibrate
 from ostraka.mechanisms import NoisyCounts
 from ostraka.private import Adjacency
 from ostraka.synth import _clusters, _fitting
@@ -233,7 +232,7 @@ class Evolution(BaseEstimator):
                 embed=np.asarray if self.embed is None else self.embed,
             )
 
-        mechanism = made(calibrate(made, n_answers=1, epsilon=self.epsilon, delta=self.delta, precision=1e-4))
+        mechanism = made(_fitting.least_noise(made, epsilon=self.epsilon, delta=self.delta, precision=1e-4))
         private = _fitting.private_rows(rows, codes, groups, most=1, rng=rng)
         found = _fitting.charged(
             mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng

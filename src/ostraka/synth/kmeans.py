@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 
 from ostraka import _check
-from ostraka.accounting import calibrate
 from ostraka.synth import _clusters, _fitting
 from ostraka.synth._lloyd import NoisyLloyd
 
@@ -233,4 +232,4 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
                 sigma_rows=noise / math.sqrt(rows or 1.0),
             )
 
-        return made(calibrate(made, n_answers=1, epsilon=self.epsilon, delta=self.delta))
+        return made(_fitting.least_noise(made, epsilon=self.epsilon, delta=self.delta))

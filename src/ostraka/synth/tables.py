@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from ostraka import _check
-from ostraka.accounting import calibrate
 from ostraka.mechanisms.marginals import TreeMarginals
 from ostraka.private import Adjacency, Private
 from ostraka.result import Result
@@ -113,6 +112,10 @@ class TableGenerator(BaseEstimator):
         BudgetExceeded
             The charge does not fit; nothing was released.
         """
+        if not isinstance(self.schema, Schema):
+            raise TypeError(
+                "schema must be a Schema, such as Schema.from_toml(path): it is public, not read off frame"
+            )
         target = None if self.target is None else self.schema.place(self.target)
         grain = 1 if groups is None else GRAIN
         mechanism = calibrated(self.schema.sizes, target, self.epsilon, self.delta, grain)
@@ -271,7 +274,7 @@ def calibrated(
             grain=grain,
         )
 
-    return made(calibrate(made, n_answers=1, epsilon=epsilon, delta=delta))
+    return made(_fitting.least_noise(made, epsilon=epsilon, delta=delta))
 
 
 def coded(schema: Schema, frame: Any, groups: Any, *, rng: np.random.Generator | None) -> Private:
