@@ -210,7 +210,7 @@ class TestPersons:
     ("settings", "rows", "words"),
     [
         ({"epsilon": 0.0}, None, "epsilon must"),
-        ({"epsilon": 1e-12}, None, "sigma_?[a-z]* must be|no noise"),
+        ({"epsilon": 1e-12}, None, "epsilon must be larger"),
         ({"n_clusters": 0}, None, "n_clusters must"),
         ({"n_iterations": 0}, None, "n_iterations must"),
         ({"kernel": "poly"}, None, "kernel must be one of"),
