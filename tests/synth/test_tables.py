@@ -109,7 +109,7 @@ def test_one_class_and_a_constant_column_are_learned():
     [
         ({"target": "income"}, {}, "must have a column 'income'"),
         ({"epsilon": 0.0}, {}, "epsilon must"),
-        ({"epsilon": 1e-9}, {}, "sigma must be at most|no noise"),
+        ({"epsilon": 1e-9}, {}, "epsilon must be larger"),
         ({"delta": 0.0}, {}, "delta must"),
         ({}, {"smokes": ["perhaps"] * 10}, "category of the schema, but 10 rows"),
     ],
