@@ -274,3 +274,20 @@ def test_the_public_rows_say_which_part_of_a_date_is_the_day(tmp_path, cell, oth
     wrong = private.replace(f"bob,{other}", "bob,2000-02-01")
     with pytest.raises(ValueError, match=r"'age' must hold dates, the .* first, .* data row 2"):
         tables(tmp_path, public=public, private=wrong)
+
+
+def test_a_column_that_numbers_the_rows_is_pointed_out_and_a_measurement_is_not(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = [
+        "visit,age,height,ill",
+        *(
+            f"{k + 7},{a},{h:.1f},{a % 2}"
+            for k, (a, h) in enumerate(zip(rng.integers(20, 90, 300), rng.normal(170, 9, 300), strict=True))
+        ),
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(lines))
+    asked = _table.read(tmp_path / "rows.csv")
+    _, said = _schema.understood(asked, ("visit", "age", "height"), as_text=(), fill=False)
+    (only,) = said
+    assert "column 'visit' holds another whole number in every row" in only
+    assert "--drop visit" in only

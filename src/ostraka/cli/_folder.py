@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import os
@@ -33,6 +34,7 @@ __all__ = [
     "STUDENT",
     "TEACHERS",
     "finished",
+    "forget",
     "load",
     "open_run",
     "write",
@@ -68,6 +70,14 @@ def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | Non
     folder.mkdir(parents=True, exist_ok=True)
     write(folder / PLAN, json.dumps(plan | _fingerprints(folder, tables), indent=2))
     return False
+
+
+def forget(folder: Path) -> None:
+    """Remove the folder of a run that was refused before anything was charged."""
+    for path in (folder / PLAN, folder / MANIFEST, *folder.glob(f"{LEDGER}*")):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # something else is in it
+        folder.rmdir()
 
 
 def finished(folder: Path) -> typer.BadParameter:

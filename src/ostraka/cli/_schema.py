@@ -16,6 +16,7 @@ __all__ = ["LONGEST_CODE", "MOST_KINDS", "Features", "date_note", "understood"]
 MOST_KINDS = 200
 LONGEST_CODE = 12
 _FEW_WORDS = 3
+_ENOUGH = 200  # rows that hold different whole numbers: an identifier rather than a measurement
 _MOST_OWN = 0.95  # share of public rows with a text of their own, above which it is an identifier
 _NOT_MEASURED = {"-9", "-99", "-999", "-9999", "9999", "99999"}
 
@@ -93,6 +94,11 @@ def _odd_numbers(asked: Table, name: str, texts: list[str]) -> list[str]:
     found = sorted({text for text in texts if text and text.lower() in asked.missing})
     odd = sorted({text for text in texts if text in _NOT_MEASURED} - {*asked.missing})
     said = [f"column {name!r}: {', '.join(map(repr, found))} is read as no number"] if found else []
+    if len(texts) == len(asked) >= _ENOUGH and all(text.isdecimal() for text in texts):
+        said.append(
+            f"column {name!r} holds another whole number in every row: if it only numbers the rows, it "
+            f"teaches nothing and adds noise: type --drop {name}"
+        )
     return said + [
         f"column {name!r} holds {text}: if that means no number, type --missing={text}" for text in odd
     ]

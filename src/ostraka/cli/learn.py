@@ -34,9 +34,14 @@ _HANDED_OVER = (
     "'ostraka report {0} --public' writes a page that may be passed on."
 )
 _NOTHING_LEARNED = (
-    "\nostraka: the model learned nothing: {0}. What was spent stays spent. 'ostraka plan' proposes a budget "
-    "and a number of teachers and answers to try; type --out with another folder for the next run"
+    "\nostraka: the model learned nothing: {0}. What was spent stays spent. {1}; type --out with another "
+    "folder for the next run"
 )
+_NEXT = {  # by counts or not
+    True: "All columns share one ballot: --drop those that say little about the label, or type a larger "
+    "--epsilon",
+    False: "'ostraka plan' proposes a budget and a number of teachers and answers to try",
+}
 
 
 @options(LearnOptions)
@@ -89,7 +94,7 @@ def learn(given: LearnOptions) -> None:
     onnx = " student.onnx," if (given.out / ONNX).exists() else ""
     _show.wrapped(_HANDED_OVER.format(given.out, onnx), on_stderr=True)
     if why := learned_nothing(result):
-        _show.wrapped(_NOTHING_LEARNED.format(why), on_stderr=True)
+        _show.wrapped(_NOTHING_LEARNED.format(why, _NEXT[result.settings["way"] == "counts"]), on_stderr=True)
         raise typer.Exit(_errors.NOTHING_LEARNED)
 
 
@@ -166,12 +171,18 @@ def _learn(
     from ostraka import Budget, Ledger
     from ostraka.cli import _folder, _progress
 
-    if _folder.open_run(out, begun, tables=tables):
+    going_on = _folder.open_run(out, begun, tables=tables)
+    if going_on:
         typer.echo(f"going on with {out}: what was paid for is used again", err=True)
     budget = Budget(epsilon=model.epsilon, delta=plan.delta)
     with Ledger(out / _folder.LEDGER, budget=budget) as ledger, _progress.Stages(_progress.LEARN) as stages:
         model.set_params(ledger=ledger, manifest=out / _folder.MANIFEST, progress=stages)
-        model.fit(task.X_private, task.y_private, task.X_public, task.groups)
+        try:
+            model.fit(task.X_private, task.y_private, task.X_public, task.groups)
+        except ValueError:
+            if not (going_on or any(True for _ in ledger.entries())):
+                _folder.forget(out)
+            raise
         model.audit()
         stages("audit", 1, 1)
         result = _record(task, model, begun)

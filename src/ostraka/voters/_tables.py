@@ -12,7 +12,8 @@ from sklearn.utils.multiclass import check_classification_targets
 __all__ = ["CLASSES_FROM_Y", "encoded", "feature_table", "rows", "selected"]
 
 CLASSES_FROM_Y = (
-    "The class list was taken from the private labels and is treated as public: pass classes= to avoid it."
+    "The class list was taken from the private labels and is treated as public: name the classes "
+    "yourself (classes=, on the command line --classes) to avoid it."
 )
 
 
