@@ -30,6 +30,7 @@ __all__ = ["MODULES", "Kernel", "kernel", "machine_code", "machine_name"]
 
 # modules whose kernels the wheel holds as machine code
 MODULES = (
+    "_composition.kernels",
     "_composition.recursion",
     "attacks._steps",
     "mechanisms._divergence",

@@ -22,13 +22,13 @@ def _sum_taps(offsets, weights, values, to):
                 to[i] += c * row[i]
 
 
-@kernel()
+@kernel("i8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1]")
 def each_pair(offsets, weights, values, out):
     for p in range(len(offsets)):
         _sum_taps(offsets[p], weights[p], values, out[p])
 
 
-@kernel()
+@kernel("i8[:,::1], f8[:,::1], f8[:,::1], f8[::1]")
 def largest_pair(offsets, weights, values, out):
     to = np.empty(out.size)
     for p in range(len(offsets)):
@@ -37,7 +37,7 @@ def largest_pair(offsets, weights, values, out):
             out[i] = max(out[i], to[i])
 
 
-@kernel()
+@kernel("f8[::1], f8")
 def shape(logs, step):
     """The largest second difference, and the steepest and the mildest slope less 1/2, at x > 0."""
     bent, steepest, mildest = 2 * (logs[1] - logs[0]) - step, 0.0, -math.inf
@@ -48,7 +48,7 @@ def shape(logs, step):
     return bent, steepest / (2 * step) - 0.5, mildest / (2 * step) - 0.5
 
 
-@kernel()
+@kernel("f8[::1], f8[::1], f8, f8[::1], f8")
 def lacking(logs, added, step, most, unit):
     """Logs of what one answer may add, less logs of what was added."""
     n = most.size
@@ -60,7 +60,7 @@ def lacking(logs, added, step, most, unit):
         added[i] = logs[i] + value - added[i]
 
 
-@kernel()
+@kernel("f8[::1], f8[::1], f8[::1]")
 def scaled(polynomial, needed, scale):
     """The polynomial of the squared place; by how much it falls short of what is needed."""
     gap, n = -math.inf, needed.size
@@ -73,7 +73,7 @@ def scaled(polynomial, needed, scale):
     return gap
 
 
-@kernel()
+@kernel("f8[::1], i8")
 def boxed(values, half):
     """Sums over 2 half + 1 neighbours; there are ``half`` fewer at either end."""
     n = values.size - 2 * half
@@ -85,7 +85,7 @@ def boxed(values, half):
     return out
 
 
-@kernel()
+@kernel("f8[::1], f8[::1], f8, f8, f8")
 def taken(kinks, added, step, low, rounded):
     """Place where the function falls to ``low`` after this was added, kinks before it, last two values."""
     n, fall, keep, ratio = added.size, -math.expm1(-step), math.exp(-step), math.exp(step)
@@ -108,7 +108,7 @@ def taken(kinks, added, step, low, rounded):
     return end, out, last, before
 
 
-@kernel()
+@kernel("f8[::1], f8, f8[::1]")
 def function(kinks, step, to):
     """The convex function with these kinks, at the grid points before the last kink."""
     fall, keep = -math.expm1(-step), math.exp(-step)

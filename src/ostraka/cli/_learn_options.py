@@ -81,7 +81,7 @@ class LearnOptions:
     ] = None
     epsilon: Annotated[
         float | None,
-        typer.Option(help="Budget. Default: 1; with argmax 2, or 3.5 for the digits.", metavar="NATS"),
+        typer.Option(help="Budget. Default: 1; with argmax 2, or 3.2 for the digits.", metavar="NATS"),
     ] = None
     delta: Annotated[
         float | None, typer.Option(help="Default: 1e-5 or 0.1 / units, the smaller.", metavar="P")

@@ -87,7 +87,7 @@ class Defaults(NamedTuple):
 
 
 TABLES = Defaults(1.0, 2.0, None, "auto", Teacher.LOGISTIC, Student.LOGISTIC, Way.COUNTS)
-DIGITS = Defaults(1.0, 3.5, 1e-4, 100, Teacher.NEIGHBOUR, Student.SPREADING, Way.COUNTS)
+DIGITS = Defaults(1.0, 3.2, 1e-4, 100, Teacher.NEIGHBOUR, Student.SPREADING, Way.COUNTS)
 
 
 def chosen_way(way: Way | None, *, named: tuple[Any, ...], models: tuple[bool, ...], default: Way) -> Way:
