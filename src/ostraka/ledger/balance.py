@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ostraka.curve import Curve
@@ -15,6 +16,7 @@ __all__ = ["Balance"]
 _WIDEST = 4096  # uses that one check may grant ahead,
 _STEP = 0.01  # and the share of the cap that these uses may take
 _PRICES = 8  # prices kept separately before they are summed
+_SMALL = 0.05  # share of the cap up to which bounds that need no table are near enough
 
 
 class Balance:
@@ -83,7 +85,7 @@ class Balance:
         total = self.curve(price, uses=self._width)
         if not self.budget.allows(total):
             return False
-        then = total.epsilon(self.budget.delta)
+        then = self._near(total)
         if self._width > least and then - before > _STEP * self.budget.epsilon:
             return False
         self._for, self._ahead, self._then = price, self._width, then
@@ -131,7 +133,12 @@ class Balance:
     @property
     def at_most(self) -> float:
         """A cheap upper bound on the total's epsilon."""
-        return self.epsilon if self._for is None else self._then
+        return self._near(self.curve()) if self._for is None else self._then
+
+    def _near(self, total: Curve) -> float:
+        """Epsilon of a total, or a little more: exact composition counts where it matters."""
+        quick = replace(total, laws=None).epsilon(self.budget.delta)
+        return quick if quick <= _SMALL * self.budget.epsilon else total.epsilon(self.budget.delta)
 
     @property
     def epsilon(self) -> float:
