@@ -344,7 +344,7 @@ def main(arguments: list[str] | None = None) -> None:
             data, make = (cifar(), wide_network) if part == "cifar" else (fashion(), small_network)
             shown = table(part, data, make, chosen.seeds, kept)
             if chosen.out is not None:
-                name = "label_learning_004_cifar" if part == "cifar" else "label_learning_004"
+                name = "label_learning_cifar" if part == "cifar" else "label_learning"
                 _drawing.accuracies(chosen.out / f"{name}.svg", shown)
 
 

@@ -259,10 +259,10 @@ def main(arguments: list[str] | None = None) -> None:
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
         record = Result(kind="audit", owner={"memorisation": records})
-        (given.out / "memorisation_004.json").write_text(record.to_json() + "\n", encoding="utf-8")
-        read = Result.from_json((given.out / "memorisation_004.json").read_text(encoding="utf-8"))
+        (given.out / "memorised_labels.json").write_text(record.to_json() + "\n", encoding="utf-8")
+        read = Result.from_json((given.out / "memorised_labels.json").read_text(encoding="utf-8"))
         drawn = [each for each in read.owner["memorisation"] if each["surest_first"]]
-        _drawing.guesses(given.out / "memorisation_004.svg", drawn)
+        _drawing.guesses(given.out / "memorised_labels.svg", drawn)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ __all__ = ["RIGS", "main"]
 
 PAGE = REPOSITORY / "docs" / "durability.md"
 BEGIN, END = "<!-- begin recorded -->", "<!-- end recorded -->"
-HEAD = """| rig | tried | went wrong | control | when, load |
+HEAD = """| test | tried | went wrong | control | when, load |
 |---|---|---|---|---|"""
 
 # Each rig with how much of it is one soak, to be multiplied by the scale.
