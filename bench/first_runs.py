@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv, parquet
 
+from bench.service import cpu
 from ostraka._compiled import machine_code
 
 ROWS, COLUMNS, TEACHERS = 1_000_000, 20, 250
@@ -70,10 +71,32 @@ def show(name: str, folder: Path, *options: str, runs: int, machine: str = "auto
     )
 
 
+def first_line(folder: Path) -> tuple[float, float]:
+    """Return processor seconds and seconds until ``ostraka learn`` prints its first line."""
+    command = [sys.executable, "-c", _OSTRAKA, "learn", "--out", str(folder / "first")]
+    start = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        seconds, used = time.perf_counter() - start, cpu(process.pid)
+        process.kill()
+    return used, seconds
+
+
+def imported() -> float:
+    """Return processor seconds of a process that does nothing but ``from ostraka import PATEClassifier``."""
+    code = "import time; from ostraka import PATEClassifier; print(time.process_time())"
+    return float(subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE).stdout)
+
+
 def main() -> None:
     """Digits by counts and by teachers, nothing compiled and compiled; then both tables."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
+        lines = np.median([first_line(folder) for _ in range(RUNS)], axis=0)
+        print(f"  first line of learn: {lines[0]:.2f} processor seconds, {lines[1]:.2f} s on the clock")
+        seconds = np.median([imported() for _ in range(RUNS)])
+        print(f"  from ostraka import PATEClassifier: {seconds:.2f} processor seconds", flush=True)
         for code in CODES if DIGITS else ():
             if code == "auto" and machine_code() is None:
                 print("  left out: machine code of a wheel (python hatch_build.py makes it in a checkout)")

@@ -27,7 +27,7 @@ FLOORS = (
             "_numeric",
             "_pages",
             "_phrases",
-            "_skops",
+            "_imports",
             "_torch",
             "_tradeoff",
             "_units",

@@ -64,6 +64,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'ostraka' has no attribute {name!r}")
+    if _HOME[name] in {"pate", "voters"}:
+        importlib.import_module("ostraka._imports").without_pandas()
     value = getattr(importlib.import_module(f"ostraka.{_HOME[name]}"), name)
     globals()[name] = value
     return value

@@ -168,6 +168,7 @@ def render_html(
     True
     """
     rows, label = summary_table(result), privacy_label(result)
+    detected = most_detected(result.upper)
     shown = [figure for figure in figures if result.owner or not figure.owner_only]
     return (
         environment()
@@ -185,8 +186,8 @@ def render_html(
             delta=delta_text(result.upper.get("delta")),
             lower=_lower(result),
             lower_from=_lower_from(result),
-            attack=_attack(result),
-            drawing=attack_drawing(result.upper, unit=label["unit"] or "unit"),
+            attack=_attack(detected),
+            drawing=attack_drawing(result.upper, unit=label["unit"] or "unit", detected=detected),
             confusion=_confusion(result),
             steps=_next_steps(result),
             controller=controller,
@@ -291,9 +292,8 @@ def _lower_from(result: Result) -> str:
     return ". ".join([seen, *(text.rstrip(".") for text in [result.lower.get("note")] if text)])
 
 
-def _attack(result: Result) -> str | None:
+def _attack(detected: float | None) -> str | None:
     """Return the largest power of a test with 5 % false alarms, by the trade-off curve of the bound."""
-    detected = most_detected(result.upper)
     return None if detected is None else f"{math.ceil(100 * detected - 1e-9)} of 100"
 
 

@@ -56,7 +56,7 @@ def write_student(
     array: str = "",
 ) -> str:
     """Write the student, and return the lines of Python that load it and predict. All of it is public."""
-    from ostraka._skops import skops_io
+    from ostraka._imports import skops_io
 
     path, writer = folder / _folder.STUDENT, skops_io()
     _folder.write(path, lambda at: writer.dump(student, at))

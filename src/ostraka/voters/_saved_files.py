@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka._skops import skops_io
+from ostraka._imports import skops_io
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

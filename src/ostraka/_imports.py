@@ -1,4 +1,4 @@
-"""Import ``skops.io`` without the libraries that only its search for scikit-learn's estimators would load."""
+"""Import scikit-learn and ``skops.io`` without libraries that they load and do not need here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-__all__ = ["skops_io"]
+__all__ = ["skops_io", "without_pandas"]
 
 # skops lists scikit-learn's estimators. That search imports every package of scikit-learn: its adapters for
 # other array libraries load torch and dask, its test helpers load pytest. They take 2 s and 250 MB, and the
@@ -31,12 +31,12 @@ _LOCK = threading.Lock()
 class _Absent(MetaPathFinder):
     """Make one thread's imports of these modules fail; other threads import them as ever."""
 
-    def __init__(self) -> None:
-        self._thread = threading.get_ident()
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._thread, self._names = threading.get_ident(), names
 
     def find_spec(self, fullname: str, _path: object = None, _target: object = None) -> None:
-        if fullname in _NOT_NEEDED and threading.get_ident() == self._thread:
-            raise ModuleNotFoundError(f"{fullname} is not needed to import skops.io", name=fullname)
+        if fullname in self._names and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError(f"{fullname} is not needed here", name=fullname)
 
 
 def skops_io() -> ModuleType:
@@ -52,11 +52,28 @@ def skops_io() -> ModuleType:
 def _quick_search() -> Iterator[None]:
     """Hide what is not needed from this thread; afterwards everything can be imported whole."""
     name = f"sklearn.utils.{_HELPERS}"
-    whole, absent = name in sys.modules or "pytest" in sys.modules, _Absent()
+    whole = name in sys.modules or "pytest" in sys.modules
+    try:
+        with _hidden(*_NOT_NEEDED):
+            yield
+    finally:
+        if not whole and sys.modules.pop(name, None) is not None:
+            vars(sys.modules["sklearn.utils"]).pop(_HELPERS, None)
+
+
+def without_pandas() -> None:
+    """Import scikit-learn, whose module of compatibility would load pandas for a helper that nobody calls."""
+    with _LOCK:
+        if not {"pandas", "sklearn.utils.fixes"} & sys.modules.keys():
+            with _hidden("pandas"):
+                importlib.import_module("sklearn.utils.fixes")
+
+
+@contextlib.contextmanager
+def _hidden(*names: str) -> Iterator[None]:
+    absent = _Absent(names)
     sys.meta_path = [absent, *sys.meta_path]  # a new list: another thread may be going through the old one
     try:
         yield
     finally:
         sys.meta_path = [finder for finder in sys.meta_path if finder is not absent]
-        if not whole and sys.modules.pop(name, None) is not None:
-            vars(sys.modules["sklearn.utils"]).pop(_HELPERS, None)

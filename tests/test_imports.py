@@ -1,11 +1,11 @@
-"""The quick import of skops trusts the same types as the plain one, and hides nothing for good."""
+"""Quick imports of scikit-learn and skops give the same as the plain ones, and hide nothing for good."""
 
 import subprocess
 import sys
 
 QUICK = """
 import sys
-from ostraka._skops import skops_io
+from ostraka._imports import skops_io
 skops_io()
 heavy = sorted({"torch", "dask", "pytest"} & sys.modules.keys())
 import pytest
@@ -32,7 +32,7 @@ def test_the_test_helpers_of_scikit_learn_are_whole_afterwards():
 
 THREADS = """
 import sys, threading
-from ostraka._skops import _quick_search
+from ostraka._imports import _quick_search
 finders, found = list(sys.meta_path), []
 def other():
     import pytest
@@ -53,3 +53,16 @@ except KeyboardInterrupt:
 
 def test_other_threads_import_what_is_hidden_and_an_interruption_leaves_nothing_hidden():
     assert printed(THREADS) == "['pytest is hidden', 'pytest'] True\n"
+
+
+def test_the_estimator_loads_neither_pandas_nor_numba_and_pandas_can_be_used_afterwards():
+    code = """
+import sys
+from ostraka import PATEClassifier, TeacherEnsemble
+print(sorted({"pandas", "numba", "matplotlib", "torch"} & sys.modules.keys()))
+import pandas
+from sklearn.preprocessing import StandardScaler
+table = pandas.DataFrame({"age": [1.0, 2.0, 3.0]})
+print(StandardScaler().set_output(transform="pandas").fit_transform(table).columns.tolist())
+"""
+    assert printed(code) == "[]\n['age']\n"
