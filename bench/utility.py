@@ -21,9 +21,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from bench._data import folder
+from ostraka import ABSTAIN
 from ostraka.accounting import calibrate
 from ostraka.mechanisms import NoisyCounts
-from ostraka.students import AugmentedSVM, MomentLogistic, SmoothedCounts
+from ostraka.students import AugmentedSVM, FixMatch, MomentLogistic, SmoothedCounts
 from ostraka.voters import GraphCells, QuantileCells, RowVoter
 
 _ADULT = (
@@ -35,6 +36,7 @@ _ADULT_LEFT_OUT = {"fnlwgt", "education", "income"}  # a survey's weight, the te
 # Five of 47 columns, chosen on seeds 100 and 101: every further column adds noise to all.
 _DIABETES = ("number_inpatient", "number_emergency", "discharge_disposition_id", "time_in_hospital", "age")
 _PARTS = 12
+_IMAGE_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def noise(epsilon: float, delta: float, reach: float) -> float:
@@ -211,32 +213,66 @@ def images(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 def mnist(*, quick: bool, name: str = "mnist") -> None:
     """9,000 public test images, the last 1,000 new, 60,000 private; delta 1e-5; three draws of noise."""
-    X, y, X_test, y_test = images(name)
-    n_public = 1000 if quick else 9000
-    public, new = X_test[:n_public], X_test[9000:]
-    start = time.perf_counter()
-    cells = GraphCells(image_shape=(28, 28), time=4.0, n_features=60 if quick else 200).fit(public)
-    voter = RowVoter(cells=cells).fit(
-        X[: 2000 if quick else None], y[: 2000 if quick else None], classes=range(10)
-    )
-    print(f"  cells and codes: {time.perf_counter() - start:.0f} s")
-    for epsilon in (0.25, 0.5, 1.0, 2.0, 4.0):
+    voter, (public, y_public, new, y_new) = _image_voter(name, quick=quick)
+    for epsilon in _IMAGE_EPSILONS:
         right, found = [], []
         for seed in range(3):
-            counts, sigma = counted(voter, epsilon=epsilon, delta=1e-5, seed=10**6 + seed)
-            soft = SmoothedCounts().fit(
-                cells.codebooks_[0], counts, sigma=sigma, n_units=voter.n_units_, features=cells.features_
-            )
-            right.append(float((soft.labels_ == y_test[:n_public]).mean()))
+            soft = _image_labels(voter, epsilon, seed)
+            right.append(float((soft.labels_ == y_public).mean()))
             if seed == 0:
                 weight = soft.margin_ / soft.margin_.mean()
                 student = AugmentedSVM(penalty=5.0).fit(public, soft.labels_, weight)
-                found.append(student.score(new, y_test[9000:]))
+                found.append(student.score(new, y_new))
         said(f"{name}, labels of public images", epsilon, right)
         said(f"{name}, student without small changes", epsilon, found)
 
 
-DATA = {"digits": digits, "adult": adult, "diabetes": diabetes, "mnist": mnist}
+def mnist_fixmatch(*, quick: bool) -> None:
+    """FixMatch on the labels of which the posterior is sure; the same rows; every draw is printed."""
+    voter, (public, y_public, new, y_new) = _image_voter("mnist", quick=quick)
+    for seed in range(1 if quick else 3):
+        for epsilon in _IMAGE_EPSILONS[:1] if quick else _IMAGE_EPSILONS:
+            sure = _image_labels(voter, epsilon, seed).sure_labels()
+            given = sure != ABSTAIN
+            right = float((sure == y_public)[given].mean())
+            start = time.process_time()
+            student = FixMatch.of_images(public, (28, 28), n_steps=20 if quick else 1500, random_state=seed)
+            student.network.n_threads = 1
+            student.fit(public, sure, classes=range(10))
+            took = [time.process_time() - start]
+            print(f"    draw {seed}: {given.sum()} labels, of which {right:.4f} are right", flush=True)
+            said("mnist, FixMatch, new images", epsilon, [student.score(new, y_new)], took)
+            said("mnist, FixMatch, public images", epsilon, [student.score(public, y_public)])
+
+
+def _image_voter(name: str, *, quick: bool) -> tuple[RowVoter, tuple[np.ndarray, ...]]:
+    """The voter of the private images; public ones and new ones with their labels, which only score."""
+    X, y, X_test, y_test = images(name)
+    n_public, n_private = (1000, 2000) if quick else (9000, len(y))
+    start = time.perf_counter()
+    cells = GraphCells(image_shape=(28, 28), time=4.0, n_features=60 if quick else 200)
+    cells.fit(X_test[:n_public])
+    voter = RowVoter(cells=cells).fit(X[:n_private], y[:n_private], classes=range(10))
+    print(f"  cells and codes: {time.perf_counter() - start:.0f} s", flush=True)
+    return voter, (X_test[:n_public], y_test[:n_public], X_test[9000:], y_test[9000:])
+
+
+def _image_labels(voter: RowVoter, epsilon: float, seed: int) -> SmoothedCounts:
+    """The posterior of one release."""
+    counts, sigma = counted(voter, epsilon=epsilon, delta=1e-5, seed=10**6 + seed)
+    cells: Any = voter.cells
+    return SmoothedCounts().fit(
+        cells.codebooks_[0], counts, sigma=sigma, n_units=voter.n_units_, features=cells.features_
+    )
+
+
+DATA = {
+    "digits": digits,
+    "adult": adult,
+    "diabetes": diabetes,
+    "mnist": mnist,
+    "mnist-fixmatch": mnist_fixmatch,
+}
 NAMES: tuple[str, ...] = tuple(DATA)
 QUICKLY = False
 QUICK = {"NAMES": ("digits",), "QUICKLY": True}

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import skops.io
 from pyarrow import parquet
 
 import ostraka.cli
@@ -124,6 +125,29 @@ def test_counts_have_no_settings_of_teachers(option, tmp_path):
     code, _, err = learn("--way", "counts", option, "5", "--out", tmp_path / "run")
     assert code == 2
     assert "leave out" in err
+
+
+@pytest.mark.parametrize("way", [["--way", "argmax"], ["--teachers", "5"]])
+def test_fixmatch_learns_from_counts_alone(way, tmp_path):
+    code, _, err = learn("--student", "fixmatch", *way, "--out", tmp_path / "run")
+    assert code == 2
+    assert "leave out" in err
+
+
+def test_fixmatch_by_counts_leaves_plain_scikit_learn(tmp_path, monkeypatch):
+    fixmatch = pytest.importorskip("ostraka.students.fixmatch", exc_type=ImportError).FixMatch
+    settings = fixmatch.of_images
+    monkeypatch.setattr(
+        fixmatch,
+        "of_images",
+        lambda *given, **_: settings(*given, n_steps=40).set_params(network__n_threads=1),
+    )
+    code, _, err = learn("--student", "fixmatch", "--epsilon", "3", "--out", tmp_path / "run")
+    assert code == 0, err
+    record = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (record["settings"]["way"], record["settings"]["student"]) == ("counts", "FixMatch")
+    types = skops.io.get_untrusted_types(file=tmp_path / "run" / "student.skops")
+    assert all(name.startswith("sklearn.") for name in types)
 
 
 def test_digits_by_argmax_leave_a_whole_folder(tmp_path, monkeypatch):

@@ -44,6 +44,31 @@ def test_a_plain_student_predicts_the_same_and_is_of_scikit_learn_alone(kind, n_
     np.testing.assert_array_equal(skops.io.loads(data, trusted=named).predict(X), made.predict(X))
 
 
+@pytest.mark.parametrize("n_classes", [2, 10])
+def test_convolutions_are_a_plain_perceptron(n_classes):
+    fixmatch = pytest.importorskip("ostraka.students.fixmatch", exc_type=ImportError)
+    network = fixmatch.FixMatch.of_images(X[:400], (8, 8), n_steps=4)
+    labels = answers(n_classes)
+    student = Distilled(network, random_state=0).fit(X[:400], labels, classes=NAMES[:n_classes])
+    made = plain(student, X[:400], labels)
+    np.testing.assert_array_equal(made.predict(X), student.predict(X))
+    np.testing.assert_allclose(made.predict_proba(X), student.predict_proba(X), atol=1e-4)
+    data = skops.io.dumps(made)
+    named = skops.io.get_untrusted_types(data=data)
+    assert all(name.startswith("sklearn.") for name in named)
+    np.testing.assert_array_equal(skops.io.loads(data, trusted=named).predict(X), made.predict(X))
+
+
+def test_a_network_with_pooling_is_kept_as_it_is():
+    networks = pytest.importorskip("ostraka.networks")
+    pytest.importorskip("torch", exc_type=ImportError)
+    network = networks.TorchClassifier("convolutional", epochs=1, n_threads=1)
+    labels = answers(10)
+    student = Distilled(network, random_state=0).fit(X[:400], labels, classes=NAMES)
+    with pytest.raises(ValueError, match="keep the student as it is"):
+        plain(student, X[:400], labels)
+
+
 def test_a_student_that_says_one_class_is_plain_too():
     labels = np.where(np.arange(400) < 9, 3, ABSTAIN)
     student = Distilled("spreading").fit(X[:400], labels, classes=NAMES)

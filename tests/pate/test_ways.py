@@ -2,13 +2,14 @@
 
 import math
 import pickle
+import sys
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits, make_classification
 from sklearn.utils import shuffle
 
-from ostraka import Budget, BudgetExceeded, Ledger, PATEClassifier
+from ostraka import ABSTAIN, Budget, BudgetExceeded, Ledger, PATEClassifier
 from ostraka.mechanisms import NoisyCounts
 from ostraka.pate._counts import CountsPlan
 from ostraka.report import render_html
@@ -84,6 +85,44 @@ class TestCounts:
         assert model.plan_.ballot == 12
         assert model.score(X[NEW], Y[NEW]) > 0.7
 
+    def test_a_named_student_learns_from_the_labels_of_which_the_posterior_is_sure(self):
+        model = counts(epsilon=3.0, student="spreading").fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+        sure = model.labels_ != ABSTAIN
+        assert 0.2 < sure.mean() < 1
+        assert (model.labels_ == Y[PUBLIC])[sure].mean() > 0.97
+        assert model.score(X[NEW], Y[NEW]) > 0.85
+        assert model.result_.settings["student"] == "spreading"
+        np.testing.assert_array_equal(model.to_sklearn().predict(X[NEW]), model.predict(X[NEW]))
+
+    def test_fixmatch_learns_from_counts_and_leaves_as_plain_scikit_learn(self, monkeypatch):
+        students = pytest.importorskip("ostraka.students.fixmatch", exc_type=ImportError)
+        settings = students.FixMatch.of_images
+
+        def quickly(rows, shape, **_):
+            student = settings(rows, shape, n_steps=60)
+            return student.set_params(network__n_threads=1)
+
+        monkeypatch.setattr(students.FixMatch, "of_images", quickly)
+        model = counts(epsilon=3.0, student="fixmatch", random_state=0)
+        model.fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+        assert model.result_.settings["student"] == "FixMatch"
+        assert model.score(X[NEW], Y[NEW]) > 0.7
+        np.testing.assert_array_equal(model.to_sklearn().predict(X[NEW]), model.predict(X[NEW]))
+
+    @pytest.mark.parametrize("student", ["nonsense", "logistic"])
+    def test_a_student_that_cannot_learn_is_refused_before_any_charge(self, student):
+        ledger = Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-4))
+        with pytest.raises(ValueError, match="student cannot learn"):
+            counts(student=student, ledger=ledger).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+        assert not ledger.entries()
+
+    def test_without_torch_fixmatch_names_the_install_command_before_any_charge(self, monkeypatch):
+        ledger = Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-4))
+        monkeypatch.setitem(sys.modules, "torch", None)
+        with pytest.raises(ImportError, match=r"pip install 'ostraka\[torch\]'"):
+            counts(student="fixmatch", ledger=ledger).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+        assert not ledger.entries()
+
     def test_rows_given_up_and_classes_taken_are_stated(self):
         model = counts(epsilon=3.0, classes=None, holdout=0.3, allow_overlap=True)
         model.fit(X[PRIVATE], Y[PRIVATE])
@@ -116,6 +155,12 @@ class TestTables:
         assert model.plan_.mechanism.l2 == pytest.approx(math.sqrt(16))
         assert model.score(rows[500:1000], labels[500:1000]) > 0.7
         np.testing.assert_allclose(model.predict_proba(rows[:5]).sum(axis=1), 1.0)
+
+    def test_bins_have_a_student_of_their_own(self):
+        rows, labels = self.table(600)
+        model = PATEClassifier(way="counts", epsilon=1.0, delta=1e-4, student="spreading")
+        with pytest.raises(ValueError, match="student must be None for a table of bins"):
+            model.fit(rows[200:], labels[200:], X_public=rows[:200])
 
 
 class TestChoice:

@@ -6,6 +6,7 @@ from scipy.special import expit
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
+from ostraka import ABSTAIN
 from ostraka.students import AugmentedSVM, MomentLogistic, SmoothedCounts
 
 
@@ -132,6 +133,48 @@ class TestSmoothedCounts:
             sure.append(found.confidence_)
             right.append(found.labels_ == shares.argmax(axis=1))
         assert np.mean(sure) == pytest.approx(np.mean(right), abs=0.06)
+
+    def test_probability_is_how_likely_the_label_is(self):
+        rng = np.random.default_rng(3)
+        features, _ = self.smooth_world(rng)
+        said, true = [], []
+        for _ in range(60):  # worlds drawn from the prior, whose shares stay between 0 and 1
+            shares = features @ (0.07 * rng.normal(size=(8, 2)))
+            shares -= shares.mean(axis=1, keepdims=True)
+            noisy = features.T @ shares + 4 * rng.normal(size=(8, 2))
+            found = SmoothedCounts(scale=0.07).fit(features, noisy, sigma=4.0, n_units=300, features=features)
+            said.append(found.probability_.mean())
+            true.append(0.5 + shares[np.arange(300), found.labels_].mean())
+        assert np.mean(said) == pytest.approx(np.mean(true), abs=0.015)
+        assert np.mean(true) > 0.55
+
+    def sure(self, sigma=30.0):
+        rng = np.random.default_rng(4)
+        features, shares = self.smooth_world(rng)
+        noisy = 10 * features.T @ shares + sigma * rng.normal(size=(8, 2))
+        return SmoothedCounts().fit(features, noisy, sigma=sigma, n_units=3e3, features=features), shares
+
+    def test_sure_labels_are_as_many_as_are_expected_to_be_right(self):
+        found, shares = self.sure()
+        sizes = []
+        for right in (0.99, 0.9, 0.8):
+            sure = found.sure_labels(right=right)
+            taken = sure != ABSTAIN
+            sizes.append(taken.sum())
+            assert (sure[taken] == found.labels_[taken]).all()
+            assert found.probability_[taken].mean() >= right - 0.02
+            assert (sure[taken] == shares.argmax(axis=1)[taken]).mean() >= right
+        assert 30 <= sizes[0] < sizes[1] < sizes[2]
+
+    def test_no_class_is_lost_even_where_noise_drowns_all(self):
+        found, _ = self.sure(sigma=1e6)
+        sure = found.sure_labels()
+        for label in np.unique(found.labels_):
+            assert (sure == label).sum() >= 0.1 * (found.labels_ == label).sum()
+
+    def test_refuses_a_share_out_of_range(self):
+        with pytest.raises(ValueError, match="right must be"):
+            self.sure()[0].sure_labels(right=0.0)
 
     def test_refuses_other_shapes(self):
         with pytest.raises(ValueError, match="shape"):

@@ -312,3 +312,19 @@ def test_nothing_is_said_while_it_trains():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         FixMatch().set_params(network=network(epochs=1)).fit(X, ANSWERS)
+
+
+@pytest.mark.parametrize("brightest", [1.0, 255.0])
+def test_settings_for_images_learn_from_drawings_of_any_range(brightest):
+    images, labels = load_digits(return_X_y=True)
+    images = images / 16 * brightest
+    some = np.where(np.arange(len(labels)) % 3 == 0, labels, ABSTAIN)
+    student = FixMatch.of_images(images, (8, 8), n_steps=36, random_state=0)
+    student.network.n_threads = 1
+    assert student.fit(images, some).score(images, labels) > 0.8
+    assert len(student.losses_) == 4  # epochs of nine steps
+
+
+def test_settings_for_images_refuse_no_steps():
+    with pytest.raises(ValueError, match="n_steps"):
+        FixMatch.of_images(np.ones((3, 4)), (2, 2), n_steps=0)

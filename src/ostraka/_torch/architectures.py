@@ -12,7 +12,7 @@ from torch import nn
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["NAMED", "convolutional", "perceptron", "square", "wide_resnet"]
+__all__ = ["NAMED", "convolutional", "perceptron", "square", "strided", "wide_resnet"]
 
 
 def perceptron(n_features: int, n_classes: int, *, hidden: Sequence[int] = (64,)) -> nn.Module:
@@ -38,6 +38,29 @@ def convolutional(
         nn.Conv2d(width, 2 * width, 3, padding=1),
         nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(2 * width * side, n_classes),
+    )
+
+
+def strided(
+    n_features: int, n_classes: int, *, shape: tuple[int, int, int] | None = None, width: int = 16
+) -> nn.Module:
+    """Two convolutions of stride two without pooling, normalised as the images are; half the time of pooling.
+
+    Between its two ReLUs everything is affine, so that it is a perceptron, too.
+    """
+    shape = square(n_features) if shape is None else shape
+    side = -(-shape[1] // 4) * -(-shape[2] // 4)
+    return nn.Sequential(
+        nn.Unflatten(1, shape),
+        nn.BatchNorm2d(shape[0]),
+        nn.Conv2d(shape[0], width, 5, stride=2, padding=2, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.Conv2d(width, 2 * width, 5, stride=2, padding=2, bias=False),
+        nn.BatchNorm2d(2 * width),
+        nn.ReLU(),
         nn.Flatten(),
         nn.Linear(2 * width * side, n_classes),
     )

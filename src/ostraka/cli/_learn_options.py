@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -70,7 +70,12 @@ class LearnOptions:
         ),
     ] = None
     teacher: Annotated[Teacher, typer.Option(help="What is trained on each shard.")] = Teacher.AUTO
-    student: Annotated[Student, typer.Option(help="What learns from the answers.")] = Student.AUTO
+    student: Annotated[
+        Student,
+        typer.Option(
+            help="What learns from the answers. fixmatch is for many images by counts, and needs torch."
+        ),
+    ] = Student.AUTO
     way: Annotated[
         Way | None,
         typer.Option(
@@ -126,11 +131,19 @@ class LearnOptions:
         """The values of the options that ``--auto`` chooses."""
         return (self.teachers, self.answers, self.sigma, self.screen)
 
+    def student_for(self, way: Way) -> Any:
+        """The student in the options; None: the one that suits the counts."""
+        if way is Way.COUNTS and self.student is Student.AUTO:
+            return None
+        if way is not Way.COUNTS and self.student is Student.FIXMATCH:
+            raise typer.BadParameter("--student fixmatch learns from counts: leave out --way and teachers")
+        return self.student.estimator(default=self.defaults.student)
+
     def chosen_way(self) -> Way:
         """The way in the options, else the default."""
         return chosen_way(
             self.way,
             named=(*self.of_teachers, self.auto or None, self.keep_teachers or None),
-            models=(self.teacher is not Teacher.AUTO, self.student is not Student.AUTO),
+            models=(self.teacher is not Teacher.AUTO, self.student not in {Student.AUTO, Student.FIXMATCH}),
             default=self.defaults.way,
         )

@@ -57,6 +57,7 @@ class Student(StrEnum):
     BOOSTING = "boosting"
     SPREADING = "spreading"
     SELF_TRAINING = "self-training"
+    FIXMATCH = "fixmatch"
 
     def estimator(self, *, default: Student) -> Any:
         """A scikit-learn classifier, or the name of a student of ours; ``auto`` is the default."""

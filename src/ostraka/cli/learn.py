@@ -129,7 +129,7 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
         epsilon=defaults.budget(way) if given.epsilon is None else given.epsilon,
         delta=defaults.delta if given.delta is None else given.delta,
         n_answers=given.answers,
-        student=given.student.estimator(default=defaults.student),
+        student=given.student_for(way),
         way=way.value,
         cells=task.cells(),
         classes=task.classes,

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
 
 from ostraka.accounting import calibrate
-from ostraka.door import release
+from ostraka.door import ABSTAIN, release
 from ostraka.ledger import BudgetExceeded
 from ostraka.mechanisms import NoisyCounts
+from ostraka.pate._counts_student import taught, try_to_teach
 from ostraka.pate._data import unprotected
 from ostraka.pate._metrics import warnings_of
 from ostraka.pate._run import Owned, Run
-from ostraka.students import AugmentedSVM, MomentLogistic, SmoothedCounts
-from ostraka.voters import QuantileCells, RowVoter
+from ostraka.students import Distilled
+from ostraka.voters import RowVoter
 from ostraka.voters._tables import CLASSES_FROM_Y
 from ostraka.voters.cells import reach
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from ostraka.pate._session import Session
     from ostraka.pate.classifier import PATEClassifier
 
-__all__ = ["BinnedStudent", "CountsPlan", "counts_plan", "learn_counts", "taught"]
+__all__ = ["CountsPlan", "counts_plan", "learn_counts"]
 
 _PARTS = 12  # of a ballot which the rows of a person share
 _DIGITS = 5
@@ -134,52 +133,9 @@ def counts_plan(
     )
 
 
-class BinnedStudent(ClassifierMixin, BaseEstimator):
-    """Public bins and a classifier of their lines, as one classifier of rows."""
-
-    def __init__(self, cells: QuantileCells, model: MomentLogistic) -> None:
-        self.cells = cells
-        self.model = model
-
-    @property
-    def classes_(self) -> np.ndarray:
-        """The classes."""
-        check_is_fitted(self.model, "classes_")
-        return self.model.classes_
-
-    def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
-        """Do nothing, because both parts are fitted already."""
-        return self
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probability of each class, shape (n_rows, n_classes)."""
-        return self.model.predict_proba(self.cells.lines(X))
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class of each row."""
-        return self.model.predict(self.cells.lines(X))
-
-
-def taught(
-    cells: Any, public: Any, counts: np.ndarray, *, plan: CountsPlan, classes: np.ndarray
-) -> tuple[Any, np.ndarray]:
-    """Return the student of released counts, and its class index for each public row."""
-    table = counts / plan.ballot
-    if isinstance(cells, QuantileCells):
-        model = MomentLogistic()
-        lines = cells.lines(public)
-        model.fit(lines, table, sigma=plan.sigma, n_units=plan.n_units, classes=classes)
-        return BinnedStudent(cells, model), model.predict_proba(lines).argmax(axis=1)
-    labels = SmoothedCounts().fit(
-        cells.codebooks_[0], table, sigma=plan.sigma, n_units=plan.n_units, features=cells.features_
-    )
-    shape = cells.image_shape
-    student = AugmentedSVM(image_shape=shape, invariances=cells.invariances)
-    weight = labels.margin_ / max(float(labels.margin_.mean()), 1e-300)
-    return student.fit(np.asarray(public), classes[labels.labels_], weight), labels.labels_
-
-
-def learn_counts(model: PATEClassifier, data: Data, plan: CountsPlan, here: Session, cells: Any) -> Run:
+def learn_counts(
+    model: PATEClassifier, data: Data, plan: CountsPlan, here: Session, cells: Any, *, seed: int
+) -> Run:
     """Count, release once, teach the student; teaching is tried on made-up counts before the charge.
 
     Raises
@@ -193,19 +149,20 @@ def learn_counts(model: PATEClassifier, data: Data, plan: CountsPlan, here: Sess
     voter = RowVoter(cells=cells, units=plan.ballot, manifest=here.manifest)
     model._tell("votes", 0, 1)  # noqa: SLF001  (same package)
     votes = voter.fit(data.X, data.y, data.groups, classes=classes).vote()
-    _try_to_teach(cells, data.public, plan=plan, classes=classes)
+    kind = model.student if model.way == "counts" else None  # otherwise it is the teachers' student
+    try_to_teach(cells, data.public, plan=plan, classes=classes, kind=kind, seed=seed)
     model._tell("votes", 1, 1)  # noqa: SLF001
     key = here.key(data, repr(plan), cells.sha256_)
     counts = release(plan.mechanism, votes, ledger=here.ledger, key=key)
     model._tell("student", 0, 1)  # noqa: SLF001
-    student, labels = taught(cells, data.public, counts, plan=plan, classes=classes)
+    student, labels = taught(cells, data.public, counts, plan=plan, classes=classes, kind=kind, seed=seed)
     model._tell("student", 1, 1)  # noqa: SLF001
     predicted = np.asarray(student.predict(data.public))
     return Run(
         plan=plan,
         classes=classes,
         student=student,
-        student_name=type(student).__name__,
+        student_name=getattr(student, "name_", type(student).__name__),
         teacher=f"every {voter.unit_}, for {cells!r}",
         asks="all",
         labels=labels,
@@ -219,7 +176,12 @@ def learn_counts(model: PATEClassifier, data: Data, plan: CountsPlan, here: Sess
             _NUMBERS,
         ),
         warnings=tuple(
-            warnings_of(n_teachers=plan.n_units, answers=labels, predicted=predicted, classes=classes)
+            warnings_of(
+                n_teachers=plan.n_units,
+                answers=labels[labels != ABSTAIN],
+                predicted=predicted,
+                classes=classes,
+            )
         ),
         n_classes_said=len(np.unique(predicted)),
         owned=Owned(
@@ -227,20 +189,10 @@ def learn_counts(model: PATEClassifier, data: Data, plan: CountsPlan, here: Sess
             ledger=here.ledger,
             manifest=here.manifest,
             votes=votes,
-            public=None,
+            public=data.public if isinstance(student, Distilled) else None,
             seconds={},
         ),
     )
-
-
-def _try_to_teach(cells: Any, public: Any, *, plan: CountsPlan, classes: np.ndarray) -> None:
-    """Teach a student from made-up counts, so that a failure comes before the charge."""
-    made_up = np.random.default_rng(0).integers(0, plan.n_units, size=(plan.n_cells, len(classes)))
-    try:
-        student, _ = taught(cells, public, made_up, plan=plan, classes=classes)
-        student.predict(public)
-    except Exception as error:
-        raise ValueError(f"the student cannot learn from public rows and made-up counts: {error}") from error
 
 
 def _rounded(sigma: float) -> float:

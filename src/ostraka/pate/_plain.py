@@ -18,8 +18,10 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.utils import _safe_indexing
 
 from ostraka.door import ABSTAIN
+from ostraka.networks import TorchClassifier
 from ostraka.pate._binned import binned
-from ostraka.pate._counts import BinnedStudent
+from ostraka.pate._counts_student import BinnedStudent
+from ostraka.pate._perceptron import perceptron
 from ostraka.students import Distilled
 from ostraka.students.spreading import Spreading
 
@@ -55,6 +57,8 @@ def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
         return DummyClassifier(strategy="constant", constant=same).fit(rows, classes)
     if isinstance(model, Spreading):
         made = _spread(model, classes)
+    elif isinstance(network := getattr(model, "model_", model), TorchClassifier):
+        made = perceptron(network, classes[network.classes_])
     elif type(model).__module__.partition(".")[0] == "sklearn":
         made = _refitted(model, X, labels, classes)
     else:

@@ -13,7 +13,8 @@ from sklearn.utils import _safe_indexing
 from ostraka import _check
 from ostraka.door import ABSTAIN
 from ostraka.ledger import BudgetExceeded, Ledger
-from ostraka.pate._counts import CountsPlan, counts_plan, taught
+from ostraka.pate._counts import CountsPlan, counts_plan
+from ostraka.pate._counts_student import taught
 from ostraka.pate._learning import teacher_of
 from ostraka.pate.plan import Plan, make_plan
 from ostraka.private import Adjacency, Private

@@ -78,18 +78,18 @@ class PATEClassifier(ClassifierMixin, Fitted):
         (epsilon, delta) and the number of teachers go; with ``mechanism``, as many as are paid for.
     student : scikit-learn classifier or str, optional
         What learns from the answers: see :class:`~ostraka.students.Distilled`. None: ``"auto"``.
+        With ``way="counts"`` also ``"fixmatch"`` (needs torch): what learns from the labels of which the
+        posterior is sure. None there: a support vector machine, or logistic regression on bins.
     way : {"argmax", "counts", "auto"}
-        How private rows answer. ``"argmax"``: teachers vote on public rows, one paid answer each.
-        ``"counts"``: every unit casts one ballot in all, for a public cell, and the whole table is released
-        once (docs/noisy-counts.md); settings of teachers, mechanism, answers and student are not used.
-        ``"auto"``: the one which does better on public rows with made-up labels; see ``expected_``.
+        ``"argmax"``: teachers vote on public rows, one paid answer each. ``"counts"``: every unit casts one
+        ballot in all, for a public cell, and one table is paid for (docs/noisy-counts.md). ``"auto"``: what
+        does better on public rows with made-up labels; see ``expected_``.
     cells : GraphCells, QuantileCells or the like, optional
         Not fitted. Where ballots go, for ``"counts"``. None: the graph of the public rows where they are
         arrays of 30 numbers or more of one kind (images, embeddings), else bins. Images should be declared:
         ``GraphCells(image_shape=(8, 8))``.
     asks : {"least-confident", "random"}
-        Which rows to ask about: first typical ones, then those the student is least sure of; or
-        any.
+        Which rows to ask about: first typical ones, then those the student is least sure of; or any.
     consistent : bool or Consistent
         Ask one question once: public rows that are the same up to a grid get one label for one
         charge (:class:`~ostraka.consistent.Consistent`). True: cells of a thousandth of each
@@ -271,7 +271,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
         self.way_, self.expected_ = way.name, dict(way.expected)
         self._session = begin(self, data, way.plan, digests=digests)
         if isinstance(way.plan, CountsPlan):
-            self._finish(learn_counts(self, data, way.plan, self._session, way.cells))
+            self._finish(learn_counts(self, data, way.plan, self._session, way.cells, seed=seeds.student))
         else:
             self._finish(learn(self, data, way.plan, seeds, self._session))
         chosen = {"way": way.name, **({"expected": way.expected} if way.expected else {})}

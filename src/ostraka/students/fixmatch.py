@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from ostraka import _check
-from ostraka._torch.architectures import square
+from ostraka._torch.architectures import square, strided
 from ostraka._torch.augment import ImageAugment, TableAugment
 from ostraka._torch.checkpoints import digest
 from ostraka._torch.devices import device, threads
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FixMatch", "default_network"]
 
+_IMAGES, _UNLABELLED = 64, 3  # labelled images in a step, and unlabelled ones for each
 _OF_IMAGES = ("convolutional", "wide-resnet")
 
 
@@ -115,6 +116,41 @@ class FixMatch(ClassifierMixin, BaseEstimator):
         self.weight = weight
         self.average = average
         self.unlabelled = unlabelled
+
+    @classmethod
+    def of_images(
+        cls,
+        X: Any,
+        image_shape: tuple[int, int],
+        *,
+        n_steps: int = 1500,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> Self:
+        """Settings for many labels and grey drawings on a plain ground, such as digits, of any range.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+            The rows to learn from. Their range and number are used.
+        image_shape : (height, width)
+        n_steps : int
+            Steps of the training, of 64 labelled and 192 unlabelled images: about a minute on one core for
+            MNIST.
+        random_state : int, numpy.random.RandomState or None
+        """
+        _check.integer(n_steps=n_steps, least=1)
+        low, high = float(np.min(X)), float(np.max(X))
+        shape = (1, *image_shape)
+        network = TorchClassifier(
+            partial(strided, shape=shape),
+            epochs=-(-n_steps // max(1, len(X) // (_IMAGES * _UNLABELLED))),
+            batch_size=_IMAGES,
+            learning_rate=6e-3,
+            schedule="cosine",
+            random_state=random_state,
+        )
+        augment = ImageAugment(shape=shape, span=(low, high), fill=low, strength=0.5)
+        return cls(network, augment=augment, ratio=_UNLABELLED, threshold=0.9)
 
     def fit(self, X: Any, y: Any, *, classes: Any = None) -> Self:
         """Train from new weights.

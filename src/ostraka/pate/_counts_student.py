@@ -1,0 +1,129 @@
+"""Students of one table of noisy counts, and their trial before the table is paid for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted
+
+from ostraka import _check
+from ostraka.students import AugmentedSVM, Distilled, MomentLogistic, SmoothedCounts
+from ostraka.voters import QuantileCells
+
+if TYPE_CHECKING:
+    from ostraka.pate._counts import CountsPlan
+
+__all__ = ["BinnedStudent", "taught", "try_to_teach"]
+
+_FIXMATCH = "fixmatch"
+_ROWS_OF_A_TRIAL = 10  # for each class
+
+
+class BinnedStudent(ClassifierMixin, BaseEstimator):
+    """Public bins and a classifier of their lines, as one classifier of rows."""
+
+    def __init__(self, cells: QuantileCells, model: MomentLogistic) -> None:
+        self.cells = cells
+        self.model = model
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The classes."""
+        check_is_fitted(self.model, "classes_")
+        return self.model.classes_
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
+        """Do nothing, because both parts are fitted already."""
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each class, shape (n_rows, n_classes)."""
+        return self.model.predict_proba(self.cells.lines(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class of each row."""
+        return self.model.predict(self.cells.lines(X))
+
+
+def taught(
+    cells: Any,
+    public: Any,
+    counts: np.ndarray,
+    *,
+    plan: CountsPlan,
+    classes: np.ndarray,
+    kind: Any = None,
+    seed: int = 0,
+) -> tuple[Any, np.ndarray]:
+    """Return the student of released counts, and the class index it was given for each public row.
+
+    Without ``kind``, the student of the cells' own. A named student or a classifier gets the labels of which
+    the posterior is sure, and all other public rows without a label.
+    """
+    table = counts / plan.ballot
+    if isinstance(cells, QuantileCells):
+        model = MomentLogistic()
+        lines = cells.lines(public)
+        model.fit(lines, table, sigma=plan.sigma, n_units=plan.n_units, classes=classes)
+        return BinnedStudent(cells, model), model.predict_proba(lines).argmax(axis=1)
+    labels = SmoothedCounts().fit(
+        cells.codebooks_[0], table, sigma=plan.sigma, n_units=plan.n_units, features=cells.features_
+    )
+    rows = np.asarray(public)
+    if kind is not None:
+        sure = labels.sure_labels()
+        return _distilled(kind, cells, rows, seed=seed).fit(rows, sure, classes=classes), sure
+    student = AugmentedSVM(image_shape=cells.image_shape, invariances=cells.invariances)
+    weight = labels.margin_ / max(float(labels.margin_.mean()), 1e-300)
+    return student.fit(rows, classes[labels.labels_], weight), labels.labels_
+
+
+def try_to_teach(
+    cells: Any, public: Any, *, plan: CountsPlan, classes: np.ndarray, kind: Any, seed: int
+) -> None:
+    """Teach the student made-up labels, so that a failure comes before the charge.
+
+    Raises
+    ------
+    ImportError
+        The student needs torch, which is not installed.
+    ValueError
+        The student cannot learn, or cannot take the place of the one that bins have.
+    """
+    if kind is not None and isinstance(cells, QuantileCells):
+        raise ValueError(
+            f"student must be None for a table of bins, which has a student of its own, got {kind!r}"
+        )
+    if kind == _FIXMATCH:
+        _check.require("torch", extra="torch")
+    made_up = np.random.default_rng(0).integers(0, plan.n_units, size=(plan.n_cells, len(classes)))
+    try:
+        if kind is None:
+            taught(cells, public, made_up, plan=plan, classes=classes)[0].predict(public)
+        else:
+            few = np.asarray(
+                _safe_indexing(public, np.arange(min(len(public), _ROWS_OF_A_TRIAL * len(classes))))
+            )
+            trial = _distilled(kind, cells, few, seed=seed, n_steps=1)
+            trial.fit(few, np.arange(len(few)) % len(classes), classes=classes).predict(few)
+    except Exception as error:
+        raise ValueError(f"the student cannot learn from public rows and made-up counts: {error}") from error
+
+
+def _distilled(
+    kind: Any, cells: Any, rows: np.ndarray, *, seed: int, n_steps: int | None = None
+) -> Distilled:
+    """Return the student that the user named or made."""
+    if isinstance(kind, Distilled):
+        given: Distilled = clone(kind)
+        return given
+    if isinstance(kind, str) and kind == _FIXMATCH:
+        from ostraka.students import FixMatch  # noqa: PLC0415  (needs torch)
+
+        steps = {} if n_steps is None else {"n_steps": n_steps}
+        shape = cells.image_shape
+        kind = FixMatch() if shape is None else FixMatch.of_images(rows, shape, **steps)
+    return Distilled(kind, random_state=seed)
