@@ -24,7 +24,7 @@ from bench._data import folder
 from ostraka import ABSTAIN
 from ostraka.accounting import calibrate
 from ostraka.mechanisms import NoisyCounts
-from ostraka.students import AugmentedSVM, FixMatch, MomentLogistic, SmoothedCounts
+from ostraka.students import AugmentedSVM, MomentLogistic, SmoothedCounts
 from ostraka.voters import GraphCells, QuantileCells, RowVoter
 
 _ADULT = (
@@ -229,6 +229,8 @@ def mnist(*, quick: bool, name: str = "mnist") -> None:
 
 def mnist_fixmatch(*, quick: bool) -> None:
     """FixMatch on the labels of which the posterior is sure; the same rows; every draw is printed."""
+    from ostraka.students import FixMatch
+
     voter, (public, y_public, new, y_new) = _image_voter("mnist", quick=quick)
     for seed in range(1 if quick else 3):
         for epsilon in _IMAGE_EPSILONS[:1] if quick else _IMAGE_EPSILONS:
