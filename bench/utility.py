@@ -239,7 +239,7 @@ def mnist_fixmatch(*, quick: bool) -> None:
             right = float((sure == y_public)[given].mean())
             start = time.process_time()
             student = FixMatch.of_images(public, (28, 28), n_steps=20 if quick else 1500, random_state=seed)
-            student.network.n_threads = 1
+            student.set_params(network__n_threads=1)
             student.fit(public, sure, classes=range(10))
             took = [time.process_time() - start]
             print(f"    draw {seed}: {given.sum()} labels, of which {right:.4f} are right", flush=True)

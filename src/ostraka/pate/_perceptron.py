@@ -43,7 +43,7 @@ def perceptron(network: TorchClassifier, classes: np.ndarray) -> MLPClassifier:
         size = int(np.prod(shape))
         with torch.inference_mode():
             zero = run(torch.zeros(1, *shape))
-            units = [run(some.reshape(-1, *shape)) - zero for some in torch.eye(size).split(512)]
+            units = [run(some.reshape(-1, *shape)) - zero for some in torch.split(torch.eye(size), 512)]
         weights.append(torch.cat(units).flatten(1).numpy())
         offsets.append(zero.flatten().numpy())
         shape = tuple(zero.shape[1:])
