@@ -20,6 +20,7 @@ from mutants._mutant import (
 
 __all__ = ["MUTANTS"]
 
+BY_CERTIFIED = "oracles/test_certified.py::"
 BY_PROFILE = "accounting/test_profile.py::"
 
 MUTANTS = [
@@ -47,9 +48,37 @@ MUTANTS = [
     Mutant(
         "power read as product",
         TIGHT,
-        "order * (shift * shift), line, plane)",
-        "order * shift * 2, line, plane)",
+        "order * (shift * shift)\n    known",
+        "order * shift * 2\n    known",
         BY_TIGHT + "test_hardly_any_effect_still_costs_what_it_costs",
+    ),
+    Mutant(
+        "the lower end of a chord for all of it",
+        "mechanisms/_tabulated.py",
+        "part * high**2 * shares[right]",
+        "part * low**2 * shares[right - 1]",
+        BY_CERTIFIED + "test_no_votes_cost_more_than_the_table_says",
+    ),
+    Mutant(
+        "laws inside a rectangle are those of its corners",
+        "mechanisms/_suprema.py",
+        "laws.moved * (1 + _ROUNDING) + _ROUNDING",
+        "0 * laws.moved + _ROUNDING",
+        BY_CERTIFIED + "test_every_rectangle_is_bounded_by_its_number",
+    ),
+    Mutant(
+        "votes beyond the edges cost nothing",
+        "mechanisms/_suprema.py",
+        "return _rare(np.maximum(line, count), orders, shift, 1.0)",
+        "return _rare(0 * line, orders, shift, 1.0)",
+        BY_CERTIFIED + "test_what_lies_beyond_the_edges_is_bounded_by_the_formula",
+    ),
+    Mutant(
+        "a table with another digest is used",
+        "mechanisms/_tabulated.py",
+        "if hashlib.sha256(content).hexdigest() != _DIGESTS[kind]:",
+        "if not content:",
+        BY_CERTIFIED + "test_the_file_is_what_its_digest_says_and_what_the_command_writes",
     ),
     Mutant(
         "what is not understood is free",

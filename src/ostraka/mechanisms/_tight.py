@@ -14,10 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import log_ndtr
 
+from ostraka.mechanisms import _tabulated
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["gaussian_argmax", "gaussian_screen", "laplace_argmax", "laplace_rdp"]
+__all__ = [
+    "argmax_divergence",
+    "gaussian_argmax",
+    "gaussian_screen",
+    "laplace_argmax",
+    "laplace_rdp",
+    "screen_divergence",
+]
 
 # Beyond order * shift = 6 the general bound is less than 6 % above the supremum (30 % for Laplace noise), and
 # is used instead; also where a shift is so small that logs of probabilities lose it.
@@ -40,9 +49,13 @@ _LEGENDRE = np.polynomial.legendre.leggauss(48)
 def gaussian_argmax(shift: float, orders: tuple[float, ...]) -> tuple[float, ...]:
     """Cost of one Gaussian noisy argmax at each order; ``shift`` is one vote over sigma. Errs up."""
     order = np.array(orders)
+    general = order * (shift * shift)
+    known = _tabulated.argmax(shift, orders)
+    if known is not None:
+        return tuple(np.minimum(general * _ROUNDING, known).tolist())
     line = _Law(_two_classes, math.sqrt(2) * shift, 0.0)
     plane = _Law(_three_outcomes, shift, -shift)
-    return _searched(order, shift, order * (shift * shift), line, plane)
+    return _searched(order, shift, general, line, plane)
 
 
 @lru_cache(maxsize=1024)
@@ -58,13 +71,24 @@ def laplace_argmax(shift: float, orders: tuple[float, ...]) -> tuple[float, ...]
 
 @lru_cache(maxsize=1024)
 @np.errstate(over="ignore")  # what float64 cannot hold is infinite, and a price may be
-def gaussian_screen(shift: float, orders: tuple[float, ...], *, each: bool) -> tuple[float, ...]:
-    """Cost of one noisy threshold: one noise on the largest count, or (``each``) one on every count."""
+def gaussian_screen(shift: float, orders: tuple[float, ...]) -> tuple[float, ...]:
+    """Cost of one noisy threshold, with noise on the largest count or on every count (docs/proof.md)."""
     order = np.array(orders)
-    line = _Law(_two_classes, shift, 0.0)
-    plane = _Law(_none_above, shift, -shift) if each else None
-    general = order * (shift * shift) * (1.0 if each else 0.5)
-    return _searched(order, shift, general, line, plane)
+    general = order * (shift * shift) * 0.5
+    known = _tabulated.screen(shift, orders)
+    if known is not None:
+        return tuple(np.minimum(general * _ROUNDING, known).tolist())
+    return _searched(order, shift, general, _Law(_two_classes, shift, 0.0), None)
+
+
+def argmax_divergence(shift: float, a: np.ndarray, b: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    """Divergence of a Gaussian argmax where two counts lie ``a`` and ``b`` above the bar; orders last."""
+    return _divergences(_Law(_three_outcomes, shift, -shift), a, b, orders)
+
+
+def screen_divergence(shift: float, t: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    """Divergence of a screen whose count lies ``t`` above the bar; orders last."""
+    return _divergences(_Law(_two_classes, shift, 0.0), t, t, orders)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -144,11 +168,6 @@ def _divergences(law: _Law, a: np.ndarray, b: np.ndarray, orders: np.ndarray) ->
 
 def _two_classes(a: np.ndarray, _: np.ndarray) -> np.ndarray:
     return np.stack([log_ndtr(a), log_ndtr(-a)], axis=1)
-
-
-def _none_above(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    none = np.minimum(log_ndtr(a) + log_ndtr(b), -1e-300)
-    return np.stack([none, np.log(-np.expm1(none))], axis=1)
 
 
 def _three_outcomes(a: np.ndarray, b: np.ndarray) -> np.ndarray:

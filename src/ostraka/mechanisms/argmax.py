@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -65,11 +66,7 @@ class GNMax:
         and many answers also compose exactly (docs/composition.md): the smallest of all counts.
         """
         _check.one_of(bound=bound, allowed=("exact", "tight", "classic"))
-        classic = self.classic_curve()
-        if bound == "classic":
-            return classic
-        rdp = tuple(map(min, _tight.gaussian_argmax(1 / self.sigma, ORDERS), classic.rdp))
-        return replace(classic, rdp=rdp, laws=self._laws() if bound == "exact" else None)
+        return _curve(self, bound)
 
     def classic_curve(self) -> Curve:
         """``curve(bound="classic")``."""
@@ -128,6 +125,15 @@ class GNMax:
         """The answers, int64 of shape (n_queries,)."""
         counts = _check.counts(private.open())
         return _exact.largest(counts, kind=GAUSSIAN, scale=self.sigma, rng=rng)
+
+
+@lru_cache(maxsize=1024)
+def _curve(mechanism: GNMax, bound: str) -> Curve:
+    if bound == "classic":
+        return mechanism.classic_curve()
+    quick = mechanism.quick_curve()
+    rdp = tuple(map(min, _tight.gaussian_argmax(1 / mechanism.sigma, ORDERS), quick.rdp))
+    return replace(quick, rdp=rdp, laws=quick.laws if bound == "exact" else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

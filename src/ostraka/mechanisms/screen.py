@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -78,12 +79,7 @@ class Threshold:
         of all counts.
         """
         _check.one_of(bound=bound, allowed=("exact", "tight", "classic"))
-        classic = self.classic_curve()
-        if bound == "classic":
-            return classic
-        each = self.noise == "every"
-        rdp = tuple(map(min, _tight.gaussian_screen(1 / self.sigma, ORDERS, each=each), classic.rdp))
-        return replace(classic, rdp=rdp, laws=self._laws() if bound == "exact" else None)
+        return _curve(self, bound)
 
     def classic_curve(self) -> Curve:
         """``curve(bound="classic")``."""
@@ -154,3 +150,12 @@ class Threshold:
         if self.noise == "largest":
             counts = counts.max(axis=1, keepdims=True)
         return _exact.reaches(counts, self.at, scale=self.sigma, rng=rng)
+
+
+@lru_cache(maxsize=1024)
+def _curve(mechanism: Threshold, bound: str) -> Curve:
+    if bound == "classic":
+        return mechanism.classic_curve()
+    quick = mechanism.quick_curve()
+    rdp = tuple(map(min, _tight.gaussian_screen(1 / mechanism.sigma, ORDERS), quick.rdp))
+    return replace(quick, rdp=rdp, laws=quick.laws if bound == "exact" else None)
