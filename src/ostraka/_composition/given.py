@@ -133,10 +133,13 @@ def _mean(mass: np.ndarray, grown: np.ndarray) -> np.ndarray:
 def _stacked(queries: Sequence[Pairs]) -> Pairs:
     """The pairs of all queries, with as many outcomes as the one with most."""
     most = max((pairs.mass.shape[1] for pairs in queries), default=1)
-    columns = [
-        [np.pad(column, ((0, 0), (0, most - column.shape[1]))) for column in pairs[:2]] for pairs in queries
-    ]
-    if not columns:
-        return Pairs(np.empty((0, 1)), np.empty((0, 1)), np.empty(0))
-    mass, difference = (np.concatenate(each) for each in zip(*columns, strict=True))
-    return Pairs(mass, difference, np.concatenate([pairs.extra for pairs in queries]))
+    size = sum(len(pairs.mass) for pairs in queries)
+    stacked = Pairs(np.zeros((size, most)), np.zeros((size, most)), np.empty(size))
+    start = 0
+    for mass, difference, extra in queries:
+        rows = slice(start, start + len(mass))
+        stacked.mass[rows, : mass.shape[1]] = mass
+        stacked.difference[rows, : mass.shape[1]] = difference
+        stacked.extra[rows] = extra
+        start = rows.stop
+    return stacked

@@ -219,12 +219,15 @@ def exact_profiles(
     """Profiles of the first rows, so many as ``at`` says, each answered so often; None for too many."""
     if mechanism.curve().slack:
         return None
-    queries: list[tuple[Pairs, Pairs]] = []
+    laws: list[tuple[Pairs, Pairs]] = []
     room = _MOST_PAIRS // answers_per_query
-    for log_q, lam in all_neighbours(mechanism, counts, relation=relation).pairs():
-        queries.append(both_ways(log_q, lam))
-        room -= len(log_q) // 2
+    rows, places, times = np.unique(counts, axis=0, return_inverse=True, return_counts=True)
+    neighbours = all_neighbours(mechanism, rows, relation=relation).pairs()
+    for (log_q, lam), many in zip(neighbours, times.tolist(), strict=True):  # equal rows have equal laws
+        laws.append(both_ways(log_q, lam))
+        room -= many * (len(log_q) // 2)
         if room < 0:
             return None
+    queries = [laws[place] for place in places.ravel().tolist()]
     each = [Given([query[way] for query in queries], answers_per_query).tables(at) for way in (0, 1)]
     return [Profile(tables) for tables in zip(*each, strict=True)]

@@ -24,8 +24,9 @@ __all__ = ["argmax_supremum", "screen_supremum"]
 _EDGE = 8.5  # what lies beyond is bounded by formulas
 _ROUNDING = 1e-13  # relative: ten times what probabilities and differences err
 _OUTWARD = 1e-8  # relative: what the sums of a divergence err
-# How far above the largest value seen: of a line; of a plane, up to order * shift = 2, and beyond.
-_ON_LINE, _FINE, _ROUGH, _FINE_UP_TO = 5e-5, 4e-4, 4e-3, 2.0
+# How far above the largest value seen: of a line; of a plane, up to order * shift = 2 of the column before,
+# and beyond.
+_ON_LINE, _FINE, _ROUGH, _FINE_UP_TO = 5e-5, 4e-4, 4e-3, 2.12
 _GROUPS = (0.0, 0.2, 0.6, 1.0, 1.5, 2.0, 3.0, 4.5, 1e300)  # orders whose worst votes lie close to each other
 _HALVINGS, _MOST_BOXES, _PART = 26, 400_000, 2_048
 _SHORT = 0.45
