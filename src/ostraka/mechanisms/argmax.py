@@ -66,7 +66,7 @@ class GNMax:
         and many answers also compose exactly (docs/composition.md): the smallest of all counts.
         """
         _check.one_of(bound=bound, allowed=("exact", "tight", "classic"))
-        return _curve(self, bound)
+        return self.classic_curve() if bound == "classic" else _curve(self, bound)
 
     def classic_curve(self) -> Curve:
         """``curve(bound="classic")``."""
@@ -129,8 +129,6 @@ class GNMax:
 
 @lru_cache(maxsize=1024)
 def _curve(mechanism: GNMax, bound: str) -> Curve:
-    if bound == "classic":
-        return mechanism.classic_curve()
     quick = mechanism.quick_curve()
     rdp = tuple(map(min, _tight.gaussian_argmax(1 / mechanism.sigma, ORDERS), quick.rdp))
     return replace(quick, rdp=rdp, laws=quick.laws if bound == "exact" else None)

@@ -79,7 +79,7 @@ class Threshold:
         of all counts.
         """
         _check.one_of(bound=bound, allowed=("exact", "tight", "classic"))
-        return _curve(self, bound)
+        return self.classic_curve() if bound == "classic" else _curve(self, bound)
 
     def classic_curve(self) -> Curve:
         """``curve(bound="classic")``."""
@@ -154,8 +154,6 @@ class Threshold:
 
 @lru_cache(maxsize=1024)
 def _curve(mechanism: Threshold, bound: str) -> Curve:
-    if bound == "classic":
-        return mechanism.classic_curve()
     quick = mechanism.quick_curve()
     rdp = tuple(map(min, _tight.gaussian_screen(1 / mechanism.sigma, ORDERS), quick.rdp))
     return replace(quick, rdp=rdp, laws=quick.laws if bound == "exact" else None)
