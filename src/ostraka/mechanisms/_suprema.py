@@ -115,7 +115,7 @@ def _line(shift: float, orders: np.ndarray) -> np.ndarray:
 
     goal = np.full(orders.size, _ON_LINE)
     found = _halved(box, orders, goal, 0.0, lambda box: _line_corners(shift, box), seen)
-    return np.maximum(found, _rare(np.zeros(orders.size), orders, shift, 0.5))
+    return np.asarray(np.maximum(found, _rare(np.zeros(orders.size), orders, shift, 0.5)))
 
 
 def _halved(  # noqa: PLR0917  (a search has many parts)
@@ -247,7 +247,8 @@ def _steepest_third(shift: float, box: Box) -> np.ndarray:
     below = log_ratio((box.u0 + box.t0) / _ROOT, (box.u1 - box.t0) / _ROOT)
     above = log_ratio((box.u1 + box.t1) / _ROOT, (box.u0 - box.t1) / _ROOT)
     guard = _ROUNDING * step * (1 + np.abs(box.t0) + np.abs(box.u0))
-    return np.maximum(np.stack([-np.expm1(below - guard), np.expm1(above + guard)], axis=-1), 1e-300)
+    steepest = np.stack([-np.expm1(below - guard), np.expm1(above + guard)], axis=-1)
+    return np.asarray(np.maximum(steepest, 1e-300))
 
 
 def _line_corners(shift: float, box: Box) -> _Corners:
