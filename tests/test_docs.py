@@ -77,27 +77,27 @@ def test_python_on_the_pages_runs(page, tmp_path, monkeypatch):
             exec(compile(code, where, "exec"), names)
 
 
-@every_page
-def test_links_between_pages_lead_somewhere(page):
+def test_links_between_pages_lead_somewhere():
     broken = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", PLAIN_CODE.sub("", page.read_text())):
-        if re.match(r"[a-z]+:", target):
-            continue
-        name, _, anchor = target.partition("#")
-        other = (page.parent / name).resolve() if name else page
-        if not other.exists() or (anchor and anchor not in anchors(other)):
-            broken.append(target)
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", PLAIN_CODE.sub("", page.read_text())):
+            if re.match(r"[a-z]+:", target):
+                continue
+            name, _, anchor = target.partition("#")
+            other = (page.parent / name).resolve() if name else page
+            if not other.exists() or (anchor and anchor not in anchors(other)):
+                broken.append(f"{page.name}: {target}")
     assert broken == []
 
 
-@every_page
-def test_tests_named_on_the_pages_exist(page):
+def test_tests_named_on_the_pages_exist():
     defined = set()
     for path in (REPOSITORY / "tests").rglob("*.py"):
         defined |= {path.name, path.relative_to(REPOSITORY).as_posix()}
         defined |= set(re.findall(r"def (test_\w+)", path.read_text()))
-    named = set(re.findall(r"`((?:tests/[\w/]+\.py)|(?:test_\w+(?:\.py)?))`", page.read_text()))
-    assert named - defined == set()
+    name = re.compile(r"`((?:tests/[\w/]+\.py)|(?:test_\w+(?:\.py)?))`")
+    named = {(page.name, test) for page in PAGES for test in name.findall(page.read_text())}
+    assert {(page, test) for page, test in named if test not in defined} == set()
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -109,17 +109,17 @@ def test_every_command_has_a_section_that_names_its_options(name):
     assert options(COMMANDS[name]) - {"--help"} <= said
 
 
-@every_page
-def test_commands_on_the_pages_can_be_typed(page):
+def test_commands_on_the_pages_can_be_typed():
     wrong = []
-    for line in "\n".join(blocks(page, "(?:sh|console|bash)")).replace("\\\n", " ").splitlines():
-        words = shlex.split(line.removeprefix("$ "), comments=True)
-        if words[:1] != ["ostraka"] or words[1:2] in ([], ["--help"], ["--version"]):
-            continue
-        name = next((n for n in (" ".join(words[1:3]), words[1]) if n in COMMANDS), None)
-        typed = {word.partition("=")[0] for word in words if word.startswith("--")}
-        if name is None or not typed <= options(COMMANDS[name]) | {"--help"}:
-            wrong.append(line)
+    for page in PAGES:
+        for line in "\n".join(blocks(page, "(?:sh|console|bash)")).replace("\\\n", " ").splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            if words[:1] != ["ostraka"] or words[1:2] in ([], ["--help"], ["--version"]):
+                continue
+            name = next((n for n in (" ".join(words[1:3]), words[1]) if n in COMMANDS), None)
+            typed = {word.partition("=")[0] for word in words if word.startswith("--")}
+            if name is None or not typed <= options(COMMANDS[name]) | {"--help"}:
+                wrong.append(f"{page.name}: {line}")
     assert wrong == []
 
 

@@ -1,6 +1,7 @@
 """Imports point down only, packages on one floor stay apart, heavy libraries stay in their rooms."""
 
 import ast
+import functools
 import json
 import subprocess
 import sys
@@ -101,6 +102,11 @@ def unit(path: Path) -> str:
 FILES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imported(node: ast.AST) -> list[str]:
     """Absolute dotted names that an import statement asks for; ``from a import b`` counts as a.b."""
     if isinstance(node, ast.Import):
@@ -140,28 +146,38 @@ def test_every_module_has_a_floor():
     assert {unit(path) for path in FILES} <= PLACE.keys()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_point_down_only(path):
-    used = units_used(ast.parse(path.read_text()))
-    assert [name for name in sorted(used) if not may_use(unit(path), name)] == []
+def test_imports_point_down_only():
+    up = {
+        str(path.relative_to(ROOT)): [name for name in sorted(used) if not may_use(unit(path), name)]
+        for path in FILES
+        if (used := units_used(parsed(path)))
+    }
+    assert {path: names for path, names in up.items() if names} == {}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_are_absolute(path):
-    relative = [node for node in ast.walk(ast.parse(path.read_text())) if getattr(node, "level", 0)]
+def test_imports_are_absolute():
+    relative = [
+        str(path.relative_to(ROOT))
+        for path in FILES
+        if any(getattr(node, "level", 0) for node in ast.walk(parsed(path)))
+    ]
     assert relative == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_heavy_libraries_are_imported_in_their_rooms_only(path):
-    libraries = {name.split(".")[0] for name in at_module_level(ast.parse(path.read_text()))}
-    assert {name for name in libraries & ROOMS.keys() if unit(path) not in ROOMS[name]} == set()
+def test_heavy_libraries_are_imported_in_their_rooms_only():
+    wrong = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in FILES
+        for name in {name.split(".")[0] for name in at_module_level(parsed(path))} & ROOMS.keys()
+        if unit(path) not in ROOMS[name]
+    }
+    assert wrong == set()
 
 
 def test_modules_of_one_group_do_not_import_each_other_in_a_circle():
     needs: dict[str, set[str]] = {name: set() for name in PLACE}
     for path in FILES:
-        parts = [name.split(".") for name in at_module_level(ast.parse(path.read_text()))]
+        parts = [name.split(".") for name in at_module_level(parsed(path))]
         needs[unit(path)] |= {part[1] for part in parts if part[0] == "ostraka" and len(part) > 1}
     ready: set[str] = set()
     while grown := {name for name in needs.keys() - ready if needs[name] & PLACE.keys() - {name} <= ready}:
@@ -178,7 +194,7 @@ def test_files_do_not_import_each_other_in_a_circle_when_they_are_loaded():
     modules = {dotted(path): path for path in FILES}
     needs: dict[str, set[str]] = {}
     for name, path in modules.items():
-        asked = [word.removeprefix("ostraka.") for word in at_module_level(ast.parse(path.read_text()))]
+        asked = [word.removeprefix("ostraka.") for word in at_module_level(parsed(path))]
         found = {next((m for m in (word, word.rpartition(".")[0]) if m in modules), "") for word in asked}
         # a package's own __init__ re-exports its modules: asking it from inside is the circle to forbid
         needs[name] = found - {"", name}
