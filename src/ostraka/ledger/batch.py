@@ -100,9 +100,12 @@ class PriceList:
 
 
 def serve(
-    history: History, store: Store, callers: Sequence[Sequence[PricedRequest]]
+    history: History, store: Store, callers: Sequence[Sequence[PricedRequest]], *, some: Row | None
 ) -> list[list[Outcome] | LedgerError]:
-    """Decide the requests of several callers in order. A caller with another unit gets its own error."""
+    """Decide the requests of several callers in order. A caller with another unit gets its own error.
+
+    ``some`` is any entry on record; it is checked where a repeated question's entry would be.
+    """
     bound, fitting, errors = history.bound, list[PricedRequest](), {}
     for n, questions in enumerate(callers):
         for question in questions:
@@ -111,7 +114,7 @@ def serve(
             if bound != (question.protects, unit, orders):
                 errors[n] = unlike(history.path, bound, question.protects, unit)
         fitting += () if n in errors else questions
-    outcomes = iter(decide(history, store, fitting))
+    outcomes = iter(decide(history, store, fitting, some=some))
     return [errors[n] if n in errors else [next(outcomes) for _ in q] for n, q in enumerate(callers)]
 
 
@@ -123,13 +126,14 @@ def unlike(path: str, bound: tuple[str, str, bytes], protects: str, unit: str) -
     )
 
 
-def decide(history: History, store: Store, questions: Sequence[PricedRequest]) -> list[Outcome]:
+def decide(
+    history: History, store: Store, questions: Sequence[PricedRequest], *, some: Row | None
+) -> list[Outcome]:
     """Grant or refuse each request and write the granted ones. Refusals depend on publishable totals only."""
     known = store.with_keys([(q.account, q.key) for q in questions])
     first = store.with_asked([q.asked for q in questions])
-    newest = store.with_seq(history.seq)
     # the same work for new and repeated questions, so that response times do not tell them apart
-    for row in (*known.values(), *(first.get(question.asked, newest) for question in questions)):
+    for row in (*known.values(), *(first.get(question.asked, some) for question in questions)):
         if row is not None:
             history.checked(row, store)
     drafts: list[Row] = []

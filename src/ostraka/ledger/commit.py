@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from ostraka.ledger.anchor import Anchor, check_anchored
 from ostraka.ledger.batch import Outcome, PricedRequest, PriceList, serve
 from ostraka.ledger.budget import DAMAGED, Budget, LedgerError, LedgerMoved
-from ostraka.ledger.chain import Seal
+from ostraka.ledger.chain import Row, Seal
 from ostraka.ledger.group import Group
 from ostraka.ledger.history import History
 from ostraka.ledger.postgres import PostgresStore
@@ -43,6 +43,7 @@ class CommittedState:
         self.path, self.budget = self._store.path, self._store.budget
         self._history = History(self.path, self.budget, self._seal)
         self._group: Group[Sequence[PricedRequest], list[Outcome]] = Group(self._serve)
+        self._on_record: Row | None = None  # the newest entry known here, as the last transaction read it
         self._writes = not read_only
         self._anchor: Anchor | None = None
         try:
@@ -132,7 +133,7 @@ class CommittedState:
 
     def _serve(self, callers: Sequence[Sequence[PricedRequest]]) -> list[list[Outcome] | LedgerError]:
         with self._writing() as history:
-            return serve(history, self._store, callers)
+            return serve(history, self._store, callers, some=self._on_record)
 
     @contextmanager
     def _reading(self) -> Iterator[History]:
@@ -165,10 +166,12 @@ class CommittedState:
     def _check_on_record(self) -> None:
         """Raise LedgerMoved unless the newest entry known here is on record, and for an owner the newest."""
         seq, head = self._durable
-        row = self._store.with_seq(seq) if seq else None
-        lost = seq and (row is None or row.digest != head)
+        rows = [Row._make(fields) for fields in self._store.rows(seq - 1, 2)]
+        self._on_record = next((row for row in rows if row.seq == seq), None)
+        lost = seq and (self._on_record is None or self._on_record.digest != head)
+        longer = bool(rows) and rows[-1].seq > seq
         in_doubt = self._history.dirty  # a lost connection may have committed one more transaction
-        if lost or (self._store.alone and not in_doubt and self._store.with_seq(seq + 1) is not None):
+        if lost or (self._store.alone and longer and not in_doubt):
             trouble = (
                 f"has another history than the {seq} entries known here, so it was replaced or rolled back"
             )
