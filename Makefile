@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 SHOWN := $(VENV)/.shown
 READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
+# compiled modules are kept, though the shell says otherwise: tests start hundreds of processes
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test quick lint machine bench results reproduce soak check docs lock clean
 

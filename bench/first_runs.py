@@ -24,8 +24,17 @@ from ostraka._compiled import machine_code
 ROWS, COLUMNS, TEACHERS = 1_000_000, 20, 250
 RUNS, DIGITS, KINDS = 3, True, ("csv", "parquet")
 CODES = ("auto", "off")  # machine code where there is some; without it
+COMPILED_HERE = True  # a cache of compiled code that begins empty
 _OSTRAKA = "from ostraka.cli import main; main()"
-QUICK = {"ROWS": 5000, "COLUMNS": 4, "TEACHERS": 50, "RUNS": 1, "DIGITS": False, "KINDS": ("csv",)}
+QUICK = {
+    "ROWS": 2500,
+    "COLUMNS": 4,
+    "TEACHERS": 25,
+    "RUNS": 1,
+    "DIGITS": False,
+    "KINDS": ("csv",),
+    "COMPILED_HERE": False,
+}
 
 
 def tables(folder: Path) -> None:
@@ -47,7 +56,8 @@ def run(folder: Path, *options: str, machine: str = "auto") -> tuple[float, floa
     out = Path(tempfile.mkdtemp(dir=folder)) / "run"
     command = [sys.executable, "-c", _OSTRAKA, "learn", *options, "--out", str(out)]
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "OSTRAKA_MACHINE_CODE": machine}
-    settings["NUMBA_CACHE_DIR"] = str(folder / f"compiled-{machine}")
+    if COMPILED_HERE:
+        settings["NUMBA_CACHE_DIR"] = str(folder / f"compiled-{machine}")
     start = time.perf_counter()
     with subprocess.Popen(
         command, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -36,8 +36,9 @@ DELTA = 1e-5
 K, RATE = 200, 0.2
 TEACHERS, TEACHERS_SIGMA = 250, 40.0
 DRAWS, OWNED = 5, 10
-QUICK = {"DRAWS": 1, "OWNED": 1, "K": 20, "SETTINGS": ((20, 0.2),), "TEACHERS": 10}
+QUICK = {"EPSILONS": (1.0,), "DRAWS": 1, "OWNED": 1, "K": 20, "SETTINGS": ((20, 0.2),), "TEACHERS": 10}
 SETTINGS = ((K, RATE), (K, 0.05), (50, 0.05))
+EPSILONS = (0.1, 0.25, 0.5, 1.0)
 PARTS = ("images-idx3", "labels-idx1")
 
 
@@ -81,7 +82,9 @@ def fashion() -> dict[str, Any]:
         "y": y,
         "asked": X_open[5000:6000],
         "truth": y_open[5000:6000],
-        "transformer": make_pipeline(FunctionTransformer(edges), PCA(64, random_state=0)).fit(X_open[:5000]),
+        "transformer": make_pipeline(FunctionTransformer(edges), PCA(64, random_state=0)).fit(
+            X_open[:5000][: _data.MOST_ROWS]
+        ),
         "metric": "euclidean",
         "sigma": 30.0,
     }
@@ -150,7 +153,7 @@ def compared(data: dict[str, Any]) -> None:
         votes = neighbours(data, k, rate)
         if (k, rate) == (K, RATE):
             as_published(votes, truth, data["sigma"])
-        for epsilon in (0.1, 0.25, 0.5, 1.0):
+        for epsilon in EPSILONS:
             sigma = calibrate(lambda s, q=rate: sampled(s, q), n_answers=n, epsilon=epsilon, delta=DELTA)
             mechanism = sampled(sigma, rate)
             result = answered(votes, truth, lambda v, b, m=mechanism: release(m, v, ledger=b))

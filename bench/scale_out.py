@@ -41,8 +41,16 @@ if TYPE_CHECKING:
 
 PROCESSES = (1, 2, 4)
 SECONDS = 10.0
+ROWS = {1: "single rows", 16: "batches of 16"}  # in one request
 N_FORESTS, TREES, ROUNDS = 100, 10, 5
-QUICK = {"PROCESSES": (1, 2), "SECONDS": 0.3, "N_FORESTS": 50, "TREES": 1, "ROUNDS": 1}
+QUICK = {
+    "PROCESSES": (2,),
+    "ROWS": {16: "batches of 16"},
+    "SECONDS": 0.3,
+    "N_FORESTS": 50,
+    "TREES": 1,
+    "ROUNDS": 1,
+}
 SERVE = service.SERVE.replace("environment={}", "shared=True, environment={}")
 STATES = """SELECT count(*) FILTER (WHERE wait_event_type = 'Lock'),
     count(*) FILTER (WHERE state <> 'idle'), count(*) FILTER (WHERE wait_event = 'WALSync')
@@ -147,7 +155,7 @@ def compare(address: str) -> None:
         shrink(service)
     with tempfile.TemporaryDirectory() as path, psycopg.connect(address, autocommit=True) as db:
         service.teachers(Path(path) / "teachers")
-        for rows, name in ((1, "single rows"), (16, "batches of 16")):
+        for rows, name in ROWS.items():
             for many in PROCESSES:
                 folder, schema = Path(path) / f"{many}-{rows}", f"n{many}x{rows}"
                 shutil.copytree(Path(path) / "teachers", folder / "teachers")

@@ -34,9 +34,21 @@ if TYPE_CHECKING:
 
 N_TEACHERS, N_FEATURES, N_CLASSES = 250, 64, 10
 CONNECTIONS = 64
-SECONDS = 10.0
-QUICK = {"CONNECTIONS": 4, "SECONDS": 0.3, "N_TEACHERS": 10}
+SECONDS, WARM_SECONDS = 10.0, 2.0
 SIGMA = 4_000.0  # so that the budget lasts for the whole run; noise costs the same time
+SCREEN = Threshold(at=150.0, sigma=SIGMA)
+WAYS = (  # what is asked, and how many rows in a request
+    ("single rows", None, 1),
+    ("batches of 16", None, 16),
+    ("single rows, Confident-GNMax", SCREEN, 1),
+)
+QUICK = {
+    "CONNECTIONS": 4,
+    "SECONDS": 0.3,
+    "WARM_SECONDS": 0.1,
+    "N_TEACHERS": 10,
+    "WAYS": (("single rows, Confident-GNMax", SCREEN, 1),),
+}
 PEPPER = "ab" * 32
 SERVE = """
 import os, sys, json
@@ -230,7 +242,7 @@ def measured(folder: Path, *, seconds: float, rows: int = 1, db: str | None = No
     server = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
         wait_for(port, server)
-        asked(port, key, server.pid, requests=2_000, seconds=2, start=1)
+        asked(port, key, server.pid, requests=2_000, seconds=WARM_SECONDS, start=1)
         load = asked(port, key, server.pid, requests=10**6 // rows, seconds=seconds, rows=rows, start=2)
     finally:
         server.send_signal(signal.SIGTERM)
@@ -254,11 +266,7 @@ def charged(folder: Path) -> int:
 def main(seconds: float | None = None) -> None:
     seconds = SECONDS if seconds is None else seconds
     print(FLOORS)
-    for name, screen, rows in (
-        ("single rows", None, 1),
-        ("batches of 16", None, 16),
-        ("single rows, Confident-GNMax", Threshold(at=150.0, sigma=SIGMA), 1),
-    ):
+    for name, screen, rows in WAYS:
         with tempfile.TemporaryDirectory(dir=os.environ.get("OSTRAKA_BENCH_DIR")) as path:
             folder = Path(path)
             teachers(folder / "teachers", screen=screen)
