@@ -64,6 +64,10 @@ class Store(Protocol):
         """The entry number ``seq``."""
         ...
 
+    def with_next(self, seq: int) -> list[Row]:
+        """The entry number ``seq`` and the one after it, as far as there are any."""
+        ...
+
     def with_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Row]:
         """The entries with these accounts and keys."""
         ...

@@ -166,7 +166,7 @@ class CommittedState:
     def _check_on_record(self) -> None:
         """Raise LedgerMoved unless the newest entry known here is on record, and for an owner the newest."""
         seq, head = self._durable
-        rows = [Row._make(fields) for fields in self._store.rows(seq - 1, 2)]
+        rows = self._store.with_next(seq)
         self._on_record = next((row for row in rows if row.seq == seq), None)
         lost = seq and (self._on_record is None or self._on_record.digest != head)
         longer = bool(rows) and rows[-1].seq > seq

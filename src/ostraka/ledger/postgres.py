@@ -197,6 +197,11 @@ class PostgresStore:
         """The entry number ``seq``."""
         return self._one("WHERE seq = %s", seq)
 
+    def with_next(self, seq: int) -> list[Row]:
+        """The entry number ``seq`` and the one after it, as far as there are any."""
+        found = self._all(f"{_SELECT} WHERE seq IN (%s, %s) ORDER BY seq", seq, seq + 1)
+        return [Row._make(fields) for fields in found]
+
     def with_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Row]:
         """The entries with these accounts and keys."""
         accounts, names = [key[0] for key in keys], [key[1] for key in keys]

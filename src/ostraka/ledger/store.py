@@ -188,6 +188,11 @@ class SQLiteStore:
         """The entry number ``seq``."""
         return self._one("WHERE seq = ?", seq)
 
+    def with_next(self, seq: int) -> list[Row]:
+        """The entry number ``seq`` and the one after it, as far as there are any."""
+        found = self._db.execute(_SELECT + "WHERE seq IN (?, ?) ORDER BY seq", (seq, seq + 1))
+        return [Row._make(fields) for fields in found]
+
     def with_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Row]:
         """The entries with these accounts and keys."""
         found = ((key, self._one("WHERE account = ? AND key = ?", *key)) for key in keys)
