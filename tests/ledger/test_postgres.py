@@ -3,6 +3,7 @@
 import os
 import threading
 from contextlib import closing
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,12 @@ from ostraka.ledger.records import Receipt
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'ostraka[service]'")
 ASK = {"unit": "row", "simulation": False}
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch):
+    """Entries record the second at which they were written."""
+    monkeypatch.setattr(history, "time", SimpleNamespace(time=lambda: 1.8e9))
 
 
 @pytest.fixture
@@ -58,6 +65,7 @@ class TestALedger:
             again.verify()
         ledger.verify()
 
+    @pytest.mark.usefixtures("stopped_clock")
     def test_is_the_same_chain_as_on_sqlite(self, ledger, ask, path, budget, gaussian):
         with Ledger(path, budget=budget) as other:
             other.grant("ann", budget_epsilon=1.0)
