@@ -20,7 +20,51 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountMin:
+class _Sketch:
+    """A table of ``depth`` rows; in each a hash function places an item in one of ``width`` cells."""
+
+    width: int
+    depth: int
+    key: str
+    at_most: int = 1
+
+    def __post_init__(self) -> None:
+        _check.integer(width=self.width, least=2)
+        _check.integer(depth=self.depth, at_most=self.at_most, least=1)
+        if self.cells > MOST_CELLS:
+            raise ValueError(f"width times depth must be at most {MOST_CELLS:,}, got {self.cells:,}")
+        if not isinstance(self.key, str) or not _KEY.fullmatch(self.key):
+            raise ValueError("key must be 64 lower-case hexadecimal digits")
+
+    @property
+    def cells(self) -> int:
+        """Width times depth."""
+        return self.width * self.depth
+
+    @property
+    def l1(self) -> float:
+        """Each of two clients changes each row by ``at_most`` ones."""
+        return 2.0 * self.at_most * self.depth
+
+    @property
+    def largest(self) -> int:
+        """All items of a client may fall into one cell."""
+        return self.at_most
+
+    def places(self, items: Any) -> np.ndarray:
+        """Return the cell of each item in each row, shape (depth, n_items)."""
+        starts = self.width * np.arange(self.depth)[:, None]
+        return np.asarray(_columns(self.key, "place", self.depth, items, self.width) + starts)
+
+    def merge(self, sums: Any, others: Any, *, encoding: Self) -> np.ndarray:
+        """Add the sums of two disjoint groups of clients; ValueError unless their sketches are equal."""
+        if self != encoding:
+            raise ValueError("sketches merge only if they have the same kind, shape and key")
+        return np.asarray(_checked_sums(sums, self.cells) + _checked_sums(others, self.cells))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountMin(_Sketch):
     """Count-Min sketch: estimated counts are slightly too high, and never too low before noise.
 
     Parameters
@@ -53,14 +97,6 @@ class CountMin:
     [2.0, 1.0, 0.0]
     """
 
-    width: int
-    depth: int
-    key: str
-    at_most: int = 1
-
-    def __post_init__(self) -> None:
-        _check_sketch(self.width, self.depth, self.key, self.at_most)
-
     @classmethod
     def sized(cls, *, error: float, failure: float, items: int, key: str, at_most: int = 1) -> Self:
         """Return the sketch of Definition 7 in Melis 2018, for ``items`` counts, an error and a risk."""
@@ -73,46 +109,23 @@ class CountMin:
         )
 
     @property
-    def cells(self) -> int:
-        """Width times depth."""
-        return self.width * self.depth
-
-    @property
-    def l1(self) -> float:
-        """Each of two clients adds ``at_most`` ones to each row."""
-        return 2.0 * self.at_most * self.depth
-
-    @property
     def l2(self) -> float:
         """Each of two clients may have all its items in one cell of each row."""
         return self.at_most * math.sqrt(2 * self.depth)
-
-    @property
-    def largest(self) -> int:
-        """All items of a client may fall into one cell."""
-        return self.at_most
 
     def encode(self, value: Any) -> np.ndarray:
         """Add one in each row for each of the first ``at_most`` different items."""
         kept = _items(value, PRIME)[: self.at_most]
         return added(self.cells, self.places(kept).ravel())
 
-    def places(self, items: Any) -> np.ndarray:
-        """Return the cell of each item in each row, shape (depth, n_items)."""
-        return np.asarray(_columns(self.key, "place", self.depth, items, self.width) + _starts(self))
-
     def estimate(self, sums: Any, items: Any) -> np.ndarray:
         """The smallest cell of each item: float64 of shape (n_items,)."""
         counts = _checked_sums(sums, self.cells)
         return np.asarray(counts[self.places(items)].min(axis=0))
 
-    def merge(self, sums: Any, others: Any, *, encoding: CountMin) -> np.ndarray:
-        """Add the sums of two disjoint groups of clients; ValueError unless their sketches are equal."""
-        return _merged(self, sums, others, encoding)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountSketch:
+class CountSketch(_Sketch):
     """Count sketch: estimated counts are right on average, because collisions have random signs.
 
     Parameters
@@ -139,42 +152,15 @@ class CountSketch:
     [2.0, 1.0]
     """
 
-    width: int
-    depth: int
-    key: str
-    at_most: int = 1
-
-    def __post_init__(self) -> None:
-        _check_sketch(self.width, self.depth, self.key, self.at_most)
-
-    @property
-    def cells(self) -> int:
-        """Width times depth."""
-        return self.width * self.depth
-
-    @property
-    def l1(self) -> float:
-        """Each of two clients adds or takes away ``at_most`` ones in each row."""
-        return 2.0 * self.at_most * self.depth
-
     @property
     def l2(self) -> float:
         """In each row, one cell may move from ``at_most`` to ``-at_most``."""
         return 2 * self.at_most * math.sqrt(self.depth)
 
-    @property
-    def largest(self) -> int:
-        """All items of a client may fall into one cell."""
-        return self.at_most
-
     def encode(self, value: Any) -> np.ndarray:
         """Add a sign in each row for each of the first ``at_most`` different items."""
         kept = _items(value, PRIME)[: self.at_most]
         return added(self.cells, self.places(kept).ravel(), self.signs(kept).ravel())
-
-    def places(self, items: Any) -> np.ndarray:
-        """Return the cell of each item in each row, shape (depth, n_items)."""
-        return np.asarray(_columns(self.key, "place", self.depth, items, self.width) + _starts(self))
 
     def signs(self, items: Any) -> np.ndarray:
         """Return the sign of each item in each row, shape (depth, n_items)."""
@@ -184,10 +170,6 @@ class CountSketch:
         """The median over rows of each item's cell with its sign: float64 of shape (n_items,)."""
         counts = _checked_sums(sums, self.cells)
         return np.asarray(np.median(counts[self.places(items)] * self.signs(items), axis=0))
-
-    def merge(self, sums: Any, others: Any, *, encoding: CountSketch) -> np.ndarray:
-        """Add the sums of two disjoint groups of clients; ValueError unless their sketches are equal."""
-        return _merged(self, sums, others, encoding)
 
 
 def coefficients(key: str, purpose: str, row: int) -> tuple[int, int]:
@@ -204,27 +186,8 @@ def _columns(key: str, purpose: str, depth: int, items: Any, width: int) -> np.n
     return np.array([(a * x + b) % PRIME % width for a, b in rows], dtype=np.int64).reshape(depth, -1)
 
 
-def _starts(sketch: CountMin | CountSketch) -> np.ndarray:
-    return sketch.width * np.arange(sketch.depth)[:, None]
-
-
-def _check_sketch(width: int, depth: int, key: str, at_most: int) -> None:
-    _check.integer(width=width, least=2)
-    _check.integer(depth=depth, at_most=at_most, least=1)
-    if width * depth > MOST_CELLS:
-        raise ValueError(f"width times depth must be at most {MOST_CELLS:,}, got {width * depth:,}")
-    if not isinstance(key, str) or not _KEY.fullmatch(key):
-        raise ValueError("key must be 64 lower-case hexadecimal digits")
-
-
 def _checked_sums(sums: Any, cells: int) -> np.ndarray:
     counts = np.asarray(sums, dtype=np.float64)
     if counts.shape != (cells,):
         raise ValueError(f"sums must have shape ({cells},), got {counts.shape}")
     return counts
-
-
-def _merged(own: Any, sums: Any, others: Any, encoding: Any) -> np.ndarray:
-    if own != encoding:
-        raise ValueError("sketches merge only if they have the same kind, shape and key")
-    return np.asarray(_checked_sums(sums, own.cells) + _checked_sums(others, own.cells))
