@@ -71,11 +71,6 @@ class Answerer:
             else Confident(screen=saved.screen, argmax=saved.mechanism)
         )
 
-    @property
-    def stacked(self) -> bool:
-        """Whether all teachers vote in one matrix product."""
-        return self._linear is not None
-
     def features(self, rows: Sequence[list[Any]]) -> np.ndarray:
         """Features of checked rows, shape (n_rows, n_features), or their texts, shape (n_rows, 1)."""
         if not self._saved.grid:

@@ -203,10 +203,6 @@ class TableGenerator(BaseEstimator):
         generator.result_ = Result.from_json(json.dumps(record["result"]))
         return generator
 
-    def marginal(self, name: str) -> tuple[np.ndarray, float]:
-        """Estimated rows of each code of a column by target class, and the standard error of a cell."""
-        return self.pairs_[self.schema.place(name)], self.mechanism_.sigma_pairs / self.mechanism_.grain
-
     def _learn(self, found: dict[str, np.ndarray]) -> None:
         """Compute the generator from the noisy counts, in rows."""
         mechanism, grain = self.mechanism_, self.mechanism_.grain
