@@ -138,8 +138,8 @@ MUTANTS = [
     Mutant(
         "an enrolment approves whoever joined",
         "collect/enrolment.py",
-        "if read_entry(one).claim in self._claims]",
-        "if read_entry(one).claim]",
+        "if read_entry(one).claim in self._claims)",
+        "if read_entry(one).claim)",
         "collect/test_enrolment.py::test_strangers_are_left_out_and_the_others_sum_exactly",
     ),
     Mutant(

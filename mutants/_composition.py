@@ -12,7 +12,7 @@ _BY, _TABLE = "composition/test_exact_composition.py::", "oracles/test_table.py:
 MUTANTS = [
     Mutant(
         "outcomes between grid points are rounded to the cheaper one",
-        "_composition/recursion.py",
+        "_composition/stencils.py",
         "share = np.clip((ratio - low) / (high - low) - 1e-12 - 1e-15 / step, 0.0, 1.0)",
         "share = np.ones_like(ratio)",
         _TABLE + "test_an_outcome_between_grid_points_is_never_counted_at_the_cheaper_one",
@@ -76,7 +76,7 @@ MUTANTS = [
     Mutant(
         "a Gaussian release beside answers is free",
         "_composition/tables.py",
-        "table = _averaged(table, gaussian_pair(rest.mu_squared, table.step))",
+        "kernels.append(_of_gaussian(rest.mu_squared, table.step))",
         "pass",
         _BY + "test_a_gaussian_beside_answers_costs_more_than_either_and_less_than_two_gaussians",
     ),

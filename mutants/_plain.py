@@ -111,8 +111,8 @@ MUTANTS = [
     Mutant(
         "NaN passes for within the goal",
         CALIBRATION,
-        "return math.log(max(spent, 1e-300) / epsilon) if spent < math.inf else math.inf",
-        "return math.log(max(1e-300, spent) / epsilon) if spent != math.inf else math.inf",
+        "return min(0.0, log_ratio) if spent <= self._epsilon else max(math.ulp(0.0), log_ratio)",
+        "return max(math.ulp(0.0), log_ratio) if spent > self._epsilon else min(-1.0, log_ratio)",
         BY_PLAN + "test_a_cost_that_is_not_known_does_not_pass_for_small",
     ),
     Mutant(
