@@ -128,10 +128,13 @@ def test_prices_are_convex_in_the_shift():
 
 @pytest.mark.parametrize(("shift", "order"), [(0.0251, 2.0), (0.0251, 52.0), (0.3, 3.0), (0.49, 1.25)])
 def test_every_rectangle_is_bounded_by_its_number(shift, order):
-    """Random points of random rectangles, large and small."""
+    """Random points of random rectangles, many of them around the worst votes of low orders."""
     orders = np.array([order])
     t, u = RNG.uniform(-7, 4, 300), RNG.uniform(-4, 8, 300)
     size = 2.0 ** RNG.integers(-6, 1, (2, 300))
+    t[:100], u[:100] = (
+        middle - RNG.uniform(0, 1, 100) * side for middle, side in ((0, size[0, :100]), (1.1, size[1, :100]))
+    )
     box = _suprema.Box(t, t + size[0], u, u + size[1])
     bound = _suprema._excess(_suprema._plane_corners(math.sqrt(2) * shift, box), orders)[:, 0]
     for _ in range(20):
