@@ -98,7 +98,8 @@ def write_onnx(student: Any, folder: Path, *, original: Any, shown: Shown | None
             else:
                 made, feed = _onnx.table_model(student), _onnx.columns_of(shown.cells, student)
             onnx.checker.check_model(made)
-            said = np.asarray(ReferenceEvaluator(made).run(None, feed)[0])
+            outputs: Any = ReferenceEvaluator(made).run(None, feed)
+            said = np.asarray(outputs[0])
     except Exception as error:  # noqa: BLE001  (the run is paid for, and whole without this file)
         return f"{_folder.ONNX} is not written: {error}"
     expected = np.asarray(original.predict(rows[: len(said)]))
