@@ -115,7 +115,6 @@ class Fails(KNeighborsClassifier):
 def test_teachers_that_fail_vote_a_constant_and_warn_nobody(saved, recwarn):
     failing = dataclasses.replace(saved, ensemble=ensemble(Fails(1)))
     answerer = Answerer(failing, consistent(saved))
-    assert not answerer.stacked
     votes = answerer._vote(X)
     assert isinstance(votes, Private)
     assert (votes.open().sum(axis=1) == 40).all()

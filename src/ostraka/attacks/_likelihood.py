@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostraka.attacks._law import has_abstain, law
+from ostraka.mechanisms.protocols import abstains, gradient
 
 if TYPE_CHECKING:
     from ostraka.mechanisms.protocols import BallotMechanism
@@ -26,7 +26,7 @@ def most_likely(answers: np.ndarray, total: float, mechanism: BallotMechanism) -
     """
     from ostraka.attacks._steps import best_steps  # noqa: PLC0415  (compiled code, loaded when needed)
 
-    n_classes = len(answers) - has_abstain(mechanism)
+    n_classes = len(answers) - abstains(mechanism)
     seen = answers[:n_classes] + 1.0
     votes: np.ndarray = total * seen / seen.sum()
     gain, slope, curvature = _model(answers, votes, mechanism)
@@ -59,7 +59,7 @@ def _model(
     answers: np.ndarray, votes: np.ndarray, mechanism: BallotMechanism
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Log likelihood, its gradient, and the expected curvature (Fisher information)."""
-    logs, slopes = law(mechanism, votes[None])
+    logs, slopes = gradient(mechanism, votes[None])
     log_q, slope = logs[0], slopes[0]
     seen = answers > 0
     weighted = slope * (answers.sum() * np.exp(log_q))[:, None]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostraka.attacks._law import information
 from ostraka.attacks._likelihood import most_likely
 from ostraka.attacks._tables import log_prior, tables
 from ostraka.attacks._walk import walk
+from ostraka.attacks.leakage import information
 from ostraka.mechanisms.protocols import HasArgmaxKernel, HasScreenKernel, parts
 
 if TYPE_CHECKING:

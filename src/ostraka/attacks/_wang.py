@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostraka.attacks._law import argmax_of, law
+from ostraka.mechanisms.protocols import gradient, parts
 
 if TYPE_CHECKING:
     from ostraka.mechanisms.protocols import BallotMechanism
@@ -47,7 +47,7 @@ def descend(answers: np.ndarray, n_teachers: int, mechanism: BallotMechanism) ->
 
 
 def _distance(votes: np.ndarray, aim: np.ndarray, mechanism: BallotMechanism) -> tuple[float, np.ndarray]:
-    logs, slopes = law(argmax_of(mechanism), votes[None])
+    logs, slopes = gradient(parts(mechanism)[1], votes[None])
     q = np.exp(logs[0])
     by_votes = slopes[0] * q[:, None]
     length = float(np.linalg.norm(q))

@@ -9,8 +9,8 @@ import numpy as np
 
 from ostraka import _check
 from ostraka.attacks import _likelihood, _posterior, _wang
-from ostraka.attacks._law import argmax_of, has_abstain, information, tangent
-from ostraka.mechanisms.protocols import HasArgmaxKernel, check_ballot
+from ostraka.attacks.leakage import information, tangent
+from ostraka.mechanisms.protocols import HasArgmaxKernel, abstains, check_ballot, parts
 
 if TYPE_CHECKING:
     from ostraka.mechanisms.protocols import BallotMechanism
@@ -123,7 +123,7 @@ def recover_votes(
     if method == "posterior":
         return _believed(counts, n_teachers, mechanism, prior)
     if method == "wang2022":
-        labels = counts[: len(counts) - has_abstain(mechanism)]
+        labels = counts[: len(counts) - abstains(mechanism)]
         if not labels.any():
             raise ValueError(
                 "wang2022 needs answered questions, and every one was refused: use another method"
@@ -144,7 +144,7 @@ def recover_votes(
 def _checked(answers: Any, mechanism: BallotMechanism, n_classes: int | None) -> np.ndarray:
     """Counts of the outcomes as float64, after checks; the error names the broken rule."""
     check_ballot(mechanism, classes=True)
-    abstains = has_abstain(mechanism)
+    silent = abstains(mechanism)
     counts = np.asarray(answers)
     if counts.ndim != 1 or counts.dtype.kind not in "iuf":
         raise ValueError(
@@ -153,15 +153,15 @@ def _checked(answers: Any, mechanism: BallotMechanism, n_classes: int | None) ->
     counts = counts.astype(np.float64)
     if not np.isfinite(counts).all() or (counts < 0).any() or (counts != np.floor(counts)).any():
         raise ValueError("answers must be whole numbers >= 0: how often each outcome was seen")
-    shown = len(counts) - abstains
+    shown = len(counts) - silent
     if n_classes is not None and shown != n_classes:
         extra = " (a column for no answer needs a screen: mechanism=Confident(screen=..., argmax=...))"
         raise ValueError(
-            f"answers must have {n_classes} classes{' and no answer' if abstains else ''}, "
-            f"got {len(counts)} outcomes{'' if abstains else extra}"
+            f"answers must have {n_classes} classes{' and no answer' if silent else ''}, "
+            f"got {len(counts)} outcomes{'' if silent else extra}"
         )
     if shown < 2:
-        screened = " and how often there was no answer" if abstains else ""
+        screened = " and how often there was no answer" if silent else ""
         raise ValueError(f"answers must count two classes or more{screened}, got {len(counts)} outcomes")
     if not counts.any():
         raise ValueError("answers must hold one answer or more, got none")
@@ -199,8 +199,8 @@ def _relative(
     method: Literal["posterior", "maximum-likelihood", "wang2022"],
 ) -> RecoveredVotes:
     """Votes relative to their mean, from the labels alone, at a level so high that no count is near zero."""
-    argmax = argmax_of(mechanism)
-    labels = counts[: len(counts) - has_abstain(mechanism)]
+    argmax = parts(mechanism)[1]
+    labels = counts[: len(counts) - abstains(mechanism)]
     if not labels.any():
         raise ValueError("without n_teachers only answered questions help, and every one was refused")
     if not isinstance(argmax, HasArgmaxKernel):

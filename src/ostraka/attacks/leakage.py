@@ -9,13 +9,12 @@ from scipy.special import ndtri
 from scipy.stats.qmc import Sobol
 
 from ostraka import _check
-from ostraka.attacks._law import information, tangent
-from ostraka.mechanisms.protocols import HasInformation, check_ballot
+from ostraka.mechanisms.protocols import HasInformation, check_ballot, gradient
 
 if TYPE_CHECKING:
     from ostraka.mechanisms.protocols import BallotMechanism
 
-__all__ = ["cramer_rao", "leakage_meter", "leakage_panel"]
+__all__ = ["cramer_rao", "information", "leakage_meter", "leakage_panel", "tangent"]
 
 _DRAWS = 64
 _LEADER = (0.1, 0.7, 0.99)  # its share of the votes, before any answer: like the others, most, nearly all
@@ -208,3 +207,19 @@ def _first_guess(votes: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarra
     guess = np.where(leads, share, (1 - share) / (len(votes) - 1)) * total
     spread = np.where(leads, total / 12**0.5, np.maximum(guess, 1.0))
     return guess, spread**-2.0
+
+
+def information(mechanism: BallotMechanism, counts: np.ndarray) -> np.ndarray:
+    """Fisher information of one answer, shape (n, n_classes, n_classes), per vote squared."""
+    if isinstance(mechanism, HasInformation):
+        return mechanism.information(counts)
+    log_q, slope = gradient(mechanism, counts)
+    weighted: np.ndarray = slope * np.exp(log_q)[..., None]
+    return np.asarray(np.swapaxes(slope, 1, 2) @ weighted)
+
+
+def tangent(n_classes: int) -> np.ndarray:
+    """Orthonormal basis of the changes that keep the number of votes, shape (n_classes, n_classes - 1)."""
+    steps = np.eye(n_classes)[:, 1:] - 1 / n_classes
+    basis: np.ndarray = np.linalg.qr(steps)[0]
+    return basis
