@@ -21,7 +21,7 @@ test: $(READY)  ## style, types, tests and doctests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 3  # on two cores: many tests wait for services and their clocks
 
 quick: $(READY)  ## style and the fast tests, within a minute; types are checked by lint, before a commit and in test
 	$(BIN)/ruff format --check .
