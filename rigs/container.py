@@ -79,8 +79,8 @@ def built() -> Iterator[tuple[str, float]]:
 
 def entry(container: str) -> list[str]:
     """Return the words of the image's entry point."""
-    told = json.loads(buildah("inspect", container).stdout)
-    return list(told["OCIv1"]["config"]["Entrypoint"])
+    inspected = json.loads(buildah("inspect", container).stdout)
+    return list(inspected["OCIv1"]["config"]["Entrypoint"])
 
 
 def run() -> dict[str, object]:

@@ -26,7 +26,7 @@ from rigs.finding import Finding, apart
 __all__ = ["find"]
 
 CONNECTIONS, IN_FLIGHT, PATIENCE = 8, 16, 120.0
-TOLD = 20_000  # after about so many requests, a line says how many failed
+PROGRESS = 20_000  # after about so many requests, a line says how many failed
 STATUSES = {200, 400, 402, 404, 405, 409, 413, 415, 431}
 HEAD = b"POST /v1/label HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\nidempotency-key: %s\r\n"
 TAIL = b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
@@ -127,7 +127,7 @@ class Run:
     def take(self, n: int) -> int:
         """Numbers of the next requests."""
         n = min(n, self.left) if time.monotonic() < self.until else 0
-        if self.left // TOLD != (self.left - n) // TOLD:
+        if self.left // PROGRESS != (self.left - n) // PROGRESS:
             print(f"{self.done:,} requests, {self.wrong.total()} failures", file=sys.stderr, flush=True)
         self.left -= n
         return n
@@ -137,8 +137,8 @@ class Run:
         if status >= 500 or (not raw and status not in STATUSES):
             self.wrong[f"{status}{' after raw bytes' if raw else ''}: {content[:60]!r}"] += 1
         if status == 200 and b'"receipt"' in content:
-            told = json.loads(content)
-            self.answered.update(each["receipt"]["seq"] for each in told.get("results", [told]))
+            parsed = json.loads(content)
+            self.answered.update(each["receipt"]["seq"] for each in parsed.get("results", [parsed]))
 
     async def connected(self, seed: int) -> None:
         """Pipelined requests and raw bytes, by turns."""

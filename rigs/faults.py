@@ -97,8 +97,8 @@ class Rig:
         for kind, count in calls.items():
             for k, error in itertools.product(range(1, count + 1), ERRORS[kind]):
                 self.disturb(first, (kind, k, error))
-        told = f"{self.tried.total():,} faults, {self.wrong.total()} wrong"
-        print(f"charges {first} to {first + self.size - 1}: {told}", file=sys.stderr, flush=True)
+        progress = f"{self.tried.total():,} faults, {self.wrong.total()} wrong"
+        print(f"charges {first} to {first + self.size - 1}: {progress}", file=sys.stderr, flush=True)
 
     def disturb(self, first: int, fail: tuple[str, int, int]) -> None:
         restore(self.base, self.folder)
@@ -109,7 +109,7 @@ class Rig:
 
     def forked(self, first: int, fail: tuple[str, int, int] | None = None) -> dict[str, int]:
         """Run a session; how many calls of each kind it made."""
-        told, tell = os.pipe()
+        reading, writing = os.pipe()
         marks = charging.open_marks(self.folder)
         child = os.fork()
         if child == 0:
@@ -118,11 +118,11 @@ class Rig:
                 disk.arm(*fail)
             self.session(first, marks)
             made = {kind: disk.calls(kind) - before[kind] for kind in ERRORS}
-            os.write(tell, json.dumps(made).encode())
+            os.write(writing, json.dumps(made).encode())
             os._exit(0)
-        os.close(tell)
+        os.close(writing)
         os.close(marks)
-        with os.fdopen(told, "rb") as answer:
+        with os.fdopen(reading, "rb") as answer:
             calls = answer.read()
         os.waitpid(child, 0)
         return dict(json.loads(calls)) if calls else {}

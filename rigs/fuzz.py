@@ -45,8 +45,8 @@ class Seen:
         if response.status_code >= 500:
             self.wrong[f"{response.status_code} from {where}"] += 1
         if response.status_code == 200 and case.operation.path == "/v1/label":
-            told = response.json()
-            self.answered.update(each["receipt"]["seq"] for each in told.get("results", [told]))
+            reply = response.json()
+            self.answered.update(each["receipt"]["seq"] for each in reply.get("results", [reply]))
         try:
             case.validate_response(response, checks=checks)
         except AssertionError as error:

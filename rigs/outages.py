@@ -188,8 +188,8 @@ def run(where: str, disturb: Callable[[Load], None], **options: object) -> dict[
             for thread in load.threads:
                 thread.join()
         wrong = judged(ledger, load)
-    told = {"charges": len(load.answers), "refused": load.refused, "again": load.again}
-    return told | {"wrong": dict(wrong)}
+    counts = {"charges": len(load.answers), "refused": load.refused, "again": load.again}
+    return counts | {"wrong": dict(wrong)}
 
 
 def main() -> None:

@@ -75,8 +75,8 @@ def race(mode: charging.ChargingMode, folder: Path, number: int) -> tuple[int, i
     mode.open(folder).close()
     forked(processes, call, CALLERS // processes)
     os.close(marks)
-    told = charging.acknowledged((folder / disk.MARK).read_bytes()).values()
-    return sum(paid.seq > 0 for paid in told), sum(paid.seq < 0 for paid in told)
+    acknowledged = charging.acknowledged((folder / disk.MARK).read_bytes()).values()
+    return sum(paid.seq > 0 for paid in acknowledged), sum(paid.seq < 0 for paid in acknowledged)
 
 
 def run(mode: charging.ChargingMode, budgets: int) -> dict[str, object]:

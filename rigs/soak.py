@@ -91,8 +91,8 @@ def run(seconds: float) -> dict[str, float]:
                     service.asked(port, key, server.pid, requests=10**6, seconds=part, start=len(loads))
                 )
                 sizes.append(memory(server.pid))
-                told = f"{loads[-1].answers:,} answers, {loads[-1].failed} failed, {sizes[-1]:.0f} MiB"
-                print(f"{time.monotonic() - begun:,.0f} s: {told}", file=sys.stderr, flush=True)
+                progress = f"{loads[-1].answers:,} answers, {loads[-1].failed} failed, {sizes[-1]:.0f} MiB"
+                print(f"{time.monotonic() - begun:,.0f} s: {progress}", file=sys.stderr, flush=True)
             lasted = time.monotonic() - begun
         finally:
             server.send_signal(signal.SIGTERM)

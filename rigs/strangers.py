@@ -96,8 +96,8 @@ async def crowded(port: int, key: str, strangers: int, questions: int) -> dict[s
         task.cancel()
     times.sort()
     p50, p99 = (times[min(len(times) - 1, int(part * len(times)))] for part in (0.5, 0.99))
-    told = {"connections": crowd.connections, "again": crowd.again, "p50": p50, "p99": p99}
-    return told | {"codes": dict(codes)}
+    summary = {"connections": crowd.connections, "again": crowd.again, "p50": p50, "p99": p99}
+    return summary | {"codes": dict(codes)}
 
 
 def main() -> None:

@@ -56,8 +56,8 @@ def _pooled(full: np.ndarray, own: np.ndarray, n_clients: int, variance: float) 
     lift = max(float((known * full).sum() / (known * expected).sum()), 0.0)
     weight = _off_diagonal(1 / (noise + _signal(full, lift * expected, noise)))
     precision = lift**2 * (share[:, None] ** 2 * weight).sum(axis=0)
-    told = lift * (share[:, None] * weight * full).sum(axis=0)
-    return np.asarray((own + variance * told) / (1 + variance * precision))
+    seen = lift * (share[:, None] * weight * full).sum(axis=0)
+    return np.asarray((own + variance * seen) / (1 + variance * precision))
 
 
 def _off_diagonal(table: np.ndarray) -> np.ndarray:
