@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-__all__ = ["Client", "Endpoint", "Failure", "FunctionClient", "HTTPClient"]
+__all__ = ["Client", "Endpoint", "Failure", "FunctionClient", "HTTPClient", "new_client", "settings_text"]
 
 _PATHS = {"chat": "/chat/completions", "text": "/completions"}
 _RESERVED = {"messages", "model", "n", "prompt", "stream"}
@@ -251,6 +251,21 @@ class FunctionClient:
         if len(answers) != len(prompts) or not all(isinstance(answer, str) for answer in answers):
             return Failure("the function must return one str for each prompt")
         return answers
+
+
+def new_client(
+    endpoint: Endpoint | Callable[[list[str]], list[str]], model: str
+) -> HTTPClient | FunctionClient:
+    """Return the client of an endpoint or of a function."""
+    return HTTPClient(endpoint, model) if isinstance(endpoint, Endpoint) else FunctionClient(endpoint)
+
+
+def settings_text(endpoint: Endpoint | Callable[[list[str]], list[str]], model: str) -> str:
+    """Return what, beside the prompt, the name of an answer in the cache depends on."""
+    how: dict[str, Any] = {"model": model, "api": "function", "settings": {}}
+    if isinstance(endpoint, Endpoint):
+        how |= {"api": endpoint.api, "settings": dict(endpoint.settings)}
+    return json.dumps(how, sort_keys=True)
 
 
 def _authorization(name: str | None) -> dict[str, str]:

@@ -15,18 +15,13 @@ if TYPE_CHECKING:
 
     from ostraka.voters.prompts import PromptEnsemble
 
-__all__ = ["check_limits", "check_settings", "check_texts", "class_indices"]
+__all__ = ["check_limits", "check_model", "check_settings", "check_texts", "class_indices"]
 
 
 def check_settings(ensemble: PromptEnsemble) -> None:
     """Raise if a setting is invalid."""
     _check.integer(n_teachers=ensemble.n_teachers, n_shots=ensemble.n_shots, least=1)
-    if ensemble.max_calls is not None:
-        _check.integer(max_calls=ensemble.max_calls)
-    if not isinstance(ensemble.model, str) or not ensemble.model:
-        raise ValueError(f"model must be the model's name, got {ensemble.model!r}")
-    if not isinstance(ensemble.endpoint, str | Endpoint) and not callable(ensemble.endpoint):
-        raise TypeError("endpoint must be an Endpoint, a URL or a function of a list of prompts")
+    check_model(ensemble.endpoint, ensemble.model, max_calls=ensemble.max_calls)
     if len(ensemble.classes) < 2 or (
         ensemble.words is not None and len(ensemble.words) != len(ensemble.classes)
     ):
@@ -40,6 +35,16 @@ def check_settings(ensemble: PromptEnsemble) -> None:
             raise ValueError(
                 "max_cost needs prices=: the price of a million tokens of prompts, and of answers"
             )
+
+
+def check_model(endpoint: Any, model: Any, *, max_calls: Any) -> None:
+    """Raise if what names a model, or the limit on its calls, is invalid."""
+    if max_calls is not None:
+        _check.integer(max_calls=max_calls)
+    if not isinstance(model, str) or not model:
+        raise ValueError(f"model must be the model's name, got {model!r}")
+    if not isinstance(endpoint, str | Endpoint) and not callable(endpoint):
+        raise TypeError("endpoint must be an Endpoint, a URL or a function of a list of prompts")
 
 
 def check_limits(ensemble: PromptEnsemble, n_requests: int, *, price: Callable[[], float | None]) -> None:

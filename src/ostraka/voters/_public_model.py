@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ostraka import _check
-from ostraka.voters._endpoint import Endpoint, FunctionClient, HTTPClient
-from ostraka.voters._prompt_checks import check_texts
+from ostraka.voters._endpoint import Endpoint, new_client, settings_text
+from ostraka.voters._prompt_checks import check_model, check_texts
 from ostraka.voters._requests import Request, RequestRun
 from ostraka.voters._response_cache import ResponseCache
 
@@ -63,13 +61,8 @@ class PromptModel:
         replay: bool = False,
         max_calls: int | None = None,
     ) -> None:
-        if not isinstance(model, str) or not model:
-            raise ValueError("model must be the name of a model")
-        if max_calls is not None:
-            _check.integer(max_calls=max_calls, least=0)
+        check_model(endpoint, model, max_calls=max_calls)
         self.endpoint = Endpoint(endpoint) if isinstance(endpoint, str) else endpoint
-        if not isinstance(self.endpoint, Endpoint) and not callable(self.endpoint):
-            raise TypeError("endpoint must be an Endpoint, a URL or a function of a list of prompts")
         self.model = model
         self.replay = replay
         self.max_calls = max_calls
@@ -97,7 +90,7 @@ class PromptModel:
             return []
         texts = check_texts(prompts)
         self._responses.load()
-        settings = self._settings()
+        settings = settings_text(self.endpoint, self.model)
         requests = [Request(self._responses.name(settings, text), text) for text in texts]
         waiting = list({each.name: each for each in requests if each.name not in self._responses}.values())
         if waiting:
@@ -114,17 +107,6 @@ class PromptModel:
             )
 
     def _ask(self, waiting: list[Request]) -> None:
-        client: HTTPClient | FunctionClient
-        if isinstance(self.endpoint, Endpoint):
-            client = HTTPClient(self.endpoint, self.model)
-        else:
-            client = FunctionClient(self.endpoint)
-        with client:
+        with new_client(self.endpoint, self.model) as client:
             run = RequestRun(client, self._responses, probe=waiting[0], on_progress=lambda _: None)
             run.run(waiting)
-
-    def _settings(self) -> str:
-        how: dict[str, Any] = {"model": self.model, "api": "function", "settings": {}}
-        if isinstance(self.endpoint, Endpoint):
-            how |= {"api": self.endpoint.api, "settings": dict(self.endpoint.settings)}
-        return json.dumps(how, sort_keys=True)

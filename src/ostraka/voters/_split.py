@@ -56,8 +56,12 @@ class SplitTeachers:
         self._given = {"folder": str(folder), "sha256": sha256, "trusted": list(trusted)}
         self._lock = threading.Lock()
         self._parts = [self._started(number) for number in range(processes)]
-        for part in self._parts:
-            part.wait()
+        try:
+            for part in self._parts:
+                part.wait()
+        except BaseException:  # the other processes would wait for questions
+            self.close()
+            raise
 
     def vote(self, X: Any) -> Private:
         """Every teacher votes once on every row, in its own process.

@@ -50,7 +50,7 @@ class NeighbourVoter(BaseEstimator):
     relation : {"add-or-remove", "replace-one"}
         The neighbouring relation: see Guarantees.
     progress : callable(stage: str, done: int, total: int), optional
-        FunctionClient with the stages ``"features"``, ``"neighbours"`` and ``"costs"``.
+        Called with the stages ``"features"``, ``"neighbours"`` and ``"costs"``.
 
     Attributes
     ----------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -13,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ostraka.door import ABSTAIN
 from ostraka.private import Adjacency, Private
-from ostraka.voters._endpoint import Endpoint, FunctionClient, HTTPClient
+from ostraka.voters._endpoint import Endpoint, new_client, settings_text
 from ostraka.voters._prompt_batch import CostEstimate, PromptBatch, count
 from ostraka.voters._prompt_checks import check_limits, check_settings, check_texts, class_indices
 from ostraka.voters._public_model import PromptModel
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
-    from ostraka.voters._endpoint import Client
 from ostraka.voters._prompt_batch import Shots
 
 __all__ = ["CostEstimate", "Endpoint", "EndpointError", "PromptEnsemble", "PromptModel", "Template"]
@@ -71,7 +69,7 @@ class PromptEnsemble(BaseEstimator):
     tokenizer : callable(str) -> int, optional
         Counts the tokens of a prompt, for the estimate.
     progress : callable(stage: str, done: int, total: int), optional
-        FunctionClient with the stage ``"votes"``.
+        Called with the stage ``"votes"``.
 
     Attributes
     ----------
@@ -299,14 +297,11 @@ class PromptEnsemble(BaseEstimator):
 
     def _prompt_batch(self, shots: list[Shots], texts: list[str]) -> PromptBatch:
         self._responses.load()
-        how: dict[str, Any] = {"model": self.model, "api": "function", "settings": {}}
-        if isinstance(self._endpoint, Endpoint):
-            how |= {"api": self._endpoint.api, "settings": dict(self._endpoint.settings)}
         return PromptBatch(
             shots,
             texts,
             render=self._prompt,
-            settings=json.dumps(how, sort_keys=True),
+            settings=settings_text(self._endpoint, self.model),
             response_cache=self._responses,
         )
 
@@ -322,7 +317,7 @@ class PromptEnsemble(BaseEstimator):
     def _ask(self, batch: PromptBatch) -> None:
         known = batch.probe.name in self._responses
         total = len(batch.waiting)
-        with self._new_client() as client:
+        with new_client(self._endpoint, self.model) as client:
             RequestRun(
                 client, self._responses, probe=batch.probe, on_progress=partial(self._tell, total=total)
             ).run(batch.requests())
@@ -332,11 +327,6 @@ class PromptEnsemble(BaseEstimator):
                 "If it does the same with demonstrations, the votes are useless. See zero_shot(texts).",
                 stacklevel=5,
             )
-
-    def _new_client(self) -> Client:
-        if isinstance(self._endpoint, Endpoint):
-            return HTTPClient(self._endpoint, self.model)
-        return FunctionClient(self._endpoint)
 
     def _tell(self, done: int, *, total: int) -> None:
         if self.progress is not None:

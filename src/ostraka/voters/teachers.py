@@ -50,7 +50,7 @@ class TeacherEnsemble(BaseEstimator):
     random_state : int, numpy.random.RandomState or None
         Seeds the teachers' training, never noise. Each teacher gets its own seed.
     progress : callable(stage: str, done: int, total: int), optional
-        FunctionClient with the stages ``"shards"``, ``"teachers"`` and ``"votes"``.
+        Called with the stages ``"shards"``, ``"teachers"`` and ``"votes"``.
 
     Attributes
     ----------
