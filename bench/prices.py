@@ -14,10 +14,11 @@ from ostraka.mechanisms import _tabulated, _tight
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from functools import _lru_cache_wrapper
 
 NEW, SEARCHED, REPEATS, SMALLEST, LARGEST = 300, 12, 2_000, 2.1, 90_000.0
 QUICK = {"NEW": 3, "SEARCHED": 1, "REPEATS": 5}
-KINDS: dict[str, tuple[Callable[[float], GNMax | Threshold], Callable[..., tuple[float, ...]]]] = {
+KINDS: dict[str, tuple[Callable[[float], GNMax | Threshold], _lru_cache_wrapper[tuple[float, ...]]]] = {
     "GNMax": (lambda sigma: GNMax(sigma=sigma), _tight.gaussian_argmax),
     "Threshold": (lambda sigma: Threshold(at=0.0, sigma=sigma), _tight.gaussian_screen),
 }
@@ -44,14 +45,14 @@ def main() -> None:
         again = seconds(lambda sigma, make=mechanism: make(sigma).curve("tight"), new[:1] * REPEATS)
         known = {sigma: price(1 / sigma, ORDERS) for sigma in some}
         with mock.patch.multiple(_tabulated, argmax=lambda *_: None, screen=lambda *_: None):
-            price.cache_clear()  # type: ignore[attr-defined]
+            price.cache_clear()
             searched = seconds(lambda sigma, price=price: price(1 / sigma, ORDERS), some)
             ratios = [
                 a / b
                 for sigma in some
                 for a, b in zip(known[sigma][:-1], price(1 / sigma, ORDERS), strict=False)
             ]
-            price.cache_clear()  # type: ignore[attr-defined]
+            price.cache_clear()
         print(
             f"{name}, {len(ORDERS)} orders: a new sigma {1e3 * table:.2f} ms, searched "
             f"{1e3 * searched:.0f} ms, ratio {searched / table:,.0f}; again {1e6 * again:.1f} us; "

@@ -100,6 +100,10 @@ class Curve:
             raise ValueError("rdp must be >= 0 and not NaN")
         _check.nonnegative(mu_squared=self.mu_squared, slack=self.slack)
         _check.one_of(moves=self.moves, allowed=MOVES)
+        for law in self.laws or ():
+            _check.integer(least=1, uses=law.uses)
+            if not law.size >= 0:
+                raise ValueError(f"the size of a law must be >= 0 and not NaN, got {law.size!r}")
 
     def __repr__(self) -> str:
         """Return one line with the cost by the bounds that are quick to compute."""
@@ -304,6 +308,8 @@ def _finite(orders: tuple[float, ...], rdp: tuple[float, ...]) -> tuple[np.ndarr
 def _laws(record: list[Any] | None) -> tuple[Law, ...] | None:
     if record is None:
         return None
+    for *_, count in record:
+        _check.integer(least=1, uses=count)
     return added((), tuple(Law(str(kind), float(size), int(count)) for kind, size, count in record))
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from ostraka import Confident, GNMax, Threshold
-from ostraka._composition import answers, tables
 
 N_TEACHERS, N_CLASSES = 6, 3
 HISTOGRAMS = [(i, j, N_TEACHERS - i - j) for i in range(N_TEACHERS + 1) for j in range(N_TEACHERS + 1 - i)]
@@ -18,13 +17,6 @@ MECHANISMS = [
     Threshold(at=4.0, sigma=6.0, noise="every"),
     Confident(screen=Threshold(at=4.0, sigma=9.0), argmax=GNMax(sigma=6.0)),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    tables.of.cache_clear()
-    answers._runs.clear()
 
 
 def laws(mechanism):

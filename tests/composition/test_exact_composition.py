@@ -11,7 +11,6 @@ from scipy.special import gammaln, ndtr, ndtri
 
 from ostraka import Curve, GNMax, Threshold
 from ostraka._composition import (
-    answers,
     cover,
     curvature,
     envelope,
@@ -25,13 +24,6 @@ from ostraka._composition.law import ARGMAX, GAUSSIAN, PURE, SCREEN, Law
 from ostraka._numeric import up
 
 DELTA = 1e-5
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    tables.of.cache_clear()
-    answers._runs.clear()
 
 
 def gnmax(sigma):

@@ -9,19 +9,11 @@ import pytest
 from scipy.special import gammaln, ndtr
 
 from ostraka import Confident, GNMax, Threshold
-from ostraka._composition import answers, curvature, limit, tables
+from ostraka._composition import curvature, limit, tables
 from ostraka._composition.law import ARGMAX, SCREEN, Law
 from ostraka._numeric import up
 
 DELTA = 1e-5
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for cached in (tables.of, tables._gaussian_of, limit._one):
-        cached.cache_clear()
-    answers._runs.clear()
 
 
 def gaussian(x, mu):

@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ostraka import Curve, GNMax, LNMax, Threshold
+from ostraka._composition.law import Law
 from ostraka.accounting import exact_curve, moments2017_curve, papernot2018_curve
 from ostraka.curve import ORDERS
 from ostraka.mechanisms.subsampled import amplified
@@ -230,3 +231,21 @@ def test_the_default_orders_are_dense_enough():
             dense = np.exp(np.linspace(math.log(1.01), math.log(2e4), 20_000))
             best = dense * mu**2 / 2 + np.log1p(-1 / dense) - (math.log(delta) + np.log(dense)) / (dense - 1)
             assert best.min() * (1 - 1e-9) <= by_ours <= best.min() * 1.001
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        ["gaussian-argmax", 0.05, -5],
+        ["gaussian-argmax", 0.05, 0],
+        ["gaussian-argmax", 0.05, 2.5],
+        ["gaussian-argmax", -0.05, 5],
+        ["gaussian-argmax", math.nan, 5],
+    ],
+)
+def test_laws_that_no_release_has_are_refused(law):
+    whole = 100 * GNMax(sigma=20.0).curve()
+    with pytest.raises(ValueError, match=r"uses must be|size of a law must be"):
+        Curve.from_dict(whole.to_dict() | {"laws": [law]})
+    with pytest.raises(ValueError, match=r"uses must be|size of a law must be"):
+        replace(whole, laws=(Law(*law),))  # added to others, it would take uses back

@@ -20,10 +20,10 @@ _REMEMBERED = 64  # values of one table
 
 
 class Kernel(NamedTuple):
-    """A fixed pair on a grid: weights at the places -reach, ..., reach, and what counts as told."""
+    """A fixed pair on a grid: weights at the places -reach, ..., reach, and fully revealing mass."""
 
     weights: np.ndarray
-    told: float
+    revealing: float
 
     @property
     def reach(self) -> int:
@@ -46,7 +46,7 @@ def kernel(pair: Pairs, step: float) -> Kernel:
 def together(one: Kernel, two: Kernel) -> Kernel:
     """Both, one after the other. Only positive numbers add up, and the sums are rounded up."""
     weights = np.convolve(one.weights, two.weights) * (1 + _OUTWARD)
-    return Kernel(weights, (one.told + two.told) * (1 + _OUTWARD))
+    return Kernel(weights, (one.revealing + two.revealing) * (1 + _OUTWARD))
 
 
 class Averaged:
@@ -96,4 +96,4 @@ class Averaged:
             [1 - self._fall * np.exp(below), known, np.full(reach * 2 + 1, self._values[-1])]
         )
         around = around[: 2 * reach + 1] if first < n else np.full(2 * reach + 1, self._values[-1])
-        return min(1.0, (float(around @ self._by.weights) + self._by.told) * (1 + _OUTWARD))
+        return min(1.0, (float(around @ self._by.weights) + self._by.revealing) * (1 + _OUTWARD))

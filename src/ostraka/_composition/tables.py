@@ -144,7 +144,7 @@ def _beside(table: Table, rest: limit.Part, pure: list[Law], room: float) -> Bou
     if not kernels:
         return _raised(table, rest.told)
     whole = reduce(fixed.together, kernels)
-    whole = whole._replace(told=whole.told + rest.told)
+    whole = whole._replace(revealing=whole.revealing + rest.told)
     return fixed.Averaged(table.start, table.step, table.values, whole)
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from ostraka import _check
 from ostraka._conversions import gaussian_delta
-from ostraka.mechanisms.protocols import classic_curve, quick_curve
+from ostraka.mechanisms.protocols import classic_curve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ostraka.curve import Curve, Priced
+    from ostraka.curve import Priced
     from ostraka.mechanisms.protocols import HasNoise
 
 __all__ = ["Goal", "calibrate"]
@@ -78,8 +78,6 @@ def calibrate(
     goal = Goal(family, n_answers=n_answers, epsilon=epsilon, delta=delta)
     start = goal.about()
     noise = _solve(goal.excess, start if start < math.inf else math.sqrt(n_answers) / epsilon, precision)
-    if goal.can_cost_less(noise):
-        noise = _solve(goal.excess, min(noise, _MOST), precision)
     if noise == math.inf:
         raise ValueError(
             f"no noise makes {n_answers} answers cost epsilon={epsilon:g} at delta={delta:g}: what "
@@ -89,10 +87,7 @@ def calibrate(
 
 
 class Goal:
-    """What a search for the least noise needs.
-
-    At first answers are priced by bounds that are quick to compute, without the tight Rényi prices.
-    """
+    """What a search for the least noise needs."""
 
     def __init__(self, family: Any, *, n_answers: int, epsilon: float, delta: float) -> None:
         self._made: Callable[[float], Any] = (
@@ -100,23 +95,10 @@ class Goal:
         )
         self._n, self._epsilon, self._delta = n_answers, epsilon, delta
         self._shift = _shift(epsilon, delta)
-        self._price: Callable[[Any], Curve] = _quick
-
-    def cost(self, noise: float) -> float:
-        """Epsilon of all answers with this noise."""
-        return (self._n * self._price(self._made(noise))).epsilon(self._delta)
-
-    def can_cost_less(self, noise: float) -> bool:
-        """Whether the whole price is below the one that is quick to compute; if so, it counts from now on."""
-        if self._price is _whole or quick_curve(self._made(1.0)) is None:
-            return False
-        quick = self.cost(noise) if noise < math.inf else math.inf
-        self._price = _whole
-        return noise == math.inf or self.cost(noise) < quick
 
     def excess(self, noise: float) -> float:
         """Return log(shift / goal), which is not positive if the cost fits."""
-        spent = self.cost(noise)
+        spent = float((self._n * self._made(noise).curve()).epsilon(self._delta))
         if spent == math.inf:
             return math.inf
         log_ratio = math.log(_shift(spent, self._delta) / self._shift)
@@ -145,15 +127,6 @@ class Goal:
         found = classic_curve(self._made(noise))
         spent = math.inf if found is None else (self._n * found).epsilon(self._delta)
         return math.log(max(spent, 1e-300) / self._epsilon) if spent < math.inf else math.inf
-
-
-def _whole(mechanism: Priced) -> Curve:
-    return mechanism.curve()
-
-
-def _quick(mechanism: Any) -> Curve:
-    found: Curve = quick_curve(mechanism) or mechanism.curve()
-    return found
 
 
 def _share(n_answers: int, delta: float, shift: float) -> float:

@@ -72,13 +72,6 @@ class GNMax:
         """``curve(bound="classic")``."""
         return Curve.gaussian(sensitivity=math.sqrt(2), sigma=self.sigma, moves="ballot")
 
-    def quick_curve(self) -> Curve:
-        """``curve()`` without the tight Rényi price: never less, and quick to compute."""
-        return replace(self.classic_curve(), laws=self._laws())
-
-    def _laws(self) -> tuple[Law, ...]:
-        return (Law(ARGMAX, up(1 / self.sigma)),)
-
     def uses(self, private: Private) -> int:
         """One use a query."""
         return len(private)
@@ -129,9 +122,10 @@ class GNMax:
 
 @lru_cache(maxsize=1024)
 def _curve(mechanism: GNMax, bound: str) -> Curve:
-    quick = mechanism.quick_curve()
-    rdp = tuple(map(min, _tight.gaussian_argmax(1 / mechanism.sigma, ORDERS), quick.rdp))
-    return replace(quick, rdp=rdp, laws=quick.laws if bound == "exact" else None)
+    classic = mechanism.classic_curve()
+    rdp = tuple(map(min, _tight.gaussian_argmax(1 / mechanism.sigma, ORDERS), classic.rdp))
+    laws = (Law(ARGMAX, up(1 / mechanism.sigma)),) if bound == "exact" else None
+    return replace(classic, rdp=rdp, laws=laws)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

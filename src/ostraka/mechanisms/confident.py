@@ -18,7 +18,6 @@ from ostraka.mechanisms.protocols import (
     classic_curve,
     gradient,
     passes_or_stops,
-    quick_curve,
     rescaled,
 )
 
@@ -99,11 +98,6 @@ class Confident:
         """Cost of one query from the classic curves of both parts."""
         screen, argmax = (classic_curve(part) or part.curve() for part in (self.screen, self.argmax))
         return screen + argmax
-
-    def quick_curve(self) -> Curve | None:
-        """The sum of those of both parts; None if one does not offer it."""
-        screen, argmax = quick_curve(self.screen), quick_curve(self.argmax)
-        return None if screen is None or argmax is None else screen + argmax
 
     def uses(self, private: Private) -> int:
         """One use a query."""

@@ -49,7 +49,6 @@ __all__ = [
     "outcome_places",
     "parts",
     "passes_or_stops",
-    "quick_curve",
     "rescaled",
 ]
 
@@ -142,15 +141,6 @@ class HasClassicCurve(Protocol):
     """Offers the price of publishing the noisy counts themselves, which its own price never exceeds."""
 
     def classic_curve(self) -> Curve | None:
-        """Cost of one use; None where a part of the mechanism does not offer it."""
-        ...
-
-
-@runtime_checkable
-class HasQuickCurve(Protocol):
-    """Offers its exact composition without its tight Rényi price, which takes a tenth of a second."""
-
-    def quick_curve(self) -> Curve | None:
         """Cost of one use; None where a part of the mechanism does not offer it."""
         ...
 
@@ -320,11 +310,6 @@ def gradient(mechanism: BallotMechanism, counts: np.ndarray) -> tuple[np.ndarray
 def classic_curve(mechanism: Mechanism) -> Curve | None:
     """Return the price of publishing the noisy counts themselves; None if the mechanism does not offer it."""
     return mechanism.classic_curve() if isinstance(mechanism, HasClassicCurve) else None
-
-
-def quick_curve(mechanism: Mechanism) -> Curve | None:
-    """Return an upper bound of the price, for searches over the noise; None if the mechanism offers none."""
-    return mechanism.quick_curve() if isinstance(mechanism, HasQuickCurve) else None
 
 
 def outcome_places(answers: np.ndarray, n_outcomes: int) -> np.ndarray:

@@ -86,13 +86,6 @@ class Threshold:
         sensitivity = 2**0.5 if self.noise == "every" else 1.0
         return Curve.gaussian(sensitivity=sensitivity, sigma=self.sigma, moves="ballot")
 
-    def quick_curve(self) -> Curve:
-        """``curve()`` without the tight Rényi price: never less, and quick to compute."""
-        return replace(self.classic_curve(), laws=self._laws())
-
-    def _laws(self) -> tuple[Law, ...]:
-        return (Law(SCREEN, up(1 / self.sigma)),)
-
     def uses(self, private: Private) -> int:
         """One use a query."""
         return len(private)
@@ -154,6 +147,7 @@ class Threshold:
 
 @lru_cache(maxsize=1024)
 def _curve(mechanism: Threshold, bound: str) -> Curve:
-    quick = mechanism.quick_curve()
-    rdp = tuple(map(min, _tight.gaussian_screen(1 / mechanism.sigma, ORDERS), quick.rdp))
-    return replace(quick, rdp=rdp, laws=quick.laws if bound == "exact" else None)
+    classic = mechanism.classic_curve()
+    rdp = tuple(map(min, _tight.gaussian_screen(1 / mechanism.sigma, ORDERS), classic.rdp))
+    laws = (Law(SCREEN, up(1 / mechanism.sigma)),) if bound == "exact" else None
+    return replace(classic, rdp=rdp, laws=laws)

@@ -302,7 +302,7 @@ def _least_noise(
             left=epsilon,
         )
     sigma = _fitting(goal, start)
-    if sigma == math.inf or goal.can_cost_less(sigma):
+    if sigma == math.inf:
         sigma = calibrate(question, n_answers=n_answers, epsilon=within, delta=delta, precision=_PRECISION)
         sigma = _digits(max(sigma, _LEAST))
         while spent(sigma) > within:
