@@ -146,3 +146,14 @@ def test_a_model_that_predicts_something_else_is_not_written(tmp_path):
     why = _handover.write_onnx(student, tmp_path, original=other, shown=shown, rows=X)
     assert "public rows differently" in why
     assert not list(tmp_path.iterdir())
+
+
+def test_an_error_of_the_converter_is_named_in_one_line_and_ends_no_run(tmp_path, monkeypatch):
+    pytest.importorskip("onnx", reason="pip install 'ostraka[onnx]'")
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("no such step\nmore words")
+
+    monkeypatch.setattr("ostraka.cli._onnx.array_model", fails)
+    why = _handover.write_onnx(None, tmp_path, original=None, shown=None, rows=np.zeros((1, 2)))
+    assert why == "student.onnx is not written: RuntimeError: no such step"

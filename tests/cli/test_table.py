@@ -48,9 +48,11 @@ def test_other_delimiters_and_encodings_are_found_and_said(tmp_path, delimiter, 
     assert ("text" in said) == (encoding != "utf-8-sig")
 
 
-def test_bytes_that_are_not_utf8_after_a_long_beginning_are_windows_text(tmp_path):
+def test_bytes_that_are_not_utf8_after_a_long_beginning_are_windows_text_and_that_is_said(tmp_path):
     table = _table.read(written(tmp_path, b"a,b\n" + b"1,x\n" * 100_000 + b"2,\xfc\n"))
     assert table.text("b")[-1] == "ü"
+    assert table.form.encoding == "cp1252"  # in the lines that load the student, too
+    assert table.said == (f"{table.path} is read as cp1252 text",)
 
 
 def test_dates_are_days(tmp_path):

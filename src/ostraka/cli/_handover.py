@@ -101,7 +101,9 @@ def write_onnx(student: Any, folder: Path, *, original: Any, shown: Shown | None
             outputs: Any = ReferenceEvaluator(made).run(None, feed)
             said = np.asarray(outputs[0])
     except Exception as error:  # noqa: BLE001  (the run is paid for, and whole without this file)
-        return f"{_folder.ONNX} is not written: {error}"
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "  # not one of our reasons
+        first, *_ = f"{error}".splitlines() or [""]
+        return f"{_folder.ONNX} is not written: {kind}{first}"
     expected = np.asarray(original.predict(rows[: len(said)]))
     wrong = int((said.astype(str) != expected.astype(str)).sum())
     if wrong:

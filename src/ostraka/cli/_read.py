@@ -52,8 +52,13 @@ def sniffed(path: Path) -> Format:
     return Format(_delimiter(lines[:_LINES]), encoding)
 
 
-def csv_table(path: Path, form: Format, *, numbers: Iterable[str] = (), missing: Iterable[str] = ()) -> Any:
+def csv_table(
+    path: Path, form: Format, *, numbers: Iterable[str] = (), missing: Iterable[str] = ()
+) -> tuple[Any, Format]:
     """Read a table of text; the given columns become numbers if all of their cells are.
+
+    The second value is the format that was used: the beginning of a file may be UTF-8 where its end is not.
+    All of it is then read as Windows text.
 
     Raises
     ------
@@ -71,7 +76,8 @@ def csv_table(path: Path, form: Format, *, numbers: Iterable[str] = (), missing:
             column_types=typed, null_values=sorted(missing), strings_can_be_null=False
         )
         reading = reader.ReadOptions(encoding=form.encoding, block_size=1 << 22)
-        return reader.read_csv(path, read_options=reading, parse_options=parsing, convert_options=converting)
+        table = reader.read_csv(path, read_options=reading, parse_options=parsing, convert_options=converting)
+        return table, form
     if numbers:
         return csv_table(path, form, missing=missing)
     if form.encoding == "utf8" and not _is_utf8(path):

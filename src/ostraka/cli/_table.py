@@ -247,8 +247,9 @@ def read(path: Path, *, numbers: Iterable[str] = (), missing: Iterable[str] = ()
     elif path.suffix.lower() in {".xlsx", ".xlsm"}:
         frame = _read.excel_table(path)
     else:
-        form = _read.sniffed(path)
-        frame = _read.csv_table(path, form, numbers=numbers, missing={*_SPELLINGS, *missing})
+        frame, form = _read.csv_table(
+            path, _read.sniffed(path), numbers=numbers, missing={*_SPELLINGS, *missing}
+        )
     if not frame.num_rows:
         raise ValueError(f"{path} has column names but no rows")
     said = (f"{path} {form.said}",) if form.said else ()
