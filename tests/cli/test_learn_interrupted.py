@@ -1,0 +1,115 @@
+"""Runs of ostraka learn that are interrupted go on, and nothing else is mixed into them."""
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.cli.learning import COMMON, charges, csv, interrupt_at, person, rows
+
+pytestmark = pytest.mark.usefixtures("same_draws")  # noise may spoil a student, though seldom
+
+
+@pytest.mark.parametrize(("stage", "at"), [("teachers", 3), ("answers", 12), ("student", 1)])
+def test_an_interrupted_run_goes_on_and_pays_nothing_twice(folder, monkeypatch, stage, at):
+    with monkeypatch.context() as patched:
+        interrupt_at(patched, stage, at)
+        code, out, err = person()
+    assert (code, out) == (130, "")
+    assert "type the same command again" in err
+    before = charges(folder)
+    assert {path.name for path in (folder / "run").iterdir()} >= {
+        "plan.json",
+        "manifest.json",
+        "ledger.sqlite",
+    }
+    code, out, err = person("--json")
+    assert code == 0
+    assert "going on with run" in err
+    after = charges(folder)
+    assert after[: len(before)] == before
+    assert sum(charge.uses for charge in after) == 20
+    assert json.loads(out)["upper"]["epsilon"] == pytest.approx(after[-1].epsilon_after)
+
+
+WAITS_AFTER_PAYING = """
+import pathlib, signal
+import ostraka.cli
+from ostraka.cli._progress import Stages
+
+called = Stages.__call__
+
+def wait(self, stage, done, total):
+    called(self, stage, done, total)
+    if stage == "answers" and done < total:
+        pathlib.Path("paid").touch()
+        signal.pause()
+
+Stages.__call__ = wait
+ostraka.cli.main()
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_terminal_leaves_a_true_ledger(folder):
+    words = ["learn", "private.csv", *COMMON]
+    words += ["--public", "labelled.parquet", "--person", "who", "--student", "boosting"]
+    command = [sys.executable, "-c", WAITS_AFTER_PAYING, *words]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 300
+    while not (folder / "paid").exists() and run.poll() is None and time.monotonic() < until:
+        time.sleep(0.01)
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=120)
+    assert (run.returncode, out) == (130, ""), err
+    assert "Traceback" not in err
+    paid = sum(charge.uses for charge in charges(folder))
+    assert 0 < paid < 20
+    command[2] = "import ostraka.cli; ostraka.cli.main()"
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert sum(charge.uses for charge in charges(folder)) == 20
+
+
+def test_other_settings_or_data_are_not_mixed_into_a_run(folder, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupt_at(patched, "teachers", 3)
+        person()
+    code, _, err = person("--seed", "1")
+    assert code == 2
+    assert "other seed" in err
+    (folder / "private.csv").write_text(csv(rows(602, seed=0)) + "\n")
+    code, _, err = person()
+    assert code == 2
+    assert "other private" in err
+
+
+def test_a_damaged_ledger_stops_the_run(folder, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupt_at(patched, "answers", 1)
+        person()
+    with sqlite3.connect(folder / "run" / "ledger.sqlite") as connection:
+        for (trigger,) in connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+        ).fetchall():
+            connection.execute(f"DROP TRIGGER {trigger}")
+        connection.execute("UPDATE entry SET uses = uses - 1")
+    connection.close()
+    code, out, err = person()
+    assert (code, out) == (1, "")
+    assert "is damaged" in err
+
+
+def test_a_damaged_manifest_stops_the_run(folder, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupt_at(patched, "answers", 1)
+        person()
+    manifest = folder / "run" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"shards": [', '"shards": [1, '))
+    code, _, err = person()
+    assert code == 1
+    assert "manifest is damaged" in err

@@ -1,0 +1,144 @@
+"""Bad options and tables, which ostraka learn refuses in one sentence before anything is paid."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.learning import CANARY, charges, csv, learn, person, rows
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (("--epsilon", "nan"), 2, "epsilon must be finite and > 0"),
+        (("--epsilon", "-1"), 2, "epsilon must be finite and > 0"),
+        (("--sigma", "nan"), 2, "sigma must be finite and > 0"),
+        (("--sigma", "-4"), 2, "sigma must be finite and > 0"),
+        (("--screen", "20", "0"), 2, "sigma must be finite and > 0"),
+        (("--delta", "0.01"), 2, "delta must be below 1 / 300 units"),
+        (("--delta", "0"), 2, "delta must be > 0"),
+        (("--teachers", "0"), 2, "--teachers must be an integer >= 1"),
+        (("--answers", "0"), 2, "--answers must be an integer >= 1"),
+        (("--answers", "201"), 2, "at most the"),
+        (("--epsilon", "0.001"), 3, "use a larger epsilon"),
+        (("--epsilon", "0.1", "--sigma", "5"), 3, "or a larger epsilon"),
+        (("--teachers", "301"), 2, "301 teachers need at least 301 units, but there are 300"),
+        (
+            ("--label", "income"),
+            1,
+            "has no column 'income' (--label); its columns are: who, age, smokes, ill",
+        ),
+        (("--person", "patient"), 1, "has no column 'patient' (--person)"),
+        (("--classes", "well,ill"), 1, "is not one of --classes in data row"),
+        (("--public", "nowhere.csv"), 1, "nowhere.csv: No such file"),
+        (("--teacher", "oracle"), 2, "'oracle' is not one of"),
+        (("--engine", "pigeons"), 2, "'pigeons' is not one of"),
+    ],
+)
+def test_wrong_options_are_told_before_anything_is_paid(folder, change, code, words):
+    got, out, err = person(*change)
+    assert (got, out) == (code, "")
+    assert words in err
+    assert not (folder / "run" / "ledger.sqlite").exists() or not charges(folder)
+
+
+def changed(column: str, *cells: str) -> str:
+    """The private table with other cells in a column, from data row 8 on."""
+    table = rows(600, seed=0)
+    table[column][7 : 7 + len(cells)] = cells
+    return csv(table) + "\n"
+
+
+GOOD = csv(rows(600, seed=0)) + "\n"
+BROKEN = {
+    "text where numbers must be": changed("age", CANARY),
+    "no number": changed("age", "NaN"),
+    "no label": changed("ill", ""),
+    "no person": changed("who", ""),
+    "one class": GOOD.replace("well", "sick"),
+    "no header": GOOD.partition("\n")[2],
+    "a cell too many": GOOD + f"{CANARY},1,2,3,4\n",
+    "binary": b'who,age,smokes,ill\n\x00\x81"' + CANARY.encode() + b"\x81\n",
+    "empty": "",
+    "no rows": GOOD.partition("\n")[0] + "\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            "text where numbers must be",
+            "column 'age' must hold numbers, as it does in the public rows, but data row 8",
+        ),
+        ("no number", "column 'age' has no number in data row 8: type --fill"),
+        ("one class", "column 'ill' (--label) holds one class only"),
+        ("no label", "column 'ill' (--label) is empty in data row 8"),
+        ("no person", "column 'who' (--person) is empty in data row 8"),
+        ("no header", "does not look like column names"),
+        ("a cell too many", "line 602 has another number of cells than the header"),
+        ("binary", "line 2 has another number of cells"),
+        ("empty", "private.csv is empty"),
+        ("no rows", "has column names but no rows"),
+    ],
+)
+def test_bad_tables_are_told_in_one_sentence(folder, change, words):
+    content = BROKEN[change]
+    (folder / "private.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    code, out, err = person()
+    assert (code, out) == (1, "")
+    assert words in err
+    assert err.splitlines()[0].startswith("reading private.csv")
+    assert err.count("\n") == 2
+    assert not (folder / "run").exists()
+
+
+def test_options_about_a_table_need_a_table(folder):
+    assert learn("--label", "ill")[0] == 2
+    code, _, err = learn("private.csv")
+    assert code == 2
+    assert "type --label" in err
+
+
+def test_an_unexpected_error_shows_no_value(folder, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        float(CANARY)
+
+    monkeypatch.setattr("ostraka.pate.PATEClassifier.fit", fail)
+    code, _, err = person()
+    assert code == 1
+    assert "unexpected ValueError" in err
+
+
+def test_a_missing_file_is_said_before_anything_slow_is_loaded(tmp_path):
+    code = """
+import sys, ostraka.cli
+try:
+    ostraka.cli.main(["learn", "nowhere.csv", "--label", "ill", "--holdout", "0.2"])
+finally:
+    print(sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert run.returncode == 1
+    said, loaded = run.stderr.strip().rsplit("\n", 1)
+    assert said == "ostraka: nowhere.csv: No such file or directory."
+    assert not {"numpy", "scipy", "sklearn", "pyarrow", "skops", "numba"} & set(ast.literal_eval(loaded))
+
+
+def test_help_loads_nothing_slow():
+    # what makes it slow is what it loads; a clock would judge the machine
+    code = """
+import sys, ostraka.cli
+try:
+    ostraka.cli.main(["--help"])
+finally:
+    print(sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = set(ast.literal_eval(run.stderr))
+    assert "typer" in loaded
+    assert not {"numpy", "scipy", "sklearn", "rich", "jinja2", "pyarrow", "numba", "matplotlib"} & loaded
