@@ -7,9 +7,10 @@ from mutants._mutant import Mutant
 __all__ = ["MUTANTS"]
 
 SETS, TAILS, ONE_RUN = "audits/_sets.py", "audits/_tails.py", "audits/one_run.py"
-BY_ONE_RUN, BY_LABELS, BY_SCORES = (
-    f"{name}.py::" for name in ("audits/test_one_run", "audits/test_label_canaries", "test_scores")
+BY_ONE_RUN, BY_TAILS, BY_LABELS = (
+    f"audits/test_{name}.py::" for name in ("one_run", "tails", "label_canaries")
 )
+BY_SCORES = "test_scores.py::"
 
 MUTANTS = [
     Mutant(
@@ -38,14 +39,14 @@ MUTANTS = [
         TAILS,
         "part = 2 * n_delta / i",
         "part = n_delta / i",
-        BY_ONE_RUN + "test_steinkes_tail_is_theorem_5_2_by_mpmath",
+        BY_TAILS + "test_steinkes_tail_is_theorem_5_2_by_mpmath",
     ),
     Mutant(
         "delta spent twice at one place",
         TAILS,
         "(tail + near - weighted / distance + n_delta / distance).min()",
         "(tail + n_delta / distance).min()",
-        BY_ONE_RUN + "test_the_planned_tail_is_the_worst_joint_law_of_a_linear_programme",
+        BY_TAILS + "test_the_planned_tail_is_the_worst_joint_law_of_a_linear_programme",
     ),
     Mutant(
         "any curve for a Gaussian one",

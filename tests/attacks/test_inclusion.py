@@ -150,6 +150,13 @@ def test_canaries_that_are_not_codes_are_refused(change, words):
         marginal_scores(released, mechanism, given["canaries"], included, rest=given["rest"])
 
 
+def test_tables_of_other_columns_are_refused():
+    mechanism, released, canaries, included, _ = tables(1.0)
+    for wrong in ({"0,3": released["0,3"].T}, {"0,3": released["0,3"][:-1]}):
+        with pytest.raises(ValueError, match=r"a table of shape \(200, 2\) for columns 0,3"):
+            marginal_scores(released | wrong, mechanism, canaries, included)
+
+
 def test_persons_with_several_rows_are_not_for_the_audit_of_tables():
     _, released, canaries, included, _ = tables(1.0)
     persons = TreeMarginals(

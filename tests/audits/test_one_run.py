@@ -1,57 +1,19 @@
-"""One training with canaries: tails by other means, published figures, coverage, and what is refused."""
+"""One training with canaries: published figures, coverage, and what is refused."""
 
 import math
 from dataclasses import replace
-from functools import partial
 
-import mpmath
 import numpy as np
 import pytest
-from scipy.optimize import linprog
-from scipy.stats import beta, binom, binomtest, norm
+from scipy.stats import binomtest
 
 from ostraka import Curve, GNMax
 from ostraka.audits import audit_canaries, one_run_lower_bound
-from ostraka.audits._tails import gaussian_is_refuted, near_tail, planned_tail, steinke_tail
+from ostraka.audits._tails import gaussian_is_refuted
 from ostraka.mechanisms import RandomizedResponse
 from ostraka.scores import Scores
+from tests.audits.games import DELTA, game, gaussian_game, gaussian_mu, never_above, response_game
 from tests.false_alarm import FALSE_ALARM
-
-DELTA = 1e-5
-
-
-def game(n, guesses, right):
-    """Scores of ``n`` canaries, half of them in; of the surest ``guesses`` so many are guessed right."""
-    top, bottom = guesses - guesses // 2, guesses // 2
-    wrong_top = (guesses - right) // 2
-    wrong_bottom = guesses - right - wrong_top
-    high, low = np.arange(2.0, top + 2), -np.arange(2.0, bottom + 2)
-    rest = np.linspace(-1, 1, n - guesses)
-    n_rest = min(rest.size, max(0, n // 2 - (top - wrong_top) - wrong_bottom))
-    return Scores.of(
-        members=np.concatenate([high[wrong_top:], low[:wrong_bottom], rest[:n_rest]]),
-        others=np.concatenate([high[:wrong_top], low[wrong_bottom:], rest[n_rest:]]),
-    )
-
-
-def observed(included, mu, rng):
-    """A Gaussian mechanism with one coordinate for each canary."""
-    return included * mu + rng.normal(size=included.size)
-
-
-def gaussian_game(mu, n, *, seed):
-    rng = np.random.default_rng(seed)
-    included = rng.random(n) < 0.5
-    seen = observed(included, mu, rng)
-    return Scores.of(members=seen[included], others=seen[~included])
-
-
-def response_game(epsilon, n, *, seed):
-    """Randomised response on the coins: a pure mechanism that is far from Gaussian."""
-    rng = np.random.default_rng(seed)
-    included = rng.random(n) < 0.5
-    told = np.where(rng.random(n) < 1 / (1 + math.exp(-epsilon)), included, ~included)
-    return Scores.of(members=told[included].astype(float), others=told[~included].astype(float))
 
 
 def bound(n, guesses, right, delta, **settings):
@@ -99,123 +61,6 @@ def test_without_assumptions_delta_is_spent_nearest_to_what_was_seen(n, guesses,
     assert floor <= found < bound(n, guesses, right, delta).epsilon
 
 
-# --- tails ---
-
-
-@pytest.mark.parametrize(
-    ("right", "guesses", "n_delta"), [(9, 10, 0.02), (14, 20, 0.4), (5, 5, 0.003), (3, 12, 2.5)]
-)
-def test_the_planned_tail_is_the_worst_joint_law_of_a_linear_programme(right, guesses, n_delta):
-    """Over all joint laws of a binomial B and a J >= 0 with mean n delta: the largest P(B + J >= right)."""
-    share = 0.6
-    pairs = [(b, j) for b in range(guesses + 1) for j in range(right + 1)]
-    hit = [-float(b + j >= right) for b, j in pairs]
-    law = binom.pmf(np.arange(guesses + 1), guesses, share)
-    marginals = [[float(b == k) for b, _ in pairs] for k in range(guesses + 1)]
-    worst = linprog(
-        hit, A_ub=[[j for _, j in pairs]], b_ub=[n_delta], A_eq=marginals, b_eq=law, bounds=(0, 1)
-    )
-    assert planned_tail(right, guesses, share, n_delta=n_delta) == pytest.approx(-worst.fun, abs=1e-7)
-
-
-@pytest.mark.parametrize("distance", [1.0, 3.08, 40.0])
-def test_one_distance_costs_no_less_than_the_best_of_all(distance):
-    one = near_tail(14, 20, 0.6, distance=distance) + 0.4 / distance
-    assert one >= planned_tail(14, 20, 0.6, n_delta=0.4)
-
-
-def test_the_near_tail_is_its_sum_by_mpmath():
-    right, guesses, distance = 30, 40, mpmath.mpf("3.5")
-    share = mpmath.mpf("0.6")
-    want = mpmath.fsum(
-        max(mpmath.mpf(0), 1 - max(0, right - b) / distance)
-        * mpmath.binomial(guesses, b)
-        * share**b
-        * (1 - share) ** (guesses - b)
-        for b in range(guesses + 1)
-    )
-    got = near_tail(right, guesses, 0.6, distance=3.5)
-    assert got == pytest.approx(float(want), rel=1e-8)
-    assert got >= want
-
-
-def test_guesses_whose_number_depends_on_the_output_keep_the_error():
-    """Half of all runs make 5 guesses, half 60; delta is spent where it helps most. Exact probabilities."""
-    error, n_delta, share, numbers = 0.05, 0.05, 0.5, (5, 60)
-
-    def probability(limits):
-        """P(right guesses reach the limit), all of J spent on the outcomes nearest to it in both halves."""
-        gaps = [
-            (limit - b, binom.pmf(b, number, share) / 2)
-            for limit, number in zip(limits, numbers, strict=True)
-            for b in range(limit)
-        ]
-        found = sum(
-            binom.sf(limit - 1, number, share) / 2 for limit, number in zip(limits, numbers, strict=True)
-        )
-        left = n_delta
-        for gap, mass in sorted(gaps):
-            part = min(mass, left / gap)
-            found, left = found + part, left - part * gap
-        return found
-
-    def limit(number, tail, allowed):
-        return next(v for v in range(number + 2) if v > number or tail(v, number, share) <= allowed)
-
-    distance = n_delta / (0.65 * error)
-    fixed = [limit(n, partial(near_tail, distance=distance), error - n_delta / distance) for n in numbers]
-    assert probability(fixed) <= error
-
-
-@pytest.mark.parametrize(("right", "guesses", "share"), [(9, 10, 0.55), (140, 200, 0.6)])
-def test_steinkes_tail_is_theorem_5_2_by_mpmath(right, guesses, share):
-    n_delta = 0.01
-    law = [
-        mpmath.binomial(guesses, k) * mpmath.mpf(share) ** k * (1 - mpmath.mpf(share)) ** (guesses - k)
-        for k in range(guesses + 1)
-    ]
-    tail = [mpmath.fsum(law[max(0, v) :]) for v in range(-1, right + 1)]
-    f = lambda v: tail[v + 1]  # noqa: E731
-    want = f(right) + 2 * n_delta * max((f(right - i) - f(right)) / i for i in range(1, right + 1))
-    got = steinke_tail(right, guesses, share, n_delta=n_delta)
-    assert got == pytest.approx(float(want), rel=1e-8)
-    assert got >= want
-
-
-@pytest.mark.parametrize("n_delta", [0.01, 3.0])
-def test_tails_grow_with_the_share_so_that_what_is_refuted_is_an_interval(n_delta):
-    for tail in (planned_tail, steinke_tail):
-        found = [tail(70, 100, share, n_delta=n_delta) for share in np.linspace(0.5, 0.9, 60)]
-        assert (np.diff(found) >= -1e-12).all()
-
-
-def test_the_gaussian_recursion_is_that_of_mpmath():
-    """The largest refuted mu of 90 right guesses of 100, of 400 canaries, with 30 digits."""
-    n, guesses, right, error = 400, 100, 90, mpmath.mpf("0.05")
-
-    def refuted(mu):
-        hits, misses = error * right / n, error * (guesses - right) / n
-        for i in range(right - 1, -1, -1):
-            quantile = mpmath.sqrt(2) * mpmath.erfinv(2 * hits - 1)
-            needed = mpmath.ncdf(quantile - mu)
-            if needed <= misses:
-                break
-            hits, misses = (
-                min(mpmath.mpf(1), hits + mpmath.mpf(i) / (guesses - i) * (needed - misses)),
-                needed,
-            )
-        return hits + misses > mpmath.mpf(guesses) / n
-
-    low, high = mpmath.mpf(0), mpmath.mpf(4)
-    with mpmath.workdps(30):
-        for _ in range(25):
-            middle = (low + high) / 2
-            low, high = (middle, high) if refuted(middle) else (low, middle)
-    settings = {"right": right, "guesses": guesses, "n_canaries": n, "error": 0.05}
-    assert gaussian_is_refuted(float(low) - 1e-6, **settings)
-    assert not gaussian_is_refuted(float(high) + 1e-6, **settings)
-
-
 @pytest.mark.parametrize(
     ("n", "guesses", "right", "peer"),
     [(1000, 125, 110, 2.34133), (1000, 250, 216, 2.51548), (400, 100, 90, 2.80053)],
@@ -227,11 +72,6 @@ def test_a_claimed_gaussian_curve_is_refuted_as_jax_privacy_computes(n, guesses,
 
 
 # --- coverage and power ---
-
-
-def never_above(found, truth, confidence=0.95):
-    above = int((np.asarray(found) > truth).sum())
-    return binomtest(above, len(found), 1 - confidence, alternative="greater").pvalue > FALSE_ALARM
 
 
 @pytest.mark.statistical
@@ -280,64 +120,6 @@ def test_true_gaussian_claims_are_refuted_as_seldom_as_said(mu):
         )
         claims += found.verdict == "violated"
     assert binomtest(claims, 150, 0.5, alternative="greater").pvalue > FALSE_ALARM
-
-
-def test_independent_guesses_give_the_epsilon_of_their_share_by_other_libraries():
-    """1,100 of 2,000 right: Clopper and Pearson by scipy's beta law, epsilon by its normal law."""
-    scores = Scores.of(members=[1.0] * 550 + [-1.0] * 450, others=[-1.0] * 550 + [1.0] * 450)
-    share = beta.ppf(0.05, 1100, 901)
-    pure = one_run_lower_bound(scores, delta=0.0, independent=True)
-    assert (pure.right, pure.guesses, pure.method) == (1100, 2000, "independent")
-    assert pure.epsilon == pytest.approx(math.log(share / (1 - share)), rel=1e-7)
-    near = one_run_lower_bound(scores, delta=0.01, independent=True).epsilon
-    assert (math.exp(near) + 0.01) / (math.exp(near) + 1) == pytest.approx(share, rel=1e-7)
-    claimed = one_run_lower_bound(
-        scores, delta=DELTA, curve=Curve.gaussian(sensitivity=1.0, sigma=1.0), independent=True
-    )
-    assert claimed.method == "independent-gaussian"
-    assert gaussian_mu(claimed.epsilon) == pytest.approx(2 * norm.ppf(share), rel=1e-5)
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("epsilon", [1.0, 2.0])
-def test_independent_games_certify_more_of_a_gaussian_claim_and_err_as_seldom_as_said(epsilon):
-    mu = gaussian_mu(epsilon)
-    curve, found = Curve.gaussian(sensitivity=mu, sigma=1.0), []
-    for seed in range(100):
-        game = gaussian_game(mu, 5000, seed=seed)
-        # the middle of both worlds is known: above it, a canary is guessed to be in
-        middle = replace(game, values=game.values - mu / 2)
-        found.append(
-            one_run_lower_bound(middle, delta=DELTA, curve=curve, independent=True, confidence=0.9).epsilon
-        )
-    assert never_above(found, epsilon, confidence=0.9)
-    assert max(found) > epsilon, "at confidence 0.9 a bound that never errs is too small"
-    assert np.mean(found) > 0.7 * epsilon
-
-
-def test_games_that_depend_on_one_another_are_not_for_the_independent_bound():
-    """Once in twenty runs everything is told: (0, 1/20)-DP, which the usual bound keeps and this one not."""
-    n, coins = 1000, np.random.default_rng(0).random(1000) < 0.5
-    told = np.where(coins, 1.0, -1.0)
-    scores = Scores.of(members=told[coins], others=told[~coins])
-    assert one_run_lower_bound(scores, delta=0.05, guesses=n).epsilon == 0
-    assert one_run_lower_bound(scores, delta=0.05, independent=True).epsilon > 3
-
-
-def test_scores_of_zero_are_wrong_guesses():
-    scores = Scores.of(members=[0.0] * 100, others=[0.0] * 100)
-    found = one_run_lower_bound(scores, delta=0.0, independent=True)
-    assert (found.right, found.guesses, found.epsilon) == (0, 200, 0.0)
-
-
-def gaussian_mu(epsilon):
-    """Mu of Gaussian differential privacy with this epsilon at DELTA, by bisection on the closed form."""
-    low, high = 0.0, 10.0
-    for _ in range(60):
-        mu = (low + high) / 2
-        delta = norm.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2)
-        low, high = (mu, high) if delta < DELTA else (low, mu)
-    return low
 
 
 def test_a_curve_says_too_much_of_a_mechanism_that_is_not_gaussian():

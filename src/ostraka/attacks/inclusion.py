@@ -37,7 +37,8 @@ def sum_scores(released: Any, canaries: Any, included: Any) -> Scores:
     Returns
     -------
     Scores
-        One a canary, for :func:`ostraka.audits.one_run_lower_bound` with ``game="inclusion"``.
+        One a canary, for :func:`ostraka.audits.one_run_lower_bound` with ``game="inclusion"``. Its
+        ``independent=True`` needs orthogonal directions, and noise that is drawn for each column.
 
     Raises
     ------
@@ -83,12 +84,14 @@ def marginal_scores(
     Returns
     -------
     Scores
-        One a canary, for :func:`ostraka.audits.one_run_lower_bound` with ``game="inclusion"``.
+        For :func:`ostraka.audits.one_run_lower_bound`, with ``independent=True``: without common cells no
+        score depends on another canary's coin or noise, whichever pairs the mechanism chose.
 
     Raises
     ------
     ValueError
-        Other shapes, codes out of range, a common cell, or canaries that were all in or all out.
+        Other shapes, codes out of range, tables of other columns, a common cell, or canaries that were all
+        in or all out.
 
     Examples
     --------
@@ -105,21 +108,24 @@ def marginal_scores(
     >>> marginal_scores(released, mechanism, canaries, included).auc()
     1.0
     """
-    codes, coins = np.asarray(canaries), read_members(included, name="included", n_rows=len(canaries))
-    sizes = mechanism.sizes
+    codes, sizes = np.asarray(canaries), mechanism.sizes
     known = np.zeros((0, len(sizes)), dtype=np.int64) if rest is None else np.asarray(rest)
     for name, rows in (("canaries", codes), ("rest", known)):
         if rows.ndim != 2 or rows.shape[1] != len(sizes) or rows.dtype.kind not in "iu":
             raise ValueError(f"{name} must be codes of {len(sizes)} columns, got shape {rows.shape}")
         if not ((rows >= 0) & (rows < np.array(sizes))).all():
             raise ValueError(f"{name} must hold codes from 0 to one less than the size of each column")
+    coins = read_members(included, name="included", n_rows=len(codes))
     if mechanism.grain != 1:
         raise ValueError(f"mechanism must count one row as 1, got grain {mechanism.grain}")
     weighted = np.column_stack([known, np.ones(len(known), dtype=np.int64)])
     scores = np.zeros(len(codes))
     for name, table in released.items():
         columns = tuple(int(part) for part in name.split(","))
-        cells = np.ravel_multi_index(tuple(codes[:, j] for j in columns), [sizes[j] for j in columns])
+        shape = [sizes[j] for j in columns]
+        if np.shape(table) != tuple(shape):
+            raise ValueError(f"released must hold a table of shape {tuple(shape)} for columns {name}")
+        cells = np.ravel_multi_index(tuple(codes[:, j] for j in columns), shape)
         if len(np.unique(cells)) < len(cells):
             raise ValueError("canaries must have no cell of a released table in common")
         triple = len(columns) - (mechanism.target in columns) == 2
@@ -145,7 +151,8 @@ def nearest_scores(generated: Any, canaries: Any, included: Any, *, reference: A
     Returns
     -------
     Scores
-        One a canary, for :func:`ostraka.audits.one_run_lower_bound` with ``game="inclusion"``.
+        One a canary, for :func:`ostraka.audits.one_run_lower_bound` with ``game="inclusion"``, but never
+        with ``independent=True``: one generated row may be the nearest to several canaries.
 
     Raises
     ------

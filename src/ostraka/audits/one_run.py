@@ -48,8 +48,11 @@ _NOTES: dict[Method, str] = {
     "any-dependence": "Valid however the canaries of one training depend on one another.",
     "many-runs": "One canary in each of several independent trainings.",
     "gaussian": "Valid for claims of Gaussian differential privacy only: smaller mu are refuted.",
-    "independent": "Valid for canaries in separate runs, or with independent noise.",
-    "independent-gaussian": "Valid for Gaussian claims. Canaries in separate runs, or independent noise.",
+    "independent": "Valid only if no canary's score depends on another's coin or noise: assumed, not checked.",
+    "independent-gaussian": (
+        "Valid for claims of Gaussian differential privacy only, and if no canary's score depends on another's "
+        "coin or noise: assumed, not checked."
+    ),
 }
 _DOWN = 1 - 1e-12
 _SET_ASIDE = 0.2  # of the error goes to guesses that delta may have given away, in independent trainings

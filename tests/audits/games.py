@@ -1,0 +1,60 @@
+"""Games about canaries in one training, whose epsilon is known."""
+
+import math
+
+import numpy as np
+from scipy.stats import binomtest, norm
+
+from ostraka.scores import Scores
+from tests.false_alarm import FALSE_ALARM
+
+DELTA = 1e-5
+
+
+def game(n, guesses, right):
+    """Scores of ``n`` canaries, half of them in; of the surest ``guesses`` so many are guessed right."""
+    top, bottom = guesses - guesses // 2, guesses // 2
+    wrong_top = (guesses - right) // 2
+    wrong_bottom = guesses - right - wrong_top
+    high, low = np.arange(2.0, top + 2), -np.arange(2.0, bottom + 2)
+    rest = np.linspace(-1, 1, n - guesses)
+    n_rest = min(rest.size, max(0, n // 2 - (top - wrong_top) - wrong_bottom))
+    return Scores.of(
+        members=np.concatenate([high[wrong_top:], low[:wrong_bottom], rest[:n_rest]]),
+        others=np.concatenate([high[:wrong_top], low[wrong_bottom:], rest[n_rest:]]),
+    )
+
+
+def observed(included, mu, rng):
+    """A Gaussian mechanism with one coordinate for each canary."""
+    return included * mu + rng.normal(size=included.size)
+
+
+def gaussian_game(mu, n, *, seed):
+    rng = np.random.default_rng(seed)
+    included = rng.random(n) < 0.5
+    seen = observed(included, mu, rng)
+    return Scores.of(members=seen[included], others=seen[~included])
+
+
+def response_game(epsilon, n, *, seed):
+    """Randomised response on the coins: a pure mechanism that is far from Gaussian."""
+    rng = np.random.default_rng(seed)
+    included = rng.random(n) < 0.5
+    told = np.where(rng.random(n) < 1 / (1 + math.exp(-epsilon)), included, ~included)
+    return Scores.of(members=told[included].astype(float), others=told[~included].astype(float))
+
+
+def never_above(found, truth, confidence=0.95):
+    above = int((np.asarray(found) > truth).sum())
+    return binomtest(above, len(found), 1 - confidence, alternative="greater").pvalue > FALSE_ALARM
+
+
+def gaussian_mu(epsilon):
+    """Mu of Gaussian differential privacy with this epsilon at DELTA, by bisection on the closed form."""
+    low, high = 0.0, 10.0
+    for _ in range(60):
+        mu = (low + high) / 2
+        delta = norm.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2)
+        low, high = (mu, high) if delta < DELTA else (low, mu)
+    return low

@@ -1,0 +1,63 @@
+"""Canaries that do not depend on one another: a tighter bound, and what it takes for granted."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import beta, norm
+
+from ostraka import Curve
+from ostraka.audits import one_run_lower_bound
+from ostraka.scores import Scores
+from tests.audits.games import DELTA, gaussian_game, gaussian_mu, never_above
+
+
+def test_independent_guesses_give_the_epsilon_of_their_share_by_other_libraries():
+    """1,100 of 2,000 right: Clopper and Pearson by scipy's beta law, epsilon by its normal law."""
+    scores = Scores.of(members=[1.0] * 550 + [-1.0] * 450, others=[-1.0] * 550 + [1.0] * 450)
+    share = beta.ppf(0.05, 1100, 901)
+    pure = one_run_lower_bound(scores, delta=0.0, independent=True)
+    assert (pure.right, pure.guesses, pure.method) == (1100, 2000, "independent")
+    assert pure.epsilon == pytest.approx(math.log(share / (1 - share)), rel=1e-7)
+    near = one_run_lower_bound(scores, delta=0.01, independent=True).epsilon
+    assert (math.exp(near) + 0.01) / (math.exp(near) + 1) == pytest.approx(share, rel=1e-7)
+    claimed = one_run_lower_bound(
+        scores, delta=DELTA, curve=Curve.gaussian(sensitivity=1.0, sigma=1.0), independent=True
+    )
+    assert claimed.method == "independent-gaussian"
+    assert gaussian_mu(claimed.epsilon) == pytest.approx(2 * norm.ppf(share), rel=1e-5)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("epsilon", [1.0, 2.0])
+def test_independent_games_certify_more_of_a_gaussian_claim_and_err_as_seldom_as_said(epsilon):
+    mu = gaussian_mu(epsilon)
+    curve, found = Curve.gaussian(sensitivity=mu, sigma=1.0), []
+    for seed in range(100):
+        game = gaussian_game(mu, 5000, seed=seed)
+        # the middle of both worlds is known: above it, a canary is guessed to be in
+        middle = replace(game, values=game.values - mu / 2)
+        found.append(
+            one_run_lower_bound(middle, delta=DELTA, curve=curve, independent=True, confidence=0.9).epsilon
+        )
+    assert never_above(found, epsilon, confidence=0.9)
+    assert max(found) > epsilon, "at confidence 0.9 a bound that never errs is too small"
+    assert np.mean(found) > 0.7 * epsilon
+
+
+def test_games_that_depend_on_one_another_are_not_for_the_independent_bound():
+    """Once in twenty runs everything is told: (0, 1/20)-DP, which the usual bound keeps and this one not."""
+    n, coins = 1000, np.random.default_rng(0).random(1000) < 0.5
+    told = np.where(coins, 1.0, -1.0)
+    scores = Scores.of(members=told[coins], others=told[~coins])
+    assert one_run_lower_bound(scores, delta=0.05, guesses=n).epsilon == 0
+    taken_at_word = one_run_lower_bound(scores, delta=0.05, independent=True)
+    assert taken_at_word.epsilon > 3
+    assert "assumed, not checked" in taken_at_word.note
+
+
+def test_scores_of_zero_are_wrong_guesses():
+    scores = Scores.of(members=[0.0] * 100, others=[0.0] * 100)
+    found = one_run_lower_bound(scores, delta=0.0, independent=True)
+    assert (found.right, found.guesses, found.epsilon) == (0, 200, 0.0)
