@@ -54,7 +54,7 @@ def test_games_that_depend_on_one_another_are_not_for_the_independent_bound():
     assert one_run_lower_bound(scores, delta=0.05, guesses=n).epsilon == 0
     taken_at_word = one_run_lower_bound(scores, delta=0.05, independent=True)
     assert taken_at_word.epsilon > 3
-    assert "assumed, not checked" in taken_at_word.note
+    assert "assumed and not checked" in taken_at_word.note
 
 
 def test_scores_of_zero_are_wrong_guesses():

@@ -43,16 +43,14 @@ __all__ = ["CanaryBound", "Game", "claimed_mu", "clearest_bound", "one_run_lower
 Game = Literal["inclusion", "labels"]
 Method = Literal["steinke", "any-dependence", "many-runs", "gaussian", "independent", "independent-gaussian"]
 
+_ASSUMED = "if no canary's score depends on another's coin or noise, which is assumed and not checked"
 _NOTES: dict[Method, str] = {
     "steinke": "Valid for fair coins and a number of guesses fixed in advance (Steinke et al. 2023).",
     "any-dependence": "Valid however the canaries of one training depend on one another.",
     "many-runs": "One canary in each of several independent trainings.",
     "gaussian": "Valid for claims of Gaussian differential privacy only: smaller mu are refuted.",
-    "independent": "Valid only if no canary's score depends on another's coin or noise: assumed, not checked.",
-    "independent-gaussian": (
-        "Valid for claims of Gaussian differential privacy only, and if no canary's score depends on another's "
-        "coin or noise: assumed, not checked."
-    ),
+    "independent": f"Valid only {_ASSUMED}.",
+    "independent-gaussian": f"Valid for claims of Gaussian differential privacy only, and {_ASSUMED}.",
 }
 _DOWN = 1 - 1e-12
 _SET_ASIDE = 0.2  # of the error goes to guesses that delta may have given away, in independent trainings
