@@ -71,11 +71,17 @@ def test_rows_without_a_person_are_refused_before_anything_is_written(folder, ca
         (["--target", "income"], 2, "must have a column 'income'"),
         (["--person", "name"], 1, "no column 'name'"),
         (["--epsilon", "0"], 1, "epsilon must"),
+        (["--epsilon", "1e-7"], 1, "epsilon must be larger"),
+        (["--epsilon", "1e-7", "--person", "who"], 1, "epsilon must be larger"),
+        (["--rows", "-1"], 2, "'--rows'"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_sentence(folder, capsys, more, code, words):
+def test_what_cannot_be_done_is_said_in_a_sentence_before_anything_is_charged(
+    folder, capsys, more, code, words
+):
     run(folder, *more, code=code)
     assert words in capsys.readouterr().err
+    assert not (folder / "run").exists()
 
 
 def test_a_folder_that_is_not_empty_is_not_overwritten(folder, capsys):
@@ -91,6 +97,7 @@ def test_a_value_outside_the_schema_is_refused_and_not_shown(folder, capsys):
     said = capsys.readouterr().err
     assert "a category of the schema, but 1 rows do not" in said
     assert "secretly" not in said
+    assert not (folder / "run").exists()
 
 
 # --- the page ---

@@ -39,7 +39,8 @@ def synth(
     epsilon: Annotated[float, typer.Option(help="Price of all of it.", metavar="NATS")] = 1.0,
     delta: Annotated[float, typer.Option(help="At this delta.", metavar="P")] = 1e-5,
     rows: Annotated[
-        int | None, typer.Option(help="How many to write. Default: about as many as there are.", metavar="N")
+        int | None,
+        typer.Option(help="How many to write. Default: about as many as there are.", metavar="N", min=0),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record on stdout.")] = False,
 ) -> None:
@@ -65,12 +66,15 @@ def synth(
         table.require(person, option="--person")
     groups = _encoding.people(table, person)
     generator = TableGenerator(columns, target=target, epsilon=epsilon, delta=delta)
+    # what the schema or the price refuses is refused before there is a folder
+    generator.mechanism(persons=groups is not None)
+    codes = columns.encode(frame)
     out.mkdir(parents=True, exist_ok=True)
     with Ledger(out / LEDGER, budget=Budget(epsilon=epsilon, delta=delta)) as ledger:
         generator.fit(frame, groups=groups, ledger=ledger)
     sample = generator.sample(rows)
     _write(out, generator, sample)
-    _report(out, generator, frame, sample, name=private.name)
+    _report(out, generator, codes, sample, name=private.name)
     _print(generator.result_, out, n_rows=len(sample[columns.names[0]]), as_json=as_json)
 
 
@@ -86,7 +90,7 @@ def _write(out: Path, generator: TableGenerator, sample: dict[str, np.ndarray]) 
 def _report(
     out: Path,
     generator: TableGenerator,
-    frame: dict[str, list[str]],
+    codes: np.ndarray,
     sample: dict[str, np.ndarray],
     *,
     name: str,
@@ -96,8 +100,8 @@ def _report(
     from ostraka.cli import _synth_report
     from ostraka.synth._compare import compared
 
-    codes = [generator.schema.encode(rows) for rows in (frame, sample)]
-    found = compared(generator.schema, *codes, target=generator.target)
+    copy = generator.schema.encode(sample)
+    found = compared(generator.schema, codes, copy, target=generator.target)
     _files.write(out / REPORT, _synth_report.page(generator.result_, found, name=name), private=True)
 
 

@@ -112,19 +112,13 @@ class TableGenerator(BaseEstimator):
         BudgetExceeded
             The charge does not fit; nothing was released.
         """
-        if not isinstance(self.schema, Schema):
-            raise TypeError(
-                "schema must be a Schema, such as Schema.from_toml(path): it is public, not read off frame"
-            )
-        target = None if self.target is None else self.schema.place(self.target)
-        grain = 1 if groups is None else GRAIN
-        mechanism = calibrated(self.schema.sizes, target, self.epsilon, self.delta, grain)
+        mechanism = self.mechanism(persons=groups is not None)
         private = coded(self.schema, frame, groups, rng=rng)
         found = _fitting.charged(
             mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
         )
         self.mechanism_ = mechanism
-        self._learn({name: table / grain for name, table in found.items()})
+        self._learn({name: table / mechanism.grain for name, table in found.items()})
         self.result_ = _fitting.record(
             mechanism,
             private,
@@ -137,6 +131,15 @@ class TableGenerator(BaseEstimator):
             schema=self.schema.to_dict(),
         )
         return self
+
+    def mechanism(self, *, persons: bool) -> TreeMarginals:
+        """The mechanism that :meth:`fit` releases, with the least noise that keeps (epsilon, delta)."""
+        if not isinstance(self.schema, Schema):
+            raise TypeError(
+                "schema must be a Schema, such as Schema.from_toml(path): it is public, not read off frame"
+            )
+        target = None if self.target is None else self.schema.place(self.target)
+        return calibrated(self.schema.sizes, target, self.epsilon, self.delta, GRAIN if persons else 1)
 
     def sample(self, n_rows: int | None = None, *, random_state: Any = None) -> dict[str, np.ndarray]:
         """Columns of generated rows, by name. Public: as many as wanted, at no further price.
