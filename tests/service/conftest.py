@@ -25,6 +25,7 @@ PATIENCE = 120.0  # seconds, on a busy machine
 COLUMNS = ("age", "hours", "weight")
 CLASSES = ["green", "red", "blue"]
 ONE = [1.0, 2.0, 3.0]
+HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def rows(n: int, *, seed: int) -> np.ndarray:
@@ -126,6 +127,20 @@ def serving(service: Service):
         finally:
             server.should_exit = True
             thread.join(PATIENCE)
+
+
+def connected(service: Service) -> socket.socket:
+    """A connection to the service, on which nothing was said yet."""
+    return socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=PATIENCE)
+
+
+def all_of(connection: socket.socket) -> bytes:
+    """Everything until the service closes the connection."""
+    got = b""
+    with contextlib.suppress(ConnectionResetError):
+        while found := connection.recv(1 << 20):
+            got += found
+    return got
 
 
 @pytest.fixture

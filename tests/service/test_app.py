@@ -1,17 +1,12 @@
 """Who may ask what, and every way to ask wrongly: refused in one form, before anything is charged."""
 
-import asyncio
 import base64
 import contextlib
 import gzip
 import json
 import logging
 import re
-import socket
 import sqlite3
-import threading
-import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
@@ -20,12 +15,10 @@ import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder
 
-from ostraka.service import app
-from ostraka.service._http_limits import LimitedProtocol
 from ostraka.service._replies import WORDS, Refused
 from ostraka.service._requests import Rows, known_texts
-from ostraka.service.app import ROUTES, Application
-from tests.service.conftest import CLASSES, ONE, PATIENCE, PEPPER, deploy, rows, serving
+from ostraka.service.app import ROUTES
+from tests.service.conftest import CLASSES, ONE, PEPPER, deploy, rows, serving
 
 ROLES = {"alice": "client", "olga": "owner"}
 BODIES = {("POST", "/v1/label"): {"json": {"row": ONE}, "headers": {"idempotency-key": "matrix"}}}
@@ -259,118 +252,11 @@ def test_more_than_can_wait_is_told_to_come_again(service, monkeypatch):
     assert service.entries() == []
 
 
-def connected(service) -> socket.socket:
-    """A connection to the service, on which nothing was said yet."""
-    return socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=PATIENCE)
-
-
-HALF = (
-    b"POST /v1/label HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer KEY\r\nContent-Type: application/json\r\n"
-    b"Content-Length: 9\r\n\r\n{"
-)
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"",
-        b"POST /v1/label HTT",
-        HALF,
-        b"GET /" + b"a" * 40_000,
-        b"GET / HTTP/1.1\r\nX: " + b"a" * 40_000,
-    ],
-    ids=["silence", "half a line", "half a body", "an endless path", "an endless header"],
-)
-def test_a_connection_that_is_slow_or_endless_is_closed(service, monkeypatch, sent):
-    with monkeypatch.context() as hurried:
-        hurried.setattr(LimitedProtocol, "seconds", 0.3)
-        with connected(service) as slow, contextlib.suppress(ConnectionError):
-            slow.sendall(sent.replace(b"KEY", service.keys["alice"].encode()))
-            assert slow.recv(100)[:12] in {b"", b"HTTP/1.1 400"}
-    assert service.label(key="k").status_code == 200
-
-
-def talk(service, *parts: bytes) -> bytes:
-    """Send the parts on one connection; all that comes back until the service closes it."""
-    got = b""
-    key = service.keys["alice"].encode()
-    with connected(service) as connection, contextlib.suppress(ConnectionResetError, BrokenPipeError):
-        for part in parts:
-            connection.sendall(part.replace(b"KEY", key))
-        while found := connection.recv(65536):
-            got += found
-    return got
-
-
-CHUNKED = b"POST /v1/label HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nIdempotency-Key: t\r\n"
-WHOLE = b'12\r\n{"row": [1, 2, 3]}\r\n0\r\n'
-JSON = b"Content-Type: application/json\r\n"
-BEARER = b"Authorization: Bearer KEY\r\n"
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        (CHUNKED + JSON + b"\r\n" + WHOLE + BEARER + b"\r\n",),
-        (CHUNKED + BEARER + JSON + b"\r\n" + WHOLE + b"X: y\r\n\r\n",),
-        (CHUNKED + BEARER + JSON + b"\r\n" + WHOLE, b"X: " + b"y" * 600_000),
-        (CHUNKED + JSON + BEARER + BEARER + b"\r\n" + WHOLE + b"\r\n",),
-        (CHUNKED + JSON + BEARER + b"Idempotency-Key: u\r\n\r\n" + WHOLE + b"\r\n",),
-        (CHUNKED + JSON + BEARER + b"X: " + b"a" * 20_000 + b"\r\n\r\n" + WHOLE + b"\r\n",),
-        (CHUNKED + JSON + BEARER + b"X: a\r\n" * 3_000 + b"\r\n" + WHOLE + b"\r\n",),
-        (CHUNKED + JSON + BEARER + b"\r\n" + b"1\r\n \r\n" * 100_000,),
-    ],
-    ids=[
-        *("a key in a trailer", "a trailer", "an endless trailer", "two keys", "two idempotency keys"),
-        *("a long header at once", "many headers", "a body of tiny pieces"),
-    ],
-)
-def test_a_request_that_is_ambiguous_or_endless_is_not_answered(service, parts):
-    assert b"200 OK" not in talk(service, *parts)
-    assert service.entries() == []
-    assert talk(service, CHUNKED + JSON + BEARER + b"Connection: close\r\n\r\n" + WHOLE + b"\r\n").startswith(
-        b"HTTP/1.1 200 OK"
-    )
-
-
-HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-def test_empty_lines_between_requests_do_not_keep_a_connection(service, monkeypatch):
-    with connected(service) as connection:
-        connection.sendall(HEALTH)
-        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-        monkeypatch.setattr(LimitedProtocol, "seconds", 0.4)
-        closed = False
-        for _ in range(100):
-            time.sleep(0.1)
-            try:
-                connection.sendall(b"\r\n")
-            except ConnectionError:
-                closed = True
-                break
-        assert closed
-
-
 def test_bad_bodies_are_not_faster_than_good_ones(tmp_path, saved):
     with serving(deploy(tmp_path, saved, rate=0.01, burst=2)) as service, service.http() as http:
         asked = {"idempotency-key": "k", "content-type": "application/json"}
         codes = [http.post("/v1/label", content=b"{", headers=asked).status_code for _ in range(3)]
     assert codes == [400, 400, 429]
-
-
-def test_a_connection_that_was_answered_may_rest(service, monkeypatch):
-    monkeypatch.setattr(LimitedProtocol, "seconds", 0.2)
-    first, tries = b"", 50
-    while not first and (tries := tries - 1):  # on a busy machine the first request may come too late
-        with connected(service) as connection, contextlib.suppress(ConnectionError):
-            connection.sendall(HEALTH)
-            if first := connection.recv(65536):
-                time.sleep(0.5)
-                connection.sendall(HEALTH)
-                again = connection.recv(65536)
-    assert first.startswith(b"HTTP/1.1 200")
-    assert again.startswith(b"HTTP/1.1 200")
 
 
 # Failures, logs and metrics
@@ -481,27 +367,6 @@ def test_a_ledger_that_cannot_be_written_is_503_and_the_service_goes_on(service)
     assert len(service.entries()) == 1
 
 
-@pytest.mark.parametrize("move", ["removed", "rolled back"])
-def test_a_ledger_that_was_moved_stops_the_service_before_the_next_answer(tmp_path, saved, move):
-    stopped = threading.Event()
-    with serving(deploy(tmp_path, saved, stop=lambda _: stopped.set())) as service:
-        path = Path(service.there.ledger.path)
-        older = path.read_bytes()
-        assert service.label(key="k").status_code == 200
-        path.unlink() if move == "removed" else path.write_bytes(older)
-        with connected(service) as connection:
-            body = json.dumps({"row": ONE}).encode()
-            connection.sendall(
-                b"POST /v1/label HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                b"Idempotency-Key: next\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s"
-                % (service.keys["alice"].encode(), len(body), body)
-            )
-            assert stopped.wait(PATIENCE)
-            connection.settimeout(0.3)
-            with pytest.raises(TimeoutError):
-                connection.recv(1)
-
-
 def test_a_category_that_the_public_rows_did_not_have_is_refused():
     known = {"work": frozenset({"Private", "State"})}
     read = Rows(("age", "work"), (True, False), most=4, categories=known).read
@@ -518,44 +383,3 @@ def test_categories_are_those_of_the_encoder():
     saved = SimpleNamespace(encoder=encoder, columns=("age", "work"))
     assert known_texts(saved) == {"work": frozenset({"a", "b"})}
     assert known_texts(SimpleNamespace(encoder=None, columns=("age",))) == {}
-
-
-def lived(served, events):
-    """Start and stop an application as its server does."""
-
-    async def both():
-        told = asyncio.Queue()
-        for each in ("startup", "shutdown"):
-            told.put_nowait({"type": f"lifespan.{each}"})
-
-        async def send(message):
-            events.append(message["type"])
-            if "startup" in message["type"]:
-                released.set()
-
-        await served({"type": "lifespan"}, told.get, send)
-
-    released = threading.Event()
-    served._draw_once = lambda: (released.wait(0.2), events.append("drawn"))
-    asyncio.run(both())
-    return events
-
-
-def started_and_closed():
-    async def close():
-        pass
-
-    return SimpleNamespace(
-        start=lambda: None, close=close, rows=Rows(("a",), (True,), most=1), classes=["yes", "no"]
-    )
-
-
-def test_the_first_page_is_drawn_before_clients_are_let_in():
-    events = lived(Application(started_and_closed()), [])
-    assert events == ["drawn", "lifespan.startup.complete", "lifespan.shutdown.complete"]
-
-
-def test_a_page_that_takes_long_does_not_hold_up_the_start(monkeypatch):
-    monkeypatch.setattr(app, "_FIRST_PAGE", 0.01)
-    events = lived(Application(started_and_closed()), [])
-    assert events == ["lifespan.startup.complete", "drawn", "lifespan.shutdown.complete"]

@@ -92,6 +92,13 @@ def test_the_meter_stands_still_where_nothing_was_repeated():
     assert "No question was put more than once." in text(overview(repeated=()))
 
 
+def test_the_page_of_the_start_compiles_what_the_meter_of_a_later_one_needs(monkeypatch):
+    asked = []
+    monkeypatch.setattr(_page, "_hidden", lambda *given: asked.append(given) or (45.0, 44.0))
+    render(overview(repeated=()))
+    assert [points for *_, points in asked] == [(0, 1)]
+
+
 def test_the_ledger_says_where_it_stands_and_that_it_was_checked():
     said = text(overview())
     assert HEAD in said

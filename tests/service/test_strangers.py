@@ -12,22 +12,7 @@ import pytest
 
 from ostraka.service import _http_limits
 from ostraka.service._visitors import Visitors, networks
-from tests.service.conftest import ONE, PATIENCE, deploy, serving
-
-HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-def connected(service) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=PATIENCE)
-
-
-def all_of(connection) -> bytes:
-    """Everything until the service closes the connection."""
-    got = b""
-    with contextlib.suppress(ConnectionResetError):
-        while found := connection.recv(1 << 20):
-            got += found
-    return got
+from tests.service.conftest import HEALTH, ONE, all_of, connected, deploy, serving
 
 
 @pytest.fixture

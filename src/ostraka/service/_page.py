@@ -160,10 +160,9 @@ def _together(clients: Sequence[ClientView]) -> tuple[int, float, int] | None:
 def _meter(seen: Overview) -> list[tuple[Any, float, float, float]]:
     """Each repeated question with the votes hidden from the best attacker: before, now, and with fresh noise.
 
-    The votes themselves are private and not on this page, so the values are of an example vote.
+    The votes themselves are private and not on this page, so the values are of an example vote. They are
+    computed where nothing was repeated, too: the page that is drawn at the start compiles what they need.
     """
-    if not seen.repeated:
-        return []
     points = (0, 1, *(question.times for question in seen.repeated))
     before, now, *new = _hidden(seen.ballot, seen.n_teachers, seen.n_classes, points)
     return [(question, before, now, each) for question, each in zip(seen.repeated, new, strict=True)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 import traceback
@@ -128,14 +127,18 @@ class Application:
         await asyncio.wait({first}, timeout=_FIRST_PAGE)  # clients do not wait behind its imports
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await first
+        await first  # it reads the ledger
         await self.deployment.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     def _draw_once(self) -> None:
-        """Draw the owner's page once, so that its imports and counts are ready for the first request."""
-        with contextlib.suppress(LedgerError):  # the next request tells
+        """Draw the owner's page once, so that its imports, kernels and counts are ready for a request."""
+        try:
             render(overview(self.deployment))
+        except LedgerError:  # the next request tells
+            pass
+        except Exception as error:  # noqa: BLE001  (the ledger must be closed in the end, whatever this was)
+            _LOG.error("unexpected %s in %s", type(error).__name__, _place(error))
 
     def _route(self, method: str, path: str) -> tuple[Route, str]:
         route = self._exact.get((method, path))

@@ -1,0 +1,86 @@
+"""Start and end of the service: the owner's page is drawn first, and the ledger is closed in the end."""
+
+import asyncio
+import logging
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from ostraka.ledger import LedgerError
+from ostraka.service import app
+from ostraka.service._requests import Rows
+from ostraka.service.app import Application
+
+WHOLE = ["drawn", "lifespan.startup.complete", "closed", "lifespan.shutdown.complete"]
+
+
+@pytest.fixture
+def events():
+    return []
+
+
+@pytest.fixture
+def served(events):
+    """An application whose ledger says when it is closed."""
+
+    async def close():
+        events.append("closed")
+
+    rows = Rows(("a",), (True,), most=1)
+    there = SimpleNamespace(start=lambda: None, close=close, rows=rows, classes=["yes", "no"])
+    return Application(there)
+
+
+def live(served, events, *, drawn=lambda: None):
+    """Start and stop an application as its server does; its first page ends after the start, or in 0.2 s."""
+
+    async def both():
+        told = asyncio.Queue()
+        for each in ("startup", "shutdown"):
+            told.put_nowait({"type": f"lifespan.{each}"})
+
+        async def send(message):
+            events.append(message["type"])
+            if "startup" in message["type"]:
+                released.set()
+
+        await served({"type": "lifespan"}, told.get, send)
+
+    def overview(_):
+        released.wait(0.2)
+        events.append("drawn")
+        drawn()
+
+    released = threading.Event()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(app, "overview", overview)
+        patched.setattr(app, "render", lambda _: None)
+        asyncio.run(both())
+
+
+def test_the_first_page_is_drawn_before_clients_are_let_in(served, events):
+    live(served, events)
+    assert events == WHOLE
+
+
+def test_a_page_that_takes_long_does_not_hold_up_the_start(served, events, monkeypatch):
+    monkeypatch.setattr(app, "_FIRST_PAGE", 0.01)
+    live(served, events)
+    assert events == ["lifespan.startup.complete", "drawn", "closed", "lifespan.shutdown.complete"]
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [(ValueError("canary7391"), "unexpected ValueError in drawn"), (LedgerError("canary7391"), "")],
+    ids=["of the page", "of the ledger"],
+)
+def test_the_ledger_is_closed_in_the_end_though_no_page_can_be_drawn(served, events, caplog, error, logged):
+    def drawn():
+        raise error
+
+    with caplog.at_level(logging.INFO, "ostraka.service"):
+        live(served, events, drawn=drawn)
+    assert events == WHOLE
+    assert "canary7391" not in caplog.text
+    assert (logged in caplog.text) if logged else not caplog.text
