@@ -180,18 +180,35 @@ class Nothing:
         return 0 * Curve.gaussian(sensitivity=1.0, sigma=10.0, moves="ballot")
 
 
-def test_a_question_asked_before_takes_as_many_reads_as_a_new_one(ledger, ask, monkeypatch):
-    ledger.charge_each([ask(f"q{n}") for n in range(5)])
-    reads = []
-    with_seq = SQLiteStore.with_seq
+@pytest.fixture
+def reads(monkeypatch):
+    """Entries that a ledger reads by their numbers."""
+    found, with_seq = [], SQLiteStore.with_seq
     monkeypatch.setattr(
-        SQLiteStore, "with_seq", lambda self, seq: (reads.append(seq), with_seq(self, seq))[1]
+        SQLiteStore, "with_seq", lambda self, seq: (found.append(seq), with_seq(self, seq))[1]
     )
+    return found
+
+
+def test_a_question_asked_before_takes_as_many_reads_as_a_new_one(ledger, ask, reads):
+    ledger.charge_each([ask(f"q{n}") for n in range(5)])
     counted = []
     for digest in ("q2", "never asked"):
         reads.clear()
         ledger.charge_each([ask(f"again {digest}", account="bob", digest=digest)])
         counted.append(len(reads))
+    assert counted[0] == counted[1] > 0
+
+
+def test_so_it_does_where_another_process_wrote_all_that_is_on_record(tmp_path, budget, ask, reads):
+    counted = []
+    for digest in ("q2", "never asked"):
+        with Ledger(tmp_path / digest, budget=budget) as empty, Ledger(tmp_path / digest) as other:
+            other.grant("ann", budget_epsilon=1.0)
+            other.charge_each([ask(f"q{n}") for n in range(5)])
+            reads.clear()
+            empty.charge_each([ask("again", digest=digest)])
+            counted.append(len(reads))
     assert counted[0] == counted[1] > 0
 
 

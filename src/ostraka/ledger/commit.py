@@ -167,7 +167,7 @@ class CommittedState:
         """Raise LedgerMoved unless the newest entry known here is on record, and for an owner the newest."""
         seq, head = self._durable
         rows = self._store.with_next(seq)
-        self._on_record = next((row for row in rows if row.seq == seq), None)
+        self._on_record = rows[0] if rows else None
         lost = seq and (self._on_record is None or self._on_record.digest != head)
         longer = bool(rows) and rows[-1].seq > seq
         in_doubt = self._history.dirty  # a lost connection may have committed one more transaction
