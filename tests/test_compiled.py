@@ -129,20 +129,21 @@ for draw in (_draws.sizes.jitted, code.ostraka_mechanisms__draws_sizes_0):
     noise = np.empty(4000)
     draw(words, _draws.table(0), noise)
     found.append(noise)
-assert np.array_equal(*found, equal_nan=True) and np.isfinite(found[0]).any()
+print("noise", np.array_equal(*found, equal_nan=True), np.isfinite(found[0]).any())
 winners = []
 for draw in (_draws.largest.jitted, code.ostraka_mechanisms__draws_largest_0):
     best, sure = np.empty(400, np.int64), np.empty(400, bool)
     draw(counts, found[0].reshape(400, 10), 2.0, 2.0**-40, best, sure)
     winners.append((best, sure))
-assert all(np.array_equal(*pair) for pair in zip(*winners))
+print("winners", *(np.array_equal(*pair) for pair in zip(*winners)))
 """
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_machine_code_computes_what_numba_computes(tmp_path):
     code = COMPARE.format(root=str(ROOT), folder=str(tmp_path), modules=("mechanisms._draws",))
-    subprocess.run([sys.executable, "-c", code], check=True)
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout.splitlines() == ["noise True True", "winners True True"]
 
 
 WHOLE = """

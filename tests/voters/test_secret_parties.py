@@ -9,6 +9,8 @@ from ostraka.mechanisms import SkellamMax
 from ostraka.secure import hidden
 from ostraka.secure.dealer import Dealer
 from ostraka.secure.hidden import DEALER
+from ostraka.service._answering import require_servable
+from ostraka.voters import SavedTeachers
 from ostraka.voters.parties import (
     Agreement,
     Identity,
@@ -337,6 +339,27 @@ def test_questions_must_be_as_agreed():
         )
     with pytest.raises(ValueError, match="another dealer"):
         Dealer(parties.agreement, Identity.fresh())
+
+
+def test_parties_with_secret_questions_are_neither_saved_nor_served(tmp_path):
+    parties, here = secret_parties(), "http://127.0.0.1:1"
+    voter = PartyEnsemble(
+        dict.fromkeys(parties.parties, here),
+        agreement=parties.agreement, identity=parties._identity, questions="secret", dealer=here,
+    )  # fmt: skip
+    width = voter.agreement.n_features
+    saved = SavedTeachers(
+        ensemble=voter,
+        mechanism=voter.agreement.mechanism,
+        columns=tuple(map(str, range(width))),
+        numeric=(True,) * width,
+        grid={str(column): 1.0 for column in range(width)},
+    )
+    with pytest.raises(ValueError, match="ask the PartyEnsemble itself, or agree on clear questions"):
+        saved.save(tmp_path / "teachers")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match="spend with every round"):
+        require_servable(saved, voter.agreement.mechanism, Budget(epsilon=500.0, delta=1e-6))
 
 
 @pytest.mark.parametrize("verb", ["ask", "layer", "vote", "deal", "material", "open"])
