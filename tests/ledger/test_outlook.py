@@ -48,3 +48,11 @@ def test_a_rate_begins_with_the_earliest_use():
         forwards.add(at, 1)
         backwards.add(2 * NOW - 3660 - at, 1)
     assert forwards.per_second(NOW) == backwards.per_second(NOW) == pytest.approx(1 / 60)
+
+
+def test_the_first_questions_of_a_ledger_are_no_rate():
+    pace = Pace()
+    for at in range(NOW - 40, NOW, 20):
+        pace.add(at, 1)
+    assert pace.per_second(NOW) == pytest.approx(2 / 3600)
+    assert pace.per_second(NOW + 7200) == pytest.approx(2 / 7240)

@@ -130,7 +130,7 @@ def test_a_simulation_is_called_one():
 def test_a_budget_that_ends_is_announced_and_one_that_does_not_is_not():
     assert "The budget is spent." in text(spent())
     assert "nearly spent" in text(overview(left=0.4))
-    assert "will be spent soon. At the rate of the last 24 hours it lasts 2 days" in text(
+    assert "will be spent soon. At the present rate it lasts 2 days" in text(
         overview(seconds_to_empty=200_000.0)
     )
     assert "spent" not in text(overview()).partition("Budget of the data")[0]

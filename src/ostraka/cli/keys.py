@@ -99,7 +99,9 @@ def _opened(run: Path) -> Keyring:
     from ostraka.service._keys import Keyring, pepper
 
     if not (run / _folder.TEACHERS).is_dir():
-        raise typer.BadParameter(f"{run} holds no teachers: type the folder that 'ostraka serve' serves")
+        raise typer.BadParameter(
+            f"{run} holds no teachers: type the folder of a run of 'ostraka learn … --keep-teachers'"
+        )
     place = run / _folder.SERVICE
     place.mkdir(mode=0o700, exist_ok=True)
     return Keyring(place / "keys.json", pepper(os.environ))

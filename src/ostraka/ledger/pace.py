@@ -12,7 +12,7 @@ __all__ = ["DAY", "Outlook", "Pace"]
 
 DAY = 86_400  # seconds
 _STEP = 600  # seconds that are counted together
-_LEAST = 60.0  # seconds that a rate is taken over, at least
+_LEAST = 3_600.0  # seconds that a rate is taken over, at least: the first questions are no rate
 
 
 class Pace:
@@ -45,7 +45,7 @@ class Pace:
         return sum(n for step, n in self.steps.items() if step > now // _STEP - DAY // _STEP)
 
     def per_second(self, now: int) -> float:
-        """The rate over the 24 hours before ``now``, or since the first use."""
+        """The rate over the 24 hours before ``now``, or since the first use, but over an hour at least."""
         begin = max(self.first or 0, (now // _STEP - DAY // _STEP + 1) * _STEP)
         return self.in_a_day(now) / max(now - begin, _LEAST)
 

@@ -204,7 +204,7 @@ def _when_empty(seen: Overview) -> tuple[str, str]:
     if seen.seconds_to_empty is None:
         return "not in sight", "nobody asked in the last 24 hours"
     lasts = _clock.lasting(seen.seconds_to_empty)
-    return _clock.date(seen.at + seen.seconds_to_empty), f"in {lasts}, at the rate of the last 24 hours"
+    return _clock.date(seen.at + seen.seconds_to_empty), f"in {lasts}, at the present rate"
 
 
 def _empty(client: ClientView, at: int) -> str:
@@ -230,7 +230,7 @@ def _alerts(seen: Overview) -> list[tuple[str, str]]:
         )
         found.append(("The budget is nearly spent.", words))
     elif seen.seconds_to_empty is not None and seen.seconds_to_empty < _SOON:
-        words = f"At the rate of the last 24 hours it lasts {_clock.lasting(seen.seconds_to_empty)}."
+        words = f"At the present rate it lasts {_clock.lasting(seen.seconds_to_empty)}."
         found.append(("The budget will be spent soon.", words))
     spent = [client.name for client in seen.clients if client.answers_left == 0 and client.answers]
     if spent and seen.answers_left:
