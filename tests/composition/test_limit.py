@@ -37,7 +37,7 @@ def screen_law(t, _, shift):
 @pytest.mark.parametrize("start", limit.STARTS)
 def test_one_answer_beside_a_gaussian_tells_no_more_than_a_larger_gaussian(kind, law_at, sigma, start):
     law = Law(kind, up(1 / sigma))
-    shift, part = math.sqrt(law.mu_squared), limit._one(kind, law.size, start)
+    shift, part = math.sqrt(law.mu_squared), limit.one(law, start)
     before = start * law.mu_squared
     x = np.linspace(-5, 7, 121) * math.sqrt(before)
     most = gaussian(x, math.sqrt(before + part.mu_squared)) + part.told

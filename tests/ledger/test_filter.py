@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from ostraka import Budget, BudgetExceeded, GNMax, Ledger, LNMax
+from ostraka import Budget, BudgetExceeded, Confident, GNMax, Ledger, LNMax, Threshold
+from ostraka._composition.law import begins
 from ostraka.accounting import exact_curve
 from ostraka.curve import ORDERS, Curve
-from ostraka.ledger import LedgerError
+from ostraka.ledger import ChargeRequest, LedgerError
+from ostraka.ledger.chain import to_curve
 from ostraka.ledger.filter import RenyiFilter, _log_weights, _stays_above
 
 EPSILON, DELTA = 4.0, 0.01
@@ -228,6 +230,13 @@ def test_orders_must_be_finite_and_above_one(orders):
         RenyiFilter(epsilon=1.0, delta=1e-5, orders=orders)
 
 
+class Free:
+    """Costs nothing."""
+
+    def curve(self):
+        return Curve.zero()
+
+
 class TestInALedger:
     """``Budget(adaptive=True)`` refuses by the filter."""
 
@@ -237,13 +246,58 @@ class TestInALedger:
             return sum(entry.uses for entry in ledger.entries())
 
     def test_it_refuses_what_a_fixed_plan_may_still_ask(self):
-        assert self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5), uses=260) == 260
+        assert self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5), uses=310) == 310
         with pytest.raises(BudgetExceeded, match="price of choosing questions"):
-            self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5, adaptive=True), uses=260)
+            self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5, adaptive=True), uses=310)
 
     def test_it_lets_through_what_the_filter_lets_through(self):
         budget = Budget(epsilon=2.0, delta=1e-5, adaptive=True)
-        assert self.charged(":memory:", budget, uses=200) == 200
+        assert self.charged(":memory:", budget, uses=300) == 300
+
+    def test_what_is_charged_first_decides_the_rule(self):
+        gaussian, laplace = GNMax(sigma=40.0), LNMax(scale=100.0)
+        budget = Budget(epsilon=2.0, delta=1e-5, adaptive=True)
+        renyi = RenyiFilter(epsilon=2.0, delta=1e-5)
+        little = RenyiFilter(epsilon=2.0, delta=0.1 * 1e-5)
+        with Ledger(":memory:", budget=budget) as ledger:
+            ledger.charge(laplace, uses=1, unit="row", simulation=False)
+            left = ledger.uses_left(gaussian)
+            fit = [renyi.fits(laplace.curve() + n * gaussian.curve()) for n in (left, left + 1)]
+            assert fit == [True, False]
+        with Ledger(":memory:", budget=budget) as ledger:
+            ledger.charge(gaussian, uses=1, unit="row", simulation=False)
+            left = ledger.uses_left(laplace)
+            fit = [little.fits(gaussian.curve() + n * laplace.curve()) for n in (left, left + 1)]
+            assert fit == [True, False]
+            assert renyi.fits(gaussian.curve() + (left + 1) * laplace.curve())
+
+    def test_the_rule_outlives_the_process_and_what_is_free_decides_nothing(self, tmp_path):
+        path, gaussian = tmp_path / "ledger.sqlite", GNMax(sigma=40.0)
+        with Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5, adaptive=True)) as ledger:
+            ledger.charge(LNMax(scale=100.0), uses=0, unit="row", simulation=False)
+            ledger.charge(Free(), uses=1, unit="row", simulation=False)
+            assert ledger.uses_left(gaussian) < 260  # of the two, only the second is free
+        path.unlink()
+        with Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5, adaptive=True)) as ledger:
+            ledger.charge(Free(), uses=1, unit="row", simulation=False)
+            left = ledger.uses_left(gaussian)
+            ledger.charge(gaussian, uses=2, unit="row", simulation=False)
+        with Ledger(path) as ledger:
+            assert (left, ledger.uses_left(gaussian)) == (308, 306)
+
+    @pytest.mark.parametrize("argmax", [GNMax(sigma=40.0), GNMax(sigma=3.0), LNMax(scale=40.0)])
+    def test_answers_never_decide_the_rule(self, argmax):
+        whole = Confident(screen=Threshold(at=5, sigma=90.0), argmax=argmax)
+        for paid in (whole, whole.screen):
+            with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5, adaptive=True)) as ledger:
+                ledger.grant("ada", budget_epsilon=2.0)
+                request = ChargeRequest(
+                    account="ada", key="1", digest="aa", cost=paid, reserve=whole, answer=0
+                )
+                ledger.charge_each([request], unit="row")
+                first = next(iter(ledger._history.prices.values()))
+                laws = to_curve(first.cost, first.unit, first.orders).laws
+                assert begins(laws) == (argmax == GNMax(sigma=40.0))
 
     def test_the_file_remembers_it(self, tmp_path):
         path = tmp_path / "ledger.sqlite"

@@ -14,9 +14,11 @@ from ostraka._composition.recursion import first_answers
 from ostraka._composition.smooth import Smooth, Tail
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
-__all__ = ["table"]
+__all__ = ["followed", "table"]
 
 _EVERY = 16  # answers after which a state is kept
 _MOST_RUNS = 4
@@ -45,6 +47,11 @@ def table(law: Law) -> tuple[float, np.ndarray] | None:
     while len(_runs) > _MOST_RUNS:
         del _runs[next(iter(_runs))]
     return run.values(law.uses)
+
+
+def followed(law: Law) -> Callable[[int], tuple[float, np.ndarray] | None]:
+    """The same of one mechanism, by the number of answers: all are of one recursion, which is not shared."""
+    return _Run(law._replace(uses=1), _WAY).values
 
 
 class _Run:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ARGMAX", "GAUSSIAN", "PURE", "SCREEN", "Law", "added"]
+__all__ = ["ARGMAX", "GAUSSIAN", "PURE", "SCREEN", "Law", "added", "begins"]
 
 ARGMAX, SCREEN, GAUSSIAN, PURE = "gaussian-argmax", "gaussian-screen", "gaussian", "pure"
+_LARGEST_SHIFT = 0.16
 _SAMPLED = "sampled-gaussian "  # followed by the rate in hexadecimal
 
 
@@ -54,3 +55,14 @@ def added(one: tuple[Law, ...] | None, two: tuple[Law, ...] | None) -> tuple[Law
     for law in (*one, *two):
         counts[law.kind, law.size] = counts.get((law.kind, law.size), 0) + law.uses
     return tuple(Law(kind, size, count) for (kind, size), count in sorted(counts.items()) if count)
+
+
+def begins(laws: tuple[Law, ...] | None) -> bool:
+    """Whether an adaptive budget that begins with these follows them: Gaussians, argmaxes and screens.
+
+    With less noise other bounds allow more.
+    """
+    return bool(laws) and all(
+        law.kind == GAUSSIAN or (law.kind in (ARGMAX, SCREEN) and law.mu_squared <= _LARGEST_SHIFT**2)
+        for law in laws or ()
+    )

@@ -19,7 +19,7 @@ from ostraka._composition.gaussian import gaussian_delta, mirrored
 from ostraka._composition.law import ARGMAX, SCREEN, Law
 from ostraka._composition.stencils import stencils
 
-__all__ = ["STARTS", "Part", "after", "beside", "larger_gaussian", "within_reach"]
+__all__ = ["STARTS", "Part", "after", "beside", "larger_gaussian", "one", "within_reach"]
 
 STARTS = (8, 32, 128)  # squared shifts that a Gaussian has before the first answer
 _ABOUT = {
@@ -53,7 +53,7 @@ def beside(law: Law) -> Part:
     start = min(STARTS, key=lambda start: start + law.uses * _ABOUT[start])
     if law.uses < _WORTHWHILE or not within_reach(law):
         return alone
-    each = _one(law.kind, law.size, start)
+    each = one(law._replace(uses=1), start)
     whole = (start * law.mu_squared + law.uses * each.mu_squared) * (1 + _OUTWARD)
     return min(alone, Part(whole, law.uses * each.told))
 
@@ -63,7 +63,7 @@ def after(law: Law, begun: Part) -> Part:
     each = Part(law.mu_squared, 0.0)
     within = [start for start in STARTS if begun.mu_squared >= start * law.mu_squared and within_reach(law)]
     if within:
-        each = min(each, _one(law.kind, law.size, max(within)))
+        each = min(each, one(law._replace(uses=1), max(within)))
     whole = (begun.mu_squared + law.uses * each.mu_squared) * (1 + _OUTWARD)
     return Part(whole, begun.told + law.uses * each.told)
 
@@ -103,10 +103,9 @@ def larger_gaussian(
 
 
 @lru_cache(maxsize=64)
-def _one(kind: str, size: float, start: int) -> Part:
+def one(law: Law, start: int) -> Part:
     """What one answer adds to a Gaussian of ``start`` squared shifts of its own."""
-    law = Law(kind, size)
-    name = f"one {kind} {size.hex()} {start}"
+    name = f"one {law.kind} {law.size.hex()} {start}"
     known = stored.load(name)
     if known is not None:
         return Part(*map(float, known))

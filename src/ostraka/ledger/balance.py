@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ostraka.curve import Curve
-from ostraka.ledger.chain import Price, fold, to_curve
+from ostraka.ledger.chain import Price, fold, is_free, to_curve
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ostraka.ledger.budget import Budget
 
 __all__ = ["Balance"]
@@ -33,6 +35,7 @@ class Balance:
         "_for",
         "_owed",
         "_priced",
+        "_prices",
         "_refused",
         "_then",
         "_total",
@@ -40,8 +43,9 @@ class Balance:
         "budget",
     )
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, prices: Mapping[int, Price] | None = None) -> None:
         self.budget = budget
+        self._prices = {} if prices is None else prices  # of the ledger, by number
         self._priced: Price | None = None  # any price charged: source of unit and orders
         self._total: bytes | None = None
         self._owed: dict[Price, int] = {}
@@ -80,12 +84,20 @@ class Balance:
             self._width = min(2 * self._width, _WIDEST)
         return True
 
+    def allows(self, price: Price, *, uses: int) -> bool:
+        """Whether the total after so many more uses is within the cap."""
+        if not self.budget.adaptive:
+            return self.budget.allows(self.curve(price, uses=uses))
+        # public, and fixed before the first answer; what is free tells nothing
+        began = next((each for each in self._prices.values() if not is_free(each.cost)), price)
+        first = to_curve(began.cost, began.unit, began.orders)
+        return self.budget.allows(self.curve(price, uses=uses), first=first)
+
     def _reaches(self, price: Price, before: float, *, least: int) -> bool:
         """Whether ``_width`` uses are allowed, and stay within one step's share of the cap."""
-        total = self.curve(price, uses=self._width)
-        if not self.budget.allows(total):
+        if not self.allows(price, uses=self._width):
             return False
-        then = self._near(total)
+        then = self._near(self.curve(price, uses=self._width))
         if self._width > least and then - before > _STEP * self.budget.epsilon:
             return False
         self._for, self._ahead, self._then = price, self._width, then
@@ -94,12 +106,12 @@ class Balance:
     def uses_left(self, price: Price, *, most: int) -> int:
         """The number of further uses of a price that are allowed, up to ``most``, by bisection; exact."""
         low, high = 0, 1
-        while high <= most and self.budget.allows(self.curve(price, uses=high)):
+        while high <= most and self.allows(price, uses=high):
             low, high = high, 2 * high
         high = min(high, most + 1)
         while high - low > 1:
             middle = (low + high) // 2
-            if self.budget.allows(self.curve(price, uses=middle)):
+            if self.allows(price, uses=middle):
                 low = middle
             else:
                 high = middle

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ostraka import _check
 from ostraka.ledger.budget import BudgetExceeded, KeyConflict, LedgerError
-from ostraka.ledger.chain import CHARGE, Row, comparable, covers, price
+from ostraka.ledger.chain import CHARGE, Row, alike, comparable, covers, price
 from ostraka.ledger.records import ChargeRequest, Receipt
 
 if TYPE_CHECKING:
@@ -42,9 +42,10 @@ class PricedRequest(NamedTuple):
 
 
 class PriceList:
-    """Cache of mechanism prices."""
+    """Cache of mechanism prices. ``adaptive``: answers decide which of a request's two prices is paid."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, adaptive: bool = False) -> None:
+        self._adaptive = adaptive
         self._new = threading.Lock()
         self._pairs: dict[tuple[Priced, Priced], tuple[Quote, Quote]] = {}
 
@@ -91,7 +92,10 @@ class PriceList:
         (_, *kind, low), (_, *other, high) = pair
         if kind != other or not covers(high, low):
             raise ValueError(f"reserve must cost at least {cost!r} at every order, got {reserve!r}")
-        pair = pair[0], (*pair[1][:-1], comparable(high, low))
+        high = comparable(high, low)
+        if self._adaptive:  # what is paid first decides the budget's rule, and answers must not
+            low, high = alike(low, high)
+        pair = (*pair[0][:-1], low), (*pair[1][:-1], high)
         if len(self._pairs) >= _REMEMBERED:
             self._pairs.clear()
         with contextlib.suppress(TypeError):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ostraka._composition.law import Law, added
+from ostraka._composition.law import Law, added, begins
 from ostraka.curve import Curve
 from ostraka.ledger.budget import UNITS_PER_NAT
 
@@ -30,9 +30,11 @@ __all__ = [
     "Price",
     "Row",
     "Seal",
+    "alike",
     "comparable",
     "covers",
     "fold",
+    "is_free",
     "price",
     "to_curve",
 ]
@@ -277,6 +279,17 @@ def comparable(reserve: bytes, cost: bytes) -> bytes:
     uses = {(law.kind, law.size): law.uses for law in most}
     contained = laws is not None and all(law.uses <= uses.get((law.kind, law.size), 0) for law in laws)
     return reserve if contained else numbers
+
+
+def is_free(cost: bytes) -> bool:
+    """Return whether a cost is zero at every order."""
+    return not any(_parted(cost)[0])
+
+
+def alike(one: bytes, two: bytes) -> tuple[bytes, bytes]:
+    """Return two costs of which an adaptive budget follows both or neither, without laws if need be."""
+    (numbers, laws), (others, theirs) = _parted(one), _parted(two)
+    return (one, two) if is_free(one) or begins(laws) == begins(theirs) else (numbers, others)
 
 
 def _joined(numbers: bytes, laws: tuple[Law, ...] | None) -> bytes:

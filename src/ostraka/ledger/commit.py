@@ -38,9 +38,10 @@ class CommittedState:
         owner: bool = False,
         read_only: bool = False,
     ) -> None:
-        self._seal, self._prices = Seal(secret), PriceList()
+        self._seal = Seal(secret)
         self._store = _open_store(os.fspath(where), budget=budget, secret=self._seal.name)
         self.path, self.budget = self._store.path, self._store.budget
+        self._prices = PriceList(adaptive=self.budget.adaptive)
         self._history = History(self.path, self.budget, self._seal)
         self._group: Group[Sequence[PricedRequest], list[Outcome]] = Group(self._serve)
         self._on_record: Row | None = None  # the newest entry known here, as the last transaction read it

@@ -9,15 +9,39 @@ from functools import lru_cache
 import numpy as np
 
 from ostraka import _check
+from ostraka._composition.law import begins
 from ostraka.curve import ORDERS, Curve
 
-__all__ = ["RenyiFilter"]
+__all__ = ["RenyiFilter", "allows_adaptively"]
 
 # Shares of delta, fixed before anything is asked: of noise in floating point, of Gaussian DP, of the orders.
 _FOR_SLACK, _FOR_GAUSSIANS, _FOR_ORDERS = 0.10, 0.15, 0.75
 # Weight falls by this power of how far an order is from the one that is best for a linear curve.
 _FALL = 3.0
 _OUTWARD = 1e-9
+# Shares of delta in a run that begins with argmaxes, screens or Gaussians: of their exact composition, of the
+# orders; and of noise in floating point, in the first of these shares.
+_EXACTLY, _OTHERWISE, _OF_EXACT_FOR_SLACK = 0.9, 0.1, 1e-3
+
+
+def allows_adaptively(total: Curve, first: Curve, epsilon: float, delta: float) -> bool:
+    """Whether a run that began with ``first`` may end with this total, whatever answers decided.
+
+    Where it began with argmaxes, screens or Gaussians, their composition counts (docs/composition.md). Runs
+    that end within it add at most their share of delta, all others at most the share of the Rényi filter.
+    """
+    if not begins(first.laws):
+        return RenyiFilter(epsilon=epsilon, delta=delta).fits(total)
+    if not total.publishable:
+        raise ValueError("a filter must see publishable curves only: a refusal is public")
+    share = _EXACTLY * delta
+    slack = (1 + math.exp(min(epsilon, 700.0))) * total.slack
+    if total.laws is not None and slack <= _OF_EXACT_FOR_SLACK * share:
+        from ostraka._composition import adaptive  # noqa: PLC0415  (compiled code, loaded when needed)
+
+        if adaptive.fits(total.laws, epsilon=epsilon, delta=(1 - _OF_EXACT_FOR_SLACK) * share):
+            return True
+    return RenyiFilter(epsilon=epsilon, delta=_OTHERWISE * delta).fits(total)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,9 +43,9 @@ class History:
         self.seq, self.head = 0, self.genesis
         self.bound: tuple[str, str, bytes] | None = None  # protects, unit, orders
         self.simulation = False
-        self.dataset = Balance(budget)
-        self.accounts: dict[str, Balance] = {}
         self.prices: dict[int, Price] = {}
+        self.dataset = Balance(budget, self.prices)
+        self.accounts: dict[str, Balance] = {}
         self._by_value: dict[tuple[str, str, bytes, bytes], Price] = {}
         self._like: Price | None = None  # the last price whose unit and orders were checked
         self._snapshot = 0
@@ -124,7 +124,7 @@ class History:
         bound = next(iter(self.prices.values()), None)
         for total in totals:
             if total.account:
-                self.accounts[total.account] = Balance(self._capped(total.cap))
+                self.accounts[total.account] = Balance(self._capped(total.cap), self.prices)
             balance = self.accounts[total.account] if total.account else self.dataset
             if total.total is not None and bound:
                 balance.resume(bound, total.total)
@@ -161,7 +161,7 @@ class History:
     def _granted(self, row: Row) -> None:
         balance = self.accounts.get(row.account)
         if balance is None:
-            self.accounts[row.account] = Balance(self._capped(row.cap))
+            self.accounts[row.account] = Balance(self._capped(row.cap), self.prices)
         else:
             balance.cap(self._capped(row.cap))
 

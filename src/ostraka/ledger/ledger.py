@@ -65,7 +65,7 @@ class Ledger(Readings):
     screens: its uses then fit up to a number fixed in advance, which is a filter at one order
     (Feldman and Zrnic 2020, arXiv:2008.11193, Thm. 3.1; Smith and Thakurta 2022, arXiv:2210.17520,
     for the Gaussian part). Where answers may decide more than that, begin the ledger with
-    ``Budget(adaptive=True)``: it refuses by :class:`RenyiFilter`, and the claim holds for anything.
+    ``Budget(adaptive=True)``: its rule (docs/composition.md) holds for anything.
     Where answers decide how much is used, the bound is the budget; :meth:`epsilon` is a reading.
 
     Without ``anchor`` an older copy put in place of the file is not noticed; without ``secret``,
@@ -128,8 +128,9 @@ class Ledger(Readings):
                     )
                 return known.seq
             _check_bound(history, quote, unit)
-            total = history.dataset.curve(history.reserve(*quote), uses=int(uses))
-            if not self.budget.allows(total):
+            reserve = history.reserve(*quote)
+            total = history.dataset.curve(reserve, uses=int(uses))
+            if not history.dataset.allows(reserve, uses=int(uses)):
                 raise self._refusal(history, quote[0], int(uses), total)
             priced = history.price(*quote)
             history.take(history.dataset, priced, uses=int(uses))
@@ -153,7 +154,7 @@ class Ledger(Readings):
         quote = self._prices.quote(mechanism)
         with self._reading() as history:
             _check_bound(history, quote, history.protects)
-            return self.budget.allows(history.dataset.curve(history.reserve(*quote), uses=int(uses)))
+            return history.dataset.allows(history.reserve(*quote), uses=int(uses))
 
     def charge_each(
         self, requests: Sequence[ChargeRequest], *, unit: str = "row", simulation: bool = False
