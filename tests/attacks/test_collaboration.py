@@ -232,6 +232,9 @@ def test_wrong_parties_are_refused(network, parties):
         together.fit([parties[0], (np.zeros((0, 3)), np.zeros(0))])
     with pytest.raises(ValueError, match="two or more, got 1"):
         together.fit(parties[:1])
+    late = PartyRows(X=parties[1][0], y=parties[1][1], joins=1)
+    with pytest.raises(ValueError, match="join from round 1 on"):
+        together.fit([parties[0], late], observer=0)
     with pytest.raises(ValueError, match="party 1 has no row of 1 of 2 classes"):
         together.fit([parties[0], (parties[1][0], np.zeros(SIZE, dtype=int))])
     with pytest.raises(ValueError, match="same number of features"):
@@ -256,6 +259,8 @@ def test_wrong_settings_are_refused(network, parties):
             Collaboration(network, n_rounds=1).fit(parties, observer=observer)
     with pytest.raises(ValueError, match="main_weight needs an observer"):
         Collaboration(network, n_rounds=1).fit(parties, main_weight=0.5)
+    with pytest.raises(ValueError, match="participation must be"):
+        Collaboration(network, participation=0.0).fit(parties)
     with pytest.raises(ValueError, match="rule must be one of"):
         Collaboration(network, rule="gossip").fit(parties)
     with pytest.raises(ValueError, match="plain gradient steps"):

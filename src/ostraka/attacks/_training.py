@@ -40,6 +40,7 @@ class Training:
         self.weights: list[np.ndarray] = []
         self.updates: list[np.ndarray] = []
         self.n_summed: list[int] = []
+        self.present: list[np.ndarray] = []
         self.property_share: list[float] = []
         self.label_share: list[np.ndarray] = []
 
@@ -49,7 +50,7 @@ class Training:
 
         head = None if main_weight is None else PropertyHead(self.flat, main_weight=main_weight)
         for number in range(self.settings.n_rounds):
-            present = [k for k, each in enumerate(self.parties) if number >= each.joins]
+            present = self._present(number, observer)
             batches = [self._batches(k, number) for k in present]
             changes = self.flat.changes(
                 self.now,
@@ -79,6 +80,7 @@ class Training:
             updates=np.array(self.updates, dtype=np.float32),
             layout=self.flat.layout,
             n_summed=np.array(self.n_summed),
+            present=np.array(self.present),
             network=network,
             classes=self.classes,
             local_steps=self.steps,
@@ -100,6 +102,9 @@ class Training:
         noise = 0.0 if defence is None else defence.noise(size=changes.shape[1], rng=self.rng)
         others = [place for place, k in enumerate(present) if k != observer]
         self.weights.append(self.now)
+        seen = np.zeros(len(self.parties), dtype=bool)
+        seen[[present[place] for place in others]] = True
+        self.present.append(seen)
         if observer == "server":
             whole = np.zeros((len(self.parties), changes.shape[1]), dtype=np.float32)
             whole[present] = sent
@@ -118,6 +123,16 @@ class Training:
         codes = np.concatenate([self.codes[present[place]][batches[place]].ravel() for place in others])
         self.label_share.append(np.bincount(codes, minlength=len(self.classes)) / len(codes))
         self.now = np.asarray(self.now + (sent.sum(axis=0) + noise) / len(present), dtype=np.float32)
+
+    def _present(self, number: int, observer: int | str) -> list[int]:
+        """The parties that take part in a round: at least one beside the observer."""
+        joined = [k for k, each in enumerate(self.parties) if number >= each.joins]
+        if self.settings.participation == 1:
+            return joined
+        while True:
+            present = [k for k in joined if self.rng.random() < self.settings.participation]
+            if any(k != observer for k in present):
+                return present
 
     def _batches(self, party: int, number: int) -> np.ndarray:
         """Row numbers of one party's steps in one round, (n_steps, batch_size)."""

@@ -32,6 +32,9 @@ class Collaboration:
     n_rounds : int >= 1
     local_steps : int, optional
         None: 1 for "sgd", 10 for "averaging".
+    participation : float in (0, 1]
+        Chance with which each party takes part in a round, by a coin of its own. Rounds in which nobody takes
+        part beside the observer are drawn again.
     defence : SharedFraction, NoisySum or another Defence, optional
     random_state : int, numpy.random.Generator or None
         Draws batches, and noise of a defence. This is a simulation.
@@ -41,7 +44,8 @@ class Collaboration:
     Raises
     ------
     ValueError
-        Fewer than two parties, a party without rows or classes, a module with buffers, an unknown observer.
+        Fewer than two parties, a party without rows or classes, a module with buffers, an unknown observer,
+        no other party in the first round.
     TrainingDiverged
         A change was not finite.
 
@@ -70,6 +74,7 @@ class Collaboration:
         rule: str = "sgd",
         n_rounds: int = 300,
         local_steps: int | None = None,
+        participation: float = 1.0,
         defence: Defence | None = None,
         random_state: Any = None,
         progress: Callable[[str, int, int], object] | None = None,
@@ -78,6 +83,7 @@ class Collaboration:
         self.rule = rule
         self.n_rounds = n_rounds
         self.local_steps = local_steps
+        self.participation = participation
         self.defence = defence
         self.random_state = random_state
         self.progress = progress
@@ -111,8 +117,11 @@ class Collaboration:
         _check.one_of(rule=self.rule, allowed=tuple(_RULES))
         steps = _RULES[self.rule] if self.local_steps is None else self.local_steps
         _check.integer(local_steps=steps, least=1)
+        if not 0 < self.participation <= 1:
+            raise ValueError(f"participation must be > 0 and <= 1, got {self.participation!r}")
         read, classes = read_parties(parties, n_rounds=self.n_rounds)
         _check_observer(observer, read, main_weight)
+        _check_others(observer, read)
         network = clone(self.network)
         flat = FlatNetwork(network, n_features=read[0].X.shape[1], n_classes=len(classes))
         training = Training(flat, read, classes, steps, self)
@@ -136,3 +145,12 @@ def _check_observer(observer: int | str, parties: list[PartyRows], main_weight: 
         raise ValueError(f"main_weight must be from 0 to 1, got {main_weight!r}")
     if not is_party or parties[int(observer)].has_property is None:
         raise ValueError("main_weight needs an observer which is a party with has_property")
+
+
+def _check_others(observer: int | str, parties: list[PartyRows]) -> None:
+    first = min(each.joins for number, each in enumerate(parties) if number != observer)
+    if first > 0:
+        raise ValueError(
+            f"parties other than the observer join from round {first} on, so there is nothing to observe "
+            "before: let one of them have joins=0"
+        )

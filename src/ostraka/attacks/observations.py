@@ -32,6 +32,8 @@ class Observations:
         Name and shape of each parameter, in the order of the weights.
     n_summed : int64 array, shape (n_rounds,)
         How many parties' changes are in each sum; 1 for a server.
+    present : bool array, shape (n_rounds, n_parties), or None
+        Whose changes are in each sum, or among those that a server sees. None: not known.
     network : TorchClassifier
         The fitted network, if the collaboration was simulated; else its settings.
     classes : array
@@ -67,6 +69,7 @@ class Observations:
     network: TorchClassifier
     classes: np.ndarray
     local_steps: int = 1
+    present: np.ndarray | None = None
     property_share: np.ndarray | None = None
     label_share: np.ndarray | None = None
     defence: Defence | None = None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ostraka.attacks._federated import FlatNetwork
     from ostraka.attacks.observations import Observations
 
-__all__ = ["PropertyInference", "changed_sizes"]
+__all__ = ["PropertyInference", "changed_sizes", "own_sums", "own_worlds"]
 
 _FALSE_ALARM_Z = 6.5  # standard errors: a chance of 1e-10
 _FINE = 20_000  # weights; of larger networks the largest change behind each output is kept
@@ -101,32 +101,24 @@ class PropertyInference:
         """
         from sklearn.base import clone  # noqa: PLC0415
 
-        from ostraka.attacks._federated import FlatNetwork  # noqa: PLC0415
-
         _check.integer(n_batches=self.n_batches, least=1)
         if not 0 < self.share <= 1:
             raise ValueError(f"share must be > 0 and <= 1, got {self.share!r}")
-        worlds = [
-            _read(name, rows, observations.classes)
-            for name, rows in (
-                ("with_property", with_property),
-                ("without", without),
-                ("others", others or without),
-            )
-        ]
-        _check_copies(worlds[0], worlds[1])
-        flat = FlatNetwork(
-            observations.network,
-            n_features=worlds[0].X.shape[1],
-            n_classes=len(observations.classes),
-        )
-        if flat.layout != observations.layout:
-            raise ValueError("observations must be of a network for rows with as many features")
+        flat, worlds = own_worlds(observations, with_property, without, others or without)
         rng = np.random.default_rng(self.random_state)
         examples, labels = [], []
         for number, weights in enumerate(observations.weights):
             n_summed = int(observations.n_summed[number])
-            made = self._examples(rng, flat, observations, weights, worlds=worlds, n_summed=n_summed)
+            made = own_sums(
+                rng,
+                flat,
+                observations,
+                weights,
+                worlds=worlds,
+                n_summed=n_summed,
+                n_batches=self.n_batches,
+                share=self.share,
+            )
             examples += [changed_sizes(each, observations.layout) for each in made]
             labels += [np.ones(self.n_batches, bool), np.zeros(self.n_batches, bool)]
         self.classifier_ = clone(self.classifier).fit(np.concatenate(examples), np.concatenate(labels))
@@ -187,47 +179,69 @@ class PropertyInference:
             )
         return Scores.of(members=found[has], others=found[~has])
 
-    def _examples(
-        self,
-        rng: np.random.Generator,
-        flat: FlatNetwork,
-        observations: Observations,
-        weights: np.ndarray,
-        *,
-        worlds: list[PartyRows],
-        n_summed: int,
-    ) -> list[np.ndarray]:
-        """Sums like the observed one at these weights: some with the property, then as many without it."""
-        many, size, steps = self.n_batches, flat.network.batch_size, observations.local_steps
-        n_with = round(self.share * size)
-        pool = 0 if n_summed == 1 else max(many, 2 * (n_summed - 1))
 
-        def drawn(world: PartyRows, count: int) -> tuple[np.ndarray, np.ndarray]:
-            codes = np.searchsorted(observations.classes, world.y)
-            rows = draw_batch(rng, codes, count, n_classes=len(observations.classes))
-            return world.X[rows], codes[rows]
+def own_worlds(
+    observations: Observations,
+    with_property: tuple[Any, Any],
+    without: tuple[Any, Any],
+    others: tuple[Any, Any],
+) -> tuple[FlatNetwork, list[PartyRows]]:
+    """The observed network, and the observer's rows with the property, without it, and like the others'."""
+    from ostraka.attacks._federated import FlatNetwork  # noqa: PLC0415
 
-        batches = []
-        for number in range(2 * many + pool):
-            for _ in range(steps):
-                if number < many:
-                    own, rest = drawn(worlds[0], n_with), drawn(worlds[1], size - n_with)
-                    batches.append(tuple(np.concatenate(pair) for pair in zip(own, rest, strict=True)))
-                else:
-                    batches.append(drawn(worlds[1 if number < 2 * many else 2], size))
-        X = np.array([rows for rows, _ in batches]).reshape(2 * many + pool, steps, size, -1)
-        y = np.array([codes for _, codes in batches]).reshape(2 * many + pool, steps, size)
-        changes = flat.changes(weights, X, y, seed=int(rng.integers(2**31)))
-        defence = observations.defence
+    named = (("with_property", with_property), ("without", without), ("others", others))
+    worlds = [_read(name, rows, observations.classes) for name, rows in named]
+    _check_copies(worlds[0], worlds[1])
+    flat = FlatNetwork(
+        observations.network, n_features=worlds[0].X.shape[1], n_classes=len(observations.classes)
+    )
+    if flat.layout != observations.layout:
+        raise ValueError("observations must be of a network for rows with as many features")
+    return flat, worlds
+
+
+def own_sums(
+    rng: np.random.Generator,
+    flat: FlatNetwork,
+    observations: Observations,
+    weights: np.ndarray,
+    *,
+    worlds: list[PartyRows],
+    n_summed: int,
+    n_batches: int,
+    share: float = 1.0,
+) -> list[np.ndarray]:
+    """Sums like the observed one at these weights: some with the property, then as many without it."""
+    many, size, steps = n_batches, flat.network.batch_size, observations.local_steps
+    n_with = round(share * size)
+    pool = 0 if n_summed == 1 else max(many, 2 * (n_summed - 1))
+
+    def drawn(world: PartyRows, count: int) -> tuple[np.ndarray, np.ndarray]:
+        codes = np.searchsorted(observations.classes, world.y)
+        rows = draw_batch(rng, codes, count, n_classes=len(observations.classes))
+        return world.X[rows], codes[rows]
+
+    batches = []
+    for number in range(2 * many + pool):
+        for _ in range(steps):
+            if number < many:
+                own, rest = drawn(worlds[0], n_with), drawn(worlds[1], size - n_with)
+                batches.append(tuple(np.concatenate(pair) for pair in zip(own, rest, strict=True)))
+            else:
+                batches.append(drawn(worlds[1 if number < 2 * many else 2], size))
+    X = np.array([rows for rows, _ in batches]).reshape(2 * many + pool, steps, size, -1)
+    y = np.array([codes for _, codes in batches]).reshape(2 * many + pool, steps, size)
+    changes = flat.changes(weights, X, y, seed=int(rng.integers(2**31)))
+    defence = observations.defence
+    if defence is not None:
+        changes = defence.each(changes)
+    made = changes[: 2 * many].astype(np.float64)
+    for number in range(2 * many):
+        if pool:
+            made[number] += changes[2 * many + rng.permutation(pool)[: n_summed - 1]].sum(axis=0)
         if defence is not None:
-            changes = defence.each(changes)
-        made = changes[: 2 * many].astype(np.float64)
-        for number in range(2 * many):
-            if pool:
-                made[number] += changes[2 * many + rng.permutation(pool)[: n_summed - 1]].sum(axis=0)
-            if defence is not None:
-                made[number] += defence.noise(size=made.shape[1], rng=rng)
-        return [made[:many], made[many:]]
+            made[number] += defence.noise(size=made.shape[1], rng=rng)
+    return [made[:many], made[many:]]
 
 
 def changed_sizes(changes: np.ndarray, layout: tuple[tuple[str, tuple[int, ...]], ...] = ()) -> np.ndarray:
