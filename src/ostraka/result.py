@@ -157,6 +157,8 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, Private):
         raise TypeError(f"{where} holds a Private: release it, or record a number about it under owner")
     if isinstance(value, np.ndarray | np.generic):
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and np.isfinite(value).all():
+            return value.tolist()
         value = value.tolist()
     if isinstance(value, dict):
         return {str(key): _plain(item, f"{where}.{key}") for key, item in value.items()}

@@ -187,3 +187,14 @@ def test_what_has_slack_or_too_many_neighbours_is_refused_with_the_way_out(monke
     assert exact_profiles(ARGMAX, VOTES.astype(float), at=[3]) is None
     with pytest.raises(ValueError, match="exact_curve takes any"):
         exact_profile(ARGMAX, VOTES)
+
+
+def test_each_row_keeps_its_own_guesses():
+    votes, guesses = np.array([[90, 10], [10, 90], [50, 50]]), np.array([[0.9, 0.1], [0.1, 0.9], [0.5, 0.5]])
+
+    def profile(order):
+        screen = AgainstGuesses(mechanism=Threshold(at=20, sigma=5.0), guesses=guesses[order], n_teachers=100)
+        return exact_profile(Confident(screen=screen, argmax=GNMax(sigma=5.0)), votes[order])
+
+    found = {profile(list(order)).epsilon(1e-5) for order in itertools.permutations(range(3))}
+    assert max(found) - min(found) < 1e-3 * max(found)

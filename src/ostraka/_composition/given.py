@@ -45,11 +45,15 @@ def _outwards(mass: np.ndarray, difference: np.ndarray) -> Pairs:
 
 
 class Given:
-    """The recursion in one direction: the pairs of all queries, a grid, and how each pair averages on it."""
+    """The recursion in one direction: the pairs of all laws, a grid, and how each pair averages on it.
 
-    def __init__(self, queries: Sequence[Pairs], times: int) -> None:
-        self._times, self._ends = times, np.cumsum([0, *(len(pairs.mass) for pairs in queries)])
-        self._pairs = _stacked(queries)
+    ``queries`` says which of the laws each query has.
+    """
+
+    def __init__(self, laws: Sequence[Pairs], queries: np.ndarray, times: int) -> None:
+        self._times, self._ends = times, np.cumsum([0, *(len(pairs.mass) for pairs in laws)])
+        self._queries, self._uses = queries, np.bincount(queries, minlength=len(laws))
+        self._pairs = _stacked(laws)
         self._step, self._points = self._grid()
 
     def tables(self, at: Iterable[int]) -> list[Table]:
@@ -59,12 +63,12 @@ class Given:
         w, done, found = np.maximum(0.0, -np.expm1(x)), 0, []
         way, used, reach = self._averages()
         for end in at:
-            w, done = self._after(w, range(done, end), way, used, reach), end
+            w, done = self._after(w, slice(done, end), way, used, reach), end
             found.append(Table(-n, step, w.copy()))
         return found
 
     def _after(
-        self, w: np.ndarray, queries: Iterable[int], way: Stencils, used: np.ndarray, reach: int
+        self, w: np.ndarray, queries: slice, way: Stencils, used: np.ndarray, reach: int
     ) -> np.ndarray:
         """W after these queries. Below the grid it lies below the chord from 1, above it below the last."""
         from ostraka._composition.recursion import advance  # noqa: PLC0415  (compiled code)
@@ -72,8 +76,8 @@ class Given:
         step, stop = self._step, reach + w.size
         below = np.exp(np.arange(-reach, 0) * step)  # of the first point
         padded = np.concatenate([below, w, below])
-        for query in queries:
-            own = slice(self._ends[query], self._ends[query + 1])
+        for law in self._queries[queries].tolist():
+            own = slice(self._ends[law], self._ends[law + 1])
             if own.stop == own.start:
                 continue
             for _ in range(self._times):
@@ -102,21 +106,22 @@ class Given:
     def _grid(self) -> tuple[float, int]:
         """Spacing, and how many points there are on each side of 0: they decide how tight the bound is."""
         mass, loss = self._pairs.mass, self._losses()
-        starts = self._ends[:-1][np.diff(self._ends) > 0]
+        some = np.diff(self._ends) > 0
+        starts, uses = self._ends[:-1][some], self._uses[some]
         if not starts.size:
             return _COARSEST, 1
         reach = math.inf
         for rate in _RATES:
             logs = (np.log(_mean(mass, sign * rate * loss)) for sign in (-1, 1))
-            grown = max(float(np.maximum.reduceat(each, starts).sum()) for each in logs)
+            grown = max(float(np.maximum.reduceat(each, starts) @ uses) for each in logs)
             reach = min(reach, (self._times * grown - math.log(_TAIL)) / rate)
         spread = (mass * loss**2).sum(axis=1)
         widest = [a + int(spread[a:b].argmax()) for a, b in pairwise(self._ends.tolist()) if b > a]
-        mass, loss, variance = mass[widest], loss[widest], float(spread[widest].sum())
+        mass, loss, variance = mass[widest], loss[widest], float(spread[widest] @ uses)
         step = _COARSEST
         while step > _FINEST:
             share = loss / step - np.floor(loss / step)
-            if float((mass * share * (1 - share)).sum()) * step**2 <= _LOOSE * variance:
+            if float((mass * share * (1 - share)).sum(axis=1) @ uses) * step**2 <= _LOOSE * variance:
                 break
             step /= 1.5
         step = max(step, 2 * reach / _MOST_POINTS)
@@ -130,13 +135,13 @@ def _mean(mass: np.ndarray, grown: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(each.sum(axis=1), 1e-300))
 
 
-def _stacked(queries: Sequence[Pairs]) -> Pairs:
-    """The pairs of all queries, with as many outcomes as the one with most."""
-    most = max((pairs.mass.shape[1] for pairs in queries), default=1)
-    size = sum(len(pairs.mass) for pairs in queries)
+def _stacked(laws: Sequence[Pairs]) -> Pairs:
+    """The pairs of all laws, with as many outcomes as the one with most."""
+    most = max((pairs.mass.shape[1] for pairs in laws), default=1)
+    size = sum(len(pairs.mass) for pairs in laws)
     stacked = Pairs(np.zeros((size, most)), np.zeros((size, most)), np.empty(size))
     start = 0
-    for mass, difference, extra in queries:
+    for mass, difference, extra in laws:
         rows = slice(start, start + len(mass))
         stacked.mass[rows, : mass.shape[1]] = mass
         stacked.difference[rows, : mass.shape[1]] = difference

@@ -102,7 +102,8 @@ def exact_rdp(
     order = np.array(orders, dtype=np.float64)
     if not (order.size and order[0] > 1 and np.all(order[:-1] < order[1:])):
         raise ValueError("orders must be above 1 and increasing")
-    return all_neighbours(mechanism, counts, relation=relation).rdp(order)
+    rows, places = all_neighbours(mechanism, counts, relation=relation).distinct()
+    return np.asarray(rows.rdp(order)[places])
 
 
 def all_neighbours(mechanism: BallotMechanism, counts: Any, *, relation: str) -> Neighbours:
@@ -221,13 +222,11 @@ def exact_profiles(
         return None
     laws: list[tuple[Pairs, Pairs]] = []
     room = _MOST_PAIRS // answers_per_query
-    rows, places, times = np.unique(counts, axis=0, return_inverse=True, return_counts=True)
-    neighbours = all_neighbours(mechanism, rows, relation=relation).pairs()
-    for (log_q, lam), many in zip(neighbours, times.tolist(), strict=True):  # equal rows have equal laws
+    rows, places = all_neighbours(mechanism, counts, relation=relation).distinct()
+    for (log_q, lam), many in zip(rows.pairs(), np.bincount(places).tolist(), strict=True):
         laws.append(both_ways(log_q, lam))
         room -= many * (len(log_q) // 2)
         if room < 0:
             return None
-    queries = [laws[place] for place in places.ravel().tolist()]
-    each = [Given([query[way] for query in queries], answers_per_query).tables(at) for way in (0, 1)]
+    each = [Given([law[way] for law in laws], places, answers_per_query).tables(at) for way in (0, 1)]
     return [Profile(tables) for tables in zip(*each, strict=True)]

@@ -45,7 +45,14 @@ class Compiled:
     ) -> None:
         """``argmax`` is (noise, scale), ``screen`` (kind, threshold, sigma); ``seen`` by the screen."""
         self._counts, self._seen = counts, counts if seen is None else seen
-        self._argmax, self._screen, self._replace = argmax, screen, relation == "replace-one"
+        self._argmax, self._screen, self._relation = argmax, screen, relation
+
+    def distinct(self) -> tuple[Compiled, np.ndarray]:
+        """The same of rows that differ in counts or in what the screen sees, and which each row is."""
+        both, places = np.unique(np.hstack([self._counts, self._seen]), axis=0, return_inverse=True)
+        counts, seen = (np.ascontiguousarray(part) for part in np.hsplit(both, [self._counts.shape[1]]))
+        rows = Compiled(counts, relation=self._relation, argmax=self._argmax, screen=self._screen, seen=seen)
+        return rows, places.ravel()
 
     def rdp(self, orders: np.ndarray) -> np.ndarray:
         """Largest Rényi divergence of each query, shape (n_queries, n_orders)."""
@@ -59,7 +66,7 @@ class Compiled:
                 self._screen,
                 orders,
                 out[rows],
-                replace=self._replace,
+                replace=self._relation == "replace-one",
             )
 
         outcome.in_chunks(work, len(self._counts))
@@ -68,7 +75,8 @@ class Compiled:
     def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Of each query all pairs of laws."""
         for counts, seen in zip(self._counts, self._seen, strict=True):
-            log_q, lam = _neighbours.pairs(counts, seen, self._argmax, self._screen, replace=self._replace)
+            replace = self._relation == "replace-one"
+            log_q, lam = _neighbours.pairs(counts, seen, self._argmax, self._screen, replace=replace)
             yield np.concatenate([log_q[::2], log_q[1::2]]), np.concatenate([lam[::2], lam[1::2]])
 
 
@@ -79,6 +87,11 @@ class Enumerated:
         if mechanism.promise.at_most != 1:
             raise ValueError(f"exact costs by enumeration are for ballots that weigh 1, got {mechanism!r}")
         self._mechanism, self._counts, self._relation = mechanism, counts, relation
+
+    def distinct(self) -> tuple[Enumerated, np.ndarray]:
+        """The same of rows that differ, and which of them each row is."""
+        counts, places = np.unique(self._counts, axis=0, return_inverse=True)
+        return Enumerated(self._mechanism, counts, relation=self._relation), places.ravel()
 
     def rdp(self, orders: np.ndarray) -> np.ndarray:
         """Largest Rényi divergence of each query, shape (n_queries, n_orders)."""

@@ -17,6 +17,10 @@ __all__ = ["HasNeighbours", "Neighbours", "Shifted", "unshifted"]
 class Neighbours(Protocol):
     """All neighbours of each row of counts: each moves one ballot. Private, as the counts are."""
 
+    def distinct(self) -> tuple[Neighbours, np.ndarray]:
+        """The same of rows that differ, and which of them each row is: equal rows have equal laws."""
+        ...
+
     def rdp(self, orders: np.ndarray) -> np.ndarray:
         """Largest Rényi divergence, in either direction, shape (n_queries, n_orders), nats."""
         ...
