@@ -366,7 +366,7 @@ def test_a_ledger_counts_for_its_teachers_only(tmp_path, saved):
     with pytest.raises(LedgerError, match="not those that this service began with"):
         deploy(tmp_path, other)
     (tmp_path / "service" / "teachers.mac").unlink()
-    with pytest.raises(LedgerError, match="counts for other teachers"):
+    with pytest.raises(LedgerError, match="type the --sigma and --screen with which it was begun"):
         deploy(tmp_path, other)
 
 

@@ -289,8 +289,9 @@ class Deployment:
         if isinstance(outcome, KeyConflict):
             raise LedgerError(
                 "this ledger counts for other teachers, other noise or another secret, and there is one "
-                "ledger for each: go back to those, or serve a copy of the run without its service folder, "
-                "whose budget then comes on top"
+                "ledger for each: type the --sigma and --screen with which it was begun and go back to its "
+                "teachers and secrets, or serve a copy of the run without its service folder, whose budget "
+                "then comes on top"
             )
         if isinstance(outcome, Exception):
             raise outcome
