@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ostraka.ledger import LedgerError
+from ostraka.ledger.budget import LedgerMoved
+from ostraka.service import _deployment
 from ostraka.service._http_limits import LimitedProtocol
 from tests.service.conftest import HEALTH, ONE, PATIENCE, all_of, connected, deploy, serving
 
@@ -127,3 +130,27 @@ def test_a_ledger_that_was_moved_stops_the_service_before_the_next_answer(tmp_pa
             connection.settimeout(0.3)
             with pytest.raises(TimeoutError):
                 connection.recv(1)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            LedgerMoved("canary7391"),
+            "was removed, replaced or rolled back (LedgerMoved): stopping; put the newest",
+        ),
+        (
+            LedgerError("canary7391"),
+            "the outcome of a charge is unknown (LedgerError): stopping; start the service",
+        ),
+    ],
+    ids=["moved", "unknown"],
+)
+def test_the_log_says_what_to_do_after_a_stop(monkeypatch, caplog, error, said):
+    codes = []
+    monkeypatch.setattr(_deployment.os, "_exit", codes.append)
+    monkeypatch.setattr(_deployment.logging, "shutdown", lambda: None)
+    _deployment._stop(error)
+    assert codes == [1]
+    assert said in caplog.text
+    assert "canary7391" not in caplog.text

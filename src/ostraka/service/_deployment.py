@@ -15,7 +15,7 @@ from ostraka import _check
 from ostraka.consistent import Consistent
 from ostraka.door import ABSTAIN
 from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError
-from ostraka.ledger.budget import KeyConflict, LedgerUnavailable
+from ostraka.ledger.budget import KeyConflict, LedgerMoved, LedgerUnavailable
 from ostraka.service import _clock
 from ostraka.service._answering import Answerer, Reserved, require_servable
 from ostraka.service._batcher import Batcher
@@ -333,9 +333,13 @@ def _said(label: Any) -> str:
 
 
 def _stop(error: BaseException) -> None:
-    """End the process, because nothing may be answered after a charge with an unknown outcome."""
-    _LOG.critical(
-        "the outcome of a charge is unknown (%s): stopping; start the service again", type(error).__name__
-    )
+    """End the process: nobody is answered after a charge of unknown outcome, or beside a moved ledger."""
+    if isinstance(error, LedgerMoved):
+        said = (
+            "the ledger was removed, replaced or rolled back (%s): stopping; put the newest copy back first"
+        )
+    else:
+        said = "the outcome of a charge is unknown (%s): stopping; start the service again"
+    _LOG.critical(said, type(error).__name__)
     logging.shutdown()
     os._exit(1)
