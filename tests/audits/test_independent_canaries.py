@@ -22,9 +22,8 @@ def test_independent_guesses_give_the_epsilon_of_their_share_by_other_libraries(
     assert pure.epsilon == pytest.approx(math.log(share / (1 - share)), rel=1e-7)
     near = one_run_lower_bound(scores, delta=0.01, independent=True).epsilon
     assert (math.exp(near) + 0.01) / (math.exp(near) + 1) == pytest.approx(share, rel=1e-7)
-    claimed = one_run_lower_bound(
-        scores, delta=DELTA, curve=Curve.gaussian(sensitivity=1.0, sigma=1.0), independent=True
-    )
+    curve = Curve.gaussian(sensitivity=1.0, sigma=1.0)
+    claimed = one_run_lower_bound(scores, delta=DELTA, curve=curve, independent=True, guesses=2000)
     assert claimed.method == "independent-gaussian"
     assert gaussian_mu(claimed.epsilon) == pytest.approx(2 * norm.ppf(share), rel=1e-5)
 
@@ -44,6 +43,54 @@ def test_independent_games_certify_more_of_a_gaussian_claim_and_err_as_seldom_as
     assert never_above(found, epsilon, confidence=0.9)
     assert max(found) > epsilon, "at confidence 0.9 a bound that never errs is too small"
     assert np.mean(found) > 0.7 * epsilon
+
+
+@pytest.mark.statistical
+def test_the_surer_half_certifies_more_than_all_guesses():
+    mu = gaussian_mu(1.0)
+    curve, found = Curve.gaussian(sensitivity=mu, sigma=1.0), []
+    for seed in range(40):
+        game = gaussian_game(mu, 5000, seed=seed)
+        middle = replace(game, values=game.values - mu / 2)
+        found.append(
+            [
+                one_run_lower_bound(
+                    middle, delta=DELTA, curve=curve, independent=True, confidence=0.999, guesses=k
+                )
+                for k in (None, 2500, 5000)
+            ]
+        )
+    assert all(usual.epsilon == half.epsilon and usual.guesses == 2500 for usual, half, _ in found)
+    half, every = (np.array([row[k].epsilon for row in found]) for k in (1, 2))
+    assert never_above(half, 1.0, confidence=0.999)
+    assert half.mean() > 0.59 > every.mean() - 0.01
+    assert (half - every).mean() > 0
+
+
+@pytest.mark.statistical
+def test_which_of_equally_sure_guesses_are_made_is_drawn_by_lot():
+    """Signs alone: all are equally sure, and members come first in every list. No bound is above."""
+    mu, found = gaussian_mu(1.0), []
+    for seed in range(60):
+        game = gaussian_game(mu, 2000, seed=seed)
+        signs = Scores.of(
+            members=np.repeat(np.sign(game.values - mu / 2), game.members),
+            others=np.repeat(np.sign(game.values - mu / 2), game.others),
+        )
+        curve = Curve.gaussian(sensitivity=mu, sigma=1.0)
+        rng = np.random.default_rng(seed)
+        found.append(
+            one_run_lower_bound(
+                signs, delta=DELTA, curve=curve, independent=True, confidence=0.9, rng=rng
+            ).epsilon
+        )
+    assert never_above(found, 1.0, confidence=0.9)
+    assert np.mean(found) < 0.6
+
+
+def test_without_a_curve_all_are_guessed():
+    with pytest.raises(ValueError, match="without guesses unless a curve is claimed"):
+        one_run_lower_bound(gaussian_game(1.0, 200, seed=0), delta=DELTA, independent=True, guesses=50)
 
 
 def test_games_that_depend_on_one_another_are_not_for_the_independent_bound():

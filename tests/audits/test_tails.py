@@ -5,10 +5,11 @@ from functools import partial
 import mpmath
 import numpy as np
 import pytest
+from scipy.integrate import quad
 from scipy.optimize import linprog
-from scipy.stats import binom
+from scipy.stats import beta, binom, ncx2, norm
 
-from ostraka.audits._tails import gaussian_is_refuted, near_tail, planned_tail, steinke_tail
+from ostraka.audits._tails import gaussian_is_refuted, near_tail, planned_tail, steinke_tail, surest_tail
 
 
 @pytest.mark.parametrize(
@@ -123,3 +124,34 @@ def test_the_gaussian_recursion_is_that_of_mpmath():
     settings = {"right": right, "guesses": guesses, "n_canaries": n, "error": 0.05}
     assert gaussian_is_refuted(float(low) - 1e-6, **settings)
     assert not gaussian_is_refuted(float(high) + 1e-6, **settings)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.3, 2.0, 40.0])
+def test_the_surer_of_two_gaussian_guesses_is_right_if_their_sum_is_above_zero(mu):
+    exact = norm.cdf(mu / np.sqrt(2))
+    assert exact <= surest_tail(mu, 1, 1, 2) <= exact + 0.02
+
+
+@pytest.mark.parametrize(("mu", "right", "guesses", "n"), [(0.3, 260, 400, 900), (1.0, 166, 200, 400)])
+def test_the_tail_of_the_surest_guesses_is_an_integral_over_the_largest_that_is_left(mu, right, guesses, n):
+    """The share beyond that one is a beta variable; its square is a non-central chi-square one."""
+
+    def integrand(share):
+        c = np.sqrt(ncx2.isf(share, 1, mu**2 / 4))
+        chance = norm.sf(c - mu / 2) / share
+        return beta.pdf(share, guesses + 1, n - guesses) * binom.sf(right - 1, guesses, chance)
+
+    middle = guesses / n
+    exact = quad(integrand, 1e-12, 1 - 1e-12, points=[middle - 0.05, middle, middle + 0.05], limit=400)[0]
+    assert 1e-4 < exact < 0.9
+    assert exact <= surest_tail(mu, right, guesses, n) <= 1.02 * exact
+
+
+def test_all_gaussian_guesses_are_binomial():
+    exact = binom.sf(59, 100, norm.cdf(0.1))
+    assert exact <= surest_tail(0.2, 60, 100, 100) <= exact * (1 + 1e-8)
+
+
+def test_the_tail_of_the_surest_guesses_grows_with_mu():
+    found = [surest_tail(mu, 70, 100, 200) for mu in np.linspace(0, 3, 60)]
+    assert (np.diff(found) >= -1e-12).all()

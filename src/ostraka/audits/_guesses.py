@@ -95,16 +95,22 @@ def inclusion_guesses(runs: list[Scores], *, guesses: Any, rng: np.random.Genera
     )
 
 
-def sign_guesses(runs: list[Scores]) -> Guesses:
-    """One guess for each canary, of its own score alone: in if it is above 0, out if below; 0 is wrong."""
+def sign_guesses(runs: list[Scores], *, guesses: Any, half: bool, rng: np.random.Generator) -> Guesses:
+    """Guesses by signs of scores: in if above 0, out if below, 0 is wrong. The surest are farthest from 0."""
     n_canaries = sum(_fair_sides(runs))
-    right = sum(
-        int(each.members[each.values > 0].sum() + each.others[each.values < 0].sum()) for each in runs
-    )
+    usual = (n_canaries + 1) // 2 if half else n_canaries
+    numbers = _plans(usual if guesses is None else guesses, n_canaries)
+    values = np.unique(np.abs(np.concatenate([each.values for each in runs])))
+    tally = np.zeros((2, values.size), dtype=np.int64)  # right, wrong
+    for each in runs:
+        place = np.searchsorted(values, np.abs(each.values))
+        for name, is_in in (("members", True), ("others", False)):
+            right = (each.values > 0) if is_in else (each.values < 0)
+            np.add.at(tally, (np.where(right, 0, 1), place), getattr(each, name))
     return Guesses(
-        right=np.array([right]),
-        made=np.array([n_canaries]),
-        at=np.full(1, np.nan),
+        right=np.array([_hits(tally[:, ::-1], number, side=0, rng=rng) for number in numbers]),
+        made=numbers,
+        at=np.full(numbers.size, np.nan),
         n_canaries=n_canaries,
         n_candidates=2,
         planned=True,

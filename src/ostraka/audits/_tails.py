@@ -6,13 +6,13 @@ Every function returns an upper bound on P(``right`` or more of ``guesses``) for
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.optimize
 import scipy.special
 
 from ostraka._numeric import clopper_pearson
-from ostraka.curve import Curve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,10 +25,12 @@ __all__ = [
     "price_of_delta",
     "separate_end",
     "steinke_tail",
+    "surest_tail",
 ]
 
 _DELTA_SHARE = 0.65  # of the error pays for delta where the number of guesses is not fixed in advance
 _UP = 1 + 1e-9  # relative error of the binomial tails, on the safe side
+_SPREAD, _FAR, _CUTS = 9.0, 40.0, 200  # standard deviations; a normal number is never so far; intervals
 
 
 def price_of_delta(n_canaries: int, *, delta: float, error: float) -> tuple[float, float]:
@@ -97,20 +99,45 @@ def gaussian_is_refuted(mu: float, right: int, guesses: int, n_canaries: int, *,
     return hits + misses > guesses / n_canaries * _UP
 
 
-def separate_end(right: int, guesses: int, *, gaussian: bool, delta: float, error: float) -> float:
+def separate_end(right: int, guesses: int, *, delta: float, error: float) -> float:
     """The largest epsilon that is refuted where every guess is about an independent game, and all are made.
 
     A game of total variation t is guessed with probability (1 + t) / 2 at most: for (epsilon, delta) that is
-    (e^epsilon + delta) / (e^epsilon + 1), for mu-Gaussian DP Phi(mu / 2).
+    (e^epsilon + delta) / (e^epsilon + 1).
     """
     least, _ = clopper_pearson(np.array([right]), guesses, error=error)
     share = float(least[0])
     if share <= (1 + delta) / 2:
         return 0.0
-    if gaussian:
-        mu = 2 * float(scipy.special.ndtri(share)) * (1 - 1e-12)
-        return Curve.gaussian(sensitivity=mu, sigma=1.0).epsilon(delta) * (1 - 1e-9)
     return math.log((share - delta) / (1 - share)) * (1 - 1e-12)
+
+
+def surest_tail(mu: float, right: int, guesses: int, n_canaries: int) -> float:
+    """P(``right`` or more of the ``guesses`` surest of independent games) under mu-Gaussian DP.
+
+    Every game is at best X normal with mean mu / 2, where X > 0 is right and the odds of that are
+    e^(mu |x|): whoever sees all X makes the surest guesses where |x| is largest. Given c, the largest |x|
+    that is not guessed, guesses are independent, each right with P(X > c) / P(|X| > c), which grows with c.
+    So the law of c is cut into intervals, and each counts with the share at its upper end.
+    """
+    ndtr, tail = scipy.special.ndtr, scipy.special.bdtrc
+    if guesses == n_canaries:
+        return min(1.0, float(tail(right - 1, guesses, ndtr(mu / 2))) * _UP)
+
+    def beyond(c: Any) -> Any:
+        return ndtr(mu / 2 - c) + ndtr(-mu / 2 - c)
+
+    mean = (guesses + 1) / (n_canaries + 1)
+    width = _SPREAD * math.sqrt(mean * (1 - mean) / n_canaries)
+
+    def quantile(share: float) -> float:
+        return float(scipy.optimize.brentq(lambda c: beyond(c) - share, 0.0, mu / 2 + _FAR))
+
+    c = np.linspace(quantile(min(mean + width, 1 - 1e-12)), quantile(max(mean - width, 1e-15)), _CUTS)
+    share = beyond(c)
+    above = np.concatenate([[1.0], tail(guesses, n_canaries, share), [0.0]])  # P(the largest left > c)
+    each = np.concatenate([tail(right - 1, guesses, np.minimum(1.0, ndtr(mu / 2 - c) / share * _UP)), [1.0]])
+    return min(1.0, float(-np.diff(above) @ each) * _UP)
 
 
 def _masses(hits: np.ndarray, trials: int, share: float) -> np.ndarray:

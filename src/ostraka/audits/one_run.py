@@ -28,6 +28,7 @@ from ostraka.audits._tails import (
     price_of_delta,
     separate_end,
     steinke_tail,
+    surest_tail,
 )
 from ostraka.audits.cuts import check_confidence
 from ostraka.audits.intervals import clopper_pearson
@@ -146,8 +147,8 @@ def one_run_lower_bound(
     game : {"inclusion", "labels"}
     guesses : int or sequence of int, optional
         How many guesses to make, the surest ones, fixed **before** the scores were seen. Several: the best
-        counts, and they share the error. None: an eighth of all canaries for inclusion; for labels see
-        ``at``.
+        counts, and they share the error. None: an eighth of all canaries for inclusion; where they are
+        ``independent`` half of them with a curve, and all without; for labels see ``at``.
     at : float > 0 or sequence of float > 0, optional
         For labels: score below which the adversary abstains, chosen **before** it was seen which guesses are
         right. None, without ``guesses``: guess all, the surer half, the surer quarter and so on down to 30.
@@ -159,6 +160,7 @@ def one_run_lower_bound(
         noise. True of canaries in separate runs; true within a run where they move separate numbers whose
         noise is drawn separately, which only reading the code can tell. Each canary is then guessed by the
         sign of its score, whose 0 must mean undecided, as for :func:`ostraka.attacks.inclusion.sum_scores`.
+        The surest guesses are those whose scores are farthest from 0.
     rng : numpy.random.Generator, optional
         Draws lots among tied scores, for inclusion. None: keyed by the operating system.
 
@@ -181,9 +183,10 @@ def one_run_lower_bound(
     for two candidates and a number of guesses fixed in advance. ``"any-dependence"``: J more guesses may be
     right, where J has mean n_canaries delta and any dependence on the others; for any number of candidates
     and of guesses. ``"many-runs"``: one canary in each of independent trainings, J binomial. ``"gaussian"``:
-    Mahloujifar et al. 2025, for a claimed Gaussian curve. ``"independent"`` and ``"independent-gaussian"``:
-    right guesses are stochastically fewer than Binomial(n_canaries, p), p = (e^epsilon + delta) /
-    (e^epsilon + 1), or Phi(mu / 2) for a Gaussian claim: half of 1 + the total variation of a canary's game.
+    Mahloujifar et al. 2025, for a claimed Gaussian curve. ``"independent"``: right guesses are
+    stochastically fewer than Binomial(n_canaries, p), p = (e^epsilon + delta) / (e^epsilon + 1), which is
+    half of 1 + the total variation of a canary's game. ``"independent-gaussian"``: fewer than of the surest
+    guesses about independent Gaussian games (docs/synthetic.md).
     Source: Steinke, Nasr and Jagielski 2023, arXiv:2305.08846, Theorem 5.2; docs/memorisation.md (any
     dependence, and more candidates); Mahloujifar, Melis and Chaudhuri 2025, arXiv:2410.22235.
 
@@ -206,15 +209,19 @@ def one_run_lower_bound(
         raise ValueError(f"delta must be >= 0 and < 1, got {delta!r}")
     if at is not None and (game == "inclusion" or guesses is not None):
         raise ValueError("at must only be given for labels, and without guesses")
-    if independent and (game != "inclusion" or guesses is not None):
-        raise ValueError("independent must only be given for inclusion, and without guesses: all are guessed")
+    if independent and (game != "inclusion" or (guesses is not None and curve is None)):
+        raise ValueError(
+            "independent must only be given for inclusion, and without guesses unless a curve is claimed: "
+            "all are guessed"
+        )
     if curve is not None and delta == 0:
         raise ValueError("delta must be > 0 with a curve: at 0 no Gaussian curve has an epsilon")
     runs = [scores] if isinstance(scores, Scores) else list(scores)
+    lots = os_keyed() if rng is None else rng
     if independent:
-        made = sign_guesses(runs)
+        made = sign_guesses(runs, guesses=guesses, half=curve is not None, rng=lots)
     elif game == "inclusion":
-        made = inclusion_guesses(runs, guesses=guesses, rng=os_keyed() if rng is None else rng)
+        made = inclusion_guesses(runs, guesses=guesses, rng=lots)
     else:
         made = label_guesses(runs, at=at, guesses=guesses)
     method = _method(made, len(runs), curve, independent=independent)
@@ -288,10 +295,13 @@ def _lower_ends(made: Guesses, method: Method, *, delta: float, error: float) ->
     """Lower end of epsilon for each cut; all of them together err with probability ``error``."""
     cuts = list(zip(made.right.tolist(), made.made.tolist(), strict=True))
     each = error / len(cuts)
-    if method in {"independent", "independent-gaussian"}:
-        ends = [separate_end(*cut, gaussian=method != "independent", delta=delta, error=each) for cut in cuts]
-    elif method == "gaussian":
-        ends = [_gaussian_end(*cut, made.n_canaries, delta=delta, error=each) for cut in cuts]
+    if method == "independent":
+        ends = [separate_end(*cut, delta=delta, error=each) for cut in cuts]
+    elif method in {"gaussian", "independent-gaussian"}:
+        separate = method != "gaussian"
+        ends = [
+            _gaussian_end(*cut, made.n_canaries, separate=separate, delta=delta, error=each) for cut in cuts
+        ]
     elif delta == 0 or method == "many-runs":
         return _independent_ends(made, delta=delta, error=error)
     elif made.planned:
@@ -321,11 +331,17 @@ def _tail_end(
     return largest_refuted(refuted, most=_MOST) * _DOWN
 
 
-def _gaussian_end(right: int, guesses: int, n_canaries: int, *, delta: float, error: float) -> float:
+def _gaussian_end(
+    right: int, guesses: int, n_canaries: int, *, separate: bool, delta: float, error: float
+) -> float:
     """Epsilon at ``delta`` of the largest refuted mu."""
-    mu = largest_refuted(
-        lambda mu: gaussian_is_refuted(mu, right, guesses, n_canaries, error=error), most=_MOST_MU
-    )
+
+    def refuted(mu: float) -> bool:
+        if separate:
+            return surest_tail(mu, right, guesses, n_canaries) <= error
+        return gaussian_is_refuted(mu, right, guesses, n_canaries, error=error)
+
+    mu = largest_refuted(refuted, most=_MOST_MU)
     return Curve.gaussian(sensitivity=mu, sigma=1.0).epsilon(delta) * (1 - 1e-9) if mu > 0 else 0.0
 
 
