@@ -280,6 +280,15 @@ class TestMixture:
         parts = fitted.mechanism_
         assert parts.curve().epsilon(1e-5) >= (parts.clusters.curve()).epsilon(1e-5)
 
+    @pytest.mark.parametrize("generator", ["vae", "rbm"])
+    @pytest.mark.parametrize("n", [1, 3])
+    def test_few_rows_one_class_and_empty_clusters_give_a_generator_of_noise(self, generator, n):
+        fitted = mixture(binary(n)[0], np.zeros(n), generator=generator, n_clusters=5)
+        made, labels = fitted.sample(50)
+        assert made.shape == (50, 6)
+        assert np.isfinite(made).all()
+        assert set(labels) <= {0, 1}
+
     def test_without_labels_each_cluster_has_a_network(self):
         X, _ = binary(500)
         fitted = mixture(X, n_clusters=3, generator="rbm")

@@ -29,9 +29,9 @@ def people(n, seed=0):
     }
 
 
-def fitted(n=4000, *, epsilon=4.0, target="ill", **how):
+def fitted(n=4000, *, epsilon=4.0, target="ill", seed=1, **how):
     return TableGenerator(SCHEMA, target=target, epsilon=epsilon, delta=1e-5).fit(
-        people(n), rng=np.random.default_rng(1), **how
+        people(n), rng=np.random.default_rng(seed), **how
     )
 
 
@@ -60,7 +60,10 @@ def test_the_price_is_the_one_asked_for_and_is_charged_once():
 
 
 def test_the_number_of_rows_is_noisy_and_near():
-    assert fitted().n_rows_ == pytest.approx(4000, abs=100)
+    """Planted: the exact number, which one row moves."""
+    found = [fitted(seed=seed).n_rows_ for seed in range(5)]
+    assert len(set(found)) > 2
+    assert found == pytest.approx([4000] * 5, abs=100)
 
 
 def test_samples_repeat_under_their_seed_and_have_the_asked_size():
