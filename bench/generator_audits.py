@@ -106,9 +106,12 @@ KINDS: dict[str, Callable[[np.random.Generator], Audited]] = {
 
 
 def bound(scores: Scores | list[Scores], claim: Curve | None, confidence: float = 0.95) -> float:
-    """Lower bound: white box for independent canaries, black box however they depend on one another."""
+    """Lower bound: white box for independent canaries, all guessed; black box however canaries depend."""
     if claim is not None:
-        found = one_run_lower_bound(scores, delta=DELTA, curve=claim, independent=True, confidence=confidence)
+        every = CANARIES * (len(scores) if isinstance(scores, list) else 1)
+        found = one_run_lower_bound(
+            scores, delta=DELTA, curve=claim, independent=True, guesses=every, confidence=confidence
+        )
     else:
         found = one_run_lower_bound(scores, delta=DELTA, guesses=CANARIES // 3, confidence=confidence)
     return found.epsilon / EPSILON
@@ -130,7 +133,13 @@ def audited(name: str, runs: int) -> None:
     claim = found[0].claim
     if claim is None:
         return
-    every = one_run_lower_bound([each.scores for each in found], delta=DELTA, curve=claim, independent=True)
+    every = one_run_lower_bound(
+        [each.scores for each in found],
+        delta=DELTA,
+        curve=claim,
+        independent=True,
+        guesses=CANARIES * runs,
+    )
     expected = float(ndtr(math.sqrt(claim.mu_squared) / 2))
     print(f"    right guesses {every.right / every.guesses:.4f}, by the noise {expected:.4f}")
     parts = [found[k : k + TOGETHER] for k in range(0, runs - TOGETHER + 1, TOGETHER)]

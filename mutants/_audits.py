@@ -49,6 +49,13 @@ MUTANTS = [
         BY_TAILS + "test_the_planned_tail_is_the_worst_joint_law_of_a_linear_programme",
     ),
     Mutant(
+        "the surest guesses as sure as all",
+        TAILS,
+        "ndtr(mu / 2 - c) / share * _UP",
+        "ndtr(mu / 2) + 0 * c",
+        BY_TAILS + "test_the_tail_of_the_surest_guesses_is_an_integral_over_the_largest_that_is_left",
+    ),
+    Mutant(
         "any curve for a Gaussian one",
         ONE_RUN,
         "and np.allclose(rdp[finite], gaussian, rtol=1e-6, atol=0)",

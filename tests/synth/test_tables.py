@@ -66,6 +66,36 @@ def test_the_number_of_rows_is_noisy_and_near():
     assert found == pytest.approx([4000] * 5, abs=100)
 
 
+@pytest.mark.statistical
+@pytest.mark.parametrize("target", ["ill", None])
+def test_noisy_counts_are_off_by_their_standard_error(target):
+    real, away = SCHEMA.encode(people(300)), []
+    for seed in range(20):
+        generator = fitted(300, target=target, seed=seed)
+        pairs = [[SCHEMA.names[j] for j in pair] for pair in generator.triples_]
+        for names in (["age"], ["town", "smokes"], *pairs):
+            try:
+                counts, error = generator.marginal(*names)
+            except ValueError:
+                assert sorted(names) == ["smokes", "town"]
+                continue
+            columns = sorted(SCHEMA.place(name) for name in names)
+            columns += [] if target is None else [SCHEMA.place(target)]
+            exact = np.zeros(counts.shape)
+            np.add.at(exact, tuple(real[:, columns].T), 1)
+            away += ((counts - exact) / error).ravel().tolist()
+    assert len(away) > 300
+    far = 7 / np.sqrt(len(away))  # standard deviations of the mean
+    assert abs(np.mean(away)) < far
+    assert abs(np.std(away) - 1) < far
+
+
+@pytest.mark.parametrize("names", [("ill",), ("age", "ill"), (), ("age", "age"), ("age", "smokes", "town")])
+def test_marginals_that_were_not_counted_are_refused_with_those_that_were(names):
+    with pytest.raises(ValueError, match=r"names must be .* pair that was counted \(.*age"):
+        fitted(300).marginal(*names)
+
+
 def test_samples_repeat_under_their_seed_and_have_the_asked_size():
     generator = fitted()
     one, two, other = (generator.sample(50, random_state=seed) for seed in (3, 3, 4))

@@ -163,6 +163,40 @@ class TableGenerator(BaseEstimator):
             codes[:, target] = self.labels_.draw(codes[:, list(self.mechanism_.features)], rng=rng)
         return codes
 
+    def marginal(self, *names: str) -> tuple[np.ndarray, float]:
+        """Noisy counts of one column, or of a pair that was chosen, and their standard error. Public.
+
+        Parameters
+        ----------
+        *names : str
+            One or two columns beside the target.
+
+        Returns
+        -------
+        counts : array, shape (n_codes, ..., n_classes), in rows (persons, if they are the unit)
+            As they were released: unbiased, some below 0. Axes are in the order of the schema, the target last.
+        standard_error : float
+            Of the noise of each cell.
+
+        Raises
+        ------
+        ValueError
+            A name that is no such column, or a pair that was not counted.
+        """
+        mechanism = self.mechanism_
+        columns = tuple(sorted(self.schema.place(name) for name in names))
+        found = self.counts_.get(mechanism._name(*columns))  # noqa: SLF001
+        if found is None or mechanism.target in columns:
+            pairs = [", ".join(self.schema.names[j] for j in pair) for pair in self.triples_]
+            raise ValueError(
+                f"names must be a column beside the target, or a pair that was counted ({'; '.join(pairs)}), "
+                f"got {names!r}"
+            )
+        sizes = [mechanism.sizes[j] for j in columns]
+        shape = sizes if mechanism.target is None else [*sizes, mechanism.sizes[mechanism.target]]
+        sigma = mechanism.sigma_pairs if len(columns) == 1 else mechanism.sigma_triples
+        return found.reshape(shape), sigma / mechanism.grain
+
     def to_json(self) -> str:
         """The generator as JSON, public like its rows; :meth:`from_json` reads it."""
         mechanism = self.mechanism_
