@@ -13,11 +13,13 @@ import scipy.optimize
 import scipy.special
 
 from ostraka._numeric import clopper_pearson
+from ostraka.curve import Curve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "gaussian_end",
     "gaussian_is_refuted",
     "largest_refuted",
     "near_tail",
@@ -30,6 +32,7 @@ __all__ = [
 
 _DELTA_SHARE = 0.65  # of the error pays for delta where the number of guesses is not fixed in advance
 _UP = 1 + 1e-9  # relative error of the binomial tails, on the safe side
+_MOST_MU = 100.0
 _SPREAD, _FAR, _CUTS = 9.0, 40.0, 200  # standard deviations; a normal number is never so far; intervals
 
 
@@ -110,6 +113,20 @@ def separate_end(right: int, guesses: int, *, delta: float, error: float) -> flo
     if share <= (1 + delta) / 2:
         return 0.0
     return math.log((share - delta) / (1 - share)) * (1 - 1e-12)
+
+
+def gaussian_end(
+    right: int, guesses: int, n_canaries: int, *, separate: bool, delta: float, error: float
+) -> float:
+    """Epsilon at ``delta`` of the largest refuted mu; ``separate``: of the surest independent guesses."""
+
+    def refuted(mu: float) -> bool:
+        if separate:
+            return surest_tail(mu, right, guesses, n_canaries) <= error
+        return gaussian_is_refuted(mu, right, guesses, n_canaries, error=error)
+
+    mu = largest_refuted(refuted, most=_MOST_MU)
+    return Curve.gaussian(sensitivity=mu, sigma=1.0).epsilon(delta) * (1 - 1e-9) if mu > 0 else 0.0
 
 
 def surest_tail(mu: float, right: int, guesses: int, n_canaries: int) -> float:

@@ -21,23 +21,23 @@ from ostraka.audits._guesses import (
     upper_end,
 )
 from ostraka.audits._tails import (
-    gaussian_is_refuted,
+    gaussian_end,
     largest_refuted,
     near_tail,
     planned_tail,
     price_of_delta,
     separate_end,
     steinke_tail,
-    surest_tail,
 )
 from ostraka.audits.cuts import check_confidence
 from ostraka.audits.intervals import clopper_pearson
-from ostraka.curve import Curve
 from ostraka.randomness import os_keyed
 from ostraka.scores import Scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from ostraka.curve import Curve
 
 __all__ = ["CanaryBound", "Game", "claimed_mu", "clearest_bound", "one_run_lower_bound"]
 
@@ -56,7 +56,6 @@ _NOTES: dict[Method, str] = {
 _DOWN = 1 - 1e-12
 _SET_ASIDE = 0.2  # of the error goes to guesses that delta may have given away, in independent trainings
 _MOST = 700.0  # nats
-_MOST_MU = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +198,7 @@ def one_run_lower_bound(
     >>> bound = one_run_lower_bound(scores, delta=1e-5, guesses=250)
     >>> round(bound.epsilon, 2), bound.right, bound.method
     (1.54, 216, 'steinke')
+    >>> from ostraka import Curve
     >>> claim = Curve.gaussian(sensitivity=1.0, sigma=1.0)
     >>> round(one_run_lower_bound(scores, delta=1e-5, guesses=250, curve=claim).epsilon, 2)
     2.52
@@ -300,7 +300,7 @@ def _lower_ends(made: Guesses, method: Method, *, delta: float, error: float) ->
     elif method in {"gaussian", "independent-gaussian"}:
         separate = method != "gaussian"
         ends = [
-            _gaussian_end(*cut, made.n_canaries, separate=separate, delta=delta, error=each) for cut in cuts
+            gaussian_end(*cut, made.n_canaries, separate=separate, delta=delta, error=each) for cut in cuts
         ]
     elif delta == 0 or method == "many-runs":
         return _independent_ends(made, delta=delta, error=error)
@@ -329,20 +329,6 @@ def _tail_end(
         return tail(right, guesses, share_of(epsilon, n_candidates)) <= error
 
     return largest_refuted(refuted, most=_MOST) * _DOWN
-
-
-def _gaussian_end(
-    right: int, guesses: int, n_canaries: int, *, separate: bool, delta: float, error: float
-) -> float:
-    """Epsilon at ``delta`` of the largest refuted mu."""
-
-    def refuted(mu: float) -> bool:
-        if separate:
-            return surest_tail(mu, right, guesses, n_canaries) <= error
-        return gaussian_is_refuted(mu, right, guesses, n_canaries, error=error)
-
-    mu = largest_refuted(refuted, most=_MOST_MU)
-    return Curve.gaussian(sensitivity=mu, sigma=1.0).epsilon(delta) * (1 - 1e-9) if mu > 0 else 0.0
 
 
 def _independent_ends(made: Guesses, *, delta: float, error: float) -> np.ndarray:

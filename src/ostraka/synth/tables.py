@@ -174,7 +174,7 @@ class TableGenerator(BaseEstimator):
         Returns
         -------
         counts : array, shape (n_codes, ..., n_classes), in rows (persons, if they are the unit)
-            As they were released: unbiased, some below 0. Axes are in the order of the schema, the target last.
+            As they were released: unbiased, some below 0. Axes are ordered as the schema, the target last.
         standard_error : float
             Of the noise of each cell.
 
