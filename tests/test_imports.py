@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 QUICK = """
 import sys
 from ostraka._imports import skops_io
@@ -66,3 +68,30 @@ table = pandas.DataFrame({"age": [1.0, 2.0, 3.0]})
 print(StandardScaler().set_output(transform="pandas").fit_transform(table).columns.tolist())
 """
     assert printed(code) == "[]\n['age']\n"
+
+
+VERB = """
+import sys
+from ostraka import cli
+sys.argv = ["ostraka", {verb!r}]
+def looked(_):
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        return 0, "no pandas"
+    return 0, "pandas"
+cli._run = looked
+cli.main()
+"""
+
+
+def told(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+
+
+def test_learn_hides_pandas_from_its_libraries_and_a_verb_that_opens_a_model_of_the_user_does_not():
+    pytest.importorskip("pandas")
+    assert told(VERB.format(verb="learn")) == "ostraka: no pandas.\n"
+    assert told(VERB.format(verb="audit")) == "ostraka: pandas.\n"
+    called = VERB.format(verb="learn").replace("cli.main()", "cli.main(['learn'])")
+    assert told(called) == "ostraka: pandas.\n"  # by a process that may need pandas later

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-__all__ = ["skops_io", "without_pandas"]
+__all__ = ["hidden", "skops_io", "without_pandas"]
 
 # skops lists scikit-learn's estimators. That search imports every package of scikit-learn: its adapters for
 # other array libraries load torch and dask, its test helpers load pytest. They take 2 s and 250 MB, and the
@@ -54,7 +54,7 @@ def _quick_search() -> Iterator[None]:
     name = f"sklearn.utils.{_HELPERS}"
     whole = name in sys.modules or "pytest" in sys.modules
     try:
-        with _hidden(*_NOT_NEEDED):
+        with hidden(*_NOT_NEEDED):
             yield
     finally:
         if not whole and sys.modules.pop(name, None) is not None:
@@ -65,12 +65,13 @@ def without_pandas() -> None:
     """Import scikit-learn, whose module of compatibility would load pandas for a helper that nobody calls."""
     with _LOCK:
         if not {"pandas", "sklearn.utils.fixes"} & sys.modules.keys():
-            with _hidden("pandas"):
+            with hidden("pandas"):
                 importlib.import_module("sklearn.utils.fixes")
 
 
 @contextlib.contextmanager
-def _hidden(*names: str) -> Iterator[None]:
+def hidden(*names: str) -> Iterator[None]:
+    """Make this thread's imports of these modules fail, as if they were not installed."""
     absent = _Absent(names)
     sys.meta_path = [absent, *sys.meta_path]  # a new list: another thread may be going through the old one
     try:

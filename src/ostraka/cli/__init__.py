@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 import ostraka
+from ostraka import _imports
 from ostraka.cli import _errors
 
 __all__ = ["main"]
@@ -31,6 +32,9 @@ VERBS = (
     "serve",
     "keys",
 )
+# These use no pandas, which takes .4 s to import: scikit-learn and pyarrow load it wherever it is installed.
+# A verb that opens a model of the user's is not here, as the model may need it.
+_WITHOUT_PANDAS = ("learn",)
 
 app = typer.Typer(
     help=ostraka.__doc__, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None
@@ -88,7 +92,11 @@ for _verb in VERBS:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run ``ostraka`` and exit: 0, or 1 failure, 2 usage, 3 budget, 4 nothing learned, 130 interrupted."""
-    with warnings.catch_warnings():
+    # pyarrow looks for pandas once in a process: so only where the process ends with the command
+    unused = (
+        ("pandas",) if arguments is None and sys.argv[1:2] in [[verb] for verb in _WITHOUT_PANDAS] else ()
+    )
+    with warnings.catch_warnings(), _imports.hidden(*unused):
         warnings.showwarning = _warned
         code, sentence = _run(arguments)
     if sentence:

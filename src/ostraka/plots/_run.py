@@ -208,6 +208,8 @@ def repeated_questions(result: Result) -> Figure | None:
         axes.set(
             xlabel="answers to one question", ylabel="votes the best attacker has wrong, %", xscale="log"
         )
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")  # powers of ten take .1 s to typeset
+        axes.minorticks_off()
         axes.set_ylim(0, None)
 
     once, often = f"{wrong[0]:.0f} %", f"{wrong[-1]:.0f} %"
