@@ -16,8 +16,8 @@ import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
 from sklearn.base import clone
 
 from ostraka import _check
+from ostraka.voters import _closed_form, _logistic
 from ostraka.voters._linear import LinearTeachers
-from ostraka.voters._logistic import fit_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -125,7 +125,10 @@ def train(estimator: Any, shards: Sequence[Shard]) -> list[Teacher]:
     with _quiet():
         coded = [np.unique(shard.codes, return_inverse=True) for shard in shards]
         several = [place for place, (present, _) in enumerate(coded) if len(present) > 1]
-        together = fit_together(estimator, [shards[k].X for k in several], [coded[k][1] for k in several])
+        method = _closed_form if _closed_form.applies(estimator) else _logistic
+        together = method.fit_together(
+            estimator, [shards[k].X for k in several], [coded[k][1] for k in several]
+        )
         models = dict(zip(several, together, strict=True))
         for place, (shard, (present, local)) in enumerate(zip(shards, coded, strict=True)):
             model = models.get(place)

@@ -1,0 +1,154 @@
+"""Ridge, naive Bayes and nearest centroids of many shards: scikit-learn's solutions, each shard alone."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import NearestCentroid
+
+from ostraka import TeacherEnsemble
+from ostraka.voters import _closed_form, partition
+from ostraka.voters._closed_form import fit_together
+
+KEY = b"a key of thirty-two bytes, or so"
+ESTIMATORS = [
+    RidgeClassifier(),
+    RidgeClassifier(alpha=1e-3, fit_intercept=False),
+    RidgeClassifier(alpha=100.0),
+    GaussianNB(),
+    GaussianNB(var_smoothing=1e-2),
+    NearestCentroid(),
+]
+
+
+def shard(n_classes, *, n_rows=20, n_features=6, seed=0, spread=1.0):
+    """Rows of overlapping classes, all of which occur."""
+    rng = np.random.default_rng(seed)
+    codes = rng.permutation(np.arange(n_rows) % n_classes)
+    centres = rng.normal(size=(n_classes, n_features))
+    return spread * (3 + centres[codes] + rng.normal(size=(n_rows, n_features))), codes
+
+
+def fitted(estimator, shards):
+    return fit_together(estimator, [X for X, _ in shards], [codes for _, codes in shards])
+
+
+def learned(model):
+    """Everything that training has set."""
+    return {name: value for name, value in vars(model).items() if name.endswith("_")}
+
+
+def same(one, other):
+    return all(np.array_equal(value, learned(other)[name]) for name, value in learned(one).items())
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("n_classes", [2, 3, 7])
+@pytest.mark.parametrize("whole", [False, True], ids=["floats", "whole numbers"])
+def test_solutions_are_those_of_scikit_learn(estimator, n_classes, whole):
+    shards = [shard(n_classes, n_rows=20 + k, seed=k, spread=10.0**k) for k in range(4)]
+    shards.append(shard(n_classes, n_rows=16, n_features=40))  # more features than rows
+    if whole:
+        shards = [(np.round(50 * X).astype(np.int64), codes) for X, codes in shards]
+    for (X, codes), model in zip(shards, fitted(estimator, shards), strict=True):
+        if model is None:
+            assert X.shape[1] > len(X)
+            assert isinstance(estimator, RidgeClassifier)
+            continue
+        exact = type(estimator)(**estimator.get_params()).fit(X, codes)
+        assert type(model) is type(exact)
+        assert vars(model).keys() == vars(exact).keys()
+        for name, value in learned(exact).items():
+            ours = getattr(model, name)
+            if isinstance(value, np.ndarray):
+                assert (ours.shape, ours.dtype) == (value.shape, value.dtype), name
+                np.testing.assert_allclose(ours, value, rtol=1e-6, atol=1e-9 * np.abs(value).max())
+            elif value is not None and not isinstance(value, str):
+                assert ours == pytest.approx(value, rel=1e-12)
+        np.testing.assert_array_equal(model.predict(X), exact.predict(X))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_no_shard_changes_another_by_a_bit(estimator, n_classes, monkeypatch):
+    shards = [shard(n_classes, n_rows=17 + k % 5, seed=k) for k in range(40)]
+    before = fitted(estimator, shards)
+    rng = np.random.default_rng(1)
+    for other in (
+        shard(n_classes, n_rows=90, seed=99),
+        shard(n_classes + 1, seed=98),
+        shard(n_classes, seed=97, spread=1e200),  # overflows
+        (np.zeros((20, 6)), np.arange(20) % n_classes),
+    ):
+        changed = list(shards)
+        changed[11] = other
+        kept = [k for k in rng.permutation(40) if k != 11]
+        after = fitted(estimator, changed)
+        assert all(same(after[k], before[k]) for k in kept)
+    monkeypatch.setattr(_closed_form, "_NUMBERS_AT_ONCE", 300)  # in other parts
+    assert all(map(same, fitted(estimator, shards), before))
+
+
+@pytest.mark.parametrize("estimator", [GaussianNB(), NearestCentroid(), RidgeClassifier()], ids=str)
+def test_what_overflows_is_left_to_scikit_learn(estimator):
+    assert fitted(estimator, [shard(2, spread=1e200), shard(2)])[0] is None
+
+
+def test_centroids_of_equal_rows_are_left_to_scikit_learn_which_refuses_them():
+    assert fitted(NearestCentroid(), [(np.zeros((20, 6)), np.arange(20) % 2)]) == [None]
+
+
+class Subclass(GaussianNB):
+    """May do anything."""
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        RidgeClassifier(class_weight="balanced"),
+        RidgeClassifier(solver="saga"),
+        RidgeClassifier(positive=True, solver="lbfgs"),
+        RidgeClassifier(alpha=0.0),
+        RidgeClassifier(alpha=np.ones(1)),
+        GaussianNB(priors=np.full(2, 0.5)),
+        GaussianNB(var_smoothing=-1.0),
+        NearestCentroid(metric="manhattan"),
+        NearestCentroid(shrink_threshold=0.1),
+        NearestCentroid(priors="empirical"),
+        LogisticRegression(),
+        Subclass(),
+    ],
+    ids=str,
+)
+def test_other_settings_are_left_to_scikit_learn(estimator):
+    assert fitted(estimator, [shard(2)]) == [None]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [scipy.sparse.csr_matrix(shard(2)[0]), shard(2)[0].astype(np.float32), shard(2, n_features=200)[0]],
+    ids=["sparse", "float32", "wide"],
+)
+def test_other_rows_are_left_to_scikit_learn(rows):
+    assert fit_together(RidgeClassifier(), [rows], [shard(2)[1]]) == [None]
+
+
+@pytest.mark.parametrize("estimator", [GaussianNB(), NearestCentroid(), RidgeClassifier()], ids=str)
+def test_an_ensemble_uses_it_for_shards_that_lack_classes_and_votes_as_scikit_learn_does(
+    estimator, monkeypatch
+):
+    X, y = shard(5, n_rows=400, n_features=4)
+    manifest = partition(400, n_teachers=60, key=KEY)
+
+    def predictions():
+        ensemble = TeacherEnsemble(estimator, n_teachers=60, n_jobs=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a shard with one row a class has no nearest centroids
+            return ensemble.fit(X, y, classes=range(6), manifest=manifest).predictions(X)
+
+    ours = predictions()
+    monkeypatch.setattr(_closed_form, "applies", lambda _: False)
+    assert (ours != predictions()).mean() < 1e-3
