@@ -130,7 +130,8 @@ def _filled(made: Any, found: dict[str, Any]) -> Any:
 
 def _parts(numbers: list[int], X: Sequence[np.ndarray]) -> Iterator[list[int]]:
     """Split shards into parts with so many numbers in their rows."""
-    part, size = [], 0
+    part: list[int] = []
+    size = 0
     for number in numbers:
         if part and size + X[number].size > _NUMBERS_AT_ONCE:
             yield part
