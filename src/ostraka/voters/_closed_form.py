@@ -121,10 +121,10 @@ def _made_up(estimator: Any, n_classes: int, n_features: int) -> Any:
 
 
 def _filled(made: Any, found: dict[str, Any]) -> Any:
-    """Return a copy with these attributes, each in the shape that scikit-learn has it in."""
+    """Return a copy with these attributes, each in scikit-learn's shape and in no memory of other shards."""
     model = copy.copy(made)
     for name, value in found.items():
-        setattr(model, name, np.reshape(value, np.shape(getattr(made, name)))[()])
+        setattr(model, name, np.array(value).reshape(np.shape(getattr(made, name)))[()])
     return model
 
 
