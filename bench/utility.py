@@ -1,6 +1,6 @@
 """Accuracy for an epsilon by noisy counts: digits, Adult, diabetes by patient and MNIST.
 
-``python -m bench utility`` runs all of it; ``python bench/utility.py NAME [--quick]`` one data set.
+``python -m bench utility`` runs all of it; ``python -m bench.utility NAME [--quick]`` one data set.
 Settings were chosen on other deals: digits on deals 100 to 109, Adult on ``adult.data`` alone. Noise is
 seeded here, so that a figure can be repeated: a simulation. Each run is priced by the curve of its
 mechanism, as a release is.
