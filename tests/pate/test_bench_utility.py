@@ -8,6 +8,7 @@ from bench import utility
 def test_one_deal_of_digits(monkeypatch, capsys):
     for setting, value in utility.QUICK.items():
         monkeypatch.setattr(utility, setting, value)
+    monkeypatch.setattr(utility, "NAMES", ("digits",))
     utility.main()
     found = {
         line[:34].strip(): float(re.search(r"([01]\.\d{4}) ±", line)[1])

@@ -103,6 +103,11 @@ def choose(model: PATEClassifier, public: Any, facts: Facts, argmax: Callable[[]
     if public is None:
         raise ValueError(f"way={model.way!r} is planned from public rows: pass X_public=")
     cells = _default_cells(public) if model.cells is None else model.cells
+    if not hasattr(cells, "codes"):
+        raise ValueError(
+            f"cells must be GraphCells or QuantileCells, or have their methods, got {type(cells).__name__}: "
+            "for features of each row's own use RowVoter and SmoothedCounts (docs/noisy-counts.md)"
+        )
     expected = _expected(model, public, facts, cells, argmax) if model.way == "auto" else {}
     if expected and max(expected, key=lambda name: expected[name]) == "argmax":
         return Way(name="argmax", plan=argmax(), cells=None, expected=expected)

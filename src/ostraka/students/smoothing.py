@@ -49,6 +49,8 @@ class SmoothedCounts(BaseEstimator):
         Posterior mean of the share of the likeliest class, in [0, 1]: how likely the label is right.
     scale_ : float
         The prior standard deviation.
+    coef_ : float64 array, shape (n_features, n_classes)
+        Posterior mean of the coefficients of the features: what :meth:`predict` uses.
 
     Notes
     -----
@@ -96,7 +98,8 @@ class SmoothedCounts(BaseEstimator):
         self.scale_ = self.scale or _likeliest(np.maximum(values, 0.0), centred, sigma)
         noise = np.maximum(values, 0.0) * self.scale_**2 + sigma**2
         weights = self.scale_**2 * (reached.T @ vectors)
-        self.shares_ = smooth @ (weights @ (centred / noise[:, None]))
+        self.coef_ = weights @ (centred / noise[:, None])
+        self.shares_ = smooth @ self.coef_
         left = self.scale_**2 * np.einsum("ij,ij->i", smooth, smooth)
         known = smooth @ weights
         self.deviation_ = np.sqrt(np.maximum(left - (known**2 / noise).sum(axis=1), 1e-12))
@@ -106,6 +109,11 @@ class SmoothedCounts(BaseEstimator):
         self.margin_ = two[:, 1] - two[:, 0]
         self.probability_ = np.clip(two[:, 1] + 1 / table.shape[1], 0.0, 1.0)
         return self
+
+    def predict(self, features: Any) -> np.ndarray:
+        """The likeliest class of rows by their features, which are those that were fitted; int64."""
+        check_is_fitted(self, "coef_")
+        return np.asarray((np.asarray(features, dtype=np.float64) @ self.coef_).argmax(axis=1))
 
     def sure_labels(self, *, right: float = 0.95) -> np.ndarray:
         """The labels of the rows of which the posterior is surest, for students who need few wrong ones.

@@ -20,7 +20,7 @@ from ostraka.voters._graph import affinity, nearest, smooth
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Cells", "GraphCells", "digest", "reach", "same_rows"]
+__all__ = ["Cells", "GraphCells", "digest", "reach", "reach_of", "same_rows"]
 
 _WARD_BY_ALL_PAIRS = 3000  # rows; beyond, only neighbours in the graph are merged
 
@@ -178,7 +178,11 @@ class GraphCells(BaseEstimator):
 
 
 class Cells(Protocol):
-    """Interface of public cells: the lines that a row can add to a table, and the one that each row adds."""
+    """Interface of public cells: the lines that a row can add to a table, and the one that each row adds.
+
+    Cells with features of each row's own have ``reach_`` and ``lines`` instead of ``codebooks_`` and
+    ``codes`` (:class:`~ostraka.voters.features.FeatureCells`).
+    """
 
     codebooks_: list[np.ndarray]
 
@@ -207,6 +211,12 @@ def reach(codebooks: Sequence[np.ndarray]) -> float:
     one line. Columns add up as squares. Exact in integers, then one square root.
     """
     return math.sqrt(sum(_reach_squared(book) for book in codebooks))
+
+
+def reach_of(cells: Any) -> float:
+    """How far one ballot can move the table: as the cells state it, or computed from their codebooks."""
+    stated = getattr(cells, "reach_", None)
+    return reach(cells.codebooks_) if stated is None else float(stated)
 
 
 def _reach_squared(book: np.ndarray) -> int:

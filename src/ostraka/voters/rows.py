@@ -13,7 +13,7 @@ from ostraka._units import numbered
 from ostraka.private import Adjacency, Private
 from ostraka.randomness import os_keyed
 from ostraka.voters._tables import CLASSES_FROM_Y, encoded
-from ostraka.voters.cells import reach
+from ostraka.voters.cells import reach_of
 from ostraka.voters.shards import Manifest, partition
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class RowVoter(BaseEstimator):
 
     Parameters
     ----------
-    cells : GraphCells, QuantileCells or the like, fitted on public rows
+    cells : GraphCells, QuantileCells, FeatureCells or the like, fitted on public rows
         Says what a row may add to the counts of its class. Public. It is never fitted here.
     person : {"shared", "sampled"}
         What a person with several rows does. ``"shared"``: the rows share one ballot of ``units`` parts.
@@ -114,19 +114,24 @@ class RowVoter(BaseEstimator):
             wrong shapes; a class not declared; a manifest of other data.
         """
         self._check_settings()
-        codes = self._codes_of(X)
+        codes = self._lines_of(X) if self._own_features else self._codes_of(X)
         y = np.asarray(y)
         if y.shape != (len(codes),):
             raise ValueError(f"y must have one label for each of {len(codes)} rows, got shape {y.shape}")
         if groups is not None and len(groups) != len(codes):
             raise ValueError(f"groups must name one person a row: got {len(groups)} for {len(codes)} rows")
+        if groups is not None and self._own_features:
+            raise ValueError(
+                "groups must be None for cells with features of each row's own: use GraphCells or QuantileCells, "
+                "or keep one row of each person"
+            )
         self.notes_ = [] if classes is not None else [CLASSES_FROM_Y]
         self.classes_, labels = encoded(y, classes)
         owners = len(codes) if groups is None else groups
         people, self.n_units_, self.unit_ = numbered(owners)
         self.manifest_ = self._dealt(owners)
         self.ballot_ = 1 if groups is None or self.person == "sampled" else self.units
-        far = self.ballot_ * reach(self.cells.codebooks_)
+        far = self.ballot_ * reach_of(self.cells)
         self.adjacency_ = Adjacency.vector(unit=self.unit_, l2=far)
         self._codes, self._labels, self._people = codes, labels, people
         return self
@@ -141,6 +146,10 @@ class RowVoter(BaseEstimator):
         """
         check_is_fitted(self, "adjacency_")
         weights = self._weights()
+        if self._own_features:
+            each = [self._labels == label for label in range(len(self.classes_))]
+            sums = [self._codes[own].T @ weights[own] for own in each]
+            return Private(np.stack(sums, axis=1), self.adjacency_)
         tables = []
         for codes, book in zip(self._codes.T, self.cells.codebooks_, strict=True):
             lines = np.zeros((len(book), len(self.classes_)), dtype=np.int64)
@@ -180,15 +189,34 @@ class RowVoter(BaseEstimator):
     def _check_settings(self) -> None:
         _check.one_of(person=self.person, allowed=("shared", "sampled"))
         _check.integer(units=self.units, least=1)
-        check_is_fitted(self.cells, "codebooks_")
+        check_is_fitted(self.cells, "reach_" if self._own_features else "codebooks_")
 
-    def _codes_of(self, X: Any) -> np.ndarray:
-        """Codes of the private rows, checked against the public codebooks."""
+    @property
+    def _own_features(self) -> bool:
+        """Whether a row adds a line of its own instead of one of a codebook."""
+        return hasattr(self.cells, "lines") and not hasattr(self.cells, "codes")
+
+    def _lines_of(self, X: Any) -> np.ndarray:
+        """Lines of the private rows. Two of them, and so their sums of one ballot, are within the reach."""
+        self._require_public(X)
+        cells: Any = self.cells
+        lines = np.asarray(cells.lines(X))
+        if lines.ndim != 2 or lines.dtype != np.int64:
+            raise ValueError(f"cells must give lines of int64, got {lines.dtype} of shape {lines.shape}")
+        if not (2 * np.linalg.norm(lines.astype(np.float64), axis=1) <= cells.reach_).all():
+            raise ValueError("cells gave a line that is longer than half of their reach")
+        return lines
+
+    def _require_public(self, X: Any) -> None:
         if self.cells.is_of(X):
             raise ValueError(
                 "cells must come from public rows, but they were fitted on these private rows: what they say "
                 "about them would leave without noise"
             )
+
+    def _codes_of(self, X: Any) -> np.ndarray:
+        """Codes of the private rows, checked against the public codebooks."""
+        self._require_public(X)
         codes, books = np.asarray(self.cells.codes(X)), self.cells.codebooks_
         sizes = [len(book) for book in books]
         if codes.ndim != 2 or codes.shape[1] != len(sizes) or codes.dtype.kind not in "iu":

@@ -1,0 +1,162 @@
+"""Features of each row's own: lines of bounded length whatever a row holds, tables that move as stated."""
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import FunctionTransformer
+
+from ostraka import Budget, Ledger, PATEClassifier, release
+from ostraka.accounting import calibrate
+from ostraka.mechanisms import NoisyCounts
+from ostraka.students import SmoothedCounts
+from ostraka.voters import RowVoter
+from ostraka.voters.features import FeatureCells
+
+IMAGES, DIGITS = load_digits(return_X_y=True)
+PUBLIC, PRIVATE, LABELS = IMAGES[:350], IMAGES[500:], DIGITS[500:]
+AS_IT_IS = FunctionTransformer()
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return FeatureCells(PCA(50, random_state=0).fit(PUBLIC), n_features=40).fit(PUBLIC)
+
+
+def counted(cells, X, y, groups=None, **settings):
+    return RowVoter(cells=cells, **settings).fit(X, y, groups, classes=range(10)).vote()
+
+
+class TestLines:
+    def test_are_whitened_public_rows_of_one_length(self, cells):
+        lines = cells.lines(PRIVATE)
+        assert lines.dtype == np.int64
+        by_hand = PCA(40, whiten=True, svd_solver="full").fit(cells.transform.transform(PUBLIC))
+        white = by_hand.transform(cells.transform.transform(PRIVATE))
+        signs = np.sign((cells.features_ * by_hand.transform(cells.transform.transform(PUBLIC))).sum(axis=0))
+        cosine = (signs * white / np.linalg.norm(white, axis=1, keepdims=True) * lines / 1024).sum(axis=1)
+        assert cosine.min() > 0.98
+        np.testing.assert_array_equal(cells.features_ * 1024, cells.lines(PUBLIC))
+
+    def test_are_never_longer_than_the_resolution(self, cells):
+        rng = np.random.default_rng(0)
+        odd = np.concatenate(
+            [
+                PRIVATE,
+                np.zeros((1, 64)),
+                PUBLIC.mean(axis=0)[None],
+                1e200 * rng.normal(size=(20, 64)),
+                np.full((1, 64), 1e250),
+                1e-200 * rng.normal(size=(20, 64)),
+            ]
+        )
+        assert ((cells.lines(odd) ** 2).sum(axis=1) <= 1024**2).all()
+
+    def test_a_transformer_that_looks_at_other_rows_is_refused(self):
+        ranks = FunctionTransformer(lambda rows: rows - rows.mean(axis=0))
+        with pytest.raises(ValueError, match="each row by itself"):
+            FeatureCells(ranks).fit(PUBLIC)
+
+    def test_only_a_transformer_transforms(self):
+        with pytest.raises(TypeError, match="transform must be a fitted transformer, got str"):
+            FeatureCells("pca").fit(PUBLIC)
+
+    @pytest.mark.parametrize(
+        ("made", "rows", "says"),
+        [
+            (FeatureCells(AS_IT_IS, n_features=0), PUBLIC, "n_features must be an integer >= 1"),
+            (FeatureCells(AS_IT_IS, resolution=0), PUBLIC, "resolution must be an integer >= 1"),
+            (FeatureCells(AS_IT_IS), np.ones((20, 3)), "rows that differ"),
+            (FeatureCells(AS_IT_IS), np.full((20, 3), np.nan), "must be finite"),
+        ],
+    )
+    def test_refuses(self, made, rows, says):
+        with pytest.raises(ValueError, match=says):
+            made.fit(rows)
+
+
+class TestSensitivity:
+    def test_a_replaced_row_moves_the_table_as_far_as_stated_and_no_further(self):
+        public = np.random.default_rng(0).normal(size=(300, 2))
+        cells = FeatureCells(AS_IT_IS).fit(public)
+        rows, labels = public[:20] + 0.1, np.arange(20) % 10
+        base = counted(cells, rows, labels)
+        moved = []
+        for angle in np.linspace(0, 2 * np.pi, 60):
+            for label in (0, 1):
+                X, y = rows.copy(), labels.copy()
+                X[0], y[0] = 5 * np.array([np.cos(angle), np.sin(angle)]), label
+                moved.append(np.linalg.norm(counted(cells, X, y).open() - base.open()))
+        assert base.adjacency.l2 == 2048
+        assert 0.98 * 2048 < max(moved) <= 2048
+
+    def test_persons_with_several_rows_are_refused(self, cells):
+        with pytest.raises(ValueError, match="groups must be None"):
+            counted(cells, PRIVATE[:40], LABELS[:40], np.repeat(np.arange(10), 4))
+
+    def test_a_planted_second_ballot_is_seen(self, cells, monkeypatch):
+        monkeypatch.setattr(RowVoter, "_weights", lambda self: np.full(len(self._people), 2))
+        base = counted(cells, PRIVATE[:20], LABELS[:20])
+        others = (DIGITS[:10] + 1) % 10
+        moved = [
+            np.linalg.norm(
+                counted(cells, np.r_[X[None], PRIVATE[1:20]], np.r_[y, LABELS[1:20]]).open() - base.open()
+            )
+            for X, y in zip(PUBLIC[:10], others, strict=True)
+        ]
+        assert max(moved) > base.adjacency.l2
+
+    def test_a_line_that_is_too_long_is_refused(self, cells, monkeypatch):
+        plain = FeatureCells.lines
+        monkeypatch.setattr(FeatureCells, "lines", lambda self, X: 2 * plain(self, X))
+        with pytest.raises(ValueError, match="longer than half of their reach"):
+            counted(cells, PRIVATE[:20], LABELS[:20])
+
+    @pytest.mark.parametrize("reach", [float("nan"), 1.0])
+    def test_a_reach_that_does_not_hold_is_refused(self, reach):
+        class Own(BaseEstimator):
+            reach_ = reach
+
+            def fit(self, _):
+                return self
+
+            def is_of(self, _):
+                return False
+
+            def lines(self, X):
+                return np.full((len(X), 2), 2**40)
+
+        with pytest.raises(ValueError, match="longer than half of their reach"):
+            counted(Own(), PRIVATE[:20], LABELS[:20])
+
+    def test_cells_of_the_private_rows_are_refused(self):
+        cells = FeatureCells(AS_IT_IS).fit(PRIVATE)
+        with pytest.raises(ValueError, match="cells must come from public rows"):
+            counted(cells, PRIVATE, LABELS)
+
+
+class TestLearning:
+    def taught(self, cells, labels, epsilon):
+        votes = counted(cells, PRIVATE, labels)
+        far = votes.adjacency.l2
+        sigma = calibrate(lambda s: NoisyCounts(sigma=s, l2=far), n_answers=1, epsilon=epsilon, delta=1e-4)
+        with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-4)) as ledger:
+            counts = release(
+                NoisyCounts(sigma=sigma, l2=far), votes, ledger=ledger, rng=np.random.default_rng(0)
+            )
+        found = SmoothedCounts().fit(
+            cells.features_, counts / 1024, sigma=sigma / 1024, n_units=len(labels), features=cells.features_
+        )
+        np.testing.assert_array_equal(found.predict(cells.features_), found.labels_)
+        return (found.predict(cells.lines(IMAGES[350:500]) / 1024) == DIGITS[350:500]).mean()
+
+    def test_new_rows_are_told_apart_and_shuffled_labels_teach_nothing(self, cells):
+        assert self.taught(cells, LABELS, 8.0) > 0.8  # chance is 0.1
+        shuffled = np.random.default_rng(1).permutation(LABELS)
+        assert self.taught(cells, shuffled, 8.0) < 0.3
+
+    def test_the_classifier_says_what_to_use_instead(self, cells):
+        model = PATEClassifier(way="counts", cells=cells)
+        with pytest.raises(ValueError, match="RowVoter and SmoothedCounts"):
+            model.fit(PRIVATE, LABELS, X_public=PUBLIC)
