@@ -122,8 +122,8 @@ class RowVoter(BaseEstimator):
             raise ValueError(f"groups must name one person a row: got {len(groups)} for {len(codes)} rows")
         if groups is not None and self._own_features:
             raise ValueError(
-                "groups must be None for cells with features of each row's own: use GraphCells or QuantileCells, "
-                "or keep one row of each person"
+                "groups must be None for cells with features of each row's own: use GraphCells or "
+                "QuantileCells, or keep one row of each person"
             )
         self.notes_ = [] if classes is not None else [CLASSES_FROM_Y]
         self.classes_, labels = encoded(y, classes)
