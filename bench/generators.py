@@ -24,7 +24,7 @@ from ostraka.mechanisms import GaussianSums
 from ostraka.synth import PrivateKMeans
 
 DELTA = 1e-5
-CANARIES, SUMS, COPIES = 5_000, 100, 3
+CANARIES, SUMS, COPIES = 5_000, 50, 3
 FIRST = 100  # seed: settings were chosen on others, and for MNIST on other images
 DEPENDENT = "however canaries depend on one another, 95 %"
 SEPARATE = {
