@@ -114,3 +114,35 @@ def test_a_file_of_something_else_and_a_defence_without_a_name_are_refused(tmp_p
     assert "plain numbers" in capsys.readouterr().err
     assert run("membership", files["membership", "leaks"], "--defended", "noname.npz") == 2
     assert "NAME=FILE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"with_property": np.zeros((0, 3))}, "with_property must hold two or more changes"),
+        ({"without": np.ones((1, 3))}, "without must hold two or more changes"),
+        ({"observed": np.zeros((0, 3)), "has_property": np.zeros(0)}, "observed must hold rounds"),
+        ({"observed": np.zeros((80, 3))}, "80 of 80 rounds are all 0: is there a party beside"),
+        ({"observed": np.full((80, 3), np.nan)}, "finite numbers, but observed has others"),
+        ({"has_property": np.ones(80)}, "the property is in every round"),
+        ({"has_property": np.zeros(80)}, "the property is in no round"),
+        ({"has_property": np.arange(20) % 2}, "has_property must be bool of shape (80,)"),
+        ({"without": np.ones((4, 2))}, "as wide"),
+    ],
+)
+def test_rounds_that_cannot_be_attacked_are_refused_in_a_sentence(files, tmp_path, capsys, changed, words):
+    with np.load(files["property", "leaks"]) as saved:
+        np.savez(tmp_path / "wrong.npz", **{**saved, **changed})
+    assert run("property", tmp_path / "wrong.npz") == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert words in said
+    assert "unexpected" not in said
+
+
+def test_a_property_is_in_rounds(files, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    assert run("property", files["property", "leaks"], "--report", tmp_path / "page.html") == 0
+    assert "40 with the property among 80 rounds" in capsys.readouterr().out
+    page = (tmp_path / "page.html").read_text()
+    assert "with the property</th>" in page
+    assert "member" not in page

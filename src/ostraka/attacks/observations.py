@@ -111,7 +111,7 @@ class Observations:
         own: Sequence[Sequence[Any]] | None = None,
         local_steps: int = 1,
     ) -> Observations:
-        """Read a recorded training, such as the arrays that Flower hands to a client.
+        """Read a recorded training. For Flower see :class:`ostraka.attacks.flower.FlowerRecorder`.
 
         Parameters
         ----------
@@ -119,7 +119,7 @@ class Observations:
             The module that was trained, its learning rate and batch size.
         rounds : sequence of sequences of arrays
             The parameters at the beginning of each round, in the order of ``module.parameters()``, and after
-            the last round. In Flower: what ``fit(parameters, config)`` of a client gets.
+            the last round.
         n_parties : int >= 2
             How many take part in each round, and count the same.
         n_features : int

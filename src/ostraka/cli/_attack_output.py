@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["tell"]
 
 _RATES = (0.001, 0.01, 0.1)
+_ROUNDS = ("rounds", "with the property", "round")  # what an attack scores, and which of them it looks for
+_PEOPLE = ("rows", "members", "row")
 
 
 def tell(
@@ -37,9 +39,11 @@ def tell(
         record = {"attack": name, "found": found, "finding": None if finding is None else finding.to_dict()}
         typer.echo(json.dumps(record, indent=2))
     else:
+        things, sought, _ = _words(name)
         for label, figures in found.items():
             typer.echo(
-                f"{label}: {figures['members']} members among {figures['rows']}, AUC {figures['auc']:.3f}"
+                f"{label}: {figures['members']} {sought} among {figures['rows']} {things}, "
+                f"AUC {figures['auc']:.3f}"
             )
             for rate in figures["rates"]:
                 typer.echo(
@@ -50,6 +54,10 @@ def tell(
             typer.echo(finding.sentence)
     if finding is not None:
         raise typer.Exit(EXIT[finding.verdict])
+
+
+def _words(name: str) -> tuple[str, str, str]:
+    return _ROUNDS if name == "property" else _PEOPLE
 
 
 def _figures(attacked: Attacked) -> dict[str, Any]:
@@ -82,6 +90,7 @@ def _page(
         .get_template("attack.html.j2")
         .render(
             name=name,
+            words=_words(name),
             found=found,
             sentence=None if finding is None else finding.sentence,
             drawing=receiver_operating_curves({label: each.scores for label, each in attacked.items()}),

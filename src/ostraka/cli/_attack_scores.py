@@ -67,6 +67,23 @@ def attack_property(file: Path, *, seed: int) -> Attacked:
     parts = [arrays[name] for name in ("with_property", "without", "observed")]
     if any(part.ndim != 2 or part.shape[1] != parts[0].shape[1] for part in parts):
         raise ValueError(f"{file}: observed, with_property and without must have one row a change, as wide")
+    for name, part in zip(("with_property", "without"), parts, strict=False):
+        if len(part) < 2:
+            raise ValueError(
+                f"{file}: {name} must hold two or more changes of the observer's own, got {len(part)}"
+            )
+    still = int((~parts[2].any(axis=1)).sum())
+    if still or not len(parts[2]):
+        raise ValueError(
+            f"{file}: observed must hold rounds in which others changed something, but {still} of "
+            f"{len(parts[2])} rounds are all 0: is there a party beside the observer?"
+        )
+    has = _flags(file, arrays, "has_property")
+    if has.shape == (len(parts[2]),) and (has.all() or not has.any()):
+        raise ValueError(
+            f"{file}: the property is in {'every' if has.all() else 'no'} round, but has_property must hold "
+            "rounds with it and rounds without it"
+        )
     parts = [changed_sizes(part) for part in parts]
     labels = np.arange(len(parts[0]) + len(parts[1])) < len(parts[0])
     forest = RandomForestClassifier(50, random_state=seed).fit(np.concatenate(parts[:2]), labels)
@@ -100,7 +117,11 @@ def _read(file: Path, *choices: tuple[str, ...], optional: tuple[str, ...] = ())
         raise ValueError(f"{file} must hold plain numbers, written by {form}") from None
     if not any(set(names) <= arrays.keys() for names in choices):
         raise ValueError(f"{file} has {', '.join(sorted(arrays)) or 'none of the arrays'}, but needs {form}")
-    wrong = [name for name, values in arrays.items() if values.dtype.kind not in "biuf"]
-    if wrong or not all(np.isfinite(values).all() for values in arrays.values()):
-        raise ValueError(f"{file}: all arrays must hold finite numbers")
+    wrong = [
+        name
+        for name, values in arrays.items()
+        if values.dtype.kind not in "biuf" or not np.isfinite(values).all()
+    ]
+    if wrong:
+        raise ValueError(f"{file}: all arrays must hold finite numbers, but {', '.join(wrong)} has others")
     return arrays
