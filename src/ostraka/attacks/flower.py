@@ -161,9 +161,13 @@ class FlowerRecorder:
         }
         if observer in ("server", "masked-sum"):
             return self._of_server(known, summed=observer == "masked-sum")
-        _check.integer(observer=observer, n_parties=n_parties, least=0)
+        if isinstance(observer, str) or n_parties is None:
+            raise ValueError(
+                'observer must be "server", "masked-sum", or the node_id of a client with n_parties= of each '
+                f"round, got {observer!r} and {n_parties!r}"
+            )
         _check.integer(n_parties=n_parties, least=2)
-        return self._of_client(known, int(observer), int(n_parties or 0))
+        return self._of_client(known, observer, n_parties)
 
     def _of_server(self, known: dict[str, Any], *, summed: bool) -> Observations:
         rounds = [self._read(path, known["layout"]) for _, path in self._rounds("server")]
