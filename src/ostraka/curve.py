@@ -94,9 +94,9 @@ class Curve:
     def __post_init__(self) -> None:
         if len(self.orders) != len(self.rdp) or not self.orders:
             raise ValueError(f"a curve needs one rdp per order, got {len(self.rdp)} for {len(self.orders)}")
-        if not all(low < high for low, high in zip((1.0, *self.orders), self.orders, strict=False)):
+        if not _increasing(self.orders):
             raise ValueError("orders must be above 1 and increasing")
-        if not all(value >= 0 for value in self.rdp):
+        if not (min(self.rdp) >= 0 and sum(self.rdp) >= 0):  # the sum is NaN if one of them is
             raise ValueError("rdp must be >= 0 and not NaN")
         _check.nonnegative(mu_squared=self.mu_squared, slack=self.slack)
         _check.one_of(moves=self.moves, allowed=MOVES)
@@ -260,7 +260,8 @@ class Curve:
         orders, rdp = self._finite()
         if orders.size:
             best = min(best, max(0.0, up(float(rdp_epsilon(orders, rdp, delta).min()), ulps=64)))
-        best = min(best, gaussian_epsilon(self.mu_squared, delta))
+        if not gaussian_delta(best, up(math.sqrt(self.mu_squared))) > delta:  # else it costs more than best
+            best = min(best, gaussian_epsilon(self.mu_squared, delta))
         table = self._table()
         return min(best, table.epsilon(delta)) if table is not None and best > 0 else best
 
@@ -292,6 +293,12 @@ class Priced(Protocol):
     def curve(self) -> Curve:
         """Cost of one use on any data."""
         ...
+
+
+@lru_cache(maxsize=64)
+def _increasing(orders: tuple[float, ...]) -> bool:
+    """Whether orders are above 1 and increasing."""
+    return all(low < high for low, high in zip((1.0, *orders), orders, strict=False))
 
 
 @lru_cache(maxsize=64)

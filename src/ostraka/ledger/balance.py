@@ -84,20 +84,20 @@ class Balance:
             self._width = min(2 * self._width, _WIDEST)
         return True
 
-    def allows(self, price: Price, *, uses: int) -> bool:
-        """Whether the total after so many more uses is within the cap."""
+    def allows(self, total: Curve, price: Price) -> bool:
+        """Whether the total after more uses of this price is within the cap."""
         if not self.budget.adaptive:
-            return self.budget.allows(self.curve(price, uses=uses))
+            return self.budget.allows(total)
         # public, and fixed before the first answer; what is free tells nothing
         began = next((each for each in self._prices.values() if not is_free(each.cost)), price)
-        first = to_curve(began.cost, began.unit, began.orders)
-        return self.budget.allows(self.curve(price, uses=uses), first=first)
+        return self.budget.allows(total, first=to_curve(began.cost, began.unit, began.orders))
 
     def _reaches(self, price: Price, before: float, *, least: int) -> bool:
         """Whether ``_width`` uses are allowed, and stay within one step's share of the cap."""
-        if not self.allows(price, uses=self._width):
+        total = self.curve(price, uses=self._width)
+        if not self.allows(total, price):
             return False
-        then = self._near(self.curve(price, uses=self._width))
+        then = self._near(total)
         if self._width > least and then - before > _STEP * self.budget.epsilon:
             return False
         self._for, self._ahead, self._then = price, self._width, then
@@ -106,12 +106,12 @@ class Balance:
     def uses_left(self, price: Price, *, most: int) -> int:
         """The number of further uses of a price that are allowed, up to ``most``, by bisection; exact."""
         low, high = 0, 1
-        while high <= most and self.allows(price, uses=high):
+        while high <= most and self.allows(self.curve(price, uses=high), price):
             low, high = high, 2 * high
         high = min(high, most + 1)
         while high - low > 1:
             middle = (low + high) // 2
-            if self.allows(price, uses=middle):
+            if self.allows(self.curve(price, uses=middle), price):
                 low = middle
             else:
                 high = middle

@@ -130,7 +130,7 @@ class Ledger(Readings):
             _check_bound(history, quote, unit)
             reserve = history.reserve(*quote)
             total = history.dataset.curve(reserve, uses=int(uses))
-            if not history.dataset.allows(reserve, uses=int(uses)):
+            if not history.dataset.allows(total, reserve):
                 raise self._refusal(history, quote[0], int(uses), total)
             priced = history.price(*quote)
             history.take(history.dataset, priced, uses=int(uses))
@@ -154,7 +154,8 @@ class Ledger(Readings):
         quote = self._prices.quote(mechanism)
         with self._reading() as history:
             _check_bound(history, quote, history.protects)
-            return history.dataset.allows(history.reserve(*quote), uses=int(uses))
+            reserve = history.reserve(*quote)
+            return history.dataset.allows(history.dataset.curve(reserve, uses=int(uses)), reserve)
 
     def charge_each(
         self, requests: Sequence[ChargeRequest], *, unit: str = "row", simulation: bool = False
