@@ -7,6 +7,7 @@ from mutants._mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _LIMIT = "composition/test_limit.py::"
+_ADAPTIVE, _RULE = "composition/test_adaptive.py::", "ledger/test_filter.py::TestInALedger::"
 _BY, _TABLE = "composition/test_exact_composition.py::", "oracles/test_table.py::"
 
 MUTANTS = [
@@ -79,5 +80,40 @@ MUTANTS = [
         "kernels.append(_of_gaussian(rest.mu_squared, table.step))",
         "pass",
         _BY + "test_a_gaussian_beside_answers_costs_more_than_either_and_less_than_two_gaussians",
+    ),
+    Mutant(
+        "uses beside a Gaussian cost less before there is one",
+        "_composition/adaptive.py",
+        "begin.append((start + 1) * widest)",
+        "begin.append(0.5 * start * widest)",
+        _ADAPTIVE + "test_levels_are_paid_from_the_end_back",
+    ),
+    Mutant(
+        "both rules of an adaptive budget have the whole of delta",
+        "ledger/filter.py",
+        "delta=_OTHERWISE * delta",
+        "delta=delta",
+        _RULE + "test_what_is_charged_first_decides_the_rule",
+    ),
+    Mutant(
+        "what is charged last decides the rule of an adaptive budget",
+        "ledger/balance.py",
+        "next((each for each in self._prices.values() if not is_free(each.cost)), price)",
+        "price",
+        _RULE + "test_what_is_charged_first_decides_the_rule",
+    ),
+    Mutant(
+        "answers decide the rule of an adaptive budget",
+        "ledger/chain.py",
+        "is_free(one) or begins(laws) == begins(theirs)",
+        "True",
+        _RULE + "test_answers_never_decide_the_rule",
+    ),
+    Mutant(
+        "rows with equal votes and other guesses count as equal",
+        "mechanisms/_costs.py",
+        "np.hstack([self._counts, self._seen])",
+        "np.hstack([self._counts, self._counts])",
+        "accounting/test_profile.py::test_each_row_keeps_its_own_guesses",
     ),
 ]

@@ -83,9 +83,9 @@ MUTANTS = [
     Mutant(
         "what is not understood is free",
         EXACT,
-        "return all_neighbours(mechanism, counts, relation=relation).rdp(order)",
+        "order = np.array(orders, dtype=np.float64)",
         'if not hasattr(mechanism, "promise"):\n        return np.zeros((len(counts), len(orders)))\n'
-        "    return all_neighbours(mechanism, counts, relation=relation).rdp(order)",
+        "    order = np.array(orders, dtype=np.float64)",
         "accounting/test_exact.py::test_what_is_not_understood_is_refused_not_free",
     ),
     Mutant(

@@ -104,7 +104,7 @@ MUTANTS = [
     Mutant(
         "NaN passes for a cost",
         CURVE,
-        "if not all(value >= 0 for value in self.rdp):",
+        "if not (min(self.rdp) >= 0 and sum(self.rdp) >= 0):",
         "if any(value < 0 for value in self.rdp):",
         BY_CONTRACT + "test_what_cannot_be_a_cost_cannot_exist",
     ),
