@@ -7,7 +7,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
-from ostraka import Budget, GNMax, Threshold
+from ostraka import Budget, Confident, GNMax, Threshold
 from ostraka._composition import tables
 
 if TYPE_CHECKING:
@@ -40,13 +40,28 @@ def seconds(n: int) -> tuple[float, float]:
     return min(new), min(kept)
 
 
-def affords(each: Curve) -> int:
-    """How many uses fit into the budget of a service."""
+def affords(budget: Budget, each: Curve) -> int:
+    """How many uses fit into a budget."""
     low, high = 0, 10**8
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _SERVED.allows(middle * each) else (low, middle)
+        low, high = (middle, high) if budget.allows(middle * each) else (low, middle)
     return low
+
+
+def adaptive() -> None:
+    """Print what is left of a budget where answers choose the mechanisms."""
+    one, other = GNMax(sigma=40.0), GNMax(sigma=40.0 + 1e-9)
+    asked = {
+        "GNMax(sigma=40)": one.curve(),
+        "two like it, in turn": one.curve() + other.curve(),
+        "behind a screen, sigma 150": Confident(screen=Threshold(at=200, sigma=150.0), argmax=one).curve(),
+    }
+    for name, each in asked.items():
+        plain, free = (
+            affords(Budget(epsilon=2.0, delta=DELTA, adaptive=adaptive), each) for adaptive in (False, True)
+        )
+        print(f"epsilon 2, {name}: {plain} uses if they are fixed in advance, {free} if answers choose")
 
 
 def main() -> None:
@@ -67,5 +82,6 @@ def main() -> None:
                 flush=True,
             )
         for bound in ("exact", "tight"):
-            most = affords(GNMax(sigma=4_000.0).curve(bound=bound))
+            most = affords(_SERVED, GNMax(sigma=4_000.0).curve(bound=bound))
             print(f"answers of a service, sigma 4,000, epsilon 5, delta 1e-6: {most:,} ({bound})")
+        adaptive()
