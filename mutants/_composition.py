@@ -83,7 +83,7 @@ MUTANTS = [
     ),
     Mutant(
         "uses beside a Gaussian cost less before there is one",
-        "_composition/adaptive.py",
+        "_composition/limit.py",
         "begin.append((start + 1) * widest)",
         "begin.append(0.5 * start * widest)",
         _ADAPTIVE + "test_levels_are_paid_from_the_end_back",
@@ -114,6 +114,6 @@ MUTANTS = [
         "mechanisms/_costs.py",
         "np.hstack([self._counts, self._seen])",
         "np.hstack([self._counts, self._counts])",
-        "accounting/test_profile.py::test_each_row_keeps_its_own_guesses",
+        "accounting/test_profile.py::test_weights_and_guesses_are_those_of_the_mechanism",
     ),
 ]

@@ -8,6 +8,6 @@ from ostraka._composition import adaptive, answers, limit, tables
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for cached in (tables.of, tables._gaussian_of, limit.one, adaptive._plan, adaptive._levels):
+    for cached in (tables.of, tables._gaussian_of, limit.one, adaptive._plan, limit.levels):
         cached.cache_clear()
     answers._runs.clear()

@@ -118,12 +118,12 @@ def test_totals_that_fit_fit_with_less_of_anything():
 
 def test_levels_are_paid_from_the_end_back():
     law = Law(ARGMAX, up(1 / 40))
-    levels = adaptive._levels((law,))
+    levels = limit.levels((law,))
     for mass in np.linspace(0.0, 300 * law.mu_squared, 40):
         assert levels.after(float(levels.before(mass))) == pytest.approx(mass, rel=1e-12)
     for left in range(1, 200):
         before, after = (float(levels.before(n * law.mu_squared)) for n in (left, left - 1))
-        least = max((start for start in adaptive._STARTS if after >= start * law.mu_squared), default=None)
+        least = max((start for start in limit._FINER if after >= start * law.mu_squared), default=None)
         cost = law.mu_squared if least is None else limit.one(law, least).mu_squared
         assert before - after >= cost * (1 - 1e-9)
 

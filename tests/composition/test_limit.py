@@ -180,3 +180,11 @@ def test_confident_costs_less_than_its_renyi_price_and_more_than_its_answers():
     total = 200 * exact(Confident(screen=screen, argmax=argmax))
     renyi = (200 * (screen.curve(bound="tight") + argmax.curve(bound="tight"))).epsilon(DELTA)
     assert (200 * argmax.curve(bound="exact")).epsilon(DELTA) < total.epsilon(DELTA) < 0.94 * renyi
+
+
+@pytest.mark.parametrize("n", [20, 100, 400])
+def test_two_families_in_turn_cost_hardly_more_than_one(n):
+    one, other = GNMax(sigma=40.0).curve(), GNMax(sigma=40.0 * (1 + 1e-9)).curve()
+    alone, both = (2 * n * one).epsilon(DELTA), (n * (one + other)).epsilon(DELTA)
+    assert alone <= both * (1 + 1e-6)
+    assert both < 1.07 * alone

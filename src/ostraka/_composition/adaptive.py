@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ostraka._composition import limit, stored
 from ostraka._composition.gaussian import gaussian_delta
-from ostraka._composition.law import PURE, Law
 from ostraka._composition.tables import Table
+
+if TYPE_CHECKING:
+    from ostraka._composition.law import Law
 
 __all__ = ["fits"]
 
 _FOR_CONSTANTS, _FOR_DOUBT = 0.01, 1e-3  # of delta: what the lemma adds; the comparison with one family
-_STARTS = (6, 8, 12, 16, 24, 32, 64, 128)  # squared shifts from which on uses cost less
 _TRIED = (0.995, 0.985, 0.97, 0.95, 0.92, 0.88)  # shares of the Gaussian that the budget allows
 _FOLLOWED = (24, 64, 512)  # uses of one family that are followed one by one
 _LITTLE_TOLD = 1e-9
@@ -36,76 +37,18 @@ class _Plan(NamedTuple):
     mu_squared: float
 
 
-class _Levels(NamedTuple):
-    """From which squared shifts on a unit of mass costs how much; the costs fall."""
-
-    begin: np.ndarray
-    rate: np.ndarray
-    mass: np.ndarray  # what is paid for at the beginning of each level
-
-    @classmethod
-    def of(cls, laws: tuple[Law, ...]) -> _Levels:
-        """Levels at which the costs hold for each of these families."""
-        widest = max((law.mu_squared for law in laws), default=0.0)
-        begin, rate = [0.0], [1.0]
-        for start in _STARTS:
-            each = [limit.one(law, start).mu_squared / law.mu_squared for law in laws]
-            begin.append((start + 1) * widest)
-            rate.append(min(rate[-1], max(each, default=1.0) * (1 + _OUTWARD)))
-        mass = np.concatenate([[0.0], np.cumsum(np.diff(begin) / np.array(rate[:-1]))])
-        return cls(np.array(begin), np.array(rate), mass)
-
-    def before(self, mass: np.ndarray | float) -> np.ndarray:
-        """The squared shift that pays for this mass."""
-        at = np.searchsorted(self.mass, mass, side="right") - 1
-        return np.asarray(self.begin[at] + (mass - self.mass[at]) * self.rate[at])
-
-    def after(self, mu_squared: float) -> float:
-        """The mass that a Gaussian of this squared shift pays for."""
-        at = int(np.searchsorted(self.begin, mu_squared, side="right")) - 1
-        return float(self.mass[at] + (mu_squared - self.begin[at]) / self.rate[at])
-
-
 def fits(laws: tuple[Law, ...], *, epsilon: float, delta: float) -> bool:
     """Whether a run may end with these releases, whichever of them answers chose, in whichever order."""
     laws = tuple(law for law in laws if law.uses and law.size > 0)
     if not laws:
         return True
-    if not all(math.isfinite(_mass(law)) for law in laws):
+    if not math.isfinite(limit.together(laws).mu_squared):
         return False
     plans = [_plan(law._replace(uses=1), epsilon, delta) for law in laws]
     if len(laws) == 1 and laws[0].uses <= plans[0].uses:
         return True
-    told = sum(law.uses * _told(law) for law in laws)
-    return told <= _FOR_CONSTANTS * delta and _needed(laws) <= min(plan.mu_squared for plan in plans)
-
-
-def _needed(laws: tuple[Law, ...]) -> float:
-    """The squared shift that a Gaussian must have before the first of these releases."""
-    followed = tuple(law for law in laws if limit.within_reach(law))
-    fixed = sum(law.uses * _mass(law) for law in laws if law not in followed)
-    levels = _levels(tuple(law._replace(uses=1) for law in followed))
-    mass = sum(law.uses * law.mu_squared for law in followed)
-    return float((fixed + levels.before(mass)) * (1 + _OUTWARD))
-
-
-@lru_cache(maxsize=64)
-def _levels(laws: tuple[Law, ...]) -> _Levels:
-    return _Levels.of(laws)
-
-
-def _mass(law: Law) -> float:
-    """Squared shift of a Gaussian that dominates one use."""
-    if law.kind != PURE:
-        return law.mu_squared
-    from scipy.special import ndtri  # noqa: PLC0415  (seldom needed)
-
-    return float((2 * ndtri(1 / (1 + math.exp(-law.size))) * (1 + _OUTWARD)) ** 2)
-
-
-def _told(law: Law) -> float:
-    """What one use may add to delta."""
-    return max(limit.one(law, start).told for start in _STARTS) if limit.within_reach(law) else 0.0
+    whole = limit.together(laws)
+    return whole.told <= _FOR_CONSTANTS * delta and whole.mu_squared <= min(plan.mu_squared for plan in plans)
 
 
 @lru_cache(maxsize=256)
@@ -127,7 +70,7 @@ def _compared(law: Law, epsilon: float, delta: float, whole: float) -> _Plan:
     """The largest Gaussian, of a few, of which less is left than of the family after any number of uses."""
     chain = _Chain(law, epsilon, (1 - _FOR_CONSTANTS - _FOR_DOUBT) * delta)
     uses = chain.longest()
-    levels = _levels((law,))
+    levels = limit.levels((law,))
     for share in _TRIED:
         paid = levels.after(share * whole) * (1 + _OUTWARD)
         if chain.exceeds(levels, paid - uses * law.mu_squared, uses, _FOR_DOUBT * delta):
@@ -165,7 +108,7 @@ class _Chain:
             low, high = (middle, high) if self._fits(middle) else (low, middle)
         return low
 
-    def exceeds(self, levels: _Levels, spare: float, uses: int, doubt: float) -> bool:
+    def exceeds(self, levels: limit.Levels, spare: float, uses: int, doubt: float) -> bool:
         """Whether the function of each number of uses is at least the Gaussian that is left with them.
 
         That Gaussian pays for the mass of these uses, and for ``spare``, which may be negative.

@@ -16,10 +16,21 @@ from scipy.special import ndtr
 from ostraka._composition import stored
 from ostraka._composition.families import LARGEST_SHIFT, SMALLEST_SHIFT, argmax_family, screen_family
 from ostraka._composition.gaussian import gaussian_delta, mirrored
-from ostraka._composition.law import ARGMAX, SCREEN, Law
+from ostraka._composition.law import ARGMAX, PURE, SCREEN, Law
 from ostraka._composition.stencils import stencils
 
-__all__ = ["STARTS", "Part", "after", "beside", "larger_gaussian", "one", "within_reach"]
+__all__ = [
+    "STARTS",
+    "Levels",
+    "Part",
+    "after",
+    "beside",
+    "larger_gaussian",
+    "levels",
+    "one",
+    "together",
+    "within_reach",
+]
 
 STARTS = (8, 32, 128)  # squared shifts that a Gaussian has before the first answer
 _ABOUT = {
@@ -30,7 +41,8 @@ _ABOUT = {
 _WORTHWHILE = 40  # uses
 _STEP = 0.05  # shifts
 _STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as fully revealing
-_OUTWARD = 1e-12
+_OUTWARD, _UP = 1e-12, 1e-9
+_FINER = (6, 8, 12, 16, 24, 32, 64, 128)  # the same, for several families
 _LEAST_TOLD = 2e-15
 _MOST_TOLD = 1e-10  # by one answer; a bound that adds more to delta is of no use
 
@@ -40,6 +52,36 @@ class Part(NamedTuple):
 
     mu_squared: float
     told: float
+
+
+class Levels(NamedTuple):
+    """From which squared shifts on a unit of mass costs how much; the costs fall."""
+
+    begin: np.ndarray
+    rate: np.ndarray
+    mass: np.ndarray  # what is paid for at the beginning of each level
+
+    @classmethod
+    def of(cls, laws: tuple[Law, ...]) -> Levels:
+        """Levels at which the costs hold for each of these families."""
+        widest = max((law.mu_squared for law in laws), default=0.0)
+        begin, rate = [0.0], [1.0]
+        for start in _FINER:
+            each = [one(law, start).mu_squared / law.mu_squared for law in laws]
+            begin.append((start + 1) * widest)
+            rate.append(min(rate[-1], max(each, default=1.0) * (1 + _UP)))
+        mass = np.concatenate([[0.0], np.cumsum(np.diff(begin) / np.array(rate[:-1]))])
+        return cls(np.array(begin), np.array(rate), mass)
+
+    def before(self, mass: np.ndarray | float) -> np.ndarray:
+        """The squared shift that pays for this mass."""
+        at = np.searchsorted(self.mass, mass, side="right") - 1
+        return np.asarray(self.begin[at] + (mass - self.mass[at]) * self.rate[at])
+
+    def after(self, mu_squared: float) -> float:
+        """The mass that a Gaussian of this squared shift pays for."""
+        at = int(np.searchsorted(self.begin, mu_squared, side="right")) - 1
+        return float(self.mass[at] + (mu_squared - self.begin[at]) / self.rate[at])
 
 
 def within_reach(law: Law) -> bool:
@@ -56,6 +98,31 @@ def beside(law: Law) -> Part:
     each = one(law._replace(uses=1), start)
     whole = (start * law.mu_squared + law.uses * each.mu_squared) * (1 + _OUTWARD)
     return min(alone, Part(whole, law.uses * each.told))
+
+
+def together(laws: tuple[Law, ...]) -> Part:
+    """A Gaussian that bounds all of these, in whatever order, also one that answers decide."""
+    followed = tuple(law for law in laws if within_reach(law))
+    fixed = sum(law.uses * _mass(law) for law in laws if law not in followed)
+    paid = levels(tuple(law._replace(uses=1) for law in followed))
+    mass = sum(law.uses * law.mu_squared for law in followed)
+    told = sum(law.uses * max(one(law, start).told for start in _FINER) for law in followed)
+    return Part(float((fixed + paid.before(mass)) * (1 + _UP)), told)
+
+
+@lru_cache(maxsize=64)
+def levels(laws: tuple[Law, ...]) -> Levels:
+    """Levels for all of these families."""
+    return Levels.of(laws)
+
+
+def _mass(law: Law) -> float:
+    """Squared shift of a Gaussian that dominates one use."""
+    if law.kind != PURE:
+        return law.mu_squared
+    from scipy.special import ndtri  # noqa: PLC0415  (seldom needed)
+
+    return float((2 * ndtri(1 / (1 + math.exp(-law.size))) * (1 + _UP)) ** 2)
 
 
 def after(law: Law, begun: Part) -> Part:

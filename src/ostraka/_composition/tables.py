@@ -98,6 +98,8 @@ def of(laws: tuple[Law, ...]) -> Tables:
     """
     leaders = sorted((law for law in laws if limit.within_reach(law)), key=_weight, reverse=True)
     found: list[Bound | None] = [_led_by(law, laws) for law in leaders[:_LEADERS]]
+    if len(leaders) > 1 and math.isfinite(limit.together(laws).mu_squared):
+        found.append(_as_gaussian(limit.together(laws), 0.0))
     if any(law.is_sampled for law in laws):
         found.append(_with_samples(laws))
     return Tables(tuple(table for table in found if table is not None))
@@ -165,7 +167,11 @@ def _many(leader: Law, rest: limit.Part, room: float) -> Table | None:
         return None
     law, begun = found
     begun = limit.Part((begun.mu_squared + rest.mu_squared) * (1 + _OUTWARD), begun.told + rest.told)
-    whole = limit.after(leader._replace(uses=leader.uses - law.uses), begun)
+    return _as_gaussian(limit.after(leader._replace(uses=leader.uses - law.uses), begun), room)
+
+
+def _as_gaussian(whole: limit.Part, room: float) -> Table | None:
+    """The table of a Gaussian, with room for pure releases on either side."""
     mu = math.sqrt(whole.mu_squared)
     step = _FINE * mu
     low = math.ceil((_LOWER * mu + room) / step)
