@@ -114,6 +114,6 @@ MUTANTS = [
         "mechanisms/_costs.py",
         "np.hstack([self._counts, self._seen])",
         "np.hstack([self._counts, self._counts])",
-        "accounting/test_profile.py::test_weights_and_guesses_are_those_of_the_mechanism",
+        "accounting/test_profile.py::test_each_row_keeps_its_own_guesses",
     ),
 ]

@@ -198,3 +198,8 @@ def test_each_row_keeps_its_own_guesses():
 
     found = {profile(list(order)).epsilon(1e-5) for order in itertools.permutations(range(3))}
     assert max(found) - min(found) < 1e-3 * max(found)
+    # guesses of one half take 50 from every count, which is a bar that is 50 higher
+    half = AgainstGuesses(mechanism=Threshold(at=20, sigma=5.0), guesses=np.full((3, 2), 0.5), n_teachers=100)
+    higher = Confident(screen=Threshold(at=70, sigma=5.0), argmax=GNMax(sigma=5.0))
+    shifted = exact_profile(Confident(screen=half, argmax=GNMax(sigma=5.0)), votes)
+    assert shifted.epsilon(1e-5) == pytest.approx(exact_profile(higher, votes).epsilon(1e-5))
