@@ -167,7 +167,8 @@ def _many(leader: Law, rest: limit.Part, room: float) -> Table | None:
         return None
     law, begun = found
     begun = limit.Part((begun.mu_squared + rest.mu_squared) * (1 + _OUTWARD), begun.told + rest.told)
-    return _as_gaussian(limit.after(leader._replace(uses=leader.uses - law.uses), begun), room)
+    whole = limit.after(leader._replace(uses=leader.uses - law.uses), begun)
+    return _as_gaussian(whole, room)
 
 
 def _as_gaussian(whole: limit.Part, room: float) -> Table | None:
