@@ -42,8 +42,6 @@ def fits(laws: tuple[Law, ...], *, epsilon: float, delta: float) -> bool:
     laws = tuple(law for law in laws if law.uses and law.size > 0)
     if not laws:
         return True
-    if not math.isfinite(limit.together(laws).mu_squared):
-        return False
     plans = [_plan(law._replace(uses=1), epsilon, delta) for law in laws]
     if len(laws) == 1 and laws[0].uses <= plans[0].uses:
         return True

@@ -104,9 +104,11 @@ def together(laws: tuple[Law, ...]) -> Part:
     """A Gaussian that bounds all of these, in whatever order, also one that answers decide."""
     followed = tuple(law for law in laws if within_reach(law))
     fixed = sum(law.uses * _mass(law) for law in laws if law not in followed)
-    paid = levels(tuple(law._replace(uses=1) for law in followed))
+    each = tuple(law._replace(uses=1) for law in followed)
+    paid = levels(each)
     mass = sum(law.uses * law.mu_squared for law in followed)
-    told = sum(law.uses * max(one(law, start).told for start in _FINER) for law in followed)
+    most = [max(one(law, start).told for start in _FINER) for law in each]
+    told = sum(law.uses * one_told for law, one_told in zip(followed, most, strict=True))
     return Part(float((fixed + paid.before(mass)) * (1 + _UP)), told)
 
 
