@@ -102,6 +102,8 @@ def measured(folder: Path, entries: int) -> dict[str, float]:
         opened, busy = clock(), time.process_time()
         ledger.verify()
         verified, worked = clock(), time.process_time()
+    took = f"verified in {verified - opened:,.0f} s, {worked - busy:,.0f} s of processor time"
+    print(f"opened in {opened - filled:.1f} s, {took}", file=sys.stderr, flush=True)
     return {
         "fill": filled - begun,
         "start": opened - filled,
