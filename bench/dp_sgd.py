@@ -31,7 +31,8 @@ SEEDS = {"adult": 3, "mnist": 1, "fashion_mnist": 1, "same-features": 1}
 RATES: dict[str, tuple[float, ...]] = {
     "adult": (0.5, 2.0, 8.0),
     "same-features": (4.0, 16.0, 64.0),
-    **dict.fromkeys(_OF_IMAGES, (1.0, 4.0)),
+    "mnist": (1.0, 4.0),
+    "fashion_mnist": (1.0, 4.0, 8.0),
 }
 EPOCHS = {"adult": 10, "same-features": 12, **dict.fromkeys(_OF_IMAGES, 12)}
 BATCH = {"adult": 2048, "same-features": 4096, **dict.fromkeys(_OF_IMAGES, 4096)}
