@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mutants import (
+    _attacks,
     _audits,
     _collect,
     _composition,
@@ -43,6 +44,7 @@ MUTANTS: list[Mutant] = [
     *_generators.MUTANTS,
     *_composition.MUTANTS,
     *_secret.MUTANTS,
+    *_attacks.MUTANTS,
 ]
 PASSED, FAILED = 0, 1  # what pytest's exit status must be one of: anything else is no verdict
 

@@ -1,4 +1,4 @@
-"""Membership inference: formulas against plain ones, null calibration, what is refused."""
+"""Membership inference: formulas against plain ones, a fitted family, what is refused."""
 
 import numpy as np
 import pytest
@@ -8,28 +8,13 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
 from ostraka.attacks import ReferenceModels
-from ostraka.attacks._membership_checks import draw_coins
-from ostraka.attacks._membership_statistics import STATISTICS, Side, normal_inverse_gamma, normal_posterior
+from ostraka.attacks._membership_statistics import Side, normal_inverse_gamma, normal_posterior
 from ostraka.audits import one_run_lower_bound
-from tests.false_alarm import FALSE_ALARM
-
-METHODS = (*STATISTICS, "rmia", "loss")
+from tests.attacks.membership_worlds import METHODS, references, world
 
 
 def logit(p):
     return np.log(p / (1 - p))
-
-
-def world(rng, n_models, n_rows, *, effect):
-    """Confidences and memberships of a target (first) and references; rows differ in level and spread."""
-    included = np.vstack([rng.random((1, n_rows)) < 0.5, draw_coins(rng, n_models, n_rows)])
-    level = rng.normal(1, 2, n_rows)
-    noise = np.exp(rng.normal(0, 0.4, n_rows)) * rng.normal(size=included.shape)
-    return 1 / (1 + np.exp(-(level + effect * included + noise))), included
-
-
-def references(confidences, included):
-    return ReferenceModels.from_confidences(confidences[1:], included[1:])
 
 
 # Formulas, written out for one row at a time.
@@ -199,70 +184,6 @@ def test_rmia_agrees_with_its_authors_program_apart_from_the_row_itself():
     models = ReferenceModels.from_confidences(confidences[1:], np.zeros_like(included[1:]))
     found = models.statistics(confidences[0], method="rmia")
     assert found - 1 / 300 == pytest.approx(expected, abs=1e-6)
-
-
-# Null calibration: which of the highest scores are members is a coin each, so their number is binomial.
-
-
-def members_on_top(statistic, member, share):
-    """Members among the highest scores; ties are broken without looking at memberships."""
-    top = np.argsort(-statistic, kind="stable")[: int(share * len(statistic))]
-    return int(member[top].sum()), len(top)
-
-
-def is_coins(tally):
-    hits, trials = np.sum(tally, axis=0)
-    return stats.binomtest(int(hits), int(trials), 0.5).pvalue > FALSE_ALARM
-
-
-@pytest.mark.parametrize("n_models", [2, 3, 4, 31])
-def test_memberships_that_change_nothing_are_not_found(n_models):
-    rng = np.random.default_rng(n_models)
-    confidences, _ = world(rng, n_models, 3000, effect=0.0)
-    tallies = {(method, share): [] for method in METHODS for share in (0.01, 0.5)}
-    for _ in range(12):
-        included = draw_coins(rng, n_models, 3000)
-        member = rng.random(3000) < 0.5
-        models = ReferenceModels.from_confidences(confidences[1:], included)
-        for (method, share), tally in tallies.items():
-            found = models.statistics(confidences[0], method=method)
-            tally.append(members_on_top(found, member, share))
-    assert [case for case, tally in tallies.items() if not is_coins(tally)] == []
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_planted_leak_is_found(method):
-    confidences, included = world(np.random.default_rng(5), 4, 3000, effect=1.5)
-    found = references(confidences, included).statistics(confidences[0], method=method)
-    assert not is_coins([members_on_top(found, included[0], 0.5)])
-
-
-@pytest.mark.parametrize("method", ["lira-fixed", "student-t"])
-def test_a_design_where_each_row_is_in_exactly_half_of_the_models_leaks_by_itself_and_is_refused(method):
-    rng = np.random.default_rng(6)
-    confidences, _ = world(rng, 3, 3000, effect=0.0)
-    tally = []
-    for _ in range(12):
-        included = rng.random((4, 3000)).argsort(axis=0) < 2
-        models = references(confidences, included)
-        tally.append(members_on_top(models.statistics(confidences[0], method=method), included[0], 0.5))
-        with pytest.raises(ValueError, match="exactly half"):
-            models.scores(confidences[0], included[0], method=method)
-    assert not is_coins(tally)
-
-
-def test_a_balanced_design_of_many_models_is_refused_for_few_rows():
-    rng = np.random.default_rng(11)
-    included = rng.random((64, 100)).argsort(axis=0) < 32
-    confidences = rng.random((64, 100))
-    with pytest.raises(ValueError, match="exactly half"):
-        references(confidences, included).scores(confidences[0], included[0])
-
-
-def test_a_target_that_is_the_rest_of_one_reference_is_refused():
-    confidences, included = world(np.random.default_rng(7), 5, 200, effect=0.0)
-    with pytest.raises(ValueError, match="depend on those of the references"):
-        references(confidences, included).scores(confidences[0], ~included[2])
 
 
 # A fitted family.

@@ -1,0 +1,116 @@
+"""Null calibration of membership statistics: AUC and rates of equal worlds, inside exact bands.
+
+Rows differ in level and spread, and some are known for certain; who was in is an independent coin each. Then
+the ranks of members are random, so that the rank sum has a known mean and variance, and the members above
+the r-th highest other follow the negative hypergeometric law: their number over all runs has an exact law.
+Each figure is outside its band once in 10^9 runs of correct code. The command fails if one is outside.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from scipy import stats
+
+from ostraka.attacks import ReferenceModels
+from ostraka.attacks._membership_checks import draw_coins
+
+RUNS, ROWS, REFERENCES = 1_000, 2_100, (2, 4, 8, 16, 31)
+METHODS = ("hierarchical", "lira", "lira-fixed", "rmia", "student-t", "loss")
+RATES = (0.001, 0.01)
+FALSE_ALARM = 1e-9
+QUICK = {"RUNS": 3, "ROWS": 300, "REFERENCES": (4,)}
+
+
+def world(rng: np.random.Generator, n_models: int, n_rows: int) -> np.ndarray:
+    """Confidences of a target (first) and references that know nothing of memberships."""
+    level, spread = rng.normal(1, 2, n_rows), np.exp(rng.normal(0, 0.5, n_rows))
+    logits = level + spread * rng.standard_t(4, size=(n_models + 1, n_rows))
+    logits[:, rng.random(n_rows) < 0.02] = np.inf  # sure of these rows, whoever is asked
+    return np.asarray(1 / (1 + np.exp(-logits)))
+
+
+def coins(rng: np.random.Generator, n_models: int, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Who is in the target, and in each of the references."""
+    return rng.random(n_rows) < 0.5, draw_coins(rng, n_models, n_rows)
+
+
+def caught(statistic: np.ndarray, member: np.ndarray, n_others: int, *, tie: np.ndarray) -> int:
+    """Members above the others' (n_others + 1)-th highest; ties are broken by lots, whoever is a member."""
+    order = member[np.lexsort((tie, -statistic))]
+    return int(order[: np.flatnonzero(~order)[n_others]].sum())
+
+
+def runs(
+    n_models: int, n_runs: int, n_rows: int, *, seed: int
+) -> tuple[dict[str, np.ndarray], list[tuple[int, int]]]:
+    """AUC, and members caught at each rate, (n_runs, 1 + n_rates), of each method; members and others."""
+    rng = np.random.default_rng((seed, n_models))
+    found: dict[str, list[list[float]]] = {method: [] for method in METHODS}
+    sizes = []
+    for _ in range(n_runs):
+        confidences = world(rng, n_models, n_rows)
+        (member, included), tie = coins(rng, n_models, n_rows), rng.random(n_rows)
+        models = ReferenceModels.from_confidences(confidences[1:], included)
+        sizes.append((int(member.sum()), int((~member).sum())))
+        for method in METHODS:
+            statistic = models.statistics(confidences[0], method=method)
+            ranks = stats.rankdata(statistic)[member].sum()
+            auc = (ranks - sizes[-1][0] * (sizes[-1][0] + 1) / 2) / (sizes[-1][0] * sizes[-1][1])
+            hits = [caught(statistic, member, int(rate * sizes[-1][1]), tie=tie) for rate in RATES]
+            found[method].append([auc, *hits])
+    return {method: np.array(each) for method, each in found.items()}, sizes
+
+
+def auc_band(sizes: list[tuple[int, int]]) -> tuple[float, float]:
+    """Of the mean AUC, by the rank sum's variance without ties, which ties only make smaller."""
+    variance = sum((m + n + 1) / (12 * m * n) for m, n in sizes) / len(sizes) ** 2
+    half = stats.norm.isf(FALSE_ALARM / 2) * np.sqrt(variance)
+    return 0.5 - half, 0.5 + half
+
+
+def hits_band(sizes: list[tuple[int, int]], rate: float) -> tuple[int, int]:
+    """Of the members caught in all runs, by convolution of their exact laws."""
+    allowed = [int(rate * n) for _, n in sizes]
+    mean = sum((r + 1) * m / (n + 1) for (m, n), r in zip(sizes, allowed, strict=True))
+    length = 1 << int(np.ceil(np.log2(3 * mean + 400)))  # so far above the mean that nothing wraps around
+    log_law = np.zeros(length // 2 + 1, dtype=np.complex128)
+    for (m, n), r in zip(sizes, allowed, strict=True):
+        law = stats.nhypergeom.pmf(np.arange(min(m, length - 1) + 1), m + n, m, r + 1)
+        log_law += np.log(np.fft.rfft(law, length))
+    below = np.cumsum(np.fft.irfft(np.exp(log_law), length))
+    low = int(np.searchsorted(below, FALSE_ALARM / 2))
+    return low, int(np.searchsorted(below, 1 - FALSE_ALARM / 2))
+
+
+def outside(n_models: int, n_runs: int, n_rows: int, *, seed: int, show: bool = False) -> list[str]:
+    """The figures that are not inside their band, and how far."""
+    found, sizes = runs(n_models, n_runs, n_rows, seed=seed)
+    bands = [auc_band(sizes), *(hits_band(sizes, rate) for rate in RATES)]
+    members, wrong = sum(m for m, _ in sizes), []
+    for method, each in found.items():
+        seen = [each[:, 0].mean(), *each[:, 1:].sum(axis=0)]
+        shown = []
+        for name, value, (low, high) in zip(("AUC", *RATES), seen, bands, strict=True):
+            scale = 1 if name == "AUC" else members
+            text = f"{name if name == 'AUC' else f'TPR at {name:.1%}'} {value / scale:.5f}"
+            shown.append(f"{text} [{low / scale:.5f}, {high / scale:.5f}]")
+            if not low <= value <= high:
+                wrong.append(f"{n_models} references, {method}: {shown[-1]}")
+        if show:
+            print(f"  {method}: {', '.join(shown)}", flush=True)
+    return wrong
+
+
+def main() -> None:
+    """All numbers of references."""
+    wrong = []
+    for n_models in REFERENCES:
+        start = time.process_time()
+        print(f"{n_models} references, {RUNS:,} runs of {ROWS:,} rows; in brackets the band")
+        wrong += outside(n_models, RUNS, ROWS, seed=0, show=True)
+        print(f"  ({time.process_time() - start:.0f} s CPU)", flush=True)
+    if wrong:
+        raise RuntimeError("outside their bands: " + "; ".join(wrong))
+    print("all inside their bands")
