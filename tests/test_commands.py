@@ -11,6 +11,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # What a command needs beside the shared data, or more time than a test has.
 NEEDS = {
     "bench.attacks": "torch",
+    "bench.membership": "torch",
     "bench.dp_sgd": "opacus",
     "bench.dp_sgd_jax": "jax_privacy",
     "bench.service": "httptools",
