@@ -113,7 +113,7 @@ def memorised():
     return rows, included, settings
 
 
-@pytest.mark.parametrize("kind", ["gan", "vae", "dcgan"])
+@pytest.mark.parametrize("kind", ["gan", "vae", "dcgan", "began"])
 def test_a_small_generator_remembers_its_rows_and_gives_samples(memorised, kind):
     rows, included, settings = memorised
     settings = settings | ({"epochs": 5} if kind == "dcgan" else {})
@@ -200,7 +200,8 @@ def test_wrong_settings_of_a_small_generator_are_refused(world):
             TargetGenerator(**wrong).fit(rows)
     with pytest.raises(ValueError, match="numbers from 0 to 1"):
         TargetGenerator().fit(rows + 1)
-    with pytest.raises(ValueError, match="which has no discriminator"):
-        TargetGenerator("vae").fit(rows, fakes=rows)
+    for kind in ("vae", "began"):
+        with pytest.raises(ValueError, match="which has no discriminator for them"):
+            TargetGenerator(kind).fit(rows, fakes=rows)
     with pytest.raises(ValueError, match="not finite: try a smaller"):
         TargetGenerator("vae", epochs=20, learning_rate=1e30).fit(rows)

@@ -1,4 +1,4 @@
-"""Small generators to attack, and the attacker's own: GANs of plain or convolutional layers, and a VAE."""
+"""Small generators to attack, and the attacker's own: GANs of plain or convolutional layers, BEGAN, a VAE."""
 
 from __future__ import annotations
 
@@ -15,10 +15,19 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = ["Autoencoder", "Rivals", "Settings", "train_adversarial", "train_autoencoder"]
+__all__ = [
+    "Autoencoder",
+    "Equilibrium",
+    "Rivals",
+    "Settings",
+    "train_adversarial",
+    "train_autoencoder",
+    "train_equilibrium",
+]
 
 _MOMENTUM = (0.5, 0.999)  # of Adam: with more, two networks that train against each other overshoot
 _REAL, _MADE = (0.7, 1.2), (0.0, 0.3)  # soft labels (Hayes et al. 2019, section 4.4)
+_DIVERSITY, _GAIN = 0.5, 1e-3  # gamma and lambda of Berthelot et al. 2017, equation 3
 _AT_ONCE = 1024
 
 
@@ -49,9 +58,7 @@ class Rivals(nn.Module):
         made = _convolutional(side, settings) if side else _plain(n_features, settings)
         self.generator, self.discriminator = made
         if settings.normed:
-            for part in list(self.discriminator.modules()):
-                if isinstance(part, nn.Linear | nn.Conv2d):
-                    nn.utils.parametrizations.weight_norm(part)
+            _normalise(self.discriminator)
 
     def made(self, n: int) -> torch.Tensor:
         """Generated rows."""
@@ -95,6 +102,57 @@ class Autoencoder(nn.Module):
         return found
 
 
+class Equilibrium(nn.Module):
+    """BEGAN of plain layers: the discriminator copies rows, and realness is minus the error of the copy."""
+
+    def __init__(self, n_features: int, settings: Settings) -> None:
+        super().__init__()
+        self.n_noise = settings.n_noise
+        self.generator, _ = _plain(n_features, settings)
+        self.discriminator = nn.Sequential(
+            nn.Linear(n_features, settings.width),
+            nn.ELU(),
+            nn.Dropout(settings.dropout),
+            nn.Linear(settings.width, settings.n_noise),
+            nn.Linear(settings.n_noise, settings.width),
+            nn.ELU(),
+            nn.Linear(settings.width, n_features),
+            nn.Sigmoid(),
+        )
+        if settings.normed:
+            _normalise(self.discriminator)
+
+    def made(self, n: int) -> torch.Tensor:
+        """Generated rows."""
+        out: torch.Tensor = self.generator(torch.randn(n, self.n_noise))
+        return out
+
+    def realness(self, rows: torch.Tensor) -> torch.Tensor:
+        """Minus the mean absolute error of each row's copy."""
+        out: torch.Tensor = -(self.discriminator(rows) - rows).abs().mean(dim=1)
+        return out
+
+
+def train_equilibrium(rows: np.ndarray, settings: Settings, *, seed: int) -> Equilibrium:
+    """Train a BEGAN (Berthelot et al. 2017, arXiv:1703.10717)."""
+    with preserve_generators(), threads(1):
+        reseed(seed)
+        model = Equilibrium(rows.shape[1], settings).train()
+        judge, maker = (
+            torch.optim.Adam(part.parameters(), lr=settings.rate, betas=_MOMENTUM)
+            for part in (model.discriminator, model.generator)
+        )
+        weight = 0.0  # k of the paper: how much bad copies of generated rows count
+        for real in _batches(torch.as_tensor(rows), settings):
+            made = model.made(len(real)).detach()
+            own = -model.realness(real).mean()
+            _step(judge, own + weight * model.realness(made).mean())
+            error = -model.realness(model.made(len(real))).mean()
+            _step(maker, error)
+            weight = min(max(weight + _GAIN * (_DIVERSITY * own.item() - error.item()), 0.0), 1.0)
+        return model.eval()
+
+
 def train_adversarial(
     rows: np.ndarray, settings: Settings, *, seed: int, side: int | None, fakes: np.ndarray | None, delay: int
 ) -> Rivals:
@@ -131,7 +189,7 @@ def train_autoencoder(rows: np.ndarray, settings: Settings, *, seed: int) -> Aut
         return model.eval()
 
 
-def realness_of(model: Rivals | Autoencoder, rows: np.ndarray) -> np.ndarray:
+def realness_of(model: Rivals | Equilibrium | Autoencoder, rows: np.ndarray) -> np.ndarray:
     """The model's realness of rows, float64."""
     with torch.inference_mode():
         parts = [
@@ -140,11 +198,18 @@ def realness_of(model: Rivals | Autoencoder, rows: np.ndarray) -> np.ndarray:
     return torch.cat(parts).double().numpy()
 
 
-def sample_of(model: Rivals | Autoencoder, n: int, *, seed: int) -> np.ndarray:
+def sample_of(model: Rivals | Equilibrium | Autoencoder, n: int, *, seed: int) -> np.ndarray:
     """Generated rows, float32."""
     with preserve_generators(), torch.inference_mode():
         reseed(seed)
         return torch.cat([model.made(min(_AT_ONCE, n - i)) for i in range(0, n, _AT_ONCE)]).numpy()
+
+
+def _normalise(module: nn.Module) -> None:
+    """Weight normalisation of every layer."""
+    for part in list(module.modules()):
+        if isinstance(part, nn.Linear | nn.Conv2d):
+            nn.utils.parametrizations.weight_norm(part)
 
 
 def _batches(rows: torch.Tensor, settings: Settings) -> Iterator[torch.Tensor]:

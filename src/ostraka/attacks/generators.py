@@ -14,7 +14,7 @@ from ostraka.scores import Scores
 
 __all__ = ["TargetGenerator", "generator_scores", "generator_statistics"]
 
-_KINDS = ("gan", "dcgan", "vae")
+_KINDS = ("gan", "dcgan", "began", "vae")
 _ACCESS = ("white-box", "black-box")
 
 
@@ -23,9 +23,9 @@ class TargetGenerator:
 
     Parameters
     ----------
-    kind : {"gan", "dcgan", "vae"}
-        A GAN of plain layers, a GAN of convolutions for square grey images with sides that 4 divides, or a
-        variational autoencoder.
+    kind : {"gan", "dcgan", "began", "vae"}
+        A GAN of plain layers, a GAN of convolutions for square grey images with sides that 4 divides, a GAN
+        whose discriminator is an autoencoder (BEGAN), or a variational autoencoder.
     epochs : int >= 1
     batch_size : int >= 1
     learning_rate : float > 0
@@ -47,7 +47,7 @@ class TargetGenerator:
     Guarantees
     ----------
     None. It is made to be attacked: no differential privacy.
-    Source: Hayes et al. 2019, arXiv:1705.07663.
+    Source: Hayes et al. 2019, arXiv:1705.07663; BEGAN: Berthelot et al. 2017, arXiv:1703.10717.
 
     Examples
     --------
@@ -118,25 +118,28 @@ class TargetGenerator:
             normed=self.weight_normalised,
         )
         seed = int(np.random.SeedSequence(self.random_state).generate_state(1)[0])
+        if fakes is not None and self.kind in {"vae", "began"}:
+            raise ValueError(
+                f"fakes must be None for kind={self.kind!r}, which has no discriminator for them"
+            )
         if self.kind == "vae":
-            if fakes is not None:
-                raise ValueError("fakes must be None for kind='vae', which has no discriminator")
             self.model_: Any = _adversarial.train_autoencoder(rows, settings, seed=seed)
+        elif self.kind == "began":
+            self.model_ = _adversarial.train_equilibrium(rows, settings, seed=seed)
         else:
-            known = None if fakes is None else unit_rows("fakes", fakes, width=rows.shape[1])
             self.model_ = _adversarial.train_adversarial(
                 rows,
                 settings,
                 seed=seed,
                 side=side if self.kind == "dcgan" else None,
-                fakes=known,
+                fakes=None if fakes is None else unit_rows("fakes", fakes, width=rows.shape[1]),
                 delay=delay,
             )
         self.n_features_in_ = rows.shape[1]
         return self
 
     def realness(self, X: Any) -> np.ndarray:
-        """The discriminator's logit of each row; for a VAE the evidence lower bound. Shape (n_rows,)."""
+        """The discriminator's logit of each row; a BEGAN's error, negative; a VAE's evidence lower bound."""
         from ostraka.attacks._adversarial import realness_of  # noqa: PLC0415
 
         return realness_of(self.model_, unit_rows("X", X, width=self.n_features_in_))
