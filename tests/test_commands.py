@@ -18,6 +18,7 @@ NEEDS = {
     "bench.teachers": "torch",
     "reproduce.malek2021": "torch",
     "reproduce.melis2018_attacks": "torch",
+    "reproduce.melis2018_membership": "torch",
     "bench.private_training": "torch",
 }
 
