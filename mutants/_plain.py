@@ -99,7 +99,7 @@ MUTANTS = [
         CURVE,
         "slack=up(times * self.slack)",
         "slack=self.slack",
-        BY_MECHANISM + "TestEveryMechanism::test_n_uses_cost_n_times_one_use",
+        "contracts/test_curve_contract.py::test_slack_adds_up",
     ),
     Mutant(
         "NaN passes for a cost",

@@ -62,7 +62,7 @@ def _quick_search() -> Iterator[None]:
 
 
 def without_pandas() -> None:
-    """Import scikit-learn, whose module of compatibility would load pandas for a helper that nobody calls."""
+    """Import scikit-learn without pandas, which it would load for a helper that is never called."""
     with _LOCK:
         if not {"pandas", "sklearn.utils.fixes"} & sys.modules.keys():
             with hidden("pandas"):

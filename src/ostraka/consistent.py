@@ -63,14 +63,14 @@ class Consistent:
     Guarantees
     ----------
     Rows with the same canonical form have the same digest; others do not, up to collisions of
-    HMAC-SHA256. A digest tells nothing about its row to who does not know the secret. A number
+    HMAC-SHA256. Without the secret, a digest reveals nothing about its row. A number
     whose float32 rounding lies on the border between two cells counts as that rounding.
 
-    Noise from :meth:`noise` is what real noise would be to everybody who cannot tell HMAC-SHA256
-    and ChaCha20 under an unknown key from random functions: answers are computationally
+    Noise from :meth:`noise` looks like real noise, unless HMAC-SHA256 or ChaCha20 under an unknown
+    key can be distinguished from a random function. So answers are computationally
     differentially private (Mironov, Pandey, Reingold and Vadhan 2009, doi:10.1007/978-3-642-03356-8_8),
-    for as long as the secret is one. A leaked secret lays open the noise of all answers it made.
-    Near-duplicates in another cell are other questions: each is charged, and each tells more.
+    as long as the secret is kept. A leaked secret reveals the noise of all its answers.
+    Near-duplicates in another cell are other questions: each is charged, and each reveals more.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class Consistent:
 
     @staticmethod
     def grid_of(public: Any) -> dict[str, float]:
-        """A step for every column, from public rows alone: a thousandth of its range, if float32 tells it.
+        """A step for every column, from public rows alone: a thousandth of its range, if float32 can hold it.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class Consistent:
 
     @property
     def name(self) -> str:
-        """Names the secret and the teachers, in hexadecimal, and tells nothing of the secret. Public."""
+        """A name of the secret and the teachers, in hexadecimal. It reveals nothing of the secret. Public."""
         return hmac.digest(self._known(), f"ostraka/name/1\x00{self.teachers}".encode(), "sha256").hex()
 
     def digests(self, rows: Any) -> list[str]:

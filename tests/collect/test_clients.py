@@ -252,7 +252,7 @@ def test_the_tally_takes_one_message_of_each_exchange_and_only_from_its_sender(s
     ticket = flipped(message, 16 + 4 + 5)  # another client knows the place, not the ticket
     for wrong, why in (
         (ticket, "not from client"),
-        (message[:16] + numbers([99]) + message[20:], "nobody on the roster"),
+        (message[:16] + numbers([99]) + message[20:], "from a client on the roster"),
         (flipped(message, 2), "another task or round"),
         (message[:-1], "needed|cells"),
         (b"", "another task or round"),

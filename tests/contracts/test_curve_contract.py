@@ -123,6 +123,13 @@ class TestEveryCurve:
         assert curve.slack or curve.epsilon(1e-5) <= max(0, proves) * (1 + 1e-9)
 
 
+def test_slack_adds_up():
+    """No mechanism has slack, so the contract of mechanisms does not see it."""
+    curve = replace(GNMax(sigma=20.0).curve(), slack=1e-9)
+    for three in (3 * curve, curve + 2 * curve, curve + curve + curve):
+        assert 3e-9 <= three.slack <= 3e-9 * (1 + 1e-12)
+
+
 WRONG = {
     "nan": {"rdp": (math.nan, 1.0)},
     "negative": {"rdp": (-1e-300, 1.0)},

@@ -152,10 +152,8 @@ def _chances(t: bytes, u: bytes) -> np.ndarray:
 
 
 def _at_corners(spread: _Spread, chance: np.ndarray, difference: np.ndarray, n_axes: int) -> Pairs:
-    """Spread the pair at each knot by the most that the rectangles around it ask for.
-
-    An outcome is a difference and how far its ratio lies from 1; more of either dominates less.
-    """
+    """Widen the pair at each knot by the largest widening that a rectangle around it needs."""
+    # an outcome is a difference and how far its ratio lies from 1: more of either dominates less
     n = chance.shape[-1]
     chances, differences = _corners(chance, n_axes), _corners(np.abs(difference), n_axes)
     least = np.stack(chances).min(axis=0)

@@ -75,10 +75,8 @@ class Envelope:
         return np.asarray(found)
 
     def _few(self, curvature: float, steepest: float) -> _Taps:
-        """The pairs which may be the largest at this curvature, at any lower one, and at milder slopes.
-
-        Logs are convex, so over a rectangle of slopes and curvatures a pair is largest at a corner.
-        """
+        """Return the pairs that may be largest at this curvature or a lower one, and at milder slopes."""
+        # logs are convex: over a rectangle of slopes and curvatures a pair is largest at a corner
         if self._kept is not None and curvature <= self._kept[0] and steepest <= self._kept[1]:
             return self._kept[2]
         nodes = np.append(np.linspace(-steepest, 0, 25)[:-1], _THIN)

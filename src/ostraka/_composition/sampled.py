@@ -43,7 +43,7 @@ class _Losses(NamedTuple):
 def hockey_sticks(laws: Sequence[Law]) -> tuple[float, int, np.ndarray] | None:
     """Step, start and upper bounds of the largest P(S) - e^x Q(S), x = step (start + i), in both directions.
 
-    None where the grid would have too many points, or one use tells nearly everything.
+    None where the grid would have too many points, or one use reveals nearly everything.
     """
     if any(law.kind != PURE and law.mu_squared > _LARGEST_SHIFT**2 for law in laws):
         return None
@@ -172,10 +172,8 @@ def _one_way(parts: list[_Losses], step: float) -> tuple[int, np.ndarray] | None
 
 
 def _sticks(masses: np.ndarray, step: float) -> np.ndarray:
-    """At i: the sum over l > i of p_l (1 - e^(-(l - i) step)).
-
-    It is e^-step times that at i + 1, and (1 - e^-step) times the mass above i: only positive numbers add up.
-    """
+    """Return the sum over l > i of p_l (1 - e^(-(l - i) step)), for each i."""
+    # it is e^-step times the sum at i + 1, and (1 - e^-step) times the mass above i: nothing is subtracted
     from scipy.signal import lfilter  # noqa: PLC0415  (slow to import, seldom needed)
 
     above = np.cumsum(masses[::-1])  # at each point and above, from the top

@@ -18,7 +18,7 @@ _LARGEST = 4 << 20  # bytes
 
 
 def load(name: str) -> np.ndarray | None:
-    """The array that was saved under this name; None if there is none, or if anything about it is off."""
+    """The array that was saved under this name; None if it is missing or fails a check."""
     with contextlib.suppress(OSError):
         path = _path(name)
         with path.open("rb") as file:

@@ -196,7 +196,7 @@ def _gaussian_of(law: Law) -> limit.Part | None:
 
 
 def _gaussian(laws: list[Law]) -> limit.Part:
-    """One Gaussian for all of these, in whatever order, and what is told beside it."""
+    """One Gaussian that dominates all of these in any order, and the probability that it does not cover."""
     parts = [limit.beside(law) for law in laws]
     mu_squared = sum(part.mu_squared for part in parts) * (1 + _OUTWARD)
     return limit.Part(mu_squared, sum(part.told for part in parts))

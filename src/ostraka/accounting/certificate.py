@@ -188,10 +188,8 @@ def _levels_of(of: Certificate) -> tuple[CostLevels, ...]:
 
 @lru_cache(maxsize=256)
 def _guess(certificate: Certificate) -> tuple[int, np.ndarray]:
-    """The public guess worsened by x ballots: the lowest x, and the cost at every whole x from there.
-
-    Ends at a cost that no votes exceed.
-    """
+    """Return the public guess worsened by x ballots: the lowest x, and the cost at each x from there."""
+    # the list ends at a cost that no votes exceed
     level = (np.arange(_GUESSES) + 0.5) / _GUESSES
     spread = 1 - certificate.agreement
     margins = np.interp(level, [0, spread, spread, 1], [0, 1, 0.9, 1])
@@ -214,11 +212,9 @@ def _guess(certificate: Certificate) -> tuple[int, np.ndarray]:
 
 @lru_cache(maxsize=256)
 def _claims(certificate: Certificate) -> tuple[int, np.ndarray]:
-    """Theorem 3's U: the lowest number it tells apart, and its values from there on. Rounded up.
-
-    Moved up evenly until E exp(-(order - 1) U(x - (order - 1) + noise)) <= exp(-(order - 1) F(x))
-    at every whole x, which is what the theorem asks.
-    """
+    """Return Theorem 3's U, rounded up: the lowest number that it tells apart, and its values from there."""
+    # raised evenly until, as the theorem requires, at every whole x
+    # E exp(-(order - 1) U(x - (order - 1) + noise)) <= exp(-(order - 1) F(x))
     (lowest, guess), tilt, noise = _guess(certificate), certificate.order - 1, certificate.noise
     pad = _pad(noise)
     claims = _raised(guess, tilt, noise, certificate.margin)
@@ -248,10 +244,8 @@ def _raised(guess: np.ndarray, tilt: float, noise: float, margin: float) -> np.n
 
 
 def _mean(certificate: Certificate, noise: float, margin: float) -> float:
-    """Return a quick approximation of the bound's mean, for planning only.
-
-    If the guess is right, or too good by 4 or 8 % of the teachers: a plan should not count on luck.
-    """
+    """Return a quick approximation of the bound's mean, for planning only."""
+    # the mean of three guesses: a right one, and ones that are too good by 4 and 8 % of the teachers
     (lowest, guess), tilt = _guess(certificate), certificate.order - 1
     claims, pad = _raised(guess, tilt, noise, margin), _pad(noise)
     width = math.ceil(8 * noise)

@@ -226,11 +226,9 @@ def _divergence(log_p: np.ndarray, log_q: np.ndarray, order: float) -> np.ndarra
 
 
 def _censored_gaussian(z: np.ndarray, shift: float, order: float) -> np.ndarray:
-    """Theorem 5: N(0, 1) against N(shift, 1) where all but tails of probability Phi(z) is one outcome.
-
-    How the tail is divided between the two sides is not known: the largest over cells of divisions,
-    each revealing a little more than any division in it. Not increasing along ``z`` downwards.
-    """
+    """Theorem 5: N(0, 1) and N(shift, 1), where tails of probability Phi(z) in all are one outcome."""
+    # how the tail is divided between the two sides is not known: take the largest over cells of divisions,
+    # each of which reveals a little more than any division in it; does not increase as z falls
     q = scipy.special.ndtr(z)[:, None]
     cell = np.arange(_CELLS) / _CELLS
     left, right = -scipy.special.ndtri(q * (cell + 1 / _CELLS)), scipy.special.ndtri(q * (1 - cell))

@@ -95,11 +95,9 @@ def _believe(votes: np.ndarray, known: Tables, weights: np.ndarray) -> tuple[int
 def _propose(
     of_i: np.ndarray, of_j: np.ndarray, had: tuple[int, int], reach: float, line: np.ndarray
 ) -> tuple[int, float]:
-    """Propose a number of votes to move from i to j; also return the log ratio of prior to proposal.
-
-    Either a short move, as likely in one direction as in the other, or all votes of both dealt
-    afresh from the prior; then prior and proposal cancel.
-    """
+    """Propose a number of votes to move from i to j, and return the log ratio of prior to proposal."""
+    # a short move, as likely in one direction as in the other; or all votes of both are drawn again from
+    # the prior, and then prior and proposal cancel
     i, j = had
     if np.random.random() < _FRESH:  # noqa: NPY002
         weights = line[: i + j + 1]

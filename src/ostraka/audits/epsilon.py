@@ -156,10 +156,8 @@ def _searched(
     pilot: tuple[Any, Any] | None,
     ordered: bool,
 ) -> tuple[float, float, dict[str, Any]]:
-    """The bound of the best set, its estimate, and what both kinds of bound record.
-
-    ``one_way(p, q)``: what a set with probabilities p and q shows; here its complement counts, too.
-    """
+    """Return the bound of the best set, its estimate, and what both kinds of bound record."""
+    # one_way(p, q) is the bound of a set with probabilities p and q; the complement of the set counts, too
     counts = tallies(*outcomes)
     check_confidence(confidence)
     _check.one_of(method=method, allowed=get_args(SetMethod))

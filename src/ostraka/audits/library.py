@@ -129,12 +129,9 @@ def _through_the_door(system: System, mechanism: BallotMechanism, votes: Any, *,
 
 
 def _noise_twice(system: System, name: str, *, together: bool, trials: int = 300) -> Finding:
-    """The same questions twice, the target's ballot in the second batch only.
-
-    With fresh noise the first batch says nothing about the second. With the same noise it gives the
-    same answers, unless the ballot has moved: so many races, at all distances, are asked that some must
-    then turn.
-    """
+    """Ask the same questions twice; the target's ballot is in the second batch only."""
+    # with fresh noise the first batch tells nothing about the second; with the same noise an answer changes
+    # only where the ballot decided it, and there are questions enough for some to change
     sigma, reach = 40.0, 170
     mechanism = system.mechanism(sigma=sigma)
     lead = np.concatenate([np.arange(-reach, reach + 1, 2), np.ones(1000)])
@@ -154,11 +151,9 @@ def _noise_twice(system: System, name: str, *, together: bool, trials: int = 300
 
 
 def _one_row_one_ballot(system: System, *, trials: int) -> Finding:
-    """Every row in turn: its label is replaced, the teachers are asked at the row itself, again and again.
-
-    One answer is drawn from the votes after several rounds of questions, so that a teacher who has come
-    to know rows of other shards votes by them.
-    """
+    """Replace the label of each row in turn, and ask the teachers about that row, several times."""
+    # the answer counts that is drawn after several rounds of questions: a teacher who has learned rows of
+    # other shards by then votes by them
     from sklearn.tree import DecisionTreeClassifier  # noqa: PLC0415
 
     X, y = np.arange(_N_TEACHERS, dtype=np.float64)[:, None], np.arange(_N_TEACHERS) % 2

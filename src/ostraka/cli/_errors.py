@@ -74,10 +74,8 @@ def usage(option: str = "") -> Iterator[None]:
 
 
 def _raised_here(trace: TracebackType | None) -> bool:
-    """Return whether this package raised the error; only such messages are known to quote no data.
-
-    An exception of C code called from here (``float("…")``) ends in our frame too, but not at a ``raise``.
-    """
+    """Return whether this package raised the error; only such messages are known to quote no data."""
+    # an exception of C code that was called from here (float("…")) ends in our frame, too, but not at a raise
     if trace is None:
         return False
     while trace.tb_next is not None:

@@ -104,10 +104,8 @@ def _same(folder: Path, before: dict[str, Any], plan: dict[str, Any]) -> None:
 
 
 def _fingerprints(folder: Path, tables: dict[str, Path | None]) -> dict[str, str | None]:
-    """Return an HMAC of each table under the folder's secret, so that a run continues with the same data.
-
-    A digest without a key would let anyone who guesses the private table check the guess.
-    """
+    """Return an HMAC of each table under the folder's secret: a run goes on with the same data only."""
+    # a digest without a key would let anybody who guesses the private table check the guess
     secret = _files.create(folder / SECRET, os.urandom(32))
     return {name: None if path is None else _hmac(path, secret) for name, path in tables.items()}
 

@@ -102,7 +102,7 @@ class Gathering:
         head = BOUND + 4 + KEY_BYTES
         place = places(message[BOUND : BOUND + 4].ljust(4, b"\xff"))[0]
         if place >= len(self.roster):
-            raise ValueError("the message is from nobody on the roster")
+            raise ValueError("the message must be from a client on the roster")
         if hashlib.sha256(message[BOUND + 4 : head]).digest() != self.roster.entry(place).ticket:
             raise ValueError(f"the message is not from client {place}")
         digest, known = hashlib.sha256(message).digest(), self._seen.get((kind, place))

@@ -45,10 +45,8 @@ def _signal(full: np.ndarray, expected: np.ndarray, noise: np.ndarray) -> np.nda
 
 
 def _pooled(full: np.ndarray, own: np.ndarray, n_clients: int, variance: float) -> np.ndarray:
-    """Return counts of items from their own cells and, by generalised least squares, from their co-counts.
-
-    A co-count is about ``lift * own * share`` of the other item, with one lift for all pairs.
-    """
+    """Return counts of items by generalised least squares from their own cells and their co-counts."""
+    # a co-count is about lift * own * share of the other item, with one lift for all pairs
     share = own / n_clients
     expected = np.outer(own, share)
     noise = variance + expected + _FLOOR

@@ -45,9 +45,9 @@ class Client:
     Guarantees
     ----------
     The value is encoded and clipped here. With ``trust="keepers"`` the only message is the encoded vector
-    plus one mask for each keeper, modulo 2^32: uniform to whoever lacks the secret of one keeper. With
+    plus one mask for each keeper, modulo 2^32: uniform as long as one keeper's secret is not known. With
     ``trust="clients"`` the vector is masked for each neighbour and with a seed of its own; of each neighbour
-    this client tells one share, of the seed or of the mask secret, for one set of survivors. Keys are 256
+    this client sends one share, of the seed or of the mask secret, for one set of survivors. Keys are 256
     bits from the operating system, for one round, and are forgotten with this object.
     Source: Bonawitz et al. 2017, doi:10.1145/3133956.3133982; Bell et al. 2020, doi:10.1145/3372297.3417885
     (few neighbours).

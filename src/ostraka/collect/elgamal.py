@@ -1,8 +1,8 @@
 """Threshold ElGamal: clients encrypt vectors, anybody adds them, k of n authorities decrypt only the sum.
 
-It costs about 100 times as much as masks. Take it where clients send one message, nobody may be missed by a
-failing keeper, and the curve secp256k1 and its discrete logarithm are accepted. Needs coincurve (the extra
-``collect``).
+It costs about 100 times as much as masks. Take it where clients send one message, a failing keeper must
+not lose any client, and the curve secp256k1 and its discrete logarithm are accepted. Needs coincurve (the
+extra ``collect``).
 """
 
 from __future__ import annotations

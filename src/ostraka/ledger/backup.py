@@ -83,7 +83,7 @@ def restore(
     _require_file(source)
     if not Path(anchor).is_file():
         raise LedgerError(
-            f"there is no anchor at {anchor}, so nobody can tell whether {copy} is the newest copy: type "
+            f"there is no anchor at {anchor}, so it is not known whether {copy} is the newest copy: type "
             f"the ledger's own anchor, or count its whole budget as spent"
         )
     for path in (target, Path(f"{target}-wal"), Path(f"{target}-shm")):

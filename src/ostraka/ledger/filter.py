@@ -150,11 +150,9 @@ def _log_weights(epsilon: float, delta: float, orders: tuple[float, ...]) -> tup
 
 
 def _stays_above(slopes: np.ndarray, heights: np.ndarray) -> bool:
-    """Return whether log sum exp(heights + slopes t) >= log(1 - e^-t) for every t > 0.
-
-    The difference is convex in t and its derivative changes sign once; between two points on both
-    sides of that, it lies above where their tangents meet.
-    """
+    """Return whether log sum exp(heights + slopes t) >= log(1 - e^-t) for every t > 0."""
+    # the difference is convex in t and its derivative changes sign once: between two points on both sides of
+    # that place it lies above the point where their tangents meet
 
     def at(t: float) -> tuple[float, float]:
         exponents = heights + slopes * t

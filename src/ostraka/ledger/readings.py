@@ -128,11 +128,8 @@ class Readings(CommittedState):
         return None
 
     def _charged_since(self, begin: int, seq: int) -> Iterator[tuple[int, int]]:
-        """Time and uses of the charges since a time, up to entry ``seq``.
-
-        A clock may be set back, so times need not rise with numbers: reading ends at a whole block of entries
-        that are older.
-        """
+        """Return time and uses of the charges since a time, up to entry ``seq``."""
+        # a clock may be set back, so times need not rise: reading ends at a whole block of older entries
         while seq > 0:
             start = max(0, seq - _BLOCK)
             rows = map(Row._make, self._store.rows(start, seq - start))

@@ -71,11 +71,9 @@ def _mode(kind, y, w, k, start):
 
 @kernel()
 def _gaussian_grid(kind, y, w, shift):
-    """Nodes of the trapezoid rule, which converges exponentially for entire integrands with Gaussian tails.
-
-    Every integrand is log-concave with curvature at least 1, and curvature falls to the right, so
-    the lowest class has the narrowest peak: its width sets the step. Peaks move left as counts fall.
-    """
+    """Return nodes of the trapezoid rule, which converges exponentially where tails are Gaussian."""
+    # each integrand is log-concave with curvature at least 1, and curvature falls to the right: the lowest
+    # class has the narrowest peak, which sets the step; peaks move left as counts fall
     lowest = y.size - 1
     x, curvature = _mode(kind, y, w, lowest, 0.0)
     # many classes near the top make the peak lopsided, and the rule converges more slowly
@@ -112,11 +110,9 @@ def _gaussian_grid(kind, y, w, shift):
 
 @kernel()
 def _laplace_grid(y, w, shift):
-    """Gauss-Legendre nodes between the kinks (at every count, and where a moved count would be).
-
-    Left of the top, with ``above`` classes above the panel, integrands grow to the right like
-    e^(above x) or e^((above - 1) x): panels start at the right end and stop once nothing is left.
-    """
+    """Return Gauss-Legendre nodes between the kinks (at every count, and where a moved count would be)."""
+    # left of the top, with `above` classes above the panel, integrands grow to the right like e^(above x) or
+    # e^((above - 1) x): panels start at the right end and stop once nothing is left
     kinks = np.empty(3 * y.size)
     for m in range(y.size):
         kinks[3 * m] = -y[m]

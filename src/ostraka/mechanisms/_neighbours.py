@@ -76,10 +76,8 @@ def pairs(
 
 @kernel("f8[::1], i8[::1], f8[::1], f8[::1], f8[:,:,::1], f8[:,:,::1], b1")
 def _pairs(counts, place, w, log_q, change, screened, replace):
-    """Return, per neighbour and direction, log probabilities of all outcomes and the logs of their ratios.
-
-    Columns: the unmoved classes of each level, the two moved classes, and, with a screen, no answer.
-    """
+    """Return, per neighbour and direction, log probabilities of all outcomes and the logs of their ratios."""
+    # columns: the unmoved classes of each level, the two moved classes, and, with a screen, no answer
     n = w.size
     level_count = np.empty(n)
     for k in range(place.size):
@@ -124,10 +122,9 @@ def _pairs(counts, place, w, log_q, change, screened, replace):
 
 @kernel("i8, f8[::1], f8, f8[::1], f8[:,::1]")
 def _ratios(kind, y, s, nodes, law):
-    """Log of P'/P of an unmoved class of level k, and of the two moved classes, for every move (i, j).
-
-    First axis: k, then who gave the vote, then who got it. And whether ratios leave the range of float64.
-    """
+    """Return log P'/P of an unmoved class of level k and of the two moved classes, for every move (i, j)."""
+    # axes: k, then the class that loses the vote, then the one that gets it; the last value says whether
+    # ratios leave the range of float64
     n = y.size
     change = np.empty((n + 2, n + 1, n + 1))
     furthest = 0.0

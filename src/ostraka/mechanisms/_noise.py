@@ -19,11 +19,9 @@ _LOW, _HIGH, _PER_UNIT, _DEGREE = -16.0, 9.0, 16, 8
 
 
 def _taylor_of_log_ndtr() -> np.ndarray:
-    """Taylor coefficients of log Phi about each multiple of 1/16; |t| <= 1/32 leaves less than 1e-16.
-
-    With r = (log Phi)', r' = -r (z + r) gives every further coefficient. Phi has no zero within
-    2.8 of the real axis, so term n is below (1/90)^n.
-    """
+    """Return Taylor coefficients of log Phi about each multiple of 1/16."""
+    # r = (log Phi)' has r' = -r (z + r), which gives every further coefficient; Phi has no zero within 2.8
+    # of the real axis, so term n is below (1/90)^n: |t| <= 1/32 leaves less than 1e-16
     z = np.arange(_LOW, _HIGH + 0.5 / _PER_UNIT, 1 / _PER_UNIT)
     log_phi = scipy.special.log_ndtr(z)
     r = np.zeros((_DEGREE + 1, z.size))

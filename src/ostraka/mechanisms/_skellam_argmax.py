@@ -50,7 +50,7 @@ def argmax_rdp(variance: float, one_count: tuple[float, ...], law: LogDensity) -
 
 
 def _over_line(variance: float, law: LogDensity, orders: np.ndarray) -> np.ndarray:
-    """Return the largest divergence where nobody else can win: the noisy difference of two counts."""
+    """Return the largest divergence where no third class can win: the noisy difference of two counts."""
     sigma = math.sqrt(2 * variance)
     step = max(1, math.floor(sigma / _LINE))
     reach = step * (math.ceil(16 * sigma / step) + 30)
@@ -96,10 +96,9 @@ def _moved(variance: float, law: LogDensity, at: np.ndarray) -> list[tuple[np.nd
 
 
 def _outcomes(variance: float, law: LogDensity, at: np.ndarray, late: int) -> np.ndarray:
-    """P(A >= B, A >= 0), P(B > A, B >= late), P(A < 0, B < late), shape (3, n), at every (a, b).
-
-    ``late``: the class at the bar comes before (1) or after (0) the second one, who loses ties to the first.
-    """
+    """Return P(A >= B, A >= 0), P(B > A, B >= late) and P(A < 0, B < late) at every (a, b), shape (3, n)."""
+    # late: whether the class at the bar comes before (1) or after (0) the second one, which loses ties to
+    # the first
     firsts, seconds = np.unique(at[:, 0]), np.unique(at[:, 1])
     end = int(at.max()) + math.ceil(12 * math.sqrt(variance)) + 60
     middle = end - min(0, int(at.min())) + 2

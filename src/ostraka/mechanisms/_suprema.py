@@ -126,10 +126,8 @@ def _halved(  # noqa: PLR0917  (a search has many parts)
     corners: Callable[[Box], _Corners],
     seen: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """Bound of the excess over all boxes; halves those which are too far above what was seen.
-
-    ``least`` is the log of a value known to be reached, elsewhere.
-    """
+    """Return a bound of the excess over all boxes; boxes far above what was seen are halved."""
+    # least: the log of a value that is reached elsewhere
     best = np.zeros(orders.size) + least
     found = np.zeros(orders.size)
     for halving in range(_HALVINGS):

@@ -1,8 +1,8 @@
 """Data-independent Rényi costs of an argmax or a screen: suprema over all possible votes.
 
 docs/proof.md shows that moving one ballot between two counts costs at most the largest divergence
-between three outcomes (one wins, the other wins, somebody else wins) over a plane of two unknowns,
-or, when nobody else is near, between two outcomes over a line. Here these suprema are found.
+between three outcomes (one wins, the other wins, a third class wins) over a plane of two unknowns,
+or, where no third class is near, between two outcomes over a line. This module finds these suprema.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A mechanism is frozen public parameters with its code and its price. A ballot mechanism also knows the
 probability of each of its outcomes, and that is enough: exact costs, vote recovery, audits, planning,
 learning and the service work with it, by enumerating outcomes. The protocols after these two are optional.
-A mechanism which has the method or attribute is faster or can do more; nobody asks for its type.
+A mechanism which has the method or attribute is faster or can do more. Its type is never looked at.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class PriorResponse:
     """Randomised response among the k likeliest classes of each row, with the k that is right most often.
 
     A row whose true class is among its k likeliest answers by randomised response over those; any other
-    row answers with one of the k, all alike. Where the prior is sharp, k is 1, and the answer tells nothing.
+    row answers with one of the k, all alike. Where the prior is sharp, k is 1: the answer reveals nothing.
 
     Parameters
     ----------

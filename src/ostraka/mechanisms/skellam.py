@@ -61,8 +61,8 @@ class SkellamMax:
 
     Guarantees
     ----------
-    One moved ballot costs at most ``curve()``, with ``reveals="counts"`` also towards whoever sees the noisy
-    counts themselves. The Rényi divergence of Skellam noise moved by one is summed numerically for each
+    One moved ballot costs at most ``curve()``, with ``reveals="counts"`` also where the noisy counts
+    themselves are seen. The Rényi divergence of Skellam noise moved by one is summed numerically for each
     order and rounded up; ``changed`` counts move by one. With ``reveals="argmax"`` the price is that of the
     argmax of the same noisy counts, for all votes and any number of classes. :attr:`promise` lets only votes
     in that carry exactly this noise and are seen so: noise can be neither forgotten nor added twice.
@@ -137,7 +137,7 @@ class SkellamSum:
     Guarantees
     ----------
     ``curve()`` covers every whole-number change of one client's vector within both norms, in both
-    directions, also towards whoever sees all noisy cells. It bounds the Rényi divergence, and names a
+    directions, also where all noisy cells are seen. It bounds the Rényi divergence, and names a
     Gaussian that dominates the change; the smaller epsilon holds.
     :attr:`promise` names the norms and the noise: sums with other noise, or with none, are refused.
     Source: Agarwal, Kairouz and Liu 2021, arXiv:2110.04995 (the mechanism); the worst case is a linear
@@ -227,12 +227,10 @@ def _steps(l1: float, l2: float) -> range:
 
 
 def _costliest(single: np.ndarray, l1: float, l2: float) -> np.ndarray:
-    """Return the largest cost of a whole move, given the costs of one cell for moves of 1, 2, 3 and so on.
-
-    Costs of cells add. With n(k) cells moved by k, the worst case is a linear program: maximise the sum of
-    n(k) cost(k) where the n(k) k add to at most l1 and the n(k) k^2 to at most l2^2. Fractions n(k) only
-    raise the maximum. Two values of k suffice, since there are two constraints.
-    """
+    """Return the largest cost of a whole move, given the costs of one cell for moves of 1, 2, 3 and so on."""
+    # costs of cells add; with n(k) cells moved by k, the worst case is a linear program: maximise the sum of
+    # n(k) cost(k) where the n(k) k add to at most l1 and the n(k) k^2 to at most l2^2; fractions only raise
+    # it, and two values of k suffice, since there are two constraints
     steps, area = _steps(l1, l2), l2 * l2 * (1 + 1e-12)
     worst = np.zeros(single.shape[1])
     for i, one in enumerate(steps):

@@ -163,10 +163,8 @@ def _balanced_beyond_chance(totals: np.ndarray, mine: np.ndarray) -> bool:
 
 
 def _pooled(private: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how often each different row occurs in both tables together, and in the private one.
-
-    The rows of both tables come first, those of the other table alone after them.
-    """
+    """Return how often each different row occurs in both tables together, and in the private one."""
+    # the rows of both tables come first, then those of the other table alone
     (values, counts), (other_values, other_counts) = _counted(private), _counted(others)
     places = np.minimum(np.searchsorted(values, other_values), len(values) - 1)
     both = values[places] == other_values
@@ -202,10 +200,8 @@ def _counted(digests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _counts(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the different numbers of a sorted array, and how often each occurs.
-
-    NumPy's ``unique`` looks each number up in a table of all, which takes ten times as long for a million.
-    """
+    """Return the different numbers of a sorted array, and how often each occurs."""
+    # NumPy's unique looks each number up in a table of all, which takes ten times as long for a million
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     return ordered[starts], np.diff(np.append(starts, len(ordered)))
 

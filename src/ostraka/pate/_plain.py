@@ -121,11 +121,9 @@ def _refitted(model: Any, X: Any, labels: np.ndarray, classes: np.ndarray) -> An
 
 
 def _spread(model: Spreading, classes: np.ndarray) -> Pipeline:
-    """Kernel ridge regression and the largest score, in steps that scikit-learn has.
-
-    ``Nystroem`` multiplies kernels by a matrix, here the dual coefficients; a linear classifier with
-    coefficients of one takes the largest.
-    """
+    """Return kernel ridge regression and the choice of the largest score, as steps that scikit-learn has."""
+    # Nystroem multiplies kernels by a matrix, here the dual coefficients; a linear classifier with
+    # coefficients of one takes the largest
     ridge = model._extension  # noqa: SLF001  (its fitted parts are the model)
     known = classes[model.classes_]
     n = len(known)

@@ -100,10 +100,8 @@ def _template() -> Template:
 
 
 def _drawing(seen: Overview) -> _Drawing:
-    """Epsilon spent after each entry: a step at each point, flat in between.
-
-    The ledger records upper bounds, and no earlier total exceeds the present one.
-    """
+    """Draw the epsilon spent after each entry: a step at each point, flat in between."""
+    # the ledger records upper bounds, and no earlier total exceeds the present one
     last = max(seen.ledger.counted, 1)
     top = seen.epsilon * 1.04
     points = _thinned([(0, 0.0), *((seq, min(spent, seen.spent, top)) for seq, spent, _ in seen.history)])
@@ -158,11 +156,10 @@ def _together(clients: Sequence[ClientView]) -> tuple[int, float, int] | None:
 
 
 def _meter(seen: Overview) -> list[tuple[Any, float, float, float]]:
-    """Each repeated question with the votes hidden from the best attacker: before, now, and with fresh noise.
-
-    The votes themselves are private and not on this page, so the values are of an example vote. They are
-    computed where nothing was repeated, too: the page that is drawn at the start compiles what they need.
-    """
+    """Return the votes hidden from the best attacker by each repeated question: before, now, and afresh."""
+    # afresh: with new noise for each answer; the votes are private and not on this page, so the values are
+    # of an example vote. Computed where nothing was repeated, too: the page that is drawn at the start
+    # compiles what they need
     points = (0, 1, *(question.times for question in seen.repeated))
     before, now, *new = _hidden(seen.ballot, seen.n_teachers, seen.n_classes, points)
     return [(question, before, now, each) for question, each in zip(seen.repeated, new, strict=True)]

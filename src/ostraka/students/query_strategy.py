@@ -115,11 +115,9 @@ def typical(X: Any, *, n: int, random_state: int) -> np.ndarray:
 
 
 def _clustered(points: np.ndarray, n: int, random_state: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's cluster, and its mean distance to its neighbours.
-
-    The time grows with rows times clusters. Many clusters are therefore found in parts: a few clusters of all
-    rows first, in each of which the rows get their share of the clusters and have their neighbours.
-    """
+    """Return each row's cluster, and its mean distance to its neighbours."""
+    # time grows with rows times clusters, so many clusters are found in parts: a few clusters of all rows
+    # first, in each of which the rows get their share of the clusters and have their neighbours
     if n <= _AT_ONCE:
         neighbours = NearestNeighbors(n_neighbors=min(_NEAR, len(points) - 1)).fit(points)
         return _clusters(points, n, random_state), neighbours.kneighbors()[0].mean(axis=1)

@@ -83,10 +83,8 @@ def _pairs(sizes: tuple[int, ...], real: np.ndarray, copy: np.ndarray, rng: np.r
 def _learned(
     real: np.ndarray, copy: np.ndarray, target: int, rng: np.random.Generator
 ) -> dict[str, Any] | None:
-    """Accuracy and AUC on half of the real rows, of models of the other half and of the copy.
-
-    None where there are too few rows or one class only.
-    """
+    """Return accuracy and AUC, on half of the real rows, of models of the other half and of the copy."""
+    # None where there are too few rows or one class only
     order = rng.permutation(len(real))
     half = len(real) // 2
     rows = {"original": real[order[:half]], "copy": copy[: max(half, 1)]}
@@ -122,10 +120,8 @@ def _scored(rows: np.ndarray, test: np.ndarray, target: int) -> dict[str, float]
 
 
 def _near(real: np.ndarray, copy: np.ndarray, rng: np.random.Generator) -> dict[str, Any] | None:
-    """In how many columns a row differs from the nearest real one: rows of the copy, and real rows.
-
-    A real row is not compared with itself, and both look among as many real rows.
-    """
+    """Return in how many columns a row differs from the nearest real one: rows of the copy, and real rows."""
+    # a real row is not compared with itself, and both look among as many real rows
     if len(real) < 2 or not len(copy):
         return None
     order = rng.permutation(len(real))

@@ -66,10 +66,8 @@ def _alone(
     alone: bool,
     on_progress: Callable[[int, int], object],
 ) -> list[Answer]:
-    """Work in this process, a fraction of a second at a time, until a pool would be faster.
-
-    That is decided by processor time: on a busy machine a pool would wait just as long, and start slowly.
-    """
+    """Work in this process, a fraction of a second at a time, until a pool would be faster."""
+    # processor time decides: on a busy machine a pool would wait just as long, and start slowly
     done: list[Answer] = []
     start, start_work = time.perf_counter(), time.process_time()
     pace = _INTERVAL  # seconds for an item; unknown at first, so that the first batch is one item

@@ -67,13 +67,13 @@ class Party:
     Guarantees
     ----------
     Each answer is the one-hot votes (plus this party's noise, with ``noise="parties"``) plus masks
-    modulo 2^32: uniform to everybody who lacks the round's secret of this party or, for each other
+    modulo 2^32. It looks uniform without the round's secret of this party or, for each other
     participant, of that one. Only the sum over *all* participants of one call shows anything, and
     only to the aggregator. Secrets are drawn for one round, used once and forgotten, so a mask
     never hides two votes, not even after a restart; a second request in a round is refused.
 
     A model that cannot be trained or asked votes for a class fixed by the party's place in the
-    agreement. What went wrong is told to nobody.
+    agreement. The error is reported to no other participant.
 
     Not protected: how long an answer takes; the questions, which every participant sees.
     Source: Bonawitz et al. 2017, doi:10.1145/3133956.3133982 (masks, without recovery of dropped

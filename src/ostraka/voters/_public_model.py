@@ -37,7 +37,7 @@ class PromptModel:
     Guarantees
     ----------
     None: prompts must be public. For private demonstrations see :class:`PromptEnsemble`. One prompt has one
-    answer: who wants several variations of one text numbers the prompts.
+    answer: for several variations of one text, number the prompts.
 
     Examples
     --------

@@ -194,11 +194,9 @@ def _seed_globals(seed: np.random.SeedSequence) -> None:
 
 @contextlib.contextmanager
 def _quiet(*, trusted: bool = True) -> Iterator[None]:
-    """Suppress warnings, use one thread (more are slower for small tasks), skip checks made before.
-
-    The global generators are restored on exit. One thread at a time: a second thread, which trains another
-    shard, would draw from the same global generators.
-    """
+    """Suppress warnings, use one thread (more are slower for small tasks), and skip repeated checks."""
+    # the global generators are restored on exit; the lock is there because a second thread, which trains
+    # another shard, would draw from the same global generators
     with _LOCK, _undisturbed(trusted=trusted):
         yield
 

@@ -135,11 +135,8 @@ class QuantileCells(BaseEstimator):
 
 
 def _bins(cells: Cells, n_bins: int, least: int) -> tuple[str, np.ndarray]:
-    """Bins of one column from the public rows' cells: edges of numbers, or categories of text.
-
-    Which of the two it is, public rows say alone: a private cell of another type must not change how the
-    other private rows are read.
-    """
+    """Return the bins of one column from the public rows' cells: edges of numbers, or categories of text."""
+    # public rows alone decide which: a private cell of another type must not change how others are read
     if isinstance(cells, np.ndarray) or all(_is_missing(cell) or _is_number(cell) for cell in cells):
         values = _numbers(cells)
         return "edges", _edges(values[np.isfinite(values)], n_bins)

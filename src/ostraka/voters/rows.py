@@ -158,10 +158,8 @@ class RowVoter(BaseEstimator):
         return Private(np.concatenate(tables), self.adjacency_)
 
     def _weights(self) -> np.ndarray:
-        """Return each row's share of its person's ballot; the shares of a person sum to ``ballot_``.
-
-        No other person's rows decide them: a sampled row is drawn by the operating system's generator.
-        """
+        """Return each row's share of its person's ballot; the shares of a person sum to ``ballot_``."""
+        # no other person's rows decide them: the operating system's generator draws which rows are kept
         if self.unit_ == "row":
             return np.ones(len(self._people), dtype=np.int64)
         draw = (
