@@ -35,8 +35,8 @@ def mnist() -> tuple[Images, Images, Images]:
                 parts.append(np.frombuffer(file.read(), dtype=np.uint8, offset=offset))
     X, y, X_test, y_test = parts
     most = _data.MOST_ROWS
+    X, y = X.reshape(-1, 784)[:most], y[:most]
     rows, test = ((each.reshape(-1, 784) / 255).astype(np.float32) for each in (X, X_test))
-    rows, y = rows[:most], y[:most]
     y, y_test = y.astype(np.int64), y_test.astype(np.int64)
     public, new = slice(N_PUBLIC), slice(N_PUBLIC, None)
     return Images(rows, y), Images(test[public][:most], y_test[public][:most]), Images(test[new], y_test[new])

@@ -7,6 +7,8 @@ groceries (goods in a basket) stand in for them.
 from __future__ import annotations
 
 import gzip
+import itertools
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,8 +23,14 @@ if TYPE_CHECKING:
 
 GROUPS, SANITY = 5, 0.001  # lengths of queries; share of the rows
 MOST_COPIES = 200_000  # generated rows that answer the queries
-FREQUENT = 17  # items of the histogram of multiplicative weights
-ROUNDS = 50  # of multiplicative weights, as in the thesis
+
+
+class Effort(NamedTuple):
+    """How long the generators work: items and rounds (those of the thesis) of multiplicative weights."""
+
+    frequent: int = 17
+    rounds: int = 50
+    steps: int = 300  # of training a network
 
 
 class Sets(NamedTuple):
@@ -40,9 +48,10 @@ class Sets(NamedTuple):
 def msnbc() -> Sets:
     """Which of 17 categories each visitor saw."""
     with gzip.open(folder() / "msnbc" / "msnbc990928.seq.gz", "rt") as file:
-        lines = [line.split() for line in file]
-    visits = [line for line in lines if line and all(word.isdigit() for word in line)]
-    return Sets("MSNBC", _table([[int(word) - 1 for word in line] for line in visits[: _data.MOST_ROWS]], 17))
+        lines = (line.split() for line in file)
+        visits = (line for line in lines if line and all(word.isdigit() for word in line))
+        seen = [[int(word) - 1 for word in line] for line in itertools.islice(visits, _data.MOST_ROWS)]
+    return Sets("MSNBC", _table(seen, 17))
 
 
 def groceries() -> Sets:
@@ -105,13 +114,15 @@ def errors(true: list[np.ndarray], said: list[np.ndarray]) -> str:
 # --- generators of sets ---
 
 
-def centres(data: Sets, epsilon: float, rng: np.random.Generator, *, k: int = 50) -> np.ndarray:
+def centres(
+    data: Sets, epsilon: float, rng: np.random.Generator, _effort: Effort, *, k: int = 50
+) -> np.ndarray:
     """Rows drawn from k noisy centres; of one centre, items are independent."""
     model = PrivateKMeans(k, n_iterations=4 if k > 1 else 1, binary=True, epsilon=epsilon, delta=data.delta)
     return np.asarray(model.fit(data.rows, rng=rng).sample(_size(data), random_state=0)[0])
 
 
-def tree(data: Sets, epsilon: float, rng: np.random.Generator) -> np.ndarray:
+def tree(data: Sets, epsilon: float, rng: np.random.Generator, _effort: Effort) -> np.ndarray:
     """Rows of a forest of noisy pairs of items."""
     codes = data.rows.astype(np.int64)
     names = [f"{j:03}" for j in range(codes.shape[1])]
@@ -121,10 +132,10 @@ def tree(data: Sets, epsilon: float, rng: np.random.Generator) -> np.ndarray:
     return model.sample_codes(_size(data), rng=rng)
 
 
-def networks(kind: str) -> Callable[[Sets, float, np.random.Generator], np.ndarray]:
+def networks(kind: str) -> Callable[[Sets, float, np.random.Generator, Effort], np.ndarray]:
     """Rows of networks on one cluster, as the thesis has for CDR."""
 
-    def made(data: Sets, epsilon: float, rng: np.random.Generator) -> np.ndarray:
+    def made(data: Sets, epsilon: float, rng: np.random.Generator, effort: Effort) -> np.ndarray:
         n = data.rows.shape[1]
         network = {
             "vae": VAE(n_features=n, hidden=(50,)),
@@ -136,7 +147,7 @@ def networks(kind: str) -> Callable[[Sets, float, np.random.Generator], np.ndarr
             1,
             generator=network,
             binary=True,
-            steps=300,
+            steps=effort.steps,
             sampling_rate=rate,
             learning_rate=3e-3,
             epsilon=epsilon,
@@ -147,16 +158,18 @@ def networks(kind: str) -> Callable[[Sets, float, np.random.Generator], np.ndarr
     return made
 
 
-def multiplicative_weights(data: Sets, epsilon: float, rng: np.random.Generator) -> np.ndarray:
+def multiplicative_weights(
+    data: Sets, epsilon: float, rng: np.random.Generator, effort: Effort
+) -> np.ndarray:
     """The rival, MWEM (Hardt, Ligett and McSherry 2012), on the histogram of the most frequent items.
 
-    Each of 50 rounds chooses the pair of items whose count is furthest off by the exponential mechanism, asks
+    Each round chooses the pair of items whose count is furthest off by the exponential mechanism, asks
     for it with Laplace noise, and multiplies the weights of the histogram. 2 to the number of items is too
     many weights for all of them: the other items are independent of these, with noisy shares. Which items are
     most frequent is not charged, in favour of the rival.
     """
     rows = data.rows
-    kept = np.argsort(-rows.mean(axis=0))[:FREQUENT]
+    kept = np.argsort(-rows.mean(axis=0))[: effort.frequent]
     half = epsilon / 2 if rows.shape[1] > len(kept) else epsilon
     n_rows, cells = len(rows), 2 ** len(kept)
     bits = (np.arange(cells)[:, None] >> np.arange(len(kept))) & 1
@@ -165,10 +178,10 @@ def multiplicative_weights(data: Sets, epsilon: float, rng: np.random.Generator)
         [bits[:, i] & bits[:, j] for i in range(len(kept)) for j in range(i + 1)], dtype=np.float32
     )
     true, weights, seen = asked @ hist, np.full(cells, n_rows / cells), []
-    for _ in range(ROUNDS):
-        score = np.abs(true - asked @ weights) * (half / 2 / ROUNDS) / 2  # a row moves a count by 1
+    for _ in range(effort.rounds):
+        score = np.abs(true - asked @ weights) * (half / 2 / effort.rounds) / 2  # a row moves a count by 1
         q = int((score + rng.gumbel(size=len(score))).argmax())
-        seen.append((q, true[q] + rng.laplace(0, ROUNDS / (half / 2))))
+        seen.append((q, true[q] + rng.laplace(0, effort.rounds / (half / 2))))
         for query, answer in seen:
             weights *= np.exp(asked[query] * (answer - asked[query] @ weights) / (2 * n_rows))
             weights *= n_rows / weights.sum()
@@ -184,8 +197,8 @@ def _size(data: Sets) -> int:
     return min(len(data.rows), MOST_COPIES)
 
 
-KINDS: dict[str, Callable[[Sets, float, np.random.Generator], np.ndarray]] = {
-    "items independent (one centre)": lambda data, epsilon, rng: centres(data, epsilon, rng, k=1),
+KINDS: dict[str, Callable[[Sets, float, np.random.Generator, Effort], np.ndarray]] = {
+    "items independent (one centre)": partial(centres, k=1),
     "50 centres": centres,
     "forest of noisy pairs (TableGenerator)": tree,
     "multiplicative weights (MWEM)": multiplicative_weights,
@@ -195,7 +208,7 @@ KINDS: dict[str, Callable[[Sets, float, np.random.Generator], np.ndarray]] = {
 }
 
 
-def compare(n_queries: int, epsilons: tuple[float, ...]) -> None:
+def compare(n_queries: int, epsilons: tuple[float, ...], effort: Effort) -> None:
     """Errors of every generator, for the thesis's queries and for sets of frequent items."""
     for read in (msnbc, groceries):
         data = read()
@@ -213,6 +226,6 @@ def compare(n_queries: int, epsilons: tuple[float, ...]) -> None:
             )
         for kind, make in KINDS.items():
             for epsilon in epsilons:
-                copy = make(data, epsilon, np.random.default_rng(0))
+                copy = make(data, epsilon, np.random.default_rng(0), effort)
                 said = (f"{name} {errors(true[name], answers(copy, asked[name]))}" for name in asked)
                 print(f"    {kind}, epsilon {epsilon:g}: " + "; ".join(said), flush=True)

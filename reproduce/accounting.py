@@ -44,7 +44,7 @@ AFFORDED = {
 
 
 def epsilon(curve: Curve, delta: float) -> float:
-    """Of noise in real numbers."""
+    """Epsilon of a curve at this delta, for noise in real numbers."""
     return replace(curve, slack=0.0).epsilon(delta)
 
 
@@ -54,7 +54,7 @@ def votes(name: str) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """All parts, or those asked for."""
+    """Run the named parts, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all, if none is named")
     chosen = parser.parse_args(arguments or []).parts or PARTS

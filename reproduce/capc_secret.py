@@ -64,7 +64,7 @@ def secret_votes(model: FixedModel, rows: np.ndarray, agreement: Agreement) -> n
 
 
 def divergences(mechanism: GNMax, one: np.ndarray, two: np.ndarray) -> list[float]:
-    """Of one answer, at each order, the larger of both directions."""
+    """Rényi divergence of one answer at each order, the larger of both directions."""
     logs = mechanism.log_outcomes(np.stack([one, two]))
 
     def divergence(p: np.ndarray, q: np.ndarray, order: float) -> float:

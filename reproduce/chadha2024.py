@@ -48,10 +48,11 @@ def images(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         for kind, offset in (("images-idx3", 16), ("labels-idx1", 8)):
             with gzip.open(folder() / name / f"{part}-{kind}-ubyte.gz") as file:
                 parts.append(np.frombuffer(file.read(), dtype=np.uint8, offset=offset))
-    X, y, queries, labels = parts
-    rows = [(each.reshape(-1, 784) / 255).astype(np.float32) for each in (X, queries)]
-    X, y = rows[0][: _data.MOST_ROWS], y[: _data.MOST_ROWS]
-    return X, y.astype(np.int64), rows[1][:N_QUERIES], labels[:N_QUERIES].astype(np.int64)
+    (X, y), (queries, labels) = (
+        ((pixels.reshape(-1, 784)[:most] / 255).astype(np.float32), classes[:most].astype(np.int64))
+        for pixels, classes, most in ((*parts[:2], _data.MOST_ROWS), (*parts[2:], N_QUERIES))
+    )
+    return X, y, queries, labels
 
 
 def sentences() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -81,7 +82,7 @@ def promised(mechanism: GNMax, votes: np.ndarray, price: Curve, n_answers: int) 
 def row(
     system: Worlds, adversarial: AdversarialQueries, mechanism: GNMax, price: Curve, *, data_dependent: bool
 ) -> dict:
-    """One bar of the figures, and what goes with it."""
+    """One bar of the figures, with its numbers."""
     rng = np.random.default_rng(2)
     models = system.models(adversarial.queries, adversarial.rows, adversarial.labels)
     sampled = not any(len(model.parties) for model in models)
@@ -115,7 +116,7 @@ def row(
 
 
 def illustrated(leak: Leak) -> dict[str, float | None]:
-    """Converted as the paper converts: for the eye, no bound."""
+    """Epsilon by the paper's conversion, to compare with its figures; it is no bound."""
     exact = None if leak.exact is None else Curve(ORDERS, tuple(leak.exact.tolist())).epsilon(DELTA)
     return {"model": exact, "seen": leak.bound.illustrated_epsilon(delta=DELTA)}
 

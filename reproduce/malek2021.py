@@ -85,9 +85,10 @@ def raw() -> Images:
         for kind, offset in (("images-idx3", 16), ("labels-idx1", 8)):
             with gzip.open(folder() / "fashion_mnist" / f"{part}-{kind}-ubyte.gz") as file:
                 parts.append(np.frombuffer(file.read(), dtype=np.uint8, offset=offset))
-    X, X_test = (each.reshape(-1, 784).astype(np.float32) / 255 for each in (parts[0], parts[2]))
     most = _data.MOST_ROWS
-    return Images(X[:most], parts[1].astype(np.int64)[:most], X_test, parts[3].astype(np.int64))
+    pixels = (parts[0].reshape(-1, 784)[:most], parts[2].reshape(-1, 784))
+    X, X_test = (each.astype(np.float32) / 255 for each in pixels)
+    return Images(X, parts[1].astype(np.int64)[:most], X_test, parts[3].astype(np.int64))
 
 
 @cache
@@ -148,7 +149,7 @@ def wide_network(epochs: int, *, seed: int) -> TorchClassifier:
 
 @dataclass(slots=True)
 class Kept:
-    """Runs by name, and the file that they are kept in as they end."""
+    """Finished runs by name, each saved to a file when it ends."""
 
     path: Path | None
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -158,7 +159,7 @@ class Kept:
             self.runs = json.loads(self.path.read_text())
 
     def run(self, name: str, compute: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-        """What was kept of this run, or a new one."""
+        """Return the saved result of this run, or run it."""
         if name not in self.runs:
             start = time.perf_counter()
             self.runs[name] = compute(*arguments)
@@ -240,7 +241,7 @@ def pairs(kept: Kept) -> None:
 
 
 def memorised(epsilon: float, mechanism: str, seed: int) -> dict[str, Any]:
-    """What a network that learned canaries for long gives away of them, and what the answers do."""
+    """What a network trained for long on canaries reveals of them, and what the answers reveal."""
     data, rng = fashion(), np.random.default_rng(seed)
     X, y = data.X[:N_ROWS], data.y[:N_ROWS]
     planted = Canaries.draw(y, n_classes=10, n=N_CANARIES, rng=rng)

@@ -210,7 +210,7 @@ def others() -> None:
 
 
 def redrawn(planted: Canaries, *, rng: np.random.Generator) -> Canaries:
-    """The same candidates with another label of theirs, drawn afresh: of these no model knows anything."""
+    """The same candidates, each with a label that is drawn again: no model was trained on it."""
     candidates = rng.permuted(np.column_stack([planted.labels, planted.decoys]), axis=1)
     return Canaries(
         positions=planted.positions,

@@ -113,9 +113,10 @@ def table72(*, quick: bool) -> None:
 def section61(*, quick: bool) -> None:
     """White box and black box, plain GAN, 400 of 4,000 images of Fashion."""
     with gzip.open(folder() / "fashion_mnist" / "train-images-idx3-ubyte.gz") as file:
-        images = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 784) / np.float32(255)
+        pixels = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 784)
     n, epochs = (400, 2) if quick else (4_000, 400)
-    rows, others = images[:n], images[n : n + n // 10]
+    images = pixels[: n + n // 10] / np.float32(255)
+    rows, others = images[:n], images[n:]
     member = np.zeros(n, dtype=bool)
     member[np.random.default_rng(0).permutation(n)[: n // 10]] = True
     made = {
@@ -155,7 +156,7 @@ def votes(*, quick: bool) -> None:
 
 
 def _balanced_accuracies(n_parties: int, *, rounds: int, seed: int) -> dict[str, float]:
-    """Of averaging, averaging of noisy sums, and votes."""
+    """Balanced accuracies of averaging, of averaging noisy sums, and of votes."""
     X, y, _ = adult()
     order = np.random.default_rng(seed).permutation(len(y))
     public, test, private = order[:200], order[200:4200], order[4200:]

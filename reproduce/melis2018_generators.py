@@ -29,7 +29,15 @@ DELTA = 1e-5
 RATE, STEPS, SIGMA_C, SIGMA_K, ITERATIONS = 0.0017, 11_764, 4.0, 40.0, 20
 SEEDS, QUERIES, EPSILONS = 3, 1_000, (0.5, 1.0, 2.0)
 TRAINING, SAMPLES = 300, 500  # steps; images
-QUICK = {"SEEDS": 1, "QUERIES": 50, "EPSILONS": (2.0,), "TRAINING": 1, "SAMPLES": 50}
+EFFORT = _melis2018_queries.Effort()
+QUICK = {
+    "SEEDS": 1,
+    "QUERIES": 50,
+    "EPSILONS": (2.0,),
+    "TRAINING": 1,
+    "SAMPLES": 50,
+    "EFFORT": _melis2018_queries.Effort(frequent=8, rounds=5, steps=3),
+}
 QUICK_ARGUMENTS = ["price", "epochs", "clusters", "samples", "queries"]
 
 
@@ -111,7 +119,7 @@ def clusters() -> None:
 
 def queries() -> None:
     """Figures 5.5, 5.6, 5.8: mean relative errors of counting queries in five groups of lengths."""
-    _melis2018_queries.compare(QUERIES, EPSILONS)
+    _melis2018_queries.compare(QUERIES, EPSILONS, EFFORT)
 
 
 def samples() -> None:
