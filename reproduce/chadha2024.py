@@ -48,11 +48,11 @@ def images(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         for kind, offset in (("images-idx3", 16), ("labels-idx1", 8)):
             with gzip.open(folder() / name / f"{part}-{kind}-ubyte.gz") as file:
                 parts.append(np.frombuffer(file.read(), dtype=np.uint8, offset=offset))
-    (X, y), (queries, labels) = (
-        ((pixels.reshape(-1, 784)[:most] / 255).astype(np.float32), classes[:most].astype(np.int64))
-        for pixels, classes, most in ((*parts[:2], _data.MOST_ROWS), (*parts[2:], N_QUERIES))
-    )
-    return X, y, queries, labels
+    X, y, queries, labels = parts
+    most = _data.MOST_ROWS
+    pixels = X.reshape(-1, 784)[:most], queries.reshape(-1, 784)[:N_QUERIES]
+    rows = [(each / 255).astype(np.float32) for each in pixels]
+    return rows[0], y[:most].astype(np.int64), rows[1], labels[:N_QUERIES].astype(np.int64)
 
 
 def sentences() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
