@@ -106,6 +106,22 @@ def test_digits_by_argmax_leave_a_whole_folder(tmp_path, monkeypatch):
         assert figure in page
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory, with_same_draws):
+    """A run that keeps its teachers: what it printed, and the folder of its tables."""
+    folder = tables(tmp_path_factory.mktemp("kept"))
+    with contextlib.chdir(folder), with_same_draws():
+        return *person("--keep-teachers", "--json"), folder
+
+
+@pytest.fixture(scope="module")
+def unlabelled(tmp_path_factory, with_same_draws):
+    """A run on public rows without labels, with a class of which there is no row."""
+    folder = tables(tmp_path_factory.mktemp("unlabelled"))
+    with contextlib.chdir(folder), with_same_draws():
+        return *person("--classes", "sick,well,dead", public="public.parquet"), folder
+
+
 def test_people_are_protected_and_the_label_says_so(finished):
     run, record, err = finished
     assert record["settings"]["unit"] == "person"
@@ -120,11 +136,11 @@ def test_people_are_protected_and_the_label_says_so(finished):
     assert any("class list" in text for text in label["not_protected"])
 
 
-def test_the_owner_part_is_printed_on_request_only(finished, folder):
+def test_the_owner_part_is_printed_on_request_only(finished, kept):
     _, record, _ = finished
     assert record["owner"]["epsilon_these_votes"] <= record["upper"]["epsilon"]
     assert len(record["owner"]["consensus"]) == 20
-    code, out, _ = person("--json")
+    code, out, _, _ = kept
     assert code == 0
     assert json.loads(out)["owner"] == {}
 
@@ -179,17 +195,17 @@ def test_the_model_card_has_both_bounds_and_nothing_of_the_owner(finished):
     assert "for these votes" not in card
 
 
-def test_kept_teachers_can_be_asked_about_rows_of_the_table(folder):
-    code, _, err = person("--keep-teachers")
+def test_kept_teachers_can_be_asked_about_rows_of_the_table(kept):
+    code, _, err, folder = kept
     assert code == 0
     assert "teachers/ are for the owner" in err
-    kept = SavedTeachers.load(folder / "run" / "teachers")
-    assert (kept.columns, kept.numeric) == (("age", "smokes"), (True, False))
-    assert set(kept.ensemble.classes_.tolist()) == {"sick", "well"}
-    features = kept.encoder.transform(np.array([[21, "no"], [79, "yes"]], dtype=object))
-    votes = kept.ensemble.vote(features)
+    saved = SavedTeachers.load(folder / "run" / "teachers")
+    assert (saved.columns, saved.numeric) == (("age", "smokes"), (True, False))
+    assert set(saved.ensemble.classes_.tolist()) == {"sick", "well"}
+    features = saved.encoder.transform(np.array([[21, "no"], [79, "yes"]], dtype=object))
+    votes = saved.ensemble.vote(features)
     assert votes.adjacency.unit == "person"
-    assert [kept.ensemble.classes_[row.argmax()] for row in votes.open()] == ["well", "sick"]
+    assert [saved.ensemble.classes_[row.argmax()] for row in votes.open()] == ["well", "sick"]
 
 
 def test_released_labels_name_their_public_rows(finished):
@@ -210,8 +226,8 @@ def test_a_finished_run_is_not_overwritten(finished):
     assert {path: path.stat().st_mtime_ns for path in run.iterdir()} == before
 
 
-def test_unlabelled_public_rows_leave_accuracy_unknown(folder):
-    code, out, _ = person(public="public.parquet")
+def test_unlabelled_public_rows_leave_accuracy_unknown(unlabelled):
+    code, out, _, _ = unlabelled
     assert code == 0
     assert "not known" in out
 
@@ -287,7 +303,7 @@ def test_a_model_that_learned_nothing_has_an_exit_code_of_its_own(folder):
     assert any("learned from 2 answers" in note for note in json.loads(out)["notes"])
 
 
-def test_a_missing_class_is_no_obstacle(folder):
-    code, out, _ = person("--classes", "sick,well,dead", "--json")
+def test_a_missing_class_is_no_obstacle(unlabelled):
+    code, _, _, folder = unlabelled
     assert code == 0
-    assert json.loads(out)["settings"]["n_classes"] == 3
+    assert json.loads((folder / "run" / "result.json").read_text())["settings"]["n_classes"] == 3
