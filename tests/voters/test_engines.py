@@ -187,41 +187,28 @@ def test_without_a_dask_client_one_is_started_once_a_session(monkeypatch):
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("in_time")
-def test_without_ray_init_a_local_one_is_started_and_stays():
+def test_without_ray_init_a_local_one_is_started_once_and_its_two_workers_share_the_work(
+    tmp_path, monkeypatch
+):
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'ostraka[ray]'")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Ray says while it starts is not ours
         import ray
 
-        try:
-            for _ in range(2):
-                assert spread(squares, ITEMS, engine="ray", n_jobs=2) == SQUARES
-            assert ray.is_initialized()
-        finally:
-            ray.shutdown()
-
-
-@pytest.mark.cluster
-@pytest.mark.usefixtures("in_time")
-def test_ray_on_a_local_cluster_of_two_workers(tmp_path):
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed: pip install 'ostraka[ray]'")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what Ray says while it starts is not ours
-        import ray
-
-        ray.init(
-            num_cpus=2,
-            include_dashboard=False,
-            log_to_driver=False,
-            configure_logging=False,
-            logging_level="ERROR",
+        init, started = ray.init, []
+        monkeypatch.setattr(
+            ray,
+            "init",
+            lambda **options: started.append(init(num_cpus=2, configure_logging=False, **options)),
         )
         try:
+            assert spread(squares, ITEMS, engine="ray", n_jobs=2) == SQUARES
+            assert ray.is_initialized()
             answers = spread(meeting(tmp_path), ITEMS, engine="ray", n_jobs=None)
         finally:
             ray.shutdown()
+    assert len(started) == 1  # the second call found the Ray of this session
     assert [square for square, _ in answers] == SQUARES
     processes = {process for _, process in answers}
     assert os.getpid() not in processes
