@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ostraka.report import Figure
 if TYPE_CHECKING:
     from ostraka.result import Result
 
+_WIDTH = 26  # letters of a name in one line beside its bars
 # three numbers of an audit
 _BOUNDS = ("promised", "exact", "seen")
 _BOUND_LINES: Any = (
@@ -64,7 +66,7 @@ def leaks(result: Result) -> Figure | None:
             place = np.arange(len(names)) + 0.27 * (1 - column)
             drawn = np.nan_to_num(table[:, column], nan=0.0, posinf=0.0)  # the words have what is infinite
             axes.barh(place, drawn, 0.25, label=name, color=style["color"])
-        axes.set_yticks(np.arange(len(names)), names)
+        axes.set_yticks(np.arange(len(names)), [textwrap.fill(name, _WIDTH) for name in names])
         axes.set(xlabel=last[0]["what"])
         canvas.legend_outside(axes)
 

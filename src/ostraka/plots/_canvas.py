@@ -14,9 +14,6 @@ from ostraka import _check
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_SIZE = (4.9, 3.3)  # inches
-_MARGIN = 0.05  # inches
-_FAR = 0.1  # of the width
 _INK = "#010203"  # stands for the page's own text colour
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: it scales, can be searched and read aloud
@@ -40,7 +37,7 @@ def note(axes: Any, text: str, at: tuple[float, float], offset: tuple[int, int],
 
 def legend_outside(axes: Any) -> None:
     """Name the lines above the drawing, where the names take no width away."""
-    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2)
+    axes.figure.legend(loc="outside upper left", ncols=3, borderaxespad=0.2)
 
 
 def svg(draw: Callable[[Any], None]) -> str:
@@ -50,29 +47,14 @@ def svg(draw: Callable[[Any], None]) -> str:
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (an extra)
 
     with mpl.rc_context(_STYLE):
-        canvas = Canvas(figsize=_SIZE)
-        axes = canvas.add_axes((0.13, 0.16, 0.84, 0.76))
-        draw(axes)
-        _fit(axes)
+        canvas = Canvas(figsize=(4.9, 3.3), layout="constrained")
+        draw(canvas.add_subplot())
         text = io.StringIO()
         canvas.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     drawn = text.getvalue()
     drawn = drawn[drawn.index("<svg") :].replace(_INK, "currentColor")
     prefix = f"f{hashlib.sha256(drawn.encode()).hexdigest()[:8]}-"  # ids of several drawings meet in one page
     return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{prefix}", drawn)
-
-
-def _fit(axes: Any) -> None:
-    """Move the axes so that all names and numbers lie inside: a layout engine draws twice as often."""
-    wide, high = (_MARGIN / inches for inches in _SIZE)
-    for _ in range(2):
-        inner = axes.get_position()
-        outer = axes.get_tightbbox().transformed(axes.figure.transFigure.inverted())
-        left, bottom = wide + inner.x0 - outer.x0, high + inner.y0 - outer.y0
-        right, top = 1 - wide - outer.x1 + inner.x1, 1 - high - outer.y1 + inner.y1
-        axes.set_position((left, bottom, max(right - left, wide), max(top - bottom, high)))
-        if abs(left - inner.x0) < _FAR:
-            break  # so little that a legend above needs no other place
 
 
 def numbers(values: Any) -> np.ndarray:
