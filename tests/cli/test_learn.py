@@ -38,6 +38,12 @@ def test_digits_need_no_arguments_and_end_at_epsilon_one(tmp_path, monkeypatch):
     onnx = {"student.onnx"} if HAS_ONNX else set()
     assert {path.name for path in (tmp_path / "run").iterdir()} == FILES | onnx
     assert "one table of counts: 60 cells" in err
+    public, owners = " ".join(err.split()).split("written to run: ")[1].split(" may be passed on; ")
+    assert "student.skops" in public
+    assert not set(re.split(r"[ ,;]+", public)) & {"result.json", "report.html", "ledger.sqlite.secret"}
+    assert owners.startswith(
+        "ledger.sqlite.secret, manifest.json, plan.json, report.html and result.json are"
+    )
     record = json.loads((tmp_path / "run" / "result.json").read_text())
     assert record["settings"]["way"] == "counts"
     assert 0.98 < record["lower"]["epsilon"] <= record["upper"]["epsilon"] <= 1.0

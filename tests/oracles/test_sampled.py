@@ -54,7 +54,9 @@ def hockey_stick(epsilon, mu, rate, *, added):
         return float((1 - rate) * without + rate * with_row - grown * without)
 
 
-@pytest.mark.parametrize(("mu", "rate"), [(1.0, 0.01), (2.0, 0.5), (0.2, 0.1), (0.5, 1.0), (1.5, 0.9)])
+@pytest.mark.parametrize(
+    ("mu", "rate"), [(1.0, 0.01), (2.0, 0.5), (0.2, 0.1), (0.5, 1.0), (4.0, 1.0), (1.5, 0.9)]
+)
 def test_one_use_is_never_below_both_exact_directions_and_hardly_above(mu, rate):
     step, start, values = sampled.hockey_sticks([Law.sampled(rate, mu**2)])
     table = tables.Table(start, step, values)
@@ -92,6 +94,16 @@ def test_gaussians_and_samples_compose_as_fixed_pairs():
     theirs = pld.from_gaussian_mechanism(1.0, sampling_prob=0.02).self_compose(200)
     truth = theirs.compose(pld.from_gaussian_mechanism(4.0)).get_epsilon_for_delta(1e-6)
     assert mixed.epsilon(1e-6) == pytest.approx(truth, rel=2e-3)
+
+
+@pytest.mark.parametrize("sigma", [0.3, 0.1])
+def test_samples_beside_a_gaussian_that_reveals_much(sigma):
+    """Its losses lie so low that one minus their exponential is rounded to one."""
+    mixed = sampled_gaussian_curve(sigma=0.5, sampling_rate=0.01, steps=2)
+    mixed += Curve.gaussian(sensitivity=1.0, sigma=sigma, moves="row")
+    theirs = pld.from_gaussian_mechanism(0.5, sampling_prob=0.01).self_compose(2)
+    truth = theirs.compose(pld.from_gaussian_mechanism(sigma)).get_epsilon_for_delta(1e-5)
+    assert exact(mixed, 1e-5) == pytest.approx(truth, rel=2e-3)
 
 
 def test_pure_releases_compose_with_samples():

@@ -119,12 +119,16 @@ def _losses(law: Law, step: float, *, added: bool) -> _Losses:
 def _loss(x: np.ndarray, mu: float, q: float) -> np.ndarray:
     """Loss at x: log P / Q."""
     grown = mu * x - mu * mu / 2
+    if q == 1:  # a whole Gaussian, whose losses have no end
+        return grown
     far = grown + math.log(q) + np.log1p((1 - q) / q * np.exp(-np.abs(grown)))
     return np.asarray(np.where(grown > 30, far, np.log1p(q * np.expm1(np.minimum(grown, 30.0)))))
 
 
 def _where(loss: np.ndarray, mu: float, q: float) -> np.ndarray:
     """The inverse of :func:`_loss`; minus infinity below its range."""
+    if q == 1:
+        return (loss + mu * mu / 2) / mu
     with np.errstate(divide="ignore", invalid="ignore"):
         grown = np.where(loss > 30, loss - math.log(q), np.log1p(np.expm1(np.minimum(loss, 30.0)) / q))
         x = (grown + mu * mu / 2) / mu

@@ -33,6 +33,7 @@ __all__ = [
     "SERVICE",
     "STUDENT",
     "TEACHERS",
+    "contents",
     "finished",
     "forget",
     "load",
@@ -48,6 +49,7 @@ TEACHERS, SERVICE = "teachers", "service"  # folders for the owner alone
 RESULT, REPORT, PUBLIC_REPORT = "result.json", "report.html", "report-public.html"
 CARD = "model-card.md"
 SECRET = f"{LEDGER}.secret"  # the estimator's name for it, too
+FOR_ANYBODY = (STUDENT, ONNX, CARD, LABELS, LEDGER, LABEL, PUBLIC_REPORT)  # all else is for the owner
 OWNERS = {PLAN, MANIFEST, RESULT, REPORT}  # written for the owner of the data alone
 
 
@@ -70,6 +72,18 @@ def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | Non
     folder.mkdir(parents=True, exist_ok=True)
     write(folder / PLAN, json.dumps(plan | _fingerprints(folder, tables), indent=2))
     return False
+
+
+def contents(folder: Path) -> tuple[str, str]:
+    """Name what is in a run's folder: what may be passed on, and what is for the owner of the data."""
+    there = {each.name: each.is_dir() for each in folder.iterdir()}
+    public = [name for name in FOR_ANYBODY if name in there]
+    owners = [name + "/" * there[name] for name in sorted(there.keys() - public)]
+    return _listed(public), _listed(owners)
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def forget(folder: Path) -> None:

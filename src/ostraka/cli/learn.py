@@ -29,8 +29,7 @@ __all__ = ["learn"]
 _FORMAT = 2  # of plan.json: 1 had digests of the tables without a key
 _NOT_SETTINGS = ("private", "public", "out", "as_json", "owner")
 _HANDED_OVER = (
-    "\nwritten to {0}: student.skops,{1} model-card.md, labels.parquet, ledger.sqlite and privacy-label.json "
-    "may be passed on; result.json, report.html, manifest.json and teachers/ are for the owner of the data. "
+    "\nwritten to {0}: {1} may be passed on; {2} are for the owner of the data. "
     "'ostraka report {0} --public' writes a page that may be passed on."
 )
 _NOTHING_LEARNED = (
@@ -57,8 +56,7 @@ def learn(given: LearnOptions) -> None:
         holdout=given.holdout,
         out=given.out,
     )
-    from ostraka.cli import _show
-    from ostraka.cli._folder import ONNX
+    from ostraka.cli import _folder, _show
     from ostraka.pate._metrics import learned_nothing
 
     task = _task(given)
@@ -91,8 +89,7 @@ def learn(given: LearnOptions) -> None:
         typer.echo((result if given.owner else result.public()).to_json())
     else:
         _show.show_result(result)
-    onnx = " student.onnx," if (given.out / ONNX).exists() else ""
-    _show.wrapped(_HANDED_OVER.format(given.out, onnx), on_stderr=True)
+    _show.wrapped(_HANDED_OVER.format(given.out, *_folder.contents(given.out)), on_stderr=True)
     if why := learned_nothing(result):
         _show.wrapped(_NOTHING_LEARNED.format(why, _NEXT[result.settings["way"] == "counts"]), on_stderr=True)
         raise typer.Exit(_errors.NOTHING_LEARNED)
