@@ -1,4 +1,4 @@
-"""Chapters 6 and 7 of Melis 2018 (attacks on generators and on collaborative training), on data at hand.
+"""Chapter 7 of Melis 2018 (attacks on collaborative training), on data at hand.
 
 ``python -m reproduce.melis2018_attacks [PART ...] [--quick]`` prints our numbers beside the thesis's. LFW,
 FaceScrub, PIPA, Yelp, FourSquare and CSI are not to be had: Adult stands in for faces, TREC for reviews,
@@ -8,21 +8,17 @@ Fashion for CIFAR. So figures compare in their order only. Race, sex and final w
 from __future__ import annotations
 
 import argparse
-import gzip
 import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from bench._data import folder
 from ostraka import Budget, GNMax, Ledger, release
 from ostraka.accounting import calibrate
 from ostraka.attacks import Collaboration
 from ostraka.attacks.defences import NoisySum, SharedFraction
-from ostraka.attacks.generators import TargetGenerator, generator_statistics
 from ostraka.networks import TorchClassifier
-from ostraka.scores import Scores
 from ostraka.voters.parties import PartyEnsemble
 from reproduce import _melis2018_parties
 from reproduce._melis2018_parties import FAST
@@ -110,36 +106,6 @@ def table72(*, quick: bool) -> None:
             )
 
 
-def section61(*, quick: bool) -> None:
-    """White box and black box, plain GAN, 400 of 4,000 images of Fashion."""
-    with gzip.open(folder() / "fashion_mnist" / "train-images-idx3-ubyte.gz") as file:
-        pixels = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 784)
-    n, epochs = (400, 2) if quick else (4_000, 400)
-    images = pixels[: n + n // 10] / np.float32(255)
-    rows, others = images[:n], images[n:]
-    member = np.zeros(n, dtype=bool)
-    member[np.random.default_rng(0).permutation(n)[: n // 10]] = True
-    made = {
-        name: TargetGenerator(epochs=epochs, width=512, learning_rate=5e-4, random_state=seed, **defence)
-        for seed, (name, defence) in enumerate({"target": {}, "dropout": {"dropout": 0.5}}.items())
-    }
-    reference = TargetGenerator(epochs=epochs, width=512, learning_rate=5e-4, random_state=9).fit(others)
-    for name, generator in made.items():
-        generator.fit(rows[member])
-        for how, found in (
-            ("white box", generator_statistics(generator, rows)),
-            ("calibrated", generator_statistics(generator, rows, reference=reference)),
-            (
-                "distance",
-                generator_statistics(
-                    generator, rows, access="black-box", attacker="distance", random_state=0
-                ),
-            ),
-        ):
-            scores = Scores.of(members=found[member], others=found[~member])
-            print(f"{name}, {how}: AUC {scores.auc():.3f}, TPR at 1 % {scores.tpr(fpr=0.01):.1%}", flush=True)
-
-
 def votes(*, quick: bool) -> None:
     """The paper's question: accuracy and protection of a party, by the number of parties."""
     for n_parties in (10,) if quick else (10, 30, 50, 100):
@@ -204,7 +170,6 @@ def _sigma_for(n_answers: int) -> float:
 
 
 PARTS: dict[str, Callable[..., None]] = {
-    "section6.1": section61,
     "table7.2": table72,
     "table7.3": _melis2018_parties.table73,
     "table7.5": table75,
