@@ -43,8 +43,8 @@ MUTANTS = [
         "a guessed bound counts without being raised",
         "_composition/smooth.py",
         "added *= np.exp(scale + (gap + _ROUNDING))",
-        "pass",
-        _BY + "test_no_repeated_question_exceeds_delta_and_the_best_comes_near",
+        "added *= np.exp(scale)",
+        _BY + "test_a_guess_is_raised_to_all_that_one_answer_may_add",
     ),
     Mutant(
         "n answers cost n - 1",

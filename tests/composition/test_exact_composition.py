@@ -246,6 +246,25 @@ def test_the_envelope_exceeds_what_random_laws_add_to_exponential_kinks():
             assert max(added) > 0.9 * most
 
 
+def test_a_guess_is_raised_to_all_that_one_answer_may_add(monkeypatch):
+    guessed, needed, taken = [], [], []
+    guess, take, fit = smooth.Smooth._guess, smooth.Smooth._take, smooth.scaled
+    monkeypatch.setattr(smooth.Smooth, "_guess", lambda *given: kept(guessed, guess(*given)))
+    monkeypatch.setattr(smooth.Smooth, "_take", lambda self, added: take(self, kept(taken, added)))
+    monkeypatch.setattr(
+        smooth, "scaled", lambda polynomial, logs, scale: fit(polynomial, kept(needed, logs), scale)
+    )
+    tables.of((Law(ARGMAX, 1 / 25.0, 30),))
+    assert len(guessed) == len(needed) == len(taken) >= 5
+    for before, logs, after in zip(guessed, needed, taken, strict=True):
+        assert (np.log(after / before) >= logs).all()
+
+
+def kept(seen, array):
+    seen.append(array.copy())
+    return array
+
+
 def test_a_state_that_is_not_log_concave_is_refused(monkeypatch):
     seen = []
     whole = kernels.shape
