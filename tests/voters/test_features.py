@@ -12,6 +12,7 @@ from ostraka.accounting import calibrate
 from ostraka.mechanisms import NoisyCounts
 from ostraka.students import SmoothedCounts
 from ostraka.voters import RowVoter
+from ostraka.voters.cells import GraphCells
 from ostraka.voters.features import FeatureCells
 
 IMAGES, DIGITS = load_digits(return_X_y=True)
@@ -67,6 +68,8 @@ class TestLines:
         [
             (FeatureCells(AS_IT_IS, n_features=0), PUBLIC, "n_features must be an integer >= 1"),
             (FeatureCells(AS_IT_IS, resolution=0), PUBLIC, "resolution must be an integer >= 1"),
+            (FeatureCells(AS_IT_IS, resolution=2**21), PUBLIC, "resolution must be at most 1,048,576"),
+            (GraphCells(resolution=2**21), PUBLIC, "resolution must be at most 1,048,576"),
             (FeatureCells(AS_IT_IS), np.ones((20, 3)), "rows that differ"),
             (FeatureCells(AS_IT_IS), np.full((20, 3), np.nan), "must be finite"),
         ],
@@ -129,6 +132,17 @@ class TestSensitivity:
 
         with pytest.raises(ValueError, match="longer than half of their reach"):
             counted(Own(), PRIVATE[:20], LABELS[:20])
+
+    def test_a_reach_beside_codebooks_is_not_believed(self):
+        cells = GraphCells(n_cells=5).fit(PUBLIC)
+        cells.reach_ = 0.01
+        assert counted(cells, PRIVATE, LABELS).adjacency.l2 == pytest.approx(np.sqrt(2))
+
+    def test_a_table_that_would_leave_64_bits_is_refused(self):
+        cells = GraphCells(n_cells=5).fit(PUBLIC)
+        cells.codebooks_ = [cells.codebooks_[0] * 2**58]
+        with pytest.raises(ValueError, match="fit into 64 bits"):
+            counted(cells, PRIVATE, LABELS)
 
     def test_cells_of_the_private_rows_are_refused(self):
         cells = FeatureCells(AS_IT_IS).fit(PRIVATE)

@@ -6,11 +6,10 @@ import math
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka import _check
-from ostraka.voters.cells import digest, same_rows
+from ostraka.voters.cells import FromPublicRows, digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +22,7 @@ _MISSING = {"NAType", "NaTType"}
 _TRUTH = {"True": "1", "False": "0"}
 
 
-class QuantileCells(BaseEstimator):
+class QuantileCells(FromPublicRows):
     """Cells of a table: in each column, quantiles of numbers or categories, both from public rows.
 
     Parameters
@@ -124,14 +123,6 @@ class QuantileCells(BaseEstimator):
         if array.dtype.kind not in "fiub":
             array = np.column_stack([_numbers(column.tolist()) for column in array.T])
         return {block[0]: _merged(array[:, block]) for block in self._one_hot}
-
-    def is_of(self, X: Any) -> bool:
-        """Return whether the bins were chosen on the same rows."""
-        return same_rows(getattr(self, "_source", None), X)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the public rows, which only :meth:`is_of` needs."""
-        return {name: value for name, value in super().__getstate__().items() if name != "_source"}
 
 
 def _bins(cells: Cells, n_bins: int, least: int) -> tuple[str, np.ndarray]:

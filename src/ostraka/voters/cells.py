@@ -20,12 +20,27 @@ from ostraka.voters._graph import affinity, nearest, smooth
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Cells", "GraphCells", "digest", "reach", "reach_of", "same_rows"]
+__all__ = ["Cells", "FromPublicRows", "GraphCells", "check_resolution", "digest", "reach"]
 
+_FINEST = 2**20  # of a line: squares of its length are whole numbers in floats
 _WARD_BY_ALL_PAIRS = 3000  # rows; beyond, only neighbours in the graph are merged
 
 
-class GraphCells(BaseEstimator):
+class FromPublicRows(BaseEstimator):
+    """Cells that know which public rows they were fitted on, so that private ones are refused there."""
+
+    _source: Any = None
+
+    def is_of(self, X: Any) -> bool:
+        """Return whether the cells were fitted on the same rows."""
+        return _same_rows(self._source, X)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the public rows, which only :meth:`is_of` needs."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_source"}
+
+
+class GraphCells(FromPublicRows):
     """Cells from the graph of public rows: clusters, or smooth features over which a ballot is spread.
 
     Parameters
@@ -100,7 +115,7 @@ class GraphCells(BaseEstimator):
         """
         table = self._rows(X)
         _check.integer(n_features=self.n_features, n_neighbors=self.n_neighbors, least=2)
-        _check.integer(resolution=self.resolution, least=1)
+        check_resolution(self.resolution)
         _check.nonnegative(time=self.time)
         if self.n_cells is not None:
             _check.integer(n_cells=self.n_cells, least=1)
@@ -118,14 +133,6 @@ class GraphCells(BaseEstimator):
         self.sha256_ = digest(self.codebooks_)
         self._source = X
         return self
-
-    def is_of(self, X: Any) -> bool:
-        """Return whether the graph was built on the same rows."""
-        return same_rows(getattr(self, "_source", None), X)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the public rows, which only :meth:`is_of` needs."""
-        return {name: value for name, value in super().__getstate__().items() if name != "_source"}
 
     def codes(self, X: Any) -> np.ndarray:
         """The nearest public row of each row, int64 of shape (n_rows, 1): a line of ``codebooks_[0]``."""
@@ -195,13 +202,20 @@ class Cells(Protocol):
         ...
 
 
-def same_rows(fitted: Any, X: Any) -> bool:
+def _same_rows(fitted: Any, X: Any) -> bool:
     """Return whether two tables share memory or hold equal values."""
     if fitted is X:
         return True
     if not (isinstance(fitted, np.ndarray) and isinstance(X, np.ndarray)):
         return False
     return np.shares_memory(fitted, X) or (fitted.shape == X.shape and bool((fitted == X).all()))
+
+
+def check_resolution(resolution: int) -> None:
+    """Raise ValueError unless lines of this length have exact squares in floats."""
+    _check.integer(resolution=resolution, least=1)
+    if resolution > _FINEST:
+        raise ValueError(f"resolution must be at most {_FINEST:,}, got {resolution!r}")
 
 
 def reach(codebooks: Sequence[np.ndarray]) -> float:
@@ -211,12 +225,6 @@ def reach(codebooks: Sequence[np.ndarray]) -> float:
     one line. Columns add up as squares. Exact in integers, then one square root.
     """
     return math.sqrt(sum(_reach_squared(book) for book in codebooks))
-
-
-def reach_of(cells: Any) -> float:
-    """How far one ballot can move the table: as the cells state it, or computed from their codebooks."""
-    stated = getattr(cells, "reach_", None)
-    return reach(cells.codebooks_) if stated is None else float(stated)
 
 
 def _reach_squared(book: np.ndarray) -> int:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka import _check
 from ostraka.voters._fixed import numbers
-from ostraka.voters.cells import digest, same_rows
+from ostraka.voters.cells import FromPublicRows, check_resolution, digest
 
 __all__ = ["FeatureCells"]
 
@@ -19,7 +18,7 @@ _FEW = 5  # public rows that are transformed alone, to see whether rows are inde
 _LEAST_VARIANCE = 1e-9  # of the largest
 
 
-class FeatureCells(BaseEstimator):
+class FeatureCells(FromPublicRows):
     """Whitened public features: a ballot is spread over them, in the direction of the row's own.
 
     ``GraphCells`` sends a private row to its nearest public row. Here a row keeps its own features, which
@@ -81,7 +80,8 @@ class FeatureCells(BaseEstimator):
             Settings out of range; rows that are all alike; a transformer whose result for a row depends on
             the rows beside it.
         """
-        _check.integer(n_features=self.n_features, resolution=self.resolution, least=1)
+        _check.integer(n_features=self.n_features, least=1)
+        check_resolution(self.resolution)
         table = self._transformed(X)
         self._require_rows_by_themselves(X, table)
         self._middle = table.mean(axis=0)
@@ -98,14 +98,6 @@ class FeatureCells(BaseEstimator):
         self.sha256_ = digest([lines])
         self._source = X
         return self
-
-    def is_of(self, X: Any) -> bool:
-        """Return whether the components were found on the same rows."""
-        return same_rows(getattr(self, "_source", None), X)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the public rows, which only :meth:`is_of` needs."""
-        return {name: value for name, value in super().__getstate__().items() if name != "_source"}
 
     def lines(self, X: Any) -> np.ndarray:
         """What each row adds to the counts of its class, int64 of shape (n_rows, n_features)."""

@@ -13,13 +13,15 @@ from ostraka._units import numbered
 from ostraka.private import Adjacency, Private
 from ostraka.randomness import os_keyed
 from ostraka.voters._tables import CLASSES_FROM_Y, encoded
-from ostraka.voters.cells import reach_of
+from ostraka.voters.cells import reach
 from ostraka.voters.shards import Manifest, partition
 
 if TYPE_CHECKING:
     from ostraka.voters.cells import Cells
 
 __all__ = ["RowVoter"]
+
+_MOST = 2.0**62  # in a table of int64
 
 
 class RowVoter(BaseEstimator):
@@ -131,7 +133,12 @@ class RowVoter(BaseEstimator):
         people, self.n_units_, self.unit_ = numbered(owners)
         self.manifest_ = self._dealt(owners)
         self.ballot_ = 1 if groups is None or self.person == "sampled" else self.units
-        far = self.ballot_ * reach_of(self.cells)
+        far = self.ballot_ * (self.cells.reach_ if self._own_features else reach(self.cells.codebooks_))
+        if not far * len(codes) < _MOST:
+            raise ValueError(
+                f"cells must add so little that {len(codes):,} rows fit into 64 bits, but one can move the "
+                f"table by {far:g}: give cells with a smaller resolution"
+            )
         self.adjacency_ = Adjacency.vector(unit=self.unit_, l2=far)
         self._codes, self._labels, self._people = codes, labels, people
         return self
