@@ -1,6 +1,7 @@
 """Ridge, naive Bayes and nearest centroids of many shards: scikit-learn's solutions, each shard alone."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from sklearn.neighbors import NearestCentroid
 from ostraka import TeacherEnsemble
 from ostraka.voters import _closed_form, partition
 from ostraka.voters._closed_form import fit_together
+from tests.voters import shards as made_up
+from tests.voters.shards import changed_by_another, together
 
+shard = partial(made_up.shard, middle=3.0)  # so that an intercept matters
 KEY = b"a key of thirty-two bytes, or so"
 ESTIMATORS = [
     RidgeClassifier(),
@@ -24,16 +28,8 @@ ESTIMATORS = [
 ]
 
 
-def shard(n_classes, *, n_rows=20, n_features=6, seed=0, spread=1.0):
-    """Rows of overlapping classes, all of which occur."""
-    rng = np.random.default_rng(seed)
-    codes = rng.permutation(np.arange(n_rows) % n_classes)
-    centres = rng.normal(size=(n_classes, n_features))
-    return spread * (3 + centres[codes] + rng.normal(size=(n_rows, n_features))), codes
-
-
 def fitted(estimator, shards):
-    return fit_together(estimator, [X for X, _ in shards], [codes for _, codes in shards])
+    return together(fit_together, estimator, shards)
 
 
 def learned(model):
@@ -74,20 +70,9 @@ def test_solutions_are_those_of_scikit_learn(estimator, n_classes, whole):
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_no_shard_changes_another_by_a_bit(estimator, n_classes, monkeypatch):
-    shards = [shard(n_classes, n_rows=17 + k % 5, seed=k) for k in range(40)]
+    shards, changed = changed_by_another(lambda each: fitted(estimator, each), same, n_classes, middle=3.0)
+    assert not changed
     before = fitted(estimator, shards)
-    rng = np.random.default_rng(1)
-    for other in (
-        shard(n_classes, n_rows=90, seed=99),
-        shard(n_classes + 1, seed=98),
-        shard(n_classes, seed=97, spread=1e200),  # overflows
-        (np.zeros((20, 6)), np.arange(20) % n_classes),
-    ):
-        changed = list(shards)
-        changed[11] = other
-        kept = [k for k in rng.permutation(40) if k != 11]
-        after = fitted(estimator, changed)
-        assert all(same(after[k], before[k]) for k in kept)
     monkeypatch.setattr(_closed_form, "_NUMBERS_AT_ONCE", 300)  # in other parts
     assert all(map(same, fitted(estimator, shards), before))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka import _check
+from ostraka import _check, _files
 from ostraka.attacks.observations import Observations
 
 if TYPE_CHECKING:
@@ -217,11 +218,9 @@ class FlowerRecorder:
         arrays = {
             f"{part}:{place}": array for part, each in parts.items() for place, array in enumerate(each)
         }
-        path, new = self.folder / f"{name}.npz", self.folder / f"{name}.part"
-        new.touch(mode=0o600)
-        with new.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-        new.replace(path)
+        written = io.BytesIO()
+        np.savez(written, allow_pickle=False, **arrays)
+        _files.write(self.folder / f"{name}.npz", written.getvalue(), private=True)
 
     def _read(self, path: Path, layout: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[str, np.ndarray]:
         """Each part of a round as one vector."""

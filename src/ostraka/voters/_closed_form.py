@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ostraka.voters._logistic import dense
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -71,21 +73,7 @@ def applies(estimator: Any) -> bool:
 
 
 def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) -> list[Any]:
-    """Return a fitted copy of the estimator per shard; None for a shard which must be fitted separately.
-
-    Parameters
-    ----------
-    estimator : scikit-learn classifier
-    X : sequence of arrays, shape (n_rows, n_features)
-        Private. Rows of each shard.
-    codes : sequence of integer arrays
-        Private. Their classes, numbered from 0 without gaps; each shard has two classes or more.
-
-    Returns
-    -------
-    list of classifiers or None
-        scikit-learn's solutions, up to rounding errors.
-    """
+    """Return scikit-learn's solutions, up to rounding errors; else as ``_logistic.fit_together``."""
     models: list[Any] = [None] * len(X)
     if not applies(estimator):
         return models
@@ -98,7 +86,7 @@ def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) 
     able = [
         (int(own.max()) + 1, rows.shape[1], number)
         for number, (rows, own) in enumerate(zip(X, codes, strict=True))
-        if isinstance(rows, np.ndarray) and (rows.dtype.kind in "iu" or rows.dtype == np.float64)
+        if dense(rows)
         if name != "RidgeClassifier" or rows.shape[1] <= min(_MOST_FEATURES, len(rows))
     ]
     for (n_classes, n_features), group in groupby(sorted(able), key=lambda each: each[:2]):

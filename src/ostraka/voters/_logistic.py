@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["fit_together"]
+__all__ = ["dense", "fit_together"]
 
 _MOST_PARAMETERS = 128  # of one teacher: with more, scikit-learn is as fast
 _MOST_ROWS = 2000  # of one teacher: with more, scikit-learn is as fast
@@ -55,7 +55,7 @@ def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) 
         return models
     groups: dict[tuple[int, ...], list[int]] = {}
     for number, (rows, own) in enumerate(zip(X, codes, strict=True)):
-        if isinstance(rows, np.ndarray) and (rows.dtype.kind in "iu" or rows.dtype == np.float64):
+        if dense(rows):
             n_classes, n_rows = int(own.max()) + 1, -(-len(rows) // _PADDING) * _PADDING
             size = (n_classes, n_rows, rows.shape[1])
             if n_rows <= _MOST_ROWS and _n_outputs(n_classes) * (rows.shape[1] + 1) <= _MOST_PARAMETERS:
@@ -72,6 +72,11 @@ def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) 
                 if good:
                     models[number] = _fitted(estimator, solution, n_classes, n_iter)
     return models
+
+
+def dense(rows: Any) -> bool:
+    """Whether they are a plain array whose numbers doubles hold: others are fitted by scikit-learn."""
+    return isinstance(rows, np.ndarray) and (rows.dtype.kind in "iu" or rows.dtype == np.float64)
 
 
 def _applies(estimator: Any) -> bool:
