@@ -133,7 +133,8 @@ class RowVoter(BaseEstimator):
         people, self.n_units_, self.unit_ = numbered(owners)
         self.manifest_ = self._dealt(owners)
         self.ballot_ = 1 if groups is None or self.person == "sampled" else self.units
-        far = self.ballot_ * (self.cells.reach_ if self._own_features else reach(self.cells.codebooks_))
+        cells: Any = self.cells
+        far = self.ballot_ * (cells.reach_ if self._own_features else reach(cells.codebooks_))
         if not far * len(codes) < _MOST:
             raise ValueError(
                 f"cells must add so little that {len(codes):,} rows fit into 64 bits, but one can move the "
