@@ -41,8 +41,8 @@ MUTANTS = [
     Mutant(
         "parts of a ballot are not counted in its reach",
         "voters/rows.py",
-        "far = self.ballot_ * reach_of(self.cells)",
-        "far = reach_of(self.cells)",
+        "far = self.ballot_ * (cells.reach_",
+        "far = (cells.reach_",
         _ROWS + "test_a_person_with_several_rows_shares_one_ballot",
     ),
     Mutant(
