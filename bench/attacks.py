@@ -1,8 +1,8 @@
 """Membership attacks: references in stacks against one by one, and large scores.
 
 One by one means two loops: a ``TorchClassifier`` fitted for each reference, and scikit-learn's
-``MLPClassifier``, whose arithmetic is the same. Every loop must
-compute the matrix products, which are timed alone.
+``MLPClassifier``, whose arithmetic is the same. Every loop must compute the matrix products, which are timed
+alone.
 """
 
 from __future__ import annotations

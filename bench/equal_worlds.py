@@ -1,8 +1,9 @@
 """Null calibration of membership statistics: AUC and rates of equal worlds, inside exact bands.
 
-Rows differ in level and spread, and some are known for certain; who was in is an independent coin each. Then
-the ranks of members are random, so that the rank sum has a known mean and variance, and the members above
-the r-th highest other follow the negative hypergeometric law: their number over all runs has an exact law.
+Rows differ in level and spread, and all models are certain of some. A fair coin for each row, independent of
+all else, decides whether it is in the target. Then the ranks of members are random, so that the rank sum has
+a known mean and variance. The number of members above the r-th highest other follows the negative
+hypergeometric law, so that this number over all runs has an exact law.
 Each figure is outside its band once in 10^9 runs of correct code. The command fails if one is outside.
 """
 
@@ -27,17 +28,17 @@ def world(rng: np.random.Generator, n_models: int, n_rows: int) -> np.ndarray:
     """Confidences of a target (first) and references that know nothing of memberships."""
     level, spread = rng.normal(1, 2, n_rows), np.exp(rng.normal(0, 0.5, n_rows))
     logits = level + spread * rng.standard_t(4, size=(n_models + 1, n_rows))
-    logits[:, rng.random(n_rows) < 0.02] = np.inf  # sure of these rows, whoever is asked
+    logits[:, rng.random(n_rows) < 0.02] = np.inf  # all models are certain of these
     return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def coins(rng: np.random.Generator, n_models: int, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Who is in the target, and in each of the references."""
+    """Which rows are in the target, and in each of the references."""
     return rng.random(n_rows) < 0.5, draw_coins(rng, n_models, n_rows)
 
 
-def caught(statistic: np.ndarray, member: np.ndarray, n_others: int, *, tie: np.ndarray) -> int:
-    """Members above the others' (n_others + 1)-th highest; ties are broken by lots, whoever is a member."""
+def detected(statistic: np.ndarray, member: np.ndarray, n_others: int, *, tie: np.ndarray) -> int:
+    """Members above the (n_others + 1)-th highest other; ties are broken by lots that ignore membership."""
     order = member[np.lexsort((tie, -statistic))]
     return int(order[: np.flatnonzero(~order)[n_others]].sum())
 
@@ -45,7 +46,7 @@ def caught(statistic: np.ndarray, member: np.ndarray, n_others: int, *, tie: np.
 def runs(
     n_models: int, n_runs: int, n_rows: int, *, seed: int
 ) -> tuple[dict[str, np.ndarray], list[tuple[int, int]]]:
-    """AUC, and members caught at each rate, (n_runs, 1 + n_rates), of each method; members and others."""
+    """AUC, and members detected at each rate, (n_runs, 1 + n_rates), of each method; members and others."""
     rng = np.random.default_rng((seed, n_models))
     found: dict[str, list[list[float]]] = {method: [] for method in METHODS}
     sizes = []
@@ -58,7 +59,7 @@ def runs(
             statistic = models.statistics(confidences[0], method=method)
             ranks = stats.rankdata(statistic)[member].sum()
             auc = (ranks - sizes[-1][0] * (sizes[-1][0] + 1) / 2) / (sizes[-1][0] * sizes[-1][1])
-            hits = [caught(statistic, member, int(rate * sizes[-1][1]), tie=tie) for rate in RATES]
+            hits = [detected(statistic, member, int(rate * sizes[-1][1]), tie=tie) for rate in RATES]
             found[method].append([auc, *hits])
     return {method: np.array(each) for method, each in found.items()}, sizes
 
@@ -71,7 +72,7 @@ def auc_band(sizes: list[tuple[int, int]]) -> tuple[float, float]:
 
 
 def hits_band(sizes: list[tuple[int, int]], rate: float) -> tuple[int, int]:
-    """Of the members caught in all runs, by convolution of their exact laws."""
+    """Of the members detected in all runs, by convolution of their exact laws."""
     allowed = [int(rate * n) for _, n in sizes]
     mean = sum((r + 1) * m / (n + 1) for (m, n), r in zip(sizes, allowed, strict=True))
     length = 1 << int(np.ceil(np.log2(3 * mean + 400)))  # so far above the mean that nothing wraps around

@@ -104,9 +104,10 @@ def by_samples(generator: Sampling, rows: np.ndarray, how: Any, **known: Any) ->
 def split(member: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
     """Members and others whom the attacker knows: this share of each."""
     rng = np.random.default_rng(SEED + 2)
-    return tuple(  # type: ignore[return-value]
+    inside, others = (
         rng.permutation(np.flatnonzero(side))[: int(share * side.sum())] for side in (member, ~member)
     )
+    return inside, others
 
 
 def figure65() -> None:

@@ -95,7 +95,7 @@ def test_auc_and_rates_of_equal_worlds_are_inside_exact_bands(n_models):
     assert equal_worlds.outside(n_models, 25, 1_100, seed=1) == []
 
 
-def test_the_band_of_members_caught_is_that_of_the_negative_hypergeometric_law():
+def test_the_band_of_members_detected_is_that_of_the_negative_hypergeometric_law():
     """One run: scipy's own quantiles. Many: the mean and variance of the law, which all but give the band."""
     one = equal_worlds.hits_band([(1000, 1100)], 0.01)
     law = stats.nhypergeom(2100, 1000, 12)
