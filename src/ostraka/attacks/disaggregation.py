@@ -18,6 +18,7 @@ __all__ = ["PartyMeans", "disaggregate", "infer_participation", "party_propertie
 _TELLABLE = 1e-8  # largest part of another party in an estimate
 _CLEARLY = 4.0  # standard errors: by chance 3 times in 100,000
 _EXACT = 1e-6  # of the largest entry: sums that fit no better are noisy
+_FOUND, _NONE = 0, 2  # what scipy's solver says where it is done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -29,8 +30,8 @@ class PartyMeans:
     mean : float64 array, shape (n_parties, ...)
         NaN for a party that the sums do not tell from others, such as two that always take part together.
     standard_error : float64 array, of the same shape
-        If a party's contributions vary independently from round to round, alike for all parties. NaN where
-        there are no more rounds than parties.
+        Right if contributions vary independently from round to round, alike for all parties, and about as
+        many parties take part in each round. NaN where there are no more rounds than parties.
     n_rounds : int64 array, shape (n_parties,)
         In how many rounds each party takes part.
     """
@@ -51,7 +52,7 @@ def disaggregate(sums: Any, present: Any) -> PartyMeans:
     sums : array, shape (n_rounds,) or (n_rounds, width)
         What a server sees behind the masks of secure sums in each round, or a linear statistic of it.
     present : bool array, shape (n_rounds, n_parties)
-        Who takes part in each round.
+        Which parties take part in each round.
 
     Returns
     -------
@@ -95,7 +96,7 @@ def disaggregate(sums: Any, present: Any) -> PartyMeans:
 
 
 def infer_participation(sums: Any, times: Any) -> np.ndarray:
-    """Find who took part in which round, from the sums and from how often each party took part.
+    """Find which party took part in which round, from the sums and from how often each one took part.
 
     Parameters
     ----------
@@ -113,7 +114,8 @@ def infer_participation(sums: Any, times: Any) -> np.ndarray:
     Raises
     ------
     ValueError
-        Other shapes; sums that determine no participation, with the number of parties that remain unknown.
+        Other shapes; sums that determine no participation, with the number of parties that remain unknown; a
+        solver that gave up.
 
     Guarantees
     ----------
@@ -133,7 +135,7 @@ def infer_participation(sums: Any, times: Any) -> np.ndarray:
     totals, counts = np.asarray(sums, dtype=np.float64), np.asarray(times)
     if totals.ndim != 2 or not np.isfinite(totals).all():
         raise ValueError("sums must be finite numbers, (n_rounds, width)")
-    if counts.ndim != 2 or counts.dtype.kind not in "iu" or len(totals) % max(len(counts), 1):
+    if counts.ndim != 2 or counts.dtype.kind not in "iu" or not len(counts) or len(totals) % len(counts):
         raise ValueError(
             f"times must be whole numbers (n_groups, n_parties) with n_groups a divisor of {len(totals)} "
             f"rounds, got shape {counts.shape}"
@@ -143,7 +145,7 @@ def infer_participation(sums: Any, times: Any) -> np.ndarray:
     rank = int((sizes > _EXACT * max(sizes.max(initial=0.0), 1e-300)).sum())
     if rank != counts.shape[1] or not largest:
         raise ValueError(
-            f"sums of {counts.shape[1]} parties who contribute the same in every round have rank "
+            f"sums of {counts.shape[1]} parties that contribute the same in every round have rank "
             f"{counts.shape[1]}, these have {rank}: there must be more rounds and entries than "
             "parties, and no noise"
         )
@@ -151,8 +153,8 @@ def infer_participation(sums: Any, times: Any) -> np.ndarray:
     unknown = sum(column is None for column in found)
     if unknown:
         raise ValueError(
-            f"sums must determine who took part, but leave {unknown} of {len(found)} parties open: give more "
-            "rounds, or times in shorter groups"
+            f"sums must determine which parties took part, but leave {unknown} of {len(found)} parties open: "
+            "give more rounds, or times in shorter groups"
         )
     return np.array(found, dtype=bool).T
 
@@ -218,7 +220,9 @@ def party_properties(
     """
     _check.integer(n_batches=n_batches, least=2)
     if observations.present is None:
-        raise ValueError("observations must know who took part: set present, or see infer_participation")
+        raise ValueError(
+            "observations must know which parties took part: set present, or see infer_participation"
+        )
     if observations.updates.ndim != 2:
         raise ValueError("observations must be sums: a server which sees each change needs no disaggregation")
     flat, worlds = own_worlds(observations, with_property, without, without)
@@ -255,8 +259,8 @@ def _participation(present: Any, *, n_rounds: int) -> np.ndarray:
     took_part = np.asarray(present)
     if took_part.dtype != bool or took_part.ndim != 2 or len(took_part) != n_rounds or not took_part.any():
         raise ValueError(
-            f"present must be bool (n_rounds, n_parties) for {n_rounds} rounds, got {took_part.dtype} of "
-            f"shape {took_part.shape}"
+            f"present must be bool (n_rounds, n_parties) for {n_rounds} rounds, with a party in one or more, "
+            f"got {took_part.dtype} of shape {took_part.shape}"
         )
     return took_part
 
@@ -279,4 +283,6 @@ def _solve(null: np.ndarray, times: np.ndarray, *, without: np.ndarray | None) -
         sign = np.where(without, -1.0, 1.0)
         limits.append(LinearConstraint(sign, 1.0 - without.sum(), np.inf))
     found = milp(np.zeros(n_rounds), constraints=limits, integrality=np.ones(n_rounds), bounds=Bounds(0, 1))
-    return None if found.x is None else np.rint(found.x) > 0
+    if found.status not in (_FOUND, _NONE):  # whether there is a solution is not known
+        raise ValueError(f"sums must be split by scipy.optimize.milp, which gave up: {found.message}")
+    return np.rint(found.x) > 0 if found.status == _FOUND else None
