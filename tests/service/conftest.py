@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import socket
 import threading
 import time
@@ -132,6 +133,22 @@ def serving(service: Service):
 def connected(service: Service) -> socket.socket:
     """A connection to the service, on which nothing was said yet."""
     return socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=PATIENCE)
+
+
+def question(key: str, name: str, row) -> bytes:
+    """A request for the label of one row, as bytes."""
+    body = json.dumps({"row": row})
+    return (
+        f"POST /v1/label HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nIdempotency-Key: {name}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
+def asking(service: Service, name: str) -> socket.socket:
+    """A connection on which alice asked a question, and read nothing."""
+    connection = connected(service)
+    connection.sendall(question(service.keys["alice"], name, ONE))
+    return connection
 
 
 def all_of(connection: socket.socket) -> bytes:

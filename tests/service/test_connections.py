@@ -1,7 +1,6 @@
 """Requests below HTTP: slow, endless or ambiguous ones get no answer, nor does anyone from a moved ledger."""
 
 import contextlib
-import json
 import threading
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ from ostraka.ledger import LedgerError
 from ostraka.ledger.budget import LedgerMoved
 from ostraka.service import _deployment
 from ostraka.service._http_limits import LimitedProtocol
-from tests.service.conftest import HEALTH, ONE, PATIENCE, all_of, connected, deploy, serving
+from tests.service.conftest import HEALTH, PATIENCE, all_of, asking, connected, deploy, serving
 
 HALF = (
     b"POST /v1/label HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer KEY\r\nContent-Type: application/json\r\n"
@@ -119,13 +118,7 @@ def test_a_ledger_that_was_moved_stops_the_service_before_the_next_answer(tmp_pa
         older = path.read_bytes()
         assert service.label(key="k").status_code == 200
         path.unlink() if move == "removed" else path.write_bytes(older)
-        with connected(service) as connection:
-            body = json.dumps({"row": ONE}).encode()
-            connection.sendall(
-                b"POST /v1/label HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                b"Idempotency-Key: next\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s"
-                % (service.keys["alice"].encode(), len(body), body)
-            )
+        with asking(service, "next") as connection:
             assert stopped.wait(PATIENCE)
             connection.settimeout(0.3)
             with pytest.raises(TimeoutError):

@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import dataclasses
-import json
 import os
 import re
 import socket
@@ -22,7 +21,7 @@ from ostraka import Budget, BudgetExceeded, Curve, GNMax, Ledger, LNMax, Thresho
 from ostraka.ledger import LedgerError
 from ostraka.service._answering import Answerer
 from ostraka.voters import SavedTeachers
-from tests.service.conftest import ONE, PATIENCE, PEPPER, deploy, rows, serving
+from tests.service.conftest import ONE, PATIENCE, PEPPER, asking, deploy, question, rows, serving
 
 SOURCES = sorted(Path(ostraka.service.__file__).parent.glob("*.py"))
 
@@ -43,24 +42,8 @@ class Held:
         return outcome or self.ledger.charge_each(asked, **how)
 
 
-def question(key: str, name: str, row) -> bytes:
-    """A request as bytes."""
-    body = json.dumps({"row": row})
-    return (
-        f"POST /v1/label HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nIdempotency-Key: {name}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
-    ).encode()
-
-
-def raw(service, name: str) -> socket.socket:
-    """A question on a socket of its own."""
-    connection = connected(int(service.url.rpartition(":")[2]))
-    connection.sendall(question(service.keys["alice"], name, ONE))
-    return connection
-
-
-def connected(port: int) -> socket.socket:
-    """As soon as somebody listens."""
+def listening(port: int) -> socket.socket:
+    """A connection to a service of another process, as soon as it listens."""
     until = time.monotonic() + PATIENCE
     while True:
         try:
@@ -77,7 +60,7 @@ def connected(port: int) -> socket.socket:
 @pytest.mark.parametrize("after", [False, True], ids=["before the charge", "before it is durable"])
 def test_nothing_leaves_before_its_charge_is_on_stable_storage(service, after):
     held = service.there.batcher._ledger = Held(service.there.ledger, after=after)
-    with raw(service, "k") as connection:
+    with asking(service, "k") as connection:
         assert held.reached.wait(PATIENCE)
         connection.settimeout(0.3)
         with pytest.raises(TimeoutError):
@@ -136,7 +119,7 @@ def test_many_retries_at_once_pay_once(service):
 
 def test_who_leaves_before_the_answer_has_paid_and_gets_it_on_retry(service):
     held = service.there.batcher._ledger = Held(service.there.ledger)
-    with raw(service, "k"):
+    with asking(service, "k"):
         assert held.reached.wait(PATIENCE)
     held.go.set()
     reply = service.label(key="k")
@@ -246,7 +229,7 @@ def test_a_cost_computed_from_the_data_stops_the_service_unanswered(tmp_path, sa
             ledger=ledger,
             requests=lambda drawn: requests([each._replace(cost=price) for each in drawn]),
         )
-        with raw(service, "k") as connection:
+        with asking(service, "k") as connection:
             assert stopped.wait(PATIENCE)
             connection.settimeout(0.2)
             with pytest.raises(TimeoutError):
@@ -339,7 +322,7 @@ def test_an_unknown_outcome_stops_the_process_and_the_retry_gets_what_was_charge
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     key = process.stdout.readline().strip()
     received = b""
-    with connected(free_port) as connection, contextlib.suppress(ConnectionResetError):
+    with listening(free_port) as connection, contextlib.suppress(ConnectionResetError):
         connection.sendall(question(key, "k", ONE))
         received = connection.recv(65536)
     _, err = process.communicate(timeout=PATIENCE)
