@@ -102,7 +102,7 @@ class Application:
         except _Disconnected:
             return
         except Exception as error:  # noqa: BLE001  (its message may quote private values)
-            _LOG.error("unexpected %s in %s", type(error).__name__, _place(error))
+            _log_unexpected(error)
             reply = self._refused(client, Refused(500, "failed"))
         try:
             told = [*reply.headers(), (REQUEST_HEADER, request.encode())]
@@ -120,25 +120,18 @@ class Application:
         return refused.reply
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Start and stop the service with the server."""
+        """Start and stop the service with the server, and draw the owner's page once."""
+        # its imports, kernels and counts are then ready for a request
         await receive()
         self.deployment.start()
-        first = asyncio.create_task(asyncio.to_thread(self._draw_once))
+        first = asyncio.create_task(asyncio.to_thread(lambda: render(overview(self.deployment))))
+        first.add_done_callback(_tell_failure)
         await asyncio.wait({first}, timeout=_FIRST_PAGE)  # clients do not wait behind its imports
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await first  # it reads the ledger
+        await asyncio.wait({first})  # it reads the ledger; it may have failed, and raises nothing here
         await self.deployment.close()
         await send({"type": "lifespan.shutdown.complete"})
-
-    def _draw_once(self) -> None:
-        """Draw the owner's page once, so that its imports, kernels and counts are ready for a request."""
-        try:
-            render(overview(self.deployment))
-        except LedgerError:  # the next request tells
-            pass
-        except Exception as error:  # noqa: BLE001  (the ledger must be closed in the end, whatever this was)
-            _LOG.error("unexpected %s in %s", type(error).__name__, _place(error))
 
     def _route(self, method: str, path: str) -> tuple[Route, str]:
         route = self._exact.get((method, path))
@@ -199,10 +192,17 @@ def _too_large(most: int) -> Refused:
     return Refused(413, "too_large", f"the body must be at most {most} bytes")
 
 
-def _place(error: BaseException) -> str:
-    """Return function and line of an error, without its message."""
+def _tell_failure(first: asyncio.Task[str]) -> None:
+    """Log why the first page could not be drawn; of a ledger's errors the next request tells."""
+    error = None if first.cancelled() else first.exception()
+    if error is not None and not isinstance(error, LedgerError):
+        _log_unexpected(error)
+
+
+def _log_unexpected(error: BaseException) -> None:
+    """Log kind, function and line of an error, without its message, which may quote private values."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{last.name}, line {last.lineno}"
+    _LOG.error("unexpected %s in %s, line %s", type(error).__name__, last.name, last.lineno)
 
 
 async def label(app: Application, request: Request) -> Reply:
