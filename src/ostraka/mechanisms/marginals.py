@@ -212,7 +212,9 @@ class TreeMarginals:
 
     def _scores(self, rows: np.ndarray, found: dict[str, np.ndarray]) -> dict[tuple[int, int], int]:
         """Distance from independence given the target, less expected noise; a unit moves it by ``grain``."""
-        tables = {j: np.maximum(found[self._name(j)].reshape(self.sizes[j], -1), 0) for j in self.features}
+        tables = {
+            j: np.maximum(found[self.table_name(j)].reshape(self.sizes[j], -1), 0) for j in self.features
+        }
         totals = np.maximum(np.mean([table.sum(axis=0) for table in tables.values()], axis=0), 1.0)
         scores, pairs = {}, list(combinations(self.features, 2))
         counted = counts(rows, self.sizes, [self._with_target(*pair) for pair in pairs])
@@ -237,7 +239,8 @@ class TreeMarginals:
     def _with_target(self, *columns: int) -> tuple[int, ...]:
         return columns if self.target is None else (*columns, self.target)
 
-    def _name(self, *columns: int) -> str:
+    def table_name(self, *columns: int) -> str:
+        """Return the name of the released table of these columns and the target."""
         return ",".join(map(str, self._with_target(*columns)))
 
 

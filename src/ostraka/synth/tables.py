@@ -185,7 +185,7 @@ class TableGenerator(BaseEstimator):
         """
         mechanism = self.mechanism_
         columns = tuple(sorted(self.schema.place(name) for name in names))
-        found = self.counts_.get(mechanism._name(*columns))  # noqa: SLF001
+        found = self.counts_.get(mechanism.table_name(*columns))
         if found is None or mechanism.target in columns:
             pairs = [", ".join(self.schema.names[j] for j in pair) for pair in self.triples_]
             raise ValueError(
@@ -245,8 +245,7 @@ class TableGenerator(BaseEstimator):
         mechanism, grain = self.mechanism_, self.mechanism_.grain
         self.counts_ = found
         noisy = {
-            j: found[mechanism._name(j)].reshape(mechanism.sizes[j], -1)  # noqa: SLF001
-            for j in mechanism.features
+            j: found[mechanism.table_name(j)].reshape(mechanism.sizes[j], -1) for j in mechanism.features
         }
         totals = _tree.consistent_total(list(noisy.values()))
         self.totals_ = totals
