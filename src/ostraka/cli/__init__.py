@@ -93,9 +93,8 @@ for _verb in VERBS:
 def main(arguments: list[str] | None = None) -> None:
     """Run ``ostraka`` and exit: 0, or 1 failure, 2 usage, 3 budget, 4 nothing learned, 130 interrupted."""
     # pyarrow looks for pandas once in a process: so only where the process ends with the command
-    unused = (
-        ("pandas",) if arguments is None and sys.argv[1:2] in [[verb] for verb in _WITHOUT_PANDAS] else ()
-    )
+    verb = "" if arguments is not None else "".join(sys.argv[1:2])
+    unused = ("pandas",) if verb in _WITHOUT_PANDAS else ()
     with warnings.catch_warnings(), _imports.hidden(*unused):
         warnings.showwarning = _warned
         code, sentence = _run(arguments)

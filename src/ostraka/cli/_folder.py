@@ -50,7 +50,6 @@ RESULT, REPORT, PUBLIC_REPORT = "result.json", "report.html", "report-public.htm
 CARD = "model-card.md"
 SECRET = f"{LEDGER}.secret"  # the estimator's name for it, too
 FOR_ANYBODY = (STUDENT, ONNX, CARD, LABELS, LEDGER, LABEL, PUBLIC_REPORT)  # all else is for the owner
-OWNERS = {PLAN, MANIFEST, RESULT, REPORT}  # written for the owner of the data alone
 
 
 def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | None]) -> bool:
@@ -133,8 +132,8 @@ def _hmac(path: Path, secret: bytes) -> str:
 
 
 def write(path: Path, content: str | bytes | Callable[[Path], object]) -> None:
-    """Write a file atomically; only the owner can read the owner's files."""
-    _files.write(path, content, private=path.name in OWNERS)
+    """Write a file atomically; only the owner can read what is not for anybody."""
+    _files.write(path, content, private=path.name not in FOR_ANYBODY)
 
 
 def load(folder: Path) -> Result:
