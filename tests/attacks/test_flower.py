@@ -104,6 +104,20 @@ def test_a_server_records_each_change_and_who_answered(tmp_path, runs):
     assert summed.n_summed.tolist() == [3, 2, 3, 3]
 
 
+def test_rounds_that_no_client_answered_are_left_out(tmp_path, runs):
+    recorder, weights = FlowerRecorder(tmp_path), runs["server"].weights[0]
+    strategy = recorder.watch(Strategy())
+    for number, failed in ((1, True), (2, False)):
+        strategy.configure_train(number, message(weights).content.array_records["arrays"], {}, None)
+        strategy.aggregate_train(number, [message(weights + 1, node=20, failed=failed)])
+        if failed:
+            with pytest.raises(ValueError, match="must have a round that a client answered"):
+                recorder.observations(line(), observer="masked-sum", **ABOUT)
+    for observer in ("server", "masked-sum"):
+        seen = recorder.observations(line(), observer=observer, **ABOUT)
+        assert (len(seen.weights), seen.n_summed.tolist(), seen.present.tolist()) == (1, [1], [[True]])
+
+
 def test_what_cannot_be_read_is_refused_with_what_to_do(tmp_path, runs):
     recorder, weights = FlowerRecorder(tmp_path), runs["server"].weights[0]
     with pytest.raises(ValueError, match="has no rounds of server: record them"):

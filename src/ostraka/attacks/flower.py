@@ -27,12 +27,14 @@ class FlowerRecorder:
     Parameters
     ----------
     folder : path
-        Private. Written readable by its owner only; read on any machine with the same module.
+        Private. Written readable by its owner only; read on any machine with the same module. One for each
+        run: rounds of two runs in one folder are not told apart.
 
     Raises
     ------
     ValueError
-        No rounds in the folder, arrays that are not the module's, a client without two rounds in a row.
+        No rounds in the folder or none with an answer, arrays that are not the module's, a client without two
+        rounds in a row.
 
     Notes
     -----
@@ -149,7 +151,7 @@ class FlowerRecorder:
         Returns
         -------
         Observations
-            Of a client, the rounds whose next round it was in, too.
+            Of a client, the rounds whose next round it was in, too. Of a server, the rounds with an answer.
         """
         from ostraka.attacks._federated import FlatNetwork  # noqa: PLC0415
 
@@ -171,7 +173,10 @@ class FlowerRecorder:
         return self._of_client(known, observer, n_parties)
 
     def _of_server(self, known: dict[str, Any], *, summed: bool) -> Observations:
-        rounds = [self._read(path, known["layout"]) for _, path in self._rounds("server")]
+        read = (self._read(path, known["layout"]) for _, path in self._rounds("server"))
+        rounds = [parts for parts in read if len(parts) > 1]  # not those that no client answered
+        if not rounds:
+            raise ValueError(f"{self.folder} must have a round that a client answered: look for its error")
         nodes = sorted({name for parts in rounds for name in parts if name != "got"}, key=_number)
         weights = np.array([parts["got"] for parts in rounds])
         sent = np.array([[parts.get(node, parts["got"]) for node in nodes] for parts in rounds])

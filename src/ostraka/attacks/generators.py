@@ -257,7 +257,7 @@ def generator_statistics(
 
     Guarantees
     ----------
-    Who was in the target is not read.
+    Which rows were in the target is not read.
     Source: Hayes et al. 2019, arXiv:1705.07663, sections 3 and 4; the calibration is ours.
 
     Examples
