@@ -35,6 +35,11 @@ def test_json_is_strict_and_of_plain_types() -> None:
     assert record["settings"]["n_rows"] == 7
 
 
+def test_numbers_that_json_cannot_hold_are_refused_when_the_record_is_made() -> None:
+    with pytest.raises(TypeError, match="got longdouble"):
+        Result(kind="learn", series={"epsilon": np.ones(2, dtype=np.longdouble)})
+
+
 def test_minus_infinity_is_written_as_text() -> None:
     assert Result(kind="learn", utility={"log": -math.inf}).utility == {"log": "-inf"}
 

@@ -157,7 +157,7 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, Private):
         raise TypeError(f"{where} holds a Private: release it, or record a number about it under owner")
     if isinstance(value, np.ndarray | np.generic):
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and np.isfinite(value).all():
+        if isinstance(value, np.ndarray) and value.dtype == np.float64 and np.isfinite(value).all():
             return value.tolist()
         value = value.tolist()
     if isinstance(value, dict):
