@@ -1,6 +1,7 @@
 """ostraka attack membership, generator and property: from saved arrays to rates, a verdict and a page."""
 
 import json
+import stat
 
 import numpy as np
 import pytest
@@ -143,6 +144,8 @@ def test_a_property_is_in_rounds(files, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     assert run("property", files["property", "leaks"], "--report", tmp_path / "page.html") == 0
     assert "40 with the property among 80 rounds" in capsys.readouterr().out
-    page = (tmp_path / "page.html").read_text()
+    written = tmp_path / "page.html"
+    assert stat.S_IMODE(written.stat().st_mode) == 0o600  # it names the most suspected
+    page = written.read_text()
     assert "with the property</th>" in page
     assert "member" not in page

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ostraka import _files
 from ostraka.cli._audit_output import EXIT
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def tell(
     """Print the findings, write the page if requested, and exit with the code of the verdict."""
     found = {label: _figures(each) for label, each in attacked.items()}
     if report is not None:
-        report.write_text(_page(name, attacked, found, finding, rows), encoding="utf-8")
+        _files.write(report, _page(name, attacked, found, finding, rows), private=True)
     if as_json:
         record = {"attack": name, "found": found, "finding": None if finding is None else finding.to_dict()}
         typer.echo(json.dumps(record, indent=2))

@@ -67,27 +67,32 @@ def attack_property(file: Path, *, seed: int) -> Attacked:
     parts = [arrays[name] for name in ("with_property", "without", "observed")]
     if any(part.ndim != 2 or part.shape[1] != parts[0].shape[1] for part in parts):
         raise ValueError(f"{file}: observed, with_property and without must have one row a change, as wide")
-    for name, part in zip(("with_property", "without"), parts, strict=False):
-        if len(part) < 2:
-            raise ValueError(
-                f"{file}: {name} must hold two or more changes of the observer's own, got {len(part)}"
-            )
-    still = int((~parts[2].any(axis=1)).sum())
-    if still or not len(parts[2]):
-        raise ValueError(
-            f"{file}: observed must hold rounds in which others changed something, but {still} of "
-            f"{len(parts[2])} rounds are all 0: is there a party beside the observer?"
-        )
-    has = _flags(file, arrays, "has_property")
-    if has.shape == (len(parts[2]),) and (has.all() or not has.any()):
-        raise ValueError(
-            f"{file}: the property is in {'every' if has.all() else 'no'} round, but has_property must hold "
-            "rounds with it and rounds without it"
-        )
+    _require_rounds(file, arrays)
     parts = [changed_sizes(part) for part in parts]
     labels = np.arange(len(parts[0]) + len(parts[1])) < len(parts[0])
     forest = RandomForestClassifier(50, random_state=seed).fit(np.concatenate(parts[:2]), labels)
     return _attacked(file, forest.predict_proba(parts[2])[:, 1], arrays, "has_property")
+
+
+def _require_rounds(file: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Refuse rounds, or changes of the observer's own, from which nothing can be learned."""
+    for name in ("with_property", "without"):
+        if len(arrays[name]) < 2:
+            raise ValueError(
+                f"{file}: {name} must hold two or more changes of the observer's own, got {len(arrays[name])}"
+            )
+    observed, has = arrays["observed"], _flags(file, arrays, "has_property")
+    still = int((~observed.any(axis=1)).sum())
+    if still or not len(observed):
+        raise ValueError(
+            f"{file}: observed must hold rounds in which others changed something, but {still} of "
+            f"{len(observed)} rounds are all 0: is there a party beside the observer?"
+        )
+    if has.shape == (len(observed),) and (has.all() or not has.any()):
+        raise ValueError(
+            f"{file}: the property is in {'every' if has.all() else 'no'} round, but has_property must hold "
+            "rounds with it and rounds without it"
+        )
 
 
 def _attacked(file: Path, found: np.ndarray, arrays: dict[str, np.ndarray], name: str) -> Attacked:
