@@ -97,9 +97,9 @@ MUTANTS = [
     ),
     Mutant(
         "what is charged last decides the rule of an adaptive budget",
-        "ledger/balance.py",
-        "next((each for each in self._prices.values() if not is_free(each.cost)), price)",
-        "price",
+        "ledger/history.py",
+        "first = self._first or price",
+        "first = price",
         _RULE + "test_what_is_charged_first_decides_the_rule",
     ),
     Mutant(

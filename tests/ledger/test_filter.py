@@ -295,7 +295,7 @@ class TestInALedger:
                     account="ada", key="1", digest="aa", cost=paid, reserve=whole, answer=0
                 )
                 ledger.charge_each([request], unit="row")
-                first = next(iter(ledger._history.prices.values()))
+                first = ledger._history._first
                 laws = to_curve(first.cost, first.unit, first.orders).laws
                 assert begins(laws) == (argmax == GNMax(sigma=40.0))
 

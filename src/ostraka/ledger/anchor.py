@@ -124,7 +124,7 @@ def check_anchored(anchor: Anchor, history: History, store: Store) -> None:
         return
     seq, head = remembered
     row = store.with_seq(seq)
-    if seq > history.seq or (history.genesis if seq == 0 else row and row.digest) != head:
+    if seq > history.seq or not (history.begins_with(head) if seq == 0 else row and row.digest == head):
         what = f"ends at entry {history.seq}, before" if seq > history.seq else "has another history than"
         raise LedgerError(
             f"{history.path} {what} entry {seq} that {anchor.path} records, so it is an older copy or "

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ostraka.curve import Curve
-from ostraka.ledger.chain import Price, fold, is_free, to_curve
+from ostraka.ledger.chain import Price, fold, to_curve
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     from ostraka.ledger.budget import Budget
 
@@ -31,11 +31,11 @@ class Balance:
 
     __slots__ = (
         "_ahead",
+        "_deciding",
         "_epsilon",
         "_for",
         "_owed",
         "_priced",
-        "_prices",
         "_refused",
         "_then",
         "_total",
@@ -43,9 +43,9 @@ class Balance:
         "budget",
     )
 
-    def __init__(self, budget: Budget, prices: Mapping[int, Price] | None = None) -> None:
+    def __init__(self, budget: Budget, deciding: Callable[[Price], Price] | None = None) -> None:
         self.budget = budget
-        self._prices = {} if prices is None else prices  # of the ledger, by number
+        self._deciding = deciding  # which price of the ledger decides an adaptive budget's rule
         self._priced: Price | None = None  # any price charged: source of unit and orders
         self._total: bytes | None = None
         self._owed: dict[Price, int] = {}
@@ -88,8 +88,7 @@ class Balance:
         """Whether the total after more uses of this price is within the cap."""
         if not self.budget.adaptive:
             return self.budget.allows(total)
-        # public, and fixed before the first answer; what is free tells nothing
-        began = next((each for each in self._prices.values() if not is_free(each.cost)), price)
+        began = self._deciding(price) if self._deciding else price
         return self.budget.allows(total, first=to_curve(began.cost, began.unit, began.orders))
 
     def _reaches(self, price: Price, before: float, *, least: int) -> bool:

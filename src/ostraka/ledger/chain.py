@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +37,7 @@ __all__ = [
     "is_free",
     "price",
     "to_curve",
+    "without_laws",
 ]
 
 CHARGE, GRANT = "charge", "grant"
@@ -284,6 +285,11 @@ def comparable(reserve: bytes, cost: bytes) -> bytes:
 def is_free(cost: bytes) -> bool:
     """Return whether a cost is zero at every order."""
     return not any(_parted(cost)[0])
+
+
+def without_laws(priced: Price) -> Price:
+    """Return the price by its bounds alone."""
+    return replace(priced, cost=_parted(priced.cost)[0])
 
 
 def alike(one: bytes, two: bytes) -> tuple[bytes, bytes]:

@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ostraka.ledger.balance import Balance
 from ostraka.ledger.budget import DAMAGED, Budget, LedgerError
-from ostraka.ledger.chain import CHARGE, GRANT, Price, Row, Seal, to_curve
+from ostraka.ledger.chain import CHARGE, GRANT, Price, Row, Seal, is_free, to_curve, without_laws
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ostraka.ledger.backend import Store
+    from ostraka.ledger.chain import Fields
 
 __all__ = ["History", "Total"]
 
 SNAPSHOT_EVERY = 10_000  # entries between two snapshots of all totals, from which a start can resume
+
+
+# The first digest says by which rule an adaptive budget decides. A ledger that began with RenyiFilter alone
+# keeps it: runs that ended under that rule have spent delta of their own.
+_PLAN, _EARLIER_RULE, _RULE = 0, 1, 2
 
 
 class Total(NamedTuple):
@@ -36,15 +42,14 @@ class History:
 
     def __init__(self, path: str, budget: Budget, seal: Seal) -> None:
         self.path, self.budget, self._seal = path, budget, seal
-        plain: list[int | str | None] = [
-            "ostraka", budget.epsilon.hex(), budget.delta.hex(), int(budget.adaptive), seal.name
-        ]  # fmt: skip
-        self.genesis = seal.link(bytes(32), plain)
+        self.genesis = self._genesis(_RULE if budget.adaptive else _PLAN)
         self.seq, self.head = 0, self.genesis
         self.bound: tuple[str, str, bytes] | None = None  # protects, unit, orders
         self.simulation = False
         self.prices: dict[int, Price] = {}
-        self.dataset = Balance(budget, self.prices)
+        self._first: Price | None = None  # of the first charge that is not free, by order of entries
+        self._earlier_rule = False
+        self.dataset = Balance(budget, self._deciding)
         self.accounts: dict[str, Balance] = {}
         self._by_value: dict[tuple[str, str, bytes, bytes], Price] = {}
         self._like: Price | None = None  # the last price whose unit and orders were checked
@@ -60,6 +65,30 @@ class History:
         """The unit that everything protects; None before the first charge."""
         return self.bound[0] if self.bound else None
 
+    def begins_with(self, head: bytes) -> bool:
+        """Whether this is the digest of the budget alone, before any entry."""
+        return head == self.genesis or (self.budget.adaptive and head == self._genesis(_EARLIER_RULE))
+
+    def _genesis(self, rule: int) -> bytes:
+        epsilon, delta = self.budget.epsilon.hex(), self.budget.delta.hex()
+        return self._seal.link(bytes(32), ["ostraka", epsilon, delta, rule, self._seal.name])
+
+    def _deciding(self, price: Price) -> Price:
+        """The price that decides the rule of an adaptive budget, where this one is asked for next."""
+        # public, and fixed before the first answer; what is free tells nothing
+        first = self._first or price
+        return without_laws(first) if self._earlier_rule else first
+
+    def _note_first(self, priced: Price | None) -> None:
+        if self._first is None and priced and not is_free(priced.cost):
+            self._first = priced
+
+    def _note_rule(self, row: Fields, priced: Price | None) -> None:
+        """Keep the earlier rule where the first entry follows its digest."""
+        before = self._genesis(_EARLIER_RULE)
+        if self.budget.adaptive and row[-1] == self._seal.entry(row, before, _digest(priced)):
+            self.genesis, self._earlier_rule = before, True
+
     # Reading -----------------------------------------------------------------------------------
 
     def follow(self, store: Store) -> None:
@@ -70,6 +99,9 @@ class History:
             if self.seq + 1 != seq:
                 raise self.damaged(self.seq + 1, "it is missing")
             priced = self.prices.get(price or 0) or self._priced(Row._make(fields), store)
+            if seq == 1:
+                self._note_rule(fields, priced)
+                self.head = self.genesis
             if digest != self._seal.entry(fields, self.head, _digest(priced)):
                 raise self.damaged(seq, "its fields do not match its digest, or do not follow")
             if kind == CHARGE and priced:
@@ -77,6 +109,7 @@ class History:
                 self.simulation |= bool(simulation)
                 if account and account not in self.accounts:
                     raise self.damaged(seq, "it charges an account without a grant")
+                self._note_first(priced)
                 tally[account, priced, uses] += 1
             elif kind == GRANT:
                 self._granted(Row._make(fields))
@@ -119,18 +152,35 @@ class History:
             return
         totals = [Total(*total) for total in store.totals(row.seq)]
         self.read_prices(store)
+        if self.budget.adaptive:
+            self._read_first(store)
         if self.checked(row, store).state != self._digest_of(totals):
             raise self.damaged(row.seq, "its totals are not those recorded")
         bound = next(iter(self.prices.values()), None)
         for total in totals:
             if total.account:
-                self.accounts[total.account] = Balance(self._capped(total.cap), self.prices)
+                self.accounts[total.account] = Balance(self._capped(total.cap), self._deciding)
             balance = self.accounts[total.account] if total.account else self.dataset
             if total.total is not None and bound:
                 balance.resume(bound, total.total)
                 self.bound = (total.protects, bound.unit, bound.orders)
             self.simulation |= bool(total.simulation)
         self.seq, self.head, self._snapshot = row.seq, row.digest, row.seq
+
+    def _read_first(self, store: Store) -> None:
+        """Read and check the entries up to the first charge that is not free."""
+        head = b""
+        for fields in store.rows(0):
+            priced = self._priced(Row._make(fields), store)
+            if not head:
+                self._note_rule(fields, priced)
+                head = self.genesis
+            if fields[-1] != self._seal.entry(fields, head, _digest(priced)):
+                raise self.damaged(fields[0], "its fields do not match its digest, or do not follow")
+            self._note_first(priced)
+            if self._first is not None:
+                return
+            head = fields[-1]
 
     def checked(self, row: Row, store: Store) -> Row:
         """Check the digest of an entry that was read on its own; return the entry."""
@@ -161,7 +211,7 @@ class History:
     def _granted(self, row: Row) -> None:
         balance = self.accounts.get(row.account)
         if balance is None:
-            self.accounts[row.account] = Balance(self._capped(row.cap), self.prices)
+            self.accounts[row.account] = Balance(self._capped(row.cap), self._deciding)
         else:
             balance.cap(self._capped(row.cap))
 
@@ -208,6 +258,7 @@ class History:
     def take(self, balance: Balance, priced: Price, *, uses: int = 1, under: Price | None = None) -> None:
         """Charge an account for an entry that is about to be written."""
         self.dirty = True
+        self._note_first(priced)
         self._touched.add(balance)
         balance.take(priced, uses=uses, under=under)
 
