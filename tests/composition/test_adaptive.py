@@ -109,7 +109,10 @@ def test_gaussians_cost_what_their_share_of_delta_costs():
 
 def test_totals_that_fit_fit_with_less_of_anything():
     rng, (one, two) = np.random.default_rng(5), (Law(ARGMAX, up(1 / 20)), Law(SCREEN, up(1 / 30)))
-    fits = lambda i, j: adaptive.fits((one._replace(uses=i), two._replace(uses=j)), epsilon=1.0, delta=1e-5)  # noqa: E731
+
+    def fits(i, j):
+        return adaptive.fits((one._replace(uses=i), two._replace(uses=j)), epsilon=1.0, delta=1e-5)
+
     known = {(i, j): fits(i, j) for i, j in rng.integers(1, 50, (150, 2)).tolist()}
     assert 10 < sum(known.values()) < 100
     for (i, j), fit in known.items():

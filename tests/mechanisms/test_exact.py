@@ -153,10 +153,12 @@ def test_the_fast_path_gives_the_answers_of_the_slow_one(kind, scale, monkeypatc
     drawn = spread_words(rng, (150, 3))
     counts = rng.integers(0, 4, size=(150, 3)) * min(scale, 1e9)
     monkeypatch.setattr(_exact, "words", lambda rng, shape: drawn.reshape(shape).copy())
-    # further bits of one kind for every draw, however many it wants
-    monkeypatch.setattr(_exact, "further", lambda rng, row: lambda: 0x9E3779B97F4A7C15)
+
+    def more():  # further bits of one kind for every draw, however many it wants
+        return 0x9E3779B97F4A7C15
+
+    monkeypatch.setattr(_exact, "further", lambda rng, row: more)
     fast = _exact.largest(counts, kind=kind, scale=scale, rng=rng)
-    more = lambda: 0x9E3779B97F4A7C15  # noqa: E731
     slow = [
         _exact.settled_largest(own, scale, [Noise(kind, word, more) for word in row])
         for own, row in zip(counts.tolist(), drawn.tolist(), strict=True)

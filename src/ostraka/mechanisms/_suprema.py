@@ -66,7 +66,14 @@ def argmax_supremum(shift: float, orders: np.ndarray) -> np.ndarray:
 
         line = _line(moved, group)
         goal = _tolerances(shift, group)
-        plane = _halved(box, group, goal, np.log1p(line), lambda box: _plane_corners(moved, box), seen)
+        plane = _halved(
+            box,
+            group,
+            tolerance=goal,
+            least=np.log1p(line),
+            corners=lambda box: _plane_corners(moved, box),
+            seen=seen,
+        )
         found[some] = _renyi(np.maximum(plane, _far(shift, group, line)), group)
     return found
 
@@ -114,13 +121,16 @@ def _line(shift: float, orders: np.ndarray) -> np.ndarray:
         return _tight.screen_divergence(shift, t, orders)
 
     goal = np.full(orders.size, _ON_LINE)
-    found = _halved(box, orders, goal, 0.0, lambda box: _line_corners(shift, box), seen)
+    found = _halved(
+        box, orders, tolerance=goal, least=0.0, corners=lambda box: _line_corners(shift, box), seen=seen
+    )
     return np.asarray(np.maximum(found, _rare(np.zeros(orders.size), orders, shift, 0.5)))
 
 
-def _halved(  # noqa: PLR0917  (a search has many parts)
+def _halved(
     box: Box,
     orders: np.ndarray,
+    *,
     tolerance: np.ndarray,
     least: np.ndarray | float,
     corners: Callable[[Box], _Corners],
