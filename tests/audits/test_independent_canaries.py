@@ -69,6 +69,29 @@ def test_the_surer_half_certifies_more_than_all_guesses():
     assert (half - every).mean() > 0
 
 
+@pytest.mark.parametrize("settings", [{}, {"independent": True}, {"independent": True, "guesses": 5000}])
+def test_the_estimate_of_a_claimed_gaussian_lies_between_its_ends_and_near_the_truth(settings):
+    mu = gaussian_mu(1.0)
+    game = gaussian_game(mu, 5000, seed=0)
+    middle = replace(game, values=game.values - mu / 2)
+    curve = Curve.gaussian(sensitivity=mu, sigma=1.0)
+    found = one_run_lower_bound(middle, delta=DELTA, curve=curve, **settings)
+    assert found.interval[0] <= found.epsilon < found.estimate < found.interval[1]
+    assert found.interval[0] < 1 < found.interval[1]
+    assert found.estimate == pytest.approx(1.0, abs=0.25)
+
+
+def test_both_ends_of_a_gaussian_claim_are_clopper_and_pearsons_if_all_are_guessed():
+    scores = Scores.of(members=[1.0] * 550 + [-1.0] * 450, others=[-1.0] * 550 + [1.0] * 450)
+    curve = Curve.gaussian(sensitivity=1.0, sigma=1.0)
+    settings = {"delta": DELTA, "curve": curve, "independent": True, "guesses": 2000}
+    low, high = (gaussian_mu(end) for end in one_run_lower_bound(scores, **settings).interval)
+    assert low == pytest.approx(2 * norm.ppf(beta.ppf(0.025, 1100, 901)), rel=1e-5)
+    assert high == pytest.approx(2 * norm.ppf(beta.ppf(0.975, 1101, 900)), rel=1e-5)
+    sure = Scores.of(members=[1.0] * 50, others=[-1.0] * 50)
+    assert one_run_lower_bound(sure, delta=DELTA, curve=curve, independent=True).interval[1] == math.inf
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("epsilon", [1.0, 2.0])
 def test_the_surer_half_refutes_a_true_claim_as_often_as_said_and_hardly_less(epsilon):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.stats
 
+from ostraka.audits._tails import gaussian_end
 from ostraka.audits.intervals import clopper_pearson
 
 if TYPE_CHECKING:
@@ -16,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Guesses",
+    "if_independent",
     "inclusion_guesses",
     "label_guesses",
     "odds",
     "share_of",
     "sign_guesses",
-    "upper_end",
 ]
 
 _FEWEST = 30  # guesses: fewer show little, and every number that is tried costs confidence
@@ -217,8 +219,15 @@ def share_of(epsilon: float, n_candidates: int) -> float:
     return 1 / (1 + (n_candidates - 1) * math.exp(-epsilon))
 
 
-def upper_end(guesses: Guesses, *, error: float) -> np.ndarray:
-    """Upper end of the share of right guesses, as an epsilon, for each cut."""
-    trials = np.maximum(guesses.made, 1)
-    unknown = np.where(guesses.made == 0, trials, guesses.right)
-    return odds(clopper_pearson(unknown, trials, error=error / guesses.right.size)[1], guesses.n_candidates)
+def if_independent(made: Guesses, cut: int, *, delta: float | None, error: float) -> tuple[float, float]:
+    """Estimate of epsilon of one cut and its upper end; ``delta``: of a Gaussian mechanism, at this delta."""
+    right, guesses = int(made.right[cut]), int(made.made[cut])
+    error /= made.right.size
+    if delta is not None:
+        end = partial(gaussian_end, guesses=guesses, n_canaries=made.n_canaries, separate=True, delta=delta)
+        return end(right, error=0.5), end(right + 1, error=1 - error) if right < guesses else math.inf
+    if not guesses:
+        return 0.0, math.inf
+    shares = np.array([right / guesses, clopper_pearson(np.array([right]), guesses, error=error)[1][0]])
+    estimate, upper = odds(shares, made.n_candidates)
+    return float(estimate), float(upper)

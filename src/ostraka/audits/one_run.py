@@ -13,12 +13,12 @@ import scipy.stats
 from ostraka import _check
 from ostraka.audits._guesses import (
     Guesses,
+    if_independent,
     inclusion_guesses,
     label_guesses,
     odds,
     share_of,
     sign_guesses,
-    upper_end,
 )
 from ostraka.audits._tails import (
     gaussian_end,
@@ -71,7 +71,8 @@ class CanaryBound:
         ``epsilon`` is. The upper end is about **this attack** only, and holds only where guesses are
         independent: another attack may show more, so it is never an upper bound on epsilon.
     estimate : float >= 0, nats
-        The same from the share of right guesses, without any allowance for chance: no bound.
+        The same from the share of right guesses, without any allowance for chance: no bound. With a curve,
+        epsilon of the mu whose surest guesses are right so often in half of all runs.
     delta : float
     right, guesses : int
         Of the cut that gave the bound.
@@ -228,14 +229,14 @@ def one_run_lower_bound(
     error = 1 - confidence
     lower, either = (_lower_ends(made, method, delta=delta, error=e) for e in (error, error / 2))
     best = int(lower.argmax())  # where no cut shows anything, the one that guesses most
-    n_right, n_made = int(made.right[best]), int(made.made[best])
+    estimate, upper = if_independent(made, best, delta=None if curve is None else delta, error=error / 2)
     return CanaryBound(
         epsilon=float(lower[best]),
-        interval=(float(either[best]), float(upper_end(made, error=error / 2)[best])),
-        estimate=float(odds(np.array(n_right / n_made), made.n_candidates)) if n_made else 0.0,
+        interval=(float(either[best]), upper),
+        estimate=estimate,
         delta=float(delta),
-        right=n_right,
-        guesses=n_made,
+        right=int(made.right[best]),
+        guesses=int(made.made[best]),
         n_canaries=made.n_canaries,
         n_candidates=made.n_candidates,
         at=None if made.planned else float(made.at[best]),
