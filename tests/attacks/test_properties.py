@@ -1,6 +1,7 @@
 """Property inference: found where it is, not found where it is not, and what is refused."""
 
 import dataclasses
+import stat
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ torch = pytest.importorskip("torch")
 from ostraka.attacks import Collaboration, PropertyInference  # noqa: E402
 from ostraka.attacks.defences import SharedFraction  # noqa: E402
 from ostraka.attacks.parties import PartyRows  # noqa: E402
+from ostraka.attacks.properties import changed_sizes  # noqa: E402
+from ostraka.cli._attack_scores import attack_property  # noqa: E402
 from ostraka.networks import TorchClassifier  # noqa: E402
 from tests.false_alarm import FALSE_ALARM  # noqa: E402
 
@@ -122,3 +125,63 @@ def test_wrong_rows_of_the_observer_are_refused():
         attack.fit(run, (X[:10, :1], y[:10]), (X[10:, :1], y[10:]))
     with pytest.raises(ValueError, match="share must be"):
         PropertyInference(RandomForestClassifier(2), share=0.0).fit(run, (X, y), (X, y))
+
+
+def own_rows():
+    """The observer's rows of :func:`world` with the property and without it."""
+    rng = np.random.default_rng(0)
+    rows(rng, 240, effect=1.0)
+    own, labels, mine = rows(rng, 240, effect=1.0)
+    return (own[mine], labels[mine]), (own[~mine], labels[~mine])
+
+
+def test_saved_changes_are_those_that_the_attack_learns_from_and_give_its_scores(tmp_path):
+    run, attack = world(effect=1.0)
+    having, lacking = own_rows()
+    attack.save_changes(tmp_path / "rounds.npz", run, having, lacking)
+    assert stat.S_IMODE((tmp_path / "rounds.npz").stat().st_mode) == 0o600
+    with np.load(tmp_path / "rounds.npz") as saved:
+        assert saved["with_property"].shape == saved["without"].shape == (3 * ROUNDS, 32)
+        assert np.allclose(saved["observed"], changed_sizes(run.updates), atol=1e-6)
+        own = [saved[name].reshape(ROUNDS, 3, -1) for name in ("with_property", "without")]
+        learned = np.stack(own, axis=1).reshape(-1, 32)
+        assert saved["has_property"].tolist() == (run.property_share > 0).tolist()
+    again = RandomForestClassifier(20, random_state=0).fit(
+        learned, np.tile(np.repeat([True, False], 3), ROUNDS)
+    )
+    found = again.predict_proba(changed_sizes(run.updates).astype(np.float32))[:, 1]
+    assert np.corrcoef(found, attack.statistics(run))[0, 1] > 0.99
+    command = attack_property(tmp_path / "rounds.npz", seed=0)
+    assert command.scores.auc() == pytest.approx(attack.scores(run).auc(), abs=0.05)
+
+
+def test_rounds_in_which_the_observer_saw_nothing_are_left_out_of_scores_and_of_the_command(tmp_path):
+    run, attack = world(effect=1.0)
+    absent = np.arange(ROUNDS) < 11
+    less = dataclasses.replace(run, updates=np.where(absent[:, None], 0, run.updates).astype(np.float32))
+    scores = attack.scores(less)
+    assert scores.members.sum() + scores.others.sum() == ROUNDS - 11
+    attack.save_changes(tmp_path / "rounds.npz", less, *own_rows())
+    command = attack_property(tmp_path / "rounds.npz", seed=0)
+    assert command.left_out == 11
+    assert command.numbers.tolist() == list(range(11, ROUNDS))
+    having = run.property_share > 0
+    only = dataclasses.replace(run, updates=np.where(having[:, None], run.updates, 0).astype(np.float32))
+    for wrong, words in (
+        (only, "every round"),
+        (dataclasses.replace(run, updates=0 * run.updates), "all are 0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            attack.save_changes(tmp_path / "wrong.npz", wrong, *own_rows())
+        assert not (tmp_path / "wrong.npz").exists()
+
+
+def test_of_large_networks_the_largest_change_of_each_output_and_each_input_is_kept():
+    layout = (("0.weight", (3, 10_000)), ("0.bias", (3,)))
+    change = np.zeros((1, 30_003))
+    change[0, [7, 10_007, 20_005, 30_002]] = 3.0, -4.0, 5.0, -1.0
+    found = changed_sizes(change, layout)[0]
+    expected = np.zeros(3 + 10_000 + 3)  # outputs, inputs, biases
+    expected[[0, 1, 2, 3 + 5, 3 + 7, 10_005]] = 3, 4, 5, 5, 4, 1
+    assert np.allclose(found, expected / np.linalg.norm(expected))
+    assert np.allclose(changed_sizes(found[None]), found)  # sizes of sizes are the same

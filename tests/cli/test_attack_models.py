@@ -123,7 +123,7 @@ def test_a_file_of_something_else_and_a_defence_without_a_name_are_refused(tmp_p
         ({"with_property": np.zeros((0, 3))}, "with_property must hold two or more changes"),
         ({"without": np.ones((1, 3))}, "without must hold two or more changes"),
         ({"observed": np.zeros((0, 3)), "has_property": np.zeros(0)}, "observed must hold rounds"),
-        ({"observed": np.zeros((80, 3))}, "80 of 80 rounds are all 0: is there a party beside"),
+        ({"observed": np.zeros((80, 3))}, "all 80 rounds are 0: is there a party beside"),
         ({"observed": np.full((80, 3), np.nan)}, "finite numbers, but observed has others"),
         ({"has_property": np.ones(80)}, "the property is in every round"),
         ({"has_property": np.zeros(80)}, "the property is in no round"),
@@ -149,3 +149,38 @@ def test_a_property_is_in_rounds(files, tmp_path, capsys):
     page = written.read_text()
     assert "with the property</th>" in page
     assert "member" not in page
+
+
+def test_rounds_in_which_nothing_was_seen_are_left_out_with_their_number(files, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    with np.load(files["property", "leaks"]) as saved:
+        arrays = dict(saved)
+    arrays["observed"][:11] = 0
+    np.savez(tmp_path / "absent.npz", **arrays)
+    page = tmp_path / "page.html"
+    assert run("property", tmp_path / "absent.npz", "--report", page, "--rows", "69") == 0
+    said = capsys.readouterr().out
+    assert "35 with the property among 69 rounds" in said
+    assert "11 rounds in which nothing was seen are left out" in said
+    text = page.read_text()
+    assert "target: 11 rounds in which nothing was seen are left out." in text
+    suspects = [int(each.split("<")[0]) for each in text.split("<tr><td>")[1:]]
+    assert sorted(suspects) == list(range(11, 80))  # numbers of the file's rounds
+    assert run("property", tmp_path / "absent.npz", "--json") == 0
+    absent = json.loads(capsys.readouterr().out)["found"]["target"]
+    np.savez(
+        tmp_path / "cut.npz", **arrays | {each: arrays[each][11:] for each in ("observed", "has_property")}
+    )
+    assert run("property", tmp_path / "cut.npz", "--json") == 0
+    cut = json.loads(capsys.readouterr().out)["found"]["target"]
+    assert (absent.pop("left_out"), cut.pop("left_out")) == (11, 0)
+    assert absent == cut
+
+
+def test_rounds_seen_all_with_the_property_are_refused(files, tmp_path, capsys):
+    with np.load(files["property", "leaks"]) as saved:
+        arrays = dict(saved)
+    arrays["observed"][arrays["has_property"] == 0] = 0
+    np.savez(tmp_path / "wrong.npz", **arrays)
+    assert run("property", tmp_path / "wrong.npz") == 1
+    assert "the property is in every round" in " ".join(capsys.readouterr().err.split())

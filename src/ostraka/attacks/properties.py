@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ostraka import _check
-from ostraka.attacks._membership_checks import number_copies
+from ostraka import _check, _files
+from ostraka.attacks._property_checks import check_copies, check_truth
 from ostraka.attacks.parties import PartyRows, draw_batch
 from ostraka.scores import Scores
 
 if TYPE_CHECKING:
+    import os
+
     from ostraka.attacks._federated import FlatNetwork
     from ostraka.attacks.observations import Observations
 
 __all__ = ["PropertyInference", "changed_sizes", "own_sums", "own_worlds"]
 
-_FALSE_ALARM_Z = 6.5  # standard errors: a chance of 1e-10
-_FINE = 20_000  # weights; of larger networks the largest change behind each output is kept
+_FINE = 20_000  # weights; of larger networks the largest change of each output and each input is kept
 
 
 class PropertyInference:
@@ -101,28 +103,76 @@ class PropertyInference:
         """
         from sklearn.base import clone  # noqa: PLC0415
 
+        made = self._own_changes(observations, with_property, without, others)
+        labels = np.tile(np.repeat([True, False], self.n_batches), len(made) // 2)
+        self.classifier_ = clone(self.classifier).fit(np.concatenate(made), labels)
+        return self
+
+    def save_changes(
+        self,
+        file: str | os.PathLike[str],
+        observations: Observations,
+        with_property: tuple[Any, Any],
+        without: tuple[Any, Any],
+        *,
+        others: tuple[Any, Any] | None = None,
+    ) -> None:
+        """Write the ``.npz`` file that ``ostraka attack property`` reads: observed changes, and own ones.
+
+        Parameters
+        ----------
+        file : path
+            Private, as the changes are. Readable by its owner only.
+        observations : Observations
+            With ``property_share``, and one sum a round.
+        with_property, without, others
+            As for :meth:`fit`.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`fit` and :meth:`scores`.
+        """
+        has = check_truth(observations)
+        made = self._own_changes(observations, with_property, without, others)
+        written = io.BytesIO()
+        np.savez_compressed(
+            written,
+            allow_pickle=False,
+            observed=changed_sizes(observations.updates, observations.layout).astype(np.float32),
+            has_property=has,
+            with_property=np.concatenate(made[::2]).astype(np.float32),
+            without=np.concatenate(made[1::2]).astype(np.float32),
+        )
+        _files.write(file, written.getvalue(), private=True)
+
+    def _own_changes(
+        self,
+        observations: Observations,
+        with_property: tuple[Any, Any],
+        without: tuple[Any, Any],
+        others: tuple[Any, Any] | None,
+    ) -> list[np.ndarray]:
+        """Sizes of own changes: for each round those with the property, then those without it."""
         _check.integer(n_batches=self.n_batches, least=1)
         if not 0 < self.share <= 1:
             raise ValueError(f"share must be > 0 and <= 1, got {self.share!r}")
         flat, worlds = own_worlds(observations, with_property, without, others or without)
         rng = np.random.default_rng(self.random_state)
-        examples, labels = [], []
+        found = []
         for number, weights in enumerate(observations.weights):
-            n_summed = int(observations.n_summed[number])
             made = own_sums(
                 rng,
                 flat,
                 observations,
                 weights,
                 worlds=worlds,
-                n_summed=n_summed,
+                n_summed=int(observations.n_summed[number]),
                 n_batches=self.n_batches,
                 share=self.share,
             )
-            examples += [changed_sizes(each, observations.layout) for each in made]
-            labels += [np.ones(self.n_batches, bool), np.zeros(self.n_batches, bool)]
-        self.classifier_ = clone(self.classifier).fit(np.concatenate(examples), np.concatenate(labels))
-        return self
+            found += [changed_sizes(each, observations.layout) for each in made]
+        return found
 
     def statistics(self, observations: Observations) -> np.ndarray:
         """The classifier's probability of the property for each observed change, one for each round.
@@ -146,6 +196,8 @@ class PropertyInference:
     def scores(self, observations: Observations) -> Scores:
         """Score each round of a simulated collaboration, for an audit or for its rates.
 
+        Rounds whose changes are all 0 are left out: the observer saw nothing there.
+
         Parameters
         ----------
         observations : Observations
@@ -162,22 +214,10 @@ class PropertyInference:
             The truth is not known; the property is in every round, or in none; labels of rounds with the
             property differ from those of the others, which alone would tell them apart.
         """
-        share = observations.property_share
-        if share is None:
-            raise ValueError("observations must know the truth: give a party has_property and a schedule")
-        has = share > 0
-        if has.all() or not has.any():
-            raise ValueError(
-                f"the property is in {'every' if has.all() else 'no'} round: scores need rounds with it and "
-                "rounds without it"
-            )
-        _check_labels(observations, has)
+        has = check_truth(observations)
+        seen = observations.updates.any(axis=1)
         found = self.statistics(observations)
-        if found.ndim != 1:
-            raise ValueError(
-                "scores need one sum a round: for a server use statistics of the party you look at"
-            )
-        return Scores.of(members=found[has], others=found[~has])
+        return Scores.of(members=found[has & seen], others=found[~has & seen])
 
 
 def own_worlds(
@@ -191,7 +231,7 @@ def own_worlds(
 
     named = (("with_property", with_property), ("without", without), ("others", others))
     worlds = [_read(name, rows, observations.classes) for name, rows in named]
-    _check_copies(worlds[0], worlds[1])
+    check_copies(worlds[0], worlds[1])
     flat = FlatNetwork(
         observations.network, n_features=worlds[0].X.shape[1], n_classes=len(observations.classes)
     )
@@ -247,14 +287,16 @@ def own_sums(
 def changed_sizes(changes: np.ndarray, layout: tuple[tuple[str, tuple[int, ...]], ...] = ()) -> np.ndarray:
     """Features for a classifier of changes: absolute values, scaled to unit norm, one row for each change.
 
-    With the ``layout`` of a large network only the largest change behind each output is kept.
+    With the ``layout`` of a large network only the largest change of each output is kept, and of each input
+    of a linear layer, such as a word.
     """
     sizes = np.abs(changes)
     if layout and changes.shape[1] > _FINE:
         parts, start = [], 0
         for _, shape in layout:
             stop = start + int(np.prod(shape))
-            parts.append(sizes[:, start:stop].reshape(len(sizes), shape[0], -1).max(axis=2))
+            table = sizes[:, start:stop].reshape(len(sizes), shape[0], -1)
+            parts += [table.max(axis=2), table.max(axis=1)] if len(shape) == 2 else [table.max(axis=2)]
             start = stop
         sizes = np.concatenate(parts, axis=1)
     return np.asarray(sizes / np.maximum(np.linalg.norm(sizes, axis=1, keepdims=True), 1e-30))
@@ -270,26 +312,3 @@ def _read(name: str, rows: tuple[Any, Any], classes: np.ndarray) -> PartyRows:
             f"{lacking} classes are missing, {unknown} rows have another"
         )
     return read
-
-
-def _check_copies(one: PartyRows, other: PartyRows) -> None:
-    """Refuse rows that are on both sides, which would teach the classifier nothing but noise."""
-    numbers = number_copies(np.concatenate([one.X, other.X]), np.concatenate([one.y, other.y]))
-    both = np.isin(numbers[: one.n_rows], numbers[one.n_rows :])
-    if both.all():
-        raise ValueError(f"all {one.n_rows} rows of with_property are among those of without")
-
-
-def _check_labels(observations: Observations, has: np.ndarray) -> None:
-    """Refuse rounds whose labels tell the property."""
-    shares = observations.label_share
-    if shares is None or len(shares) < 4:
-        return
-    inside, outside = shares[has], shares[~has]
-    spread = inside.var(axis=0) / len(inside) + outside.var(axis=0) / len(outside)
-    gap = np.abs(inside.mean(axis=0) - outside.mean(axis=0))
-    if (gap > _FALSE_ALARM_Z * np.sqrt(spread) + 1e-9).any():
-        raise ValueError(
-            "labels of rounds with the property differ from those of the others, which alone would tell them "
-            "apart: draw batches with all classes alike"
-        )

@@ -46,6 +46,8 @@ def tell(
                 f"{label}: {figures['members']} {sought} among {figures['rows']} {things}, "
                 f"AUC {figures['auc']:.3f}"
             )
+            if figures["left_out"]:
+                typer.echo(f"  {figures['left_out']} {things} in which nothing was seen are left out")
             for rate in figures["rates"]:
                 typer.echo(
                     f"  finds {rate['tpr']:.1%} ({rate['low']:.1%} to {rate['high']:.1%}) of them while it "
@@ -66,6 +68,7 @@ def _figures(attacked: Attacked) -> dict[str, Any]:
     rates = [scores.rate(fpr=fpr) for fpr in _RATES]
     return {
         "rows": len(attacked.member),
+        "left_out": attacked.left_out,
         "members": int(attacked.member.sum()),
         "auc": scores.auc(),
         "rates": [{"fpr": r.fpr, "tpr": r.tpr, "low": r.low, "high": r.high} for r in rates],
@@ -96,7 +99,11 @@ def _page(
             sentence=None if finding is None else finding.sentence,
             drawing=receiver_operating_curves({label: each.scores for label, each in attacked.items()}),
             suspects=[
-                (int(row), f"{first.statistics[row]:.3g}", "yes" if first.member[row] else "no")
+                (
+                    int(first.numbers[row]),
+                    f"{first.statistics[row]:.3g}",
+                    "yes" if first.member[row] else "no",
+                )
                 for row in order
             ],
         )

@@ -25,17 +25,22 @@ class Attacked(NamedTuple):
     statistics: np.ndarray
     member: np.ndarray
     scores: Scores
+    numbers: np.ndarray  # of the rows in the file, from 0
+    left_out: int = 0  # rounds in which nothing was seen
 
 
 def attack_membership(file: Path, *, method: str) -> Attacked:
     """Score the rows of one target model by the confidences of reference models."""
+    import numpy as np
+
     from ostraka.attacks import ReferenceModels
 
     arrays = _read(file, _MEMBERSHIP)
     references = ReferenceModels.from_confidences(arrays["confidences"], _flags(file, arrays, "included"))
     member = _flags(file, arrays, "member")
     scores = references.scores(arrays["target"], member, method=method)
-    return Attacked(references.statistics(arrays["target"], method=method), member, scores)
+    found = references.statistics(arrays["target"], method=method)
+    return Attacked(found, member, scores, np.arange(len(found)))
 
 
 def attack_generator(file: Path) -> Attacked:
@@ -67,40 +72,53 @@ def attack_property(file: Path, *, seed: int) -> Attacked:
     parts = [arrays[name] for name in ("with_property", "without", "observed")]
     if any(part.ndim != 2 or part.shape[1] != parts[0].shape[1] for part in parts):
         raise ValueError(f"{file}: observed, with_property and without must have one row a change, as wide")
-    _require_rounds(file, arrays)
+    seen = _rounds_seen(file, arrays)
     parts = [changed_sizes(part) for part in parts]
     labels = np.arange(len(parts[0]) + len(parts[1])) < len(parts[0])
     forest = RandomForestClassifier(50, random_state=seed).fit(np.concatenate(parts[:2]), labels)
-    return _attacked(file, forest.predict_proba(parts[2])[:, 1], arrays, "has_property")
+    return _attacked(file, forest.predict_proba(parts[2])[:, 1], arrays, "has_property", seen=seen)
 
 
-def _require_rounds(file: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Refuse rounds, or changes of the observer's own, from which nothing can be learned."""
+def _rounds_seen(file: Path, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Rounds that hold a change; files from which nothing can be learned are refused."""
     for name in ("with_property", "without"):
         if len(arrays[name]) < 2:
             raise ValueError(
                 f"{file}: {name} must hold two or more changes of the observer's own, got {len(arrays[name])}"
             )
     observed, has = arrays["observed"], _flags(file, arrays, "has_property")
-    still = int((~observed.any(axis=1)).sum())
-    if still or not len(observed):
+    seen: np.ndarray = (observed != 0).any(axis=1)
+    if not seen.any():
         raise ValueError(
-            f"{file}: observed must hold rounds in which others changed something, but {still} of "
-            f"{len(observed)} rounds are all 0: is there a party beside the observer?"
+            f"{file}: observed must hold rounds in which others changed something, but all {len(observed)} "
+            "rounds are 0: is there a party beside the observer?"
         )
-    if has.shape == (len(observed),) and (has.all() or not has.any()):
+    if has.shape == seen.shape and (has[seen].all() or not has[seen].any()):
         raise ValueError(
-            f"{file}: the property is in {'every' if has.all() else 'no'} round, but has_property must hold "
-            "rounds with it and rounds without it"
+            f"{file}: the property is in {'every' if has[seen].all() else 'no'} round, but has_property must "
+            "hold rounds with it and rounds without it"
         )
+    return seen
 
 
-def _attacked(file: Path, found: np.ndarray, arrays: dict[str, np.ndarray], name: str) -> Attacked:
+def _attacked(
+    file: Path,
+    found: np.ndarray,
+    arrays: dict[str, np.ndarray],
+    name: str,
+    *,
+    seen: np.ndarray | None = None,
+) -> Attacked:
+    import numpy as np
+
     from ostraka.attacks._membership_checks import read_members
     from ostraka.scores import Scores
 
     member = read_members(_flags(file, arrays, name), name=f"{file}: {name}", n_rows=len(found))
-    return Attacked(found, member, Scores.of(members=found[member], others=found[~member]))
+    kept = np.arange(len(found)) if seen is None else np.flatnonzero(seen)
+    left_out, found, member = len(found) - len(kept), found[kept], member[kept]
+    scores = Scores.of(members=found[member], others=found[~member])
+    return Attacked(found, member, scores, kept, left_out)
 
 
 def _flags(file: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
