@@ -288,7 +288,7 @@ def test_a_number_on_a_grid_is_rounded_exactly_and_more_bits_decide_at_its_borde
     assert clear == 0
 
 
-@pytest.mark.parametrize("sigma", [512.0, 700.3, 5_000.0])
+@pytest.mark.parametrize("sigma", [512.0, 700.3, 5_000.0, 65_536.0])
 def test_the_table_of_normal_cells_is_near_enough_and_numbers_near_an_edge_are_settled(sigma):
     edges = _whole._edges(sigma)
     some = np.unique(np.linspace(1, 7.5 * sigma, 300).astype(int))

@@ -76,6 +76,11 @@ def test_the_price_is_the_one_asked_for_and_is_charged_once():
             fitted(X, fit={"ledger": ledger})
 
 
+def test_a_large_price_is_used_as_it_was_asked_for():
+    found = fitted(blobs(500)[0], epsilon=28.3).result_.upper
+    assert 0.99 * 28.3 < found["epsilon"] <= 28.3
+
+
 def lloyd(**settings):
     fixed = {"n_features": 3, "n_clusters": 2, "n_iterations": 2, "sigma": 5.0, "longest": 2.0}
     return NoisyLloyd(**fixed | settings)

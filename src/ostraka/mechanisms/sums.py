@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ostraka import _check
-from ostraka._numeric import up
 from ostraka.curve import Curve
 from ostraka.mechanisms import _whole
 from ostraka.private import Adjacency
@@ -30,9 +29,6 @@ __all__ = [
 
 _CELLS = 2**16  # of the grid in one standard deviation of the noise
 _LEAST_SIGMA, _MOST_SIGMA = 1e-3, 1e9
-_DISTANCE = (
-    2.0**-44
-)  # total variation of one number from its cell of real noise: rounding of 610,000 thresholds
 _EXACT = 2**52  # whole numbers up to here are exact, and so are their sums
 
 
@@ -55,10 +51,10 @@ class GaussianSums:
     Guarantees
     ----------
     For one row added or removed, the Gaussian mechanism of sensitivity 1 + sigma / 32768 at most and standard
-    deviation ``sigma``, up to a total variation distance of 2^-44 a column, which ``curve()`` charges. Rows
-    longer than 1 are shortened to 1. Rows are rounded to a grid of sigma / 65536, so that their sum is exact
-    and rounding of a sum tells nothing about them; a row whose rounding would be longer than the price allows
-    is rounded towards 0. What is released is a cell of the real noise, drawn by whole numbers.
+    deviation ``sigma``. Rows longer than 1 are shortened to 1. Rows are rounded to a grid of sigma / 65536, so
+    that their sum is exact and rounding of a sum tells nothing about them; a row whose rounding would be
+    longer than the price allows is rounded towards 0. What is released is the cell that the real noise falls
+    into, drawn exactly (docs/floating-point.md).
     Source: Dwork and Roth 2014, Theorem A.1; Dong, Roth and Su 2019, arXiv:1905.02383, Theorem 2.7.
 
     Examples
@@ -84,7 +80,7 @@ class GaussianSums:
 
     def curve(self) -> Curve:
         """Cost of one release of all sums."""
-        return sums_curve(self.sigma, n_numbers=self.n_columns)
+        return sums_curve(self.sigma)
 
     def uses(self, private: Private) -> int:
         """One use for all sums together."""
@@ -105,10 +101,9 @@ def check_sigma(**named: float) -> None:
             raise ValueError(f"{name} must be from {_LEAST_SIGMA:g} to {_MOST_SIGMA:g}, got {sigma!r}")
 
 
-def sums_curve(sigma: float, *, n_numbers: int) -> Curve:
-    """Cost of one release of sums with this many numbers in all, sensitivity 1, rounding included."""
-    whole = Curve.gaussian(sensitivity=float(longest(sigma)), sigma=float(_CELLS), moves="row")
-    return replace(whole, slack=up(n_numbers * _DISTANCE))
+def sums_curve(sigma: float) -> Curve:
+    """Cost of one release of sums, sensitivity 1, rounding included."""
+    return Curve.gaussian(sensitivity=float(longest(sigma)), sigma=float(_CELLS), moves="row")
 
 
 def on_grid(rows: np.ndarray, *, sigma: float, shares: np.ndarray | None = None) -> np.ndarray:

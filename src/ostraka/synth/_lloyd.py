@@ -102,14 +102,12 @@ class NoisyLloyd:
 
     def curve(self) -> Curve:
         """Cost of all of it."""
-        width, clusters = self._width + 1, self.n_classes * self.n_clusters
-        total = self.n_iterations * sums.sums_curve(self.sigma, n_numbers=clusters * width)
+        total = self.n_iterations * sums.sums_curve(self.sigma)
         if self.start != "public":
-            total += sums.sums_curve(self.sigma_start, n_numbers=self.n_classes * width)
+            total += sums.sums_curve(self.sigma_start)
         if self.kernel == "rbf":
-            total += sums.sums_curve(self.sigma_rows, n_numbers=clusters * (self.n_features + 1))
-            return total + sums.sums_curve(self.sigma_norms, n_numbers=BINS)
-        return total + self._n_histograms * sums.sums_curve(self.sigma_norms, n_numbers=BINS)
+            return total + sums.sums_curve(self.sigma_rows) + sums.sums_curve(self.sigma_norms)
+        return total + self._n_histograms * sums.sums_curve(self.sigma_norms)
 
     def uses(self, private: Private) -> int:
         """One use for all of it."""
@@ -134,10 +132,6 @@ class NoisyLloyd:
         found = np.empty(len(X), dtype=np.int64)
         found[order] = self._assigned(X[order], centres, labels[order])
         return found
-
-    @property
-    def _width(self) -> int:
-        return self.n_components if self.kernel == "rbf" else self.n_features
 
     @property
     def _n_histograms(self) -> int:
