@@ -51,8 +51,8 @@ class GaussianSums:
     Guarantees
     ----------
     For one row added or removed, the Gaussian mechanism of sensitivity 1 + sigma / 32768 at most and standard
-    deviation ``sigma``. Rows longer than 1 are shortened to 1. Rows are rounded to a grid of sigma / 65536, so
-    that their sum is exact and rounding of a sum tells nothing about them; a row whose rounding would be
+    deviation ``sigma``. Rows longer than 1 are shortened to 1. Rows are rounded to a grid of sigma / 65536,
+    so that their sum is exact and rounding of a sum tells nothing about them; a row whose rounding would be
     longer than the price allows is rounded towards 0. What is released is the cell that the real noise falls
     into, drawn exactly (docs/floating-point.md).
     Source: Dwork and Roth 2014, Theorem A.1; Dong, Roth and Su 2019, arXiv:1905.02383, Theorem 2.7.
