@@ -7,7 +7,7 @@ from mutants._mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _STATISTICS, _CHECKS = "attacks/_membership_statistics.py", "attacks/_membership_checks.py"
-_MODELS, _PROPERTIES = "attacks/membership.py", "attacks/properties.py"
+_MODELS, _PROPERTY_CHECKS = "attacks/membership.py", "attacks/_property_checks.py"
 _BY, _BY_NULL = "attacks/test_membership.py::", "attacks/test_membership_null.py::"
 
 MUTANTS = [
@@ -48,7 +48,7 @@ MUTANTS = [
     ),
     Mutant(
         "labels differ between batches with the property and without",
-        _PROPERTIES,
+        _PROPERTY_CHECKS,
         "gap = np.abs(inside.mean(axis=0) - outside.mean(axis=0))",
         "gap = np.abs(inside.mean() - outside.mean())",
         "attacks/test_properties.py::test_labels_that_tell_the_property_are_refused",
