@@ -47,6 +47,13 @@ MUTANTS = [
         _BY + "test_a_guess_is_raised_to_all_that_one_answer_may_add",
     ),
     Mutant(
+        "a pair is left out that exceeds the others only between the points where it is tried",
+        "_composition/recursion.py",
+        "most[k] = low - max(before, lacking)",
+        "most[k] = low",
+        _BY + "test_a_pair_that_is_largest_only_between_the_places_where_it_is_tried_counts",
+    ),
+    Mutant(
         "n answers cost n - 1",
         "_composition/answers.py",
         "return run.values(law.uses)",

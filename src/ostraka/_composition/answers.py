@@ -36,7 +36,7 @@ class _Way(NamedTuple):
     first: int
 
 
-_WAY = _Way(0.025, 3, 24)
+_WAY = _Way(0.0175, 2, 28)
 
 
 def table(law: Law) -> tuple[float, np.ndarray] | None:

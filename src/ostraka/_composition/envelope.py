@@ -26,6 +26,7 @@ _MARGIN = 1e-10  # of M: more than its rounding
 _STEEPEST = 18.0  # shifts: outcomes whose ratio is steeper count as fully revealing
 _EXTRA = 1e-10  # the most that an answer may add beside M
 _THIN = 1e-9  # by how much slopes at zero may round beyond it
+_STEEPER = 1.1  # than the slope that is asked for: so steep the next may be
 
 
 class NotSmoothError(ArithmeticError):
@@ -79,6 +80,7 @@ class Envelope:
         # logs are convex: over a rectangle of slopes and curvatures a pair is largest at a corner
         if self._kept is not None and curvature <= self._kept[0] and steepest <= self._kept[1]:
             return self._kept[2]
+        steepest *= _STEEPER
         nodes = np.append(np.linspace(-steepest, 0, 25)[:-1], _THIN)
         taps = self._taps
         ends = [_each(taps, self._lattice(nodes, at, taps.reach)) for at in (curvature, 0.0)]

@@ -51,37 +51,50 @@ def shape(logs, step):
 @kernel("f8[::1], f8[::1], f8, f8[::1], f8")
 def lacking(logs, added, step, most, unit):
     """Logs of what one answer may add, less logs of what was added."""
-    n = most.size
-    for i in range(added.size):
-        slope = 0.0 if i == 0 else (logs[i + 1] - logs[i - 1]) / (2 * step) - 0.5
-        square, value = (slope / unit) ** 2, most[n - 1]
-        for k in range(n - 2, -1, -1):
-            value = value * square + most[k]
-        added[i] = logs[i] + value - added[i]
+    # written out, so that the loop is compiled to vectors
+    c0, c1, c2, c3, c4, c5 = most[0], most[1], most[2], most[3], most[4], most[5]
+    per = 1 / (2 * step)
+    added[0] = logs[0] + c0 - added[0]
+    for i in range(1, added.size):
+        slope = ((logs[i + 1] - logs[i - 1]) * per - 0.5) / unit
+        x = slope * slope
+        added[i] = logs[i] + (c0 + x * (c1 + x * (c2 + x * (c3 + x * (c4 + x * c5))))) - added[i]
 
 
 @kernel("f8[::1], f8[::1], f8[::1]")
 def scaled(polynomial, needed, scale):
     """The polynomial of the squared place; by how much it falls short of what is needed."""
-    gap, n = -math.inf, needed.size
+    c5, c4, c3 = polynomial[0], polynomial[1], polynomial[2]
+    c2, c1, c0 = polynomial[3], polynomial[4], polynomial[5]
+    n = needed.size
     for i in range(n):
-        square, value = (i / n) ** 2, 0.0
-        for k in range(polynomial.size):
-            value = value * square + polynomial[k]
-        scale[i] = value
-        gap = max(gap, needed[i] - value)
+        place = i / n
+        x = place * place
+        scale[i] = c0 + x * (c1 + x * (c2 + x * (c3 + x * (c4 + x * c5))))
+    gap = -math.inf
+    for i in range(n):
+        gap = max(gap, needed[i] - scale[i])
     return gap
 
 
-@kernel("f8[::1], i8")
-def boxed(values, half):
-    """Sums over 2 half + 1 neighbours; there are ``half`` fewer at either end."""
-    n = values.size - 2 * half
-    out, tail = np.empty(n), np.zeros(values.size + 1)
-    for i in range(values.size - 1, -1, -1):
-        tail[i] = tail[i + 1] + values[i]
-    for i in range(n):
-        out[i] = tail[i] - tail[i + 2 * half + 1]
+@kernel("f8[::1], f8[::1], i8, i8")
+def boxed(values, roots, half, checked):
+    """Values over roots, which are even in x, averaged over 2 half + 1 neighbours, four times; times roots.
+
+    Sums run from the far end, where values are small; a box is the difference of two of them.
+    """
+    room, wide, n = 4 * half, 2 * half + 1, values.size
+    sums = np.zeros((n + room + wide, 4))
+    out = np.empty(checked)
+    for i in range(n + room - 1, -1, -1):
+        at = abs(i - room)
+        one = values[at] / roots[at] + sums[i + 1, 0]
+        two = one - sums[i + wide, 0] + sums[i + 1, 1]
+        three = two - sums[i + wide, 1] + sums[i + 1, 2]
+        four = three - sums[i + wide, 2] + sums[i + 1, 3]
+        sums[i, 0], sums[i, 1], sums[i, 2], sums[i, 3] = one, two, three, four
+        if i < checked:
+            out[i] = (four - sums[i + wide, 3]) * roots[i]
     return out
 
 

@@ -17,7 +17,6 @@ from ostraka._composition import stored
 from ostraka._composition.families import LARGEST_SHIFT, SMALLEST_SHIFT, argmax_family, screen_family
 from ostraka._composition.gaussian import gaussian_delta, mirrored
 from ostraka._composition.law import ARGMAX, PURE, SCREEN, Law
-from ostraka._composition.stencils import stencils
 
 __all__ = [
     "STARTS",
@@ -195,11 +194,10 @@ def _followed(law: Law, before: float) -> tuple[np.ndarray, float]:
     step = _STEP * shift
     reach = int(_STEEPEST * shift / step) + 2
     family = argmax_family(shift) if law.kind == ARGMAX else screen_family(shift)
-    way, used = recursion.packed(stencils(family, step=step, reach=reach))
     points = int((8.4 * math.sqrt(before) + before / 2 + 2 * shift) / step)
-    x = np.arange(points + reach + 1) * step
+    x = np.arange(points + reach + recursion.APART) * step
     w = mirrored(gaussian_delta(x, math.sqrt(before)), step, reach)
     stop = reach + points
     w[stop:] = w[stop - 1]  # beyond the last point w only falls
-    recursion.advance(w, reach, stop, way.offsets, way.weights, used, way.constants)
+    recursion.Recursion(family, step=step, reach=reach).advance(w, stop)
     return w[reach:stop].copy(), step

@@ -14,12 +14,15 @@ from ostraka._composition.stencils import Stencils, stencils
 if TYPE_CHECKING:
     from ostraka._composition.cover import Pairs
 
-__all__ = ["advance", "first_answers", "packed"]
+__all__ = ["APART", "Recursion", "advance", "first_answers", "packed"]
 
 _BLOCK = 256  # points whose values stay in the fast cache
 _UP = 1 + 1e-14  # more than the rounding of one sum
 _STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as fully revealing
 _ALWAYS = 9  # taps that most pairs have
+APART = 6  # every so many points each pair is tried
+_SEEDS = 16  # before the first answer, one pair in so many is tried at every point
+_DOUBT = 1e-14  # of a value: more than a chord from it to a smaller one rounds
 
 
 def packed(way: Stencils) -> tuple[Stencils, np.ndarray]:
@@ -65,11 +68,103 @@ def advance(w, reach, stop, offsets, weights, used, constants):
         w[i] = min(1.0, out[i] * _UP)
 
 
+@kernel()
+def _raised(to, best, sums, n, p):
+    """Keep what is larger, and of which pair it is."""
+    for i in range(n):
+        if sums[i] > to[i]:
+            to[i], best[i] = sums[i], p
+
+
+@kernel()
+def _enough(out, shares):
+    """Values at places ``APART`` apart: a pair that exceeds neither of two neighbours lies below between."""
+    n = (out.size - 1) // APART
+    most, lacking = np.empty(n + 1), 0.0
+    for k in range(n):
+        low, before = out[k * APART], lacking
+        fall, lacking = low - out[(k + 1) * APART], 0.0
+        for i in range(1, APART):
+            lacking = max(lacking, low - shares[i] * fall - out[k * APART + i])
+        lacking += _DOUBT * low
+        most[k] = low - max(before, lacking)
+    most[n] = out[n * APART] - lacking
+    return most
+
+
+@kernel("f8[::1], f8[::1], i8, i8, i8[:,::1], i8[:,::1], f8[:,::1], i8[::1], f8[::1], i8[::1], f8[::1]")
+def advance_by_few(w, thin, reach, stop, offsets, apart, weights, used, constants, few, shares):
+    """As :func:`advance`, but only some pairs are tried everywhere. Returns the largest pair at each point.
+
+    Averages are convex. So a pair that lies below by enough at places ``APART`` apart does so between them.
+    ``thin`` are the values so far apart, from each place in turn, and ``apart`` the offsets in it.
+    """
+    parts = (stop - reach + APART - 2) // APART  # the last may end beyond the last point
+    n, first = parts * APART + 1, reach - reach
+    out, sums, best = np.zeros(n), np.empty(n), np.zeros(n, np.int64)
+    for p in few:
+        _average(w, sums, reach, n, offsets[p], weights[p], used[p], constants[p])
+        _raised(out, best, sums, n, p)
+    enough, tried, more = _enough(out, shares), np.empty(parts + 1), np.empty(parts + 1, np.bool_)
+    for p in range(len(offsets)):
+        _average(thin, tried, first, parts + 1, apart[p], weights[p], used[p], constants[p])
+        for k in range(parts + 1):
+            more[k] = tried[k] > enough[k]
+        if not more.any():
+            continue
+        k = 0
+        while k < parts:
+            start = k
+            while k < parts and (more[k] or more[k + 1]):
+                k += 1
+            if k > start:
+                at, size = start * APART, (k - start) * APART + 1
+                _average(w, sums, reach + at, size, offsets[p], weights[p], used[p], constants[p])
+                _raised(out[at:], best[at:], sums, size, p)
+            k += 1
+    for i in range(reach, stop):
+        w[i] = min(1.0, out[i - reach] * _UP)
+    return best[: stop - reach]
+
+
+class Recursion:
+    """Answers of one family, one by one: the pairs that were largest for one are the few of the next."""
+
+    def __init__(self, pairs: Pairs, *, step: float, reach: int) -> None:
+        self._way, self._used = packed(stencils(pairs, step=step, reach=reach))
+        self._reach, self._length = reach, 0
+        self._few = np.arange(0, len(self._used), _SEEDS)
+        self._shares = np.expm1(np.arange(APART) * step) / math.expm1(APART * step)
+
+    def advance(self, w: np.ndarray, stop: int) -> None:
+        """Replace w at the points up to ``stop``; at least ``APART + reach`` more must follow it."""
+        parts = -(-len(w) // APART)
+        thin = np.zeros((parts, APART))
+        thin.ravel()[: len(w)] = w
+        if len(w) != self._length:
+            at = self._way.offsets + self._reach
+            self._apart, self._length = at % APART * parts + at // APART, len(w)
+        best = advance_by_few(
+            w,
+            np.ascontiguousarray(thin.T).ravel(),
+            self._reach,
+            stop,
+            self._way.offsets,
+            self._apart,
+            self._way.weights,
+            self._used,
+            self._way.constants,
+            self._few,
+            self._shares,
+        )
+        self._few = np.unique(best)
+
+
 def first_answers(pairs: Pairs, *, shift: float, step: float, answers: int) -> dict[int, np.ndarray]:
     """W at 0, step, 2 step, ... after each of so many answers."""
     reach = int(_STEEPEST * shift / step) + 2
-    way, used = packed(stencils(pairs, step=step, reach=reach))
-    x = np.arange(_points(shift, answers, step) + reach + 1) * step
+    recursion = Recursion(pairs, step=step, reach=reach)
+    x = np.arange(_points(shift, answers, step) + reach + APART) * step
     values = gaussian_delta(x, shift)
     found = {}
     for done in range(1, answers + 1):
@@ -77,7 +172,7 @@ def first_answers(pairs: Pairs, *, shift: float, step: float, answers: int) -> d
             stop = reach + _points(shift, done, step)
             w = mirrored(values, step, reach)
             w[stop:] = w[stop - 1]
-            advance(w, reach, stop, way.offsets, way.weights, used, way.constants)
+            recursion.advance(w, stop)
             w[stop:] = w[stop - 1]  # beyond the last point w only falls
             values = np.minimum(w[reach:], gaussian_delta(x, shift * math.sqrt(done)))
         found[done] = values[: _points(shift, done, step)].copy()

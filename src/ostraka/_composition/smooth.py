@@ -23,6 +23,7 @@ _BEYOND = 6.5  # shifts by which kinks are continued
 _TINY = 1e-280
 _TERMS = 6  # of the polynomial by which a guess is scaled
 _APART = 0.8  # ratio of curvatures at which the envelope is evaluated
+_MILDER = 0.8  # ratio of slopes for which one polynomial is used
 _FIT = 5  # terms of the polynomial that the first kinks are fitted with
 
 _PLACES = np.linspace(0, 1, 48)
@@ -56,6 +57,8 @@ class Smooth:
         self._half = int(_BOX * shift / step / 2)
         self._more = int(_BEYOND * shift / step)
         self._roots = np.empty(0)  # of the odds at the grid points
+        self._further = np.arange(1.0, self._more + 1)  # from the last kink
+        self._lower = np.exp(-(self._further - 1) * step)
         self._fit(values, finer)
 
     def values(self) -> np.ndarray:
@@ -84,22 +87,23 @@ class Smooth:
         self.answers += 1
 
     def _guess(self, checked: int) -> np.ndarray:
-        """Kinks over roots of odds, which are even in x, averaged over boxes in turn."""
-        room, n = _BOXES * self._half, self._kinks.size
+        """Kinks averaged over neighbours, as even functions of x."""
+        n = self._kinks.size
         if self._roots.size < n:
             self._roots = np.exp(np.arange(2 * n) * self._step / 2)
-        even = self._kinks / self._roots[:n]
-        even = np.concatenate([even[room:0:-1], even])
-        for _ in range(_BOXES):
-            even = boxed(even, self._half)
-        return even[:checked] * self._roots[:checked]
+        return boxed(self._kinks, self._roots, self._half, checked)
 
     def _most(self, curvature: float, steepest: float) -> np.ndarray:
         """Log M at this curvature: between two of them, where it lies below the chord of its logs."""
         high, low, most = self._narrow
         if not (low <= curvature <= high and steepest <= most):
-            high, low, most = curvature * 1.0001, curvature * _APART, steepest * 1.01
-            self._ends = [self._envelope.polynomial(at, most) for at in (high, low)]
+            if low * _APART <= curvature <= low and _MILDER * most <= steepest <= most:
+                high, known = low, self._ends[1]
+            else:
+                high, most = curvature * 1.0001, steepest * 1.01
+                known = self._envelope.polynomial(high, most)
+            low = high * _APART
+            self._ends = [known, self._envelope.polynomial(low, most)]
             self._narrow = high, low, most
         share = (high - curvature) / (high - low)
         return (1 - share) * self._ends[0] + share * self._ends[1]
@@ -115,12 +119,12 @@ class Smooth:
         """Add kinks beyond the last; the floor takes the rest of the function's value and slope."""
         logs = np.log(kinks[-3:])
         bend = min(logs[2] - 2 * logs[1] + logs[0], 0.0)
-        k = np.arange(1, self._more + 1)
-        more = np.exp(logs[2] + (logs[2] - logs[1] + bend / 2) * k + bend * k * k / 2)
+        k = self._further
+        more = np.exp(logs[2] + k * (logs[2] - logs[1] + bend / 2 + k * (bend / 2)))
         if more[-1] < _TINY:
             raise NotSmoothError
         self._kinks = np.concatenate([kinks, more])
-        weight = float((more * np.exp(-np.arange(self._more) * self._step)).sum())
+        weight = float(more @ self._lower)
         slope = (before - value) / -math.expm1(-self._step)
         self._floor += value + max(0.0, slope - weight) + self._envelope.extra
 

@@ -12,7 +12,7 @@ import numpy as np
 
 __all__ = ["load", "save"]
 
-_VERSION = "3"  # of the grids and of the families: another one, other files
+_VERSION = "4"  # of the grids and of the families: another one, other files
 _DIGEST = 32
 _LARGEST = 4 << 20  # bytes
 
