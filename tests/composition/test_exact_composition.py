@@ -296,7 +296,7 @@ def test_a_guess_is_raised_to_all_that_one_answer_may_add(monkeypatch):
     monkeypatch.setattr(
         smooth, "scaled", lambda polynomial, logs, scale: fit(polynomial, kept(needed, logs), scale)
     )
-    tables.of((Law(ARGMAX, 1 / 25.0, 30),))
+    tables.of((Law(ARGMAX, 1 / 25.0, 34),))
     assert len(guessed) == len(needed) == len(taken) >= 5
     for before, logs, after in zip(guessed, needed, taken, strict=True):
         assert (np.log(after / before) >= logs).all()
