@@ -53,6 +53,7 @@ class Smooth:
     ) -> None:
         self.answers, self._shift, self._step, self._envelope = answers, shift, step, envelope
         self._tail = tail
+        self._ends: list[np.ndarray] = []
         self._narrow = (math.inf, 0.0, 0.0)  # curvatures between which polynomials are known, up to a slope
         self._half = int(_BOX * shift / step / 2)
         self._more = int(_BEYOND * shift / step)
@@ -91,7 +92,7 @@ class Smooth:
         n = self._kinks.size
         if self._roots.size < n:
             self._roots = np.exp(np.arange(2 * n) * self._step / 2)
-        return boxed(self._kinks, self._roots, self._half, checked)
+        return np.asarray(boxed(self._kinks, self._roots, self._half, checked))
 
     def _most(self, curvature: float, steepest: float) -> np.ndarray:
         """Log M at this curvature: between two of them, where it lies below the chord of its logs."""
