@@ -117,6 +117,42 @@ def test_release_noise_is_chacha20_of_the_key():
     assert drawn == stream
 
 
+def test_many_words_at_once_are_the_stream_wherever_it_stands_and_it_goes_on_behind_them():
+    whole, mixed = (np.random.Generator(ChaCha(key=3, rounds=20)) for _ in range(2))
+    for n in (
+        1023,
+        5,
+        1024,
+        3,
+        1025,
+        1,
+        4096,
+        20_000,
+        2,
+    ):  # from all places of a block of 8, and over several
+        drawn = words(mixed, (n,))
+        np.testing.assert_array_equal(drawn, whole.bit_generator.random_raw(n))
+        assert drawn.flags.writeable
+        assert drawn.flags.aligned
+        assert mixed.normal(size=n % 4).tolist() == whole.normal(size=n % 4).tolist()
+    for rng in (whole, mixed):
+        rng.bit_generator.random_raw(1, output=False)
+        state = rng.bit_generator.state
+        state["state"]["ctr"][0] += 1  # half a word was used
+        rng.bit_generator.state = state
+    np.testing.assert_array_equal(words(mixed, (2000,)), whole.bit_generator.random_raw(2000))
+
+
+def test_words_beyond_the_counter_of_openssl_are_the_stream_too():
+    whole, mixed = (np.random.Generator(ChaCha(key=3, rounds=20)) for _ in range(2))
+    for rng in (whole, mixed):
+        state = rng.bit_generator.state
+        state["state"]["ctr"][0] = 16 * 2**32 - 1600  # the last hundred blocks of 32 bits
+        rng.bit_generator.state = state
+    for n in (400, 1024, 1024):
+        np.testing.assert_array_equal(words(mixed, (n,)), whole.bit_generator.random_raw(n))
+
+
 def test_every_release_has_its_own_key_of_256_bits():
     keys = {tuple(os_keyed().bit_generator.state["state"]["keysetup"].tolist()) for _ in range(20)}
     assert len(keys) == 20

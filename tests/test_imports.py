@@ -13,8 +13,9 @@ heavy = sorted({"torch", "dask", "pytest"} & sys.modules.keys())
 import pytest
 """
 LISTED = """
-from skops.io import _trusted_types
-print(heavy, sorted(_trusted_types.SKLEARN_ESTIMATOR_TYPE_NAMES))
+from skops.io import _trusted_types, _utils
+lists = {k: sorted(v) for k, v in vars(_trusted_types).items() if k.endswith("_TYPE_NAMES")}
+print(heavy, len(lists), lists, _utils.whichmodule.__name__)
 """
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 __all__: list[str] = []  # noise is drawn where rng=None
 
 _RAW_IS_64_BITS = {"ChaCha", "PCG64", "PCG64DXSM", "Philox", "SFC64"}
+_MANY = 1024  # words, from which on OpenSSL's ChaCha20 is faster: 4 to 10 times
+_ZEROS = bytes(2**16)
 
 
 def os_keyed() -> np.random.Generator:
@@ -155,9 +157,42 @@ def words(rng: np.random.Generator | KeyedRows, shape: tuple[int, ...]) -> np.nd
     if isinstance(rng, KeyedRows):
         return rng.words(shape)
     source: Any = rng.bit_generator
-    if type(source).__name__ in _RAW_IS_64_BITS:
+    kind = type(source).__name__
+    if kind == "ChaCha" and math.prod(shape) >= _MANY:
+        drawn = _many_words(source, math.prod(shape))
+        if drawn is not None:
+            return drawn.reshape(shape)
+    if kind in _RAW_IS_64_BITS:
         return np.asarray(source.random_raw(shape), dtype=np.uint64)
     return rng.integers(0, 2**64, size=shape, dtype=np.uint64)
+
+
+def _many_words(source: Any, n: int) -> np.ndarray | None:
+    """The next words of a ChaCha20 stream, as ``random_raw`` gives them, or None where it must draw them."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms  # noqa: PLC0415  (15 ms to import)
+
+    with source.lock:
+        whole = source.state
+        state = whole["state"]
+        start, nonce = state["ctr"].tolist()  # the stream is counted in numbers of 32 bits, 16 a block
+        first, last = start // 16, (start + 2 * n) // 16
+        if start % 2 or nonce or state["rounds"] != 20 or last >= 2**32:
+            return None
+        place = first.to_bytes(4, "little") + bytes(12)
+        cipher = Cipher(algorithms.ChaCha20(state["keysetup"].astype("<u4").tobytes(), place), mode=None)
+        blocks = np.empty((last + 1 - first, 8), dtype="<u8")
+        _fill(blocks, cipher.encryptor())
+        state["ctr"][0], state["block"] = start + 2 * n, blocks[-1].view("<u4").astype(np.uint32)
+        source.state = whole
+    return blocks.ravel()[start % 16 // 2 :][:n].astype(np.uint64, copy=False)
+
+
+def _fill(blocks: np.ndarray, encryptor: Any) -> None:
+    """Write the key stream: what the encryption of zeros is."""
+    view = memoryview(blocks).cast("B")
+    for start in range(0, len(view), len(_ZEROS)):
+        part = view[start : start + len(_ZEROS)]
+        encryptor.update_into(_ZEROS[: len(part)], part)
 
 
 def further(rng: np.random.Generator | KeyedRows, row: int) -> Callable[[], int]:
