@@ -189,7 +189,7 @@ def _many_words(source: Any, n: int) -> np.ndarray | None:
 
 def _fill(blocks: np.ndarray, encryptor: Any) -> None:
     """Write the key stream: what the encryption of zeros is."""
-    view = memoryview(blocks).cast("B")
+    view = blocks.data.cast("B")
     for start in range(0, len(view), len(_ZEROS)):
         part = view[start : start + len(_ZEROS)]
         encryptor.update_into(_ZEROS[: len(part)], part)
