@@ -194,6 +194,20 @@ MUTANTS = [
         BY_EXACT + "test_a_screen_far_from_its_threshold_agrees_with_multi_precision",
     ),
     Mutant(
+        "the slope of log Phi from the table where it is all rounding",
+        NOISE,
+        "_STEEP = 3.0",
+        "_STEEP = 9.0",
+        BY_OUTCOME + "test_two_classes_have_a_closed_form_however_far_apart",
+    ),
+    Mutant(
+        "the law of moved votes cut off with the votes' own",
+        PAIRS,
+        "_SAFE_LAPLACE = 8.0",
+        "_SAFE_LAPLACE = 800.0",
+        BY_EXACT + "test_two_classes_agree_with_the_closed_form_from_a_tie_to_certainty",
+    ),
+    Mutant(
         "a class competes with itself",
         OUTCOME,
         "logs[m, j] = total[j] - logs[m, j] + log_pdf",

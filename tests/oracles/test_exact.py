@@ -72,7 +72,7 @@ both_noises = pytest.mark.parametrize("kind", MECHANISMS)
 
 
 @both_noises
-@pytest.mark.parametrize("scale", [0.5, 2.0, 20.0, 40.0, 400.0])
+@pytest.mark.parametrize("scale", [0.01, 0.05, 0.1, 0.126, 0.15, 0.5, 2.0, 20.0, 40.0, 400.0])
 def test_two_classes_agree_with_the_closed_form_from_a_tie_to_certainty(kind, scale):
     rows = [[1, 1], [0, 2], [3, 2], [10, 0], [30, 1], [60, 50], [250, 0], [1000, 3]]
     got = exact_rdp(MECHANISMS[kind](scale), rows, orders=SOME_ORDERS)

@@ -9,10 +9,11 @@ import numpy as np
 from ostraka._compiled import kernel
 from ostraka.mechanisms._noise import GAUSSIAN, score
 
-__all__ = ["grid", "sort_down"]
+__all__ = ["NEAR", "grid", "sort_down"]
 
 # How far (in nats below its peak) an integrand is followed before it is cut: e^-34 = 2e-15.
 _CUT = 34.0
+NEAR = 12.0  # noise scales: where no class is further below the top, Gaussian nodes ascend in equal steps
 _LEGENDRE_X, _LEGENDRE_W = np.polynomial.legendre.leggauss(12)
 
 
@@ -84,7 +85,7 @@ def _gaussian_grid(kind, y, w, shift):
     step = min(0.42, 0.60 / (finer * math.sqrt(curvature)))
     reach = math.sqrt(2 * _CUT) + shift
     left_reach = 6.0 + shift
-    if y[lowest] < 12.0:
+    if y[lowest] < NEAR:
         right = reach + 0.5
         left = min(-reach + 0.7, -0.5 * y[lowest] - left_reach)
         n = int((right - left) / step) + 1

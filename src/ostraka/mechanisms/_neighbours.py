@@ -21,8 +21,9 @@ from ostraka.mechanisms.outcome import levels, tilt
 __all__ = ["NO_SCREEN", "SCREEN_ANY", "SCREEN_MAX", "costs", "pairs"]
 
 NO_SCREEN, SCREEN_MAX, SCREEN_ANY = 0, 1, 2
-# Beyond this exponent ratios may leave the range of float64, and logs are used throughout.
+# Beyond this exponent Gaussian ratios may leave the range of float64, and logs are used throughout.
 _SAFE = 300.0
+_SAFE_LAPLACE = 8.0  # noise scales: larger moves may put weight where the nodes of the unmoved law end
 _NOTHING, _OPEN = (np.empty(0), np.empty((0, 0, 0))), np.empty((0, 0, 2))
 
 
@@ -130,7 +131,7 @@ def _ratios(kind, y, s, nodes, law):
     furthest = 0.0
     for t in range(nodes.size):
         furthest = max(furthest, -nodes[t], nodes[t] + y[n - 1])
-    if (furthest + s) * s > _SAFE and kind == GAUSSIAN:
+    if (furthest + s) * s > _SAFE if kind == GAUSSIAN else s > _SAFE_LAPLACE:
         return change, True
     down, up = np.empty((nodes.size, n + 1)), np.empty((nodes.size, n + 1))
     down_pdf, up_pdf = np.empty((nodes.size, n)), np.empty((nodes.size, n))

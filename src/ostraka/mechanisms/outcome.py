@@ -17,13 +17,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka._compiled import kernel
-from ostraka.mechanisms._grid import grid, sort_down
-from ostraka.mechanisms._noise import GAUSSIAN, LAPLACE, log_cdf, log_pdf, score
+from ostraka.mechanisms._grid import NEAR, grid, sort_down
+from ostraka.mechanisms._noise import (
+    GAUSSIAN,
+    LAPLACE,
+    LOWEST,
+    log_cdf,
+    log_cdf_and_score,
+    log_pdf,
+    score,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["GAUSSIAN", "LAPLACE", "in_chunks", "levels", "log_outcomes", "log_outcomes_gradient", "tilt"]
+
+_LEAST = -700.0  # nats: a node may hold little of a class's law, and most of its neighbour's
+_HIGHEST = 37.0  # the density of the normal law is a normal float64 up to here
 
 
 def log_outcomes(counts: np.ndarray, *, kind: int, scale: float) -> np.ndarray:
@@ -109,6 +120,8 @@ def levels(counts, scores, scale):
 def tilt(kind, y, w, nodes, log_weights):
     """Log probability that one class of each level wins, and its law over the nodes (rows sum to 1)."""
     n_levels, n = y.size, nodes.size
+    if kind == GAUSSIAN and y[-1] < NEAR and nodes[0] >= LOWEST and nodes[-1] + y[-1] < _HIGHEST:
+        return _near_tilt(y, w, nodes, log_weights[0])
     logs = np.empty((n_levels, n))
     total = np.empty(n)
     for j in range(n):
@@ -126,12 +139,45 @@ def tilt(kind, y, w, nodes, log_weights):
         mass = 0.0
         for j in range(n):
             g = logs[m, j] - peak
-            logs[m, j] = math.exp(g) if g > -60.0 else 0.0
+            logs[m, j] = math.exp(g) if g > _LEAST else 0.0
             mass += logs[m, j]
         for j in range(n):
             logs[m, j] /= mass
         log_q[m] = peak + math.log(mass)
     return log_q, logs
+
+
+@kernel()
+def _near_tilt(y, w, nodes, log_weight):
+    """:func:`tilt` of Gaussian noise where nothing leaves the range of float64: no exponential a class."""
+    n_levels, n = y.size, nodes.size
+    law, total = np.empty((n_levels, n)), np.empty(n)
+    for j in range(n):
+        total[j] = 0.0
+    step = (nodes[n - 1] - nodes[0]) / (n - 1)
+    for m in range(n_levels):
+        # the density from node to node: each is a product of the one before
+        z = nodes[0] + y[m]
+        density = math.exp(log_pdf(GAUSSIAN, z))
+        ratio, bend = math.exp(-(z + 0.5 * step) * step), math.exp(-step * step)
+        for j in range(n):
+            log_phi, law[m, j] = log_cdf_and_score(nodes[j] + y[m], density)
+            total[j] += w[m] * log_phi
+            density *= ratio
+            ratio *= bend
+    for j in range(n):
+        total[j] = math.exp(total[j])
+    log_q = np.empty(n_levels)
+    for m in range(n_levels):
+        mass = 0.0
+        for j in range(n):
+            law[m, j] *= total[j]
+            mass += law[m, j]
+        share = 1.0 / mass
+        for j in range(n):
+            law[m, j] *= share
+        log_q[m] = math.log(mass) + log_weight
+    return log_q, law
 
 
 @kernel("f8[:,::1], i8, f8, f8[:,::1], f8[:,:,::1]")
