@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from ostraka.scores import Scores
 
 DELTA, EPSILON = 1e-5, 1.0
-RUNS, WHITE_RUNS, TOGETHER = 200, 1_000, 50  # so many runs together have 5,000 canaries
+RUNS, TOGETHER = 1_000, 50  # so many runs together have 5,000 canaries
 CANARIES = 100
-STRICT = 0.999  # confidence at which no bound of 200 runs should be above a price that is exact
-QUICK = {"RUNS": 2, "WHITE_RUNS": 2, "TOGETHER": 2, "CANARIES": 60}
+STRICT = 0.999  # confidence at which about one bound of 1,000 runs may be above a price that is exact
+QUICK = {"RUNS": 2, "TOGETHER": 2, "CANARIES": 60}
 
 
 class Audited(NamedTuple):
@@ -155,7 +155,7 @@ def audited(name: str, runs: int) -> None:
 def main() -> None:
     """All generators."""
     for name in KINDS:
-        audited(name, WHITE_RUNS if "white" in name else RUNS)
+        audited(name, RUNS)
 
 
 if __name__ == "__main__":

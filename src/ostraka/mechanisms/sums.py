@@ -122,13 +122,18 @@ def on_grid(rows: np.ndarray, *, sigma: float, shares: np.ndarray | None = None)
     return found
 
 
-def with_noise(totals: np.ndarray, *, sigma: float, rng: np.random.Generator) -> np.ndarray:
-    """Add noise to sums on the grid; return the middle of the cell that the real noise falls into."""
-    size = _whole.half_normal(float(_CELLS), totals.shape, rng=rng)
+def with_noise(
+    totals: np.ndarray, *, sigma: float, rng: np.random.Generator, cells: float = float(_CELLS)
+) -> np.ndarray:
+    """Add noise to sums on the grid; return the middle of the cell that the real noise falls into.
+
+    ``cells``: of the grid in one standard deviation of the noise.
+    """
+    size = _whole.half_normal(cells, totals.shape, rng=rng)
     halves: np.ndarray = 2 * totals.astype(np.int64) + (2 * size + 1) * (
         1 - 2 * rng.integers(0, 2, size=size.shape)
     )
-    return np.asarray(halves * (sigma / (2 * _CELLS)))
+    return np.asarray(halves * (sigma / (2 * cells)))
 
 
 def rows_of(private: Private, n_columns: int, *, sigma: float) -> np.ndarray:

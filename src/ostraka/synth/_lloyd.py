@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ostraka.curve import Curve
     from ostraka.private import Private
 
-__all__ = ["NoisyLloyd"]
+__all__ = ["NoisyLloyd", "noisy_clip"]
 
 BINS = 100  # of the histogram of lengths
 _KEPT = 0.75  # share of rows that the clip leaves as they are
@@ -196,6 +196,15 @@ class NoisyLloyd:
             "classes": self._classes(),
         }
 
+    def _clip(self, rows: np.ndarray, shares: np.ndarray, rng: np.random.Generator) -> float:
+        return noisy_clip(rows, shares, longest=self.longest, sigma=self.sigma_norms, rng=rng)
+
+    def owners(self) -> np.ndarray:
+        """For each cluster its class; without labels, or where clusters are over all rows, itself."""
+        if self.n_classes > 1 and self.start != "classes":
+            return np.repeat(np.arange(self.n_classes), self.n_clusters)
+        return np.arange(self.n_classes * self.n_clusters)
+
     def _classes(self) -> np.ndarray:
         """The class of each cluster; 0 where clusters are over all rows."""
         if self.start == "classes":
@@ -239,13 +248,16 @@ class NoisyLloyd:
                 centres = _clusters.refilled(centres, found, of_class, seed=self.seed + turn)
         return found._replace(former=centres)
 
-    def _clip(self, rows: np.ndarray, shares: np.ndarray, rng: np.random.Generator) -> float:
-        """A length that about three quarters of the rows keep, from a noisy histogram (Algorithm 6)."""
-        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        place = np.minimum(lengths * (BINS / self.longest), BINS - 1).astype(np.int64)
-        units = sums.on_grid(shares[:, None], sigma=self.sigma_norms, shares=shares)[:, 0]
-        totals = np.bincount(place, weights=units, minlength=BINS)
-        noisy = sums.with_noise(totals, sigma=self.sigma_norms, rng=rng)
-        below = np.cumsum(noisy)
-        wanted = _KEPT * max(float(noisy.sum()), 0.0)
-        return float((int(np.argmax(below >= wanted)) + 1) * self.longest / BINS)
+
+def noisy_clip(
+    rows: np.ndarray, shares: np.ndarray, *, longest: float, sigma: float, rng: np.random.Generator
+) -> float:
+    """A length that about three quarters of the rows keep, from a noisy histogram (Algorithm 6)."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    place = np.minimum(lengths * (BINS / longest), BINS - 1).astype(np.int64)
+    units = sums.on_grid(shares[:, None], sigma=sigma, shares=shares)[:, 0]
+    totals = np.bincount(place, weights=units, minlength=BINS)
+    noisy = sums.with_noise(totals, sigma=sigma, rng=rng)
+    below = np.cumsum(noisy)
+    wanted = _KEPT * max(float(noisy.sum()), 0.0)
+    return float((int(np.argmax(below >= wanted)) + 1) * longest / BINS)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ostraka.synth._lloyd import NoisyLloyd
     from ostraka.synth.sgd import PrivateSGD
 
-__all__ = ["Mixture", "owners_of"]
+__all__ = ["Mixture"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Mixture:
         table = private.open()
         rows, labels = table[:, :-2], table[:, -2].astype(np.int64)
         member = self.clusters.assigned(rows, found["centres"], labels)
-        owners = owners_of(self.clusters)
+        owners = self.clusters.owners()
         expected = np.zeros(owners.max() + 1)
         np.add.at(expected, owners, np.maximum(found["sizes"], 0.0))
         centres = np.clip(found["rows"], 0.0, 1.0)
@@ -74,9 +74,28 @@ class Mixture:
 
         return found | training.trained(both, owners[member], rng=rng, start=start)
 
+    def sampled(
+        self,
+        weights: dict[str, np.ndarray],
+        centres: np.ndarray,
+        owners: np.ndarray,
+        *,
+        rng: np.random.Generator,
+    ) -> np.ndarray:
+        """Means of new rows, each by the network that its centre belongs to."""
+        import torch  # noqa: PLC0415  (an extra, slow to import)
 
-def owners_of(clusters: NoisyLloyd) -> np.ndarray:
-    """The network of each cluster."""
-    if clusters.n_classes > 1 and clusters.start != "classes":
-        return np.repeat(np.arange(clusters.n_classes), clusters.n_clusters)
-    return np.arange(clusters.n_classes * clusters.n_clusters)
+        network, rows = self.training.network, np.empty_like(centres)
+        for number, module in enumerate(network.modules(self.clusters.owners().max() + 1, seed=0)):
+            prefix = f"{number}/"
+            module.load_state_dict(
+                {
+                    name.removeprefix(prefix): torch.from_numpy(table)
+                    for name, table in weights.items()
+                    if name.startswith(prefix)
+                }
+            )
+            own = np.flatnonzero(owners == number)
+            if own.size:
+                rows[own] = network.sampled(module, centres[own], seed=int(rng.integers(2**31)))
+        return rows

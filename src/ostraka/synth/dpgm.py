@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,29 +11,33 @@ from sklearn.base import BaseEstimator
 
 from ostraka import _check
 from ostraka.synth import _fitting
-from ostraka.synth._mixture import Mixture, owners_of
+from ostraka.synth._mixture import Mixture
+from ostraka.synth._spread import Spread
 from ostraka.synth.kmeans import PrivateKMeans
 from ostraka.synth.networks import RBM, VAE
 from ostraka.synth.sgd import PrivateSGD
 
 if TYPE_CHECKING:
     from ostraka.ledger import Ledger
+    from ostraka.synth._lloyd import NoisyLloyd
 
 __all__ = ["DPGM"]
 
 
 class DPGM(BaseEstimator):
-    """A differentially private mixture of generative networks, for rows of numbers from 0 to 1.
+    """A differentially private mixture of generative models, for rows of numbers from 0 to 1.
 
-    Rows are clustered by noisy k-means. Then networks learn what the noisy centres leave out, all of them in
-    one training in which each takes its part of every sample.
+    Rows are clustered by noisy k-means. Then models learn what the noisy centres leave out: Gaussians from
+    a noisy table of products of columns, or networks, all of them in one training in which each takes its
+    part of every sample.
 
     Parameters
     ----------
     n_clusters : int
         Clusters; of each class, if ``fit`` is given labels. Public.
-    generator : "vae", "rbm", or a frozen value such as ``VAE(n_features=784, hidden=(200, 100))``
-        What is trained: one network for each class, or without labels for each cluster.
+    generator : "vae", "rbm", "gaussian", or a frozen value such as ``VAE(n_features=784, hidden=(200, 100))``
+        What is learned, for each class, or without labels for each cluster: a network, or a Gaussian of low
+        rank about the centres, which needs no torch and has no other settings than ``share``.
     kernel : {"plain", "rbf"}
         Of the clusters.
     binary : bool
@@ -45,8 +50,8 @@ class DPGM(BaseEstimator):
         Noise of a histogram of the lengths of gradients in every step, in rows; the clip of that step is read
         from it, ``clip`` is its end, and its price is part of the training's. None: the clip is fixed.
     learning_rate : float
-    share : float in (0, 1)
-        Of epsilon, which the clusters alone would cost.
+    share : float in (0, 1), optional
+        Of epsilon, which the clusters alone would cost. None: 0.85; for Gaussians 0.55.
     epsilon, delta : float
         Public. The price, for one row or one person added or removed.
     random_state : int
@@ -58,15 +63,16 @@ class DPGM(BaseEstimator):
     cluster_centers_, cluster_sizes_, cluster_classes_ : arrays
         As those of :class:`PrivateKMeans`. Public.
     weights_ : dict of arrays
-        Of every network. Public.
+        Of every network or Gaussian. Public.
     result_ : Result
         Settings and upper bound.
 
     Guarantees
     ----------
     (epsilon, delta)-DP for one row (with ``groups``: one person) added or removed, by the sum of the prices
-    of the clusters and of :class:`PrivateSGD`. The network that a step trains is visible, so no step trains
-    one network alone: docs/synthetic.md says what the published price of that was.
+    of the clusters and of :class:`PrivateSGD`, or of the tables of products. The network that a step trains
+    is visible, so no step trains one network alone: docs/synthetic.md says what the published price of that
+    was.
     Source: Acs, Melis, Castelluccia and De Cristofaro 2017, arXiv:1709.04514 (Melis 2018, Algorithm 3), with
     the corrections of docs/synthetic.md.
 
@@ -91,7 +97,7 @@ class DPGM(BaseEstimator):
         clip: float = 5.0,
         clip_noise: float | None = None,
         learning_rate: float = 1e-3,
-        share: float = 0.85,
+        share: float | None = None,
         epsilon: float = 1.0,
         delta: float = 1e-5,
         random_state: int = 0,
@@ -143,7 +149,8 @@ class DPGM(BaseEstimator):
         TrainingDiverged
             After the charge: a weight is not finite.
         """
-        _check.require("torch", extra="torch")
+        if self.generator != "gaussian":
+            _check.require("torch", extra="torch")
         rows, codes, n_classes = _fitting.labelled(X, y, classes)
         mechanism = self._mechanism(rows.shape[1], n_classes, checkpoint)
         private = _fitting.private_rows(rows, codes, groups, most=1, rng=rng)
@@ -172,45 +179,35 @@ class DPGM(BaseEstimator):
         rows : array, shape (n_rows, n_features)
         labels : array, shape (n_rows,)
         """
-        import torch  # noqa: PLC0415  (an extra, slow to import)
-
         _check.integer(n_rows=n_rows)
         rng = np.random.default_rng(random_state)
         sizes = np.maximum(self.cluster_sizes_, 0.0)
         sizes = np.where(sizes > 0.02 * sizes.mean(), sizes, 0.0) if sizes.any() else np.ones_like(sizes)
         drawn = rng.choice(len(sizes), size=n_rows, p=sizes / sizes.sum())
-        network, owners = self.mechanism_.training.network, owners_of(self.mechanism_.clusters)
-        rows = np.empty((n_rows, self.cluster_centers_.shape[1]))
-        for number, module in enumerate(network.modules(owners.max() + 1, seed=0)):
-            prefix = f"{number}/"
-            module.load_state_dict(
-                {
-                    name.removeprefix(prefix): torch.from_numpy(table)
-                    for name, table in self.weights_.items()
-                    if name.startswith(prefix)
-                }
-            )
-            own = np.flatnonzero(owners[drawn] == number)
-            if own.size:
-                centres = self.cluster_centers_[drawn[own]]
-                rows[own] = network.sampled(module, centres, seed=int(rng.integers(2**31)))
+        owners = self.mechanism_.clusters.owners()[drawn]
+        rows = self.mechanism_.sampled(self.weights_, self.cluster_centers_[drawn], owners, rng=rng)
         if self.binary:
             rows = (rng.random(rows.shape) < rows).astype(np.float64)
         return rows, drawn if self.cluster_classes_ is None else self.cluster_classes_[drawn]
 
-    def _mechanism(self, n_features: int, n_classes: int, checkpoint: Any) -> Mixture:
-        """Clusters at their share of epsilon, and the least noise of the training that keeps the rest."""
-        if not 0 < self.share < 1:
-            raise ValueError(f"share must be above 0 and below 1, got {self.share!r}")
+    def _mechanism(self, n_features: int, n_classes: int, checkpoint: Any) -> Mixture | Spread:
+        """Clusters at their share of epsilon, and the least noise of what is learned that keeps the rest."""
+        gaussian = self.generator == "gaussian"
+        share = self.share if self.share is not None else 0.55 if gaussian else 0.85
+        if not 0 < share < 1:
+            raise ValueError(f"share must be above 0 and below 1, got {share!r}")
         _check.positive(epsilon=self.epsilon)
         kmeans = PrivateKMeans(
             self.n_clusters,
             kernel=self.kernel,
-            epsilon=self.share * self.epsilon,
+            epsilon=share * self.epsilon,
             delta=self.delta,
             random_state=self.random_state,
         )
         clusters = kmeans.mechanism(n_features=n_features, n_classes=n_classes)
+        if gaussian:
+            spread = partial(_spread_of, clusters)
+            return spread(_fitting.least_noise(spread, epsilon=self.epsilon, delta=self.delta))
         training = partial(
             PrivateSGD,
             network=self._network(n_features),
@@ -219,7 +216,7 @@ class DPGM(BaseEstimator):
             sampling_rate=self.sampling_rate,
             clip=self.clip,
             sigma_norms=self.clip_noise,
-            expected_rows=(1.0,) * (int(owners_of(clusters).max()) + 1),
+            expected_rows=(1.0,) * (int(clusters.owners().max()) + 1),
             learning_rate=self.learning_rate,
             seed=self.random_state,
             checkpoint=checkpoint,
@@ -238,7 +235,12 @@ class DPGM(BaseEstimator):
             return RBM(n_features=n_features)
         if getattr(self.generator, "n_features", None) != n_features:
             raise ValueError(
-                f"generator must be 'vae', 'rbm', or a network for {n_features} columns, "
+                f"generator must be 'vae', 'rbm', 'gaussian', or a network for {n_features} columns, "
                 f"such as VAE(n_features={n_features}), got {self.generator!r}"
             )
         return self.generator
+
+
+def _spread_of(clusters: NoisyLloyd, noise: float) -> Spread:
+    """A twentieth of the squared noise goes to the histogram of lengths."""
+    return Spread(clusters=clusters, sigma=noise / math.sqrt(0.95), sigma_norms=noise / math.sqrt(0.05))
