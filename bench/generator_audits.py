@@ -1,8 +1,9 @@
 """Lower bounds of many runs of each generator, by canaries of its own, beside the price; and null worlds.
 
 Each canary is in the private rows or not by a fair coin. White box: the noisy counts of a table, the noisy
-votes of an evolution. Black box: the distance to the nearest generated row of k-means and of a mixture of
-networks. In the null worlds the same scores meet coins that decided nothing. Noise is seeded: a simulation.
+votes of an evolution. Black box: the distance to the nearest generated row of k-means and of mixtures of
+networks and of Gaussians. In the null worlds the same scores meet coins that decided nothing. Noise is
+seeded: a simulation.
 """
 
 from __future__ import annotations
@@ -97,11 +98,21 @@ def networks(rng: np.random.Generator) -> Audited:
     return Audited(scores, null, None)
 
 
+def gaussians(rng: np.random.Generator) -> Audited:
+    """Samples of a mixture of Gaussians of low rank."""
+    (rows, canaries), included, other = rows_and_canaries(rng), coins(rng), coins(rng)
+    model = DPGM(n_clusters=2, generator="gaussian", epsilon=EPSILON, delta=DELTA)
+    sampled, _ = model.fit(np.concatenate([rows, canaries[included]]), rng=rng).sample(200)
+    scores, null = (nearest_scores(sampled, canaries, each) for each in (included, other))
+    return Audited(scores, null, None)
+
+
 KINDS: dict[str, Callable[[np.random.Generator], Audited]] = {
     "TableGenerator, white box": tables,
     "Evolution, white box": votes,
     "PrivateKMeans, black box": clusters,
-    "DPGM, black box": networks,
+    "DPGM of networks, black box": networks,
+    "DPGM of Gaussians, black box": gaussians,
 }
 
 
