@@ -37,21 +37,7 @@ def note(axes: Any, text: str, at: tuple[float, float], offset: tuple[int, int],
 
 def legend_outside(axes: Any) -> None:
     """Name the lines above the drawing, where the names take no width away."""
-    axes.figure.legend(loc="upper left", ncols=3, borderaxespad=0.2)
-
-
-def _fit(canvas: Any, axes: Any) -> None:
-    """Leave as much room around the axes as what stands there needs.
-
-    Matplotlib's own layouts measure all text up to four times, which took as long as the drawing itself.
-    """
-    pad = canvas.dpi / 24
-    inner, outer = axes.get_window_extent(), axes.get_tightbbox()
-    heads = [legend.get_window_extent().height for legend in canvas.legends]
-    width, height = canvas.bbox.size
-    left, right = inner.x0 - outer.x0 + pad, width - max(outer.x1 - inner.x1, 0) - pad
-    bottom, top = inner.y0 - outer.y0 + pad, height - max(outer.y1 - inner.y1, 0) - sum(heads) - pad
-    axes.set_position((left / width, bottom / height, (right - left) / width, (top - bottom) / height))
+    axes.figure.legend(loc="outside upper left", ncols=3, borderaxespad=0.2)
 
 
 def svg(draw: Callable[[Any], None]) -> str:
@@ -61,10 +47,8 @@ def svg(draw: Callable[[Any], None]) -> str:
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (an extra)
 
     with mpl.rc_context(_STYLE):
-        canvas = Canvas(figsize=(4.9, 3.3))
-        axes = canvas.add_axes((0.13, 0.14, 0.85, 0.84))
-        draw(axes)
-        _fit(canvas, axes)
+        canvas = Canvas(figsize=(4.9, 3.3), layout="constrained")
+        draw(canvas.add_subplot())
         text = io.StringIO()
         canvas.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     drawn = text.getvalue()
