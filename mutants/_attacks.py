@@ -84,8 +84,8 @@ MUTANTS = [
     Mutant(
         "the sign of RMIA",
         _STATISTICS,
-        "ratio = clip(target) / ((with_row + outside.mean) / 2)",
-        "ratio = ((with_row + outside.mean) / 2) / clip(target)",
+        "clip(target) / ((with_row + outside.mean) / 2)",
+        "((with_row + outside.mean) / 2) / clip(target)",
         _BY + "test_rmia_counts_the_rows_with_a_smaller_ratio",
     ),
     Mutant(
@@ -100,6 +100,13 @@ MUTANTS = [
         _STATISTICS,
         "    ]\n    return np.asarray(logs[0] - logs[1])\n",
         "    ]\n    return np.asarray(logs[1] - logs[0])\n",
-        _BY_NULL + "test_a_planted_leak_is_found_and_members_are_on_top",
+        _BY + "test_with_many_references_the_hierarchical_statistic_is_that_of_lira",
+    ),
+    Mutant(
+        "the weight of RMIA's ratio does not fall with more references",
+        _STATISTICS,
+        "_RATIO_MODELS / (_RATIO_MODELS + len(included))",
+        "_RATIO_MODELS / _RATIO_MODELS",
+        _BY + "test_with_many_references_the_hierarchical_statistic_is_that_of_lira",
     ),
 ]

@@ -6,7 +6,7 @@ from ostraka.attacks import ReferenceModels
 from ostraka.attacks._membership_checks import draw_coins
 from ostraka.attacks._membership_statistics import STATISTICS
 
-METHODS = (*STATISTICS, "rmia", "loss")
+METHODS = ("hierarchical", *STATISTICS, "rmia", "loss")
 
 
 def world(rng, n_models, n_rows, *, effect):

@@ -8,7 +8,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
 from ostraka.attacks import ReferenceModels
-from ostraka.attacks._membership_statistics import Side, normal_inverse_gamma, normal_posterior
+from ostraka.attacks._membership_statistics import Side, _hierarchical, normal_inverse_gamma, normal_posterior
 from ostraka.audits import one_run_lower_bound
 from tests.attacks.membership_worlds import METHODS, references, world
 
@@ -128,6 +128,22 @@ def test_with_many_references_the_hierarchical_statistic_is_that_of_lira():
     models = references(confidences, included)
     found, lira = (models.statistics(confidences[0], method=method) for method in ("hierarchical", "lira"))
     assert stats.spearmanr(found, lira).statistic > 0.995
+
+
+@pytest.mark.parametrize("n_models", [2, 4, 31])
+def test_the_hierarchical_statistic_adds_rmias_ratio_and_less_of_it_with_more_models(n_models):
+    confidences, included = world(np.random.default_rng(8), n_models, 300, effect=1.0)
+    found = references(confidences, included).statistics(confidences[0])
+    likelihoods = _hierarchical(
+        logit(confidences[0]),
+        tuple(Side.of(logit(confidences[1:]), side) for side in (included[1:], ~included[1:])),
+    )
+    means = [
+        np.array([confidences[1:, row][side[1:, row]].mean() for row in range(300)])
+        for side in (included, ~included)
+    ]
+    weight = 32 / (8 + n_models)
+    assert found - likelihoods == pytest.approx(weight * np.log(2 * confidences[0] / sum(means)), abs=1e-9)
 
 
 def test_loss_is_the_logit_and_stays_finite_at_the_ends():

@@ -15,12 +15,13 @@ import scipy.stats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["STATISTICS", "Side", "clip", "logit", "normal_posterior"]
+__all__ = ["STATISTICS", "Side", "clip", "hierarchical", "logit", "normal_posterior", "rmia"]
 
 _NEAREST = 1e-12  # confidences are at least so far from 0 and 1
 _OFFLINE_SLOPE = 0.3  # Zarifzadeh et al. 2024, section 3.3: P(in) from P(out) where no model has the row
 _PER_BIN, _MOST_BINS = 50, 20  # rows of similar difficulty
 _BIN_PRIOR = 10.0  # rows' worth of the overall figure in the figure of each bin
+_RATIO_WEIGHT, _RATIO_MODELS = 4.0, 8.0  # of RMIA's ratio; chosen by bench/membership_weights.py
 _FLOOR = 1e-6  # smallest variance, as a share of the pooled one
 
 
@@ -96,15 +97,33 @@ def _lira_fixed(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
     return _lira(target, sides, own=False)
 
 
-def rmia(target: np.ndarray, inside: Side, outside: Side) -> np.ndarray:
-    """Share of rows whose ratio p / mean p is at most the row's (gamma = 1), from moments of confidences."""
+def _ratio(target: np.ndarray, inside: Side, outside: Side) -> np.ndarray:
+    """The target's confidence over the average of models with the row and without it, half each."""
     with_row = np.where(
         inside.n > 0,
         inside.mean,
         (1 - _OFFLINE_SLOPE) + _OFFLINE_SLOPE * outside.mean,
     )
-    ratio = clip(target) / ((with_row + outside.mean) / 2)
+    return np.asarray(clip(target) / ((with_row + outside.mean) / 2))
+
+
+def rmia(target: np.ndarray, inside: Side, outside: Side) -> np.ndarray:
+    """Share of rows whose ratio p / mean p is at most the row's (gamma = 1), from moments of confidences."""
+    ratio = _ratio(target, inside, outside)
     return np.asarray(np.searchsorted(np.sort(ratio), ratio, side="right") / len(ratio))
+
+
+def hierarchical(target: np.ndarray, confidences: np.ndarray, included: np.ndarray) -> np.ndarray:
+    """Log ratio of the hierarchical t densities, plus the log of RMIA's ratio, less of it with more models.
+
+    Of few models the row's own densities are poorly known, above all their tails. The ratio rises with the
+    target's confidence, and confidences near 1 hardly move it.
+    """
+    values, likely = logit(confidences), clip(confidences)
+    found = _hierarchical(logit(target), (Side.of(values, included), Side.of(values, ~included)))
+    ratio = _ratio(target, Side.of(likely, included), Side.of(likely, ~included))
+    weight = _RATIO_WEIGHT * _RATIO_MODELS / (_RATIO_MODELS + len(included))
+    return np.asarray(found + weight * np.log(ratio))
 
 
 def _student_t(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
@@ -213,8 +232,7 @@ def normal_posterior(
     return (low + moved, low), ((a + c - 2 * has) / determinant, c / determinant)
 
 
-STATISTICS = {
-    "hierarchical": _hierarchical,
+STATISTICS = {  # of logits
     "lira": _lira_own,
     "lira-fixed": _lira_fixed,
     "student-t": _student_t,

@@ -18,7 +18,7 @@ from ostraka.attacks._membership_checks import (
     read_members,
     true_label_column,
 )
-from ostraka.attacks._membership_statistics import STATISTICS, Side, clip, logit, rmia
+from ostraka.attacks._membership_statistics import STATISTICS, Side, clip, hierarchical, logit, rmia
 from ostraka.attacks._references import SavedReferences, train_references
 from ostraka.scores import Scores
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReferenceModels"]
 
-_METHODS = (*STATISTICS, "rmia", "loss")
+_METHODS = ("hierarchical", *STATISTICS, "rmia", "loss")
 
 
 class ReferenceModels:
@@ -279,6 +279,8 @@ class ReferenceModels:
         if method == "rmia":
             values = clip(self.confidences_)
             return rmia(target, Side.of(values, self.included), Side.of(values, ~self.included))
+        if method == "hierarchical":
+            return hierarchical(target, self.confidences_, self.included)
         values = logit(self.confidences_)
         sides = (Side.of(values, self.included), Side.of(values, ~self.included))
         return STATISTICS[method](logit(target), sides)
