@@ -161,19 +161,11 @@ def trained(weights, party):
     return [p.detach().numpy() for p in module.parameters()]
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_strategy_and_clients_of_flower_see_what_our_own_do(tmp_path, runs, monkeypatch):
-    pytest.importorskip(
-        "flwr", reason="flwr is not installed: docs/collaboration.md says how to run this test"
-    )
-    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
-    from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+def client_app(recorder):
+    """A client of Flower which takes :func:`trained` steps."""
+    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
-    from flwr.serverapp import Grid
-    from flwr.serverapp.strategy import FedAvg
-    from flwr.supercore.task_identity import TaskIdentity
 
-    recorder, nodes = FlowerRecorder(tmp_path), [11, 12, 13]
     client = ClientApp(mods=[recorder.client_mod])
 
     @client.train()
@@ -182,6 +174,34 @@ def test_a_strategy_and_clients_of_flower_see_what_our_own_do(tmp_path, runs, mo
         arrays = ArrayRecord(trained(weights, int(context.node_config["partition-id"])))
         content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": SIZE})})
         return Message(content=content, reply_to=asked)
+
+    return client
+
+
+@pytest.fixture
+def flower(monkeypatch):
+    """Flower's strategy, and its first weights."""
+    pytest.importorskip(
+        "flwr", reason="flwr is not installed: docs/collaboration.md says how to run this test"
+    )
+    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    from flwr.app import ArrayRecord
+    from flwr.serverapp.strategy import FedAvg
+
+    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=3, min_available_nodes=3)
+    return strategy, lambda weights: ArrayRecord(layers(weights))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_strategy_and_clients_of_flower_see_what_our_own_do(tmp_path, runs, flower):
+    from flwr.app import Context, RecordDict
+    from flwr.serverapp import Grid
+    from flwr.supercore.task_identity import TaskIdentity
+
+    strategy, record = flower
+    recorder, nodes = FlowerRecorder(tmp_path), [11, 12, 13]
+    client = client_app(recorder)
 
     class InProcess(Grid):
         """Hands messages to the client at once, without a network."""
@@ -198,11 +218,34 @@ def test_a_strategy_and_clients_of_flower_see_what_our_own_do(tmp_path, runs, mo
 
     InProcess.__abstractmethods__ = frozenset()
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
-    strategy = recorder.watch(FedAvg(fraction_evaluate=0.0, min_train_nodes=3, min_available_nodes=3))
-    first = ArrayRecord(layers(runs["server"].weights[0]))
+    strategy, first = recorder.watch(strategy), record(runs["server"].weights[0])
     strategy.start(grid=InProcess(), initial_arrays=first, num_rounds=N_ROUNDS)
     seen = recorder.observations(line(), observer="server", **ABOUT)
     assert seen.weights == pytest.approx(runs["server"].weights, abs=1e-6)
     assert seen.updates == pytest.approx(runs["server"].updates, abs=1e-6)
     party = recorder.observations(line(), observer=11, n_parties=3, **ABOUT)
     assert party.updates == pytest.approx(runs[0].updates[:-1], abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_clients_in_flowers_own_simulation_are_recorded_from_its_ray_workers(tmp_path, runs, flower):
+    pytest.importorskip("ray", reason="ray is not installed, which Flower's simulation needs")
+    from flwr.serverapp import ServerApp
+    from flwr.simulation import run_simulation
+
+    (strategy, record), recorder, server = flower, FlowerRecorder(tmp_path), ServerApp()
+
+    @server.main()
+    def main(grid, context):
+        watched, first = recorder.watch(strategy), record(runs["server"].weights[0])
+        watched.start(grid=grid, initial_arrays=first, num_rounds=N_ROUNDS)
+
+    few = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 1}}
+    run_simulation(server, client_app(recorder), num_supernodes=3, backend_config=few)
+    summed = recorder.observations(line(), observer="masked-sum", **ABOUT)
+    assert summed.weights == pytest.approx(runs["server"].weights, abs=1e-6)
+    assert summed.updates == pytest.approx(runs["server"].updates.sum(axis=1), abs=1e-6)
+    nodes = {int(path.stem.split("-")[1]) for path in tmp_path.glob("client-*")}
+    parties = [recorder.observations(line(), observer=node, n_parties=3, **ABOUT).updates for node in nodes]
+    assert any(np.allclose(each, runs[0].updates[:-1], atol=1e-6) for each in parties)
+    assert len(nodes) == 3
