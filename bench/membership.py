@@ -73,13 +73,12 @@ def network(n_features: int, n_classes: int) -> object:
     )
 
 
-def trained(name: str) -> ReferenceModels:
+def trained(name: str, X: np.ndarray, y: np.ndarray, *, epochs: int) -> ReferenceModels:
     """All networks of one data set, on rows without copies."""
-    X, y = globals()[name]()
     _, first = np.unique(X, axis=0, return_index=True)
     X, y = X[np.sort(first)], y[np.sort(first)]
     start = time.process_time()
-    classifier = TorchClassifier(network, epochs=EPOCHS[name], batch_size=BATCH, n_threads=1)
+    classifier = TorchClassifier(network, epochs=epochs, batch_size=BATCH, n_threads=1)
     models = ReferenceModels(classifier, n_models=NETWORKS, random_state=0).fit(X, y)
     inside, outside = (models.confidences_[chosen].mean() for chosen in (models.included, ~models.included))
     print(
@@ -122,8 +121,8 @@ def against_the_best(found: dict[str, np.ndarray], column: int) -> str:
 
 def main() -> None:
     """All data sets."""
-    for name in EPOCHS:
-        models = trained(name)
+    for name, epochs in EPOCHS.items():
+        models = trained(name, *globals()[name](), epochs=epochs)
         for n_references in REFERENCES:
             found = rates(models, n_references)
             print(f"  {n_references} references")

@@ -105,8 +105,8 @@ MUTANTS = [
     Mutant(
         "the weight of RMIA's ratio does not fall with more references",
         _STATISTICS,
-        "_RATIO_MODELS / (_RATIO_MODELS + len(included))",
-        "_RATIO_MODELS / _RATIO_MODELS",
+        "RATIO_MODELS / (RATIO_MODELS + len(included))",
+        "RATIO_MODELS / RATIO_MODELS",
         _BY + "test_with_many_references_the_hierarchical_statistic_is_that_of_lira",
     ),
 ]

@@ -12,6 +12,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 NEEDS = {
     "bench.attacks": "torch",
     "bench.membership": "torch",
+    "bench.membership_weights": "torch",
     "bench.dp_sgd": "opacus",
     "bench.dp_sgd_jax": "jax_privacy",
     "bench.service": "httptools",

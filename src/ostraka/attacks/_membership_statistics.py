@@ -21,7 +21,7 @@ _NEAREST = 1e-12  # confidences are at least so far from 0 and 1
 _OFFLINE_SLOPE = 0.3  # Zarifzadeh et al. 2024, section 3.3: P(in) from P(out) where no model has the row
 _PER_BIN, _MOST_BINS = 50, 20  # rows of similar difficulty
 _BIN_PRIOR = 10.0  # rows' worth of the overall figure in the figure of each bin
-_RATIO_WEIGHT, _RATIO_MODELS = 4.0, 8.0  # of RMIA's ratio; chosen by bench/membership_weights.py
+RATIO_WEIGHT, RATIO_MODELS = 4.0, 8.0  # of RMIA's ratio; chosen by "bench membership_weights"
 _FLOOR = 1e-6  # smallest variance, as a share of the pooled one
 
 
@@ -122,7 +122,7 @@ def hierarchical(target: np.ndarray, confidences: np.ndarray, included: np.ndarr
     values, likely = logit(confidences), clip(confidences)
     found = _hierarchical(logit(target), (Side.of(values, included), Side.of(values, ~included)))
     ratio = _ratio(target, Side.of(likely, included), Side.of(likely, ~included))
-    weight = _RATIO_WEIGHT * _RATIO_MODELS / (_RATIO_MODELS + len(included))
+    weight = RATIO_WEIGHT * RATIO_MODELS / (RATIO_MODELS + len(included))
     return np.asarray(found + weight * np.log(ratio))
 
 

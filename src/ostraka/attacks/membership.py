@@ -247,7 +247,8 @@ class ReferenceModels:
         Returns
         -------
         float64 array, shape (n_rows,)
-            A log ratio of densities; for "rmia" a share of rows; for "loss" the logit of the confidence.
+            A log ratio of densities, for "hierarchical" with another log ratio added; for "rmia" a share of
+            rows; for "loss" the logit of the confidence.
 
         Raises
         ------
