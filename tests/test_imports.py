@@ -1,9 +1,12 @@
 """Quick imports of scikit-learn and skops give the same as the plain ones, and hide nothing for good."""
 
+import gc
 import subprocess
 import sys
 
 import pytest
+
+from ostraka._imports import uncollected
 
 QUICK = """
 import sys
@@ -31,6 +34,24 @@ def test_skops_is_imported_without_torch_dask_and_pytest_and_trusts_the_same_typ
 def test_the_test_helpers_of_scikit_learn_are_whole_afterwards():
     names = "from sklearn.utils import _testing\nprint(sorted(vars(_testing)))"
     assert printed(QUICK + names) == printed(names)
+
+
+def test_circles_among_objects_are_looked_for_again_after_libraries_have_loaded_or_failed_to():
+    assert gc.isenabled()
+    with uncollected():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(ImportError), uncollected():
+        raise ImportError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 THREADS = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import sys
 import warnings
@@ -36,8 +35,6 @@ VERBS = (
 # These use no pandas, which takes .4 s to import: scikit-learn and pyarrow load it wherever it is installed.
 # A verb that opens a model of the user's is not here, as the model may need it.
 _WITHOUT_PANDAS = ("learn",)
-# New objects before Python looks for circles among all of them: 700 cost a first run a tenth of its time.
-_COLLECT_AFTER = 50_000
 
 app = typer.Typer(
     help=ostraka.__doc__, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None
@@ -98,8 +95,6 @@ def main(arguments: list[str] | None = None) -> None:
     # pyarrow looks for pandas once in a process: so only where the process ends with the command
     verb = "" if arguments is not None else "".join(sys.argv[1:2])
     unused = ("pandas",) if verb in _WITHOUT_PANDAS else ()
-    if unused:
-        gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
     with warnings.catch_warnings(), _imports.hidden(*unused):
         warnings.showwarning = _warned
         code, sentence = _run(arguments)

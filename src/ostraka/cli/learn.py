@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 import ostraka
+from ostraka import _imports
 from ostraka.cli import _errors, _preflight
 from ostraka.cli._learn_options import LearnOptions
 from ostraka.cli._options import options
@@ -56,8 +57,9 @@ def learn(given: LearnOptions) -> None:
         holdout=given.holdout,
         out=given.out,
     )
-    from ostraka.cli import _folder, _show
-    from ostraka.pate._metrics import learned_nothing
+    with _imports.uncollected():
+        from ostraka.cli import _folder, _show
+        from ostraka.pate._metrics import learned_nothing
 
     task = _task(given)
     with _errors.usage():
