@@ -8,6 +8,7 @@ __all__ = ["MUTANTS"]
 
 _LIMIT = "composition/test_limit.py::"
 _ADAPTIVE, _RULE = "composition/test_adaptive.py::", "ledger/test_filter.py::TestInALedger::"
+_MIXED = "composition/test_mixtures.py::"
 _BY, _TABLE = "composition/test_exact_composition.py::", "oracles/test_table.py::"
 
 MUTANTS = [
@@ -52,6 +53,41 @@ MUTANTS = [
         "most[k] = low - max(before, lacking)",
         "most[k] = low",
         _BY + "test_a_pair_that_is_largest_only_between_the_places_where_it_is_tried_counts",
+    ),
+    Mutant(
+        "both losses of a response have the chances of the true answer",
+        "_composition/pure.py",
+        "return Losses(cells.astype(np.int64), p, p[[1, 0, 2]])",
+        "return Losses(cells.astype(np.int64), p, p)",
+        _MIXED + "test_responses_compose_as_by_enumeration",
+    ),
+    Mutant(
+        "Laplace losses between the ends count as the smallest",
+        "_composition/pure.py",
+        "cells = np.floor(np.concatenate([[-epsilon, epsilon], (a + b) / 2]) / step)",
+        "cells = np.floor(np.concatenate([[-epsilon, epsilon], 0 * a - epsilon]) / step)",
+        _MIXED + "test_masses_of_losses_add_up_and_lie_in_their_cells",
+    ),
+    Mutant(
+        "a ballot moves one count with Laplace noise",
+        "mechanisms/argmax.py",
+        "laws=(Law(LAPLACE_COUNT, up(1 / self.scale), 2),)",
+        "laws=(Law(LAPLACE_COUNT, up(1 / self.scale), 1),)",
+        _MIXED + "test_mechanisms_name_their_laws",
+    ),
+    Mutant(
+        "pure parts beyond those that are convolved are free",
+        "_composition/tables.py",
+        "rest = _gaussian([law for law in laws if law not in pairs and law is not leader])",
+        "rest = _gaussian([law for law in laws if not law.is_pure and law is not leader])",
+        _MIXED + "test_beside_an_argmax_pure_parts_cost_no_less_than_alone_and_more_parts_cost_more",
+    ),
+    Mutant(
+        "what the Gaussian of Skellam noise does not cover is free",
+        "_composition/limit.py",
+        "told += sum(law.uses * law.told for law in laws)",
+        "told += 0.0",
+        _MIXED + "test_what_the_gaussian_of_skellam_noise_does_not_cover_counts",
     ),
     Mutant(
         "n answers cost n - 1",

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["ARGMAX", "GAUSSIAN", "PURE", "SCREEN", "Law", "added", "begins"]
+__all__ = [
+    "ARGMAX",
+    "GAUSSIAN",
+    "LAPLACE_COUNT",
+    "NEAR_GAUSSIAN",
+    "PURE",
+    "SCREEN",
+    "Law",
+    "added",
+    "begins",
+    "composes",
+]
 
 ARGMAX, SCREEN, GAUSSIAN, PURE = "gaussian-argmax", "gaussian-screen", "gaussian", "pure"
+LAPLACE_COUNT = "laplace"  # one count which moves by ``size`` scales
+NEAR_GAUSSIAN = "near-gaussian"  # dominated by a Gaussian, but for 2^-98
+_TOLD = 2.0**-98
 _LARGEST_SHIFT = 0.16
 _SAMPLED = "sampled-gaussian "  # followed by the rate in hexadecimal
+_RESPONSE = "response "  # followed by the number of classes, 3 or more; with 2 it is PURE
+_OUTWARD = 1e-9
 
 
 class Law(NamedTuple):
     """A family of outcome laws, and how often it was used.
 
-    ``size`` is the shift of one noisy count in units of the noise (argmax and screen), mu squared (Gaussian)
-    or epsilon (pure). All of it is public.
+    ``size`` is the shift of one noisy count in units of the noise (argmax, screen and Laplace), mu squared
+    (Gaussian) or epsilon (pure and response). All of it is public.
     """
 
     kind: str
@@ -26,6 +44,26 @@ class Law(NamedTuple):
     def sampled(cls, rate: float, mu_squared: float) -> Law:
         """A Gaussian of this squared shift for a unit that takes part with probability ``rate``."""
         return cls(_SAMPLED + float(rate).hex(), mu_squared)
+
+    @classmethod
+    def response(cls, n_classes: int, epsilon: float) -> Law:
+        """Randomised response."""
+        return cls(PURE if n_classes == 2 else f"{_RESPONSE}{n_classes}", epsilon)
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes a response has; 2 stand for whatever is pure."""
+        return int(self.kind.removeprefix(_RESPONSE)) if self.kind.startswith(_RESPONSE) else 2
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether it is one fixed pair with pure differential privacy of ``size``."""
+        return self.kind in (PURE, LAPLACE_COUNT) or self.kind.startswith(_RESPONSE)
+
+    @property
+    def told(self) -> float:
+        """The probability which the Gaussian that dominates one use does not cover."""
+        return _TOLD if self.kind == NEAR_GAUSSIAN else 0.0
 
     @property
     def is_sampled(self) -> bool:
@@ -44,7 +82,17 @@ class Law(NamedTuple):
             return 2 * (self.size * self.size) * (1 + 1e-15)
         if self.kind == SCREEN:
             return self.size * self.size * (1 + 1e-15)
-        return self.size if self.kind == GAUSSIAN or self.is_sampled else float("inf")
+        if self.kind in (GAUSSIAN, NEAR_GAUSSIAN) or self.is_sampled:
+            return self.size
+        return _of_pure(self.size) if self.is_pure else math.inf
+
+
+@lru_cache(maxsize=1024)
+def _of_pure(epsilon: float) -> float:
+    """Squared shift of the Gaussian that dominates randomised response, and so whatever is pure."""
+    from scipy.special import ndtri  # noqa: PLC0415  (seldom needed)
+
+    return float((2 * ndtri(1 / (1 + math.exp(-epsilon))) * (1 + _OUTWARD)) ** 2)
 
 
 def added(one: tuple[Law, ...] | None, two: tuple[Law, ...] | None) -> tuple[Law, ...] | None:
@@ -57,12 +105,18 @@ def added(one: tuple[Law, ...] | None, two: tuple[Law, ...] | None) -> tuple[Law
     return tuple(Law(kind, size, count) for (kind, size), count in sorted(counts.items()) if count)
 
 
+def composes(laws: tuple[Law, ...] | None) -> bool:
+    """Whether following these may give less than their Rényi bounds. Laplace argmaxes alone never do."""
+    return bool(laws) and any(law.kind != LAPLACE_COUNT for law in laws or ())
+
+
 def begins(laws: tuple[Law, ...] | None) -> bool:
     """Whether an adaptive budget that begins with these follows them: Gaussians, argmaxes and screens.
 
     With less noise other bounds allow more.
     """
     return bool(laws) and all(
-        law.kind == GAUSSIAN or (law.kind in (ARGMAX, SCREEN) and law.mu_squared <= _LARGEST_SHIFT**2)
+        law.kind in (GAUSSIAN, NEAR_GAUSSIAN)
+        or (law.kind in (ARGMAX, SCREEN) and law.mu_squared <= _LARGEST_SHIFT**2)
         for law in laws or ()
     )

@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from ostraka._composition import stored
 from ostraka._composition.families import LARGEST_SHIFT, SMALLEST_SHIFT, argmax_family, screen_family
 from ostraka._composition.gaussian import gaussian_delta, mirrored
-from ostraka._composition.law import ARGMAX, PURE, SCREEN, Law
+from ostraka._composition.law import ARGMAX, SCREEN, Law
 
 __all__ = [
     "STARTS",
@@ -90,7 +90,7 @@ def within_reach(law: Law) -> bool:
 
 def beside(law: Law) -> Part:
     """The smallest Gaussian that all uses of this law come to, in any order, beside other releases."""
-    alone = Part(law.uses * law.mu_squared * (1 + _OUTWARD), 0.0)
+    alone = Part(law.uses * law.mu_squared * (1 + _OUTWARD), law.uses * law.told)
     start = min(STARTS, key=lambda start: start + law.uses * _ABOUT[start])
     if law.uses < _WORTHWHILE or not within_reach(law):
         return alone
@@ -102,12 +102,13 @@ def beside(law: Law) -> Part:
 def together(laws: tuple[Law, ...]) -> Part:
     """A Gaussian that bounds all of these, in whatever order, also one that answers decide."""
     followed = tuple(law for law in laws if within_reach(law))
-    fixed = sum(law.uses * _mass(law) for law in laws if law not in followed)
+    fixed = sum(law.uses * law.mu_squared for law in laws if law not in followed)
     each = tuple(law._replace(uses=1) for law in followed)
     paid = levels(each)
     mass = sum(law.uses * law.mu_squared for law in followed)
     most = [max(one(law, start).told for start in _FINER) for law in each]
     told = sum(law.uses * one_told for law, one_told in zip(followed, most, strict=True))
+    told += sum(law.uses * law.told for law in laws)
     return Part(float((fixed + paid.before(mass)) * (1 + _UP)), told)
 
 
@@ -115,15 +116,6 @@ def together(laws: tuple[Law, ...]) -> Part:
 def levels(laws: tuple[Law, ...]) -> Levels:
     """Levels for all of these families."""
     return Levels.of(laws)
-
-
-def _mass(law: Law) -> float:
-    """Squared shift of a Gaussian that dominates one use."""
-    if law.kind != PURE:
-        return law.mu_squared
-    from scipy.special import ndtri  # noqa: PLC0415  (seldom needed)
-
-    return float((2 * ndtri(1 / (1 + math.exp(-law.size))) * (1 + _UP)) ** 2)
 
 
 def after(law: Law, begun: Part) -> Part:

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from ostraka._composition.law import PURE, Law
+from ostraka._composition import pure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ostraka._composition.law import Law
 
 __all__ = ["hockey_sticks"]
 
@@ -45,7 +47,7 @@ def hockey_sticks(laws: Sequence[Law]) -> tuple[float, int, np.ndarray] | None:
 
     None where the grid would have too many points, or one use reveals nearly everything.
     """
-    if any(law.kind != PURE and law.mu_squared > _LARGEST_SHIFT**2 for law in laws):
+    if any(not law.is_pure and law.mu_squared > _LARGEST_SHIFT**2 for law in laws):
         return None
     step = _step(laws)
     both = [_one_way([_losses(law, step, added=added) for law in laws], step) for added in (False, True)]
@@ -79,7 +81,7 @@ def _step(laws: Sequence[Law]) -> float:
 
 def _widest(law: Law) -> float:
     """Length of the range of losses of one use, about."""
-    if law.kind == PURE:
+    if law.is_pure:
         return 2 * law.size
     mu = math.sqrt(law.mu_squared)
     low, high = _loss(np.array([-_FURTHEST, mu + _FURTHEST]), mu, law.rate)
@@ -88,7 +90,7 @@ def _widest(law: Law) -> float:
 
 def _variance(law: Law) -> float:
     """About that of the loss of one use; decides the grid only."""
-    if law.kind == PURE:
+    if law.is_pure:
         return law.size**2
     q, mu_squared = law.rate, law.mu_squared
     return min(mu_squared, q * q * math.expm1(min(mu_squared, 50.0)))
@@ -96,12 +98,8 @@ def _variance(law: Law) -> float:
 
 def _losses(law: Law, step: float, *, added: bool) -> _Losses:
     """One use on the grid; ``added``: of Q against P."""
-    if law.kind == PURE:
-        true = 1 / (1 + math.exp(-law.size))
-        one = np.array([1 - true, true])
-        edges = np.array([-law.size, law.size])
-        cells = np.floor(edges / step).astype(np.int64)
-        return _split(cells, one, one * np.exp(-edges), step, law.uses)
+    if law.is_pure:
+        return _split(*pure.losses(law, step), step, law.uses)
     mu, q = math.sqrt(law.mu_squared), law.rate
     ends = np.array([-_FURTHEST, mu + _FURTHEST])
     low, high = np.floor(_loss(ends, mu, q) / step).astype(np.int64) + np.array([0, 1])
@@ -145,7 +143,7 @@ def _split(cells: np.ndarray, p: np.ndarray, q: np.ndarray, step: float, uses: i
     """Each mass of p between both ends of its cell, so that the mass of q stays the same, or falls."""
     start = int(cells.min())
     upper = (p - q * np.exp(cells * step)) / -math.expm1(-step)
-    upper = np.clip(upper + _OUTWARD * p, 0.0, p)
+    upper = np.clip(upper + (_OUTWARD + 8 * _ROUNDING / step) * p, 0.0, p)
     masses = np.zeros(int(cells.max()) - start + 2)
     np.add.at(masses, cells - start, p - upper)
     np.add.at(masses, cells - start + 1, upper)

@@ -9,10 +9,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ostraka._composition import fixed, limit, sampled, stored
-from ostraka._composition.cover import Pairs
+from ostraka._composition import fixed, limit, pure, sampled, stored
 from ostraka._composition.gaussian import gaussian_delta, gaussian_pair, mirrored
-from ostraka._composition.law import GAUSSIAN, PURE, Law
+from ostraka._composition.law import GAUSSIAN, Law, composes
 
 __all__ = ["Table", "Tables", "followed_table", "of"]
 
@@ -100,17 +99,21 @@ def of(laws: tuple[Law, ...]) -> Tables:
     found: list[Bound | None] = [_led_by(law, laws) for law in leaders[:_LEADERS]]
     if len(leaders) > 1 and math.isfinite(limit.together(laws).mu_squared):
         found.append(_as_gaussian(limit.together(laws), 0.0))
-    if any(law.is_sampled for law in laws):
-        found.append(_with_samples(laws))
+    if not leaders or any(law.is_sampled for law in laws):
+        found.append(_fixed_only(laws))
     return Tables(tuple(table for table in found if table is not None))
 
 
-def _with_samples(laws: tuple[Law, ...]) -> Table | None:
+def _fixed_only(laws: tuple[Law, ...]) -> Table | None:
     """Fixed pairs only: every argmax and screen as the Gaussian that dominates it."""
-    pairs = [law for law in laws if law.is_sampled or law.kind == PURE]
-    rest = _gaussian([law for law in laws if law not in pairs])
-    if not math.isfinite(rest.mu_squared) or sum(law.uses for law in pairs if law.kind == PURE) > _MOST_PURE:
+    if not composes(laws):
         return None
+    pairs = [law for law in laws if law.size and (law.is_sampled or law.is_pure)]
+    rest = _gaussian([law for law in laws if law.size and law not in pairs])
+    if not math.isfinite(rest.mu_squared):
+        return None
+    if not pairs:  # Gaussians alone have a formula of their own
+        return _as_gaussian(rest, 0.0) if rest.told and rest.mu_squared else None
     if rest.mu_squared:
         pairs.append(Law(GAUSSIAN, rest.mu_squared))
     found = sampled.hockey_sticks(pairs)
@@ -123,24 +126,26 @@ def _weight(law: Law) -> float:
 
 
 def _led_by(leader: Law, laws: tuple[Law, ...]) -> Bound | None:
-    pure = [law for law in laws if law.kind == PURE]
-    rest = _gaussian([law for law in laws if law not in pure and law is not leader])
-    if not math.isfinite(rest.mu_squared) or sum(law.uses for law in pure) > _MOST_PURE:
+    pairs = [law for law in laws if law.is_pure]
+    if sum(law.uses for law in pairs) > _MOST_PURE:
+        pairs = []  # so many are hardly more than the Gaussians that dominate them
+    rest = _gaussian([law for law in laws if law not in pairs and law is not leader])
+    if not math.isfinite(rest.mu_squared):
         return None
-    room = sum(law.uses * law.size for law in pure)
+    room = sum(law.uses * law.size for law in pairs)
     table = followed_table(leader) if leader.uses <= _MOST else None
-    found = None if table is None else _beside(table, rest, pure, room)
+    found = None if table is None else _beside(table, rest, pairs, room)
     if found is None and (table := _many(leader, rest, room)) is not None:
-        found = _beside(table, limit.Part(0.0, 0.0), pure, room)
+        found = _beside(table, limit.Part(0.0, 0.0), pairs, room)
     return found
 
 
-def _beside(table: Table, rest: limit.Part, pure: list[Law], room: float) -> Bound | None:
+def _beside(table: Table, rest: limit.Part, pairs: list[Law], room: float) -> Bound | None:
     """The table with fixed pairs, which must not need too many points."""
     wide = 2 * (rest.mu_squared / 2 + _FURTHEST * math.sqrt(rest.mu_squared) + room)
     if wide > _MOST_POINTS * table.step:
         return None
-    kernels = [_of_pure(law, table.step) for law in pure]
+    kernels = [_of_pure(law, table.step) for law in pairs]
     if rest.mu_squared:
         kernels.append(_of_gaussian(rest.mu_squared, table.step))
     if not kernels:
@@ -156,7 +161,7 @@ def _of_gaussian(mu_squared: float, step: float) -> fixed.Kernel:
 
 
 def _of_pure(law: Law, step: float) -> fixed.Kernel:
-    return reduce(fixed.together, [fixed.kernel(_response(law.size), step)] * law.uses)
+    return reduce(fixed.together, [fixed.kernel(pure.pair(law, step), step)] * law.uses)
 
 
 def _many(leader: Law, rest: limit.Part, room: float) -> Table | None:
@@ -229,10 +234,3 @@ def followed_table(law: Law) -> Table | None:
     spread = math.sqrt(law.uses * law.mu_squared)
     less = min(values.size - 1, math.ceil(_LOWER * spread / step))
     return Table(-less, step, mirrored(values, step, less))
-
-
-def _response(epsilon: float) -> Pairs:
-    """Randomised response, which dominates whatever is epsilon-DP (Kairouz et al. 2015, Thm. 8)."""
-    true = 1 / (1 + math.exp(-epsilon))
-    change = math.expm1(epsilon) / (1 + math.exp(epsilon)) * (1 + _OUTWARD)
-    return Pairs(np.array([[true, 1 - true]]), np.array([[-change, change]]), np.zeros(1))

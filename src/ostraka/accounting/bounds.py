@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ostraka import _check
+from ostraka._composition.law import composes
 from ostraka.accounting.dependent import moments2017_curve, papernot2018_curve
 from ostraka.accounting.exact import exact_profiles, exact_rdp
 from ostraka.curve import ORDERS, Curve
@@ -175,7 +176,7 @@ def _whatever_the_votes(mechanism: BallotMechanism) -> dict[str, Curve]:
     if math.isfinite(whole.mu_squared):
         found["gaussian"] = replace(no_orders, laws=None)
     found["tight"] = replace(whole, mu_squared=math.inf, laws=None)
-    return {**found, "adaptive": no_orders} if whole.laws else found
+    return {**found, "adaptive": no_orders} if composes(whole.laws) else found
 
 
 def _bound(name: str, curves: Sequence[Curve | Profile], ends: tuple[int, ...], times: int) -> Bound:

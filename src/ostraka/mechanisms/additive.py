@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka import _check
+from ostraka._composition.law import PURE, Law
 from ostraka._numeric import up
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import _labels, _tight, _whole
@@ -70,7 +71,8 @@ class OneHotLaplace:
         order = np.array(ORDERS)
         apart = np.append(order[:-1] / (order[:-1] - 1), 1.0) * _whole.EXACTNESS
         two = 2 * (_tight.laplace_rdp(1 / self.scale, order) * _ROUNDING + apart)
-        return Curve(ORDERS, tuple(np.minimum(two, 2 / self.scale).tolist()), "label")
+        rdp = tuple(np.minimum(two, 2 / self.scale).tolist())
+        return Curve(ORDERS, rdp, "label", laws=(Law(PURE, rdp[-1]),))
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta at which one release is (epsilon, delta)-DP: 1 - e^(-r/2) (1 + r/4), rounded up.
@@ -145,7 +147,7 @@ class OneHotGaussian:
     def curve(self) -> Curve:
         """Cost of one release of all labels."""
         whole = Curve.gaussian(sensitivity=up(math.sqrt(2)), sigma=self.sigma, moves="label")
-        return Curve(ORDERS, whole.rdp, "label", mu_squared=whole.mu_squared)
+        return Curve(ORDERS, whole.rdp, "label", mu_squared=whole.mu_squared, laws=whole.laws)
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta at which one release is (epsilon, delta)-DP, rounded up."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from ostraka import _check
-from ostraka._composition.law import ARGMAX, Law
+from ostraka._composition.law import ARGMAX, LAPLACE_COUNT, Law
 from ostraka._numeric import up
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import _exact, _tight
@@ -176,7 +176,8 @@ class LNMax:
         with np.errstate(over="ignore"):
             two = 2 * _tight.laplace_rdp(1 / self.scale, np.array(ORDERS)) * (1 + 1e-12)
         rdp = tuple(np.minimum(two, up(2 / self.scale)).tolist())
-        return Curve(ORDERS, rdp, "ballot")
+        # two counts move by one vote each, and the argmax is computed from the noisy counts
+        return Curve(ORDERS, rdp, "ballot", laws=(Law(LAPLACE_COUNT, up(1 / self.scale), 2),))
 
     def uses(self, private: Private) -> int:
         """One use a query."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka import _check
+from ostraka._composition.law import GAUSSIAN, Law
 from ostraka._numeric import up
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import _discrete
@@ -89,7 +90,8 @@ class NoisyCounts:
             return Curve(ORDERS, rdp, "vector")
         mu = up(l2 * _discrete.unit_shift(self.sigma, reach=math.ceil(l2)), ulps=4)
         slack = up(l2**2) * _discrete.tail_mass(self.sigma)
-        return Curve(ORDERS, rdp, "vector", mu_squared=up(mu**2), slack=slack)
+        whole = up(mu**2)
+        return Curve(ORDERS, rdp, "vector", mu_squared=whole, slack=slack, laws=(Law(GAUSSIAN, whole),))
 
     def uses(self, private: Private) -> int:
         """One use for the whole table."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ostraka import _check
+from ostraka._composition.law import Law
 from ostraka._numeric import up
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import _labels, _whole
@@ -256,7 +257,7 @@ def _curve(epsilon: float, k: int) -> Curve:
     log_true = -math.log1p((k - 1) * math.exp(-epsilon))
     excess = log_true + _log_expm1(further) + np.log(-np.expm1(-order * epsilon))
     rdp = np.minimum(np.logaddexp(0.0, excess) / (order - 1) * _ROUNDING, epsilon)
-    return Curve(ORDERS, (*rdp.tolist(), float(epsilon)), "label")
+    return Curve(ORDERS, (*rdp.tolist(), float(epsilon)), "label", laws=(Law.response(k, float(epsilon)),))
 
 
 def _log_expm1(x: np.ndarray) -> np.ndarray:
