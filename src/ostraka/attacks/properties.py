@@ -132,6 +132,26 @@ class PropertyInference:
         ------
         ValueError
             As :meth:`fit` and :meth:`scores`.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from sklearn.dummy import DummyClassifier
+        >>> from ostraka.attacks import Collaboration
+        >>> from ostraka.attacks.parties import PartyRows
+        >>> from ostraka.networks import TorchClassifier
+        >>> X, y, has = np.random.default_rng(0).normal(size=(80, 2)), np.arange(80) % 2, np.arange(80) < 40
+        >>> target = PartyRows(X=X + 1, y=y, has_property=has, schedule=[0, 1, 0, 1])
+        >>> network = TorchClassifier(batch_size=8, random_state=0)
+        >>> run = Collaboration(network, n_rounds=4, random_state=0).fit([(X, y), target], observer=0)
+        >>> attack = PropertyInference(DummyClassifier(), random_state=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "rounds.npz"
+        ...     attack.save_changes(file, run, (X[has], y[has]), (X[~has], y[~has]))
+        ...     with np.load(file) as saved:
+        ...         saved["observed"].shape, saved["with_property"].shape
+        ((4, 322), (32, 322))
         """
         has = check_truth(observations)
         made = self._own_changes(observations, with_property, without, others)
