@@ -34,9 +34,9 @@ RATES: dict[str, tuple[float, ...]] = {
     "mnist": (1.0, 4.0),
     "fashion_mnist": (1.0, 4.0, 8.0),
 }
-EPOCHS = {"adult": 10, "same-features": 12, **dict.fromkeys(_OF_IMAGES, 12)}
-BATCH = {"adult": 2048, "same-features": 4096, **dict.fromkeys(_OF_IMAGES, 4096)}
-CLIP = {"adult": 1.0, "same-features": 1.0, **dict.fromkeys(_OF_IMAGES, 0.1)}
+EPOCHS = {"adult": 10, "same-features": 12, "text": 12, **dict.fromkeys(_OF_IMAGES, 12)}
+BATCH = {"adult": 2048, "same-features": 4096, "text": 4096, **dict.fromkeys(_OF_IMAGES, 4096)}
+CLIP = {"adult": 1.0, "same-features": 1.0, "text": 1.0, **dict.fromkeys(_OF_IMAGES, 0.1)}
 NAMES: tuple[str, ...] = ("adult", *_OF_IMAGES, "same-features")
 QUICK = {"EPSILONS": (4.0,), "NAMES": ("adult",), "RATES": {"adult": (2.0,)}, "EPOCHS": {"adult": 1}}
 

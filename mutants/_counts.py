@@ -41,9 +41,17 @@ MUTANTS = [
     Mutant(
         "parts of a ballot are not counted in its reach",
         "voters/rows.py",
-        "far = self.ballot_ * (cells.reach_",
-        "far = (cells.reach_",
+        "return parts, parts * reach(cells.codebooks_)",
+        "return parts, reach(cells.codebooks_)",
         _ROWS + "test_a_person_with_several_rows_shares_one_ballot",
+    ),
+    Mutant(
+        "the difference of two classes has the reach of one sum",
+        "voters/rows.py",
+        "return (_TWO, cells.reach_ * math.sqrt(2)) if",
+        "return (_TWO, cells.reach_) if",
+        "voters/test_features.py::TestSensitivity::"
+        "test_two_classes_release_their_difference_and_move_as_far_as_stated",
     ),
     Mutant(
         "cells of private rows are taken",

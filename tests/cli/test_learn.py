@@ -15,6 +15,8 @@ from pyarrow import parquet
 
 import ostraka.cli
 from ostraka.accounting import propose
+from ostraka.cli import _show
+from ostraka.result import Result
 from ostraka.voters import SavedTeachers
 from tests.cli.learning import CANARY, COMMON, FILES, HAS_ONNX, charges, learn, person, rows, tables
 
@@ -80,6 +82,14 @@ def test_fixmatch_by_counts_leaves_plain_scikit_learn(tmp_path, monkeypatch):
     assert (record["settings"]["way"], record["settings"]["student"]) == ("counts", "FixMatch")
     types = skops.io.get_untrusted_types(file=tmp_path / "run" / "student.skops")
     assert all(name.startswith("sklearn.") for name in types)
+
+
+def test_a_choice_is_printed_with_what_each_way_was_expected_to_give(capsys):
+    _show.show_choice(Result(kind="learn", settings={"expected": {"counts": 0.9012, "argmax": 0.5}}))
+    assert "Chosen: counts. Expected accuracy" in (said := capsys.readouterr().out)
+    assert "counts 0.901, argmax 0.500" in said
+    _show.show_choice(Result(kind="learn", settings={}))
+    assert not capsys.readouterr().out
 
 
 def test_digits_by_argmax_leave_a_whole_folder(tmp_path, monkeypatch):

@@ -7,6 +7,8 @@ import sys
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits, make_classification
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import shuffle
 
 from ostraka import ABSTAIN, Budget, BudgetExceeded, Ledger, PATEClassifier
@@ -14,6 +16,7 @@ from ostraka.mechanisms import NoisyCounts
 from ostraka.pate._counts import CountsPlan
 from ostraka.report import render_html
 from ostraka.voters import GraphCells, QuantileCells
+from ostraka.voters.features import FeatureCells
 
 X, Y = shuffle(*load_digits(return_X_y=True), random_state=3)
 PUBLIC, NEW, PRIVATE = slice(0, 350), slice(350, 500), slice(500, None)
@@ -161,6 +164,136 @@ class TestTables:
         model = PATEClassifier(way="counts", epsilon=1.0, delta=1e-4, student="spreading")
         with pytest.raises(ValueError, match="student must be None for a table of bins"):
             model.fit(rows[200:], labels[200:], X_public=rows[:200])
+
+
+def embeddings(n=20_000, n_classes=3):
+    rows, labels = make_classification(
+        n, 30, n_informative=12, n_redundant=0, n_classes=n_classes, class_sep=1.5, random_state=1
+    )
+    return rows, labels
+
+
+BOTH = [GraphCells(), FeatureCells()]
+
+
+@pytest.fixture(scope="module")
+def model():
+    rows, labels = embeddings()
+    model = PATEClassifier(
+        way="counts", cells=FeatureCells(), epsilon=1.0, delta=1e-6, classes=range(3), allow_overlap=True
+    )
+    return model.fit(rows[1000:], labels[1000:], X_public=rows[:500])
+
+
+class TestFeatures:
+    """Features of each row's own, where rows are many."""
+
+    def test_of_many_rows_tell_new_ones_apart(self, model):
+        rows, labels = embeddings()
+        assert model.score(rows[500:1000], labels[500:1000]) > 0.85  # 0.93 on average, by 0.01
+        assert (model.labels_ == labels[:500]).mean() > 0.85
+        assert model.result_.settings["student"] == "linear model of public features"
+        assert not model.expected_
+
+    @pytest.mark.parametrize("way", ["counts", "auto"])
+    def test_of_several_cells_the_best_on_public_rows_is_chosen_and_the_others_are_stated(self, way):
+        rows, labels = embeddings()
+        choose = PATEClassifier(
+            way=way, cells=BOTH, epsilon=1.0, delta=1e-6, classes=range(3), student=None, random_state=0
+        )
+        facts = {"n_units": 19_000, "n_classes": 3, "n_public": 500, "X_public": rows[:500]}
+        plan = choose.plan(**facts)
+        assert plan == choose.plan(**facts)
+        choose.fit(rows[1000:], labels[1000:], X_public=rows[:500])
+        tried = {name: value for name, value in choose.expected_.items() if name.startswith("counts, ")}
+        assert set(tried) == {"counts, GraphCells", "counts, FeatureCells"}
+        best = max(tried, key=lambda name: tried[name])
+        n_cells = {"counts, GraphCells": 60, "counts, FeatureCells": 50}[best]
+        assert choose.plan_.n_cells == n_cells
+        assert choose.result_.settings["expected"] == pytest.approx(choose.expected_)
+        assert best in render_html(choose.result_)
+
+    def test_are_recorded_audited_pickled_and_leave_as_plain_scikit_learn(self, model):
+        rows, labels = embeddings()
+        model.audit(trials=500)
+        result = model.evaluate(rows[500:1000], labels[500:1000])
+        assert result.utility["student"] == model.score(rows[500:1000], labels[500:1000])
+        assert 0.9 < result.lower["epsilon"] <= result.upper["epsilon"] <= 1.0
+        assert result.settings["way"] == "counts"
+        assert len(model.ledger_.entries()) == 1
+        assert model.plan_.mechanism.l2 == model.votes_.adjacency.l2
+        assert model.votes_.shape == (model.plan_.n_cells, 3)
+        assert "linear model of public features" in render_html(result)
+        assert (model.labels_ == model.predict(rows[:500])).mean() > 0.99
+        for other in (model.to_sklearn(), pickle.loads(pickle.dumps(model))):
+            np.testing.assert_array_equal(other.predict(rows[:900]), model.predict(rows[:900]))
+
+    def test_of_two_classes_are_planned_and_voted_alike(self):
+        rows, labels = embeddings(8000, 2)
+        cells = FeatureCells(StandardScaler().fit(rows[:400]))
+        model = PATEClassifier(way="counts", cells=cells, epsilon=1.0, delta=1e-5, classes=["no", "yes"])
+        model.fit(rows[800:], np.array(["no", "yes"])[labels[800:]], X_public=rows[:400])
+        assert model.plan_.ballot == 2
+        assert model.plan_.mechanism.l2 == model.votes_.adjacency.l2 == 2048 * math.sqrt(2)
+        assert model.score(rows[400:800], np.array(["no", "yes"])[labels[400:800]]) > 0.7
+        assert model.result_.upper["epsilon"] <= 1.0
+
+    def test_a_transformer_of_another_library_does_not_leave_as_plain_scikit_learn(self):
+        rows, labels = embeddings(6000)
+        cells = FeatureCells(make_pipeline(FunctionTransformer(np.tanh)))
+        model = PATEClassifier(way="counts", cells=cells, epsilon=1.0, delta=1e-5)
+        model.fit(rows[1000:], labels[1000:], X_public=rows[:400])
+        with pytest.raises(ValueError, match="keep the student as it is"):
+            model.to_sklearn()
+
+    def test_a_named_student_learns_from_their_labels(self):
+        rows, labels = embeddings(8000)
+        cells = FeatureCells(n_features=30)
+        model = PATEClassifier(way="counts", cells=cells, student="spreading", epsilon=4.0, delta=1e-5)
+        model.fit(rows[800:], labels[800:], X_public=rows[:400])
+        assert model.score(rows[400:800], labels[400:800]) > 0.6
+
+    def test_few_rows_are_left_to_the_graph_without_a_trial(self):
+        both = counts(cells=[IMAGES, FeatureCells()], epsilon=1.0)
+        assert both.plan(n_units=1297, n_classes=10, n_public=350, X_public=X[PUBLIC]) == counts().plan(
+            n_units=1297, n_classes=10, n_public=350, X_public=X[PUBLIC]
+        )
+
+    def test_of_persons_are_never_chosen_and_are_refused_by_name_before_any_charge(self):
+        rows, labels = embeddings(6000)
+        ledger = Ledger(":memory:", budget=Budget(epsilon=20.0, delta=1e-5))
+        people = np.arange(5000) // 2
+        settings = {"way": "counts", "epsilon": 20.0, "delta": 1e-5, "ledger": ledger}
+        with pytest.raises(ValueError, match="groups must be None"):
+            PATEClassifier(cells=FeatureCells(), **settings).fit(
+                rows[1000:], labels[1000:], X_public=rows[:400], groups=people
+            )
+        assert not ledger.entries()
+        facts = {"n_units": 60_000, "n_classes": 3, "n_public": 400, "X_public": rows[:400]}
+        plan = PATEClassifier(cells=BOTH, **settings).plan(**facts, grouped=True)
+        assert plan.n_cells == 60  # of the graph
+
+    def test_a_transformer_that_was_not_fitted_is_refused_before_any_charge(self):
+        ledger = Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5))
+        rows, labels = embeddings(6000)
+        model = PATEClassifier(way="counts", cells=FeatureCells(StandardScaler()), epsilon=1.0, ledger=ledger)
+        with pytest.raises(ValueError, match="not fitted"):
+            model.fit(rows[1000:], labels[1000:], X_public=rows[:400])
+        assert not ledger.entries()
+
+    @pytest.mark.parametrize(
+        ("cells", "says"),
+        [
+            ("graph", "cells must be GraphCells, QuantileCells or FeatureCells"),
+            ([GraphCells(), 3], "or be a list of such, got int"),
+            ([], "got an empty list"),
+            ([GraphCells(), GraphCells(time=3.0)], "of different kinds"),
+        ],
+    )
+    def test_other_cells_are_refused(self, cells, says):
+        model = PATEClassifier(way="counts", cells=cells, delta=1e-4)
+        with pytest.raises(ValueError, match=says):
+            model.plan(n_units=100, n_classes=2, n_public=350, X_public=X[PUBLIC])
 
 
 class TestChoice:

@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import FunctionTransformer
 
-from ostraka import Budget, Ledger, PATEClassifier, release
+from ostraka import Budget, Ledger, release
 from ostraka.accounting import calibrate
 from ostraka.mechanisms import NoisyCounts
 from ostraka.students import SmoothedCounts
@@ -94,6 +94,25 @@ class TestSensitivity:
         assert base.adjacency.l2 == 2048
         assert 0.98 * 2048 < max(moved) <= 2048
 
+    def test_two_classes_release_their_difference_and_move_as_far_as_stated(self):
+        public = np.random.default_rng(0).normal(size=(300, 2))
+        cells = FeatureCells(AS_IT_IS).fit(public)
+        rows, labels = public[:20] + 0.1, np.arange(20) % 2
+        base = RowVoter(cells=cells).fit(rows, labels, classes=[0, 1])
+        lines, table = cells.lines(rows), base.vote().open()
+        np.testing.assert_array_equal(table[:, 1], lines.T @ (2 * labels - 1))
+        np.testing.assert_array_equal(table[:, 0], -table[:, 1])
+        moved = []
+        for angle in np.linspace(0, 2 * np.pi, 60):
+            for label in (0, 1):
+                X, y = rows.copy(), labels.copy()
+                X[0], y[0] = 5 * np.array([np.cos(angle), np.sin(angle)]), label
+                other = RowVoter(cells=cells).fit(X, y, classes=[0, 1]).vote()
+                moved.append(np.linalg.norm(other.open() - table))
+        assert base.ballot_ == 2
+        assert base.adjacency_.l2 == 2048 * np.sqrt(2)
+        assert 0.98 * base.adjacency_.l2 < max(moved) <= base.adjacency_.l2
+
     def test_persons_with_several_rows_are_refused(self, cells):
         with pytest.raises(ValueError, match="groups must be None"):
             counted(cells, PRIVATE[:40], LABELS[:40], np.repeat(np.arange(10), 4))
@@ -170,7 +189,9 @@ class TestLearning:
         shuffled = np.random.default_rng(1).permutation(LABELS)
         assert self.taught(cells, shuffled, 8.0) < 0.3
 
-    def test_the_classifier_says_what_to_use_instead(self, cells):
-        model = PATEClassifier(way="counts", cells=cells)
-        with pytest.raises(ValueError, match="RowVoter and SmoothedCounts"):
-            model.fit(PRIVATE, LABELS, X_public=PUBLIC)
+    def test_the_default_features_are_a_kernel_with_public_rows(self):
+        default = FeatureCells(n_features=40).fit(PUBLIC)
+        assert self.taught(default, LABELS, 10.0) > 0.6  # chance is 0.1
+        np.testing.assert_array_equal(default.lines(PRIVATE.reshape(-1, 8, 8)), default.lines(PRIVATE))
+        with pytest.raises(ValueError, match=r"X of shape \(1, 64\) must be finite"):
+            default.lines(np.full((1, 64), np.nan))

@@ -84,6 +84,15 @@ def show_result(result: Result) -> None:
         wrapped("\nLines marked [owner only] come from the private data without noise: do not pass them on.")
 
 
+def show_choice(result: Result) -> None:
+    """Print which way was chosen and what each was expected to give, where there was a choice."""
+    expected: dict[str, float] = result.settings.get("expected", {})
+    if expected:
+        said = ", ".join(f"{name} {value:.3f}" for name, value in expected.items())
+        best = max(expected, key=lambda name: expected[name])
+        wrapped(f"\nChosen: {best}. Expected accuracy on public rows with made-up labels: {said}.")
+
+
 def wrapped(text: str, *, indent: int = 0, on_stderr: bool = False) -> None:
     """Print a line, folded to the width of a terminal; in a pipe or a file it stays one line."""
     stream = sys.stderr if on_stderr else sys.stdout

@@ -91,6 +91,7 @@ def learn(given: LearnOptions) -> None:
         typer.echo((result if given.owner else result.public()).to_json())
     else:
         _show.show_result(result)
+        _show.show_choice(result)
     _show.wrapped(_HANDED_OVER.format(given.out, *_folder.contents(given.out)), on_stderr=True)
     if why := learned_nothing(result):
         _show.wrapped(_NOTHING_LEARNED.format(why, _NEXT[result.settings["way"] == "counts"]), on_stderr=True)

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from ostraka.accounting import calibrate
 from ostraka.door import ABSTAIN, release
 from ostraka.ledger import BudgetExceeded
 from ostraka.mechanisms import NoisyCounts
-from ostraka.pate._counts_student import taught, try_to_teach
+from ostraka.pate._counts_student import FEATURED, taught, try_to_teach
 from ostraka.pate._data import unprotected
 from ostraka.pate._metrics import warnings_of
 from ostraka.pate._run import Owned, Run
 from ostraka.students import Distilled
 from ostraka.voters import RowVoter
 from ostraka.voters._tables import CLASSES_FROM_Y
-from ostraka.voters.cells import reach
+from ostraka.voters.rows import ballot_of, own_features
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,9 +106,9 @@ def counts_plan(
     BudgetExceeded
         No noise makes it fit, or only more noise than there are units.
     """
-    ballot = _PARTS if grouped else 1
-    far = ballot * reach(cells.codebooks_)
-    longest = max(float(np.abs(book).max()) for book in cells.codebooks_)
+    ballot, far = ballot_of(cells, n_classes, parts=_PARTS if grouped else 1)
+    own = own_features(cells)
+    longest = cells.reach_ / 2 if own else max(float(np.abs(book).max()) for book in cells.codebooks_)
     drowned = min(_MOST_SIGMA, ballot * longest * n_units / n_classes)
     cost = NoisyCounts(sigma=drowned, l2=far).curve().epsilon(delta)
     if cost > epsilon:
@@ -126,7 +127,7 @@ def counts_plan(
     )
     return CountsPlan(
         n_units=n_units,
-        n_cells=sum(book.shape[1] for book in cells.codebooks_),
+        n_cells=cells.features_.shape[1] if own else sum(book.shape[1] for book in cells.codebooks_),
         ballot=ballot,
         mechanism=NoisyCounts(sigma=min(_rounded(sigma), _MOST_SIGMA), l2=far),
         delta=delta,
@@ -162,7 +163,7 @@ def learn_counts(
         plan=plan,
         classes=classes,
         student=student,
-        student_name=getattr(student, "name_", type(student).__name__),
+        student_name=FEATURED if isinstance(student, Pipeline) else _name(student),
         teacher=f"every {voter.unit_}, for {cells!r}",
         asks="all",
         labels=labels,
@@ -193,6 +194,10 @@ def learn_counts(
             seconds={},
         ),
     )
+
+
+def _name(student: Any) -> str:
+    return str(getattr(student, "name_", type(student).__name__))
 
 
 def _rounded(sigma: float) -> float:

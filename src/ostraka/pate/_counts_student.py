@@ -6,20 +6,29 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.decomposition import PCA
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import Normalizer
+from sklearn.svm import LinearSVC
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka import _check
 from ostraka.students import AugmentedSVM, Distilled, MomentLogistic, SmoothedCounts
 from ostraka.voters import QuantileCells
+from ostraka.voters.rows import own_features
 
 if TYPE_CHECKING:
     from ostraka.pate._counts import CountsPlan
+    from ostraka.voters.features import FeatureCells
 
-__all__ = ["BinnedStudent", "taught", "try_to_teach"]
+__all__ = ["FEATURED", "BinnedStudent", "expected_labels", "taught", "try_to_teach"]
+
+FEATURED = "linear model of public features"
 
 _FIXMATCH = "fixmatch"
 _ROWS_OF_A_TRIAL = 10  # for each class
+_TWO = 2  # classes have one linear function
 
 
 class BinnedStudent(ClassifierMixin, BaseEstimator):
@@ -63,22 +72,42 @@ def taught(
     Without ``kind``, the student of the cells' own. A named student or a classifier gets the labels of which
     the posterior is sure, and all other public rows without a label.
     """
-    table = counts / plan.ballot
     if isinstance(cells, QuantileCells):
+        table = counts / plan.ballot
         model = MomentLogistic()
         lines = cells.lines(public)
         model.fit(lines, table, sigma=plan.sigma, n_units=plan.n_units, classes=classes)
         return BinnedStudent(cells, model), model.predict_proba(lines).argmax(axis=1)
-    labels = SmoothedCounts().fit(
-        cells.codebooks_[0], table, sigma=plan.sigma, n_units=plan.n_units, features=cells.features_
-    )
+    labels = _posterior(cells, counts, plan)
     rows = np.asarray(public)
     if kind is not None:
         sure = labels.sure_labels()
         return _distilled(kind, cells, rows, seed=seed).fit(rows, sure, classes=classes), sure
+    if own_features(cells):
+        return _featured(cells, labels.coef_, classes), labels.labels_
     student = AugmentedSVM(image_shape=cells.image_shape, invariances=cells.invariances)
     weight = labels.margin_ / max(float(labels.margin_.mean()), 1e-300)
     return student.fit(rows, classes[labels.labels_], weight), labels.labels_
+
+
+def expected_labels(cells: Any, public: Any, counts: np.ndarray, *, plan: CountsPlan) -> np.ndarray:
+    """The likeliest class index of each public row given released counts."""
+    if isinstance(cells, QuantileCells):
+        return taught(cells, public, counts, plan=plan, classes=np.arange(counts.shape[1]))[1]
+    return np.asarray(_posterior(cells, counts, plan).labels_)
+
+
+def _posterior(cells: Any, counts: np.ndarray, plan: CountsPlan) -> SmoothedCounts:
+    """Condition on counts, whose lines have one length where features are the row's own."""
+    own = own_features(cells)
+    lines, size = (cells.features_, cells.reach_ / 2) if own else (cells.codebooks_[0], 1)
+    return SmoothedCounts().fit(
+        lines,
+        counts / plan.ballot / size,
+        sigma=plan.sigma / size,
+        n_units=plan.n_units,
+        features=cells.features_,
+    )
 
 
 def try_to_teach(
@@ -113,6 +142,20 @@ def try_to_teach(
         raise ValueError(f"the student cannot learn from public rows and made-up counts: {error}") from error
 
 
+def _featured(cells: FeatureCells, weights: np.ndarray, classes: np.ndarray) -> Pipeline:
+    """Return the posterior's linear function of the features, in steps that scikit-learn has."""
+    whitening = PCA(cells.whitening_.shape[1])
+    whitening.mean_, whitening.components_ = cells.middle_, cells.whitening_.T
+    whitening.n_features_in_ = len(cells.middle_)
+    if len(classes) == _TWO:
+        weights = weights[:, 1:] - weights[:, :1]
+    largest = LinearSVC()
+    largest.coef_, largest.intercept_ = weights.T.copy(), np.zeros(weights.shape[1])
+    largest.classes_, largest.n_features_in_ = classes, len(weights)
+    steps = (cells.transform_, whitening, Normalizer(), largest)
+    return Pipeline(list(zip(("features", "whitening", "length", "weights"), steps, strict=True)))
+
+
 def _distilled(
     kind: Any, cells: Any, rows: np.ndarray, *, seed: int, n_steps: int | None = None
 ) -> Distilled:
@@ -124,6 +167,6 @@ def _distilled(
         from ostraka.students import FixMatch  # noqa: PLC0415  (needs torch)
 
         steps = {} if n_steps is None else {"n_steps": n_steps}
-        shape = cells.image_shape
+        shape = getattr(cells, "image_shape", None)
         kind = FixMatch() if shape is None else FixMatch.of_images(rows, shape, **steps)
     return Distilled(kind, random_state=seed)

@@ -48,6 +48,9 @@ def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
     """
     if isinstance(student, BinnedStudent):
         return binned(student.cells, student.model)
+    if isinstance(student, Pipeline):
+        _require_sklearn(student)
+        return student
     if not isinstance(student, Distilled):
         return _inside(student, X)
     classes, model = student.classes_, student.model_
@@ -106,6 +109,15 @@ def _inside(student: Any, X: Any) -> Any:
     if ours or (X is not None and not np.array_equal(made.predict(np.asarray(X)), student.predict(X))):
         raise ValueError(f"{type(student).__name__} is no scikit-learn model: keep the student as it is")
     return made
+
+
+def _require_sklearn(made: Pipeline) -> None:
+    """Raise ValueError unless scikit-learn alone has all steps; a function of somebody's is no part of it."""
+    for _, step in made.steps:
+        if isinstance(step, Pipeline):
+            _require_sklearn(step)
+        elif type(step).__module__.partition(".")[0] != "sklearn" or getattr(step, "func", None):
+            raise ValueError(f"{type(step).__name__} is no scikit-learn model: keep the student as it is")
 
 
 def _refitted(model: Any, X: Any, labels: np.ndarray, classes: np.ndarray) -> Any:

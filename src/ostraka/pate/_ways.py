@@ -7,47 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.cluster import KMeans
 from sklearn.utils import _safe_indexing
 
 from ostraka import _check
 from ostraka.door import ABSTAIN
 from ostraka.ledger import BudgetExceeded, Ledger
-from ostraka.pate._counts import CountsPlan, counts_plan
+from ostraka.pate._cells import Facts, best_cells, counted, made_up, planned
 from ostraka.pate._counts_student import taught
 from ostraka.pate._learning import teacher_of
 from ostraka.pate.plan import Plan, make_plan
 from ostraka.private import Adjacency, Private
 from ostraka.students import Distilled
-from ostraka.voters import GraphCells, QuantileCells
 from ostraka.voters.shards import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ostraka.pate._counts import CountsPlan
     from ostraka.pate.classifier import PATEClassifier
 
 
-__all__ = ["Facts", "Way", "choose", "way_for"]
+__all__ = ["Way", "choose", "way_for"]
 
 _WAYS = ("argmax", "counts", "auto")
 _WORLDS = 3  # made-up labellings
 _MOST_ROWS = 2000  # public rows to simulate with
 _TEACHERS = 12  # trained to learn how often teachers agree
-_MANY_COLUMNS = 30
-_KINDS = 0.2  # share of columns of zeros and ones in a table of categories
-_WRONG = 0.05  # share of made-up labels that are any class
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """Public facts about the private rows, and the budget."""
-
-    n_units: int
-    n_classes: int
-    grouped: bool
-    epsilon: float
-    delta: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,40 +87,12 @@ def choose(model: PATEClassifier, public: Any, facts: Facts, argmax: Callable[[]
         return Way(name="argmax", plan=argmax(), cells=None, expected={})
     if public is None:
         raise ValueError(f"way={model.way!r} is planned from public rows: pass X_public=")
-    cells = _default_cells(public) if model.cells is None else model.cells
-    if not hasattr(cells, "codes"):
-        raise ValueError(
-            f"cells must be GraphCells or QuantileCells, or have their methods, got {type(cells).__name__}: "
-            "for features of each row's own use RowVoter and SmoothedCounts (docs/noisy-counts.md)"
-        )
+    cells, tried = best_cells(model.cells, public, facts)
     expected = _expected(model, public, facts, cells, argmax) if model.way == "auto" else {}
     if expected and max(expected, key=lambda name: expected[name]) == "argmax":
-        return Way(name="argmax", plan=argmax(), cells=None, expected=expected)
-    fitted, plan = _planned(cells, public, facts)
-    return Way(name="counts", plan=plan, cells=fitted, expected=expected)
-
-
-def _default_cells(public: Any) -> Any:
-    """Return bins for columns of different kinds, the graph of rows for many columns of one kind."""
-    if hasattr(public, "iloc") or public.shape[1] < _MANY_COLUMNS:
-        return QuantileCells()
-    table = np.asarray(public)
-    binary = np.isin(table, (0, 1)).all(axis=0) & (table.min(axis=0) != table.max(axis=0))
-    return QuantileCells() if _KINDS < binary.mean() < 1 else GraphCells()
-
-
-def _planned(cells: Any, public: Any, facts: Facts) -> tuple[Any, CountsPlan]:
-    """Cells fitted on public rows, and the plan for them."""
-    fitted = clone(cells).fit(public)
-    plan = counts_plan(
-        fitted,
-        n_units=facts.n_units,
-        n_classes=facts.n_classes,
-        grouped=facts.grouped,
-        epsilon=facts.epsilon,
-        delta=facts.delta,
-    )
-    return fitted, plan
+        return Way(name="argmax", plan=argmax(), cells=None, expected=tried | expected)
+    fitted, plan = planned(cells, public, facts)
+    return Way(name="counts", plan=plan, cells=fitted, expected=tried | expected)
 
 
 def _expected(
@@ -144,10 +101,10 @@ def _expected(
     """Mean accuracy of each way that the budget pays for, over a few made-up labellings."""
     rng = np.random.default_rng(0)
     rows = _safe_indexing(public, rng.permutation(public.shape[0])[:_MOST_ROWS])
-    worlds = [_World(rows=rows, y=_labels(rows, facts.n_classes, rng), facts=facts) for _ in range(_WORLDS)]
+    worlds = [_World(rows=rows, y=made_up(rows, facts.n_classes, rng), facts=facts) for _ in range(_WORLDS)]
     expected = {}
     try:
-        fitted, plan = _planned(cells, worlds[0].asked, facts)
+        fitted, plan = planned(cells, worlds[0].asked, facts)
         expected["counts"] = float(np.mean([_by_counts(fitted, plan, world, rng) for world in worlds]))
     except BudgetExceeded:
         pass  # this way is then no choice
@@ -178,24 +135,9 @@ class _World:
         return float((np.asarray(student.predict(_safe_indexing(self.rows, new))) == self.y[new]).mean())
 
 
-def _labels(rows: Any, n_classes: int, rng: np.random.Generator) -> np.ndarray:
-    """Classes which are clusters of rows, and some labels that are wrong."""
-    points = QuantileCells().fit(rows).lines(rows) if hasattr(rows, "iloc") else np.asarray(rows, dtype=float)
-    points = points.reshape(len(points), -1) - points.reshape(len(points), -1).mean(axis=0)
-    clusters = KMeans(min(n_classes, len(points)), n_init=1, random_state=int(rng.integers(2**31)))
-    wrong = rng.random(len(points)) < _WRONG
-    return np.where(wrong, rng.integers(0, n_classes, size=len(points)), clusters.fit_predict(points))
-
-
 def _by_counts(cells: Any, plan: CountsPlan, world: _World, rng: np.random.Generator) -> float:
     """Return the accuracy by counts if the private rows are distributed as the public rows are."""
-    each = np.eye(world.facts.n_classes)[world.y]
-    parts = [
-        book[column].T @ each
-        for column, book in zip(cells.codes(world.rows).T, cells.codebooks_, strict=True)
-    ]
-    counts = plan.ballot * plan.n_units / len(world.y) * np.concatenate(parts)
-    noisy = counts + plan.mechanism.sigma * rng.normal(size=counts.shape)
+    noisy = counted(cells, plan, world.rows, np.eye(world.facts.n_classes)[world.y], rng)
     classes = np.arange(world.facts.n_classes)
     return world.score(taught(cells, world.asked, noisy, plan=plan, classes=classes)[0])
 

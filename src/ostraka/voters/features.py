@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.kernel_approximation import Nystroem
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,6 +19,8 @@ __all__ = ["FeatureCells"]
 
 _FEW = 5  # public rows that are transformed alone, to see whether rows are independent
 _LEAST_VARIANCE = 1e-9  # of the largest
+_MOST_FEATURES, _ROWS_A_FEATURE = 500, 10
+_COMPONENTS, _CENTRES, _PAIRS = 150, 1000, 500  # of the default features
 
 
 class FeatureCells(FromPublicRows):
@@ -26,17 +31,23 @@ class FeatureCells(FromPublicRows):
 
     Parameters
     ----------
-    transform : fitted transformer, such as a pipeline of scikit-learn
+    transform : fitted transformer, such as a pipeline of scikit-learn, optional
         From rows to numbers, each row by itself; fitted on public rows alone. Public. Never fitted here.
-    n_features : int, default 500
-        Principal components of the transformed public rows which are used. Public.
+        None: 150 principal components of the public rows and a Gaussian kernel with 1,000 of these rows.
+    n_features : int, optional
+        Principal components of the transformed public rows which are used. None: one for ten public rows,
+        500 at the most. Public.
     resolution : int, default 1024
         Length of a ballot, in units of the counts: its entries are rounded towards zero to integers. Public.
 
     Attributes
     ----------
+    transform_ : fitted transformer
+        The given one, or the default one fitted on the public rows. Public.
     features_ : float64 array, shape (n_public, at most n_features)
         What each public row would add to the counts of its class, of length at most 1. Public.
+    middle_, whitening_ : float64 arrays, shapes (n,) and (n, at most n_features)
+        Mean of the transformed public rows, and the matrix that whitens what is left. Public.
     reach_ : float
         Twice the resolution: how far a replaced row can move the table. Public.
     sha256_ : str
@@ -60,7 +71,9 @@ class FeatureCells(FromPublicRows):
     ((5, 30), 2048.0)
     """
 
-    def __init__(self, transform: Any, *, n_features: int = 500, resolution: int = 1024) -> None:
+    def __init__(
+        self, transform: Any = None, *, n_features: int | None = None, resolution: int = 1024
+    ) -> None:
         self.transform = transform
         self.n_features = n_features
         self.resolution = resolution
@@ -80,18 +93,20 @@ class FeatureCells(FromPublicRows):
             Settings out of range; rows that are all alike; a transformer whose result for a row depends on
             the rows beside it.
         """
-        _check.integer(n_features=self.n_features, least=1)
+        if self.n_features is not None:
+            _check.integer(n_features=self.n_features, least=1)
         check_resolution(self.resolution)
+        self.transform_ = _kernel(X) if self.transform is None else self.transform
         table = self._transformed(X)
         self._require_rows_by_themselves(X, table)
-        self._middle = table.mean(axis=0)
-        apart = table - self._middle
+        self.middle_ = table.mean(axis=0)
+        apart = table - self.middle_
         values, vectors = np.linalg.eigh(apart.T @ apart / len(apart))
         kept = np.flatnonzero(values > _LEAST_VARIANCE * max(float(values[-1]), 1e-300))
-        kept = kept[::-1][: self.n_features]
+        kept = kept[::-1][: self.n_columns(len(table))]
         if not len(kept):
             raise ValueError(f"X must hold rows that differ, got {len(table)} with the same features")
-        self._whitening = vectors[:, kept] / np.sqrt(values[kept])
+        self.whitening_ = vectors[:, kept] / np.sqrt(values[kept])
         self.reach_ = 2.0 * self.resolution
         lines = self.lines(X)
         self.features_ = lines / self.resolution
@@ -103,20 +118,27 @@ class FeatureCells(FromPublicRows):
         """What each row adds to the counts of its class, int64 of shape (n_rows, n_features)."""
         check_is_fitted(self, "reach_")
         table = self._transformed(X)
-        if table.shape[1] != len(self._middle):
-            raise ValueError(f"transform must give {len(self._middle)} numbers a row, got {table.shape[1]}")
+        if table.shape[1] != len(self.middle_):
+            raise ValueError(f"transform must give {len(self.middle_)} numbers a row, got {table.shape[1]}")
         with np.errstate(over="ignore", invalid="ignore"):  # such rows count nothing
-            white = (table - self._middle) @ self._whitening
+            white = (table - self.middle_) @ self.whitening_
             length = np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-300)
             whole = np.trunc(self.resolution * (white / length))
             short = np.einsum("ij,ij->i", whole, whole) <= self.resolution**2
         return np.where(short[:, None], whole, 0.0).astype(np.int64)
 
+    def n_columns(self, n_public: int) -> int:
+        """The largest number of features for so many public rows."""
+        if self.n_features is None:
+            return min(_MOST_FEATURES, max(1, n_public // _ROWS_A_FEATURE))
+        return min(self.n_features, n_public)
+
     def _transformed(self, X: Any) -> np.ndarray:
-        if not callable(getattr(self.transform, "transform", None)):
-            kind = type(self.transform).__name__
+        if not callable(getattr(self.transform_, "transform", None)):
+            kind = type(self.transform_).__name__
             raise TypeError(f"transform must be a fitted transformer, got {kind}")
-        return numbers(self.transform.transform(X), "what transform returns")
+        rows = numbers(X, "X") if self.transform is None else X
+        return numbers(self.transform_.transform(rows), "what transform returns")
 
     def _require_rows_by_themselves(self, X: Any, table: np.ndarray) -> None:
         few = self._transformed(_safe_indexing(X, np.arange(min(_FEW, len(table)))))
@@ -126,3 +148,17 @@ class FeatureCells(FromPublicRows):
                 "transform must map each row by itself, but gives other numbers for the first rows without "
                 "the others: fit it on public rows before"
             )
+
+
+def _kernel(X: Any) -> Pipeline:
+    """Principal components of public rows, and a Gaussian kernel as wide as their median distance."""
+    table = numbers(X, "X")
+    parts = PCA(min(_COMPONENTS, *table.shape), svd_solver="covariance_eigh").fit(table)
+    points = parts.transform(table)
+    half = min(_PAIRS, len(points) // 2)
+    apart = ((points[:half, None] - points[None, half : 2 * half]) ** 2).sum(axis=2)
+    middle = float(np.median(apart)) if half else 0.0
+    kernel = Nystroem(
+        gamma=1 / middle if middle > 0 else 1.0, n_components=min(_CENTRES, len(points)), random_state=0
+    )
+    return make_pipeline(parts, kernel.fit(points))

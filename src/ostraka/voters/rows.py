@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -19,9 +20,27 @@ from ostraka.voters.shards import Manifest, partition
 if TYPE_CHECKING:
     from ostraka.voters.cells import Cells
 
-__all__ = ["RowVoter"]
+__all__ = ["RowVoter", "ballot_of", "contrasts", "own_features"]
 
 _MOST = 2.0**62  # in a table of int64
+_TWO = 2  # classes, whose difference needs less noise than their sums
+
+
+def own_features(cells: Any) -> bool:
+    """Whether a row adds a line of its own instead of one of a codebook."""
+    return hasattr(cells, "lines") and not hasattr(cells, "codes")
+
+
+def ballot_of(cells: Any, n_classes: int, *, parts: int) -> tuple[int, float]:
+    """Parts in which a ballot for fitted cells is counted, and how far one unit moves the table."""
+    if not own_features(cells):
+        return parts, parts * reach(cells.codebooks_)
+    return (_TWO, cells.reach_ * math.sqrt(2)) if n_classes == _TWO else (1, cells.reach_)
+
+
+def contrasts(sums: np.ndarray) -> np.ndarray:
+    """The table of sums for each class, in columns; of two classes, each sum less the other."""
+    return sums - sums[:, ::-1] if sums.shape[1] == _TWO else sums
 
 
 class RowVoter(BaseEstimator):
@@ -51,7 +70,8 @@ class RowVoter(BaseEstimator):
     manifest_ : Manifest
         With the data, like the rows. Only its hash may be published.
     ballot_ : int
-        Public. Parts in which one ballot is counted: 1, or ``units``.
+        Public. Parts in which one ballot is counted: 1, or ``units``; with features of each row's own and
+        two classes, 2.
     adjacency_ : Adjacency
         Public. How far one unit moves the table of counts.
     notes_ : list of str
@@ -64,7 +84,8 @@ class RowVoter(BaseEstimator):
     replaced by any other, or by nothing, the table moves by an integer vector of Euclidean norm at most
     ``ballot_`` times the reach of the codebooks, which is computed over all pairs of their lines: sqrt(2) for
     clusters, sqrt(2 k) for k columns of bins (docs/noisy-counts.md, Theorem 2). Other units' ballots do not
-    depend on it. The number of units is public.
+    depend on it. The number of units is public. With features of each row's own and two classes, the
+    table holds differences and their negatives, and moves by at most sqrt(2) times the reach.
 
     Examples
     --------
@@ -116,13 +137,13 @@ class RowVoter(BaseEstimator):
             wrong shapes; a class not declared; a manifest of other data.
         """
         self._check_settings()
-        codes = self._lines_of(X) if self._own_features else self._codes_of(X)
+        codes = self._lines_of(X) if own_features(self.cells) else self._codes_of(X)
         y = np.asarray(y)
         if y.shape != (len(codes),):
             raise ValueError(f"y must have one label for each of {len(codes)} rows, got shape {y.shape}")
         if groups is not None and len(groups) != len(codes):
             raise ValueError(f"groups must name one person a row: got {len(groups)} for {len(codes)} rows")
-        if groups is not None and self._own_features:
+        if groups is not None and own_features(self.cells):
             raise ValueError(
                 "groups must be None for cells with features of each row's own: use GraphCells or "
                 "QuantileCells, or keep one row of each person"
@@ -132,9 +153,8 @@ class RowVoter(BaseEstimator):
         owners = len(codes) if groups is None else groups
         people, self.n_units_, self.unit_ = numbered(owners)
         self.manifest_ = self._dealt(owners)
-        self.ballot_ = 1 if groups is None or self.person == "sampled" else self.units
-        cells: Any = self.cells
-        far = self.ballot_ * (cells.reach_ if self._own_features else reach(cells.codebooks_))
+        shared = groups is not None and self.person == "shared"
+        self.ballot_, far = ballot_of(self.cells, len(self.classes_), parts=self.units if shared else 1)
         if not far * len(codes) < _MOST:
             raise ValueError(
                 f"cells must add so little that {len(codes):,} rows fit into 64 bits, but one can move the "
@@ -150,14 +170,15 @@ class RowVoter(BaseEstimator):
         Returns
         -------
         Private of shape (n_cells, n_classes), int64, in parts of a ballot
-            One unit moves it by at most ``adjacency_.l2``: for :class:`ostraka.mechanisms.NoisyCounts`.
+            One unit moves it by at most ``adjacency_.l2``: for :class:`ostraka.mechanisms.NoisyCounts`. With
+            features of each row's own and two classes, each class's sum less the other's.
         """
         check_is_fitted(self, "adjacency_")
         weights = self._weights()
-        if self._own_features:
+        if own_features(self.cells):
             each = [self._labels == label for label in range(len(self.classes_))]
-            sums = [self._codes[own].T @ weights[own] for own in each]
-            return Private(np.stack(sums, axis=1), self.adjacency_)
+            sums = np.stack([self._codes[own].T @ weights[own] for own in each], axis=1)
+            return Private(contrasts(sums), self.adjacency_)
         tables = []
         for codes, book in zip(self._codes.T, self.cells.codebooks_, strict=True):
             lines = np.zeros((len(book), len(self.classes_)), dtype=np.int64)
@@ -195,12 +216,7 @@ class RowVoter(BaseEstimator):
     def _check_settings(self) -> None:
         _check.one_of(person=self.person, allowed=("shared", "sampled"))
         _check.integer(units=self.units, least=1)
-        check_is_fitted(self.cells, "reach_" if self._own_features else "codebooks_")
-
-    @property
-    def _own_features(self) -> bool:
-        """Whether a row adds a line of its own instead of one of a codebook."""
-        return hasattr(self.cells, "lines") and not hasattr(self.cells, "codes")
+        check_is_fitted(self.cells, "reach_" if own_features(self.cells) else "codebooks_")
 
     def _lines_of(self, X: Any) -> np.ndarray:
         """Lines of the private rows. Two of them, and so their sums of one ballot, are within the reach."""
