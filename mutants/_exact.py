@@ -266,8 +266,8 @@ MUTANTS = [
     Mutant(
         "a repeated answer to given votes is free",
         "_composition/given.py",
-        "for _ in range(self._times):",
-        "for _ in range(1):",
+        "self._ends, self._times, below",
+        "self._ends, 1, below",
         BY_PROFILE + "test_first_rows_cost_less_and_repeats_are_repeated_rows",
     ),
     Mutant(

@@ -70,22 +70,13 @@ class Given:
     def _after(
         self, w: np.ndarray, queries: slice, way: Stencils, used: np.ndarray, reach: int
     ) -> np.ndarray:
-        """W after these queries. Below the grid it lies below the chord from 1, above it below the last."""
-        from ostraka._composition.recursion import advance  # noqa: PLC0415  (compiled code)
+        """W after these queries."""
+        from ostraka._composition.recursion import advance_in_turn  # noqa: PLC0415  (compiled code)
 
-        step, stop = self._step, reach + w.size
-        below = np.exp(np.arange(-reach, 0) * step)  # of the first point
-        padded = np.concatenate([below, w, below])
-        for law in self._queries[queries].tolist():
-            own = slice(self._ends[law], self._ends[law + 1])
-            if own.stop == own.start:
-                continue
-            for _ in range(self._times):
-                padded[:reach] = 1 - (1 - padded[reach]) * below
-                padded[stop:] = padded[stop - 1]
-                advance(
-                    padded, reach, stop, way.offsets[own], way.weights[own], used[own], way.constants[own]
-                )
+        stop = reach + w.size
+        below = np.exp(np.arange(-reach, 0) * self._step)  # of the first point
+        padded, laws = np.concatenate([below, w, below]), self._queries[queries].astype(np.int64)
+        advance_in_turn(padded, reach, stop, laws, self._ends, self._times, below, *way[:2], used, way[2])
         return padded[reach:stop]
 
     def _averages(self) -> tuple[Stencils, np.ndarray, int]:

@@ -14,7 +14,7 @@ from ostraka._composition.stencils import Stencils, stencils
 if TYPE_CHECKING:
     from ostraka._composition.cover import Pairs
 
-__all__ = ["APART", "Recursion", "advance", "first_answers", "packed"]
+__all__ = ["APART", "Recursion", "advance_in_turn", "first_answers", "packed"]
 
 _BLOCK = 256  # points whose values stay in the fast cache
 _UP = 1 + 1e-14  # more than the rounding of one sum
@@ -53,7 +53,7 @@ def _average(w, sums, start, n, o, c, used, constant):
             to[i] += ck * wk[i]
 
 
-@kernel("f8[::1], i8, i8, i8[:,::1], f8[:,::1], i8[::1], f8[::1]")
+@kernel()
 def advance(w, reach, stop, offsets, weights, used, constants):
     """One more answer at the points from ``reach`` up to ``stop``."""
     out, sums = w.copy(), np.empty(_BLOCK)
@@ -66,6 +66,24 @@ def advance(w, reach, stop, offsets, weights, used, constants):
                 to[i] = max(to[i], sums[i])
     for i in range(reach, stop):
         w[i] = min(1.0, out[i] * _UP)
+
+
+@kernel("f8[::1], i8, i8, i8[::1], i8[::1], i8, f8[::1], i8[:,::1], f8[:,::1], i8[::1], f8[::1]")
+def advance_in_turn(w, reach, stop, laws, ends, times, below, offsets, weights, used, constants):
+    """Answers in turn, ``times`` for each query; ``laws`` says whose pairs, which end where ``ends`` says.
+
+    Below the grid w lies below the chord from 1, which ``below`` divides; above it, below the last value.
+    """
+    for law in laws:
+        own = slice(ends[law], ends[law + 1])
+        if own.start == own.stop:
+            continue
+        for _ in range(times):
+            for i in range(reach):
+                w[i] = 1 - (1 - w[reach]) * below[i]
+            for i in range(stop, w.size):
+                w[i] = w[stop - 1]
+            advance(w, reach, stop, offsets[own], weights[own], used[own], constants[own])
 
 
 @kernel()
