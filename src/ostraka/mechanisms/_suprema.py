@@ -47,7 +47,7 @@ class _Corners(NamedTuple):
 
 
 def argmax_supremum(shift: float, orders: np.ndarray) -> np.ndarray:
-    """Upper bound of the price of a Gaussian argmax at each order, rising; ``shift`` is 1 / sigma <= 0.5."""
+    """Upper bound of the price of a Gaussian argmax at each order, rising; ``shift`` is 1 / sigma <= 1."""
     moved = _ROOT * shift
     found = np.empty(orders.size)
     for some in _grouped(shift, orders):

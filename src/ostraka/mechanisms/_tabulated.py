@@ -18,11 +18,11 @@ __all__ = ["FURTHEST", "argmax", "node", "screen", "tabulate"]
 
 FURTHEST = 6.0  # order * shift; beyond, the general bound counts
 _PER_OCTAVE = 12
-_LOWEST = -200  # the first shift is 2 to the power of this / 12, one vote at sigma of about 100,000
-_COLUMNS = {"argmax": 189, "screen": 231}  # up to shifts of 0.5 and of 5.66
+_LOWEST = -280  # the first shift is 2 to the power of this / 12, one vote at sigma of about 10,000,000
+_COLUMNS = {"argmax": 281, "screen": 311}  # up to shifts of 1 and of 5.66
 _DIGESTS = {
-    "argmax": "85fbb3515762df7b63506cd433d31b4cc2ae552167744936ea851fb51995a344",
-    "screen": "9bd75ec01dcdfefa5b97c1979a41f3ab5a230c8c1591f11a1762b00395d61a2a",
+    "argmax": "f83c8fdafe8f65997479703f1784362302724736e531abec2ef30de58e8929ba",
+    "screen": "0520c361cad813cb7bcd47218123a213ae3764a35fd751ab1e1154614a7dfe67",
 }
 _FULL = 65_535  # a share of 1 of the general bound
 _ROUNDING = 1 + 1e-12
