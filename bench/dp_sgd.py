@@ -30,7 +30,7 @@ _OF_IMAGES = ("mnist", "fashion_mnist")
 SEEDS = {"adult": 3, "mnist": 1, "fashion_mnist": 1, "same-features": 1}
 RATES: dict[str, tuple[float, ...]] = {
     "adult": (0.5, 2.0, 8.0),
-    "same-features": (4.0, 16.0, 64.0),
+    "same-features": (1.0, 2.0, 4.0, 16.0, 64.0),
     "mnist": (1.0, 4.0),
     "fashion_mnist": (1.0, 4.0, 8.0),
 }
