@@ -69,7 +69,7 @@ def calibrate(
     >>> (100 * GNMax(sigma=sigma).curve()).epsilon(delta=1e-5) <= 2.0
     True
     >>> round(sigma, 2)
-    22.77
+    22.76
     """
     _check.integer(n_answers=n_answers, least=1)
     _check.positive(epsilon=epsilon)
