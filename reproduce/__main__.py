@@ -1,7 +1,9 @@
 """Repeat the papers' tables and figures: ``python -m reproduce [--quick] [NAME [OPTIONS ...]]``.
 
 Without a name it lists the names. A name runs one paper with its options: ``python -m reproduce wang2022 5``.
-``--quick`` runs the smallest form, which shows that the command works and whose figures mean nothing.
+``--quick`` runs the smallest form, which shows that the command works and whose figures mean nothing. It
+passes on the module's ``QUICK_ARGUMENTS``. If words are given, such as a part, it passes on the options among
+these arguments and then the given words. So an option there is one word, with ``=`` before its value.
 """
 
 from __future__ import annotations
@@ -29,7 +31,11 @@ def main(arguments: list[str]) -> int:
     module = importlib.import_module(f"reproduce.{arguments[0]}")
     if quick:
         shrink(module)
-    module.main(arguments[1:] or (module.QUICK_ARGUMENTS if quick else []))
+    asked = arguments[1:]
+    if quick:
+        options = [word for word in module.QUICK_ARGUMENTS if word.startswith("--")]
+        asked = [*options, *asked] if asked else module.QUICK_ARGUMENTS
+    module.main(asked)
     return 0
 
 

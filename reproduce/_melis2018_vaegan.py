@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 
-from ostraka.attacks._adversarial import Rivals, Settings, realness_of
+from ostraka.attacks._adversarial import Rivals, Settings, realness_of, sample_of
 
 N_NOISE, MOMENTUM, CLOSENESS = 64, (0.5, 0.999), 0.1  # weight of the likelihood beside fooling
 
@@ -65,6 +65,10 @@ class VariationalGAN:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+    def sample(self, n_rows: int, *, random_state: int) -> np.ndarray:
+        """Generated rows, for the black box."""
+        return sample_of(self.rivals, n_rows, seed=random_state)
 
     def realness(self, rows: np.ndarray) -> np.ndarray:
         """The discriminator's logit of each row."""

@@ -38,7 +38,7 @@ ADVERSARIES = ("Nat-AdvQ", "Pois-AdvQ", "Pois-NatQ")
 SETS = ("mnist", "fashion_mnist", "sst2")
 N_TEACHERS, N_QUERIES = 250, 1000
 QUICK = {"TRIALS": 1000, "DRAWS": {True: 20, False: 20}, "N_TEACHERS": 10, "N_QUERIES": 20}
-QUICK_ARGUMENTS = ["3", "--trainings", "1", "--data", "mnist"]
+QUICK_ARGUMENTS = ["3", "--trainings=1", "--data=mnist"]
 
 
 def images(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -28,7 +28,7 @@ AT = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # the authors' thresholds
 FIGURE_AT = 0.99  # the one that the paper names
 PATE_DELTA = 1e-5
 QUICK: dict[str, object] = {}
-QUICK_ARGUMENTS = ["--draws", "1"]
+QUICK_ARGUMENTS = ["--draws=1"]
 SHORT = {"Very high": "HH", "High": "H", "Medium": "M", "Low": "L"}  # as saved
 FIGURE_1 = ("cifar100_RR_H", "cifar100_PATE_H")
 

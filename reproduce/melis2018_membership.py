@@ -3,9 +3,9 @@
 ``python -m reproduce melis2018_membership [PART ...]`` prints, for each attack, the share of members among as
 many suspects as there are members (the thesis's accuracy), the AUC and the true positive rate at 1 %. Plain
 networks stand in for DCGAN, Fashion for CIFAR; LFW and DR are not to be had. So only the order compares.
-Members that an attacker knows are among its real rows from the first step. Left out: figures 6.6 (shadow
-models) and 6.10 (when known rows are used). The thesis's GAN of figure 6.18 has no
-differential privacy by today's definition: a ``DPGM`` is attacked instead, by its samples.
+Members that an attacker knows are among its real rows from the first step, but in figure 6.10. Attackers of
+figures 6.6 and 6.10 have 2,500 steps, others 5,000. The thesis's GAN of figure 6.18 has no differential
+privacy by today's definition: a ``DPGM`` is attacked instead, by its samples.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ostraka.attacks._generator_rows import Sampling
+    from reproduce._melis2018_vaegan import VariationalGAN
 
 N_ROWS, WIDTH, RATE, SEED = 4_000, 512, 5e-4, 0
 EPOCHS, CURVE = 400, (50, 100, 200, 400)
 ATTACKER_STEPS, DELAY = 5_000, 1_000
+SHORT_CURVE, DELAYS = (1_000, 2_500), (0, 1_000, 2_500)  # steps of the attacker; the last delay: never
 SHARES, SHARE_EPOCHS = (0.1, 0.5, 0.9), 50
 EPSILONS, PRIVATE_STEPS = (1.5, 8.0), 300
 QUICK = {
@@ -43,6 +45,8 @@ QUICK = {
     "CURVE": (1,),
     "ATTACKER_STEPS": 4,
     "DELAY": 2,
+    "SHORT_CURVE": (4,),
+    "DELAYS": (0, 4),
     "SHARES": (0.5,),
     "SHARE_EPOCHS": 1,
     "EPSILONS": (8.0,),
@@ -79,9 +83,9 @@ def target(
     return TargetGenerator(kind, epochs=EPOCHS if epochs is None else epochs, **settings).fit(rows)
 
 
-def attacker(n_samples: int) -> TargetGenerator:
+def attacker(n_samples: int, steps: int | None = None) -> TargetGenerator:
     """The attacker's own generator, not trained yet."""
-    epochs = max(1, ATTACKER_STEPS * 32 // n_samples)
+    epochs = max(1, (ATTACKER_STEPS if steps is None else steps) * 32 // n_samples)
     return TargetGenerator("gan", epochs=epochs, width=WIDTH, learning_rate=RATE, random_state=SEED + 1)
 
 
@@ -116,6 +120,20 @@ def figure65() -> None:
     say("distance", by_samples(target(rows[member]), rows, "distance"), member)
 
 
+def figure66() -> None:
+    """Black box, samples of a shadow GAN of 10 % of the members added (thesis, LFW: 18 % at every step)."""
+    rows, member = dealt()
+    inside, _ = split(member, 0.1)
+    made, shadow = (
+        target(part).sample(len(rows), random_state=SEED) for part in (rows[member], rows[inside])
+    )
+    left = np.setdiff1d(np.arange(len(rows)), inside)
+    for name, real in {"target alone": made, "and shadow": np.concatenate([made, shadow])}.items():
+        for steps in SHORT_CURVE:
+            own = attacker(len(real), steps).fit(real)
+            say(f"{name}, {steps} steps", own.realness(rows[left]), member[left])
+
+
 def figure67() -> None:
     """White box, by the epochs of the target (thesis, CIFAR: DCGAN 100 %, BEGAN 19 % at 400)."""
     rows, member = dealt()
@@ -127,12 +145,16 @@ def figure67() -> None:
 
 def convolutional() -> None:
     """White box, DCGAN and DCGAN + VAE, of half the width (thesis, CIFAR: 100 and 80 % at 400 epochs)."""
-    from reproduce._melis2018_vaegan import VariationalGAN
-
     rows, member = dealt()
     say("dcgan", generator_statistics(target(rows[member], kind="dcgan", width=WIDTH // 2), rows), member)
-    both = VariationalGAN(epochs=EPOCHS, width=WIDTH // 2, learning_rate=RATE, random_state=SEED)
-    say("dcgan + vae", generator_statistics(both.fit(rows[member]), rows), member)
+    say("dcgan + vae", generator_statistics(variational(rows[member]), rows), member)
+
+
+def variational(rows: np.ndarray) -> VariationalGAN:
+    """A DCGAN + VAE of half the width which was trained on these rows."""
+    from reproduce._melis2018_vaegan import VariationalGAN
+
+    return VariationalGAN(epochs=EPOCHS, width=WIDTH // 2, learning_rate=RATE, random_state=SEED).fit(rows)
 
 
 def figure68() -> None:
@@ -154,6 +176,22 @@ def figure69() -> None:
             model.fit(np.concatenate([real, rows[others]]), labels)
         left = np.setdiff1d(np.arange(len(rows)), np.concatenate([inside, others]))
         say(name, model.predict_proba(rows[left])[:, 1], member[left])
+
+
+def figure610() -> None:
+    """Black box, 20 % of the members known, by the step at which they join (thesis: early is worse)."""
+    rows, member = dealt()
+    inside, _ = split(member, 0.2)
+    left = np.setdiff1d(np.arange(len(rows)), inside)
+    kinds: dict[str, Callable[[np.ndarray], Any]] = {"gan": target, "dcgan + vae": variational}
+    for kind, train in kinds.items():
+        samples = train(rows[member]).sample(len(rows), random_state=SEED)
+        for delay in DELAYS:
+            own = attacker(len(samples), DELAYS[-1])
+            never = delay == DELAYS[-1]
+            own.fit(samples, members=None if never else rows[inside], delay=delay)
+            when = "never" if never else f"from step {delay}"
+            say(f"{kind}, {when}", own.realness(rows[left]), member[left])
 
 
 def figure611() -> None:
@@ -230,10 +268,12 @@ def _generative(
 PARTS: dict[str, Callable[[], None]] = {
     "table6.1": table61,
     "figure6.5": figure65,
+    "figure6.6": figure66,
     "figure6.7": figure67,
     "convolutional": convolutional,
     "figure6.8": figure68,
     "figure6.9": figure69,
+    "figure6.10": figure610,
     "figure6.11": figure611,
     "figure6.16": figure616,
     "figure6.17": figure617,

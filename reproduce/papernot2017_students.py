@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DELTA, N_TEACHERS, N_CLASSES = 1e-5, 250, 10
 QUICK = {"N_TEACHERS": 25}
-QUICK_ARGUMENTS = ["--ask", "20", "--students", "Spreading"]
+QUICK_ARGUMENTS = ["--ask=20", "--students=Spreading"]
 AUGMENT = ImageAugment(shape=(1, 28, 28), strength=0.5)  # at full strength digits take twice as long
 
 

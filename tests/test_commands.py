@@ -52,6 +52,34 @@ def test_a_command_runs_in_its_smallest_form(name, data_dir, monkeypatch, capsys
     assert capsys.readouterr().out.strip()
 
 
+def test_the_smallest_form_of_a_named_part_is_that_part_alone(monkeypatch):
+    monkeypatch.setattr(_data, "MOST_ROWS", None)  # put back after shrink() has set it
+    from reproduce import melis2018_statistics as thesis
+
+    seen = []
+
+    def part(*, quick):
+        """Stands for a figure."""
+        seen.append(quick)
+
+    monkeypatch.setitem(thesis.PARTS, "figure4.4", part)
+    main = importlib.import_module("reproduce.__main__").main
+    assert main(["--quick", "melis2018_statistics", "figure4.4"]) == 0
+    assert main(["melis2018_statistics", "figure4.4"]) == 0
+    assert seen == [True, False]
+
+
+def test_words_in_as_many_reports_are_taken_by_the_alphabet(monkeypatch):
+    pytest.importorskip("torch")
+    from reproduce import _melis2018_worlds as worlds
+
+    texts = [("world", ["b", "d", "a"]), ("sports", ["c", "a", "b", "reuters"])]
+    monkeypatch.setattr(worlds, "_texts", lambda _: texts)
+    X, y, has = worlds.news(n_words=3)
+    assert X.tolist() == [[1, 1, 0], [1, 1, 1]]  # a, b, and c rather than d, which is met first
+    assert (y.tolist(), has.tolist()) == ([1, 0], [False, True])
+
+
 @pytest.mark.parametrize("folder", ["bench", "reproduce"])
 def test_an_unknown_name_is_refused_with_those_there_are(folder, capsys):
     main = importlib.import_module(f"{folder}.__main__").main

@@ -154,6 +154,21 @@ def test_an_attackers_own_generator_learns_from_samples_and_from_what_it_knows(m
 # What is refused.
 
 
+def test_known_members_look_real_from_the_step_at_which_they_join():
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    samples, known = rng.random((64, 16)) / 2, 0.5 + rng.random((16, 16)) / 2
+
+    def told(**more):
+        own = TargetGenerator(epochs=100, width=32, learning_rate=1e-3, random_state=0)  # 200 steps
+        return own.fit(samples, **more).realness(known)
+
+    alone = told()
+    assert np.array_equal(told(members=known, delay=200), alone)
+    assert told(members=known, delay=100).mean() > alone.mean() + 0.5
+    assert not np.array_equal(told(members=known, delay=199), alone)
+
+
 def test_wrong_candidates_are_refused(world):
     rows, included, _ = world
     target = Copies(rows[included])
@@ -203,5 +218,7 @@ def test_wrong_settings_of_a_small_generator_are_refused(world):
     for kind in ("vae", "began"):
         with pytest.raises(ValueError, match="which has no discriminator for them"):
             TargetGenerator(kind).fit(rows, fakes=rows)
+        with pytest.raises(ValueError, match="members must be None"):
+            TargetGenerator(kind).fit(rows, members=rows)
     with pytest.raises(ValueError, match="not finite: try a smaller"):
         TargetGenerator("vae", epochs=20, learning_rate=1e30).fit(rows)

@@ -154,9 +154,16 @@ def train_equilibrium(rows: np.ndarray, settings: Settings, *, seed: int) -> Equ
 
 
 def train_adversarial(
-    rows: np.ndarray, settings: Settings, *, seed: int, side: int | None, fakes: np.ndarray | None, delay: int
+    rows: np.ndarray,
+    settings: Settings,
+    *,
+    seed: int,
+    side: int | None,
+    fakes: np.ndarray | None,
+    members: np.ndarray | None,
+    delay: int,
 ) -> Rivals:
-    """Train a GAN. From step ``delay`` on, half of the discriminator's generated rows are ``fakes``."""
+    """Train a GAN. From step ``delay`` on, half of the discriminator's rows are ``fakes`` or ``members``."""
     with preserve_generators(), threads(1):
         reseed(seed)
         rivals = Rivals(rows.shape[1], settings, side).train()
@@ -164,12 +171,10 @@ def train_adversarial(
             torch.optim.Adam(part.parameters(), lr=settings.rate, betas=_MOMENTUM)
             for part in (rivals.discriminator, rivals.generator)
         )
-        known = None if fakes is None else torch.as_tensor(fakes)
-        for step, real in enumerate(_batches(torch.as_tensor(rows), settings)):
-            made = rivals.made(len(real)).detach()
-            if known is not None and step >= delay:
-                half = len(real) // 2
-                made = torch.cat([made[half:], known[torch.randint(len(known), (half,))]])
+        for step, batch in enumerate(_batches(torch.as_tensor(rows), settings)):
+            real, made = batch, rivals.made(len(batch)).detach()
+            if step >= delay:
+                made, real = _half_known(made, fakes), _half_known(real, members)
             logits = rivals.realness(torch.cat([real, made]))
             labels = torch.cat([_soft(len(real), _REAL), _soft(len(made), _MADE)])
             _step(judge, binary_cross_entropy_with_logits(logits, labels))
@@ -228,6 +233,14 @@ def _step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
+
+
+def _half_known(rows: torch.Tensor, known: np.ndarray | None) -> torch.Tensor:
+    """Rows of which half are replaced by known ones, if there are any."""
+    if known is None:
+        return rows
+    half = len(rows) // 2
+    return torch.cat([rows[half:], torch.as_tensor(known)[torch.randint(len(known), (half,))]])
 
 
 def _soft(n: int, ends: tuple[float, float]) -> torch.Tensor:

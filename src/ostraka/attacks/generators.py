@@ -80,7 +80,7 @@ class TargetGenerator:
         self.weight_normalised = weight_normalised
         self.random_state = random_state
 
-    def fit(self, X: Any, *, fakes: Any = None, delay: int = 0) -> Self:
+    def fit(self, X: Any, *, fakes: Any = None, members: Any = None, delay: int = 0) -> Self:
         """Train from new weights.
 
         Parameters
@@ -89,8 +89,11 @@ class TargetGenerator:
             Private.
         fakes : array, shape (n_fakes, n_features), optional
             Rows that the discriminator learns to call generated: what an attacker knows not to be members.
+        members : array, shape (n_members, n_features), optional
+            Rows that it learns to call real beside those of ``X``, half of each batch: known members, where
+            ``X`` holds samples of the target.
         delay : int
-            The step from which they are used.
+            The step from which both are used.
         """
         _check.require("torch", extra="torch")
         from ostraka.attacks import _adversarial  # noqa: PLC0415
@@ -118,10 +121,12 @@ class TargetGenerator:
             normed=self.weight_normalised,
         )
         seed = int(np.random.SeedSequence(self.random_state).generate_state(1)[0])
-        if fakes is not None and self.kind in {"vae", "began"}:
-            raise ValueError(
-                f"fakes must be None for kind={self.kind!r}, which has no discriminator for them"
-            )
+        known = {"fakes": fakes, "members": members}
+        for name, given in known.items():
+            if given is not None and self.kind in {"vae", "began"}:
+                raise ValueError(
+                    f"{name} must be None for kind={self.kind!r}, which has no discriminator for them"
+                )
         if self.kind == "vae":
             self.model_: Any = _adversarial.train_autoencoder(rows, settings, seed=seed)
         elif self.kind == "began":
@@ -132,7 +137,10 @@ class TargetGenerator:
                 settings,
                 seed=seed,
                 side=side if self.kind == "dcgan" else None,
-                fakes=None if fakes is None else unit_rows("fakes", fakes, width=rows.shape[1]),
+                **{
+                    name: None if given is None else unit_rows(name, given, width=rows.shape[1])
+                    for name, given in known.items()
+                },
                 delay=delay,
             )
         self.n_features_in_ = rows.shape[1]
