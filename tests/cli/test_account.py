@@ -100,7 +100,7 @@ def test_predictions_are_counted(suffix, tmp_path, capfd):
 
 def test_classes_may_be_words_and_questions_have_their_columns_names(tmp_path, capfd):
     path = tmp_path / "said.csv"
-    path.write_text("easy,hard\nyes,no\nyes,yes\nyes,no\n")
+    path.write_text("easy,hard\n" + "yes,no\nyes,yes\n" * 20)
     _, out, _ = account(capfd, path, "--sigma", 2)
     assert out.split("costliest questions")[1].splitlines()[2].split()[0] == "hard"
 

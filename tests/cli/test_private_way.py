@@ -18,7 +18,7 @@ import ostraka.cli
 from ostraka.private import Private
 
 ROOT = str(Path(ostraka.__file__).parent)
-N_ROWS, N_TEACHERS = 1009, 61
+N_ROWS, N_TEACHERS = 1009, 67
 MOST_FILES = 30
 MOST_CALLS = 100  # of one function to look at
 
