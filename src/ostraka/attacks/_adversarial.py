@@ -159,9 +159,9 @@ def train_adversarial(
     *,
     seed: int,
     side: int | None,
-    fakes: np.ndarray | None,
-    members: np.ndarray | None,
     delay: int,
+    fakes: np.ndarray | None = None,
+    members: np.ndarray | None = None,
 ) -> Rivals:
     """Train a GAN. From step ``delay`` on, half of the discriminator's rows are ``fakes`` or ``members``."""
     with preserve_generators(), threads(1):

@@ -99,8 +99,8 @@ class TargetGenerator:
         from ostraka.attacks import _adversarial  # noqa: PLC0415
 
         _check.one_of(kind=self.kind, allowed=_KINDS)
-        _check.integer(epochs=self.epochs, batch_size=self.batch_size, n_noise=self.n_noise, least=1)
-        _check.integer(width=self.width, least=1)
+        sizes = {"epochs": self.epochs, "batch_size": self.batch_size, "n_noise": self.n_noise}
+        _check.integer(**sizes, width=self.width, least=1)
         _check.integer(delay=delay)
         _check.positive(learning_rate=self.learning_rate)
         if not 0 <= self.dropout < 1:
@@ -121,27 +121,20 @@ class TargetGenerator:
             normed=self.weight_normalised,
         )
         seed = int(np.random.SeedSequence(self.random_state).generate_state(1)[0])
-        known = {"fakes": fakes, "members": members}
-        for name, given in known.items():
-            if given is not None and self.kind in {"vae", "began"}:
-                raise ValueError(
-                    f"{name} must be None for kind={self.kind!r}, which has no discriminator for them"
-                )
+        given = {"fakes": fakes, "members": members}
+        known = {name: unit_rows(name, a, width=rows.shape[1]) for name, a in given.items() if a is not None}
+        if known and self.kind in {"vae", "began"}:
+            raise ValueError(
+                f"{min(known)} must be None for kind={self.kind!r}, which has no discriminator for them"
+            )
         if self.kind == "vae":
             self.model_: Any = _adversarial.train_autoencoder(rows, settings, seed=seed)
         elif self.kind == "began":
             self.model_ = _adversarial.train_equilibrium(rows, settings, seed=seed)
         else:
+            images = side if self.kind == "dcgan" else None
             self.model_ = _adversarial.train_adversarial(
-                rows,
-                settings,
-                seed=seed,
-                side=side if self.kind == "dcgan" else None,
-                **{
-                    name: None if given is None else unit_rows(name, given, width=rows.shape[1])
-                    for name, given in known.items()
-                },
-                delay=delay,
+                rows, settings, seed=seed, side=images, delay=delay, **known
             )
         self.n_features_in_ = rows.shape[1]
         return self

@@ -79,8 +79,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
     student : scikit-learn classifier or str, optional
         What learns from the answers: see :class:`~ostraka.students.Distilled`. None: ``"auto"``.
         With ``way="counts"`` also ``"fixmatch"`` (needs torch): what learns from the labels of which the
-        posterior is sure. None there: a support vector machine, logistic regression on bins, or a linear
-        model of features of each row's own.
+        posterior is sure. None there: what suits the cells.
     way : {"argmax", "counts", "auto"}
         ``"argmax"``: teachers vote on public rows, one paid answer each. ``"counts"``: every unit casts one
         ballot in all, for a public cell, and one table is paid for (docs/noisy-counts.md). ``"auto"``: what
@@ -88,8 +87,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
     cells : GraphCells, QuantileCells, FeatureCells or the like, or a list of different ones, optional
         Not fitted. Where ballots go, for ``"counts"``. None: the graph of the public rows where they are
         arrays of 30 numbers or more of one kind (images, embeddings), else bins. Images should be declared:
-        ``GraphCells(image_shape=(8, 8))``. :class:`~ostraka.voters.features.FeatureCells` are for many rows.
-        Of several, those that label public rows best where other public rows vote with made-up labels.
+        ``GraphCells(image_shape=(8, 8))``. Of several, those that do best on public rows with made-up labels.
     asks : {"least-confident", "random"}
         Which rows to ask about: first typical ones, then those the student is least sure of; or any.
     consistent : bool or Consistent
@@ -130,8 +128,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
     way_ : str
         ``"argmax"`` or ``"counts"``.
     expected_ : dict of str to float
-        Public. Where there was a choice: mean accuracy of each way, and of each kind of cells where there are
-        several, on public rows with made-up labels.
+        Public. Where there was a choice: mean accuracy of each on public rows with made-up labels.
     result_ : Result
         The record of the run; ``result_.public()`` is what may be shown.
     ledger_, manifest_, ensemble_, votes_
