@@ -17,12 +17,12 @@ demo: $(SHOWN)  ## learn from made-up hospital visits, then from digits, at epsi
 	$(BIN)/ostraka learn demo-run/private.csv --label readmitted --public demo-run/public.csv --person patient --out demo-run/hospital
 	$(BIN)/ostraka learn --out demo-run/digits
 
-# four processes on two cores: many tests wait for services and their clocks
+# three processes on two cores: many tests wait for services and their clocks
 test: $(READY)  ## style, types, tests and doctests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 4 --dist worksteal
+	$(BIN)/pytest -n 3 --dist worksteal
 
 quick: $(READY)  ## style and the fast tests, within a minute; types are checked by lint, before a commit and in test
 	$(BIN)/ruff format --check .
