@@ -181,7 +181,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 class TestForked:
     def test_a_child_may_not_use_the_ledger_of_its_parent(self, path, budget, start, gaussian):
         script = """
-import os
+import os, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12 on a fork beside threads is one
 ledger = Ledger(path)
 if os.fork() == 0:
     try:
