@@ -1,14 +1,30 @@
 """One matrix votes as its teachers do, one by one: ties, failures and one-class teachers included."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
+from sklearn.naive_bayes import BernoulliNB, GaussianNB, MultinomialNB
+from sklearn.neighbors import NearestCentroid
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import TeacherEnsemble, count_votes
 from ostraka.voters._linear import LinearTeachers
+
+BY_SCORES = [  # whose scores are products of terms of a row
+    LinearDiscriminantAnalysis(),
+    GaussianNB(),
+    GaussianNB(var_smoothing=1e-3),
+    NearestCentroid(),
+    NearestCentroid(shrink_threshold=0.2),
+    BernoulliNB(),
+    BernoulliNB(binarize=0.5, fit_prior=False),
+    MultinomialNB(),
+]
 
 
 def fitted(n_classes: int, n_features: int, *, n_teachers: int = 30, seed: int = 0) -> TeacherEnsemble:
@@ -35,6 +51,7 @@ def linear(ensemble: TeacherEnsemble) -> LinearTeachers | None:
         SGDClassifier(max_iter=20, tol=None),
         LinearSVC(C=0.1),
         LinearSVC(C=0.1, fit_intercept=False),
+        *BY_SCORES,
     ],
     ids=str,
 )
@@ -42,6 +59,7 @@ def test_other_linear_teachers_vote_in_one_product_too(estimator, n_classes):
     rng = np.random.default_rng(0)
     y = rng.integers(0, n_classes, 400)
     X = rng.normal(size=(n_classes, 3))[y] + rng.normal(size=(400, 3))
+    X = np.abs(X) if isinstance(estimator, MultinomialNB) else X
     ensemble = TeacherEnsemble(estimator, n_teachers=10, n_jobs=1, random_state=0)
     ensemble.fit(X, y, classes=range(n_classes + 1))
     assert linear(ensemble) is not None
@@ -82,6 +100,84 @@ def test_ties_and_near_ties_go_where_the_teacher_itself_puts_them(n_classes):
     np.testing.assert_array_equal(
         count_votes(together.predictions(X), n_classes=n_classes), together.counts(X)
     )
+
+
+def alone_in(together: LinearTeachers) -> list[int]:
+    """Teachers that are asked alone, from now on."""
+    alone, asked = [], together._asked
+    together._asked = lambda *given: alone.append(given[2]) or asked(*given)
+    return alone
+
+
+@pytest.mark.parametrize("estimator", BY_SCORES, ids=str)
+@pytest.mark.parametrize("place", [0.0, 1e6])
+def test_rows_of_few_whole_numbers_tie_and_go_where_the_teacher_itself_puts_them(estimator, place):
+    rng = np.random.default_rng(5)
+    X = rng.integers(0, 3, size=(120, 4)) + place  # some classes are missing, some features constant
+    ensemble = TeacherEnsemble(estimator, n_teachers=20, n_jobs=1, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some teachers may fail
+        ensemble.fit(X, rng.integers(0, 3, 120), classes=range(4))
+    asked = rng.integers(0, 3, size=(40, 4)) + place
+    together = linear(ensemble)
+    alone = alone_in(together)
+    expected = one_by_one(ensemble, asked)
+    np.testing.assert_array_equal(together.counts(asked), expected)
+    np.testing.assert_array_equal(count_votes(together.predictions(asked), n_classes=4), expected)
+    assert alone or not isinstance(estimator, NearestCentroid), "there are ties"
+    np.testing.assert_array_equal(together.counts(asked[::-3]), expected[::-3])
+
+
+@pytest.mark.parametrize("estimator", [GaussianNB(), NearestCentroid()], ids=str)
+def test_few_teachers_are_asked_alone_where_rows_do_not_tie(estimator):
+    rng = np.random.default_rng(6)
+    y = rng.integers(0, 3, 400)
+    X = (rng.normal(size=(3, 5))[y] + rng.normal(size=(400, 5))) * 10.0 ** np.arange(-2, 3) + 1e3
+    X[:, 3] = rng.integers(0, 50, 400) == 0  # constant in many shards
+    ensemble = TeacherEnsemble(estimator, n_teachers=20, n_jobs=1).fit(X[:300], y[:300], classes=range(3))
+    together = linear(ensemble)
+    alone = alone_in(together)
+    np.testing.assert_array_equal(together.counts(X[300:]), one_by_one(ensemble, X[300:]))
+    assert len(alone) < 5
+
+
+@pytest.mark.parametrize("estimator", [LogisticRegression(), GaussianNB(), NearestCentroid()], ids=str)
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_no_ballot_is_lost_where_scores_overflow(estimator):
+    rng = np.random.default_rng(7)
+    y = rng.integers(0, 3, 300)
+    X = rng.normal(size=(3, 4))[y] + rng.normal(size=(300, 4))
+    ensemble = TeacherEnsemble(estimator, n_teachers=20, n_jobs=1).fit(X, y, classes=range(3))
+    for size in (1e160, 1e300, 1.7e308):
+        asked = rng.uniform(-1, 1, size=(6, 4)) * size
+        np.testing.assert_array_equal(linear(ensemble).counts(asked), one_by_one(ensemble, asked))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        NearestCentroid(metric="manhattan"),
+        NearestCentroid(priors="empirical"),
+        GaussianNB(var_smoothing=0.0),
+        GaussianNB(priors=[0.0, 1.0]),
+    ],
+    ids=str,
+)
+def test_scores_of_another_form_are_not_stacked(estimator):
+    rng = np.random.default_rng(8)
+    X, y = rng.normal(size=(200, 3)), rng.permutation(np.arange(200) % 2)
+    y[X[:, 2] > 0] = 1  # so that priors differ
+    X[:, 1] = 7.0  # of no variance
+    ensemble = TeacherEnsemble(estimator, n_teachers=5, n_jobs=1).fit(X, y, classes=[0, 1])
+    assert linear(ensemble) is None
+
+
+def test_thresholds_of_two_models_are_not_mixed():
+    rng = np.random.default_rng(9)
+    X, y = rng.normal(size=(200, 3)), rng.integers(0, 2, 200)
+    ensemble = TeacherEnsemble(BernoulliNB(), n_teachers=5, n_jobs=1).fit(X, y, classes=[0, 1])
+    ensemble.teachers_[3].model.binarize = 0.5
+    assert linear(ensemble) is None
 
 
 def test_teachers_that_failed_or_know_one_class_cast_the_ballot_they_always_cast():

@@ -6,53 +6,62 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ostraka.voters._scores import terms_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ostraka.voters._scores import Terms
     from ostraka.voters._voting import Teacher
 
-__all__ = ["LINEAR", "LinearTeachers", "linear_scores"]
+__all__ = ["LinearTeachers"]
 
 # Two ways to add up d products differ by less than this times (d + 2) machine epsilons of their size.
 _ROUNDING = 8.0
-LINEAR = {  # predict the class of the largest score; of two classes the second, where its score is above 0
-    "sklearn.linear_model._logistic.LogisticRegression",
-    "sklearn.linear_model._ridge.RidgeClassifier",
-    "sklearn.linear_model._stochastic_gradient.SGDClassifier",
-    "sklearn.svm._classes.LinearSVC",
-}
 _CELLS = 2**22  # scores held at a time: 32 MiB
 
 
 class LinearTeachers:
-    """Every teacher's scores for every class, weights of shape (n_classes, n_features, n_teachers).
+    """Every teacher's scores for every class, weights of shape (n_classes, n_terms, n_teachers).
 
     If a teacher's two best classes are closer than rounding errors, this teacher is asked alone about that
     row alone. So a row's votes do not depend on the rest of the batch.
     """
 
-    def __init__(self, teachers: Sequence[Teacher], weights: np.ndarray, offsets: np.ndarray) -> None:
-        self._teachers = teachers
+    def __init__(
+        self,
+        teachers: Sequence[Teacher],
+        terms: Terms,
+        weights: np.ndarray,
+        offsets: np.ndarray,
+        largest_offset: float,
+    ) -> None:
+        self._teachers, self._terms = teachers, terms
         self._weights, self._offsets = weights, offsets[:, None, :]
         self._counter = np.uint16 if offsets.shape[1] < 1 << 16 else np.int64  # the smaller, the faster
-        known = np.where(np.isfinite(offsets), np.abs(offsets), 0.0)
-        self._largest = np.abs(weights).max(), known.max()
+        self._largest = np.abs(weights).max(axis=(0, 2)), largest_offset
         self._ulp = _ROUNDING * (weights.shape[1] + 2) * np.finfo(np.float64).eps
 
     @classmethod
     def of(cls, teachers: Sequence[Teacher], *, n_classes: int, n_features: int) -> Self | None:
-        """Stack these teachers, or return None if one of them is not linear."""
-        shape = (n_classes, n_features, len(teachers))
-        weights, offsets = np.zeros(shape), np.full((n_classes, len(teachers)), -np.inf)
-        for number, teacher in enumerate(teachers):
-            if teacher.model is None:
-                offsets[teacher.codes(np.empty((1, 0)))[0], number] = 0.0
-                continue
-            found = linear_scores(teacher.model)
-            if found is None:
+        """Stack these teachers, or return None if their predictions are no largest scores."""
+        with np.errstate(all="ignore"):  # scores that are not finite are refused
+            terms = terms_of([teacher.model for teacher in teachers if teacher.model is not None])
+            if terms is None:
                 return None
-            weights[teacher.present, :, number], offsets[teacher.present, number] = found
-        return cls(teachers, weights, offsets)
+            n_terms = terms.of_rows(np.zeros((1, n_features))).shape[1]
+            weights = np.zeros((n_classes, n_terms, len(teachers)))
+            offsets, largest = np.full((n_classes, len(teachers)), -np.inf), 0.0
+            for number, teacher in enumerate(teachers):
+                if teacher.model is None:
+                    offsets[teacher.codes(np.empty((1, 0)))[0], number] = 0.0
+                    continue
+                found = terms.of_model(teacher.model)
+                if found is None:
+                    return None
+                weights[teacher.present, :, number], offsets[teacher.present, number] = found[:2]
+                largest = max(largest, found.size)
+        return cls(teachers, terms, weights, offsets, largest)
 
     def counts(self, X: np.ndarray) -> np.ndarray:
         """Votes on finite rows: int64 (n_rows, n_classes). Private."""
@@ -77,31 +86,18 @@ class LinearTeachers:
 
     def _scored(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Yield scores of blocks of rows, (n_classes, n_rows, n_teachers), and which may be the best."""
-        weight, offset = self._largest
+        weights, offset = self._largest
         at_once = max(1, _CELLS // (len(self._weights) * self._weights.shape[2]))
         for start in range(0, len(X), at_once):
             part = X[start : start + at_once]
-            scores = part @ self._weights
-            scores += self._offsets
-            unsure = self._ulp * (np.abs(part).sum(axis=1) * weight + offset)
-            yield slice(start, start + len(part)), scores, scores >= scores.max(axis=0) - unsure[:, None]
+            with np.errstate(over="ignore", invalid="ignore"):
+                terms = self._terms.of_rows(part)
+                scores = terms @ self._weights
+                scores += self._offsets
+                unsure = self._ulp * (np.abs(terms) @ weights + offset)
+                near = ~(scores < scores.max(axis=0) - unsure[:, None])  # true where scores overflow
+            yield slice(start, start + len(part)), scores, near
 
     def _asked(self, X: np.ndarray, row: int, number: int) -> int:
         """Return the ballot of one teacher, predicted on its own."""
         return int(self._teachers[number].codes(X[row : row + 1])[0])
-
-
-def linear_scores(model: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Weights (n_present, n_features) and offsets (n_present,) whose largest score is the prediction."""
-    if f"{type(model).__module__}.{type(model).__qualname__}" not in LINEAR:
-        return None
-    if not isinstance(model.coef_, np.ndarray) or model.coef_.dtype != np.float64:
-        return None
-    if not (np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()):
-        return None
-    coef = np.atleast_2d(model.coef_)
-    intercept = np.broadcast_to(model.intercept_, len(coef))  # some have a 0 where none was fitted
-    if len(coef) > 1:
-        return coef, intercept
-    ahead = coef[0]  # of two classes: how far the second is ahead of the first
-    return np.stack([np.zeros_like(ahead), ahead]), np.array([0.0, intercept[0]])

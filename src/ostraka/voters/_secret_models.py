@@ -12,7 +12,7 @@ import numpy as np
 
 from ostraka.secure.questions import INPUT_BITS
 from ostraka.secure.two_party import FixedModel
-from ostraka.voters._linear import LINEAR, linear_scores
+from ostraka.voters._scores import LINEAR, linear_scores
 
 if TYPE_CHECKING:
     from ostraka.secure.agreement import Agreement
