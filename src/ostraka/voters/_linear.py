@@ -1,8 +1,8 @@
-"""Votes of linear teachers by one matrix product; the ballots equal those of separate predictions."""
+"""Votes of all teachers by one matrix product of scores; the ballots equal those of separate predictions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 

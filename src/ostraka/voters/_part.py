@@ -46,7 +46,7 @@ def serve(connection: Connection) -> None:
 
 
 def _counter(saved: SavedTeachers) -> Callable[[np.ndarray], np.ndarray]:
-    """Return what counts ballots: one matrix product where all teachers are linear."""
+    """Return what counts ballots: one matrix product where teachers have such scores."""
     n_classes = len(saved.classes)
     if saved.kind == "teachers":
         linear = LinearTeachers.of(saved.ensemble.teachers_, n_classes=n_classes, n_features=len(saved.grid))

@@ -160,7 +160,7 @@ def vote(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> list[Prediction
 
 
 def _linear_codes(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> np.ndarray | None:
-    """The class indices of linear teachers, all at once; None if they cannot be computed together."""
+    """The class indices of all teachers by one product; None if they have no scores of that form."""
     if not isinstance(X, np.ndarray) or X.dtype != np.float64 or not np.isfinite(X).all():
         return None
     linear = LinearTeachers.of(teachers, n_classes=n_classes, n_features=X.shape[1])
