@@ -85,9 +85,23 @@ MUTANTS = [
     Mutant(
         "what the Gaussian of Skellam noise does not cover is free",
         "_composition/limit.py",
-        "told += sum(law.uses * law.told for law in laws)",
-        "told += 0.0",
+        "delta += sum(law.uses * law.delta for law in laws)",
+        "delta += 0.0",
         _MIXED + "test_what_the_gaussian_of_skellam_noise_does_not_cover_counts",
+    ),
+    Mutant(
+        "the Gaussian that dominates a pure part loses its last digits",
+        "_composition/law.py",
+        "half = erfcinv(2 * math.exp(-epsilon) / (1 + math.exp(-epsilon)))",
+        "half = erfinv(1 - 2 * math.exp(-epsilon) / (1 + math.exp(-epsilon)))",
+        _MIXED + "test_the_gaussian_that_dominates_a_pure_part_is_never_the_smaller_one",
+    ),
+    Mutant(
+        "a recorded law may have any number of classes",
+        "_composition/law.py",
+        "if not (plain and 2 <= int(number) <= _MOST_CLASSES):",
+        "if not plain:",
+        "contracts/test_curve_contract.py::test_laws_that_no_release_has_are_refused",
     ),
     Mutant(
         "n answers cost n - 1",
@@ -106,8 +120,8 @@ MUTANTS = [
     Mutant(
         "what an answer adds to a Gaussian is a little too small",
         "_composition/limit.py",
-        "each = Part((found.mu_squared - before) * (1 + _OUTWARD), found.told)",
-        "each = Part((found.mu_squared - before) * 0.97, found.told)",
+        "each = Part((found.mu_squared - before) * (1 + _OUTWARD), found.delta)",
+        "each = Part((found.mu_squared - before) * 0.97, found.delta)",
         _LIMIT + "test_one_answer_beside_a_gaussian_tells_no_more_than_a_larger_gaussian",
     ),
     Mutant(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ostraka import _axes, _check
-from ostraka._composition.law import GAUSSIAN, Law, added
+from ostraka._composition.law import GAUSSIAN, Law, added, check
 from ostraka._conversions import gaussian_delta, gaussian_epsilon, rdp_delta, rdp_epsilon
 from ostraka._numeric import up
 
@@ -101,9 +101,7 @@ class Curve:
         _check.nonnegative(mu_squared=self.mu_squared, slack=self.slack)
         _check.one_of(moves=self.moves, allowed=MOVES)
         for law in self.laws or ():
-            _check.integer(least=1, uses=law.uses)
-            if not law.size >= 0:
-                raise ValueError(f"the size of a law must be >= 0 and not NaN, got {law.size!r}")
+            check(law)
 
     def __repr__(self) -> str:
         """Return one line with the cost by the bounds that are quick to compute."""
@@ -151,6 +149,7 @@ class Curve:
 
     def __mul__(self, times: int) -> Curve:
         _check.integer(times=times)
+        times = int(times)  # NumPy's would wrap
         if times == 0:
             return replace(Curve.zero(moves=self.moves, orders=self.orders), publishable=self.publishable)
         return replace(

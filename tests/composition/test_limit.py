@@ -40,7 +40,7 @@ def test_one_answer_beside_a_gaussian_tells_no_more_than_a_larger_gaussian(kind,
     shift, part = math.sqrt(law.mu_squared), limit.one(law, start)
     before = start * law.mu_squared
     x = np.linspace(-5, 7, 121) * math.sqrt(before)
-    most = gaussian(x, math.sqrt(before + part.mu_squared)) + part.told
+    most = gaussian(x, math.sqrt(before + part.mu_squared)) + part.delta
     rng, closest = np.random.default_rng(6), 0.0
     places = [(0.0, 1.1), (shift / 2, 1.1), (0.0, 9.0), *rng.uniform([-5, -3], [5, 6], (200, 2))]
     for t, u in places:
@@ -65,7 +65,7 @@ def test_a_larger_gaussian_lies_above_its_function_between_the_grid_points_too()
             root = mpmath.sqrt(found.mu_squared)
             z = mpmath.log(odds) / root
             above = mpmath.ncdf(root / 2 - z) - odds * mpmath.ncdf(-z - root / 2)
-            assert above + found.told >= chord
+            assert above + found.delta >= chord
     assert found.mu_squared < 1.01 * mu**2
     assert limit.larger_gaussian(values, step, least=0.4 * mu**2, most=0.99 * mu**2) is None
 

@@ -57,6 +57,32 @@ def test_responses_compose_as_by_enumeration(n_classes, own, n):
         assert exact <= bound <= exact * (1 + 2e-2) + 1e-12
 
 
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-6, 0.5, 0.999, 1.0, 8.0, 25.0, 35.0, 36.5, 60.0, 300.0])
+def test_the_gaussian_that_dominates_a_pure_part_is_never_the_smaller_one(epsilon):
+    with mpmath.workdps(300):
+        half = mpmath.sqrt(mpmath.mpf(Law(PURE, epsilon).mu_squared)) / 2
+        most = mpmath.erfc(half / mpmath.sqrt(2)) / 2  # what the Gaussian leaves below one half
+        assert most <= 1 / (1 + mpmath.exp(mpmath.mpf(epsilon)))
+        less = half * (1 - mpmath.mpf("1e-8"))
+        assert mpmath.erfc(less / mpmath.sqrt(2)) / 2 > 1 / (1 + mpmath.exp(mpmath.mpf(epsilon)))
+
+
+@pytest.mark.parametrize(
+    ("law", "least"),
+    [
+        (Law("response 1000000000", 1e-3, 10**18), 0.999),
+        (Law(PURE, 1e-12, 10**18), 3e-4),
+        (Law(PURE, 1e-5, 10**12), 0.999),
+        (Law(PURE, 5e-324, 2), 0.0),
+        (Law(PURE, 1e-300, 10**9), 0.0),
+    ],
+)
+def test_more_uses_than_numbers_can_follow_leave_a_bound_that_holds_or_none(law, least):
+    bound = tables.of((law,))
+    assert bound.delta(0.0) >= least
+    assert bound.epsilon(1e-5) >= 0
+
+
 @pytest.mark.parametrize("scale", [0.7, 3.0, 40.0])
 def test_two_laplace_counts_are_those_of_the_closed_form(scale):
     law = Law(LAPLACE_COUNT, up(1 / scale), 2)
@@ -195,7 +221,7 @@ def test_skellam_noise_beside_argmaxes_is_a_gaussian_of_hardly_more():
 
 def test_what_the_gaussian_of_skellam_noise_does_not_cover_counts():
     law = Law(NEAR_GAUSSIAN, 0.01, 1_000)
-    assert limit.beside(law).told == limit.together((law,)).told == 1_000 * 2.0**-98
+    assert limit.beside(law).delta == limit.together((law,)).delta == 1_000 * 2.0**-98
     assert adaptive.fits((law,), epsilon=30.0, delta=1e-5)
     assert not adaptive.fits((law,), epsilon=30.0, delta=1e-27)
 

@@ -248,11 +248,34 @@ def test_the_default_orders_are_dense_enough():
         ["gaussian-argmax", 0.05, 2.5],
         ["gaussian-argmax", -0.05, 5],
         ["gaussian-argmax", math.nan, 5],
+        ["response 1", 1.0, 5],  # tells nothing, and had an answer more likely than 1
+        ["response 0", 1.0, 5],
+        ["response -3", 1.0, 5],
+        ["response 2.5", 1.0, 5],
+        ["response ", 1.0, 5],
+        ["response " + "9" * 400, 1.0, 5],
+        ["sampled-gaussian 0x0.0p+0", 1.0, 5],
+        ["sampled-gaussian 0x1.8000000000000p+0", 1.0, 5],
+        ["sampled-gaussian -0x1.0000000000000p-1", 1.0, 5],
+        ["sampled-gaussian nan", 1.0, 5],
+        ["sampled-gaussian half", 1.0, 5],
     ],
 )
 def test_laws_that_no_release_has_are_refused(law):
     whole = 100 * GNMax(sigma=20.0).curve()
-    with pytest.raises(ValueError, match=r"uses must be|size of a law must be"):
+    refused = r"uses must be|size of a law must be|a response must have|a sampling rate must be"
+    with pytest.raises(ValueError, match=refused):
         Curve.from_dict(whole.to_dict() | {"laws": [law]})
-    with pytest.raises(ValueError, match=r"uses must be|size of a law must be"):
+    with pytest.raises(ValueError, match=refused):
         replace(whole, laws=(Law(*law),))  # added to others, it would take uses back
+
+
+def test_a_kind_of_law_that_is_not_known_leaves_the_bounds_that_need_none():
+    whole = 100 * GNMax(sigma=20.0).curve()
+    other = Curve.from_dict(whole.to_dict() | {"laws": [["of-tomorrow 3", 1e-9, 100]]})
+    assert other.epsilon(1e-5) == replace(whole, laws=None).epsilon(1e-5)
+
+
+def test_whole_numbers_of_numpy_do_not_wrap_when_they_count_uses():
+    many = np.int64(2**61 + 1) * (8 * GNMax(sigma=20.0).curve())
+    assert [law.uses for law in many.laws] == [8 * (2**61 + 1)]

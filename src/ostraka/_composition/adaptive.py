@@ -24,7 +24,7 @@ __all__ = ["fits"]
 _FOR_CONSTANTS, _FOR_DOUBT = 0.01, 1e-3  # of delta: what the lemma adds; the comparison with one family
 _TRIED = (0.995, 0.985, 0.97, 0.95, 0.92, 0.88)  # shares of the Gaussian that the budget allows
 _FOLLOWED = (24, 64, 512)  # uses of one family that are followed one by one
-_LITTLE_TOLD = 1e-9
+_LITTLE_DELTA = 1e-9
 _MOST_USES = 2**40
 _BLOCKS = 4_000  # of uses beyond those that are followed, which are compared at once
 _OUTWARD = 1e-9
@@ -46,7 +46,8 @@ def fits(laws: tuple[Law, ...], *, epsilon: float, delta: float) -> bool:
     if len(laws) == 1 and laws[0].uses <= plans[0].uses:
         return True
     whole = limit.together(laws)
-    return whole.told <= _FOR_CONSTANTS * delta and whole.mu_squared <= min(plan.mu_squared for plan in plans)
+    most = min(plan.mu_squared for plan in plans)
+    return whole.delta <= _FOR_CONSTANTS * delta and whole.mu_squared <= most
 
 
 @lru_cache(maxsize=256)
@@ -122,8 +123,8 @@ class _Chain:
             if rest_mass <= 0:
                 return True
             step, values = self._followed(left)
-            told = gaussian_delta(np.arange(values.size) * step, math.sqrt(float(levels.before(rest_mass))))
-            if not (told <= values + doubt).all():
+            rest = gaussian_delta(np.arange(values.size) * step, math.sqrt(float(levels.before(rest_mass))))
+            if not (rest <= values + doubt).all():
                 return False
         return spare <= 0
 
@@ -133,8 +134,8 @@ class _Chain:
         begun = self._beyond(uses)
         if begun.mu_squared == math.inf:
             return False
-        told = float(gaussian_delta(np.array([self._epsilon]), math.sqrt(begun.mu_squared))[0]) + begun.told
-        return told <= self._delta
+        delta = float(gaussian_delta(np.array([self._epsilon]), math.sqrt(begun.mu_squared))[0]) + begun.delta
+        return delta <= self._delta
 
     def _beyond(self, uses: int) -> limit.Part:
         return limit.after(self._law._replace(uses=uses - self.followed), self._begun)
@@ -143,8 +144,8 @@ class _Chain:
         """A Gaussian that exceeds the function of so many uses; an infinite one if none is found."""
         step, values = self._followed(uses)
         most = uses * self._law.mu_squared
-        told = _LITTLE_TOLD if uses < _FOLLOWED[-1] else 0.0  # tables of few uses are steep at their end
-        found = limit.larger_gaussian(values, step, least=most / 2, most=most, told=told)
+        delta = _LITTLE_DELTA if uses < _FOLLOWED[-1] else 0.0  # tables of few uses are steep at their end
+        found = limit.larger_gaussian(values, step, least=most / 2, most=most, delta=delta)
         return found or limit.Part(math.inf, 0.0)
 
     def _followed(self, uses: int) -> tuple[float, np.ndarray]:

@@ -6,6 +6,10 @@ import math
 from functools import lru_cache
 from typing import NamedTuple
 
+from scipy.special import erfcinv, erfinv
+
+from ostraka import _check
+
 __all__ = [
     "ARGMAX",
     "GAUSSIAN",
@@ -16,16 +20,18 @@ __all__ = [
     "Law",
     "added",
     "begins",
+    "check",
     "composes",
 ]
 
 ARGMAX, SCREEN, GAUSSIAN, PURE = "gaussian-argmax", "gaussian-screen", "gaussian", "pure"
 LAPLACE_COUNT = "laplace"  # one count which moves by ``size`` scales
 NEAR_GAUSSIAN = "near-gaussian"  # dominated by a Gaussian, but for 2^-98
-_TOLD = 2.0**-98
+_BEYOND = 2.0**-98
 _LARGEST_SHIFT = 0.16
 _SAMPLED = "sampled-gaussian "  # followed by the rate in hexadecimal
 _RESPONSE = "response "  # followed by the number of classes, 3 or more; with 2 it is PURE
+_MOST_CLASSES = 2**53
 _OUTWARD = 1e-9
 
 
@@ -61,9 +67,9 @@ class Law(NamedTuple):
         return self.kind in (PURE, LAPLACE_COUNT) or self.kind.startswith(_RESPONSE)
 
     @property
-    def told(self) -> float:
-        """The probability which the Gaussian that dominates one use does not cover."""
-        return _TOLD if self.kind == NEAR_GAUSSIAN else 0.0
+    def delta(self) -> float:
+        """The delta of one use beside the Gaussian that dominates it otherwise."""
+        return _BEYOND if self.kind == NEAR_GAUSSIAN else 0.0
 
     @property
     def is_sampled(self) -> bool:
@@ -89,10 +95,43 @@ class Law(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _of_pure(epsilon: float) -> float:
-    """Squared shift of the Gaussian that dominates randomised response, and so whatever is pure."""
-    from scipy.special import ndtri  # noqa: PLC0415  (seldom needed)
+    """Squared shift mu^2 of the Gaussian that dominates randomised response, and so whatever is pure.
 
-    return float((2 * ndtri(1 / (1 + math.exp(-epsilon))) * (1 + _OUTWARD)) ** 2)
+    Phi(-mu / 2) = 1 / (1 + e^epsilon), from the form that loses no digits.
+    """
+    if epsilon < 1:
+        half = erfinv(math.tanh(epsilon / 2))
+    else:
+        half = erfcinv(2 * math.exp(-epsilon) / (1 + math.exp(-epsilon)))
+    return float(8 * (half * (1 + _OUTWARD)) ** 2)
+
+
+def check(law: Law) -> None:
+    """Refuse numbers that no release has, as a record that was damaged or made by hand may have them.
+
+    A kind that is not known is no error: it has no law here, so other bounds count.
+    """
+    _check.integer(least=1, uses=law.uses)
+    if not law.size >= 0:
+        raise ValueError(f"the size of a law must be >= 0 and not NaN, got {law.size!r}")
+    _check_kind(law.kind)
+
+
+@lru_cache(maxsize=1024)
+def _check_kind(kind: str) -> None:
+    if kind.startswith(_RESPONSE):
+        number = kind.removeprefix(_RESPONSE)
+        plain = number.isascii() and number.isdigit() and len(number) <= len(str(_MOST_CLASSES))
+        if not (plain and 2 <= int(number) <= _MOST_CLASSES):
+            raise ValueError(f"a response must have from 2 to 2^53 classes, got {number!r}")
+    if kind.startswith(_SAMPLED):
+        number = kind.removeprefix(_SAMPLED)
+        try:
+            rate = float.fromhex(number)
+        except (ValueError, OverflowError):
+            rate = math.nan
+        if not 0 < rate <= 1 or number != rate.hex():
+            raise ValueError(f"a sampling rate must be above 0 and at most 1, in hexadecimal, got {number!r}")
 
 
 def added(one: tuple[Law, ...] | None, two: tuple[Law, ...] | None) -> tuple[Law, ...] | None:

@@ -42,15 +42,15 @@ _STEP = 0.05  # shifts
 _STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as fully revealing
 _OUTWARD, _UP = 1e-12, 1e-9
 _FINER = (6, 8, 12, 16, 24, 32, 64, 128)  # the same, for several families
-_LEAST_TOLD = 2e-15
-_MOST_TOLD = 1e-10  # by one answer; a bound that adds more to delta is of no use
+_LEAST_DELTA = 2e-15
+_MOST_DELTA = 1e-10  # by one answer; a bound that adds more to delta is of no use
 
 
 class Part(NamedTuple):
     """A Gaussian of this squared shift, and a delta beside it."""
 
     mu_squared: float
-    told: float
+    delta: float
 
 
 class Levels(NamedTuple):
@@ -90,13 +90,13 @@ def within_reach(law: Law) -> bool:
 
 def beside(law: Law) -> Part:
     """The smallest Gaussian that all uses of this law come to, in any order, beside other releases."""
-    alone = Part(law.uses * law.mu_squared * (1 + _OUTWARD), law.uses * law.told)
+    alone = Part(law.uses * law.mu_squared * (1 + _OUTWARD), law.uses * law.delta)
     start = min(STARTS, key=lambda start: start + law.uses * _ABOUT[start])
     if law.uses < _WORTHWHILE or not within_reach(law):
         return alone
     each = one(law._replace(uses=1), start)
     whole = (start * law.mu_squared + law.uses * each.mu_squared) * (1 + _OUTWARD)
-    return min(alone, Part(whole, law.uses * each.told))
+    return min(alone, Part(whole, law.uses * each.delta))
 
 
 def together(laws: tuple[Law, ...]) -> Part:
@@ -106,10 +106,10 @@ def together(laws: tuple[Law, ...]) -> Part:
     each = tuple(law._replace(uses=1) for law in followed)
     paid = levels(each)
     mass = sum(law.uses * law.mu_squared for law in followed)
-    most = [max(one(law, start).told for start in _FINER) for law in each]
-    told = sum(law.uses * one_told for law, one_told in zip(followed, most, strict=True))
-    told += sum(law.uses * law.told for law in laws)
-    return Part(float((fixed + paid.before(mass)) * (1 + _UP)), told)
+    most = [max(one(law, start).delta for start in _FINER) for law in each]
+    delta = sum(law.uses * one_delta for law, one_delta in zip(followed, most, strict=True))
+    delta += sum(law.uses * law.delta for law in laws)
+    return Part(float((fixed + paid.before(mass)) * (1 + _UP)), delta)
 
 
 @lru_cache(maxsize=64)
@@ -125,24 +125,24 @@ def after(law: Law, begun: Part) -> Part:
     if within:
         each = min(each, one(law._replace(uses=1), max(within)))
     whole = (begun.mu_squared + law.uses * each.mu_squared) * (1 + _OUTWARD)
-    return Part(whole, begun.told + law.uses * each.told)
+    return Part(whole, begun.delta + law.uses * each.delta)
 
 
 def larger_gaussian(
-    values: np.ndarray, step: float, *, least: float, most: float, told: float = _LEAST_TOLD
+    values: np.ndarray, step: float, *, least: float, most: float, delta: float = _LEAST_DELTA
 ) -> Part | None:
     """A Gaussian that exceeds the function with these values at 0, step, ... everywhere; None beyond most.
 
-    Where the function is below ``told`` that number alone exceeds it.
+    Where the function is below ``delta`` that number alone exceeds it.
 
     The function is convex in v = e^x and falls, so it lies below its chords. The Gaussian lies above its
     tangents. On each interval the tangent in the middle is compared with the chord, at both ends.
     """
-    told = max(told, float(values[-1]) * (1 + _OUTWARD) + _LEAST_TOLD)
-    count = int((values > told).sum()) + 1
+    delta = max(delta, float(values[-1]) * (1 + _OUTWARD) + _LEAST_DELTA)
+    count = int((values > delta).sum()) + 1
     low, middle = np.arange(count) * step, (np.arange(count) + 0.5) * step
     needed = values[: count + 1] if count < values.size else np.append(values, values[-1])
-    needed = needed * (1 + _OUTWARD) - told
+    needed = needed * (1 + _OUTWARD) - delta
     left, right = np.exp(low), np.exp(low + step)
     centre = np.exp(middle)
 
@@ -159,7 +159,7 @@ def larger_gaussian(
     while most - least > 1e-7 * most:
         between = (least + most) / 2
         least, most = (least, between) if exceeds(between) else (between, most)
-    return Part(most * (1 + _OUTWARD), told)
+    return Part(most * (1 + _OUTWARD), delta)
 
 
 @lru_cache(maxsize=64)
@@ -172,8 +172,8 @@ def one(law: Law, start: int) -> Part:
     before = start * law.mu_squared
     found = larger_gaussian(*_followed(law, before), least=before, most=before + law.mu_squared)
     each = Part(law.mu_squared, 0.0)
-    if found is not None and found.told <= _MOST_TOLD:
-        each = Part((found.mu_squared - before) * (1 + _OUTWARD), found.told)
+    if found is not None and found.delta <= _MOST_DELTA:
+        each = Part((found.mu_squared - before) * (1 + _OUTWARD), found.delta)
     stored.save(name, np.array(each))
     return each
 

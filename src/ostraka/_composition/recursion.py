@@ -118,7 +118,7 @@ def advance_by_few(w, thin, reach, stop, offsets, apart, weights, used, constant
     ``thin`` are the values so far apart, from each place in turn, and ``apart`` the offsets in it.
     """
     parts = (stop - reach + APART - 2) // APART  # the last may end beyond the last point
-    n, first = parts * APART + 1, reach - reach
+    n, first = parts * APART + 1, reach - reach  # 0: a literal would compile the callee once more
     out, sums, best = np.zeros(n), np.empty(n), np.zeros(n, np.int64)
     for p in few:
         _average(w, sums, reach, n, offsets[p], weights[p], used[p], constants[p])

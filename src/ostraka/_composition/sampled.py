@@ -25,7 +25,7 @@ __all__ = ["hockey_sticks"]
 
 _FURTHEST = 12.0  # standard deviations; what lies beyond counts as fully revealing
 _FINE = 0.02  # of the standard deviation of one loss: the spacing of the grid
-_MOST_STEP = 0.02
+_LEAST_STEP, _MOST_STEP = 1e-9, 0.02
 _POINTS_OF_ONE = 1 << 18  # at most, of the grid of one loss
 _MOST_POINTS = 1 << 20
 _LARGEST_SHIFT = 20.0  # beyond, losses overflow, and the other bounds of a curve are as good
@@ -76,7 +76,8 @@ def _step(laws: Sequence[Law]) -> float:
     spread = [law.uses * _variance(law) for law in laws]
     whole, uses = sum(spread), sum(law.uses for law in laws)
     widest = max(_widest(law) for law in laws)
-    return float(max(min(_FINE * math.sqrt(whole / uses), _MOST_STEP), widest / _POINTS_OF_ONE))
+    fine = min(_FINE * math.sqrt(whole / uses), _MOST_STEP)
+    return float(max(fine, widest / _POINTS_OF_ONE, _LEAST_STEP))
 
 
 def _widest(law: Law) -> float:
@@ -153,11 +154,11 @@ def _split(cells: np.ndarray, p: np.ndarray, q: np.ndarray, step: float, uses: i
 def _one_way(parts: list[_Losses], step: float) -> tuple[int, np.ndarray] | None:
     """First place, and the bounds, of all uses of all parts together."""
     low, high, outside = _window(parts, step)
-    if high - low > _MOST_POINTS:
+    if not 0 <= high - low <= _MOST_POINTS:
         return None
     n = 1 << (high - low + 1).bit_length()
     spectrum, worst = np.ones(n // 2 + 1, dtype=complex), np.zeros(n // 2 + 1)
-    shift, told = 0, 0.0
+    shift, revealing = 0, 0.0
     for part in parts:
         folded = np.bincount(np.arange(len(part.masses)) % n, weights=part.masses, minlength=n)
         one = np.fft.rfft(folded)
@@ -166,11 +167,11 @@ def _one_way(parts: list[_Losses], step: float) -> tuple[int, np.ndarray] | None
         worst = worst * size**part.uses + np.abs(spectrum) * part.uses * size ** (part.uses - 1)
         spectrum = spectrum * one**part.uses
         shift += part.uses * part.start
-        told += part.uses * max(0.0, 1 - math.fsum(part.masses) + 8 * _ROUNDING)
+        revealing += part.uses * max(0.0, 1 - math.fsum(part.masses) + 8 * _ROUNDING)
     # a transform errs by log2(n) roundings of the whole mass in each number, and up to n numbers are summed
     doubt = math.log2(n) * _ROUNDING * float(worst.mean() + np.abs(spectrum).mean()) * n
     masses = np.maximum(np.roll(np.fft.irfft(spectrum, n), shift - low), 0.0)[: high - low + 1]
-    return low, np.minimum(1.0, _sticks(masses, step) * (1 + 1e-9) + told + outside + doubt)
+    return low, np.minimum(1.0, _sticks(masses, step) * (1 + 1e-9) + revealing + outside + doubt)
 
 
 def _sticks(masses: np.ndarray, step: float) -> np.ndarray:
@@ -198,5 +199,7 @@ def _window(parts: list[_Losses], step: float) -> tuple[int, int, float]:
 def _log_moment(part: _Losses, rate: float) -> float:
     """Log of the mean of e^(rate place)."""
     places = rate * (part.start + np.arange(len(part.masses)))
-    highest = float(places.max())
-    return highest + math.log(float(np.exp(places - highest) @ part.masses) + 1e-300)
+    highest, lowest = float(places.max()), float(places.min())
+    # many uses multiply what this rounds: the exponents, and a sum of so many numbers
+    doubt = _ROUNDING * (8 + len(places) + 2 * max(abs(highest), abs(lowest)))
+    return highest + math.log(float(np.exp(places - highest) @ part.masses) + 1e-300) + doubt

@@ -17,7 +17,7 @@ __all__ = ["Table", "Tables", "followed_table", "of"]
 
 # Answers that are followed one by one, if noise is as large as most, and if not; then a Gaussian bounds them.
 _MOST, _FEWER = 512, 64
-_LITTLE_TOLD = 1e-9
+_LITTLE_DELTA = 1e-9
 _MOST_PURE = 64
 _MOST_POINTS = 20_000  # of a grid for answers beside other releases: with more, these are what counts
 _LEADERS = 2  # families that are followed exactly, one at a time: those with the largest Gaussians
@@ -113,11 +113,11 @@ def _fixed_only(laws: tuple[Law, ...]) -> Table | None:
     if not math.isfinite(rest.mu_squared):
         return None
     if not pairs:  # Gaussians alone have a formula of their own
-        return _as_gaussian(rest, 0.0) if rest.told and rest.mu_squared else None
+        return _as_gaussian(rest, 0.0) if rest.delta and rest.mu_squared else None
     if rest.mu_squared:
         pairs.append(Law(GAUSSIAN, rest.mu_squared))
     found = sampled.hockey_sticks(pairs)
-    return None if found is None else _raised(Table(found[1], found[0], found[2]), rest.told)
+    return None if found is None else _raised(Table(found[1], found[0], found[2]), rest.delta)
 
 
 def _weight(law: Law) -> float:
@@ -149,9 +149,9 @@ def _beside(table: Table, rest: limit.Part, pairs: list[Law], room: float) -> Bo
     if rest.mu_squared:
         kernels.append(_of_gaussian(rest.mu_squared, table.step))
     if not kernels:
-        return _raised(table, rest.told)
+        return _raised(table, rest.delta)
     whole = reduce(fixed.together, kernels)
-    whole = whole._replace(revealing=whole.revealing + rest.told)
+    whole = whole._replace(revealing=whole.revealing + rest.delta)
     return fixed.Averaged(table.start, table.step, table.values, whole)
 
 
@@ -171,7 +171,7 @@ def _many(leader: Law, rest: limit.Part, room: float) -> Table | None:
     if found is None:
         return None
     law, begun = found
-    begun = limit.Part((begun.mu_squared + rest.mu_squared) * (1 + _OUTWARD), begun.told + rest.told)
+    begun = limit.Part((begun.mu_squared + rest.mu_squared) * (1 + _OUTWARD), begun.delta + rest.delta)
     whole = limit.after(leader._replace(uses=leader.uses - law.uses), begun)
     return _as_gaussian(whole, room)
 
@@ -184,7 +184,7 @@ def _as_gaussian(whole: limit.Part, room: float) -> Table | None:
     high = math.ceil((_reach(whole.mu_squared) + room) / step)
     if high > _MOST_POINTS:
         return None
-    return _raised(Table(-low, step, gaussian_delta(np.arange(-low, high + 1) * step, mu)), whole.told)
+    return _raised(Table(-low, step, gaussian_delta(np.arange(-low, high + 1) * step, mu)), whole.delta)
 
 
 @lru_cache(maxsize=64)
@@ -194,9 +194,9 @@ def _gaussian_of(law: Law) -> limit.Part | None:
     if table is None:
         return None
     most = law.uses * law.mu_squared
-    told = _LITTLE_TOLD if law.uses == _FEWER else 0.0  # the table of few is steep at its end
+    delta = _LITTLE_DELTA if law.uses == _FEWER else 0.0  # the table of few is steep at its end
     return limit.larger_gaussian(
-        table.values[-table.start :], table.step, least=most / 2, most=most, told=told
+        table.values[-table.start :], table.step, least=most / 2, most=most, delta=delta
     )
 
 
@@ -204,7 +204,7 @@ def _gaussian(laws: list[Law]) -> limit.Part:
     """One Gaussian that dominates all of these in any order, and the probability that it does not cover."""
     parts = [limit.beside(law) for law in laws]
     mu_squared = sum(part.mu_squared for part in parts) * (1 + _OUTWARD)
-    return limit.Part(mu_squared, sum(part.told for part in parts))
+    return limit.Part(mu_squared, sum(part.delta for part in parts))
 
 
 def _raised(table: Table, by: float) -> Table:
