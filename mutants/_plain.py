@@ -307,6 +307,15 @@ MUTANTS = [
         "test_consistent.py::TestSecrets::test_a_pickle_holds_no_secret_and_answers_nothing",
     ),
     Mutant(
+        "noise of many questions can be copied, and drawn again",
+        "randomness.py",
+        """    def __reduce__(self) -> NoReturn:
+        \"\"\"Refuse copies and pickles: they would hold the secrets,""",
+        """    def refused(self) -> NoReturn:
+        \"\"\"Refuse copies and pickles: they would hold the secrets,""",
+        "test_consistent.py::TestSecrets::test_noise_under_a_secret_is_neither_copied_nor_pickled",
+    ),
+    Mutant(
         "an epsilon is published for votes that can change more",
         "accounting/publish.py",
         "    if not votes.adjacency.within(mechanism.promise):\n",

@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import pickle
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -271,16 +271,22 @@ class TestSecrets:
     def test_a_pickle_holds_no_secret_and_answers_nothing(self):
         written = pickle.dumps(ROWS)
         assert SECRET not in written
-        copy = pickle.loads(written)
-        assert (copy.grid, copy.teachers, copy.columns) == (ROWS.grid, ROWS.teachers, ROWS.columns)
+        read = pickle.loads(written)
+        assert (read.grid, read.teachers, read.columns) == (ROWS.grid, ROWS.teachers, ROWS.columns)
         for use in (
-            lambda: copy.digests([[1.0, 2.0]]),
-            lambda: copy.noise("ab", purpose="p"),
-            lambda: copy.noises(["ab"], purpose="p"),
-            lambda: copy.name,
+            lambda: read.digests([[1.0, 2.0]]),
+            lambda: read.noise("ab", purpose="p"),
+            lambda: read.noises(["ab"], purpose="p"),
+            lambda: read.name,
         ):
             with pytest.raises(ValueError, match="left out of pickles"):
                 use()
+
+    @pytest.mark.parametrize("way", [copy, deepcopy, pickle.dumps])
+    def test_noise_under_a_secret_is_neither_copied_nor_pickled(self, way):
+        for noise in (ROWS.noise("ab", purpose="p"), ROWS.noises(["ab"], purpose="p")):
+            with pytest.raises(TypeError, match="cannot be copied or pickled"):
+                way(noise)
 
     def test_a_deep_copy_in_one_process_is_the_same_object(self):
         assert deepcopy(ROWS) is ROWS

@@ -75,6 +75,7 @@ WAYS_OUT = {
     "dict key": lambda p: {p: 1},
     "json": json.dumps,
     "pickle": pickle.dumps,
+    "state": lambda p: p.__getstate__(),
     "pickle 0": lambda p: pickle.dumps(p, protocol=0),
     "joblib": lambda p: joblib.dump(p, io.BytesIO()),
     "joblib.hash": joblib.hash,

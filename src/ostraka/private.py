@@ -305,6 +305,7 @@ class Private:
     __array__ = _refuse
     __iter__ = _refuse
     __reduce__ = _refuse
+    __getstate__ = _refuse
     __eq__ = _refuse
     __hash__ = None  # type: ignore[assignment]
     __bool__ = _refuse

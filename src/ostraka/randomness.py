@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -16,6 +16,7 @@ __all__: list[str] = []  # noise is drawn where rng=None
 _RAW_IS_64_BITS = {"ChaCha", "PCG64", "PCG64DXSM", "Philox", "SFC64"}
 _MANY = 1024  # words, from which on OpenSSL's ChaCha20 is faster: 4 to 10 times
 _ZEROS = bytes(2**16)
+_NO_COPY = "noise under a secret key cannot be copied or pickled: ask Consistent for it where it is drawn"
 
 
 def os_keyed() -> np.random.Generator:
@@ -62,6 +63,10 @@ class KeyedNoise(np.random.Generator):
         super().__init__(ChaCha(key=int.from_bytes(key, "little"), rounds=20))
         self.kept = kept
 
+    def __reduce__(self) -> NoReturn:
+        """Refuse copies and pickles: they would hold the secret, and give the same noise again."""
+        raise TypeError(_NO_COPY)
+
 
 class KeyedRows:
     """A draw whose row k is what ``KeyedNoise(keys[k])`` gives, a few times faster. For one draw only.
@@ -90,6 +95,10 @@ class KeyedRows:
         self._used = False
         self._drawn: int | None = None  # words of each row
         self.kept = kept
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse copies and pickles: they would hold the secrets, and give the same noise again."""
+        raise TypeError(_NO_COPY)
 
     def words(self, size: int | tuple[int, ...]) -> np.ndarray:
         """Random 64-bit words; the first number of ``size`` is the number of keys."""
