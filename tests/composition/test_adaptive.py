@@ -136,3 +136,9 @@ def test_one_use_of_anything_counts_as_a_gaussian_that_is_larger():
     assert not adaptive.fits((Law(PURE, 0.1, 3_000),), epsilon=1.0, delta=1e-5)
     assert not adaptive.fits((Law("unheard of", 0.1, 1),), epsilon=1.0, delta=1e-5)
     assert adaptive.fits((), epsilon=1.0, delta=1e-5)
+
+
+def test_a_delta_below_all_that_is_computed_fits_nothing_and_needs_no_warning():
+    for law in (Law(ARGMAX, 0.025, 1), Law(GAUSSIAN, 0.1, 3), Law(PURE, 0.1, 5)):
+        assert not adaptive.fits((law,), epsilon=2.0, delta=1e-300)
+    assert adaptive.fits((Law(GAUSSIAN, 0.0, 3),), epsilon=2.0, delta=1e-300)

@@ -28,6 +28,7 @@ _LITTLE_DELTA = 1e-9
 _MOST_USES = 2**40
 _BLOCKS = 4_000  # of uses beyond those that are followed, which are compared at once
 _OUTWARD = 1e-9
+_LEAST_SHIFT = 1e-150  # of a Gaussian; where even that is too large, delta is below all that is computed
 
 
 class _Plan(NamedTuple):
@@ -158,6 +159,8 @@ class _Chain:
 def _allowed(epsilon: float, delta: float) -> float:
     """The largest squared shift of a Gaussian that is (epsilon, delta)-DP, from below."""
     low, high, at = 0.0, 1.0, np.array([epsilon])
+    if not gaussian_delta(at, _LEAST_SHIFT)[0] <= delta:
+        return 0.0
     while gaussian_delta(at, math.sqrt(high))[0] <= delta:
         low, high = high, 2 * high
     while high - low > 1e-9 * high:
