@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ostraka._imports import uncollected
+from ostraka._imports import _module_of, uncollected
 
 QUICK = """
 import sys
@@ -29,6 +29,13 @@ def printed(code):
 
 def test_skops_is_imported_without_torch_dask_and_pytest_and_trusts_the_same_types():
     assert printed(QUICK + LISTED) == printed("heavy = []\nimport skops.io\n" + LISTED)
+
+
+def test_a_skops_that_searches_by_other_arguments_gets_what_it_asks_for():
+    def whole(*, obj, tops):
+        return f"{obj} in {tops}"
+
+    assert _module_of({id("abs"): "indexed"}, whole, obj="abs", tops=3) == "abs in 3"
 
 
 def test_the_test_helpers_of_scikit_learn_are_whole_afterwards():

@@ -74,11 +74,12 @@ def _homes() -> dict[int, str]:
     return found
 
 
-def _module_of(homes: dict[int, str], whole: Callable[[Any, str], str], value: Any, name: str) -> str:
-    """What skops' ``whole`` search finds, from the index where the value is there."""
+def _module_of(homes: dict[int, str], whole: Callable[..., str], *asked: Any, **named: Any) -> str:
+    """What skops' ``whole`` search finds, from the index where the value is there; all else goes to it."""
+    value = next(iter(asked), None)
     if getattr(value, "__module__", None) is None and id(value) in homes:
         return homes[id(value)]
-    return whole(value, name)
+    return whole(*asked, **named)
 
 
 @contextlib.contextmanager
