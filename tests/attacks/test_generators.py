@@ -151,9 +151,6 @@ def test_an_attackers_own_generator_learns_from_samples_and_from_what_it_knows(m
     assert found[:16].min() > found[40:].max()  # rows that it knows are called generated
 
 
-# What is refused.
-
-
 def test_known_members_look_real_from_the_step_at_which_they_join():
     pytest.importorskip("torch")
     rng = np.random.default_rng(0)
@@ -164,9 +161,11 @@ def test_known_members_look_real_from_the_step_at_which_they_join():
         return own.fit(samples, **more).realness(known)
 
     alone = told()
-    assert np.array_equal(told(members=known, delay=200), alone)
     assert told(members=known, delay=100).mean() > alone.mean() + 0.5
     assert not np.array_equal(told(members=known, delay=199), alone)
+
+
+# What is refused.
 
 
 def test_wrong_candidates_are_refused(world):
@@ -222,3 +221,24 @@ def test_wrong_settings_of_a_small_generator_are_refused(world):
             TargetGenerator(kind).fit(rows, members=rows)
     with pytest.raises(ValueError, match="not finite: try a smaller"):
         TargetGenerator("vae", epochs=20, learning_rate=1e30).fit(rows)
+
+
+def test_known_rows_that_would_be_in_no_batch_are_refused(world):
+    pytest.importorskip("torch")
+    rows = world[0][:64]
+    own = TargetGenerator(epochs=3, width=4, random_state=0)  # 6 steps
+    for name in ("fakes", "members"):
+        for wrong, words in (
+            ({"delay": 6}, f"delay must be < 6, the number of steps, or {name} would be in no batch, got 6"),
+            ({"delay": -1}, "delay must be an integer >= 0"),
+            ({"delay": True}, "delay must be an integer >= 0"),
+            ({"delay": 1.5}, "delay must be an integer >= 0"),
+            ({name: rows[:, 1:]}, f"{name} must have two rows or more of 8 numbers"),
+            ({name: rows[:0]}, f"{name} must have two rows or more"),
+            ({name: rows * np.nan}, f"{name} must hold numbers from 0 to 1"),
+            ({name: [["secret"] * 8] * 2}, f"{name} must be numbers from 0 to 1, .* got a list$"),
+        ):
+            with pytest.raises(ValueError, match=words):
+                own.fit(rows, **{name: rows, **wrong})
+        with pytest.raises(ValueError, match=f"batch_size must be >= 2 for {name}"):
+            TargetGenerator(epochs=1, batch_size=1, width=4).fit(rows, **{name: rows})

@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-__all__ = ["Sampling", "nearest", "residual", "unit_rows"]
+__all__ = ["Sampling", "check_used", "nearest", "residual", "unit_rows"]
 
 _BLOCK = 512  # rows whose distances are computed at once
 
@@ -41,8 +41,31 @@ def nearest(rows: np.ndarray, samples: np.ndarray) -> np.ndarray:
     return np.concatenate(found)
 
 
+def check_used(name: str, *, kind: str, batch_size: int, steps: int, delay: int) -> None:
+    """Refuse rows that a generator is told of and would have in no batch."""
+    if kind in {"vae", "began"}:
+        raise ValueError(f"{name} must be None for kind={kind!r}, which has no discriminator for them")
+    if batch_size < 2:
+        raise ValueError(
+            f"batch_size must be >= 2 for {name}, which are half of each batch, got {batch_size}"
+        )
+    if delay >= steps:
+        raise ValueError(
+            f"delay must be < {steps}, the number of steps, or {name} would be in no batch, got {delay}: "
+            "take a smaller delay or more epochs"
+        )
+
+
 def unit_rows(name: str, X: Any, *, width: int | None = None) -> np.ndarray:
-    rows = np.asarray(X, dtype=np.float32)
+    """Rows of numbers in [0, 1], float32."""
+    try:
+        rows = np.asarray(X, dtype=np.float32)
+    except (TypeError, ValueError):  # which would quote a value
+        rows = None
+    if rows is None:
+        raise ValueError(
+            f"{name} must be numbers from 0 to 1, (n_rows, n_features), got a {type(X).__name__}"
+        )
     if rows.ndim != 2 or len(rows) < 2 or (width is not None and rows.shape[1] != width):
         raise ValueError(f"{name} must have two rows or more of {width or 'some'} numbers, got {rows.shape}")
     if not ((rows >= 0) & (rows <= 1)).all():

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from ostraka import _check
-from ostraka.attacks._generator_rows import Sampling, nearest, residual, unit_rows
+from ostraka.attacks._generator_rows import Sampling, check_used, nearest, residual, unit_rows
 from ostraka.attacks._membership_checks import check_duplicates, number_copies, read_members
 from ostraka.scores import Scores
 
@@ -92,8 +92,8 @@ class TargetGenerator:
         members : array, shape (n_members, n_features), optional
             Rows that it learns to call real beside those of ``X``, half of each batch: known members, where
             ``X`` holds samples of the target.
-        delay : int
-            The step from which both are used.
+        delay : int >= 0
+            The step from which both are used: before the last one, if there are any.
         """
         _check.require("torch", extra="torch")
         from ostraka.attacks import _adversarial  # noqa: PLC0415
@@ -123,10 +123,9 @@ class TargetGenerator:
         seed = int(np.random.SeedSequence(self.random_state).generate_state(1)[0])
         given = {"fakes": fakes, "members": members}
         known = {name: unit_rows(name, a, width=rows.shape[1]) for name, a in given.items() if a is not None}
-        if known and self.kind in {"vae", "began"}:
-            raise ValueError(
-                f"{min(known)} must be None for kind={self.kind!r}, which has no discriminator for them"
-            )
+        if known:
+            size = min(self.batch_size, len(rows))
+            check_used(min(known), kind=self.kind, batch_size=size, steps=settings.steps, delay=delay)
         if self.kind == "vae":
             self.model_: Any = _adversarial.train_autoencoder(rows, settings, seed=seed)
         elif self.kind == "began":
