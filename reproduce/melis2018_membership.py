@@ -3,9 +3,10 @@
 ``python -m reproduce melis2018_membership [PART ...]`` prints, for each attack, the share of members among as
 many suspects as there are members (the thesis's accuracy), the AUC and the true positive rate at 1 %. Plain
 networks stand in for DCGAN, Fashion for CIFAR; LFW and DR are not to be had. So only the order compares.
-Members that an attacker knows are among its real rows from the first step, but in figure 6.10. Attackers of
-figures 6.6 and 6.10 have 2,500 steps, others 5,000. The thesis's GAN of figure 6.18 has no differential
-privacy by today's definition: a ``DPGM`` is attacked instead, by its samples.
+Rows that a generative attacker knows are half of its batches from step 1,000 on, as in the thesis (figure
+6.10 has other steps, too). Attackers of figures 6.6 and 6.10 have 2,500 steps, others 5,000. The thesis's GAN
+of figure 6.18 has no differential privacy by today's definition: a ``DPGM`` is attacked instead, by its
+samples.
 """
 
 from __future__ import annotations
@@ -256,10 +257,10 @@ def _generative(
     *,
     known: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    """The attacker's GAN takes members it knows for samples, and others it knows for generated."""
+    """The attacker's GAN takes known members for real, and known others for generated, after a delay."""
     inside, others = known
     own = attacker(len(samples)).fit(
-        np.concatenate([samples, rows[inside]]), fakes=rows[others] if len(others) else None, delay=DELAY
+        samples, members=rows[inside], fakes=rows[others] if len(others) else None, delay=DELAY
     )
     left = np.setdiff1d(np.arange(len(rows)), np.concatenate([inside, others]))
     say(name, own.realness(rows[left]), member[left])
