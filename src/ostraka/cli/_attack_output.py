@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -19,8 +19,27 @@ if TYPE_CHECKING:
 __all__ = ["tell"]
 
 _RATES = (0.001, 0.01, 0.1)
-_ROUNDS = ("rounds", "with the property", "round")  # what an attack scores, and which of them it looks for
-_PEOPLE = ("rows", "members", "row")
+
+
+class _Words(NamedTuple):
+    """What an attack scores, which of them it looks for, and what that says."""
+
+    question: str
+    things: str = "rows"
+    sought: str = "members"
+    thing: str = "row"
+
+
+_WORDS = {
+    "membership": _Words("It looks for the rows that a model was trained on."),
+    "generator": _Words("It looks for the rows that a generator was trained on."),
+    "property": _Words(
+        "It looks for the rounds in which another party's batch held rows with the property.",
+        "rounds",
+        "with the property",
+        "round",
+    ),
+}
 
 
 def tell(
@@ -40,7 +59,7 @@ def tell(
         record = {"attack": name, "found": found, "finding": None if finding is None else finding.to_dict()}
         typer.echo(json.dumps(record, indent=2))
     else:
-        things, sought, _ = _words(name)
+        things, sought = _WORDS[name].things, _WORDS[name].sought
         for label, figures in found.items():
             typer.echo(
                 f"{label}: {figures['members']} {sought} among {figures['rows']} {things}, "
@@ -57,10 +76,6 @@ def tell(
             typer.echo(finding.sentence)
     if finding is not None:
         raise typer.Exit(EXIT[finding.verdict])
-
-
-def _words(name: str) -> tuple[str, str, str]:
-    return _ROUNDS if name == "property" else _PEOPLE
 
 
 def _figures(attacked: Attacked) -> dict[str, Any]:
@@ -94,14 +109,14 @@ def _page(
         .get_template("attack.html.j2")
         .render(
             name=name,
-            words=_words(name),
+            words=_WORDS[name],
             found=found,
             sentence=None if finding is None else finding.sentence,
             drawing=receiver_operating_curves({label: each.scores for label, each in attacked.items()}),
             suspects=[
                 (
                     int(first.numbers[row]),
-                    f"{first.statistics[row]:.3g}",
+                    f"{first.statistics[row]:#.3g}",
                     "yes" if first.member[row] else "no",
                 )
                 for row in order

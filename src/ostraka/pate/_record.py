@@ -80,13 +80,14 @@ def _over_time(plan: Plan | LabelPlan, n_questions: int) -> dict[str, Any]:
 def _upper(run: Run, owned: Owned) -> dict[str, Any]:
     """Return the part of a record that says what the run cost at most."""
     charges = len(owned.ledger.entries())
+    which = "one charge, this run's" if charges == 1 else f"{charges} charges, among them this run's"
     return {
         "epsilon": run.spent.epsilon(run.plan.delta),
         "delta": run.plan.delta,
         "accountant": _ACCOUNTANT,
         "curve": run.spent.to_dict(),
         "noise": f"{run.noise}; {_EXACT if run.spent.slack == 0 else _ROUNDED}",
-        "horizon": f"everything in the ledger: {charges} charges, among them this run's",
+        "horizon": f"everything in the ledger: {which}",
         "simulation": owned.ledger.simulation,
         "answers_left": owned.ledger.uses_left(run.plan.mechanism),
         "not_protected": list(run.notes),

@@ -34,12 +34,14 @@ def budget_over_time(result: Result) -> Figure | None:
     budget = result.settings.get("epsilon")
 
     def draw(axes: Any) -> None:
-        axes.plot(answers, epsilon, color=BLUE, linewidth=2)
+        # from no answer on, so that a run of one answer has a line, too
+        axes.plot([0, *answers], [0.0, *epsilon], color=BLUE, linewidth=2)
         canvas.note(axes, f"{epsilon[-1]:.3g}", (answers[-1], epsilon[-1]), (-4, -14), ha="right")
         if budget is not None:
             axes.axhline(budget, color=RED, linestyle="--", linewidth=1.5)
-            canvas.note(axes, f"budget {budget:g}", (answers[0], budget), (0, 4))
-        axes.set(xlabel="questions answered", ylabel="ε, at most", ylim=(0, None))
+            canvas.note(axes, f"budget {budget:g}", (0, budget), (0, 4))
+        axes.set(xlabel="questions answered", ylabel="ε, at most", xlim=(0, answers[-1]), ylim=(0, None))
+        axes.locator_params(axis="x", integer=True)
 
     limit = f" The budget is {budget:g}." if budget is not None else ""
     return Figure(
