@@ -103,8 +103,8 @@ def infer_participation(sums: Any, times: Any) -> np.ndarray:
     sums : array, shape (n_rounds, width)
         More rounds than parties. ``width`` at least the number of parties.
     times : int array, shape (n_groups, n_parties)
-        How often each party took part in each group of ``n_rounds / n_groups`` consecutive rounds, as
-        statistics of devices tell. Parties with the same times cannot be told apart.
+        How many times each party took part in each group of ``n_rounds / n_groups`` consecutive rounds, for
+        instance from usage statistics of devices. Two parties with the same times are refused.
 
     Returns
     -------

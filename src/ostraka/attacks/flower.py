@@ -27,8 +27,8 @@ class FlowerRecorder:
     Parameters
     ----------
     folder : path
-        Private. Written readable by its owner only; read on any machine with the same module. One for each
-        run: rounds of two runs in one folder are not told apart.
+        Private. Only its owner can read the files. They can be read on any machine that has the same module.
+        Use a new folder for each run: a file does not say to which run its round belongs.
 
     Raises
     ------
