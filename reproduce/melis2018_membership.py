@@ -71,7 +71,7 @@ def images() -> np.ndarray:
 
 
 def dealt(share: float = 0.1, n_rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """All rows, or the first, and which are members: exactly this share, as in the thesis. No audit follows."""
+    """Rows, and which are members: exactly this share, as in the thesis. No audit follows."""
     rows = images()[:n_rows]
     member = np.zeros(len(rows), dtype=bool)
     member[np.random.default_rng(SEED).permutation(len(rows))[: int(share * len(rows))]] = True
