@@ -98,9 +98,16 @@ MUTANTS = [
     Mutant(
         "the sign of the hierarchical statistic",
         _STATISTICS,
-        "    ]\n    return np.asarray(logs[0] - logs[1])\n",
-        "    ]\n    return np.asarray(logs[1] - logs[0])\n",
+        "sum()))\n    return np.asarray(logs[0] - logs[1])\n",
+        "sum()))\n    return np.asarray(logs[1] - logs[0])\n",
         _BY + "test_with_many_references_the_hierarchical_statistic_is_that_of_lira",
+    ),
+    Mutant(
+        "of two references the variances that the target's logits say least for are taken",
+        _STATISTICS,
+        "logs = max(tried",
+        "logs = min(tried",
+        _BY + "test_two_references_split_their_variance_as_the_targets_logits_say",
     ),
     Mutant(
         "the weight of RMIA's ratio does not fall with more references",

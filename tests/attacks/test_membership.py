@@ -10,6 +10,7 @@ from sklearn.svm import LinearSVC
 from ostraka.attacks import ReferenceModels
 from ostraka.attacks._membership_statistics import Side, _hierarchical, normal_inverse_gamma, normal_posterior
 from ostraka.audits import one_run_lower_bound
+from ostraka.scores import Scores
 from tests.attacks.membership_worlds import METHODS, references, world
 
 
@@ -128,6 +129,36 @@ def test_with_many_references_the_hierarchical_statistic_is_that_of_lira():
     models = references(confidences, included)
     found, lira = (models.statistics(confidences[0], method=method) for method in ("hierarchical", "lira"))
     assert stats.spearmanr(found, lira).statistic > 0.995
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_two_references_split_their_variance_as_the_targets_logits_say(swapped):
+    """The likelihood ratio of the law that the logits are drawn from is found, but for estimated figures."""
+    rng, n = np.random.default_rng(21), 6_000
+    deviations = (2.0, 0.7) if swapped else (0.7, 2.0)  # with the row, without it
+    level = rng.normal(1, 3, n)
+    member = rng.random(n) < 0.5
+    target = rng.normal(level + 1.5 * member, np.where(member, *deviations))
+    seen = [
+        rng.normal(level + shift, deviation) for shift, deviation in zip((1.5, 0), deviations, strict=True)
+    ]
+    sides = tuple(Side.of(each[None], np.ones((1, n), dtype=bool)) for each in seen)
+
+    def ratio(one, other):
+        variances = (np.full(n, one), np.full(n, other))
+        shift = (np.full(n, 1.5), np.full(n, 1e-6))
+        means, errors = normal_posterior(sides, variances, level=(1.0, 9.0), shift=shift)
+        logs = [
+            stats.norm.logpdf(target, m, np.sqrt(v + e))
+            for m, v, e in zip(means, variances, errors, strict=True)
+        ]
+        return logs[0] - logs[1]
+
+    def auc(found):
+        return Scores.of(members=found[member], others=found[~member]).auc()
+
+    best, equal = (auc(ratio(*each)) for each in (np.square(deviations), (2.245, 2.245)))
+    assert auc(_hierarchical(target, sides)) > best - 0.01 > equal
 
 
 @pytest.mark.parametrize("n_models", [2, 4, 31])

@@ -6,7 +6,7 @@ None reads who was in the target, nor counts a row's reference models as evidenc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.special
@@ -22,6 +22,8 @@ _OFFLINE_SLOPE = 0.3  # Zarifzadeh et al. 2024, section 3.3: P(in) from P(out) w
 _PER_BIN, _MOST_BINS = 50, 20  # rows of similar difficulty
 _BIN_PRIOR = 10.0  # rows' worth of the overall figure in the figure of each bin
 RATIO_WEIGHT, RATIO_MODELS = 4.0, 8.0  # of RMIA's ratio; chosen by "bench membership_weights"
+_SHARES = tuple(1 / (1 + 2.0 ** np.arange(-5, 6)))  # of the variance of models which have the row
+_FREEDOMS = (3.0, 4.0, 6.0, 10.0, 30.0, 1e3)  # of t densities, where no row has two models on a side
 _FLOOR = 1e-6  # smallest variance, as a share of the pooled one
 
 
@@ -155,29 +157,54 @@ def normal_inverse_gamma(
 
 def _hierarchical(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
     """Log ratio of predictive t densities; shift and variances shrunk to those of similar rows."""
-    pooled = [_pooled(sides[0], sides[1]), _pooled(sides[1], sides[0])]
+    pooled = (_pooled(sides[0], sides[1]), _pooled(sides[1], sides[0]))
     weights = [side.n / variance for side, variance in zip(sides, pooled, strict=True)]
     gap = sides[0].mean - sides[1].mean
     # With these weights the error of the level is uncorrelated with that of the gap.
     level = (weights[0] * (sides[0].mean - gap.mean()) + weights[1] * sides[1].mean) / sum(weights)
     smooth = _by_difficulty(level)
     shift = smooth(gap, np.ones_like(gap))
+    rest, least = (gap - shift) ** 2, 1e-3 * sum(pooled)
+
+    def densities(
+        variances: tuple[np.ndarray, np.ndarray], freedom: tuple[Any, Any], spread: np.ndarray | float
+    ) -> list[np.ndarray]:
+        means, errors = normal_posterior(
+            sides, variances, level=(level.mean(), level.var()), shift=(shift, spread)
+        )
+        return [
+            scipy.stats.t.logpdf(target, free, mean, np.sqrt(variance + error))
+            for free, mean, variance, error in zip(freedom, means, variances, errors, strict=True)
+        ]
+
+    if sides[0].spare.any() or sides[1].spare.any():
+        (one, other), freedom = _shrunk_variances(sides, smooth, pooled)
+        noise = one / sides[0].n + other / sides[1].n
+        logs = densities((one, other), freedom, np.maximum(smooth(rest - noise, np.ones_like(gap)), least))
+    else:
+        # One model a side: its gap says what both variances add up to, and the target's logits what share
+        # each has and how heavy the tails are, whichever side each logit belongs to.
+        total = smooth(rest, np.ones_like(gap))
+        tried = (
+            densities((share * total, (1 - share) * total), (freedom, freedom), least)
+            for share in _SHARES
+            for freedom in _FREEDOMS
+        )
+        logs = max(tried, key=lambda both: float(np.logaddexp(*both).sum()))
+    return np.asarray(logs[0] - logs[1])
+
+
+def _shrunk_variances(
+    sides: tuple[Side, Side], smooth: Callable[..., np.ndarray], pooled: tuple[float, float]
+) -> tuple[list[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Variances of each side, between the row's own and that of similar rows; their degrees of freedom."""
     variances, freedom = [], []
     for side, variance in zip(sides, pooled, strict=True):
         near = smooth(side.squares, side.spare, variance)
         prior = _prior_freedom(side, near)
         variances.append((prior * near + side.squares) / (prior + side.spare))
         freedom.append(prior + side.spare)
-    noise = sum(variance / side.n for side, variance in zip(sides, variances, strict=True))
-    spread = np.maximum(smooth((gap - shift) ** 2 - noise, np.ones_like(gap)), 1e-3 * sum(pooled))
-    means, errors = normal_posterior(
-        sides, (variances[0], variances[1]), level=(level.mean(), level.var()), shift=(shift, spread)
-    )
-    logs = [
-        scipy.stats.t.logpdf(target, free, mean, np.sqrt(variance + error))
-        for free, mean, variance, error in zip(freedom, means, variances, errors, strict=True)
-    ]
-    return np.asarray(logs[0] - logs[1])
+    return variances, (freedom[0], freedom[1])
 
 
 def _by_difficulty(level: np.ndarray) -> Callable[..., np.ndarray]:
@@ -216,7 +243,7 @@ def normal_posterior(
     variances: tuple[np.ndarray, np.ndarray],
     *,
     level: tuple[float, float],
-    shift: tuple[np.ndarray, np.ndarray],
+    shift: tuple[np.ndarray, np.ndarray | float],
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Means with and without the row, and their variances, given normal priors of the level and the shift."""
     inside, outside = sides
