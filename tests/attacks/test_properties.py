@@ -174,6 +174,8 @@ def test_rounds_in_which_the_observer_saw_nothing_are_left_out_of_scores_and_of_
         with pytest.raises(ValueError, match=words):
             attack.save_changes(tmp_path / "wrong.npz", wrong, *own_rows())
         assert not (tmp_path / "wrong.npz").exists()
+    with pytest.raises(ValueError, match=r"file must be in a folder that exists, got .*nowhere"):
+        attack.save_changes(tmp_path / "nowhere" / "rounds.npz", less, *own_rows())
 
 
 def test_of_large_networks_the_largest_change_of_each_output_and_each_input_is_kept():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -122,21 +123,28 @@ class PropertyInference:
         Parameters
         ----------
         file : path
-            Private, as the changes are. Readable by its owner only.
+            Private, as the changes are. Only its owner can read it. A file of this name is replaced.
         observations : Observations
             With ``property_share``, and one sum a round.
         with_property, without, others
-            As for :meth:`fit`.
+            As for :meth:`fit`, which need not be called before.
 
         Raises
         ------
         ValueError
-            As :meth:`fit` and :meth:`scores`.
+            As :meth:`fit` and :meth:`scores`; a folder that does not exist.
+
+        Notes
+        -----
+        The file holds ``observed``, float32 (n_rounds, width): the sizes of the changes in each round, at
+        unit norm (of networks of more than 20,000 weights the largest of each output and each input);
+        ``has_property``, bool (n_rounds,): whether another party's batch held rows with the property; and
+        ``with_property`` and ``without``, float32 (n_rounds * n_batches, width): the same of the observer's
+        own changes, in the order of the rounds. ``observed`` holds zeros for a round without any change.
 
         Examples
         --------
         >>> import tempfile
-        >>> from pathlib import Path
         >>> from sklearn.dummy import DummyClassifier
         >>> from ostraka.attacks import Collaboration
         >>> from ostraka.attacks.parties import PartyRows
@@ -153,6 +161,10 @@ class PropertyInference:
         ...         saved["observed"].shape, saved["with_property"].shape
         ((4, 322), (32, 322))
         """
+        if not Path(file).resolve().parent.is_dir():
+            raise ValueError(
+                f"file must be in a folder that exists, got {str(file)!r}: create the folder first"
+            )
         has = check_truth(observations)
         made = self._own_changes(observations, with_property, without, others)
         written = io.BytesIO()
