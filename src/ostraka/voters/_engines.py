@@ -14,7 +14,7 @@ from ostraka import _check
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["spread"]
+__all__ = ["n_workers", "spread"]
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -57,6 +57,12 @@ def spread(
             done += answers
             on_progress(len(done), len(items))
     return done
+
+
+def n_workers(engine: str, n_jobs: int | None) -> int:
+    """How many workers an engine has, which is started if it is not running."""
+    with _backend(engine):
+        return int(joblib.effective_n_jobs(_jobs(n_jobs)))
 
 
 def _alone(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -19,6 +21,7 @@ from ostraka.voters._network_teachers import (
     require_repeatable,
     train_networks,
 )
+from ostraka.voters._parquet import ParquetRows, column_of, train_where_they_lie
 from ostraka.voters._tables import CLASSES_FROM_Y, encoded, rows, selected
 from ostraka.voters._voting import Shard, count_votes, dry_run, train, vote
 from ostraka.voters.shards import Manifest, deal
@@ -105,12 +108,14 @@ class TeacherEnsemble(BaseEstimator):
 
         Parameters
         ----------
-        X : array, sparse matrix or data frame, shape (n_rows, n_features)
-            Private.
+        X : array, sparse matrix or data frame, shape (n_rows, n_features); or path
+            Private. Of a path, a Parquet file or a folder of them, only labels and people are read here.
+            Each worker reads the rows of its own shards, by row group; all other columns must be numbers.
         y : array of shape (n_rows,)
-            Private.
+            Private. With a path, the name of the column.
         groups : array of shape (n_rows,), optional
-            Private. Whom each row belongs to; the protected unit is then the person.
+            Private. Whom each row belongs to; the protected unit is then the person. With a path, the
+            name of the column.
         classes : array of shape (n_classes,), optional
             Public. Every class there may be. None: the labels' own, and ``notes_`` says so.
         manifest : Manifest, optional
@@ -123,8 +128,13 @@ class TeacherEnsemble(BaseEstimator):
             estimator does not accept, or a manifest of other data.
         """
         network = as_network(self.estimator)
-        X = rows(X, self.estimator if network is None else network)
-        X = X if network is None else as_float32(X)
+        if isinstance(X, str | os.PathLike):
+            X, y, groups = _opened(Path(X), y, groups)
+        if not isinstance(X, ParquetRows):
+            X = rows(X, self.estimator if network is None else network)
+            X = X if network is None else as_float32(X)
+        elif network is not None:
+            raise ValueError("networks train in this process: X must be an array, got Parquet files")
         y = np.asarray(y)
         if y.shape != (X.shape[0],):
             raise ValueError(f"y must have one label for each of {X.shape[0]} rows, got shape {y.shape}")
@@ -138,11 +148,21 @@ class TeacherEnsemble(BaseEstimator):
         self.manifest_ = deal(units, n_rows=len(y), n_teachers=self.n_teachers, manifest=manifest)
         self.unit_ = self.manifest_.unit
         self._report("shards", 1, 1)
+        stored = isinstance(X, ParquetRows)
         shards = [
-            Shard(selected(X, rows), codes[rows], seed, number % len(self.classes_))
+            Shard(rows if stored else selected(X, rows), codes[rows], seed, number % len(self.classes_))
             for number, (rows, seed) in enumerate(zip(self.manifest_.rows(), self._seeds(), strict=True))
         ]
-        if network is None:
+        if stored:
+            self.teachers_ = train_where_they_lie(
+                self.estimator,
+                X,
+                shards,
+                engine=self.engine,
+                n_jobs=self.n_jobs,
+                on_progress=partial(self._report, "teachers"),
+            )
+        elif network is None:
             self.teachers_ = self._spread(partial(train, self.estimator), shards, "teachers")
         else:
             on_progress = partial(self._report, "teachers")
@@ -295,3 +315,13 @@ class TeacherEnsemble(BaseEstimator):
                 "count_failed() says how many. To see why, train one on a shard by hand.",
                 stacklevel=3,
             )
+
+
+def _opened(path: Path, label: Any, person: Any) -> tuple[ParquetRows, np.ndarray, np.ndarray | None]:
+    """Rows of Parquet files, which stay there, and their labels and people."""
+    for name, column in (("y", label), ("groups", person)):
+        if not isinstance(column, str) and (column is not None or name == "y"):
+            raise ValueError(f"{name} must name a column of {path}, got {type(column).__name__}")
+    people = None if person is None else column_of(path, person)
+    aside = [label] if person is None else [label, person]
+    return ParquetRows.of(path, aside=aside), column_of(path, label), people
