@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from ostraka._units import numbered
-from ostraka.cli import _arrays, _encoding, _handover, _schema, _table
+from ostraka.cli import _arrays, _encoding, _handover, _schema, _stored, _table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ class Task:
     name : str
         Public.
     X_private, y_private, groups : arrays
-        Private. ``groups`` is None when a row is the unit.
+        Private. ``groups`` is None when a row is the unit. Of a folder, ``X_private`` stays in the files.
     X_public : array of shape (n_public, n_features)
         Public rows to ask the teachers about.
     public_rows : integer array of shape (n_public,)
@@ -100,7 +100,7 @@ class Task:
     """
 
     name: str
-    X_private: np.ndarray
+    X_private: Any
     y_private: np.ndarray
     groups: np.ndarray | None
     X_public: np.ndarray
@@ -193,7 +193,11 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
         table, asked = table.split(_held_out(len(table), texts, share=holdout or 0.0, seed=seed))
     else:
         asked = _table.read(public, missing=columns.missing)
-        table = _table.read(private, numbers=_likely_numbers(asked, columns), missing=columns.missing)
+        table = (
+            _stored.head(private, columns)
+            if private.is_dir()
+            else _table.read(private, numbers=_likely_numbers(asked, columns), missing=columns.missing)
+        )
         names = _features(table, columns)
     labels = _encoding.labels(table, columns)
     y = _encoding.public_labels(asked, columns.label, like=labels)
@@ -208,7 +212,11 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
     del table  # so that its memory is free again while it is transformed
     return Task(
         name=private.name,
-        X_private=_encoding.matrix(whole.pop(), features, encoder),
+        X_private=(
+            _stored.rows(private, features, encoder, missing=whole.pop().missing, width=X.shape[1])
+            if private.is_dir()
+            else _encoding.matrix(whole.pop(), features, encoder)
+        ),
         y_private=labels,
         groups=groups,
         X_public=X[~test],

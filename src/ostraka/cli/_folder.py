@@ -124,6 +124,10 @@ def _fingerprints(folder: Path, tables: dict[str, Path | None]) -> dict[str, str
 
 
 def _hmac(path: Path, secret: bytes) -> str:
+    if path.is_dir():  # of Parquet files
+        names = sorted(each.name for each in path.iterdir() if each.is_file())
+        parts = [(name, _hmac(path / name, secret)) for name in names]
+        return hmac.new(secret, json.dumps(parts).encode(), digestmod="sha256").hexdigest()
     digest = hmac.new(secret, digestmod="sha256")
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -21,7 +21,9 @@ class LearnOptions:
     private: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FILE", help="Private rows: CSV, Parquet, Excel or .npz. Default: scikit-learn's digits."
+            metavar="FILE",
+            help="Private rows: CSV, Parquet, Excel, .npz, or a folder of Parquet files. "
+            "Default: scikit-learn's digits.",
         ),
     ] = None
     label: Annotated[str | None, typer.Option(help="Column to learn.", metavar="COLUMN")] = None

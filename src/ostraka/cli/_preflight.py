@@ -51,7 +51,7 @@ def require_sensible(
     if label is None:
         raise typer.BadParameter(f"type --label and the column of {private} to learn")
     for path in (private, public):
-        if path is not None:
+        if path is not None and not (path is private and path.is_dir()):
             path.open("rb").close()
     typer.echo(f"reading {private}" + (f" and {public}" if public is not None else ""), err=True)
 

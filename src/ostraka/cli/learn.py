@@ -57,6 +57,8 @@ def learn(given: LearnOptions) -> None:
         holdout=given.holdout,
         out=given.out,
     )
+    if given.private is not None and given.private.is_dir():
+        _require_stored(given)
     with _imports.uncollected():
         from ostraka.cli import _folder, _show
         from ostraka.pate._metrics import learned_nothing
@@ -96,6 +98,15 @@ def learn(given: LearnOptions) -> None:
     if why := learned_nothing(result):
         _show.wrapped(_NOTHING_LEARNED.format(why, _NEXT[result.settings["way"] == "counts"]), on_stderr=True)
         raise typer.Exit(_errors.NOTHING_LEARNED)
+
+
+def _require_stored(given: LearnOptions) -> None:
+    """Check the options that go with a folder of Parquet files."""
+    from ostraka.cli import _stored
+    from ostraka.cli._models import Way
+
+    by_teachers = given.chosen_way() is Way.ARGMAX
+    _stored.require_teachers(given.private, by_teachers=by_teachers, holdout=given.holdout)
 
 
 def _task(given: LearnOptions) -> Task:
@@ -193,10 +204,14 @@ def _learn(
 
 def _record(task: Task, model: PATEClassifier, begun: dict[str, Any]) -> Result:
     """Return the record with accuracies, if labels are known, and with facts that only the command knows."""
+    import numpy as np
+
     if task.X_test is None:
         result = replace(model.result_, utility={"student": None, "majority": None, **model.result_.utility})
     else:
-        result = model.evaluate(task.X_test, task.y_test, X_private=task.X_private, y_private=task.y_private)
+        here = isinstance(task.X_private, np.ndarray)  # not in files, too many to train one model on all
+        X, y = (task.X_private, task.y_private) if here else (None, None)
+        result = model.evaluate(task.X_test, task.y_test, X_private=X, y_private=y)
     n_test = 0 if task.y_test is None else len(task.y_test)
     settings = {
         "data": task.name,

@@ -9,6 +9,7 @@ import hashlib
 import inspect
 import os
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,12 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
+from ostraka.voters._parquet import ParquetRows
+
 __all__ = [
     "REPEATED",
     "WAY_OUT",
+    "digests_of",
     "require_apart",
     "require_safe_pipeline",
     "row_digests",
@@ -45,6 +49,14 @@ _REFIT = (
 )
 _seen: list[np.ndarray] = []
 _warned: list[bool] = []
+
+
+def digests_of(model: Any, X: Any) -> np.ndarray:
+    """Digests of rows that an estimator was given; of rows in files, made by its engine's workers."""
+    if isinstance(X, ParquetRows):
+        work = partial(_block_digests, _KEY)
+        return np.concatenate(X.each(work, engine=model.engine, n_jobs=model.n_jobs))
+    return row_digests(X, columns=getattr(model, "feature_names_in_", None))
 
 
 def row_digests(X: Any, *, columns: Any = None) -> np.ndarray:
@@ -85,6 +97,9 @@ def seems_repeated(X: Any, digests: np.ndarray) -> bool:
     if _twins(digests) <= len(digests) / 2:
         return False
     shuffle = np.random.default_rng(0)  # decides about a warning only
+    if isinstance(X, ParquetRows):  # rows of one group are enough to see it
+        X = next(block for _, block in X.blocks(X.pieces))
+        return bool(_twins(_digests([shuffle.permutation(column) for column in X.T])) < len(X) / 10)
     columns = [np.asarray(X[name]) for name in X.columns] if hasattr(X, "columns") else list(np.asarray(X).T)
     shuffled = _digests([shuffle.permutation(column) for column in columns])
     return _twins(shuffled) < len(digests) / 10
@@ -174,9 +189,14 @@ def _pooled(private: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.nda
     return np.concatenate([totals, alone]), np.concatenate([counts, np.zeros_like(alone)])
 
 
-def _digests(columns: list[np.ndarray]) -> np.ndarray:
+def _block_digests(key: bytes, block: np.ndarray) -> np.ndarray:
+    """Digests of numbers under the key of another process."""
+    return _digests(list(block.T), key=key)
+
+
+def _digests(columns: list[np.ndarray], *, key: bytes = _KEY) -> np.ndarray:
     """Return a digest of each row, made block by block: a block fits a processor's cache."""
-    found = np.full(len(columns[0]), int.from_bytes(_KEY[:8]), dtype=np.uint64)
+    found = np.full(len(columns[0]), int.from_bytes(key[:8]), dtype=np.uint64)
     known = [column if column.dtype.kind in "biuf" else _keyed(column) for column in columns]
     for start in range(0, len(found), _BLOCK):
         digest = found[start : start + _BLOCK]

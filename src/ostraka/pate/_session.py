@@ -22,6 +22,7 @@ from ostraka import _files
 from ostraka.ledger import Budget, Ledger
 from ostraka.pate._guards import warn_of_refits
 from ostraka.voters import partition
+from ostraka.voters._parquet import ParquetRows
 from ostraka.voters.shards import Manifest
 
 if TYPE_CHECKING:
@@ -131,7 +132,10 @@ def _name(model: PATEClassifier | PATEFM, data: Data) -> str | None:
     return content(settings, *map(_array, data))
 
 
-def _array(part: Any) -> np.ndarray | None:
+def _array(part: Any) -> Any:
+    """The part of the data that is hashed; of rows in files, their hash."""
+    if isinstance(part, ParquetRows):
+        return part.sha256
     return None if part is None else np.asarray(part)
 
 

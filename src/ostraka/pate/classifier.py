@@ -18,15 +18,16 @@ from ostraka.pate._fitted import Fitted
 from ostraka.pate._guards import (
     REPEATED,
     WAY_OUT,
+    digests_of,
     require_apart,
     require_safe_pipeline,
-    row_digests,
     seems_repeated,
 )
 from ostraka.pate._learning import learn
 from ostraka.pate._record import with_accuracies
 from ostraka.pate._session import begin
 from ostraka.pate._ways import way_for
+from ostraka.voters._parquet import ParquetRows
 
 if TYPE_CHECKING:
     import os
@@ -261,7 +262,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
         X_public = None if X_public is None else self._queries(X_public)
         seeds = Seeds.of(self.random_state)
         data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
-        digests = row_digests(data.X, columns=getattr(self, "feature_names_in_", None))
+        digests = digests_of(self, data.X)
         if groups is None and seems_repeated(data.X, digests):
             warnings.warn(REPEATED, stacklevel=2)
         if X_public is not None:
@@ -336,15 +337,13 @@ class PATEClassifier(ClassifierMixin, Fitted):
         return tags
 
     def _queries(self, X: Any, *, reset: bool = False) -> Any:
-        """A data frame as it came, anything else as a dense array of numbers."""
-        frame = hasattr(X, "iloc")
+        """A data frame or rows in files as they came, anything else as a dense array of numbers."""
+        frame = hasattr(X, "iloc") or isinstance(X, ParquetRows)
         X = dense(X)
         finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
         validated = validate_data(self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite)
         return X if frame else validated
 
     def _require_apart(self, digests: np.ndarray, X: Any, what: str) -> None:
-        if self.allow_overlap:
-            return
-        columns = getattr(self, "feature_names_in_", None)
-        require_apart(digests, row_digests(X, columns=columns), what=what, way_out=WAY_OUT)
+        if not self.allow_overlap:
+            require_apart(digests, digests_of(self, X), what=what, way_out=WAY_OUT)

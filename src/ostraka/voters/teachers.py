@@ -21,7 +21,8 @@ from ostraka.voters._network_teachers import (
     require_repeatable,
     train_networks,
 )
-from ostraka.voters._parquet import ParquetRows, column_of, train_where_they_lie
+from ostraka.voters._parquet import ParquetRows, train_where_they_lie
+from ostraka.voters._parquet_files import column_of
 from ostraka.voters._tables import CLASSES_FROM_Y, encoded, rows, selected
 from ostraka.voters._voting import Shard, count_votes, dry_run, train, vote
 from ostraka.voters.shards import Manifest, deal
@@ -324,4 +325,4 @@ def _opened(path: Path, label: Any, person: Any) -> tuple[ParquetRows, np.ndarra
             raise ValueError(f"{name} must name a column of {path}, got {type(column).__name__}")
     people = None if person is None else column_of(path, person)
     aside = [label] if person is None else [label, person]
-    return ParquetRows.of(path, aside=aside), column_of(path, label), people
+    return ParquetRows.numbers(path, aside=aside), column_of(path, label), people

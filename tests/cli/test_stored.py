@@ -1,0 +1,107 @@
+"""A folder of Parquet files is learned from where the files lie, as one file of the same rows is."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tests.cli.learning import COMMON, interrupt_at, learn, rows
+
+N = 600
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """The private rows in one file, and in a folder of two; public rows with labels."""
+    monkeypatch.chdir(tmp_path)
+    private = pa.table(rows(N, seed=0))
+    private = private.append_column("born", pa.array(np.arange(N).astype("datetime64[D]")))
+    public = pa.table(rows(200, seed=1)).drop_columns("who")
+    public = public.append_column("born", pa.array(np.arange(3, 203).astype("datetime64[D]")))
+    parquet.write_table(private, tmp_path / "private.parquet")
+    parquet.write_table(public, tmp_path / "public.parquet")
+    (tmp_path / "private").mkdir()
+    parquet.write_table(private.slice(0, 250), tmp_path / "private" / "2025.parquet", row_group_size=90)
+    parquet.write_table(private.slice(250), tmp_path / "private" / "2026.parquet", row_group_size=200)
+    return tmp_path
+
+
+def record(place, name):
+    return json.loads((place / name / "result.json").read_text())
+
+
+def test_manifest_votes_and_labels_are_those_of_one_file(place, with_same_draws):
+    more = (*COMMON, "--person", "who", "--public", "public.parquet", "--jobs", "1", "--student", "boosting")
+    for private, out in (("private.parquet", "one"), ("private", "other")):
+        with with_same_draws():
+            code, _, err = learn(private, *more, "--out", out)
+        assert code == 0, err
+    assert (place / "other" / "manifest.json").read_text() == (place / "one" / "manifest.json").read_text()
+    one, other = record(place, "one"), record(place, "other")
+    del one["owner"]["utility"]["non_private"]  # rows in files are not gathered to train one model
+    assert other["owner"] == one["owner"]
+    assert (other["upper"], other["utility"]) == (one["upper"], one["utility"])
+    labels = [parquet.read_table(place / name / "labels.parquet") for name in ("one", "other")]
+    assert labels[0].equals(labels[1])
+
+
+def test_an_interrupted_run_goes_on_with_the_same_files_only(place, monkeypatch):
+    command = ("private", *COMMON, "--drop", "who", "--public", "public.parquet", "--jobs", "1")
+    with monkeypatch.context() as broken:
+        interrupt_at(broken, "answers", 1)
+        assert learn(*command)[0] == 130
+    file = place / "private" / "2026.parquet"
+    kept = file.read_bytes()
+    parquet.write_table(parquet.read_table(file).slice(1), file)
+    code, _, err = learn(*command)
+    assert code == 2
+    assert "unfinished run with other private" in " ".join(err.split())
+    file.write_bytes(kept)
+    code, _, err = learn(*command)
+    assert code in {0, 4}, err
+    assert "going on with run" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ("--public", "public.parquet"),
+            "type --teachers N or --way argmax; for noisy counts, type one file",
+        ),
+        (("--public", "public.parquet", "--way", "auto"), "type --teachers N or --way argmax"),
+        (("--holdout", "0.2", "--teachers", "40"), "type --public FILE instead of --holdout"),
+    ],
+)
+def test_what_needs_the_rows_here_is_refused_at_once(options, said, place):
+    code, _, err = learn("private", "--label", "ill", "--drop", "who", *options)
+    assert code == 2
+    assert said in " ".join(err.replace("│", " ").split())
+    assert not (place / "run").exists()
+
+
+def test_what_is_wrong_in_a_file_is_said_with_file_and_row(place):
+    command = ("private", *COMMON, "--drop", "who", "--public", "public.parquet", "--jobs", "1")
+    file = place / "private" / "2026.parquet"
+    whole = parquet.read_table(file)
+    age = whole["age"].to_pylist()
+    age[300] = None
+    parquet.write_table(whole.set_column(1, "age", pa.array(age)), file, row_group_size=200)
+    code, _, err = learn(*command)
+    assert code == 1
+    assert "2026.parquet: column 'age' has no number in data row 301: type --fill" in " ".join(err.split())
+    parquet.write_table(whole.drop_columns("smokes"), file)
+    code, _, err = learn(*command)
+    assert code == 1
+    assert "2026.parquet must have the columns of" in " ".join(err.split())
+
+
+def test_public_rows_that_are_private_rows_are_refused(place):
+    copies = parquet.read_table(place / "private" / "2025.parquet").slice(0, 100)
+    parquet.write_table(copies, place / "public.parquet")
+    command = ("private", *COMMON, "--drop", "who", "--public", "public.parquet", "--jobs", "1")
+    code, _, err = learn(*command)
+    assert code == 1
+    assert "are private rows, too" in " ".join(err.split())
