@@ -14,7 +14,8 @@ from ostraka.cli import _encoding, _table
 if TYPE_CHECKING:
     from ostraka.cli._data import Columns
     from ostraka.cli._schema import Features
-    from ostraka.voters._parquet import ParquetRows, Piece
+    from ostraka.voters._parquet import ParquetRows
+    from ostraka.voters._parquet_files import Piece
 
 __all__ = ["head", "require_teachers", "rows"]
 
@@ -43,7 +44,7 @@ def head(folder: Path, columns: Columns) -> _table.Table:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from ostraka.voters._parquet import files_of, pieces_of, schema_of
+    from ostraka.voters._parquet_files import files_of, pieces_of, schema_of
 
     files = files_of(folder)
     names = schema_of(files).names

@@ -58,7 +58,7 @@ def learn(given: LearnOptions) -> None:
         out=given.out,
     )
     if given.private is not None and given.private.is_dir():
-        _require_stored(given)
+        _require_stored(given, given.private)
     with _imports.uncollected():
         from ostraka.cli import _folder, _show
         from ostraka.pate._metrics import learned_nothing
@@ -100,13 +100,13 @@ def learn(given: LearnOptions) -> None:
         raise typer.Exit(_errors.NOTHING_LEARNED)
 
 
-def _require_stored(given: LearnOptions) -> None:
+def _require_stored(given: LearnOptions, folder: Path) -> None:
     """Check the options that go with a folder of Parquet files."""
     from ostraka.cli import _stored
     from ostraka.cli._models import Way
 
     by_teachers = given.chosen_way() is Way.ARGMAX
-    _stored.require_teachers(given.private, by_teachers=by_teachers, holdout=given.holdout)
+    _stored.require_teachers(folder, by_teachers=by_teachers, holdout=given.holdout)
 
 
 def _task(given: LearnOptions) -> Task:

@@ -95,7 +95,8 @@ class ParquetRows:
         """Some row groups and their features, read one after the other."""
         from pyarrow import parquet  # noqa: PLC0415
 
-        opened, path = None, ""
+        opened: Any = None
+        path = ""
         for piece in pieces:
             if piece.path != path:
                 opened, path = parquet.ParquetFile(piece.path), piece.path
