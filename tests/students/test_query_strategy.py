@@ -1,9 +1,12 @@
 """What to ask first."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
 from ostraka.students import query_strategy
@@ -98,3 +101,14 @@ def test_clusters_in_parts_are_nearly_as_tight_as_those_found_at_once(monkeypatc
     in_parts = query_strategy._clustered(X, 150, 0)[0]
     assert abs(len(np.unique(in_parts)) - 150) <= 5
     assert spread(in_parts) < 1.15 * spread(at_once)
+
+
+@pytest.mark.parametrize("n_features", [1, 7, 40])
+@pytest.mark.parametrize("digits", [0, 12], ids=["rows that repeat", "rows that differ"])
+def test_clusters_are_those_of_scikit_learn_with_its_own_first_centres(n_features, digits):
+    points = np.round(np.random.default_rng(n_features).normal(size=(300, n_features)), digits) + 5.0
+    for seed, n in enumerate((2, 30, 120)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # fewer different rows than clusters
+            theirs = KMeans(n_clusters=n, n_init=1, random_state=seed).fit_predict(points)
+        np.testing.assert_array_equal(query_strategy._clusters(points, n, seed), theirs)

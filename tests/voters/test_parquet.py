@@ -98,7 +98,7 @@ def test_no_rows_travel_to_workers(folder, monkeypatch):
     monkeypatch.setattr(_parquet, "spread", spread)
     ensemble(GaussianNB()).fit(folder, "ill", "person")
     assert sorted(np.concatenate(sent)) == list(range(500))
-    assert all(each.dtype.kind == "i" and each.ndim == 1 for each in sent)
+    assert all(each.dtype == np.uint16 and each.ndim == 1 for each in sent)
 
 
 def test_missing_numbers_are_refused_where_teachers_do_not_take_them(table, tmp_path):

@@ -138,4 +138,33 @@ def _clustered(points: np.ndarray, n: int, random_state: int) -> tuple[np.ndarra
 def _clusters(points: np.ndarray, n: int, random_state: int) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # there are fewer different rows than clusters
-        return np.asarray(KMeans(n_clusters=n, n_init=1, random_state=random_state).fit_predict(points))
+        found = KMeans(n_clusters=n, init=_far_apart, n_init=1, random_state=random_state)
+        return np.asarray(found.fit_predict(points))
+
+
+def _far_apart(points: np.ndarray, n: int, random_state: np.random.RandomState) -> np.ndarray:
+    """Initial centres by greedy k-means++ (Arthur and Vassilvitskii 2007), each the best of a few draws.
+
+    Draws and arithmetic are scikit-learn's, so that rows are the same; its checks at each centre take longer.
+    """
+    each, turned, ones = np.einsum("ij,ij->i", points, points), points.T, np.ones((len(points), 1))
+
+    def squares(rows: np.ndarray) -> np.ndarray:
+        found: np.ndarray = -2 * (points[rows] @ turned)
+        found += each[rows, None]
+        found += each
+        return np.maximum(found, 0.0, out=found)
+
+    chosen = np.empty(n, dtype=np.int64)
+    chosen[0] = random_state.choice(len(points), p=ones[:, 0] / ones.sum())
+    nearest = squares(chosen[:1])[0]
+    total = nearest @ ones[:, 0]
+    n_draws = 2 + int(np.log(n))
+    for k in range(1, n):
+        drawn = np.searchsorted(np.cumsum(nearest), random_state.uniform(size=n_draws) * total)
+        drawn = np.minimum(drawn, len(points) - 1)
+        closer = np.minimum(squares(drawn), nearest)
+        totals = closer @ ones
+        best = totals.argmin()
+        total, nearest, chosen[k] = totals[best], closer[best], drawn[best]
+    return points[chosen]

@@ -18,7 +18,7 @@ __all__ = ["LinearTeachers"]
 
 # Two ways to add up d products differ by less than this times (d + 2) machine epsilons of their size.
 _ROUNDING = 8.0
-_CELLS = 2**22  # scores held at a time: 32 MiB
+_CELLS = 2**18  # scores held at a time: 2 MiB, which fit a cache
 
 
 class LinearTeachers:

@@ -143,7 +143,8 @@ def train_where_they_lie(
     ValueError
         A worker could not use the files.
     """
-    parts = _parts(shards, n_features=rows.n_features, n_parts=n_workers(engine, n_jobs))
+    light = [_light(shard, n_rows=len(rows)) for shard in shards]  # all that is sent
+    parts = _parts(light, n_features=rows.n_features, n_parts=n_workers(engine, n_jobs))
     work = partial(_trained, estimator, rows)
     answers = spread(work, parts, engine=engine, n_jobs=n_jobs, on_progress=on_progress)
     return [teacher for teachers in _gathered(answers) for teacher in teachers]
@@ -185,11 +186,17 @@ def _trained_part(estimator: Any, rows: ParquetRows, part: list[Shard]) -> tuple
     for start in range(0, len(part), at_once):
         # copies lie in memory as rows that are selected from a table here, so that sums round in the same way
         some = [
-            shard._replace(X=found[end - len(shard.X) : end].copy())
+            shard._replace(X=found[end - len(shard.X) : end].copy(), codes=shard.codes.astype(np.int64))
             for shard, end in zip(part[start : start + at_once], ends[start : start + at_once], strict=True)
         ]
         teachers += train(estimator, some)
     return teachers, ""
+
+
+def _light(shard: Shard, *, n_rows: int) -> Shard:
+    """The shard with numbers of rows and classes in as few bytes as hold them."""
+    number, code = np.min_scalar_type(n_rows), np.min_scalar_type(int(shard.codes.max()))
+    return shard._replace(X=shard.X.astype(number), codes=shard.codes.astype(code))
 
 
 def _parts(shards: Sequence[Shard], *, n_features: int, n_parts: int) -> list[list[Shard]]:
