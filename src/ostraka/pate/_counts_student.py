@@ -66,11 +66,12 @@ def taught(
     classes: np.ndarray,
     kind: Any = None,
     seed: int = 0,
+    most_images: int | None = None,
 ) -> tuple[Any, np.ndarray]:
     """Return the student of released counts, and the class index it was given for each public row.
 
     Without ``kind``, the student of the cells' own. A named student or a classifier gets the labels of which
-    the posterior is sure, and all other public rows without a label.
+    the posterior is sure, and all other public rows without a label. ``most_images`` is for trials.
     """
     if isinstance(cells, QuantileCells):
         table = counts / plan.ballot
@@ -87,7 +88,8 @@ def taught(
         return _featured(cells, labels.coef_, classes), labels.labels_
     student = AugmentedSVM(image_shape=cells.image_shape, invariances=cells.invariances)
     weight = labels.margin_ / max(float(labels.margin_.mean()), 1e-300)
-    return student.fit(rows, classes[labels.labels_], weight), labels.labels_
+    some = slice(most_images)
+    return student.fit(rows[some], classes[labels.labels_[some]], weight[some]), labels.labels_
 
 
 def expected_labels(cells: Any, public: Any, counts: np.ndarray, *, plan: CountsPlan) -> np.ndarray:
@@ -131,13 +133,13 @@ def try_to_teach(
     made_up = np.random.default_rng(0).integers(0, plan.n_units, size=(plan.n_cells, len(classes)))
     try:
         if kind is None:
-            taught(cells, public, made_up, plan=plan, classes=classes)[0].predict(public)
+            few = _ROWS_OF_A_TRIAL * len(classes)
+            taught(cells, public, made_up, plan=plan, classes=classes, most_images=few)[0].predict(public)
         else:
-            few = np.asarray(
-                _safe_indexing(public, np.arange(min(len(public), _ROWS_OF_A_TRIAL * len(classes))))
-            )
-            trial = _distilled(kind, cells, few, seed=seed, n_steps=1)
-            trial.fit(few, np.arange(len(few)) % len(classes), classes=classes).predict(few)
+            few = min(len(public), _ROWS_OF_A_TRIAL * len(classes))
+            rows = np.asarray(_safe_indexing(public, np.arange(few)))
+            trial = _distilled(kind, cells, rows, seed=seed, n_steps=1)
+            trial.fit(rows, np.arange(few) % len(classes), classes=classes).predict(rows)
     except Exception as error:
         raise ValueError(f"the student cannot learn from public rows and made-up counts: {error}") from error
 
