@@ -153,7 +153,8 @@ def _far_apart(points: np.ndarray, n: int, random_state: np.random.RandomState) 
         found: np.ndarray = -2 * (points[rows] @ turned)
         found += each[rows, None]
         found += each
-        return np.maximum(found, 0.0, out=found)
+        np.maximum(found, 0.0, out=found)
+        return found
 
     chosen = np.empty(n, dtype=np.int64)
     chosen[0] = random_state.choice(len(points), p=ones[:, 0] / ones.sum())
