@@ -69,7 +69,7 @@ def _homes() -> dict[int, str]:
     for name, module in sys.modules.copy().items():
         names = {} if name in {"__main__", "__mp_main__"} else getattr(module, "__dict__", {}).copy()
         for label, value in names.items():
-            if isinstance(value, ufunc) and label == value.__name__:
+            if type(value) is ufunc and label == value.__name__:  # isinstance may wake what loads late
                 found.setdefault(id(value), name)
     return found
 
