@@ -10,6 +10,7 @@ _LIMIT = "composition/test_limit.py::"
 _ADAPTIVE, _RULE = "composition/test_adaptive.py::", "ledger/test_filter.py::TestInALedger::"
 _MIXED = "composition/test_mixtures.py::"
 _BY, _TABLE = "composition/test_exact_composition.py::", "oracles/test_table.py::"
+_ENVELOPE = "composition/test_envelopes.py::"
 
 MUTANTS = [
     Mutant(
@@ -45,14 +46,14 @@ MUTANTS = [
         "_composition/smooth.py",
         "added *= np.exp(scale + (gap + _ROUNDING))",
         "added *= np.exp(scale)",
-        _BY + "test_a_guess_is_raised_to_all_that_one_answer_may_add",
+        _ENVELOPE + "test_a_guess_is_raised_to_all_that_one_answer_may_add",
     ),
     Mutant(
         "a pair is left out that exceeds the others only between the points where it is tried",
         "_composition/recursion.py",
         "most[k] = low - max(before, lacking)",
         "most[k] = low",
-        _BY + "test_a_pair_that_is_largest_only_between_the_places_where_it_is_tried_counts",
+        _ENVELOPE + "test_a_pair_that_is_largest_only_between_the_places_where_it_is_tried_counts",
     ),
     Mutant(
         "both losses of a response have the chances of the true answer",
@@ -108,7 +109,7 @@ MUTANTS = [
         "_composition/answers.py",
         "return run.values(law.uses)",
         "return run.values(max(1, law.uses - 1))",
-        _BY + "test_no_repeated_question_exceeds_delta_and_the_best_comes_near",
+        _ENVELOPE + "test_no_repeated_question_exceeds_delta_and_the_best_comes_near",
     ),
     Mutant(
         "answers beyond those that are followed are free",

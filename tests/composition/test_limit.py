@@ -12,6 +12,7 @@ from ostraka import Confident, GNMax, Threshold
 from ostraka._composition import curvature, limit, tables
 from ostraka._composition.law import ARGMAX, SCREEN, Law
 from ostraka._numeric import up
+from tests.composition.strategies import laws_of, played
 
 DELTA = 1e-5
 
@@ -112,33 +113,12 @@ def exact(question):
     return question.screen.curve(bound="exact") + question.argmax.curve(bound="exact")
 
 
-def confident_pairs():
-    """Exact laws of a screen and an answer for all neighbours of all votes of five, three classes."""
-    found = []
-    for votes in ([i, j, 5 - i - j] for i in range(6) for j in range(6 - i)):
-        for giver, taker in itertools.permutations(range(3), 2):
-            if votes[giver]:
-                near = list(votes)
-                near[giver] -= 1
-                near[taker] += 1
-                found.append(np.exp(QUESTION.log_outcomes([votes, near])))
-    return np.array(found)
-
-
-def played(pairs, v, n):
-    """The best adaptive strategy over these pairs, by enumerating every transcript."""
-    v = np.asarray(v)
-    if n == 0:
-        return np.maximum(0.0, 1 - v)
-    p, q = pairs[:, 0], pairs[:, 1]
-    return (p * played(pairs, v[..., None, None] * (q / p), n - 1)).sum(axis=-1).max(axis=-1)
-
-
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_no_adaptive_strategy_of_confident_questions_exceeds_delta(n):
-    pairs = confident_pairs()[:: 1 if n < 3 else 3]
+    counts = [[i, j, 5 - i - j] for i in range(6) for j in range(6 - i)]
+    pairs = laws_of(QUESTION, counts)[:: 1 if n < 3 else 3]
     epsilons = np.array([0.0, 0.2, 0.5, 1.0])
-    reached = played(pairs, np.exp(epsilons), n)
+    reached = played([pairs], np.exp(epsilons), (n,))
     promised = np.array([(n * exact(QUESTION)).delta(epsilon=each) for each in epsilons])
     assert (reached <= promised).all()
 

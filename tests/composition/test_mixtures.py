@@ -1,6 +1,5 @@
 """Mixtures with pure, Laplace and Skellam parts: never below strategies, and close to fixed releases."""
 
-import itertools
 import math
 from dataclasses import replace
 
@@ -23,6 +22,7 @@ from ostraka.mechanisms import (
 )
 from ostraka.mechanisms._skellam_law import log_density
 from ostraka.mechanisms.skellam import SkellamSum
+from tests.composition.strategies import laws_of, played
 
 EPSILONS = (0.0, 0.2, 0.7, 1.5)
 
@@ -131,32 +131,6 @@ def test_no_law_with_pure_privacy_tells_more_than_randomised_response():
 
 
 # Strategies ----------------------------------------------------------------------------------------------
-
-
-def laws_of(mechanism, counts):
-    """Exact laws of a ballot mechanism for all neighbours of the given votes, as (P, Q)."""
-    found = []
-    for votes in counts:
-        for giver, taker in itertools.permutations(range(len(votes)), 2):
-            if votes[giver] > 0:
-                near = np.array(votes, dtype=float)
-                near[giver] -= 1
-                near[taker] += 1
-                found.append(np.exp(mechanism.log_outcomes([votes, near])))
-    return np.array(found)
-
-
-def played(parts, v, left):
-    """The best strategy over these sets of pairs, each used so often, in the order that answers decide."""
-    v = np.asarray(v)
-    best = np.maximum(0.0, 1 - v)
-    for i, pairs in enumerate(parts):
-        if left[i]:
-            p, q = pairs[:, 0], pairs[:, 1]
-            fewer = tuple(n - (i == j) for j, n in enumerate(left))
-            inner = played(parts, v[..., None, None] * (q / p), fewer)
-            best = np.maximum(best, (p * inner).sum(axis=-1).max(axis=-1))
-    return best
 
 
 COUNTS = [[4, 0, 0], [2, 2, 0], [3, 1, 0], [1, 1, 2]]

@@ -1,0 +1,40 @@
+"""Tables on disk: only their owner reads them, and what is not as it was written is not used."""
+
+import numpy as np
+import pytest
+
+from ostraka._composition import stored
+
+
+def test_a_table_comes_back_from_disk_and_only_its_owner_may_read_it(tmp_path):
+    stored.save("name", np.arange(5.0))
+    (path,) = (tmp_path / "ostraka" / "composition").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert (stored.load("name") == np.arange(5.0)).all()
+    assert stored.load("another name") is None
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "open", "name"])
+def test_a_file_that_is_not_as_written_is_not_used(tmp_path, harm):
+    stored.save("name", np.arange(5.0))
+    (path,) = (tmp_path / "ostraka" / "composition").iterdir()
+    content = bytearray(path.read_bytes())
+    if harm == "flip":
+        content[40] ^= 1
+        path.write_bytes(content)
+    elif harm == "cut":
+        path.write_bytes(content[:-8])
+    elif harm == "open":
+        path.chmod(0o666)
+    else:
+        stored.save("other", np.ones(5))
+        (other,) = set(path.parent.iterdir()) - {path}
+        other.replace(path)
+    assert stored.load("name") is None
+
+
+def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    stored.save("name", np.ones(3))
+    assert stored.load("name") is None
