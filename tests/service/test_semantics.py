@@ -1,27 +1,24 @@
-"""What the service promises, one promise a section: docs/service.md names these tests."""
+"""What the service promises, one promise a section: docs/service.md names these tests.
+
+The fourth promise is in ``test_refusals``, the tenth and the eleventh are in ``test_bindings``.
+"""
 
 import ast
 import contextlib
-import dataclasses
-import os
 import re
 import socket
-import stat
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import ostraka.service
-from ostraka import Budget, BudgetExceeded, Curve, GNMax, Ledger, LNMax, Threshold
-from ostraka.ledger import LedgerError
-from ostraka.service._answering import Answerer
+from ostraka import Curve, Ledger
 from ostraka.voters import SavedTeachers
-from tests.service.conftest import ONE, PATIENCE, PEPPER, asking, deploy, question, rows, serving
+from tests.service.conftest import ONE, PATIENCE, asking, deploy, question, rows, serving
 
 SOURCES = sorted(Path(ostraka.service.__file__).parent.glob("*.py"))
 
@@ -125,75 +122,6 @@ def test_who_leaves_before_the_answer_has_paid_and_gets_it_on_retry(service):
     reply = service.label(key="k")
     assert reply.status_code == 200
     assert [entry.seq for entry in service.entries()] == [reply.json()["receipt"]["seq"]]
-
-
-# 4. Refusals
-
-
-def spent(tmp_path, saved, **caps) -> object:
-    """A service whose budget, or alice's, pays for one answer."""
-    price = saved.mechanism.curve().epsilon(1e-6)
-    return deploy(tmp_path, saved, **{"epsilon": 50.0, **{name: cap * price for name, cap in caps.items()}})
-
-
-def told(reply) -> list[tuple[str, str]]:
-    """The headers, without the time of day and without the random name of the request."""
-    return sorted(each for each in reply.headers.items() if each[0] not in {"date", "ostraka-request"})
-
-
-def test_refusals_depend_on_public_costs_alone(tmp_path, saved, monkeypatch):
-    worked = []
-    for kind, name in ((Answerer, "_vote"), (GNMax, "release")):
-        plain = getattr(kind, name)
-
-        def noted(self, *given, plain=plain, name=name, **how):
-            worked.append(name)
-            return plain(self, *given, **how)
-
-        monkeypatch.setattr(kind, name, noted)
-    X = rows(200, seed=5)
-    strength = saved.ensemble.vote(X).open().max(axis=1)
-    clear, close = X[strength.argmax()], X[strength.argmin()]
-    with serving(spent(tmp_path, saved, epsilon=1.05)) as service:
-        answered = service.label(key="first")
-        once = list(worked)
-        head = service.there.ledger.head
-        replies = []
-        for number, row in enumerate([clear, close, [8.0, 8.0, 8.0]]):
-            worked.clear()
-            replies.append(service.label(row, key=f"k{number}"))
-            assert worked == once, "as much work as for an answer"
-        assert answered.status_code == 200
-        assert {reply.status_code for reply in replies} == {402}
-        assert len({(reply.content, *told(reply)) for reply in replies}) == 1
-        assert service.there.ledger.head == head, "a refusal costs nothing"
-
-
-def test_a_spent_client_and_a_spent_dataset_are_told_in_the_same_words(tmp_path, saved):
-    said = set()
-    price = saved.mechanism.curve().epsilon(1e-6)
-    for name, epsilon, cap in (("dataset", 1.05 * price, 20.0), ("client", 50.0, 1.05 * price)):
-        folder = tmp_path / name
-        folder.mkdir()
-        with serving(deploy(folder, saved, epsilon=epsilon, clients={"alice": cap})) as service:
-            service.label(key="first")
-            said.add(service.label([5.0, 5.0, 5.0], key="second").content)
-    assert len(said) == 1
-
-
-def test_a_question_asked_before_is_no_more_granted_than_a_new_one(tmp_path, saved):
-    with serving(spent(tmp_path, saved, epsilon=1.05)) as service:
-        assert service.label(key="k").status_code == 200
-        known, new = (service.label(row, key=f"k{row[0]}", who="bob") for row in (ONE, [7.0, 7.0, 7.0]))
-        assert known.status_code == new.status_code == 402
-        assert known.content == new.content
-
-
-def test_a_paid_answer_is_given_again_though_nothing_is_left(tmp_path, saved):
-    with serving(spent(tmp_path, saved, epsilon=1.05)) as service:
-        first = service.label(key="k")
-        assert service.label([7.0, 7.0, 7.0], key="other").status_code == 402
-        assert service.label(key="k").json() == first.json()
 
 
 # 5. Costs computed from the data are the owner's
@@ -336,121 +264,3 @@ def test_an_unknown_outcome_stops_the_process_and_the_retry_gets_what_was_charge
         reply = service.label(key="k")
         assert reply.json()["receipt"]["seq"] == before[0].seq
         assert len(service.entries()) == len(before) == 1
-
-
-# 10. Another partition is another account
-
-
-def test_a_ledger_counts_for_its_teachers_only(tmp_path, saved):
-    with serving(deploy(tmp_path, saved)) as service:
-        service.label(key="k")
-    other = SavedTeachers.load(saved_again(tmp_path, saved))
-    object.__setattr__(other, "sha256", "0" * 64)
-    with pytest.raises(LedgerError, match="not those that this service began with"):
-        deploy(tmp_path, other)
-    (tmp_path / "service" / "teachers.mac").unlink()
-    with pytest.raises(LedgerError, match="type the --sigma and --screen with which it was begun"):
-        deploy(tmp_path, other)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"mechanism": GNMax(sigma=31.0)},
-        {"mechanism": LNMax(scale=30.0)},
-        {"screen": Threshold(at=20.0, sigma=30.0)},
-    ],
-    ids=str,
-)
-def test_a_ledger_counts_for_its_noise_only(tmp_path, saved, change):
-    budget = Budget(epsilon=3.0, delta=1e-6, adaptive=True)
-    deploy(tmp_path, saved, budget=budget).there.ledger.close()
-    other = dataclasses.replace(saved, **change)
-    object.__setattr__(other, "sha256", saved.sha256)
-    with pytest.raises(LedgerError, match="other noise"):
-        deploy(tmp_path, other, budget=budget)
-    deploy(tmp_path, saved, budget=budget).there.ledger.close()
-
-
-def test_a_ledger_counts_for_its_secret_only(tmp_path, saved):
-    deploy(tmp_path, saved).there.ledger.close()
-    secret = tmp_path / "service" / "answers.secret"
-    secret.write_bytes(b"s" * 32)
-    with pytest.raises(LedgerError, match="another secret"):
-        deploy(tmp_path, saved)
-
-
-def test_a_screen_needs_a_ledger_whose_refusals_are_proved_for_it(tmp_path, saved):
-    screened = dataclasses.replace(saved, screen=Threshold(at=20.0, sigma=30.0))
-    with pytest.raises(LedgerError, match="begun for a service without a screen"):
-        deploy(tmp_path, screened, budget=Budget(epsilon=50.0, delta=1e-6))
-
-
-def test_a_budget_that_does_not_pay_for_one_answer_is_told_at_the_start(tmp_path, saved):
-    price = saved.mechanism.curve().epsilon(1e-6)
-    with pytest.raises(BudgetExceeded, match="does not pay for one answer of GNMax"):
-        deploy(tmp_path, saved, budget=Budget(epsilon=0.99 * price, delta=1e-6))
-
-
-def test_a_question_under_other_noise_is_another_question(tmp_path, saved):
-    named = set()
-    for number, mechanism in enumerate((GNMax(sigma=30.0), GNMax(sigma=31.0))):
-        folder = tmp_path / str(number)
-        (folder / "service").mkdir(parents=True)
-        (folder / "service" / "answers.secret").write_bytes(b"s" * 32)
-        with serving(deploy(folder, dataclasses.replace(saved, mechanism=mechanism))) as service:
-            service.label(key="k")
-            named |= {entry.digest for entry in service.entries()}
-    assert len(named) == 2
-
-
-def saved_again(tmp_path, saved) -> Path:
-    saved.save(tmp_path / "other")
-    return tmp_path / "other"
-
-
-# 11. Same question, same answer
-
-
-def test_a_question_has_one_answer_across_clients_keys_spellings_and_restarts(tmp_path, saved):
-    row = rows(1, seed=9)[0]
-    spelled = [row.tolist(), np.float32(row).tolist(), (row + 1e-9).tolist()]
-    answers, spent_after = set(), []
-    for _ in range(2):
-        with serving(deploy(tmp_path, saved)) as service:
-            for number, each in enumerate(spelled):
-                for who in ("alice", "bob"):
-                    key = f"{number}-{os.urandom(4).hex()}"
-                    answers.add(service.label(each, key=key, who=who).json()["label"])
-            spent_after.append(service.there.ledger.epsilon())
-            assert len({entry.digest for entry in service.entries()}) == 1
-    assert len(answers) == 1
-    assert spent_after == [pytest.approx(saved.mechanism.curve().epsilon(1e-6), rel=1e-6)] * 2
-
-
-def test_a_question_asked_before_cannot_be_told_from_a_new_one(service):
-    X = rows(3, seed=11)
-    service.label(X[0], key="k", who="bob")
-    with service.http() as http:
-        left = [http.get("/v1/budget").json()["spent"]]
-        replies = []
-        for number, row in enumerate((X[0], X[1])):
-            replies.append(service.label(row, key=f"k{number}"))
-            left.append(http.get("/v1/budget").json()["spent"])
-    known, new = replies
-    price = service.there.saved.mechanism.curve()
-    assert left == [pytest.approx((n * price).epsilon(1e-6) if n else 0.0, rel=1e-6) for n in range(3)]
-    assert known.headers.keys() == new.headers.keys()
-    assert re.sub(r'"[0-9a-z]+"|\d+', "…", known.text) == re.sub(r'"[0-9a-z]+"|\d+', "…", new.text)
-    first, second = (reply.json()["receipt"]["seq"] for reply in replies)
-    assert second == first + 1
-
-
-def test_answers_can_be_drawn_again_only_with_the_secret_of_the_folder(tmp_path, saved):
-    deploy(tmp_path, saved).there.ledger.close()
-    for name in ("answers.secret", "ledger.secret"):
-        path = tmp_path / "service" / name
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert len(path.read_bytes()) == 32
-    assert stat.S_IMODE((tmp_path / "service").stat().st_mode) == 0o700
-    assert PEPPER not in b"".join(path.read_bytes() for path in (tmp_path / "service").iterdir())
