@@ -2,8 +2,10 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import socket
+import ssl
 import threading
 import time
 
@@ -27,6 +29,17 @@ COLUMNS = ("age", "hours", "weight")
 CLASSES = ["green", "red", "blue"]
 ONE = [1.0, 2.0, 3.0]
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@functools.cache
+def authorities() -> ssl.SSLContext:
+    """What HTTPX trusts: it would read it anew for each client, which takes longer than what is tested."""
+    return httpx.create_ssl_context()
+
+
+def client(url: str, headers=()) -> httpx.Client:
+    """A client of the service at an address."""
+    return httpx.Client(base_url=url, headers=dict(headers), timeout=PATIENCE, verify=authorities())
 
 
 def rows(n: int, *, seed: int) -> np.ndarray:
@@ -70,7 +83,7 @@ class Service:
     def http(self, who: str | None = "alice", **headers: str) -> httpx.Client:
         """A client with somebody's key."""
         told = {"authorization": f"Bearer {self.keys[who]}"} if who else {}
-        return httpx.Client(base_url=self.url, headers={**told, **headers}, timeout=PATIENCE)
+        return client(self.url, {**told, **headers})
 
     def label(self, row=ONE, *, key: str, who: str = "alice") -> httpx.Response:
         """Ask about one row."""

@@ -18,7 +18,7 @@ from sklearn.preprocessing import OneHotEncoder
 from ostraka.service._replies import WORDS, Refused
 from ostraka.service._requests import Rows, known_texts
 from ostraka.service.app import ROUTES
-from tests.service.conftest import CLASSES, ONE, PEPPER, deploy, rows, serving
+from tests.service.conftest import CLASSES, ONE, PEPPER, client, deploy, rows, serving
 
 ROLES = {"alice": "client", "olga": "owner"}
 BODIES = {("POST", "/v1/label"): {"json": {"row": ONE}, "headers": {"idempotency-key": "matrix"}}}
@@ -28,7 +28,7 @@ BODIES = {("POST", "/v1/label"): {"json": {"row": ONE}, "headers": {"idempotency
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_every_route_is_open_to_its_roles_alone(shared, route, who):
     told = {} if who is None else {"authorization": f"Bearer {shared.keys.get(who, 'ostraka_x')}"}
-    with httpx.Client(base_url=shared.url, headers=told) as http:
+    with client(shared.url, told) as http:
         path = route.path.replace("{seq}", "999999")
         reply = http.request(route.method, path, **BODIES.get((route.method, route.path), {}))
     if not route.roles or ROLES.get(who) in route.roles:
@@ -39,7 +39,7 @@ def test_every_route_is_open_to_its_roles_alone(shared, route, who):
 
 
 def test_a_browser_gives_the_key_as_a_password(shared):
-    with httpx.Client(base_url=shared.url) as http:
+    with client(shared.url) as http:
         asked = http.get("/")
         assert asked.headers["www-authenticate"].startswith("Basic")
         page = http.get("/", auth=("olga", shared.keys["olga"]))
@@ -59,7 +59,7 @@ def test_a_browser_gives_the_key_as_a_password(shared):
     ],
 )
 def test_a_malformed_or_unknown_key_is_no_key(shared, given):
-    with httpx.Client(base_url=shared.url, headers={"authorization": given}) as http:
+    with client(shared.url, {"authorization": given}) as http:
         assert http.get("/v1/budget").status_code == 401
 
 

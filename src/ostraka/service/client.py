@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import random
 import secrets
@@ -101,7 +102,9 @@ class Client:
             )
         self._httpx: Any = _check.require("httpx", extra="service")
         headers = {"authorization": f"Bearer {key}"} if key.isascii() else {}
-        self._http = self._httpx.Client(base_url=url, headers=headers, timeout=30.0, transport=transport)
+        self._http = self._httpx.Client(
+            base_url=url, headers=headers, timeout=30.0, transport=transport, verify=_authorities()
+        )
         self._patience = patience
         self._sleep: Callable[[float], None] = time.sleep
 
@@ -180,6 +183,12 @@ class Client:
                 raise ServiceError(f"{self!r} got no reply ({trouble}): is 'ostraka serve' running there?")
             self._sleep(pause)
             wait = min(2 * wait, 5.0)
+
+
+@functools.cache
+def _authorities() -> Any:
+    """Certificates that HTTPX trusts: a client would read them anew, which takes longer than a request."""
+    return _check.require("httpx", extra="service").create_ssl_context()
 
 
 def _accepted(reply: Any) -> Any:
