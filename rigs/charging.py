@@ -1,7 +1,8 @@
 """A process that charges: what the rigs record, disturb and kill.
 
-``python -m bench.rigs.charging FOLDER …`` writes a line "seq key answer" to the file ``acknowledged``
-for every charge that was acknowledged, in one write, after the ledger said so and before anything else.
+``python -m rigs.charging FOLDER … --then FOLDER …`` runs two sessions. A line "seq key answer" goes to the
+file ``acknowledged`` for every charge that was acknowledged, in one write, after the ledger said so and
+before anything else.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import secrets
 import sqlite3
 import sys
 import threading
+import traceback
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -238,6 +240,35 @@ def charge_all(mode: ChargingMode, ledger: Ledger, keys: list[str], marks: int) 
 
 
 def main(given: list[str]) -> None:
+    """Sessions, with ``--then`` between them, each in a fork: nothing is imported again."""
+    session: list[str] = []
+    for word in [*given, "--then"]:
+        if word != "--then":
+            session.append(word)
+        elif session:
+            forked(session)
+            session = []
+    print("{}", flush=True)
+
+
+def forked(session: list[str]) -> None:
+    """Charge in a process of its own; raise if it fails."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            charge(session)
+            status = 0
+        except Exception:  # noqa: BLE001  (whatever it is, it is printed, and the parent fails)
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        raise RuntimeError(f"the session {session} failed")
+
+
+def charge(given: list[str]) -> None:
+    """One session: several threads charge, then the ledger is closed, or not."""
     options = argparse.ArgumentParser()
     options.add_argument("folder", type=Path)
     options.add_argument("--mode", choices=sorted(MODES), default="shared")
@@ -267,10 +298,8 @@ def main(given: list[str]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    print("{}", flush=True)
-    if chosen.crash:
-        os._exit(0)
-    ledger.close()
+    if not chosen.crash:
+        ledger.close()
 
 
 if __name__ == "__main__":

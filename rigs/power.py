@@ -70,9 +70,9 @@ def record(
     with quick_folder() as folder:
         log = folder.with_suffix(".log")
         try:
-            for session in sessions:
-                sizes = [f"--mode={mode}", f"--charges={charges}", f"--threads={threads}"]
-                apart("charging", folder, *sizes, *session, environment=disk.preload(folder, log=log))
+            sizes = [f"--mode={mode}", f"--charges={charges}", f"--threads={threads}"]
+            each = [word for session in sessions for word in (folder, *sizes, *session, "--then")]
+            apart("charging", *each, environment=disk.preload(folder, log=log))
             events = list(disk.recorded(log))
         finally:
             log.unlink(missing_ok=True)
