@@ -163,7 +163,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
         # tutorials are read but not executed: tests/test_tutorials.py and `make docs` do that
         [
             *(sys.executable, "-m", "sphinx", "-W", "-q", "--keep-going"),
-            *("-D", "plot_gallery=0", str(DOCS), str(tmp_path)),
+            *("-D", "plot_gallery=0", "-D", "html_theme=basic", str(DOCS), str(tmp_path)),
         ],
         capture_output=True,
         text=True,
