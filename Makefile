@@ -17,11 +17,13 @@ demo: $(SHOWN)  ## learn from made-up hospital visits, then from digits, at epsi
 	$(BIN)/ostraka learn demo-run/private.csv --label readmitted --public demo-run/public.csv --person patient --out demo-run/hospital
 	$(BIN)/ostraka learn --out demo-run/digits
 
-# three processes on two cores: many tests wait for services and their clocks
+# Three processes on two cores: many tests wait for services and their clocks. Kernels are compiled once, as
+# wheels have them: else every process waits for numba. Without a C compiler, numba it is.
 test: $(READY)  ## style, types, tests and doctests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	-$(BIN)/python hatch_build.py
 	$(BIN)/pytest -n 3 --dist worksteal
 
 quick: $(READY)  ## style and the fast tests, within a minute; types are checked by lint, before a commit and in test

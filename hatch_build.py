@@ -4,7 +4,7 @@ A wheel that is built where there is a C compiler gets an extension module of th
 signatures (``ostraka/_compiled.py``). Without a compiler, or with ``OSTRAKA_MACHINE_CODE=off``, the wheel is
 the same without it, and numba compiles at the first call. ``OSTRAKA_MACHINE_CODE=require`` fails instead.
 
-``python hatch_build.py`` puts the module beside the sources of a checkout.
+``python hatch_build.py`` puts the module beside the sources of a checkout, where it is not there yet.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -74,5 +75,18 @@ def build(folder: Path) -> Path:
     return folder / package.output_file
 
 
+def beside_sources() -> Path:
+    """Compile for this checkout, unless that was done since; what was compiled from other sources goes."""
+    sys.path.insert(0, str(HERE / "src"))
+    from ostraka import _compiled
+
+    package, kind = HERE / "src" / "ostraka", sysconfig.get_config_var("EXT_SUFFIX")
+    made = package / f"{_compiled.machine_name()}{kind}"
+    for old in package.glob(f"_machine_*{kind}"):
+        if old != made or old.stat().st_mtime < Path(__file__).stat().st_mtime:
+            old.unlink()
+    return made if made.exists() else build(package)
+
+
 if __name__ == "__main__":
-    print(build(HERE / "src" / "ostraka"))
+    print(beside_sources())
