@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 ANSWERS = (100, 250, 500, 1_000)
 DELTA = 1e-5
 RUNS = 5
-QUICK = {"ANSWERS": (30,), "RUNS": 1}
+EPSILON = 2.0  # of the budget of which answers choose the uses
+QUICK = {"ANSWERS": (30,), "RUNS": 1, "EPSILON": 0.4}
 _SERVED = Budget(epsilon=5.0, delta=1e-6)
 _FRESH = iter(range(1, 10_000))
 
@@ -59,9 +60,13 @@ def adaptive() -> None:
     }
     for name, each in asked.items():
         plain, free = (
-            affords(Budget(epsilon=2.0, delta=DELTA, adaptive=adaptive), each) for adaptive in (False, True)
+            affords(Budget(epsilon=EPSILON, delta=DELTA, adaptive=adaptive), each)
+            for adaptive in (False, True)
         )
-        print(f"epsilon 2, {name}: {plain} uses if they are fixed in advance, {free} if answers choose")
+        print(
+            f"epsilon {EPSILON:g}, {name}: {plain} uses if they are fixed in advance, "
+            f"{free} if answers choose"
+        )
 
 
 def main() -> None:

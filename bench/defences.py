@@ -19,8 +19,9 @@ from ostraka.door import consistently
 
 SEEDS, REPEATS, TEACHERS = 3, 10_000, 250
 HISTOGRAMS: int | None = None  # of each data set; None: all
-QUESTIONS = 6
-QUICK = {"SEEDS": 1, "HISTOGRAMS": 1, "QUESTIONS": 1}
+QUESTIONS, TIMES = 6, 250  # near-duplicates: how many, and how often each is put
+SAME_EPSILON = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)  # noise
+QUICK = {"SEEDS": 1, "HISTOGRAMS": 1, "QUESTIONS": 1, "TIMES": 20, "SAME_EPSILON": (40.0,)}
 DELTA = 1e-5
 
 
@@ -52,7 +53,7 @@ def table(whom: np.ndarray) -> None:
 def same_epsilon(whom: np.ndarray) -> None:
     """(c) again, where each noise buys as many answers as epsilon 2 pays for, whatever the votes."""
     print("  epsilon 2 a question at delta 1e-5:   error   right   answered")
-    for sigma in (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0):
+    for sigma in SAME_EPSILON:
         once = replace(GNMax(sigma=sigma).curve(), slack=0.0)
         low, high = 0, 10**6
         while high - low > 1:
@@ -86,12 +87,12 @@ def line(title: str, whom: np.ndarray, mechanism: GNMax | Confident, repeats: in
 
 
 def near_duplicates() -> None:
-    """Teachers on digits; a question put 250 times: as it is, moved within its cell, or across cells."""
+    """Teachers on digits; a question put often: as it is, moved within its cell, or across cells."""
     from sklearn.datasets import load_digits
     from sklearn.linear_model import LogisticRegression
 
     X, y = load_digits(return_X_y=True)
-    n_teachers, repeats, rng = 50, 250, np.random.default_rng(0)
+    n_teachers, repeats, rng = 50, TIMES, np.random.default_rng(0)
     model = LogisticRegression(max_iter=300)
     ensemble = TeacherEnsemble(model, n_teachers=n_teachers, random_state=0).fit(X[300:], y[300:])
     mechanism, grid = GNMax(sigma=12.0), 2.0
@@ -107,7 +108,7 @@ def near_duplicates() -> None:
         ),
         "every pixel may move one cell": lambda x: x + grid * rng.integers(-1, 2, (repeats, len(x))),
     }
-    print("  one question on digits, 50 teachers, sigma 12, 250 times, cells of 2 of 16 grey levels")
+    print(f"  one question on digits, 50 teachers, sigma 12, {repeats} times, cells of 2 of 16 grey levels")
     print("                                   distinct   error    epsilon")
     for title, moved in kinds.items():
         distinct, wrong, spent = [], [], []

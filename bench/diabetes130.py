@@ -49,8 +49,8 @@ TEXTS = [
     "change",
     "diabetesMed",
 ]
-SEEDS, SCORED = 3, True
-QUICK = {"SEEDS": 1, "SCORED": False}
+SEEDS, SCORED, EPSILONS = 3, True, (0.1, 1.0)
+QUICK = {"SEEDS": 1, "SCORED": False, "EPSILONS": (1.0,)}
 
 
 def read() -> tuple[dict[str, list[str]], np.ndarray]:
@@ -91,7 +91,7 @@ def main() -> None:
     if SCORED:
         print("  the real rows: accuracy {:.4f}, AUC {:.4f}".format(*scored(codes[~new], codes[new])))
         print(f"  always the larger class: accuracy {np.bincount(codes[new][:, -1]).max() / new.sum():.4f}")
-    for epsilon in (0.1, 1.0):
+    for epsilon in EPSILONS:
         found = []
         for seed in range(SEEDS):
             rng, start = np.random.default_rng(seed), time.perf_counter()

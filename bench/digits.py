@@ -20,7 +20,7 @@ WAYS: dict[str, dict[str, object]] = {
     "random rows": {"asks": "random"},
     "random rows, twice as many": {"asks": "random", "n_answers": 200},
 }
-QUICK = {"SEEDS": 2, "WAYS": {"random rows": {"asks": "random"}}}
+QUICK = {"SEEDS": 2, "N_PUBLIC": 120, "WAYS": {"random rows": {"asks": "random"}}}
 N_PUBLIC, N_NEW = 350, 150
 EPSILON, DELTA = 3.6, 1e-4
 

@@ -37,7 +37,15 @@ SEPARATE = {
     for confidence in (0.95, 0.99, 0.999)
 }
 SAMPLES = 10_000  # rows of a copy of MNIST
-QUICK = {"CANARIES": 200, "SUMS": 1, "COPIES": 1, "SAMPLES": 200}
+WHITE_BOX, COPIED = (1.0, 2.0), (1.0, 1.74)  # epsilons
+QUICK = {
+    "CANARIES": 200,
+    "SUMS": 1,
+    "COPIES": 1,
+    "SAMPLES": 200,
+    "WHITE_BOX": (1.0,),
+    "COPIED": (1.0,),
+}
 ONE_ROW = Adjacency(moves="row", relation="add-or-remove")
 
 
@@ -133,9 +141,9 @@ def gaussians(epsilon: float) -> None:
 
 def main() -> None:
     """White box, then copies of MNIST; figure 5.4 of Melis 2018 states 1.74."""
-    for epsilon in (1.0, 2.0):
+    for epsilon in WHITE_BOX:
         white_box(epsilon)
-    for epsilon in (1.0, 1.74):
+    for epsilon in COPIED:
         centres(epsilon)
         gaussians(epsilon)
 

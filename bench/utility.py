@@ -206,13 +206,13 @@ def _one_hospital(table: pa.Table, y: np.ndarray, people: np.ndarray, seed: int)
     return found
 
 
-def images(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Training and test images, flattened, with their labels."""
+def images(name: str, most: int = -1) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Training images, at most so many, and test images, flattened, with their labels."""
     parts = []
     for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
         with gzip.open(folder() / name / f"{part}-ubyte.gz") as file:
-            raw = file.read()
-        start = 16 if "idx3" in part else 8
+            start, size = (16, 784) if "idx3" in part else (8, 1)
+            raw = file.read(start + size * most if part.startswith("train") and most >= 0 else -1)
         found = np.frombuffer(raw, np.uint8, offset=start)
         parts.append(found.reshape(-1, 784) / 255.0 if "idx3" in part else found.astype(int))
     return tuple(parts)  # type: ignore[return-value]
@@ -316,9 +316,10 @@ def _greys_and_edges(pixels: np.ndarray) -> np.ndarray:
 
 def _fashion_rows(*, quick: bool) -> tuple[np.ndarray, ...]:
     """Private images with labels, public ones, new ones, and the labels of all test images, which score."""
-    X, y, X_test, y_test = images("fashion_mnist")
-    most = 2000 if quick else _data.MOST_ROWS
-    return X[:most], y[:most], X_test[:9000][:most], X_test[9000:], y_test
+    most = 800 if quick else _data.MOST_ROWS
+    X, y, X_test, y_test = images("fashion_mnist", -1 if most is None else most)
+    new = X_test[9000:] if most is None else X_test[max(9000, len(X_test) - most) :]
+    return X, y, X_test[:9000][:most], new, y_test
 
 
 def _featured(voter: RowVoter, epsilon: float, seed: int) -> SmoothedCounts:

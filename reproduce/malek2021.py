@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SEEDS, PAIRS = 3, 8
-QUICK = {"N_CANARIES": 50, "N_ROWS": 400, "PAIRS": 1}
+QUICK = {"N_CANARIES": 50, "N_ROWS": 400, "PAIRS": 1, "REPEATS": 2}
 QUICK_ARGUMENTS = ["overhead"]
 EPSILONS = {
     "fashion": (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0),
@@ -45,6 +45,7 @@ EPSILONS = {
 }
 N_COMPONENTS = 100  # of the images, which are public
 N_CANARIES, N_ROWS = 2_000, 12_000
+REPEATS = 15  # of a measured time
 METHODS: dict[str, Callable[..., Any]] = {
     "ALIBI, Laplace": partial(ALIBI, mechanism="laplace"),
     "ALIBI, response": partial(ALIBI, mechanism="response"),
@@ -312,7 +313,7 @@ def seconds_a_step(network: TorchClassifier, data: Images, n_rows: int, *, bayes
     return (time.process_time() - start) / (network.epochs * (n_rows // network.batch_size))
 
 
-def overhead(repeats: int = 15) -> None:
+def overhead() -> None:
     """ALIBI's steps over ordinary ones, taken in turns on one thread; the smallest of several counts."""
     print("| network | ordinary step | ALIBI's step | ratio |\n|---|---|---|---|")
     for name, batch_size, n_rows in (("perceptron", 128, 12_800), ("convolutional", 128, 2_560)):
@@ -320,7 +321,7 @@ def overhead(repeats: int = 15) -> None:
         network = TorchClassifier(name, epochs=1, batch_size=batch_size, n_threads=1, random_state=0)
         times = [
             [seconds_a_step(network, data, n_rows, bayes=bayes) for bayes in (False, True)]
-            for _ in range(repeats)
+            for _ in range(REPEATS)
         ]
         plain, ours = np.min(times, axis=0)
         print(f"| {name} | {1e6 * plain:.0f} µs | {1e6 * ours:.0f} µs | {ours / plain:.3f} |")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DELTA = 1e-5
 RATE, STEPS, SIGMA_C, SIGMA_K, ITERATIONS = 0.0017, 11_764, 4.0, 40.0, 20
 SEEDS, QUERIES, EPSILONS = 3, 1_000, (0.5, 1.0, 2.0)
-TRAINING, SAMPLES = 300, 500  # steps; images
+TRAINING, SAMPLES, CLUSTERS = 300, 500, 10  # steps; images; networks
 EFFORT = _melis2018_queries.Effort()
 QUICK = {
     "SEEDS": 1,
@@ -36,6 +36,7 @@ QUICK = {
     "EPSILONS": (2.0,),
     "TRAINING": 1,
     "SAMPLES": 50,
+    "CLUSTERS": 2,
     "EFFORT": _melis2018_queries.Effort(frequent=8, rounds=5, steps=3),
 }
 QUICK_ARGUMENTS = ["price", "epochs", "clusters", "samples", "queries"]
@@ -130,9 +131,9 @@ def samples() -> None:
     near = NearestNeighbors(n_neighbors=1, n_jobs=1).fit(real[:half])
     kinds: dict[str, tuple[int, Any]] = {
         "VAE without clustering": (1, VAE(n_features=784, hidden=(200,), latent=2)),
-        "VAE with clustering": (10, VAE(n_features=784, hidden=(200,), latent=2)),
-        "RBM with clustering": (10, RBM(n_features=784, hidden=200)),
-        "VAE of two layers with clustering": (10, VAE(n_features=784, hidden=(200, 200), latent=2)),
+        "VAE with clustering": (CLUSTERS, VAE(n_features=784, hidden=(200,), latent=2)),
+        "RBM with clustering": (CLUSTERS, RBM(n_features=784, hidden=200)),
+        "VAE of two layers with clustering": (CLUSTERS, VAE(n_features=784, hidden=(200, 200), latent=2)),
     }
     drawn = {"real images": real[half : half + SAMPLES]}
     for name, (k, network) in kinds.items():

@@ -10,6 +10,7 @@ or only so that a correct draw fails with a chance below 1e-9, or drawn under ``
 """
 
 import contextlib
+import gc
 import hashlib
 import itertools
 import os
@@ -55,6 +56,17 @@ def pytest_configure() -> None:
         with contextlib.suppress(FileNotFoundError):  # another worker was quicker
             if compiled.stat().st_mtime < newest:
                 compiled.unlink()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Nothing that is collected is garbage, and looking for some would take a sixth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
