@@ -5,15 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+from ostraka.attacks import Collaboration, words_seen
+from ostraka.attacks._masked import masked_sum
+from ostraka.attacks.defences import NoisySum, SharedFraction
+from ostraka.attacks.observations import Observations
+from ostraka.attacks.parties import PartyRows
+from ostraka.networks import TorchClassifier, TrainingDiverged
+from tests.false_alarm import FALSE_ALARM
 
-from ostraka.attacks import Collaboration, words_seen  # noqa: E402  (torch may be missing)
-from ostraka.attacks._masked import masked_sum  # noqa: E402
-from ostraka.attacks.defences import NoisySum, SharedFraction  # noqa: E402
-from ostraka.attacks.observations import Observations  # noqa: E402
-from ostraka.attacks.parties import PartyRows  # noqa: E402
-from ostraka.networks import TorchClassifier, TrainingDiverged  # noqa: E402
-from tests.false_alarm import FALSE_ALARM  # noqa: E402
+torch = pytest.importorskip("torch")
 
 SIZE, RATE = 8, 0.3
 

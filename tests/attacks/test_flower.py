@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+from ostraka.attacks import Collaboration
+from ostraka.attacks.flower import FlowerRecorder
+from ostraka.networks import TorchClassifier
 
-from ostraka.attacks import Collaboration  # noqa: E402  (torch may be missing)
-from ostraka.attacks.flower import FlowerRecorder  # noqa: E402
-from ostraka.networks import TorchClassifier  # noqa: E402
+torch = pytest.importorskip("torch")
 
 N_ROUNDS, SIZE = 4, 8
 ABOUT = {"n_features": 3, "classes": [0, 1]}

@@ -8,15 +8,15 @@ import pytest
 from scipy import stats
 from sklearn.ensemble import RandomForestClassifier
 
-torch = pytest.importorskip("torch")
+from ostraka.attacks import Collaboration, PropertyInference
+from ostraka.attacks.defences import SharedFraction
+from ostraka.attacks.parties import PartyRows
+from ostraka.attacks.properties import changed_sizes
+from ostraka.cli._attack_scores import attack_property
+from ostraka.networks import TorchClassifier
+from tests.false_alarm import FALSE_ALARM
 
-from ostraka.attacks import Collaboration, PropertyInference  # noqa: E402
-from ostraka.attacks.defences import SharedFraction  # noqa: E402
-from ostraka.attacks.parties import PartyRows  # noqa: E402
-from ostraka.attacks.properties import changed_sizes  # noqa: E402
-from ostraka.cli._attack_scores import attack_property  # noqa: E402
-from ostraka.networks import TorchClassifier  # noqa: E402
-from tests.false_alarm import FALSE_ALARM  # noqa: E402
+torch = pytest.importorskip("torch")
 
 ROUNDS = 80
 
