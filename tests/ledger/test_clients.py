@@ -183,9 +183,9 @@ class Nothing:
 @pytest.fixture
 def reads(monkeypatch):
     """Entries that a ledger reads by their numbers."""
-    found, with_seq = [], SQLiteStore.with_seq
+    found, heads = [], SQLiteStore.heads
     monkeypatch.setattr(
-        SQLiteStore, "with_seq", lambda self, seq: (found.append(seq), with_seq(self, seq))[1]
+        SQLiteStore, "heads", lambda self, numbers: (found.extend(numbers), heads(self, numbers))[1]
     )
     return found
 

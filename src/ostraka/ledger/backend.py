@@ -76,6 +76,10 @@ class Store(Protocol):
         """The entries that first paid for these questions."""
         ...
 
+    def heads(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        """The digests of the entries with these numbers."""
+        ...
+
     def last_snapshot(self) -> Row | None:
         """The newest entry that records all totals."""
         ...

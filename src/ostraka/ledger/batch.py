@@ -137,9 +137,8 @@ def decide(
     known = store.with_keys([(q.account, q.key) for q in questions])
     first = store.with_asked([q.asked for q in questions])
     # the same work for new and repeated questions, so that response times do not tell them apart
-    for row in (*known.values(), *(first.get(question.asked, some) for question in questions)):
-        if row is not None:
-            history.checked(row, store)
+    looked = (*known.values(), *(first.get(question.asked, some) for question in questions))
+    history.check_each([row for row in looked if row is not None], store)
     drafts: list[Row] = []
     found: list[Row | BudgetExceeded | KeyConflict] = []
     for question in questions:

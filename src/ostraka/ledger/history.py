@@ -184,11 +184,16 @@ class History:
 
     def checked(self, row: Row, store: Store) -> Row:
         """Check the digest of an entry that was read on its own; return the entry."""
-        before = store.with_seq(row.seq - 1)
-        priced = self._priced(row, store)
-        if row.digest != row.seal(self._seal, before.digest if before else self.genesis, _digest(priced)):
-            raise self.damaged(row.seq, "its fields do not match its digest, or do not follow")
+        self.check_each([row], store)
         return row
+
+    def check_each(self, rows: Sequence[Row], store: Store) -> None:
+        """Check the digests of entries that were read on their own."""
+        heads = store.heads([row.seq - 1 for row in rows])
+        for row in rows:
+            before = heads.get(row.seq - 1, self.genesis)
+            if row.digest != row.seal(self._seal, before, _digest(self._priced(row, store))):
+                raise self.damaged(row.seq, "its fields do not match its digest, or do not follow")
 
     def _priced(self, row: Row, store: Store) -> Price | None:
         if row.price is None:

@@ -213,6 +213,10 @@ class PostgresStore:
         found = map(Row._make, self._all(f"{_SELECT} WHERE asked = ANY(%s) AND uses > 0", list(asked)))
         return {row.asked or b"": row for row in found}
 
+    def heads(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        """The digests of the entries with these numbers."""
+        return dict(self._all("SELECT seq, digest FROM ostraka_entry WHERE seq = ANY(%s)", list(numbers)))
+
     def last_snapshot(self) -> Row | None:
         """The newest entry that records all totals."""
         return self._one("WHERE state IS NOT NULL ORDER BY seq DESC LIMIT 1")

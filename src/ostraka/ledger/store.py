@@ -8,7 +8,7 @@ import threading
 import weakref
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from ostraka.ledger import sqlite
 from ostraka.ledger.backend import agreed, batches
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = ["SQLiteStore"]
+
+_Value = TypeVar("_Value", str, bytes, int)
 
 CHECKPOINT_EVERY = 1000  # commits of one store: about 16 MB of write-ahead log, unless they are large
 CHECKPOINT_BYTES = 64 * 2**20
@@ -195,13 +197,27 @@ class SQLiteStore:
 
     def with_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Row]:
         """The entries with these accounts and keys."""
-        found = ((key, self._one("WHERE account = ? AND key = ?", *key)) for key in keys)
-        return {key: row for key, row in found if row}
+        names: dict[str, list[str]] = {}
+        for account, key in keys:
+            names.setdefault(account, []).append(key)
+        return {
+            (row.account, row.key or ""): row
+            for account, asked in names.items()
+            for row in self._among("WHERE account = ? AND key IN", asked, account)
+        }
 
     def with_asked(self, asked: Sequence[bytes]) -> dict[bytes, Row]:
         """The entries that first paid for these questions."""
-        found = ((what, self._one("WHERE asked = ? AND uses > 0", what)) for what in asked)
-        return {what: row for what, row in found if row}
+        return {row.asked or b"": row for row in self._among("WHERE uses > 0 AND asked IN", asked)}
+
+    def heads(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        """The digests of the entries with these numbers. A number given twice is looked up twice."""
+        found: dict[int, bytes] = {}
+        for part in _parts(numbers):
+            wanted = ", ".join(["(?)"] * len(part))
+            query = f"SELECT seq, digest FROM (VALUES {wanted}) CROSS JOIN entry ON seq = column1"  # noqa: S608
+            found.update(self._db.execute(query, part))
+        return found
 
     def last_snapshot(self) -> Row | None:
         """The newest entry that records all totals."""
@@ -241,9 +257,20 @@ class SQLiteStore:
             "SELECT entry, array, answer.digest, entry.digest FROM answer LEFT JOIN entry ON seq = entry"
         )
 
+    def _among(self, where: str, values: Sequence[str | bytes], *before: str) -> Iterator[Row]:
+        """The entries for which a value is in a list: one statement for many."""
+        for part in _parts(values):
+            query = f"{_SELECT}{where} ({', '.join('?' * len(part))})"
+            yield from map(Row._make, self._db.execute(query, (*before, *part)))
+
     def _one(self, where: str, *values: str | int | bytes) -> Row | None:
         found = self._db.execute(_SELECT + where, values).fetchone()
         return Row._make(found) if found else None
+
+
+def _parts(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
+    """Yield pieces that one statement can take."""
+    return (values[start : start + _BATCH] for start in range(0, len(values), _BATCH))
 
 
 def _release(db: sqlite3.Connection, lock: FileLock | None, process: int) -> None:
