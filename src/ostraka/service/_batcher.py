@@ -78,6 +78,7 @@ class Batcher:
         self._free = Reserved(each=answerer.reserve, uses=0)
         self._most_waiting, self.waiting = most_waiting, 0
         self._asked: SimpleQueue[Job | None] = SimpleQueue()
+        self._turn: list[Job] = []  # asked in this turn of the event loop
         self._tell_soon: Callable[[list[Job]], object] = self._tell
         self._thread = threading.Thread(target=self._work, name="answers", daemon=True)
 
@@ -94,6 +95,7 @@ class Batcher:
 
     async def close(self) -> None:
         """Finish the waiting jobs and stop."""
+        self._hand_over()
         self._asked.put(_LAST)
         await asyncio.to_thread(self._thread.join)
 
@@ -102,9 +104,18 @@ class Batcher:
         if self.waiting + len(rows) > self._most_waiting:
             raise Refused(503, "busy", more=((b"retry-after", b"1"),))
         self.waiting += len(rows)
-        done: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
-        self._asked.put(Job(account, key, rows, done))
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[list[Receipt]] = loop.create_future()
+        if not self._turn:
+            loop.call_soon(self._hand_over)
+        self._turn.append(Job(account, key, rows, done))
         return await done
+
+    def _hand_over(self) -> None:
+        """Give what was asked in this turn to the answering thread; one by one, it would begin too soon."""
+        jobs, self._turn = self._turn, []
+        for job in jobs:
+            self._asked.put(job)
 
     def _work(self) -> None:
         """Serve all waiting jobs in rounds, until the batcher is closed."""

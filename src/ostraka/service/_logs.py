@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import secrets
+import os
 from contextvars import ContextVar
 
 __all__ = ["REQUEST", "JsonLines", "new_request", "set_up"]
@@ -30,7 +30,7 @@ class JsonLines(logging.Formatter):
 
 def new_request() -> str:
     """A name for a request, for its log lines and its reply."""
-    name = secrets.token_hex(8)
+    name = os.urandom(8).hex()
     REQUEST.set(name)
     return name
 

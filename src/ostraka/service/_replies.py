@@ -51,6 +51,8 @@ _PLAIN = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
 )
+_CLOSE = (b"connection", b"close")
+_STATUS = {each.value: b"HTTP/1.1 %d %s" % (each.value, each.phrase.encode()) for each in HTTPStatus}
 _NOTHING_ELSE = (
     b"default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; "
     b"frame-ancestors 'none'; base-uri 'none'"
@@ -79,15 +81,15 @@ class Reply:
         return cls(200, page.encode(), b"text/html; charset=utf-8", (policy, *more))
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """All headers, in the form of ASGI."""
+        """All headers but those of one connection."""
         length = (b"content-length", b"%d" % len(self.body))
         return [(b"content-type", self.kind), length, *_PLAIN, *self.more]
 
-    def raw(self) -> bytes:
-        """The reply as the bytes of an HTTP/1.1 response that ends its connection."""
-        lines = [b"HTTP/1.1 %d %s" % (self.status, HTTPStatus(self.status).phrase.encode())]
-        lines += [b"%s: %s" % header for header in (*self.headers(), (b"connection", b"close"))]
-        return b"\r\n".join([*lines, b"", self.body])
+    def raw(self, *also: tuple[bytes, bytes], keep_alive: bool = False, with_body: bool = True) -> bytes:
+        """The reply as the bytes of an HTTP/1.1 response, with further headers."""
+        headers = [*self.headers(), *also] if keep_alive else [*self.headers(), *also, _CLOSE]
+        lines = [b"%s: %s" % header for header in headers]
+        return b"\r\n".join([_STATUS[self.status], *lines, b"", self.body if with_body else b""])
 
 
 class Refused(Exception):  # noqa: N818  (a reply, not a defect)

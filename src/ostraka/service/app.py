@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ostraka.ledger import LedgerError
 from ostraka.ledger.budget import LedgerUnavailable
 from ostraka.service._keys import CLIENT, OWNER, Holder, bearer
-from ostraka.service._logs import new_request
 from ostraka.service._openapi import described, page
 from ostraka.service._overview import overview
 from ostraka.service._page import render
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["ROUTES", "Application", "Route"]
 
 _LOG = logging.getLogger("ostraka.service")
-REQUEST_HEADER = b"ostraka-request"
 _FIRST_PAGE = 5.0  # seconds that the first drawing of the owner's page may delay the start
 ANYONE = Holder("", "anyone")
 
@@ -59,7 +57,7 @@ class Route:
 
 
 class Application:
-    """The service as an ASGI application.
+    """The service: an ASGI application for its start and end, and a reply to each request.
 
     Parameters
     ----------
@@ -79,12 +77,16 @@ class Application:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request. It raises nothing, because the server would log the exception's message."""
+        """Start and stop with the server. Requests come from the connection, by :meth:`reply`."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
-        if scope["type"] != "http":
-            return
-        client, place, request, begun = "", "", new_request(), time.perf_counter()
+
+    async def reply(self, scope: Scope, receive: Receive) -> Reply | None:
+        """Serve one request, given as in ASGI; None if the client has left.
+
+        It raises nothing, because the server would log the exception's message.
+        """
+        client, place, begun = "", "", time.perf_counter()
         try:
             route, last = self._route(scope["method"], scope["path"])
             headers, place = dict(scope["headers"]), route.path
@@ -100,20 +102,15 @@ class Application:
         except LedgerUnavailable:
             reply = self._refused(client, unavailable())
         except _Disconnected:
-            return
+            return None
         except Exception as error:  # noqa: BLE001  (its message may quote private values)
             _log_unexpected(error)
             reply = self._refused(client, Refused(500, "failed"))
-        try:
-            told = [*reply.headers(), (REQUEST_HEADER, request.encode())]
-            await send({"type": "http.response.start", "status": reply.status, "headers": told})
-            await send({"type": "http.response.body", "body": reply.body})
-        except (OSError, RuntimeError):  # disconnected; a retry gets the answer
-            return
         if self._log_requests:
             seconds = round(time.perf_counter() - begun, 6)
             fields = {"route": place, "status": reply.status, "client": client, "seconds": seconds}
             _LOG.info("%s %s", place or "no route", reply.status, extra={"fields": fields})
+        return reply
 
     def _refused(self, client: str, refused: Refused) -> Reply:
         self.deployment.metrics.refused(client, refused.code)
