@@ -1,7 +1,9 @@
 """Micro-batches: waiting requests are voted on, charged and answered together.
 
-One thread takes all waiting requests, votes, draws, charges and returns the results. Meanwhile the
-event loop reads further requests. Nothing is answered before its charge is on stable storage.
+One thread takes all waiting requests, votes, draws, charges and returns the results. Nothing is answered
+before its charge is on stable storage. A micro-batch has a fixed cost, and both threads share one
+interpreter lock: so the event loop first writes the replies of one batch and reads what is there to be
+read, and only then hands the next one over.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ __all__ = ["Batcher", "Job"]
 _LOG = logging.getLogger("ostraka.service")
 _MOST_ROWS = 512  # of one micro-batch
 _LAST = None
+# A request is read in one turn of the event loop and asked in the next one.
+_QUIET_TURNS = 2
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +82,8 @@ class Batcher:
         self._free = Reserved(each=answerer.reserve, uses=0)
         self._most_waiting, self.waiting = most_waiting, 0
         self._asked: SimpleQueue[Job | None] = SimpleQueue()
-        self._turn: list[Job] = []  # asked in this turn of the event loop
+        self._gathering: list[Job] = []  # not handed over to the thread yet
+        self._handed_over = 0  # jobs that the thread has
         self._tell_soon: Callable[[list[Job]], object] = self._tell
         self._thread = threading.Thread(target=self._work, name="answers", daemon=True)
 
@@ -104,16 +109,23 @@ class Batcher:
         if self.waiting + len(rows) > self._most_waiting:
             raise Refused(503, "busy", more=((b"retry-after", b"1"),))
         self.waiting += len(rows)
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[list[Receipt]] = loop.create_future()
-        if not self._turn:
-            loop.call_soon(self._hand_over)
-        self._turn.append(Job(account, key, rows, done))
+        done: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
+        self._gathering.append(Job(account, key, rows, done))
+        if len(self._gathering) == 1 and not self._handed_over:
+            self._gather()
         return await done
 
+    def _gather(self, known: int = 0, quiet: int = 0) -> None:
+        """Hand the waiting jobs over once the event loop reads no more; call it while none is answered."""
+        quiet = quiet + 1 if len(self._gathering) == known else 0
+        if quiet > _QUIET_TURNS or known >= _MOST_ROWS:
+            self._hand_over()
+        elif self._gathering:
+            asyncio.get_running_loop().call_soon(self._gather, len(self._gathering), quiet)
+
     def _hand_over(self) -> None:
-        """Give what was asked in this turn to the answering thread; one by one, it would begin too soon."""
-        jobs, self._turn = self._turn, []
+        jobs, self._gathering = self._gathering, []
+        self._handed_over += len(jobs)
         for job in jobs:
             self._asked.put(job)
 
@@ -226,6 +238,9 @@ class Batcher:
                 job.done.set_exception(job.refused)
             else:
                 job.done.set_result(job.receipts)
+        self._handed_over -= len(jobs)
+        if not self._handed_over:
+            self._gather()  # replies are written first, and what these clients ask next is in this batch
 
 
 def _settle(job: Job, outcomes: Sequence[Receipt | BudgetExceeded | KeyConflict]) -> None:
