@@ -147,3 +147,38 @@ def test_the_log_says_what_to_do_after_a_stop(monkeypatch, caplog, error, said):
     assert codes == [1]
     assert said in caplog.text
     assert "canary7391" not in caplog.text
+
+
+class Counted:
+    """A transport that notes what is written to it."""
+
+    def __init__(self, transport, written):
+        self.transport, self.written = transport, written
+
+    def write(self, data):
+        self.written.append(bytes(data))
+        self.transport.write(data)
+
+    def __getattr__(self, name):
+        return getattr(self.transport, name)
+
+
+def test_a_reply_is_written_in_one_piece(service, monkeypatch):
+    written, made = [], LimitedProtocol.connection_made
+    monkeypatch.setattr(
+        LimitedProtocol, "connection_made", lambda self, given: made(self, Counted(given, written))
+    )
+    reply = service.label(key="k")
+    assert reply.status_code == 200
+    assert [each.startswith(b"HTTP/1.1 200 OK\r\n") for each in written] == [True]
+    assert written[0].endswith(b"\r\n\r\n" + reply.content)
+
+
+def test_the_answer_to_head_has_no_body_and_the_connection_goes_on(service):
+    asked = b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n" + HEALTH.replace(
+        b"Host", b"Connection: close\r\nHost"
+    )
+    first, second = talk(service, asked).split(b"\r\n\r\n", 1)
+    assert first.startswith(b"HTTP/1.1 405 ")
+    assert second.startswith(b"HTTP/1.1 200 ")
+    assert second.endswith(b'{"ok": true}')

@@ -163,3 +163,24 @@ def test_keys_change_while_the_service_runs(service):
         time.sleep(0.2)
     assert service.label(key="k", who="carol").status_code == 200
     assert service.label(key="k", who="bob").status_code == 401
+
+
+def test_a_key_that_was_shown_before_ends_when_it_is_revoked_or_the_file_is_away(ring, tmp_path):
+    key, other = ring.add("alice", role=CLIENT).encode(), ring.add("bob", role=CLIENT).encode()
+    for _ in range(2):  # the second time it is known
+        assert ring.holder(key) == Holder("alice", CLIENT)
+        assert ring.holder(other) == Holder("bob", CLIENT)
+    ring.revoke("alice")
+    assert ring.holder(key) is None
+    assert ring.holder(other) == Holder("bob", CLIENT)
+    (tmp_path / "keys.json").write_text("{")
+    with pytest.raises(ValueError, match="Expecting"):
+        ring.refresh()
+    assert ring.holder(other) is None
+
+
+def test_wrong_keys_are_not_remembered(ring):
+    ring.add("alice", role=CLIENT)
+    for n in range(3):
+        assert ring.holder(b"ostraka_%012d_" % n + b"A" * 43) is None
+    assert not ring._shown

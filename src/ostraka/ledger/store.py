@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SQLiteStore"]
 
-_Value = TypeVar("_Value", str, bytes, int)
+_Value = TypeVar("_Value")
 
 CHECKPOINT_EVERY = 1000  # commits of one store: about 16 MB of write-ahead log, unless they are large
 CHECKPOINT_BYTES = 64 * 2**20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -193,17 +193,19 @@ class LimitedProtocol(HttpToolsProtocol):
     async def _serve(self, cycle: RequestResponseCycle) -> None:
         """Write the reply in one piece; uvicorn's own way is two writes, and two packets."""
         name = new_request().encode()
-        reply = await self.application.reply(cycle.scope, cycle.receive)
+        scope: Any = cycle.scope
+        receive: Any = cycle.receive
+        reply = await self.application.reply(scope, receive)
         if self.flow.write_paused and not cycle.disconnected:
             await self.flow.drain()
         if reply is None or cycle.disconnected:
             return
         cycle.response_started = cycle.response_complete = True
         cycle.message_event.set()
-        with_body = cycle.scope["method"] != "HEAD"
-        self.transport.write(
-            reply.raw((REQUEST_HEADER, name), keep_alive=cycle.keep_alive, with_body=with_body)
+        raw = reply.raw(
+            (REQUEST_HEADER, name), keep_alive=cycle.keep_alive, with_body=scope["method"] != "HEAD"
         )
+        self.transport.write(raw)
         if not cycle.keep_alive:
             self.transport.close()
         cycle.on_response()

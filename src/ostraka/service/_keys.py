@@ -71,7 +71,8 @@ class Keyring:
         self._path, self._pepper = path, pepper
         self._stamp: tuple[int, int] | None = None
         self._holders: dict[bytes, tuple[bytes, Holder]] = {}
-        self._shown: dict[bytes, Holder] = {}  # valid keys that were shown, until the file changes
+        # valid keys that were shown, until the file changes; found by a keyed hash of all their bytes
+        self._shown: dict[bytes, Holder] = {}
         self.kept: dict[str, KeyRecord] = {}
         self.readable = True
         self.refresh()
@@ -100,8 +101,8 @@ class Keyring:
 
     def holder(self, key: bytes) -> Holder | None:
         """The holder of a key, or None. An unknown key takes as long as a wrong one."""
-        if found := self._shown.get(key):
-            return found
+        if known_already := self._shown.get(key):
+            return known_already
         shown, form = self._shown, _KEY.fullmatch(key)
         known, holder = self._holders.get(form[1], (_NOBODY, None)) if form else (_NOBODY, None)
         valid = hmac.compare_digest(self._mac(key), known)
