@@ -22,8 +22,7 @@ demo: $(SHOWN)  ## learn from made-up hospital visits, then from digits, at epsi
 test: $(READY)  ## style, types, tests and doctests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	-$(BIN)/python hatch_build.py
+	$(BIN)/mypy & types=$$!; $(BIN)/python hatch_build.py; wait $$types
 	$(BIN)/pytest -n 3 --dist worksteal
 
 quick: $(READY)  ## style and the fast tests, within a minute; types are checked by lint, before a commit and in test

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.cluster import AgglomerativeClustering
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka import _check
@@ -144,6 +143,8 @@ class GraphCells(FromPublicRows):
 
     def clusters(self, n_cells: int) -> np.ndarray:
         """Ward clusters of the public rows by their smooth features, int64 of shape (n_public,)."""
+        from sklearn.cluster import AgglomerativeClustering  # noqa: PLC0415  (a tenth of all imports)
+
         check_is_fitted(self, "features_")
         _check.integer(n_cells=n_cells, least=1)
         n_cells = min(n_cells, len(self._vectors))
