@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ostraka.voters import partition
-from ostraka.voters.shards import Manifest
+from ostraka.voters.shards import Manifest, _order
 
 KEY = b"a key of thirty-two bytes, or so"
 PEOPLE = ["ann", "bob", "ann", "eve", "joe", "eve", "ann", "kim"]
@@ -301,3 +301,11 @@ def test_rows_are_in_the_order_of_encrypted_numbers():
 
     order = sorted(range(50), key=encrypted)
     assert partition(50, n_teachers=5, key=KEY).units[order].tolist() == list(range(50))
+
+
+def test_hashes_with_equal_first_words_are_in_the_order_of_the_second():
+    rng = np.random.default_rng(0)
+    hashes = rng.integers(0, 2**63, size=(500, 2)).astype(">u8")
+    hashes[::3, 0] = hashes[0, 0]
+    whole = [row.tobytes() for row in hashes]
+    assert _order(hashes).tolist() == sorted(range(500), key=whole.__getitem__)

@@ -107,7 +107,8 @@ class Manifest:
 
     def rows(self) -> list[np.ndarray]:
         """The rows of each teacher, in the order of the data: ``n_teachers`` integer arrays."""
-        order = np.argsort(self.shards, kind="stable")
+        narrow = self.shards.astype(np.min_scalar_type(self.n_teachers))  # 16 bits are sorted by counting
+        order = np.argsort(narrow, kind="stable")
         return np.split(order, np.cumsum(np.bincount(self.shards, minlength=self.n_teachers))[:-1])
 
     def check(self, units: Any = None) -> None:
@@ -298,8 +299,9 @@ def _name_hashes(names: Iterable[str], unit: str, key: bytes) -> np.ndarray:
 
 def _order(hashes: np.ndarray) -> np.ndarray:
     """The order of hashes as big-endian numbers of 128 bits."""
-    order = np.argsort(hashes[:, 0], kind="stable")
-    first = hashes[order, 0]
-    if (first[1:] == first[:-1]).any():
+    first = hashes[:, 0].astype(np.uint64)  # in the order of this processor's bytes
+    order = np.argsort(first)
+    ordered = first[order]
+    if (ordered[1:] == ordered[:-1]).any():
         order = np.lexsort((hashes[:, 1], hashes[:, 0]))
     return order
