@@ -18,6 +18,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from bench import dp_sgd
 from bench.neighbours import sentences
@@ -44,10 +45,11 @@ def main() -> None:
         ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b|[?!]", min_df=3
     )
     features = make_pipeline(words, TruncatedSVD(N_COMPONENTS, random_state=0)).fit(shown)
-    cells = FeatureCells(features, n_features=N_COMPONENTS).fit(shown)
-    voter = RowVoter(cells=cells).fit([texts[row] for row in private], y[private], classes=[0, 1])
+    known, own = (features.transform(each) for each in (shown, [texts[row] for row in private]))
+    cells = FeatureCells(FunctionTransformer(), n_features=N_COMPONENTS).fit(known)  # features as they are
+    voter = RowVoter(cells=cells).fit(own, y[private], classes=[0, 1])
     size = cells.resolution
-    fresh = cells.lines(new) / size
+    fresh = cells.lines(features.transform(new)) / size
     print(
         f"  {len(public):,} public, {len(private):,} private and {len(new):,} new phrases, "
         f"features of all in {time.process_time() - start:.0f} s of one core",
@@ -57,10 +59,11 @@ def main() -> None:
         found = [posterior(voter, cells, epsilon, seed) for seed in range(DRAWS)]
         said("SST-2, new sentences", epsilon, [float((m.predict(fresh) == truth).mean()) for m in found])
         said("SST-2, public phrases", epsilon, [float((m.labels_ == y[public]).mean()) for m in found])
-    voter._labels = np.random.default_rng(0).permutation(y[private])  # noqa: SLF001  (codes stay as they are)
+    shuffled = np.random.default_rng(0).permutation(y[private])
+    voter = RowVoter(cells=cells).fit(own, shuffled, classes=[0, 1])
     mixed = [posterior(voter, cells, 1.0, seed).predict(fresh) == truth for seed in range(DRAWS)]
     said("SST-2, shuffled labels", 1.0, [float(right.mean()) for right in mixed])
-    rows = voter._codes / size  # noqa: SLF001  (computed once)
+    rows = cells.lines(own) / size
     whole = LogisticRegression(C=10.0, max_iter=200).fit(rows, y[private])
     said("SST-2, no privacy, logistic", "none", [whole.score(fresh, truth)])
     rival(rows, y[private], fresh, truth)
