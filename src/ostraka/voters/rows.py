@@ -70,8 +70,8 @@ class RowVoter(BaseEstimator):
     manifest_ : Manifest
         With the data, like the rows. Only its hash may be published.
     ballot_ : int
-        Public. Parts in which one ballot is counted: 1, or ``units``; with features of each row's own and
-        two classes, 2.
+        Public. Parts in which one ballot is counted: 1, or ``units``. With features of each row's own and
+        two classes it is 2: each sum less the other is twice what the sum is above the mean of both.
     adjacency_ : Adjacency
         Public. How far one unit moves the table of counts.
     notes_ : list of str
