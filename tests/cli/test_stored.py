@@ -49,6 +49,7 @@ def test_manifest_votes_and_labels_are_those_of_one_file(place, with_same_draws)
 
 def test_an_interrupted_run_goes_on_with_the_same_files_only(place, monkeypatch):
     command = ("private", *COMMON, "--drop", "who", "--public", "public.parquet", "--jobs", "1")
+    (place / "private" / "more.csv").write_text("not read")
     with monkeypatch.context() as broken:
         interrupt_at(broken, "answers", 1)
         assert learn(*command)[0] == 130
@@ -62,6 +63,7 @@ def test_an_interrupted_run_goes_on_with_the_same_files_only(place, monkeypatch)
     code, _, err = learn(*command)
     assert code in {0, 4}, err
     assert "going on with run" in err
+    assert "holds files which are not Parquet and are left out, such as more.csv" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,10 @@ def test_files_that_do_not_fit_are_refused_with_a_sentence(table, folder, tmp_pa
     parquet.write_table(table.drop_columns(["visits"]), folder / "d.parquet")
     with pytest.raises(ValueError, match=r"d\.parquet must have the columns of .*a\.parquet"):
         teachers.fit(folder, "ill", "person")
+    (folder / "2026").mkdir()
+    with pytest.raises(ValueError, match="rows has a folder in it, 2026: put all Parquet files into one"):
+        teachers.fit(folder, "ill", "person")
+    (folder / "2026").rmdir()
     (folder / "d.parquet").write_text("no table")
     with pytest.raises(ValueError, match=r"d\.parquet cannot be read as Parquet"):
         teachers.fit(folder, "ill", "person")

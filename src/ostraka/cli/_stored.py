@@ -54,7 +54,10 @@ def head(folder: Path, columns: Columns) -> _table.Table:
     frame = pa.concat_tables(read)
     whole = {name: frame[name] if name in known else pa.nulls(frame.num_rows) for name in names}
     none = (*_table.MISSING, *(text.strip().lower() for text in columns.missing))
-    return _table.Table(folder, pa.table(whole), np.arange(1, frame.num_rows + 1), none)
+    others = sorted({each.name for each in folder.iterdir()} - {path.name for path in files})
+    said = [f"{folder} holds files which are not Parquet and are left out, such as {name}" for name in others]
+    numbering = np.arange(1, frame.num_rows + 1)
+    return _table.Table(folder, pa.table(whole), numbering, none, tuple(said[:1]))
 
 
 def rows(

@@ -32,8 +32,11 @@ def files_of(path: Path) -> list[Path]:
     Raises
     ------
     ValueError
-        There are none.
+        There are none, or the folder has folders, whose files would be left out.
     """
+    inner = [each for each in path.iterdir() if each.is_dir()] if path.is_dir() else []
+    if inner:
+        raise ValueError(f"{path} has a folder in it, {inner[0].name}: put all Parquet files into one folder")
     files = sorted(each for each in path.iterdir() if _is_parquet(each)) if path.is_dir() else [path]
     if not files or not all(map(_is_parquet, files)):
         raise ValueError(f"{path} must be a Parquet file or a folder of Parquet files (.parquet or .pq)")
