@@ -21,9 +21,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from bench import dp_sgd
+from bench.fashion import posterior
 from bench.neighbours import sentences
-from bench.utility import counted, said
-from ostraka.students import SmoothedCounts
+from bench.utility import said
 from ostraka.voters import RowVoter
 from ostraka.voters.features import FeatureCells
 
@@ -67,15 +67,6 @@ def main() -> None:
     whole = LogisticRegression(C=10.0, max_iter=200).fit(rows, y[private])
     said("SST-2, no privacy, logistic", "none", [whole.score(fresh, truth)])
     rival(rows, y[private], fresh, truth)
-
-
-def posterior(voter: RowVoter, cells: FeatureCells, epsilon: float, seed: int) -> SmoothedCounts:
-    """The posterior of one release."""
-    counts, sigma = counted(voter, epsilon=epsilon, delta=1e-5, seed=10**6 + seed)
-    lines, size = cells.features_, cells.resolution
-    return SmoothedCounts().fit(
-        lines, counts / size, sigma=sigma / size, n_units=voter.n_units_, features=lines
-    )
 
 
 def rival(X: np.ndarray, y: np.ndarray, X_new: np.ndarray, y_new: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Accuracy for an epsilon by noisy counts: digits, Adult, diabetes by patient, MNIST and Fashion-MNIST.
+"""Accuracy for an epsilon by noisy counts: digits, Adult, diabetes by patient, and MNIST.
 
 ``python -m bench utility`` runs all of it; ``python -m bench.utility NAME [--quick]`` one data set.
 Settings were chosen on other deals: digits on deals 100 to 109, Adult on ``adult.data`` alone. Noise is
@@ -17,22 +17,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA
-from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 
-from bench import _data
 from bench._data import folder
-from bench.neighbours import edges
 from ostraka import ABSTAIN
 from ostraka.accounting import calibrate
 from ostraka.mechanisms import NoisyCounts
 from ostraka.students import AugmentedSVM, MomentLogistic, SmoothedCounts
 from ostraka.voters import GraphCells, QuantileCells, RowVoter
-from ostraka.voters.features import FeatureCells
 
 _ADULT = (
     *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"),
@@ -275,78 +268,16 @@ def _image_labels(voter: RowVoter, epsilon: float, seed: int) -> SmoothedCounts:
     )
 
 
-def fashion(*, quick: bool) -> None:
-    """9,000 public test images, the last 1,000 new, 60,000 private; delta 1e-5; three draws of noise."""
-    X, y, public, new, truth = _fashion_rows(quick=quick)
-    start = time.process_time()
-    cells = fashion_cells(public)
-    fresh = cells.lines(new) / cells.resolution
-    voter = RowVoter(cells=cells).fit(X, y, classes=range(10))
-    print(f"  features of all images: {time.process_time() - start:.0f} s of one core", flush=True)
-    for epsilon in _IMAGE_EPSILONS[2:3] if quick else (*_IMAGE_EPSILONS, 1e4):
-        found = [_featured(voter, epsilon, seed) for seed in range(3)]
-        right = [float((each.labels_ == truth[: len(public)]).mean()) for each in found]
-        said("fashion, public images", epsilon, right)
-        said("fashion, new images", epsilon, [_right(each, fresh, truth[-len(new) :]) for each in found])
-    voter.fit(X, np.random.default_rng(0).permutation(y), classes=range(10))
-    mixed = [_right(_featured(voter, 1.0, seed), fresh, truth[-len(new) :]) for seed in range(3)]
-    said("fashion, shuffled labels", 1.0, mixed)
-
-
-def fashion_deal() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Features of the private images and of the new ones, of length one, with their labels; for rivals."""
-    X, y, public, new, truth = _fashion_rows(quick=False)
-    cells = fashion_cells(public)
-    return cells.lines(X) / cells.resolution, y, cells.lines(new) / cells.resolution, truth[-len(new) :]
-
-
-def fashion_cells(public: np.ndarray) -> FeatureCells:
-    """Features: greys and edges, their principal components, a Gaussian kernel with 1,000 public images."""
-    parts = make_pipeline(FunctionTransformer(_greys_and_edges), PCA(min(150, len(public)), random_state=0))
-    some = parts.fit_transform(public)[:1000]
-    apart = ((some[:500, None] - some[None, 500:]) ** 2).sum(axis=2)
-    kernel = Nystroem(gamma=1 / float(np.median(apart)), n_components=min(1000, len(public)), random_state=0)
-    return FeatureCells(make_pipeline(parts, kernel.fit(parts.transform(public)))).fit(public)
-
-
-def _greys_and_edges(pixels: np.ndarray) -> np.ndarray:
-    greys = np.asarray(pixels, dtype=np.float32).reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4))
-    return np.hstack([edges(pixels), 0.7 * np.sqrt(greys).reshape(len(greys), -1)])
-
-
-def _fashion_rows(*, quick: bool) -> tuple[np.ndarray, ...]:
-    """Private images with labels, public ones, new ones, and the labels of all test images, which score."""
-    most = 800 if quick else _data.MOST_ROWS
-    X, y, X_test, y_test = images("fashion_mnist", -1 if most is None else most)
-    new = X_test[9000:] if most is None else X_test[max(9000, len(X_test) - most) :]
-    return X, y, X_test[:9000][:most], new, y_test
-
-
-def _featured(voter: RowVoter, epsilon: float, seed: int) -> SmoothedCounts:
-    """The posterior of one release, for features of each row's own."""
-    cells: Any = voter.cells
-    counts, sigma = counted(voter, epsilon=epsilon, delta=1e-5, seed=10**6 + seed)
-    lines, size = cells.features_, cells.resolution
-    return SmoothedCounts().fit(
-        lines, counts / size, sigma=sigma / size, n_units=voter.n_units_, features=lines
-    )
-
-
-def _right(posterior: SmoothedCounts, features: np.ndarray, truth: np.ndarray) -> float:
-    return float((posterior.predict(features) == truth).mean())
-
-
 DATA = {
     "digits": digits,
     "adult": adult,
     "diabetes": diabetes,
     "mnist": mnist,
     "mnist-fixmatch": mnist_fixmatch,
-    "fashion": fashion,
 }
 NAMES: tuple[str, ...] = tuple(DATA)
 QUICKLY = False
-QUICK = {"NAMES": ("digits", "fashion"), "QUICKLY": True}
+QUICK = {"NAMES": ("digits",), "QUICKLY": True}
 
 
 def main() -> None:

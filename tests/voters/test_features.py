@@ -30,14 +30,17 @@ def counted(cells, X, y, groups=None, **settings):
 
 
 class TestLines:
-    def test_are_whitened_public_rows_of_one_length(self, cells):
+    def test_are_half_whitened_rows_of_one_length(self, cells):
         lines = cells.lines(PRIVATE)
         assert lines.dtype == np.int64
-        by_hand = PCA(40, whiten=True, svd_solver="full").fit(cells.transform.transform(PUBLIC))
-        white = by_hand.transform(cells.transform.transform(PRIVATE))
-        signs = np.sign((cells.features_ * by_hand.transform(cells.transform.transform(PUBLIC))).sum(axis=0))
-        cosine = (signs * white / np.linalg.norm(white, axis=1, keepdims=True) * lines / 1024).sum(axis=1)
-        assert cosine.min() > 0.98
+        shown, hidden = (cells.transform.transform(rows) for rows in (PUBLIC, PRIVATE))
+        by_hand = PCA(40, svd_solver="full").fit(shown)
+        half = by_hand.explained_variance_**-0.25
+        signs = np.sign((cells.features_ * by_hand.transform(shown)).sum(axis=0))
+        for scale, is_it in ((half, True), (half**2, False), (np.ones(40), False)):
+            scaled = signs * scale * by_hand.transform(hidden)
+            unit = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
+            assert ((unit * lines / 1024).sum(axis=1).min() > 0.99) == is_it
         np.testing.assert_array_equal(cells.features_ * 1024, cells.lines(PUBLIC))
 
     def test_are_never_longer_than_the_resolution(self, cells):

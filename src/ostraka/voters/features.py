@@ -19,15 +19,17 @@ __all__ = ["FeatureCells"]
 
 _FEW = 5  # public rows that are transformed alone, to see whether rows are independent
 _LEAST_VARIANCE = 1e-9  # of the largest
+_WHITENED = 0.25  # power of the variance: 0 leaves directions as they are, 0.5 whitens them
 _MOST_FEATURES, _ROWS_A_FEATURE = 500, 10
 _COMPONENTS, _CENTRES, _PAIRS = 150, 1000, 500  # of the default features
 
 
 class FeatureCells(FromPublicRows):
-    """Whitened public features: a ballot is spread over them, in the direction of the row's own.
+    """Public features, half whitened: a ballot is spread over them, in the direction of the row's own.
 
     ``GraphCells`` sends a private row to its nearest public row. Here a row keeps its own features, which
-    says more where there are many private rows.
+    says more where there are many private rows. Directions in which public rows vary more keep more of the
+    ballot: each is divided by the square root of its standard deviation, half of the way to white.
 
     Parameters
     ----------
@@ -47,7 +49,7 @@ class FeatureCells(FromPublicRows):
     features_ : float64 array, shape (n_public, at most n_features)
         What each public row would add to the counts of its class, of length at most 1. Public.
     middle_, whitening_ : float64 arrays, shapes (n,) and (n, at most n_features)
-        Mean of the transformed public rows, and the matrix that whitens what is left. Public.
+        Mean of the transformed public rows, and the matrix that turns and scales what is left. Public.
     reach_ : float
         Twice the resolution: how far a replaced row can move the table. Public.
     sha256_ : str
@@ -106,7 +108,7 @@ class FeatureCells(FromPublicRows):
         kept = kept[::-1][: self.n_columns(len(table))]
         if not len(kept):
             raise ValueError(f"X must hold rows that differ, got {len(table)} with the same features")
-        self.whitening_ = vectors[:, kept] / np.sqrt(values[kept])
+        self.whitening_ = vectors[:, kept] / values[kept] ** _WHITENED
         self.reach_ = 2.0 * self.resolution
         lines = self.lines(X)
         self.features_ = lines / self.resolution
