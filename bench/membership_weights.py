@@ -16,7 +16,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from bench import _data, membership
+from bench import _data, diabetes130, membership
 from bench._data import folder
 from ostraka.attacks import _membership_statistics as statistics
 
@@ -30,16 +30,7 @@ QUICK = {
     "EPOCHS": {"ag_news": 1},
     "SETTINGS": {"NETWORKS": 5, "TARGETS": 3, "DRAWS": 20},
 }
-COUNTS = (
-    "time_in_hospital",
-    "num_lab_procedures",
-    "num_procedures",
-    "num_medications",
-    "number_outpatient",
-    "number_emergency",
-    "number_inpatient",
-    "number_diagnoses",
-)
+COUNTS = tuple(diabetes130.EDGES)
 KINDS = (
     "race",
     "gender",

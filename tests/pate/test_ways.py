@@ -259,6 +259,21 @@ class TestFeatures:
             n_units=1297, n_classes=10, n_public=350, X_public=X[PUBLIC]
         )
 
+    @pytest.mark.parametrize(
+        ("n_public", "n_units", "grouped", "n_cells"),
+        [
+            (1000, 19_000, False, 100),
+            (999, 19_000, False, 60),
+            (1000, 500, False, 60),
+            (1000, 19_000, True, 60),
+        ],
+    )
+    def test_are_the_default_where_public_facts_say_so(self, n_public, n_units, grouped, n_cells):
+        rows, _ = embeddings()
+        model = PATEClassifier(way="counts", epsilon=1.0, delta=1e-6, classes=range(3))
+        facts = {"n_units": n_units, "n_classes": 3, "n_public": n_public, "grouped": grouped}
+        assert model.plan(**facts, X_public=rows[:n_public]).n_cells == n_cells
+
     def test_of_persons_are_never_chosen_and_are_refused_by_name_before_any_charge(self):
         rows, labels = embeddings(6000)
         ledger = Ledger(":memory:", budget=Budget(epsilon=20.0, delta=1e-5))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ostraka import Budget, Ledger
-from ostraka.synth import DPGM, Evolution, PrivateKMeans, Schema, TableGenerator
+from ostraka.synth import DPGM, Evolution, PrivateKMeans, Schema, TableGenerator, _fitting
 
 SCHEMA = Schema.from_dict(
     {
@@ -108,3 +108,13 @@ def test_a_person_with_many_rows_counts_as_one(name):
     assert made.result_.settings["unit"] == "person"
     sizes = made.votes_ if name == "evolution" else made.cluster_sizes_
     assert sizes.sum() < 1_000
+
+
+def test_numbers_beyond_float32_count_as_1e15_and_infinite_ones_are_refused():
+    rows = np.array([[0.5, 1e300], [-1e300, 2.0]])
+    expected = np.array([[0.5, 1e15], [-1e15, 2.0]], dtype=np.float32)
+    np.testing.assert_array_equal(_fitting.numbers(rows), expected)
+    np.testing.assert_array_equal(_fitting.numbers(rows.tolist()), expected)
+    for bad in (np.inf, -np.inf, np.nan):
+        with pytest.raises(ValueError, match="must be finite"):
+            _fitting.numbers([[1e300, bad]])

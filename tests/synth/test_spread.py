@@ -82,7 +82,7 @@ class TestThePrice:
         monstrous = spread(sigma=1e-3)
         assert monstrous.uses(private) == 1
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("ostraka.synth._spread._EXACT", 2**28)
+            patch.setattr("ostraka.mechanisms.sums.EXACT", 2**28)
             with pytest.raises(ValueError, match="take more noise"):
                 monstrous.release(private, rng=np.random.default_rng(0))
 

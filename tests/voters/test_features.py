@@ -75,6 +75,13 @@ class TestLines:
             (GraphCells(resolution=2**21), PUBLIC, "resolution must be at most 1,048,576"),
             (FeatureCells(AS_IT_IS), np.ones((20, 3)), "rows that differ"),
             (FeatureCells(AS_IT_IS), np.full((20, 3), np.nan), "must be finite"),
+            (FeatureCells(), np.ones((20, 3)), "rows that differ"),
+            (FeatureCells(), PUBLIC[:1], "rows that differ, got 1"),
+            (FeatureCells(AS_IT_IS), PUBLIC[:1], "rows that differ, got 1"),
+            (FeatureCells(), 1e300 * PUBLIC, "X must hold numbers up to 1e"),
+            (FeatureCells(AS_IT_IS), 1e160 * PUBLIC, "what transform returns must hold numbers up to"),
+            (FeatureCells(), PUBLIC[:0], "X must be numbers"),
+            (FeatureCells(), [[1.0, 2.0], [3.0]], "X must be numbers"),
         ],
     )
     def test_refuses(self, made, rows, says):

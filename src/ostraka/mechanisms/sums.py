@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ostraka.private import Private
 
 __all__ = [
+    "CELLS",
+    "EXACT",
     "GaussianSums",
     "check_sigma",
     "longest",
@@ -27,9 +29,9 @@ __all__ = [
     "with_noise",
 ]
 
-_CELLS = 2**16  # of the grid in one standard deviation of the noise
+CELLS = 2**16  # of the grid in one standard deviation of the noise
 _LEAST_SIGMA, _MOST_SIGMA = 1e-3, 1e9
-_EXACT = 2**52  # whole numbers up to here are exact, and so are their sums
+EXACT = 2**52  # whole numbers up to here are exact, and so are their sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,7 @@ def check_sigma(**named: float) -> None:
 
 def sums_curve(sigma: float) -> Curve:
     """Cost of one release of sums, sensitivity 1, rounding included."""
-    return Curve.gaussian(sensitivity=float(longest(sigma)), sigma=float(_CELLS), moves="row")
+    return Curve.gaussian(sensitivity=float(longest(sigma)), sigma=float(CELLS), moves="row")
 
 
 def on_grid(rows: np.ndarray, *, sigma: float, shares: np.ndarray | None = None) -> np.ndarray:
@@ -123,7 +125,7 @@ def on_grid(rows: np.ndarray, *, sigma: float, shares: np.ndarray | None = None)
 
 
 def with_noise(
-    totals: np.ndarray, *, sigma: float, rng: np.random.Generator, cells: float = float(_CELLS)
+    totals: np.ndarray, *, sigma: float, rng: np.random.Generator, cells: float = float(CELLS)
 ) -> np.ndarray:
     """Add noise to sums on the grid; return the middle of the cell that the real noise falls into.
 
@@ -147,7 +149,7 @@ def rows_of(private: Private, n_columns: int, *, sigma: float) -> np.ndarray:
     rows: np.ndarray = private.open()
     if rows.ndim != 2 or rows.shape[1] != n_columns or rows.dtype.kind not in "fiu":
         raise ValueError(f"rows must be numbers in {n_columns} columns, got shape {rows.shape}")
-    if len(rows) * longest(sigma) > _EXACT:
+    if len(rows) * longest(sigma) > EXACT:
         raise ValueError(f"sums of {len(rows):,} rows at sigma {sigma:g} are not exact: take more noise")
     if not np.isfinite(rows).all():
         raise ValueError("rows must be finite: some numbers are missing or infinite")
@@ -156,9 +158,9 @@ def rows_of(private: Private, n_columns: int, *, sigma: float) -> np.ndarray:
 
 def units(sigma: float) -> float:
     """Return the number of grid cells in a length of 1."""
-    return _CELLS / sigma
+    return CELLS / sigma
 
 
 def longest(sigma: float) -> int:
     """Return the largest length of a row on the grid: that of a row of length 1, plus rounding."""
-    return math.ceil(_CELLS / sigma) + 1
+    return math.ceil(CELLS / sigma) + 1

@@ -18,6 +18,7 @@ from ostraka.mechanisms import NoisyCounts
 from ostraka.pate._counts import counts_plan
 from ostraka.pate._counts_student import expected_labels
 from ostraka.voters import GraphCells, QuantileCells
+from ostraka.voters.features import FeatureCells
 from ostraka.voters.rows import contrasts, own_features
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ __all__ = ["Facts", "best_cells", "counted", "made_up", "planned"]
 _CLUSTERS = (1, 2, 4)  # of each class, in three made-up labellings
 _MOST_ROWS = 6000  # public rows of a trial; half of them vote
 _MANY_COLUMNS = 30
+_ENOUGH = 1000  # public rows for features of each row's own without being asked; chosen on selection data
 _KINDS = 0.2  # share of columns of zeros and ones in a table of categories
 _LOUDER = 4  # squared: sums must be twice as long as their noise
 _WRONG = 0.05  # share of made-up labels that are any class
@@ -52,7 +54,7 @@ def best_cells(given: Any, public: Any, facts: Facts) -> tuple[Any, dict[str, fl
     ValueError
         There are none, or something else is among them.
     """
-    several = _default_cells(public) if given is None else given
+    several = _default_cells(public, facts) if given is None else given
     several = tuple(several) if isinstance(several, list | tuple) else (several,)
     for cells in several:
         if not (hasattr(cells, "codes") or own_features(cells)):
@@ -151,10 +153,13 @@ def _can_be_heard(cells: Any, public: Any, facts: Facts) -> bool:
     return bool(signal > _LOUDER * (2 * least / far) ** 2 * n_features)
 
 
-def _default_cells(public: Any) -> Any:
-    """Return bins for columns of different kinds, the graph of rows for many columns of one kind."""
+def _default_cells(public: Any, facts: Facts) -> Any:
+    """Return bins for columns of different kinds; for many columns of one kind, features or the graph."""
     if hasattr(public, "iloc") or public.shape[1] < _MANY_COLUMNS:
         return QuantileCells()
     table = np.asarray(public)
     binary = np.isin(table, (0, 1)).all(axis=0) & (table.min(axis=0) != table.max(axis=0))
-    return QuantileCells() if _KINDS < binary.mean() < 1 else GraphCells()
+    if _KINDS < binary.mean() < 1:
+        return QuantileCells()
+    own = FeatureCells()
+    return own if len(table) >= _ENOUGH and _can_be_heard(own, public, facts) else GraphCells()

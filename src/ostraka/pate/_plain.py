@@ -112,7 +112,7 @@ def _inside(student: Any, X: Any) -> Any:
 
 
 def _require_sklearn(made: Pipeline) -> None:
-    """Raise ValueError unless scikit-learn alone has all steps; a function of somebody's is no part of it."""
+    """Raise ValueError if a step is not of scikit-learn, or calls a function, which may be anybody's."""
     for _, step in made.steps:
         if isinstance(step, Pipeline):
             _require_sklearn(step)

@@ -86,9 +86,12 @@ class PATEClassifier(ClassifierMixin, Fitted):
         ballot in all, for a public cell, and one table is paid for (docs/noisy-counts.md). ``"auto"``: what
         does better on public rows with made-up labels; see ``expected_``.
     cells : GraphCells, QuantileCells, FeatureCells or the like, or a list of different ones, optional
-        Not fitted. Where ballots go, for ``"counts"``. None: the graph of the public rows where they are
-        arrays of 30 numbers or more of one kind (images, embeddings), else bins. Images should be declared:
-        ``GraphCells(image_shape=(8, 8))``. Of several, those that do best on public rows with made-up labels.
+        Not fitted. Where ballots go, for ``"counts"``. None: bins (QuantileCells) for data frames, fewer than
+        30 columns or columns of different kinds. Other arrays (images, embeddings) get features of each row's
+        own (:class:`~ostraka.voters.features.FeatureCells`) where there are 1,000 public rows and enough
+        private ones for the noise, else the graph of the public rows. Declare images by
+        ``GraphCells(image_shape=(8, 8))``. Of a list, the cells that label public rows best where other
+        public rows vote with made-up labels (docs/noisy-counts.md says how far to trust that).
     asks : {"least-confident", "random"}
         Which rows to ask about: first typical ones, then those the student is least sure of; or any.
     consistent : bool or Consistent
@@ -318,12 +321,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
         if hasattr(self, "_session"):
             self._require_apart(self._session.digests, X, "rows to measure with")
         self.result_ = with_accuracies(
-            self._run,
-            self.result_,
-            X,
-            np.asarray(y),
-            X_private=X_private,
-            y_private=y_private,
+            self._run, self.result_, X, np.asarray(y), X_private=X_private, y_private=y_private
         )
         return self.result_
 

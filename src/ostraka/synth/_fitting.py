@@ -45,13 +45,17 @@ def numbers(X: Any) -> np.ndarray:
         No table, or numbers that are missing or infinite; no value is in the message.
     """
     try:
-        rows = np.asarray(X, dtype=np.float32)
+        with np.errstate(over="ignore"):
+            rows = np.asarray(X, dtype=np.float32)
     except (TypeError, ValueError):  # which would quote a value
         rows = None
     if rows is None or rows.ndim != 2 or not rows.size:
         raise ValueError("X must be a table of numbers with a row and a column or more")
     if not np.isfinite(rows).all():
-        raise ValueError(f"X of shape {rows.shape} must be finite: some numbers are missing or infinite")
+        wide = np.asarray(X, dtype=np.float64)  # where float32 overflows
+        if not np.isfinite(wide).all():
+            raise ValueError(f"X of shape {rows.shape} must be finite: some numbers are missing or infinite")
+        rows = _clusters.bounded(wide).astype(np.float32)
     return _clusters.bounded(rows)
 
 

@@ -124,6 +124,14 @@ class NoisyLloyd:
             return self._by_features(X, labels, shares, rng)
         return self._by_rows(X, labels, shares, rng)
 
+    def release_and_assign(
+        self, private: Private, *, rng: np.random.Generator
+    ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        """The release, and the private rows with the cluster of each, for a mechanism that goes on."""
+        found, table = self.release(private, rng=rng), private.open()
+        rows = _clusters.bounded(table[:, :-2])
+        return found, rows, self.assigned(rows, found["centres"], table[:, -2].astype(np.int64))
+
     def assigned(self, X: np.ndarray, centres: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """The cluster of each row, from released ``centres``."""
         if self.kernel == "rbf":

@@ -56,10 +56,7 @@ class Mixture:
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The release of :class:`NoisyLloyd`, and the weights of every network."""
         _fitting.check_whole(private)
-        found = self.clusters.release(private, rng=rng)
-        table = private.open()
-        rows, labels = table[:, :-2], table[:, -2].astype(np.int64)
-        member = self.clusters.assigned(rows, found["centres"], labels)
+        found, rows, member = self.clusters.release_and_assign(private, rng=rng)
         owners = self.clusters.owners()
         expected = np.zeros(owners.max() + 1)
         np.add.at(expected, owners, np.maximum(found["sizes"], 0.0))

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Spread"]
 
-_CELLS = 2**16  # noise of the square of a column, in whole numbers
-_CELLS_OF_PAIRS = math.ceil(_CELLS / math.sqrt(2))  # of the product of two columns, which counts twice
+# noise of the product of two columns, in whole numbers; that of a square has sums.CELLS of them
+_CELLS_OF_PAIRS = math.ceil(sums.CELLS / math.sqrt(2))  # a product counts twice
 _BLOCK = 4096  # rows
-_EXACT = 2**52  # whole numbers up to here are exact, and so are their sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +60,13 @@ class Spread:
 
     def curve(self) -> Curve:
         """Cost of clusters, histogram and products."""
-        products = Curve.gaussian(sensitivity=float(self._longest), sigma=float(_CELLS), moves="row")
+        products = Curve.gaussian(sensitivity=float(self._longest), sigma=float(sums.CELLS), moves="row")
         return self.clusters.curve() + sums.sums_curve(self.sigma_norms) + products
 
     def uses(self, private: Private) -> int:
         """One use for all of it. Rows have a whole share: of a person, one."""
         _fitting.check_whole(private)
-        if private.open().shape[0] * self._longest > _EXACT:
+        if private.open().shape[0] * self._longest > sums.EXACT:
             raise ValueError(
                 f"products of so many rows at sigma {self.sigma:g} are not exact: take more noise"
             )
@@ -76,10 +75,7 @@ class Spread:
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The release of :class:`NoisyLloyd`, and ``"0/factors"``: times its transpose, a covariance."""
         self.uses(private)
-        found = self.clusters.release(private, rng=rng)
-        table = private.open()
-        rows, labels = table[:, :-2], table[:, -2].astype(np.int64)
-        member = self.clusters.assigned(rows, found["centres"], labels)
+        found, rows, member = self.clusters.release_and_assign(private, rng=rng)
         about = np.clip(rows, 0.0, 1.0) - np.clip(found["rows"], 0.0, 1.0).astype(rows.dtype)[member]
         clip = _lloyd.noisy_clip(
             about, np.ones(len(about)), longest=self.clusters.longest, sigma=self.sigma_norms, rng=rng
@@ -109,7 +105,7 @@ class Spread:
     @property
     def _longest(self) -> int:
         """The largest squared length of a row of whole numbers."""
-        return max(1, math.floor(_CELLS / self.sigma))
+        return max(1, math.floor(sums.CELLS / self.sigma))
 
     def products(self, rows: np.ndarray) -> np.ndarray:
         """The sum of r rᵀ over rows of whole numbers; ``rows`` in clips."""
@@ -136,7 +132,9 @@ class Spread:
         found = np.zeros_like(products)
         pairs = float(_CELLS_OF_PAIRS)
         found[above] = sums.with_noise(products[above], sigma=pairs, cells=pairs, rng=rng)
-        squares = sums.with_noise(products.diagonal(), sigma=float(_CELLS), cells=float(_CELLS), rng=rng)
+        squares = sums.with_noise(
+            products.diagonal(), sigma=float(sums.CELLS), cells=float(sums.CELLS), rng=rng
+        )
         return np.asarray(found + found.T + np.diag(squares))
 
     def factors(self, noisy: np.ndarray, n_rows: float) -> np.ndarray:

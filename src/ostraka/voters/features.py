@@ -18,6 +18,8 @@ from ostraka.voters.cells import FromPublicRows, check_resolution, digest
 __all__ = ["FeatureCells"]
 
 _FEW = 5  # public rows that are transformed alone, to see whether rows are independent
+_ALIKE = "X must hold rows that differ, got {} with the same features"
+_LARGEST = 1e100  # of public numbers, so that sums of their squares are finite
 _LEAST_VARIANCE = 1e-9  # of the largest
 _WHITENED = 0.25  # power of the variance: 0 leaves directions as they are, 0.5 whitens them
 _MOST_FEATURES, _ROWS_A_FEATURE = 500, 10
@@ -92,14 +94,14 @@ class FeatureCells(FromPublicRows):
         Raises
         ------
         ValueError
-            Settings out of range; rows that are all alike; a transformer whose result for a row depends on
-            the rows beside it.
+            Settings out of range; rows that are all alike, not finite or beyond 1e100; a transformer whose
+            result for a row depends on the rows beside it.
         """
         if self.n_features is not None:
             _check.integer(n_features=self.n_features, least=1)
         check_resolution(self.resolution)
         self.transform_ = _kernel(X) if self.transform is None else self.transform
-        table = self._transformed(X)
+        table = _moderate(self._transformed(X), "what transform returns")
         self._require_rows_by_themselves(X, table)
         self.middle_ = table.mean(axis=0)
         apart = table - self.middle_
@@ -107,7 +109,7 @@ class FeatureCells(FromPublicRows):
         kept = np.flatnonzero(values > _LEAST_VARIANCE * max(float(values[-1]), 1e-300))
         kept = kept[::-1][: self.n_columns(len(table))]
         if not len(kept):
-            raise ValueError(f"X must hold rows that differ, got {len(table)} with the same features")
+            raise ValueError(_ALIKE.format(len(table)))
         self.whitening_ = vectors[:, kept] / values[kept] ** _WHITENED
         self.reach_ = 2.0 * self.resolution
         lines = self.lines(X)
@@ -152,9 +154,17 @@ class FeatureCells(FromPublicRows):
             )
 
 
+def _moderate(table: np.ndarray, name: str) -> np.ndarray:
+    if not np.abs(table).max() <= _LARGEST:
+        raise ValueError(f"{name} must hold numbers up to {_LARGEST:g}, got larger ones: rescale public rows")
+    return table
+
+
 def _kernel(X: Any) -> Pipeline:
     """Principal components of public rows, and a Gaussian kernel as wide as their median distance."""
-    table = numbers(X, "X")
+    table = _moderate(numbers(X, "X"), "X")
+    if not table.var(axis=0).sum() > 0:
+        raise ValueError(_ALIKE.format(len(table)))
     parts = PCA(min(_COMPONENTS, *table.shape), svd_solver="covariance_eigh").fit(table)
     points = parts.transform(table)
     half = min(_PAIRS, len(points) // 2)
