@@ -1,9 +1,10 @@
 """The rival diffprivlib: logistic regression by objective perturbation, on deals that ``bench.rivals`` wrote.
 
 ``python -m bench.dp_logistic FOLDER``, in an environment of its own (docs/when-not.md): diffprivlib needs an
-older scikit-learn, so this file imports nothing of the library. The promise is pure epsilon, which is stronger
-than (epsilon, delta). Of several classes, each against the others has its share of epsilon, as diffprivlib
-divides it. The best of four penalties **on the reported rows** is printed, which favours the rival.
+older scikit-learn, so this file imports nothing of the library. The promise is pure epsilon, which is
+stronger than (epsilon, delta). Of several classes, each against the others has its share of epsilon, as
+diffprivlib divides it. The best of four penalties **on the reported rows** is printed, which favours the
+rival.
 """
 
 from __future__ import annotations
