@@ -1,7 +1,7 @@
-"""Where ballots go: the graph of public rows, or features of each row's own, on data that no table reports.
+"""Where ballots go: the graph of public rows, or features of each row's own, on rows that choose settings.
 
-Training images of MNIST and Fashion-MNIST, training texts of TREC and the texts of AG News that are listed for
-training, as 150 components of words and pairs of words, deal 100 of each. A line has the share of public rows
+Training images of MNIST and Fashion-MNIST, training texts of TREC and of AG News,
+as 150 components of words and pairs of words, deal 100 of each. A line has the share of public rows
 whose label is right, over three draws of noise: by ``GraphCells``, by ``FeatureCells``, and by features that
 are wholly whitened. ``*`` marks lines where ``PATEClassifier`` takes features unasked: the rule was chosen
 here. Delta is 1e-5. Noise is seeded: a simulation.
