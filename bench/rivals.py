@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EPSILONS = (0.5, 1.0, 2.0)
-RATES = (0.5, 2.0, 8.0, 32.0)
-DEALS = {"digits": 5, "trec": 10, "diabetes": 2}
-RIVAL_DEALS = 5
+RATES = (0.03, 0.1, 0.5, 2.0, 8.0)
+DEALS = {"trec": 10, "digits": 5, "diabetes": 2}
+RIVAL_DEALS = 3
 DELTAS = {"digits": 1e-4, "trec": 1e-5, "diabetes": 1e-6}
 FOLDER: str | None = None
 N_PUBLIC, N_COMPONENTS = 1500, 100
