@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 from typing import TYPE_CHECKING, Any
 
@@ -59,10 +60,11 @@ def run(
     )
 
     class Server(uvicorn.Server):  # type: ignore[name-defined]
-        """Tells systemd when it listens, and when it ends."""
+        """Tells systemd when it listens and when it ends, and keeps what was loaded by then."""
 
         async def startup(self, *given: Any, **how: Any) -> None:
             await super().startup(*given, **how)
+            gc.freeze()  # a search for circles among all that was loaded stops every request for 0.14 s
             notify("READY=1")
 
         async def shutdown(self, *given: Any, **how: Any) -> None:
