@@ -66,15 +66,15 @@ end
 """
 
 
-def prepared(folder: Path) -> None:
+def prepared(folder: Path, *, n_teachers: int) -> None:
     """Teachers on scaled columns, with the encoder that scales them."""
     rng = np.random.default_rng(0)
-    y = rng.integers(0, service.N_CLASSES, 40 * N_TEACHERS)
+    y = rng.integers(0, service.N_CLASSES, 40 * n_teachers)
     X = (rng.normal(size=(service.N_CLASSES, service.N_FEATURES)) * 2)[y] + 8
     X += rng.normal(size=X.shape)
     encoder = ColumnTransformer([("numbers", StandardScaler(), list(range(service.N_FEATURES)))]).fit(X)
     scaled = encoder.transform(X)
-    ensemble = TeacherEnsemble(LogisticRegression(), n_teachers=N_TEACHERS, n_jobs=1, random_state=0)
+    ensemble = TeacherEnsemble(LogisticRegression(), n_teachers=n_teachers, n_jobs=1, random_state=0)
     ensemble.fit(scaled, y, classes=range(service.N_CLASSES))
     SavedTeachers(
         ensemble=ensemble,
@@ -124,7 +124,7 @@ def main(runs: int | None = None) -> None:
         return
     found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory(dir=os.environ.get("OSTRAKA_BENCH_DIR")) as path:
-        prepared(Path(path) / "teachers")
+        prepared(Path(path) / "teachers", n_teachers=N_TEACHERS)
         for run in range(RUNS if runs is None else runs):
             for number, way in enumerate(WAYS if run % 2 == 0 else WAYS[::-1]):
                 told = loaded(Path(path), way, 2 * run + number, program)

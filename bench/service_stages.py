@@ -27,8 +27,8 @@ from ostraka.service._keys import Keyring
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SECONDS, TURNS = 0.5, 10
-QUICK = {"SECONDS": 0.1, "TURNS": 1, "STAGES": ("the whole service",)}
+SECONDS, TURNS, N_TEACHERS = 0.5, 10, 250
+QUICK = {"SECONDS": 0.1, "TURNS": 1, "N_TEACHERS": 10, "STAGES": ("the whole service",)}
 SOCKETS = """
 import asyncio, signal, sys, httptools, uvloop
 REPLY = b"HTTP/1.1 200 OK\\r\\ncontent-length: 130\\r\\n\\r\\n" + b"x" * 130
@@ -161,7 +161,7 @@ def main() -> None:
         print("left out: processor time is read from /proc, which is not here")
         return
     with tempfile.TemporaryDirectory() as path, contextlib.ExitStack() as stack:
-        learned_service.prepared(Path(path) / "teachers")
+        learned_service.prepared(Path(path) / "teachers", n_teachers=N_TEACHERS)
         servers = {
             stage: stack.enter_context(running(PROGRAMS[stage], Path(path) / "teachers")) for stage in STAGES
         }

@@ -16,6 +16,7 @@ NEEDS = {
     "bench.dp_sgd": "opacus",
     "bench.dp_sgd_jax": "jax_privacy",
     "bench.service": "httptools",
+    "bench.service_stages": "httptools",
     "bench.teachers": "torch",
     "reproduce.malek2021": "torch",
     "reproduce.melis2018_attacks": "torch",
