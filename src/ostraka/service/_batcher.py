@@ -172,18 +172,15 @@ class Batcher:
         features = self._answerer.features([row for job in jobs for row in job.rows])
         usable = self._answerer.usable(features)
         owners = np.repeat(np.arange(len(jobs)), [len(job.rows) for job in jobs])
-        good = []
-        for number, job in enumerate(jobs):
-            if usable[owners == number].all():
-                good.append(number)
-            else:
-                job.refused = Refused(400, "bad_schema", "a number is too far from the public rows")
-        if not good:
+        unfit = set(owners[~usable].tolist())
+        for number in unfit:
+            jobs[number].refused = Refused(400, "bad_schema", "a number is too far from the public rows")
+        kept = [job for number, job in enumerate(jobs) if number not in unfit]
+        if not kept:
             return
-        kept = [jobs[number] for number in good]
         outcomes = iter(
             self._answerer.answer(
-                features[np.isin(owners, good)],
+                features[~np.isin(owners, list(unfit))] if unfit else features,
                 ledger=self._ledger,
                 requests=lambda drawn: self._requests(kept, drawn),
             )
