@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
 
 from ostraka import Budget, GNMax, Ledger, TeacherEnsemble
 from ostraka.consistent import Consistent
@@ -39,6 +38,8 @@ BUDGET = Budget(epsilon=50.0, delta=1e-5)
 
 def prepare(folder: Path, *, sigma: float) -> dict[str, str]:
     """Save teachers and keys; the keys by name."""
+    from sklearn.linear_model import LogisticRegression  # the service's own process needs none
+
     X = np.random.default_rng(0).normal(size=(600, len(COLUMNS))) * 3
     y = np.array(["green", "red", "blue"])[X.argmax(axis=1)]
     ensemble = TeacherEnsemble(LogisticRegression(), n_teachers=20, n_jobs=1, random_state=0)
