@@ -63,7 +63,7 @@ def build(folder: Path) -> Path:
     compiler.Flags = flags  # numba's own ones hold the GIL and raise where floats are divided by zero
     package = CC(_compiled.machine_name())
     package.output_dir = str(folder)
-    package.target_cpu = ""  # of all processors of this kind
+    package.target_cpu = _compiled.PROCESSOR
     for name in _compiled.MODULES:
         for each in vars(importlib.import_module(f"ostraka.{name}")).values():
             if isinstance(each, _compiled.Kernel) and each.function.__module__ == f"ostraka.{name}":

@@ -50,6 +50,18 @@ def test_machine_code_runs_for_the_types_of_its_signature_only():
     assert twice(table, 1.0) == 8.0
 
 
+@pytest.mark.skipif(not _compiled.PROCESSOR, reason="machine code here is for any processor of its kind")
+@pytest.mark.parametrize("lacking", [*_compiled._NEEDED, *_compiled._NEEDED_IF_KNOWN])
+def test_machine_code_is_left_aside_where_the_processor_lacks_an_instruction(lacking, monkeypatch):
+    from numpy._core import _multiarray_umath
+
+    has = dict.fromkeys((*_compiled._NEEDED, *_compiled._NEEDED_IF_KNOWN), True)
+    monkeypatch.setattr(_multiarray_umath, "__cpu_features__", has)
+    assert _compiled._runs_here()
+    monkeypatch.setattr(_multiarray_umath, "__cpu_features__", has | {lacking: False})
+    assert not _compiled._runs_here()
+
+
 def test_other_sources_have_other_machine_code(tmp_path, monkeypatch):
     here = Path(_compiled.__file__).parent
     there = shutil.copytree(here, tmp_path / "ostraka", ignore=lambda *_: {"__pycache__", "cli", "service"})

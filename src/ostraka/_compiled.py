@@ -2,8 +2,9 @@
 
 A wheel that was built for this platform holds machine code for the kernels that state their signatures
 (``hatch_build.py`` makes it). Its file name has a hash of the kernels' sources, so that other code is never
-run in their place. Arguments of other types, and installations without machine code, go to numba, which is
-imported then. Kernels run without the GIL, and what numba compiles is cached on disk.
+run in their place. Arguments of other types, installations without machine code, and x86-64 processors
+without AVX2 go to numba, which is imported then. Kernels run without the GIL, and what numba compiles is
+cached on disk.
 
 Compiling costs about as much as the code is long, counted once more wherever it is called from another
 kernel. So: Python calls kernels one after the other where a call per query is cheap; loops rather than array
@@ -17,6 +18,7 @@ import functools
 import hashlib
 import importlib
 import os
+import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-__all__ = ["MODULES", "Kernel", "kernel", "machine_code", "machine_name"]
+__all__ = ["MODULES", "PROCESSOR", "Kernel", "kernel", "machine_code", "machine_name"]
 
 # modules whose kernels the wheel holds as machine code
 MODULES = (
@@ -40,6 +42,10 @@ MODULES = (
     "mechanisms._noise",
     "mechanisms.outcome",
 )
+# the processor, in LLVM's spelling, for which machine code is made; "" is any of its architecture
+PROCESSOR = "x86-64-v3" if platform.machine().lower() in {"x86_64", "amd64"} else ""
+# what x86-64-v3 has beyond any x86-64, in NumPy's spelling; the others are not known to every NumPy
+_NEEDED, _NEEDED_IF_KNOWN = ("AVX2", "FMA3"), ("BMI", "BMI2", "F16C", "LZCNT", "MOVBE")
 _SCALARS = {bool: "b1", float: "f8", int: "i8", np.float64: "f8", np.int64: "i8"}
 
 
@@ -56,12 +62,26 @@ def machine_name() -> str:
 @functools.cache
 def machine_code() -> ModuleType | None:
     """Return the machine code of these sources, or None. OSTRAKA_MACHINE_CODE=off leaves it aside."""
-    if os.environ.get("OSTRAKA_MACHINE_CODE") == "off":
+    if os.environ.get("OSTRAKA_MACHINE_CODE") == "off" or not _runs_here():
         return None
     try:
         return importlib.import_module(f"ostraka.{machine_name()}")
     except (ImportError, OSError):  # none was built; or sources cannot be read
         return None
+
+
+def _runs_here() -> bool:
+    """Whether this processor has the instructions of the machine code."""
+    if not PROCESSOR:
+        return True
+    try:
+        # NumPy knows what the processor has, but has no public name for it
+        has = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__
+    except (AttributeError, ImportError):  # it has moved: numba compiles for whatever processor this is
+        return False
+    return all(has.get(each, False) for each in _NEEDED) and all(
+        has.get(each, True) for each in _NEEDED_IF_KNOWN
+    )
 
 
 class Kernel:
