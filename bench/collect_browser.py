@@ -52,7 +52,9 @@ def in_chromium(program: str, cases: tuple[tuple[int, int], ...]) -> list[float]
         "/collect.js": ("text/javascript", page.read_bytes()),
     }
     party = SimpleNamespace(name="the bench", answers={"/v1/done": heard}, most_bytes=4096)
-    with PartyServer(party, pages=pages) as server, tempfile.TemporaryDirectory() as profile:
+    # processes of the browser may still write for a moment after it has ended
+    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    with PartyServer(party, pages=pages) as server, folder as profile:
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--no-proxy-server"]
         flags += ["--disable-dev-shm-usage", "--remote-debugging-port=0", f"--user-data-dir={profile}"]
         browser = subprocess.Popen(

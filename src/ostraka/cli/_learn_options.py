@@ -22,8 +22,7 @@ class LearnOptions:
         Path | None,
         typer.Argument(
             metavar="FILE",
-            help="Private rows: CSV, Parquet, Excel, .npz, or a folder of Parquet files. "
-            "Default: scikit-learn's digits.",
+            help="Private rows: CSV, Excel, .npz, Parquet (file or folder). Default: scikit-learn's digits.",
         ),
     ] = None
     label: Annotated[str | None, typer.Option(help="Column to learn.", metavar="COLUMN")] = None
