@@ -177,7 +177,7 @@ class Consistent:
         if values.ndim != 2 or values.dtype.kind not in "biuf":
             raise ValueError(f"rows must be numbers of shape (n_rows, n_columns), got {values.dtype}")
         names = self._names(values)
-        steps = np.array([self._step(name) for name in names])
+        steps = self._steps_of(names)
         return _steps(values, steps) * steps
 
     def _known(self) -> bytes:
@@ -215,7 +215,7 @@ class Consistent:
         values = values[:, order]
         cells = np.empty(values.shape, dtype=_CELL)
         cells["tag"] = np.where(np.isnan(values), _MISSING, _NUMBER) if values.dtype.kind == "f" else _NUMBER
-        cells["steps"] = _steps(values, np.array([self._step(name) for name in names]))
+        cells["steps"] = _steps(values, self._steps_of(names))
         return cells, [b""] * len(values), names
 
     def _fill(self, cells: np.ndarray, values: np.ndarray, step: float, texts: list[bytes]) -> list[bytes]:
@@ -241,6 +241,12 @@ class Consistent:
         if len(names) != values.shape[1]:
             raise ValueError(f"rows must have {len(names)} columns, got {values.shape[1]}")
         return names
+
+    def _steps_of(self, names: Sequence[str]) -> np.ndarray:
+        grid = self.grid
+        if not isinstance(grid, Mapping):
+            return np.full(len(names), float(grid))
+        return np.array([grid.get(name, math.nan) for name in names], dtype=np.float64)
 
     def _step(self, name: str) -> float:
         if not isinstance(self.grid, Mapping):

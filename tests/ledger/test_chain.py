@@ -162,7 +162,7 @@ def test_a_name_with_a_separator_in_it_has_no_digest():
     # else account "a", key "b\x1fc" and account "a\x1fb", key "c" would read alike
     assert row(account="a\x1fb").seal(PLAIN, bytes(32), PRICED) is None
     with pytest.raises(ValueError, match="must not contain the byte 1F"):
-        row(account="a\x1fb").sealed(PLAIN, bytes(32), PRICED)
+        row(account="a\x1fb").sealed(PLAIN, bytes(32), PRICED, at=1)
 
 
 def test_bytes_that_move_from_one_field_to_the_next_change_the_digest():

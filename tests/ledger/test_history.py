@@ -35,7 +35,7 @@ def write(store, budget):
             if "\x1f" in row.account:  # it can have no digest
                 sealed.append(row)
                 continue
-            sealed.append(row.sealed(SEAL, head, priced.digest if priced else bytes(32)))
+            sealed.append(row.sealed(SEAL, head, priced.digest if priced else bytes(32), at=row.at))
             head = sealed[-1].digest
         with store.writing():
             store.append(sealed, list(known.values()), totals)

@@ -21,12 +21,7 @@ def pages():
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            reply = replies[self.path]
-            self.send_response(reply.status)
-            for name, value in reply.headers():
-                self.send_header(name.decode(), value.decode())
-            self.end_headers()
-            self.wfile.write(reply.body)
+            self.wfile.write(replies[self.path].raw())
 
         def log_message(self, *_):
             pass

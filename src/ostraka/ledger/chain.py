@@ -191,12 +191,12 @@ class Row(NamedTuple):
         """The digest over every field, the price and the previous digest."""
         return seal.entry(self, previous, priced)
 
-    def sealed(self, seal: Seal, previous: bytes, priced: bytes) -> Row:
-        """The entry with its digest, as it is written at the end of the chain."""
-        digest = self.seal(seal, previous, priced)
+    def sealed(self, seal: Seal, previous: bytes, priced: bytes, *, at: int | None) -> Row:
+        """The entry with its time and its digest, as it is written at the end of the chain."""
+        digest = seal.entry((*self[:-2], at, b""), previous, priced)
         if digest is None:
             raise ValueError("names must not contain the byte 1F")
-        return Row._make((*self[:-1], digest))
+        return Row._make((*self[:-2], at, digest))
 
     def entry(self, priced: Price | None) -> Entry:
         """The entry as it is shown."""

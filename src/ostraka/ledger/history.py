@@ -282,7 +282,7 @@ class History:
             if n == len(rows) and row.seq - self._snapshot >= max(SNAPSHOT_EVERY, 2 * len(self.accounts)):
                 totals, self._snapshot = self._totals(row.seq), row.seq
                 row = row._replace(state=self._digest_of(totals))  # noqa: PLW2901
-            sealed.append(row._replace(at=now).sealed(self._seal, self.head, _digest(priced)))
+            sealed.append(row.sealed(self._seal, self.head, _digest(priced), at=now))
             self.seq, self.head = row.seq, sealed[-1].digest
         store.append(sealed, self._new, totals)
         return sealed

@@ -242,13 +242,13 @@ class Batcher:
 
 def _settle(job: Job, outcomes: Sequence[Receipt | BudgetExceeded | KeyConflict]) -> None:
     """Answer a job as a whole or refuse it as a whole. Charges stay on record for a retry."""
-    if any(isinstance(outcome, KeyConflict) for outcome in outcomes):
-        job.refused = Refused(409, "key_conflict")
-    elif any(isinstance(outcome, BudgetExceeded) for outcome in outcomes):
-        job.refused = Refused(402, "budget_exceeded")
-    else:
-        receipts = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
+    receipts = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
+    if len(receipts) == len(outcomes):
         job.receipts = receipts[-len(job.answered) :]  # without the receipt of the marker
+    elif any(isinstance(outcome, KeyConflict) for outcome in outcomes):
+        job.refused = Refused(409, "key_conflict")
+    else:
+        job.refused = Refused(402, "budget_exceeded")
 
 
 def _refuse(jobs: Sequence[Job], refused: Refused) -> None:

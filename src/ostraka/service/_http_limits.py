@@ -70,7 +70,7 @@ class LimitedProtocol(HttpToolsProtocol):
     _in_head = True
     _began = False  # a message, in the data that is being parsed
     _received = 0
-    _counted = 0  # bytes of the message that the parser has shown
+    _body_bytes = 0  # of the message that the parser has shown
     _said = 0  # headers
     _known = False  # a valid key was shown
     _unfinished: Sequence[RequestResponseCycle] = ()  # requests without a complete reply, in order
@@ -109,7 +109,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._calm()
             return
         self._wait()  # also for empty lines between requests
-        self._received = self._counted if self._began else self._received + len(data)
+        self._received = self._shown if self._began else self._received + len(data)
         if self._received > (self.most_head if self._in_head else self.most_bytes):
             self.drop()
 
@@ -137,44 +137,33 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Begin the counts of a new request."""
-        self._arrived, self._in_head, self._began, self._counted = False, True, True, 0
+        self._arrived, self._in_head, self._began, self._body_bytes = False, True, True, 0
         super().on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        """Add the path to the request's size."""
-        self._counted += len(url)
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header to the request's size."""
-        self._counted += len(name) + len(value) + 4
-        super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
         """Add a part of the body to the request's size."""
-        self._counted += len(body)
+        self._body_bytes += len(body)
         super().on_body(body)
 
     def on_headers_complete(self) -> None:
         """Check the complete head."""
         self._in_head = False
         self._said = len(self.headers)
-        if self._counted > self.most_head:
+        if self._shown > self.most_head:
             raise ValueError(f"path and headers must be at most {self.most_head} bytes")
-        once = [name for name, _ in self.headers if name in _ONCE]
-        if len(set(once)) < len(once):
-            raise ValueError("a header must not be repeated")
+        headers = dict(self.headers)
+        if len(headers) < self._said:  # a name comes twice
+            once = [name for name, _ in self.headers if name in _ONCE]
+            if len(set(once)) < len(once):
+                raise ValueError("a header must not be repeated")
         version = self.parser.get_http_version()
-        if version not in _VERSIONS or (
-            version == "1.1" and not any(n == b"host" and v for n, v in self.headers)
-        ):
+        if version not in _VERSIONS or (version == "1.1" and not headers.get(b"host")):
             raise ValueError("the version must be HTTP/1.1 with a Host, or HTTP/1.0")
-        if self._admitted():
+        if self._admitted(headers):
             super().on_headers_complete()
-            self._unfinished = [
-                *(each for each in self._unfinished if not each.response_complete),
-                self.cycle,
-            ]
+            unfinished = [each for each in self._unfinished if not each.response_complete]
+            unfinished.append(self.cycle)
+            self._unfinished = unfinished
 
     def on_message_complete(self) -> None:
         """Note the complete request; refuse trailers, whose headers were not checked."""
@@ -183,6 +172,12 @@ class LimitedProtocol(HttpToolsProtocol):
         self._arrived = True
         if not self.transport.is_closing():
             super().on_message_complete()
+
+    @property
+    def _shown(self) -> int:
+        """Bytes of the message that the parser has shown: path, headers and body."""
+        headers = sum([len(name) + len(value) + 4 for name, value in self.headers])
+        return len(self.url) + headers + self._body_bytes
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: object) -> None:  # noqa: ARG002
         """Serve a request; uvicorn calls this when it is the connection's turn."""
@@ -210,11 +205,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
         cycle.on_response()
 
-    def _admitted(self) -> bool:
+    def _admitted(self, headers: dict[bytes, bytes]) -> bool:
         """Return whether the request has a valid key, or its address is within its rate limit."""
         if self.transport.is_closing():
             return False
-        headers = dict(self.headers)
         if self.keys is not None and self.keys.holder(bearer(headers)) is not None:
             if not self._known:
                 self._known = True

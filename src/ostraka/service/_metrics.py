@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -30,10 +31,7 @@ class Metrics:
         """Count one request that was answered."""
         self.answers[client] += rows
         self._seconds += seconds
-        place = 0
-        while place < len(_EDGES) and seconds > _EDGES[place]:
-            place += 1
-        self._slower[place] += 1
+        self._slower[bisect_left(_EDGES, seconds)] += 1
 
     def refused(self, client: str, code: str) -> None:
         """Count one request that was refused."""

@@ -47,9 +47,9 @@ ADVICE = {
     "failed": "a defect: the log names the place",
     "bad_schema": "the client's program sends other cells than /docs says",
 }
-_PLAIN = (
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
+_HEAD = (
+    b"%s\r\ncontent-type: %s\r\ncontent-length: %d\r\ncache-control: no-store\r\n"
+    b"x-content-type-options: nosniff\r\n%s\r\n%s"
 )
 _CLOSE = (b"connection", b"close")
 _STATUS = {each.value: b"HTTP/1.1 %d %s" % (each.value, each.phrase.encode()) for each in HTTPStatus}
@@ -60,7 +60,7 @@ _NOTHING_ELSE = (
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reply:
     """Status, body and headers of a response."""
 
@@ -80,16 +80,12 @@ class Reply:
         policy = (b"content-security-policy", _NOTHING_ELSE)
         return cls(200, page.encode(), b"text/html; charset=utf-8", (policy, *more))
 
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """All headers but those of one connection."""
-        length = (b"content-length", b"%d" % len(self.body))
-        return [(b"content-type", self.kind), length, *_PLAIN, *self.more]
-
     def raw(self, *also: tuple[bytes, bytes], keep_alive: bool = False, with_body: bool = True) -> bytes:
         """The reply as the bytes of an HTTP/1.1 response, with further headers."""
-        headers = [*self.headers(), *also] if keep_alive else [*self.headers(), *also, _CLOSE]
-        lines = [b"%s: %s" % header for header in headers]
-        return b"\r\n".join([_STATUS[self.status], *lines, b"", self.body if with_body else b""])
+        headers = (*self.more, *also) if keep_alive else (*self.more, *also, _CLOSE)
+        lines = b"".join([b"%s: %s\r\n" % header for header in headers])
+        start, body = _STATUS[self.status], self.body if with_body else b""
+        return _HEAD % (start, self.kind, len(self.body), lines, body)
 
 
 class Refused(Exception):  # noqa: N818  (a reply, not a defect)
