@@ -139,7 +139,7 @@ MUTANTS = [
     Mutant(
         "private arrays can be pickled",
         PRIVATE,
-        "    __reduce__ = _refuse\n",
+        "    __reduce__ = _refuse\n    __getstate__ = _refuse\n",
         "",
         "test_private.py::test_every_implicit_way_out_is_refused_in_words_that_say_nothing",
     ),
