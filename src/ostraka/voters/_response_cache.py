@@ -128,9 +128,10 @@ class ResponseCache:
 
 
 def _opened(path: Path) -> bytes:
-    """The key of the cache file; a new file gets a new key."""
+    """The key of the cache file; a new file gets a new key, unless another process creates it first."""
     if not path.exists():
-        _begin(path)
+        begun = {"ostraka": _FORMAT, "version": _VERSION, "key": os.urandom(_KEY_BYTES).hex()}
+        _files.create(path, json.dumps(begun).encode() + b"\n")
     if os.name == "posix" and path.stat().st_mode & 0o077:
         raise ValueError(f"{path} holds private answers, but others can read it: type chmod 600 {path}")
     with path.open("rb") as file:
@@ -143,9 +144,3 @@ def _opened(path: Path) -> bytes:
     if len(key) != _KEY_BYTES or not first.endswith(b"\n"):
         raise ValueError(f"{path} is not a response cache of ostraka: name another file, or restore a backup")
     return key
-
-
-def _begin(path: Path) -> None:
-    """Create a file with a new key in one step; keep the file if another process created it first."""
-    header = {"ostraka": _FORMAT, "version": _VERSION, "key": os.urandom(_KEY_BYTES).hex()}
-    _files.create(path, json.dumps(header).encode() + b"\n")
