@@ -18,13 +18,12 @@ import time
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.kernel_approximation import Nystroem
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from bench import _data, dp_sgd
 from bench.neighbours import edges
-from bench.utility import counted, images, said
-from ostraka.students import SmoothedCounts
+from bench.utility import images, posterior, said
 from ostraka.voters import RowVoter
 from ostraka.voters.features import FeatureCells
 
@@ -55,11 +54,11 @@ def main() -> None:
 def published() -> None:
     """Three draws of noise."""
     X, y, public, new, truth = dealt(None)
-    cells = fashion_cells(public)
+    cells = FeatureCells(FunctionTransformer()).fit(public)  # features as they are
     fresh = cells.lines(new) / cells.resolution
     voter = RowVoter(cells=cells).fit(X, y, classes=range(10))
     for epsilon in EPSILONS:
-        found = [posterior(voter, cells, epsilon, draw) for draw in range(DRAWS)]
+        found = [posterior(voter, epsilon=epsilon, seed=10**6 + draw) for draw in range(DRAWS)]
         right = [float((soft.labels_ == truth[: len(public)]).mean()) for soft in found]
         said("Fashion-MNIST, published, public", epsilon, right)
         right = [float((soft.predict(fresh) == truth[len(public) :]).mean()) for soft in found]
@@ -73,11 +72,11 @@ def on_deals() -> None:
     for deal in range(DEALS):
         start = time.process_time()
         X, y, public, new, truth = dealt(deal)
-        cells = fashion_cells(public)
+        cells = FeatureCells(FunctionTransformer()).fit(public)
         fresh = cells.lines(new) / cells.resolution
         voter = RowVoter(cells=cells).fit(X, y, classes=range(10))
         for epsilon in EPSILONS:
-            soft = posterior(voter, cells, epsilon, deal)
+            soft = posterior(voter, epsilon=epsilon, seed=10**6 + deal)
             right = soft.labels_ == truth[: len(public)], soft.predict(fresh) == truth[len(public) :]
             found[epsilon].append((float(right[0].mean()), float(right[1].mean())))
         print(
@@ -86,9 +85,9 @@ def on_deals() -> None:
             flush=True,
         )
         if deal < RIVAL_DEALS:
-            rows.append((voter._codes / np.float32(cells.resolution), y, cells.features_, fresh, truth))  # noqa: SLF001  (computed once)
-            voter._labels = np.random.default_rng(0).permutation(y)  # noqa: SLF001  (codes stay as they are)
-            guessed = posterior(voter, cells, 1.0, deal).predict(fresh)
+            rows.append((cells.lines(X) / cells.resolution, y, cells.features_, fresh, truth))
+            voter = RowVoter(cells=cells).fit(X, np.random.default_rng(0).permutation(y), classes=range(10))
+            guessed = posterior(voter, epsilon=1.0, seed=10**6 + deal).predict(fresh)
             mixed.append(float((guessed == truth[len(public) :]).mean()))
     for epsilon in EPSILONS:
         said("Fashion-MNIST, public images", epsilon, [one for one, _ in found[epsilon]])
@@ -98,7 +97,7 @@ def on_deals() -> None:
 
 
 def dealt(deal: int | None) -> tuple[np.ndarray, ...]:
-    """Private images with labels, public ones, new ones, and the labels of the last two, which score."""
+    """Features of private images with labels, of public and new ones; labels of the last two, which score."""
     X, y, X_test, y_test = images("fashion_mnist", -1 if _data.MOST_ROWS is None else _data.MOST_ROWS)
     X, y = np.concatenate([X, X_test]), np.concatenate([y, y_test])
     order = (
@@ -108,31 +107,24 @@ def dealt(deal: int | None) -> tuple[np.ndarray, ...]:
     )
     ends = np.cumsum([N_PUBLIC, N_NEW, min(N_PRIVATE, _data.MOST_ROWS or N_PRIVATE)])
     public, new, private = np.split(order[: ends[-1]], ends[:-1])
-    return X[private], y[private], X[public], X[new], y[np.r_[public, new]]
+    features = fitted_features(X[public])
+    own, known, fresh = (features.transform(X[part]) for part in (private, public, new))
+    return own, y[private], known, fresh, y[np.r_[public, new]]
 
 
-def fashion_cells(public: np.ndarray) -> FeatureCells:
-    """Features: greys and edges, their principal components, a Gaussian kernel with 1,000 public images."""
+def fitted_features(public: np.ndarray) -> Pipeline:
+    """Greys and edges, their principal components, and a Gaussian kernel with 1,000 public images."""
     parts = make_pipeline(FunctionTransformer(_greys_and_edges), PCA(min(150, len(public)), random_state=0))
     some = parts.fit_transform(public)[:1000]
     apart = ((some[:500, None] - some[None, 500:]) ** 2).sum(axis=2)
     middle = float(np.median(apart)) if apart.size else 1.0
     kernel = Nystroem(gamma=1 / middle, n_components=min(1000, len(public)), random_state=0)
-    return FeatureCells(make_pipeline(parts, kernel.fit(parts.transform(public)))).fit(public)
+    return make_pipeline(parts, kernel.fit(parts.transform(public)))
 
 
 def _greys_and_edges(pixels: np.ndarray) -> np.ndarray:
     greys = np.asarray(pixels, dtype=np.float32).reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4))
     return np.hstack([edges(pixels), 0.7 * np.sqrt(greys).reshape(len(greys), -1)])
-
-
-def posterior(voter: RowVoter, cells: FeatureCells, epsilon: float, seed: int) -> SmoothedCounts:
-    """The posterior of one release; delta 1e-5."""
-    counts, sigma = counted(voter, epsilon=epsilon, delta=1e-5, seed=10**6 + seed)
-    lines, size = cells.features_, cells.resolution
-    return SmoothedCounts().fit(
-        lines, counts / size, sigma=sigma / size, n_units=voter.n_units_, features=lines
-    )
 
 
 def rival(deals: list[tuple[np.ndarray, ...]]) -> None:

@@ -23,12 +23,12 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from bench import _data, dp_sgd
 from bench._data import folder
 from bench.dp_logistic import scored
-from bench.fashion import posterior
-from bench.utility import hospital_deal, said
+from bench.utility import hospital_deal, posterior, said
 from ostraka.voters import GraphCells, RowVoter
 from ostraka.voters.features import FeatureCells
 
@@ -102,15 +102,20 @@ def trec(n_deals: int) -> Iterator[Deal]:
             ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b|[?!]", min_df=2
         )
         features = make_pipeline(words, TruncatedSVD(N_COMPONENTS, random_state=0)).fit(shown)
-        cells = FeatureCells(features, n_features=N_COMPONENTS).fit(shown)
-        fresh = cells.lines(new) / cells.resolution
-        voter = RowVoter(cells=cells).fit([texts[row] for row in private], y[private], classes=range(6))
+        known, own = (features.transform(each) for each in (shown, [texts[row] for row in private]))
+        cells = FeatureCells(FunctionTransformer(), n_features=N_COMPONENTS).fit(
+            known
+        )  # features as they are
+        fresh = cells.lines(features.transform(new)) / cells.resolution
+        voter = RowVoter(cells=cells).fit(own, y[private], classes=range(6))
         for epsilon, right in found.items():
-            right.append(float((posterior(voter, cells, epsilon, deal).predict(fresh) == truth).mean()))
-        rows = voter._codes / cells.resolution  # noqa: SLF001  (computed once)
-        voter._labels = np.random.default_rng(0).permutation(y[private])  # noqa: SLF001  (codes stay as they are)
-        mixed.append(float((posterior(voter, cells, 1.0, deal).predict(fresh) == truth).mean()))
-        yield Deal(rows, y[private], fresh, truth, 1.0)
+            model = posterior(voter, epsilon=epsilon, seed=10**6 + deal)
+            right.append(float((model.predict(fresh) == truth).mean()))
+        shuffled = np.random.default_rng(0).permutation(y[private])
+        voter = RowVoter(cells=cells).fit(own, shuffled, classes=range(6))
+        model = posterior(voter, epsilon=1.0, seed=10**6 + deal)
+        mixed.append(float((model.predict(fresh) == truth).mean()))
+        yield Deal(cells.lines(own) / cells.resolution, y[private], fresh, truth, 1.0)
     for epsilon, right in found.items():
         said("TREC, new questions", epsilon, right)
     said("TREC, shuffled labels", 1.0, mixed)

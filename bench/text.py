@@ -21,9 +21,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from bench import dp_sgd
-from bench.fashion import posterior
 from bench.neighbours import sentences
-from bench.utility import said
+from bench.utility import posterior, said
 from ostraka.voters import RowVoter
 from ostraka.voters.features import FeatureCells
 
@@ -56,12 +55,14 @@ def main() -> None:
         flush=True,
     )
     for epsilon in EPSILONS:
-        found = [posterior(voter, cells, epsilon, seed) for seed in range(DRAWS)]
+        found = [posterior(voter, epsilon=epsilon, seed=10**6 + seed) for seed in range(DRAWS)]
         said("SST-2, new sentences", epsilon, [float((m.predict(fresh) == truth).mean()) for m in found])
         said("SST-2, public phrases", epsilon, [float((m.labels_ == y[public]).mean()) for m in found])
     shuffled = np.random.default_rng(0).permutation(y[private])
     voter = RowVoter(cells=cells).fit(own, shuffled, classes=[0, 1])
-    mixed = [posterior(voter, cells, 1.0, seed).predict(fresh) == truth for seed in range(DRAWS)]
+    mixed = [
+        posterior(voter, epsilon=1.0, seed=10**6 + seed).predict(fresh) == truth for seed in range(DRAWS)
+    ]
     said("SST-2, shuffled labels", 1.0, [float(right.mean()) for right in mixed])
     rows = cells.lines(own) / size
     whole = LogisticRegression(C=10.0, max_iter=200).fit(rows, y[private])

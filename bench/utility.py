@@ -27,6 +27,7 @@ from ostraka.accounting import calibrate
 from ostraka.mechanisms import NoisyCounts
 from ostraka.students import AugmentedSVM, MomentLogistic, SmoothedCounts
 from ostraka.voters import GraphCells, QuantileCells, RowVoter
+from ostraka.voters.rows import own_features
 
 _ADULT = (
     *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"),
@@ -53,6 +54,16 @@ def counted(voter: RowVoter, *, epsilon: float, delta: float, seed: int) -> tupl
     sigma = noise(epsilon, delta, far)
     released = NoisyCounts(sigma=sigma, l2=far).release(voter.vote(), rng=np.random.default_rng(seed))
     return released / voter.ballot_, sigma / voter.ballot_
+
+
+def posterior(voter: RowVoter, *, epsilon: float, seed: int) -> SmoothedCounts:
+    """Labels by one release of counts of ``GraphCells`` or ``FeatureCells``; delta 1e-5."""
+    counts, sigma = counted(voter, epsilon=epsilon, delta=1e-5, seed=seed)
+    cells: Any = voter.cells
+    lines, size = (cells.features_, cells.resolution) if own_features(cells) else (cells.codebooks_[0], 1)
+    return SmoothedCounts().fit(
+        lines, counts / size, sigma=sigma / size, n_units=voter.n_units_, features=cells.features_
+    )
 
 
 def said(name: str, epsilon: object, found: list[float], seconds: list[float] | None = None) -> None:
@@ -228,7 +239,7 @@ def mnist(*, quick: bool, name: str = "mnist") -> None:
     for epsilon in _IMAGE_EPSILONS:
         right, found = [], []
         for seed in range(3):
-            soft = _image_labels(voter, epsilon, seed)
+            soft = posterior(voter, epsilon=epsilon, seed=10**6 + seed)
             right.append(float((soft.labels_ == y_public).mean()))
             if seed == 0:
                 weight = soft.margin_ / soft.margin_.mean()
@@ -245,7 +256,7 @@ def mnist_fixmatch(*, quick: bool) -> None:
     voter, (public, y_public, new, y_new) = _image_voter("mnist", quick=quick)
     for seed in range(1 if quick else 3):
         for epsilon in _IMAGE_EPSILONS[:1] if quick else _IMAGE_EPSILONS:
-            sure = _image_labels(voter, epsilon, seed).sure_labels()
+            sure = posterior(voter, epsilon=epsilon, seed=10**6 + seed).sure_labels()
             given = sure != ABSTAIN
             right = float((sure == y_public)[given].mean())
             start = time.process_time()
@@ -268,15 +279,6 @@ def _image_voter(name: str, *, quick: bool) -> tuple[RowVoter, tuple[np.ndarray,
     voter = RowVoter(cells=cells).fit(X[:n_private], y[:n_private], classes=range(10))
     print(f"  cells and codes: {time.perf_counter() - start:.0f} s", flush=True)
     return voter, (X_test[:n_public], y_test[:n_public], X_test[9000:], y_test[9000:])
-
-
-def _image_labels(voter: RowVoter, epsilon: float, seed: int) -> SmoothedCounts:
-    """The posterior of one release."""
-    counts, sigma = counted(voter, epsilon=epsilon, delta=1e-5, seed=10**6 + seed)
-    cells: Any = voter.cells
-    return SmoothedCounts().fit(
-        cells.codebooks_[0], counts, sigma=sigma, n_units=voter.n_units_, features=cells.features_
-    )
 
 
 DATA = {

@@ -43,6 +43,14 @@ class TestLines:
             assert ((unit * lines / 1024).sum(axis=1).min() > 0.99) == is_it
         np.testing.assert_array_equal(cells.features_ * 1024, cells.lines(PUBLIC))
 
+    def test_a_subclass_may_whiten_them_wholly(self, cells):
+        class Whitened(FeatureCells):
+            whitening_power = 0.5
+
+        white = Whitened(cells.transform, n_features=40).fit(PUBLIC)
+        rows = (cells.transform.transform(PUBLIC) - white.middle_) @ white.whitening_
+        np.testing.assert_allclose(rows.T @ rows / len(rows), np.eye(40), atol=1e-9)
+
     def test_are_never_longer_than_the_resolution(self, cells):
         rng = np.random.default_rng(0)
         odd = np.concatenate(

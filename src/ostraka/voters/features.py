@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -21,7 +21,6 @@ _FEW = 5  # public rows that are transformed alone, to see whether rows are inde
 _ALIKE = "X must hold rows that differ, got {} with the same features"
 _LARGEST = 1e100  # of public numbers, so that sums of their squares are finite
 _LEAST_VARIANCE = 1e-9  # of the largest
-_WHITENED = 0.25  # power of the variance: 0 leaves directions as they are, 0.5 whitens them
 _MOST_FEATURES, _ROWS_A_FEATURE = 500, 10
 _COMPONENTS, _CENTRES, _PAIRS = 150, 1000, 500  # of the default features
 
@@ -46,6 +45,9 @@ class FeatureCells(FromPublicRows):
 
     Attributes
     ----------
+    whitening_power : float
+        0.25 in this class. Directions are divided by this power of their variance: 0 would leave them as they
+        are, 0.5 would whiten them. Public.
     transform_ : fitted transformer
         The given one, or the default one fitted on the public rows. Public.
     features_ : float64 array, shape (n_public, at most n_features)
@@ -74,6 +76,8 @@ class FeatureCells(FromPublicRows):
     >>> cells.lines(images[300:305]).shape, cells.reach_
     ((5, 30), 2048.0)
     """
+
+    whitening_power: ClassVar[float] = 0.25
 
     def __init__(
         self, transform: Any = None, *, n_features: int | None = None, resolution: int = 1024
@@ -110,7 +114,7 @@ class FeatureCells(FromPublicRows):
         kept = kept[::-1][: self.n_columns(len(table))]
         if not len(kept):
             raise ValueError(_ALIKE.format(len(table)))
-        self.whitening_ = vectors[:, kept] / values[kept] ** _WHITENED
+        self.whitening_ = vectors[:, kept] / values[kept] ** self.whitening_power
         self.reach_ = 2.0 * self.resolution
         lines = self.lines(X)
         self.features_ = lines / self.resolution
