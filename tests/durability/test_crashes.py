@@ -1,5 +1,7 @@
 """Power cuts, failing disks and kills: what was acknowledged is charged, and nothing is charged twice."""
 
+import gc
+
 import pytest
 
 from rigs import charging, faults, kills, power
@@ -23,3 +25,17 @@ def test_a_disk_that_fails_at_any_call_leaves_no_uncharged_answer(recorder, mode
 def test_a_kill_at_any_moment_loses_nothing_and_charges_nothing_twice(mode):
     found = kills.find(mode, kills=20)
     assert found.passed, found
+
+
+@pytest.mark.parametrize(("end", "log_stays"), [("--crash", True), ("--name=k", False)])
+def test_a_session_that_crashes_leaves_its_log_to_be_recovered(tmp_path, monkeypatch, end, log_stays):
+    charge = charging.charge
+
+    def charge_then_collect(session):
+        charge(session)
+        gc.collect()  # a ledger that was dropped closes its connection
+
+    monkeypatch.setattr(charging, "charge", charge_then_collect)
+    charging.forked([str(tmp_path), end, "--charges=1", "--threads=1"])
+    log = tmp_path / f"{charging.NAME}-wal"
+    assert (log.exists() and log.stat().st_size > 0) == log_stays
