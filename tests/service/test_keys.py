@@ -57,9 +57,9 @@ def test_every_key_is_compared_in_constant_time_known_or_not(ring, monkeypatch):
         hmac, "compare_digest", lambda a, b: (compared.append((len(a), len(b))), compare(a, b))[1]
     )
     key = ring.add("alice", role=CLIENT)
-    for given in (key, key[:-1] + "A", "ostraka_000000000000_" + "A" * 43, "nonsense", ""):
+    for given in (key, key, key[:-1] + "A", "ostraka_000000000000_" + "A" * 43, "nonsense", ""):
         ring.holder(given.encode())
-    assert compared == [(32, 32)] * 5
+    assert compared == [(32, 32)] * 6
 
 
 def test_rotation_overlaps_until_the_old_key_is_revoked(ring):
@@ -165,11 +165,10 @@ def test_keys_change_while_the_service_runs(service):
     assert service.label(key="k", who="bob").status_code == 401
 
 
-def test_a_key_that_was_shown_before_ends_when_it_is_revoked_or_the_file_is_away(ring, tmp_path):
+def test_a_key_ends_when_it_is_revoked_or_the_file_cannot_be_read(ring, tmp_path):
     key, other = ring.add("alice", role=CLIENT).encode(), ring.add("bob", role=CLIENT).encode()
-    for _ in range(2):  # the second time it is known
-        assert ring.holder(key) == Holder("alice", CLIENT)
-        assert ring.holder(other) == Holder("bob", CLIENT)
+    assert ring.holder(key) == Holder("alice", CLIENT)
+    assert ring.holder(other) == Holder("bob", CLIENT)
     ring.revoke("alice")
     assert ring.holder(key) is None
     assert ring.holder(other) == Holder("bob", CLIENT)
@@ -177,10 +176,3 @@ def test_a_key_that_was_shown_before_ends_when_it_is_revoked_or_the_file_is_away
     with pytest.raises(ValueError, match="Expecting"):
         ring.refresh()
     assert ring.holder(other) is None
-
-
-def test_wrong_keys_are_not_remembered(ring):
-    ring.add("alice", role=CLIENT)
-    for n in range(3):
-        assert ring.holder(b"ostraka_%012d_" % n + b"A" * 43) is None
-    assert not ring._shown

@@ -71,8 +71,6 @@ class Keyring:
         self._path, self._pepper = path, pepper
         self._stamp: tuple[int, int] | None = None
         self._holders: dict[bytes, tuple[bytes, Holder]] = {}
-        # valid keys that were shown, until the file changes; found by a keyed hash of all their bytes
-        self._shown: dict[bytes, Holder] = {}
         self.kept: dict[str, KeyRecord] = {}
         self.readable = True
         self.refresh()
@@ -94,22 +92,16 @@ class Keyring:
             }
         except (AttributeError, OSError, TypeError, ValueError):
             # the file may end a key: none is valid until it can be read
-            self._holders, self._shown, self._stamp, self.readable = {}, {}, None, False
+            self._holders, self._stamp, self.readable = {}, None, False
             raise
-        self.kept, self._holders, self._shown, self._stamp, self.readable = kept, holders, {}, stamp, True
+        self.kept, self._holders, self._stamp, self.readable = kept, holders, stamp, True
         return True
 
     def holder(self, key: bytes) -> Holder | None:
         """The holder of a key, or None. An unknown key takes as long as a wrong one."""
-        if known_already := self._shown.get(key):
-            return known_already
-        shown, form = self._shown, _KEY.fullmatch(key)
+        form = _KEY.fullmatch(key)
         known, holder = self._holders.get(form[1], (_NOBODY, None)) if form else (_NOBODY, None)
-        valid = hmac.compare_digest(self._mac(key), known)
-        if holder is None or not valid:
-            return None
-        shown[key] = holder
-        return holder
+        return holder if hmac.compare_digest(self._mac(key), known) else None
 
     def add(self, name: str, *, role: str, epsilon: float | None = None) -> str:
         """Add a holder; return its first key, which is stored nowhere."""
