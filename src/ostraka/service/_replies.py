@@ -60,7 +60,7 @@ _NOTHING_ELSE = (
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Reply:
     """Status, body and headers of a response."""
 
