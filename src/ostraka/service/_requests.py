@@ -19,7 +19,6 @@ __all__ = ["KEY", "MOST_TEXT", "Rows", "idempotency_key", "known_texts", "requir
 MOST_TEXT = 1_000  # characters of one cell
 KEY = r"[A-Za-z0-9._:-]{1,100}"
 _KEY = re.compile(KEY)
-_BLANK = " \t\n\r"  # what JSON permits around a value
 _NUMBERS = frozenset({int, float})
 _SHAPE = 'the body must be an object with one member: "row", a list of cells, or "rows", a list of such lists'
 
@@ -43,7 +42,7 @@ class Rows:
     def read(self, body: bytes) -> tuple[list[list[Any]], bool]:
         """Return the rows of a body, and whether it was a single row."""
         try:
-            asked = _decoded(body.decode().strip(_BLANK))
+            asked = _STRICT.decode(body.decode())
         except Refused:
             raise
         except RecursionError:
@@ -111,14 +110,6 @@ def require_json(headers: dict[bytes, bytes]) -> None:
         raise Refused(415, "bad_content", "Content-Type must be application/json")
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Refused(415, "bad_content", "the body must not be compressed: leave Content-Encoding out")
-
-
-def _decoded(text: str) -> Any:
-    """The value of a text that neither begins nor ends with blanks, for which decode() searches twice."""
-    value, end = _STRICT.raw_decode(text)
-    if end < len(text):
-        raise ValueError("there is more than one value")
-    return value
 
 
 def _finite(number: float) -> bool:
