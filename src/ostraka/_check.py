@@ -31,8 +31,6 @@ def nonnegative(**named: float) -> None:
 def integer(*, least: int = 0, **named: int) -> None:
     """Raise unless every value is an integer >= ``least``."""
     for name, value in named.items():
-        if type(value) is int and value >= least:
-            continue
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
 
