@@ -152,7 +152,7 @@ class _Stale:
 class _OneUse(_Altered):
     """A mechanism that is charged once for a release of many answers."""
 
-    def uses(self, private: Private) -> int:  # noqa: ARG002
+    def uses(self, private: Private) -> int:  # noqa: ARG002  (part of the protocol)
         return 1
 
 

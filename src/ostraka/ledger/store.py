@@ -31,7 +31,7 @@ _BATCH = 1000  # rows read at a time, so that no long read holds back a checkpoi
 _UNKNOWN = "was interrupted while it wrote, so it is unknown whether the last charge is recorded"
 _COLUMNS = ", ".join(Row._fields)
 _SELECT = f"SELECT {_COLUMNS} FROM entry "  # noqa: S608  (names of our own)
-_INSERT = f"INSERT INTO entry ({_COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608
+_INSERT = f"INSERT INTO entry ({_COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608  (names of our own)
 
 
 class SQLiteStore:
@@ -215,7 +215,7 @@ class SQLiteStore:
         found: dict[int, bytes] = {}
         for part in _parts(numbers):
             wanted = ", ".join(["(?)"] * len(part))
-            query = f"SELECT seq, digest FROM (VALUES {wanted}) CROSS JOIN entry ON seq = column1"  # noqa: S608
+            query = f"SELECT seq, digest FROM (VALUES {wanted}) CROSS JOIN entry ON seq = column1"  # noqa: S608  (placeholders)
             found.update(self._db.execute(query, part))
         return found
 

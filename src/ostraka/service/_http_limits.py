@@ -179,7 +179,7 @@ class LimitedProtocol(HttpToolsProtocol):
         headers = sum([len(name) + len(value) + 4 for name, value in self.headers])
         return len(self.url) + headers + self._body_bytes
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: object) -> None:  # noqa: ARG002
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: object) -> None:  # noqa: ARG002  (uvicorn's signature)
         """Serve a request; uvicorn calls this when it is the connection's turn."""
         task = self.loop.create_task(self._serve(cycle))
         task.add_done_callback(self.tasks.discard)
