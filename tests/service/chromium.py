@@ -1,4 +1,4 @@
-"""Chromium without a window, told what to do through a pair of pipes: no port, no driver, no package."""
+"""Chromium without a window, controlled through a pair of pipes: no port, no driver, no package."""
 
 import base64
 import contextlib
@@ -84,10 +84,10 @@ class Chromium:
     def do(self, method: str, *, session: str | None = None, **params) -> dict:
         """One command of the DevTools protocol, to the first page or to another, and its result."""
         number = next(self._numbers)
-        told = {"id": number, "method": method, "params": params}
+        command = {"id": number, "method": method, "params": params}
         if session or self._session:
-            told["sessionId"] = session or self._session
-        os.write(self._say, json.dumps(told).encode() + b"\0")
+            command["sessionId"] = session or self._session
+        os.write(self._say, json.dumps(command).encode() + b"\0")
         while (heard := self._next()).get("id") != number:
             self.events.append(heard)
         if "error" in heard:

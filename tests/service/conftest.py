@@ -82,8 +82,8 @@ class Service:
 
     def http(self, who: str | None = "alice", **headers: str) -> httpx.Client:
         """A client with somebody's key."""
-        told = {"authorization": f"Bearer {self.keys[who]}"} if who else {}
-        return client(self.url, {**told, **headers})
+        authorization = {"authorization": f"Bearer {self.keys[who]}"} if who else {}
+        return client(self.url, {**authorization, **headers})
 
     def label(self, row=ONE, *, key: str, who: str = "alice") -> httpx.Response:
         """Ask about one row."""

@@ -27,8 +27,8 @@ BODIES = {("POST", "/v1/label"): {"json": {"row": ONE}, "headers": {"idempotency
 @pytest.mark.parametrize("who", [None, "nobody", "alice", "olga"])
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_every_route_is_open_to_its_roles_alone(shared, route, who):
-    told = {} if who is None else {"authorization": f"Bearer {shared.keys.get(who, 'ostraka_x')}"}
-    with client(shared.url, told) as http:
+    headers = {} if who is None else {"authorization": f"Bearer {shared.keys.get(who, 'ostraka_x')}"}
+    with client(shared.url, headers) as http:
         path = route.path.replace("{seq}", "999999")
         reply = http.request(route.method, path, **BODIES.get((route.method, route.path), {}))
     if not route.roles or ROLES.get(who) in route.roles:
@@ -143,11 +143,11 @@ def test_headers_that_do_not_fit_are_refused(shared, headers, status, code):
     assert (reply.status_code, reply.json()["code"]) == (status, code)
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["told beforehand", "in chunks"])
-def test_a_large_body_is_refused(shared, told):
+@pytest.mark.parametrize("in_one_piece", [True, False], ids=["length stated", "in chunks"])
+def test_a_large_body_is_refused(shared, in_one_piece):
     body = b" " * (64 * 1024 + 1)
     with shared.http(**{"idempotency-key": "k", "content-type": "application/json"}) as http:
-        reply = http.post("/v1/label", content=body if told else iter([body[:40_000], body[40_000:]]))
+        reply = http.post("/v1/label", content=body if in_one_piece else iter([body[:40_000], body[40_000:]]))
     assert (reply.status_code, reply.json()["code"]) == (413, "too_large")
 
 
@@ -310,16 +310,16 @@ def test_metrics_count_and_tell_no_label(shared):
 
 def test_the_description_has_every_route_and_every_way_to_be_refused(shared):
     with shared.http() as http:
-        told = http.get("/openapi.json").json()
+        description = http.get("/openapi.json").json()
         page = http.get("/docs").text
-    assert {(method.upper(), path) for path, item in told["paths"].items() for method in item} == {
+    assert {(method.upper(), path) for path, item in description["paths"].items() for method in item} == {
         (route.method, route.path) for route in ROUTES
     }
-    label = told["paths"]["/v1/label"]["post"]["responses"]
+    label = description["paths"]["/v1/label"]["post"]["responses"]
     assert set(label) == {"200", "400", "401", "402", "403", "409", "413", "415", "429", "500", "503"}
-    row = told["components"]["schemas"]["Question"]["oneOf"][0]["properties"]["row"]
+    row = description["components"]["schemas"]["Question"]["oneOf"][0]["properties"]["row"]
     assert len(row["prefixItems"]) == 3
-    assert told["components"]["schemas"]["Answer"]["properties"]["label"]["enum"] == [
+    assert description["components"]["schemas"]["Answer"]["properties"]["label"]["enum"] == [
         "blue",
         "green",
         "red",
@@ -333,7 +333,7 @@ def test_the_description_has_every_route_and_every_way_to_be_refused(shared):
 def test_replies_fit_their_description(shared):
     jsonschema = pytest.importorskip("jsonschema", reason="comes with schemathesis")
     with shared.http() as http:
-        told = http.get("/openapi.json").json()
+        description = http.get("/openapi.json").json()
         replies = {
             "Answer": shared.label(key="fits"),
             "Answers": batch(shared, rows(2, seed=4), key="fits-too"),
@@ -343,7 +343,7 @@ def test_replies_fit_their_description(shared):
         seq = replies["Answer"].json()["receipt"]["seq"]
         replies["Receipt"] = http.get(f"/v1/ledger/receipt/{seq}")
     for name, reply in replies.items():
-        schema = {"$ref": f"#/components/schemas/{name}", "components": told["components"]}
+        schema = {"$ref": f"#/components/schemas/{name}", "components": description["components"]}
         jsonschema.Draft202012Validator(schema).validate(reply.json())
 
 
@@ -373,8 +373,8 @@ def test_a_category_that_the_public_rows_did_not_have_is_refused():
     assert read(b'{"row": [39, "State"]}') == ([[39, "State"]], True)
     with pytest.raises(Refused) as refused:
         read(b'{"rows": [[39, "State"], [39, "canary"]]}')
-    told = json.loads(refused.value.reply.body)["error"]
-    assert told == "rows[1][1] (work) must be one of the 2 texts of the public rows"
+    message = json.loads(refused.value.reply.body)["error"]
+    assert message == "rows[1][1] (work) must be one of the 2 texts of the public rows"
 
 
 def test_categories_are_those_of_the_encoder():

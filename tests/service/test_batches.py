@@ -15,7 +15,7 @@ MECHANISM = GNMax(sigma=30.0)
 
 
 class Voter:
-    """Answers every row with 1 and notes each batch; waits for leave where it is told to."""
+    """Answers every row with 1 and notes each batch; waits while ``may_go`` is not set."""
 
     reserve = MECHANISM
 

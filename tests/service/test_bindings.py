@@ -65,7 +65,7 @@ def test_a_screen_needs_a_ledger_whose_refusals_are_proved_for_it(tmp_path, save
         deploy(tmp_path, screened, budget=Budget(epsilon=50.0, delta=1e-6))
 
 
-def test_a_budget_that_does_not_pay_for_one_answer_is_told_at_the_start(tmp_path, saved):
+def test_a_budget_that_does_not_pay_for_one_answer_is_refused_at_the_start(tmp_path, saved):
     price = saved.mechanism.curve().epsilon(1e-6)
     with pytest.raises(BudgetExceeded, match="does not pay for one answer of GNMax"):
         deploy(tmp_path, saved, budget=Budget(epsilon=0.99 * price, delta=1e-6))
@@ -107,7 +107,7 @@ def test_a_question_has_one_answer_across_clients_keys_spellings_and_restarts(tm
     assert spent_after == [pytest.approx(saved.mechanism.curve().epsilon(1e-6), rel=1e-6)] * 2
 
 
-def test_a_question_asked_before_cannot_be_told_from_a_new_one(service):
+def test_a_question_asked_before_cannot_be_distinguished_from_a_new_one(service):
     X = rows(3, seed=11)
     service.label(X[0], key="k", who="bob")
     with service.http() as http:

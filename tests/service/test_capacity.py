@@ -45,9 +45,9 @@ def test_each_answer_says_how_many_more_there_are_and_that_many_are_given(tmp_pa
                 answered += 1
                 left.append(int(reply.headers["ostraka-answers-left"]))
         with service.http("olga") as http:
-            told = http.get("/v1/budget").json()
-        assert told["answers_left"] == 0
-        assert told["seconds_to_empty"] == 0
+            budget = http.get("/v1/budget").json()
+        assert budget["answers_left"] == 0
+        assert budget["seconds_to_empty"] == 0
         assert left[-1] == 0
         assert [more + n for n, more in enumerate(left, 1) if more and n % 3 == 2] == [answered] * sum(
             more > 0 and n % 3 == 2 for n, more in enumerate(left, 1)
@@ -59,13 +59,14 @@ def test_the_budget_says_what_it_still_buys(shared):
     with shared.http() as http:
         mine = http.get("/v1/budget").json()
     with shared.http("olga") as http:
-        told = http.get("/v1/budget").json()
+        budget = http.get("/v1/budget").json()
         text = http.get("/metrics").text
-    assert mine["answers_left"] == {each["client"]: each for each in told["clients"]}["alice"]["answers_left"]
-    assert 0 < mine["answers_left"] <= told["answers_left"]
-    assert told["seconds_to_empty"] > 0
-    assert 0 < mine["seconds_to_empty"] < told["seconds_to_empty"] * 10
-    assert f"ostraka_answers_left {told['answers_left']:g}\n" in text
+    clients = {each["client"]: each for each in budget["clients"]}
+    assert mine["answers_left"] == clients["alice"]["answers_left"]
+    assert 0 < mine["answers_left"] <= budget["answers_left"]
+    assert budget["seconds_to_empty"] > 0
+    assert 0 < mine["seconds_to_empty"] < budget["seconds_to_empty"] * 10
+    assert f"ostraka_answers_left {budget['answers_left']:g}\n" in text
     assert "ostraka_ready 1\n" in text
 
 

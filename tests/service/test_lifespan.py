@@ -36,16 +36,16 @@ def live(served, events, *, drawn=lambda: None):
     """Start and stop an application as its server does; its first page ends after the start, or in 0.2 s."""
 
     async def both():
-        told = asyncio.Queue()
+        messages = asyncio.Queue()
         for each in ("startup", "shutdown"):
-            told.put_nowait({"type": f"lifespan.{each}"})
+            messages.put_nowait({"type": f"lifespan.{each}"})
 
         async def send(message):
             events.append(message["type"])
             if "startup" in message["type"]:
                 released.set()
 
-        await served({"type": "lifespan"}, told.get, send)
+        await served({"type": "lifespan"}, messages.get, send)
 
     def overview(_):
         released.wait(0.2)

@@ -172,9 +172,9 @@ def test_systemd_is_told_what_the_watchdog_wants_to_know(tmp_path, saved, monkey
 def test_logs_are_objects_that_name_their_request(service):
     record = logging.LogRecord("ostraka.service", logging.WARNING, "", 0, 'with "%s"', ("quotes\n",), None)
     record.fields = {"status": 503}
-    told = json.loads(JsonLines().format(record))
-    assert (told["level"], told["message"], told["status"]) == ("warning", 'with "quotes\n"', 503)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", told["time"])
+    logged = json.loads(JsonLines().format(record))
+    assert (logged["level"], logged["message"], logged["status"]) == ("warning", 'with "quotes\n"', 503)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", logged["time"])
     assert "\n" not in JsonLines().format(record)
     names = {service.label(ONE, key=f"k{n}").headers["ostraka-request"] for n in range(3)}
     assert len(names) == 3
@@ -193,23 +193,23 @@ def test_alert_rules_name_metrics_that_exist(shared):
 
 
 def test_the_container_runs_as_a_user_without_rights():
-    told = (ROOT / "Containerfile").read_text()
-    assert re.search(r"^USER 10001$", told, re.MULTILINE)
-    assert told.rindex("USER") > told.rindex("RUN")
-    assert "/ready" in told
+    containerfile = (ROOT / "Containerfile").read_text()
+    assert re.search(r"^USER 10001$", containerfile, re.MULTILINE)
+    assert containerfile.rindex("USER") > containerfile.rindex("RUN")
+    assert "/ready" in containerfile
 
 
 def test_the_commands_of_the_container_can_be_typed_and_its_check_sees_the_service(service):
-    told = (ROOT / "Containerfile").read_text()
-    entry = json.loads(re.search(r"^ENTRYPOINT (.*)$", told, re.MULTILINE)[1])
+    containerfile = (ROOT / "Containerfile").read_text()
+    entry = json.loads(re.search(r"^ENTRYPOINT (.*)$", containerfile, re.MULTILINE)[1])
     with redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as left:
         ostraka.cli.main([*entry[1:2], "--help"])
     assert left.value.code == 0
     assert {word for word in entry if word.startswith("--")} <= set(re.findall(r"--[\w-]+", out.getvalue()))
-    extra = re.search(r"\.\[(\w+)\]", told)[1]
+    extra = re.search(r"\.\[(\w+)\]", containerfile)[1]
     assert extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert (ROOT / re.search(r"-c (\S+)", told)[1]).is_file()
-    check = json.loads(re.search(r"CMD (.*)$", told, re.MULTILINE)[1])
+    assert (ROOT / re.search(r"-c (\S+)", containerfile)[1]).is_file()
+    check = json.loads(re.search(r"CMD (.*)$", containerfile, re.MULTILINE)[1])
     at = [part.replace("http://127.0.0.1:8000", service.url) for part in check]
     assert at != check
     subprocess.run([sys.executable, *at[1:]], check=True, timeout=PATIENCE)
@@ -270,14 +270,14 @@ def test_promtool_takes_the_alert_rules(tmp_path):
 
 def test_the_proxy_of_the_runbook_serves_and_limits(service, nginx):
     url, cert = nginx
-    told = {"authorization": f"Bearer {service.keys['alice']}", "idempotency-key": "k"}
+    headers = {"authorization": f"Bearer {service.keys['alice']}", "idempotency-key": "k"}
     with httpx.Client(base_url=url, verify=ssl.create_default_context(cafile=str(cert)), timeout=60) as http:
-        reply = http.post("/v1/label", json={"row": ONE}, headers=told)
+        reply = http.post("/v1/label", json={"row": ONE}, headers=headers)
         assert reply.status_code == 200, reply.text
         assert "ostraka-left" in reply.headers
         assert http.get("/ready").json() == {"ready": True}
         assert [http.get(path).status_code for path in ("/", "/metrics")] == [403, 403]
-        large = http.post("/v1/label", content=b"x" * 70_000, headers=told)
+        large = http.post("/v1/label", content=b"x" * 70_000, headers=headers)
         assert large.status_code == 413
         codes = [http.get("/health").status_code for _ in range(900)]
         assert 429 in codes, "one address is slowed"

@@ -11,7 +11,7 @@ def spent(tmp_path, saved, **caps) -> object:
     return deploy(tmp_path, saved, **{"epsilon": 50.0, **{name: cap * price for name, cap in caps.items()}})
 
 
-def told(reply) -> list[tuple[str, str]]:
+def constant_headers(reply) -> list[tuple[str, str]]:
     """The headers, without the time of day and without the random name of the request."""
     return sorted(each for each in reply.headers.items() if each[0] not in {"date", "ostraka-request"})
 
@@ -40,11 +40,11 @@ def test_refusals_depend_on_public_costs_alone(tmp_path, saved, monkeypatch):
             assert worked == once, "as much work as for an answer"
         assert answered.status_code == 200
         assert {reply.status_code for reply in replies} == {402}
-        assert len({(reply.content, *told(reply)) for reply in replies}) == 1
+        assert len({(reply.content, *constant_headers(reply)) for reply in replies}) == 1
         assert service.there.ledger.head == head, "a refusal costs nothing"
 
 
-def test_a_spent_client_and_a_spent_dataset_are_told_in_the_same_words(tmp_path, saved):
+def test_a_spent_client_and_a_spent_dataset_are_refused_in_the_same_words(tmp_path, saved):
     said = set()
     price = saved.mechanism.curve().epsilon(1e-6)
     for name, epsilon, cap in (("dataset", 1.05 * price, 20.0), ("client", 50.0, 1.05 * price)):

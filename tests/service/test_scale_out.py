@@ -67,10 +67,10 @@ def test_services_before_one_database_share_budget_keys_and_answers(tmp_path, sa
     with pytest.raises(LedgerError, match="open for writing elsewhere"):
         opened(tmp_path, noisy, database, shared=False)
     with serving(one), serving(other):
-        told = one.label(ONE, key="k").json()
-        assert other.label(ONE, key="k").json() == told, "a retry at the other service is the same answer"
+        answer = one.label(ONE, key="k").json()
+        assert other.label(ONE, key="k").json() == answer, "a retry at the other service is the same answer"
         again = other.label(ONE, key="again", who="bob").json()
-        assert again["label"] == told["label"]
+        assert again["label"] == answer["label"]
         granted, X = [], rows(affordable + 40, seed=7)
 
         def ask(service, mine):
@@ -86,7 +86,7 @@ def test_services_before_one_database_share_budget_keys_and_answers(tmp_path, sa
         for worker in workers:
             worker.join()
         assert (granted.count(200), granted.count(402)) == (affordable - 1, 41)
-        assert one.label(ONE, key="k").json() == told
+        assert one.label(ONE, key="k").json() == answer
     with opened(tmp_path, noisy, database).ledger as ledger:
         ledger.verify()
 

@@ -198,10 +198,10 @@ def test_clients_who_collude_share_one_budget(tmp_path, saved):
         granted = [reply.status_code for reply in replies]
         assert granted == [200] * affordable + [402] * (12 - affordable)
         with service.http("olga") as http:
-            told = http.get("/v1/budget").json()
-        assert told["spent"] <= budget
+            shown = http.get("/v1/budget").json()
+        assert shown["spent"] <= budget
         answered = {"alice": granted[::2].count(200), "bob": granted[1::2].count(200)}
-        for account in told["clients"]:
+        for account in shown["clients"]:
             want = (answered[account["client"]] * price).epsilon(1e-6)
             assert account["spent"] == pytest.approx(want, rel=1e-6), "not charged where the dataset refused"
 
