@@ -1,4 +1,4 @@
-"""Mechanisms with a given price, and scripts that charge from other processes."""
+"""Mechanisms with a given price, clients and their questions, scripts that charge from other processes."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ostraka.curve import Curve
-from ostraka.ledger import Budget
+from ostraka.ledger import Budget, ChargeRequest, Ledger
 from ostraka.private import Adjacency
 
 PRELUDE = """
@@ -77,6 +77,33 @@ def budget():
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "ledger.sqlite"
+
+
+@pytest.fixture
+def ledger(path, budget):
+    """A ledger on disk with two clients."""
+    with Ledger(path, budget=budget) as ledger:
+        ledger.grant("ann", budget_epsilon=1.0)
+        ledger.grant("bob", budget_epsilon=0.5)
+        yield ledger
+
+
+@pytest.fixture
+def ask(gaussian):
+    """A question; its digest is its key, unless another is given."""
+
+    def ask(key, *, account="ann", digest=None, sigma=10.0, reserve=None, answer=3):
+        cost = gaussian(sigma)
+        return ChargeRequest(
+            account=account,
+            key=key,
+            digest=(digest or key).encode().hex(),
+            cost=cost,
+            reserve=cost if reserve is None else gaussian(reserve),
+            answer=answer,
+        )
+
+    return ask
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ostraka.ledger import Budget, BudgetExceeded, ChargeRequest, Ledger, LedgerError, history
+from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError, history
 from ostraka.ledger.budget import KeyConflict, LedgerMoved, LedgerUnavailable
 from ostraka.ledger.records import Receipt
 
@@ -25,16 +25,6 @@ def stopped_clock(monkeypatch):
 @pytest.fixture
 def where(new_schema):
     return new_schema()
-
-
-@pytest.fixture
-def ask(gaussian):
-    def ask(key, *, account="ann", digest=None, sigma=10.0, answer=3):
-        cost = gaussian(sigma)
-        digest = (digest or key).encode().hex()
-        return ChargeRequest(account=account, key=key, digest=digest, cost=cost, reserve=cost, answer=answer)
-
-    return ask
 
 
 @pytest.fixture
