@@ -124,20 +124,3 @@ def test_learn_hides_pandas_from_its_libraries_and_a_verb_that_opens_a_model_of_
     assert told(VERB.format(verb="audit")) == "ostraka: pandas.\n"
     called = VERB.format(verb="learn").replace("cli.main()", "cli.main(['learn'])")
     assert told(called) == "ostraka: pandas.\n"  # by a process that may need pandas later
-
-
-HELP = """
-from scipy import stats
-from scipy._lib import _array_api
-print(stats.rankdata.__doc__)
-print(stats.rankdata([3, 1, 2]), stats.binom.sf(3, 10, 0.5), _array_api.FunctionDoc)
-"""
-
-
-def test_a_scipy_without_notes_computes_the_same_and_only_its_help_is_shorter():
-    quick = "from ostraka._imports import without_notes\nwith without_notes():\n    import scipy.stats\n"
-    whole, plain = printed(HELP), printed(quick + HELP)
-    assert whole.splitlines()[-1] == plain.splitlines()[-1]
-    assert whole.splitlines()[0].strip() in plain
-    assert "Array API" in whole
-    assert "Array API" not in plain

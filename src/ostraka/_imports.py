@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
-__all__ = ["hidden", "skops_io", "uncollected", "without_notes", "without_pandas"]
+__all__ = ["hidden", "skops_io", "uncollected", "without_pandas"]
 
 # skops lists scikit-learn's estimators. That search imports every package of scikit-learn: its adapters for
 # other array libraries load torch and dask, its test helpers load pytest. They take 2 s and 250 MB, and the
@@ -93,32 +93,6 @@ def uncollected() -> Iterator[None]:
         gc.freeze()
         if collects:
             gc.enable()
-
-
-@contextlib.contextmanager
-def without_notes() -> Iterator[None]:
-    """Load SciPy without notes that it works into the help of 470 functions: 0.15 s. For commands only."""
-    made = importlib.import_module("scipy._lib._array_api")
-    whole: Any = getattr(made, "FunctionDoc", None)
-    if whole is None:  # another SciPy
-        yield
-        return
-
-    class AsWritten(whole):
-        """The help of a function without its parts, so that none can be added."""
-
-        def __init__(self, function: Any) -> None:
-            super().__init__(function, doc="")
-            self._text = function.__doc__ or ""
-
-        def __str__(self) -> str:
-            return f"\n{self._text}"
-
-    vars(made)["FunctionDoc"] = AsWritten
-    try:
-        yield
-    finally:
-        vars(made)["FunctionDoc"] = whole
 
 
 def skops_io() -> ModuleType:

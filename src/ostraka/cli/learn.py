@@ -59,7 +59,7 @@ def learn(given: LearnOptions) -> None:
     )
     if given.private is not None and given.private.is_dir():
         _require_stored(given, given.private)
-    with _imports.uncollected(), _imports.without_notes():
+    with _imports.uncollected():
         from ostraka.cli import _folder, _show
         from ostraka.pate._metrics import learned_nothing
 
