@@ -42,7 +42,7 @@ def nearest(rows: np.ndarray, samples: np.ndarray) -> np.ndarray:
 
 
 def check_used(name: str, *, kind: str, batch_size: int, steps: int, delay: int) -> None:
-    """Refuse rows that a generator is told of and would have in no batch."""
+    """Refuse settings under which no batch of the training would hold the rows of the argument ``name``."""
     if kind in {"vae", "began"}:
         raise ValueError(f"{name} must be None for kind={kind!r}, which has no discriminator for them")
     if batch_size < 2:
