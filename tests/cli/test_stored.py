@@ -100,6 +100,14 @@ def test_what_is_wrong_in_a_file_is_said_with_file_and_row(place):
     assert "2026.parquet must have the columns of" in " ".join(err.split())
 
 
+def test_files_without_rows_are_refused(place):
+    for file in (place / "private").glob("*.parquet"):
+        parquet.write_table(parquet.read_table(file).slice(0, 0), file)
+    code, _, err = learn("private", *COMMON, "--drop", "who", "--public", "public.parquet", "--jobs", "1")
+    assert code == 1
+    assert "has Parquet files without rows" in " ".join(err.split())
+
+
 def test_public_rows_that_are_private_rows_are_refused(place):
     copies = parquet.read_table(place / "private" / "2025.parquet").slice(0, 100)
     parquet.write_table(copies, place / "public.parquet")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ostraka.cli import _folder
+from ostraka.cli._models import Way
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from ostraka.pate._counts import CountsPlan
     from ostraka.pate.plan import Plan
 
-__all__ = ["require_hope", "require_sensible"]
+__all__ = ["require_hope", "require_sensible", "require_teachers"]
 
 _ANSWERS_A_CLASS = 2  # for each class, below which no model was better than a guess
 _SIGNAL = 20  # units of a class, for each unit that the noise hides: below, no model was better than a guess
@@ -54,6 +55,25 @@ def require_sensible(
         if path is not None and not (path is private and path.is_dir()):
             path.open("rb").close()
     typer.echo(f"reading {private}" + (f" and {public}" if public is not None else ""), err=True)
+
+
+def require_teachers(folder: Path, *, way: Way, holdout: float | None) -> None:
+    """Refuse options which need all rows in this process: those of a Parquet folder stay in its files.
+
+    Raises
+    ------
+    typer.BadParameter
+        The rows would not be learned by teachers alone, or some were to be held out.
+    """
+    if holdout is not None:
+        raise typer.BadParameter(
+            f"the rows of {folder} stay in their files: type --public FILE instead of --holdout"
+        )
+    if way is not Way.ARGMAX:
+        raise typer.BadParameter(
+            f"the rows of {folder} stay in their files, where teachers learn from them: type --teachers N "
+            "or --way argmax; for noisy counts, type one file"
+        )
 
 
 def require_hope(

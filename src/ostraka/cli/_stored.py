@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import typer
 
 from ostraka.cli import _encoding, _table
 
@@ -17,26 +16,7 @@ if TYPE_CHECKING:
     from ostraka.voters._parquet import ParquetRows
     from ostraka.voters._parquet_files import Piece
 
-__all__ = ["head", "require_teachers", "rows"]
-
-
-def require_teachers(folder: Path, *, by_teachers: bool, holdout: float | None) -> None:
-    """Refuse what needs the rows of a folder here.
-
-    Raises
-    ------
-    typer.BadParameter
-        The rows would not be learned by teachers alone, or some were to be held out.
-    """
-    if holdout is not None:
-        raise typer.BadParameter(
-            f"the rows of {folder} stay in their files: type --public FILE instead of --holdout"
-        )
-    if not by_teachers:
-        raise typer.BadParameter(
-            f"the rows of {folder} stay in their files, where teachers learn from them: type --teachers N "
-            "or --way argmax; for noisy counts, type one file"
-        )
+__all__ = ["head", "rows"]
 
 
 def head(folder: Path, columns: Columns) -> _table.Table:
@@ -48,7 +28,7 @@ def head(folder: Path, columns: Columns) -> _table.Table:
 
     files = files_of(folder)
     names = schema_of(files).names
-    pieces_of(files)
+    pieces_of(files)  # refuses files without rows
     known = [name for name in dict.fromkeys((columns.label, columns.person)) if name in names]
     read = [parquet.ParquetFile(path).read(columns=known) for path in files]
     frame = pa.concat_tables(read)

@@ -58,7 +58,7 @@ def learn(given: LearnOptions) -> None:
         out=given.out,
     )
     if given.private is not None and given.private.is_dir():
-        _require_stored(given, given.private)
+        _preflight.require_teachers(given.private, way=given.chosen_way(), holdout=given.holdout)
     with _imports.uncollected():
         from ostraka.cli import _folder, _show
         from ostraka.pate._metrics import learned_nothing
@@ -98,15 +98,6 @@ def learn(given: LearnOptions) -> None:
     if why := learned_nothing(result):
         _show.wrapped(_NOTHING_LEARNED.format(why, _NEXT[result.settings["way"] == "counts"]), on_stderr=True)
         raise typer.Exit(_errors.NOTHING_LEARNED)
-
-
-def _require_stored(given: LearnOptions, folder: Path) -> None:
-    """Check the options that go with a folder of Parquet files."""
-    from ostraka.cli import _stored
-    from ostraka.cli._models import Way
-
-    by_teachers = given.chosen_way() is Way.ARGMAX
-    _stored.require_teachers(folder, by_teachers=by_teachers, holdout=given.holdout)
 
 
 def _task(given: LearnOptions) -> Task:
