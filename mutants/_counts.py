@@ -41,17 +41,47 @@ MUTANTS = [
     Mutant(
         "parts of a ballot are not counted in its reach",
         "voters/rows.py",
-        "return parts, parts * reach(cells.codebooks_)",
-        "return parts, reach(cells.codebooks_)",
+        "return parts, parts * reach(cells.codebooks_, relation)",
+        "return parts, reach(cells.codebooks_, relation)",
         _ROWS + "test_a_person_with_several_rows_shares_one_ballot",
     ),
     Mutant(
         "the difference of two classes has the reach of one sum",
         "voters/rows.py",
-        "return (_TWO, cells.reach_ * math.sqrt(2)) if",
-        "return (_TWO, cells.reach_) if",
+        "return (_TWO, far * math.sqrt(2)) if",
+        "return (_TWO, far) if",
         "voters/test_features.py::TestSensitivity::"
         "test_two_classes_release_their_difference_and_move_as_far_as_stated",
+    ),
+    Mutant(
+        "a unit that is left out has a line of average length",
+        "voters/cells.py",
+        "        return int(size.max())\n",
+        "        return int(size.mean())\n",
+        "voters/test_cells.py::TestReach::test_is_the_largest_move_of_a_table_by_enumeration",
+    ),
+    Mutant(
+        "features of a unit that is left out move half as far",
+        "voters/rows.py",
+        'far = cells.reach_ / 2 if relation == "zero-out"',
+        'far = cells.reach_ / 4 if relation == "zero-out"',
+        "voters/test_features.py::TestSensitivity::"
+        "test_a_row_that_is_left_out_moves_the_table_by_its_own_line",
+    ),
+    Mutant(
+        "a ledger adds prices of two promises",
+        "_release.py",
+        'return f"{unit} (zero-out)" if weaker else unit',
+        "return unit",
+        "mechanisms/test_counts.py::TestTheDoor::"
+        "test_a_table_without_one_unit_has_a_mechanism_and_a_ledger_of_its_own",
+    ),
+    Mutant(
+        "a table that hides a missing unit passes for one that hides a replaced one",
+        "voters/rows.py",
+        "Adjacency.vector(unit=self.unit_, l2=far, relation=self.relation)",
+        "Adjacency.vector(unit=self.unit_, l2=far)",
+        "voters/test_rows.py::TestLeftOut::test_tables_of_the_two_relations_are_not_taken_for_each_other",
     ),
     Mutant(
         "cells of private rows are taken",

@@ -257,6 +257,13 @@ class TestAdjacency:
         assert not Adjacency(relation="add-or-remove").within(promise)
         assert not Adjacency().within(Adjacency(sampling_rate=0.1))
 
+    def test_a_unit_left_out_is_a_promise_of_its_own(self):
+        relations = ("replace-one", "zero-out", "add-or-remove")
+        tables = {relation: Adjacency.vector(l2=1.0, relation=relation) for relation in relations}
+        for here in relations:
+            for there in relations:
+                assert tables[here].within(tables[there]) == (here == there)
+
     def test_within_compares_every_norm_and_the_noise_that_numbers_carry(self):
         sums = Adjacency.vector(unit="client", l0=1, l1=3.0, l2=2.0, relation="add-or-remove")
         assert sums.within(Adjacency.vector(l2=2.0, relation="add-or-remove"))
@@ -277,6 +284,9 @@ class TestAdjacency:
         [
             {"moves": "household"},
             {"relation": "swap"},
+            {"relation": "zero-out"},
+            {"relation": "zero-out", "moves": "label"},
+            {"relation": "zero-out", "moves": "row"},
             {"unit": ""},
             {"noise_sigma": -1.0},
             {"noise_sigma": np.nan},

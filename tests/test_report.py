@@ -118,6 +118,21 @@ def test_the_table_shows_both_bounds_and_the_scope():
     assert table["Questions abstained"] == "12"
 
 
+@pytest.mark.parametrize("relation", ["zero-out", "add-or-remove", "something new", None])
+def test_only_replaced_data_is_claimed_to_hide_which_of_two_versions_it_was(relation):
+    kept = {name: value for name, value in example().settings.items() if name != "relation"}
+    settings = kept if relation is None else {**kept, "relation": relation}
+    result = example(settings=settings)
+    page = render_html(result)
+    assert (
+        "between any version of that person's data and none at all by at most"
+        in privacy_label(result)["claim"]
+    )
+    assert "whether one person was left out" in page
+    assert "two versions" not in page
+    assert "between any two versions of that person's data" in privacy_label(example())["claim"]
+
+
 def test_bounds_of_different_meaning_never_share_a_heading():
     # of 1,000,000 rows, the bound for these votes was below what an attack on the worst votes finds
     result = example(

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["at_most", "delta_text", "number", "percent", "rounded", "sentence"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["at_most", "delta_text", "guess", "neighbours", "number", "percent", "rounded", "sentence"]
 
 _BIG = 1e6
 _HAIR = Decimal("1e-9")
+_RELATIONS = {
+    "replace-one": "replace-one: the data of one {unit} is replaced by any other data",
+    "zero-out": "zero-out: one {unit} is left out, so that it counts nothing; the number of units is public",
+    "add-or-remove": "add-or-remove: one {unit} is left out; the number of units is not public",
+}
 
 
-def sentence(*, epsilon: float, delta: float, unit: str) -> str:
+def sentence(*, epsilon: float, delta: float, unit: str, relation: str | None = "replace-one") -> str:
     """The guarantee of (epsilon, delta), in one sentence about odds.
 
     Parameters
@@ -22,6 +30,8 @@ def sentence(*, epsilon: float, delta: float, unit: str) -> str:
     delta : float in [0, 1)
     unit : str
         Whom the claim protects: ``"row"``, ``"person"``, …
+    relation : str or None
+        Neighbouring relation. All but ``"replace-one"`` say no more than whether there is any data.
 
     Guarantees
     ----------
@@ -40,12 +50,29 @@ def sentence(*, epsilon: float, delta: float, unit: str) -> str:
     rest = "everybody else" if unit == "person" else rest
     if not math.isfinite(epsilon):
         return f"Nothing is promised about one {unit}: no bound on what was released is known."
+    versions = f"any two versions of that {unit}{_possessive(unit)}"
+    if relation != "replace-one":
+        versions = f"any version of that {unit}{_possessive(unit)} and none at all"
     return (
         f"Whatever anyone believed about one {unit} beforehand, and even knowing {rest}, what was released "
-        f"can multiply the odds between any two versions of that {unit}{_possessive(unit)} by at most "
+        f"can multiply the odds between {versions} by at most "
         f"{_factor(epsilon)} (e to the power of epsilon = {at_most(epsilon)})"
         + (f", but for a chance of {_chance(delta)} (delta) in which nothing is promised." if delta else ".")
     )
+
+
+def neighbours(settings: Mapping[str, Any]) -> str:
+    """The neighbouring relation of a record in words; its name where there are none."""
+    name = str(settings.get("relation", "not stated"))
+    return _RELATIONS.get(name, name).format(unit=settings.get("unit", "unit"))
+
+
+def guess(settings: Mapping[str, Any]) -> str:
+    """What an attacker guesses under the neighbouring relation of a record."""
+    unit = settings.get("unit") or "unit"
+    if settings.get("relation") != "replace-one":
+        return f"whether one {unit} was left out"
+    return f"which of two versions of one {unit} was used"
 
 
 def at_most(value: float) -> str:

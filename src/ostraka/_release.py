@@ -113,7 +113,7 @@ def release(
     entry = ledger.charge(
         mechanism,
         uses=_uses(mechanism, private),
-        unit=private.adjacency.unit,
+        unit=_protected(private),
         simulation=is_simulation(rng),
         key=key,
     )
@@ -123,6 +123,12 @@ def release(
     answer = mechanism.release(private, rng=os_keyed() if rng is None else rng)
     private.take_sample(at_most_once=sampled)
     return ledger.record(entry, answer)
+
+
+def _protected(private: Private) -> str:
+    """Who is protected, as a ledger records it: it refuses to add prices of a weaker promise to others."""
+    unit, weaker = private.adjacency.unit, private.adjacency.relation == "zero-out"
+    return f"{unit} (zero-out)" if weaker else unit
 
 
 def check_promise(mechanism: Releasing, private: Private) -> None:

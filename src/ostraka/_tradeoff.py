@@ -60,10 +60,10 @@ def fair_guess(upper: Mapping[str, Any]) -> float | None:
     return right if deltas is None else min(right, (1 + deltas(0.0)) / 2)
 
 
-def attack_drawing(upper: Mapping[str, Any], *, unit: str, detected: float | None) -> tuple[str, str] | None:
+def attack_drawing(upper: Mapping[str, Any], *, what: str, detected: float | None) -> tuple[str, str] | None:
     """Bars as inline SVG, and the same in words: guessing, with all that was released, without privacy.
 
-    ``detected`` is what :func:`most_detected` says.
+    ``what`` is guessed, in words; ``detected`` is what :func:`most_detected` says.
     """
     right = fair_guess(upper)
     if right is None or detected is None:
@@ -71,7 +71,7 @@ def attack_drawing(upper: Mapping[str, Any], *, unit: str, detected: float | Non
     of_100 = [math.ceil(100 * right - 1e-9), math.ceil(100 * detected - 1e-9)]
     alarms = round(100 * FALSE_ALARM)
     groups = [
-        ("Right about one of two versions, of 100 guesses", 50, of_100[0]),
+        ("Right, of 100 guesses", 50, of_100[0]),
         (f"Noticed of 100, with {alarms} false alarms in 100", alarms, of_100[1]),
     ]
     parts, y = [], 0
@@ -92,7 +92,7 @@ def attack_drawing(upper: Mapping[str, Any], *, unit: str, detected: float | Non
             )
         y += 160
     words = (
-        f"Of 100 guesses between two versions of one {unit}, 50 are right by chance, at most {of_100[0]} "
+        f"Of 100 guesses {what}, 50 are right by chance, at most {of_100[0]} "
         f"with all that was released, 100 without privacy. With {alarms} false alarms in 100, {alarms} are "
         f"noticed by chance, at most {of_100[1]} with all that was released, 100 without privacy."
     )

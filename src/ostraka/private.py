@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []  # ostraka exports Adjacency and Private
 
 
-RELATIONS = ("replace-one", "add-or-remove")
+RELATIONS = ("replace-one", "zero-out", "add-or-remove")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ class Adjacency:
         For ``"vector"``: bounds on the change of the whole array, as the number of entries that change,
         the sum of absolute changes, the Euclidean norm, and the largest change of one entry. Infinity: not
         bounded in this norm.
-    relation : {"replace-one", "add-or-remove"}
-        See Notes.
+    relation : {"replace-one", "zero-out", "add-or-remove"}
+        See Notes. ``"zero-out"`` is for ``moves="vector"``.
     sampling_rate : float in (0, 1]
         Poisson probability with which a unit takes part at all; 1 means always.
     noise_sigma : float >= 0
@@ -61,6 +61,11 @@ class Adjacency:
     All other units, and which shard each belongs to, stay the same, and so do the numbers of units, of
     teachers and of rows, which are public: nothing is replaced by nothing. A ballot changes its class;
     it neither appears nor vanishes (a teacher that fails votes a class fixed in advance).
+    ``"zero-out"``: neighbours differ in the data of one unit, which is replaced by nothing, so that the unit
+    counts nothing in the array. The number of units, and the place of each, are public. To replace a unit is
+    to take it out and to put another one in. So this promises less than ``"replace-one"``: what is
+    mu-Gaussian private here is 2 mu there, and epsilon is up to twice as large, with a larger delta.
+    Source: Kairouz et al. 2021, arXiv:2103.00039; Ponomareva et al. 2023, arXiv:2303.00654, Section 2.1.
     ``"add-or-remove"``: the unit is present in one of the two data sets and missing in the other, and
     the number of units is not public. A ballot appears, vanishes, or changes its class because another
     unit casts it instead.
@@ -93,6 +98,8 @@ class Adjacency:
         _check.one_of(relation=self.relation, allowed=RELATIONS)
         _check.positive(at_most=self.at_most, sampling_rate=self.sampling_rate)
         _check.nonnegative(l0=self.l0, l1=self.l1, l2=self.l2, linf=self.linf, noise_sigma=self.noise_sigma)
+        if self.relation == "zero-out" and self.moves != "vector":
+            raise ValueError(f"relation='zero-out' is for moves='vector', got moves={self.moves!r}")
         if self.sampling_rate > 1:
             raise ValueError(f"sampling_rate must be at most 1, got {self.sampling_rate!r}")
         norms = (self.l0, self.l1, self.l2, self.linf)

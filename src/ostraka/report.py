@@ -8,7 +8,7 @@ from decimal import ROUND_FLOOR
 from typing import TYPE_CHECKING, Any
 
 from ostraka._pages import environment
-from ostraka._phrases import at_most, delta_text, number, percent, rounded, sentence
+from ostraka._phrases import at_most, delta_text, guess, neighbours, number, percent, rounded, sentence
 from ostraka._tradeoff import attack_drawing, most_detected
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ _LOWER = "Attacked, on the worst votes there can be: it leaks at least"
 _THESE = "For the votes of this run, not for publication: it leaks at most"
 _SCOPE = "What is protected"
 _SIMULATION = "simulation, no privacy"
-_RELATIONS = {"replace-one": "replace-one: the data of one {unit} is replaced by any other data"}
 _SETTINGS = {
     "n_rows": "Private rows",
     "n_units": "Private units",
@@ -182,13 +181,14 @@ def render_html(
             owner_rows=[(row.name, row.value) for row in rows if row.owner_only],
             figures=[figure for figure in shown if not figure.owner_only],
             owner_figures=[figure for figure in shown if figure.owner_only],
-            relation=_relation(result),
+            relation=neighbours(result.settings),
             epsilon=at_most(number(result.upper.get("epsilon"))),
             delta=delta_text(result.upper.get("delta")),
             lower=_lower(result),
             lower_from=_lower_from(result),
             attack=_attack(detected),
-            drawing=attack_drawing(result.upper, unit=label["unit"] or "unit", detected=detected),
+            drawing=attack_drawing(result.upper, what=guess(result.settings), detected=detected),
+            guess=guess(result.settings),
             confusion=_confusion(result),
             steps=_next_steps(result),
             controller=controller,
@@ -256,7 +256,7 @@ def _scope(result: Result) -> list[Row]:
     if "unit" in settings:
         lines.append(("Protected unit", f"one {settings['unit']}"))
     if "relation" in settings:
-        lines.append(("Neighbouring relation", _relation(result)))
+        lines.append(("Neighbouring relation", neighbours(settings)))
     lines += [
         (f"Questions {name}", f"{utility[name]:,}") for name in ("answered", "abstained") if name in utility
     ]
@@ -268,14 +268,9 @@ def _scope(result: Result) -> list[Row]:
 def _claim(result: Result) -> str:
     if result.upper.get("simulation"):
         return f"{_SIMULATION}: the noise came from a generator that anyone with the seed can repeat"
-    unit = result.settings.get("unit", "unit")
+    unit, relation = result.settings.get("unit", "unit"), result.settings.get("relation")
     delta = result.upper.get("delta") or 0.0
-    return sentence(epsilon=number(result.upper.get("epsilon")), delta=delta, unit=unit)
-
-
-def _relation(result: Result) -> str:
-    name = str(result.settings.get("relation", "not stated"))
-    return _RELATIONS.get(name, name).format(unit=result.settings.get("unit", "unit"))
+    return sentence(epsilon=number(result.upper.get("epsilon")), delta=delta, unit=unit, relation=relation)
 
 
 def _lower(result: Result) -> str:

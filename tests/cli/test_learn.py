@@ -54,6 +54,18 @@ def test_digits_need_no_arguments_and_end_at_epsilon_one(tmp_path, monkeypatch):
     assert len(charges(tmp_path)) == 1
 
 
+def test_a_row_that_is_left_out_has_a_label_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = learn("--relation", "zero-out")
+    assert code == 0, err
+    assert "zero-out: one row is left out" in err
+    assert "between any version of that row and none at all" in " ".join(out.split())
+    for name in ("result.json", "privacy-label.json"):
+        said = json.loads((tmp_path / "run" / name).read_text())
+        assert said.get("settings", said)["relation"] == "zero-out"
+    assert "two versions" not in (tmp_path / "run" / "model-card.md").read_text()
+
+
 @pytest.mark.parametrize("option", ["--teachers", "--answers", "--sigma"])
 def test_counts_have_no_settings_of_teachers(option, tmp_path):
     code, _, err = learn("--way", "counts", option, "5", "--out", tmp_path / "run")

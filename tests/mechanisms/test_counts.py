@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import chisquare, norm
 
 from ostraka import Adjacency, Budget, GNMax, Ledger, Private, release
+from ostraka.ledger import LedgerError
 from ostraka.mechanisms import NoisyCounts, _discrete
 from ostraka.mechanisms.counts import one_table
 from tests.false_alarm import FALSE_ALARM
@@ -220,6 +221,7 @@ class TestTheDoor:
             Adjacency.vector(l2=1.5),
             Adjacency.vector(l1=2.0),
             Adjacency.vector(l2=1.0, relation="add-or-remove"),
+            Adjacency.vector(l2=1.0, relation="zero-out"),
         ],
     )
     def test_is_shut_to_what_may_move_more(self, adjacency):
@@ -227,6 +229,21 @@ class TestTheDoor:
             with pytest.raises(ValueError, match="hides"):
                 release(NoisyCounts(sigma=4.0), Private([[1, 2]], adjacency), ledger=ledger)
             assert not ledger.entries()
+
+    def test_a_table_without_one_unit_has_a_mechanism_and_a_ledger_of_its_own(self):
+        table = Private([[1, 2]], Adjacency.vector(l2=1.0, relation="zero-out"))
+        left_out, replaced = (NoisyCounts(sigma=4.0, relation=each) for each in ("zero-out", "replace-one"))
+        other = Private([[1, 2]], Adjacency.vector(l2=1.0))
+        assert left_out.curve() == replaced.curve()
+        for first, then in (((left_out, table), (replaced, other)), ((replaced, other), (left_out, table))):
+            with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+                release(first[0], first[1], ledger=ledger)
+                with pytest.raises(ValueError, match="hides"):
+                    release(first[0], then[1], ledger=ledger)
+                with pytest.raises(LedgerError, match=r"protects a row.*use a separate ledger"):
+                    release(then[0], then[1], ledger=ledger)
+                assert len(ledger.entries()) == 1
+                assert ledger.unit == ("row (zero-out)" if first[0] is left_out else "row")
 
     @pytest.mark.parametrize("table", [[[0.5, 1]], [[math.nan, 1]], [[math.inf, 1]], [[2**53, 0]]])
     def test_refuses_counts_that_are_not_integers_before_any_charge(self, table):

@@ -12,15 +12,18 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import shuffle
 
 from ostraka import ABSTAIN, Budget, BudgetExceeded, Ledger, PATEClassifier
+from ostraka.ledger import LedgerError
 from ostraka.mechanisms import NoisyCounts
+from ostraka.pate._cells import Facts, best_cells
 from ostraka.pate._counts import CountsPlan
-from ostraka.report import render_html
+from ostraka.report import privacy_label, render_html
 from ostraka.voters import GraphCells, QuantileCells
 from ostraka.voters.features import FeatureCells
 
 X, Y = shuffle(*load_digits(return_X_y=True), random_state=3)
 PUBLIC, NEW, PRIVATE = slice(0, 350), slice(350, 500), slice(500, None)
 IMAGES = GraphCells(image_shape=(8, 8), time=5.0)
+FACTS = {"n_units": 1297, "n_classes": 10, "n_public": 350, "X_public": X[PUBLIC]}
 
 
 def counts(**settings):
@@ -144,6 +147,91 @@ class TestCounts:
         with pytest.raises(BudgetExceeded):
             counts(ledger=ledger).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
         assert not ledger.entries()
+
+
+class TestLeftOut:
+    """relation="zero-out": one unit is left out, which is a weaker promise with less noise."""
+
+    def test_is_planned_paid_recorded_and_reported_as_such(self):
+        model = counts(relation="zero-out").fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+        mechanism = model.plan_.mechanism
+        assert mechanism.relation == model.votes_.adjacency.relation == "zero-out"
+        assert mechanism.l2 == model.votes_.adjacency.l2
+        assert mechanism.sigma < 0.72 * counts().plan(**FACTS).mechanism.sigma
+        assert model.score(X[NEW], Y[NEW]) > 0.85
+        model.audit(trials=500)
+        result = model.result_
+        assert 0.98 < result.lower["epsilon"] <= result.upper["epsilon"] <= 1.0
+        assert result.settings["relation"] == privacy_label(result)["relation"] == "zero-out"
+        assert model.ledger_.unit == "row (zero-out)"
+        page = " ".join(render_html(result.public()).split())
+        for words in (
+            "one row is left out, so that it counts nothing",
+            "between any version of that row and none at all",
+            "whether one row was left out",
+        ):
+            assert words in page
+        assert "two versions" not in page
+
+    def test_the_same_epsilon_for_a_replaced_row_would_need_the_other_plan(self):
+        plans = {each: counts(relation=each).plan(**FACTS) for each in ("replace-one", "zero-out")}
+        far = plans["replace-one"].mechanism.l2
+        replaced = NoisyCounts(sigma=plans["zero-out"].mechanism.sigma, l2=far).curve().epsilon(1e-4)
+        assert 1.4 < replaced < 1.6
+
+    def test_features_of_each_rows_own_get_half_of_the_noise_whatever_the_classes(self):
+        rows, _ = embeddings(600)
+        for n_classes in (2, 3):
+            facts = {"n_units": 19_000, "n_classes": n_classes, "n_public": 500, "X_public": rows[:500]}
+            noise = [
+                PATEClassifier(way="counts", cells=FeatureCells(), relation=each, epsilon=1.0, delta=1e-6)
+                .plan(**facts)
+                .mechanism
+                for each in ("replace-one", "zero-out")
+            ]
+            assert noise[1].sigma == pytest.approx(noise[0].sigma / 2, rel=1e-3)
+            assert noise[1].l2 == noise[0].l2 / 2
+
+    def test_features_can_be_heard_with_fewer_rows(self):
+        rows, _ = embeddings(1200)
+        chosen = {}
+        for relation in ("replace-one", "zero-out"):
+            facts = Facts(
+                n_units=3500, n_classes=3, grouped=False, epsilon=1.0, delta=1e-5, relation=relation
+            )
+            chosen[relation] = type(best_cells(None, rows[:1100], facts)[0])
+        assert chosen == {"replace-one": GraphCells, "zero-out": FeatureCells}
+
+    def test_another_relation_is_another_table_in_the_ledger(self, tmp_path):
+        paid = {}
+        for relation in ("replace-one", "zero-out", "zero-out"):
+            model = counts(
+                relation=relation,
+                ledger=tmp_path / relation,
+                manifest=tmp_path / "manifest.json",
+                random_state=1,
+            )
+            model.fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+            (entry,) = model.ledger_.entries()
+            paid.setdefault(relation, []).append((entry.key, entry.head))
+        assert paid["zero-out"][0] == paid["zero-out"][1]
+        assert paid["zero-out"][0] != paid["replace-one"][0]
+        with pytest.raises(LedgerError, match="use a separate ledger"):
+            counts(
+                relation="replace-one", ledger=tmp_path / "zero-out", manifest=tmp_path / "manifest.json"
+            ).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+
+    @pytest.mark.parametrize("way", ["argmax", "auto"])
+    def test_ways_that_cannot_promise_it_say_what_to_type(self, way):
+        with pytest.raises(
+            ValueError, match=f"got way='{way}': pass way='counts', or relation='replace-one'"
+        ):
+            counts(way=way, relation="zero-out").fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+
+    @pytest.mark.parametrize("relation", ["add-or-remove", "swap", None])
+    def test_other_relations_are_refused(self, relation):
+        with pytest.raises(ValueError, match="relation must be one of replace-one, zero-out"):
+            counts(relation=relation).plan(**FACTS)
 
 
 class TestTables:

@@ -184,7 +184,13 @@ def test_the_run_and_the_service_add_up():
 
 
 @pytest.mark.parametrize(
-    "label", [{**LABEL, "unit": "row"}, {**LABEL, "epsilon": None}, {**LABEL, "delta": None}]
+    "label",
+    [
+        {**LABEL, "unit": "row"},
+        {**LABEL, "epsilon": None},
+        {**LABEL, "delta": None},
+        {**LABEL, "relation": "zero-out"},
+    ],
 )
 def test_what_does_not_add_up_is_not_added(label):
     assert "whole budget" not in text(overview(label=label))

@@ -122,6 +122,8 @@ class TestReach:
         tables = self.moves(book, 3)
         largest = max(np.linalg.norm(a - b) for a, b in itertools.combinations(tables, 2))
         assert reach([book]) == pytest.approx(largest, rel=1e-14)
+        alone = max(np.linalg.norm(table) for table in tables)
+        assert reach([book], "zero-out") == pytest.approx(alone, rel=1e-14)
 
     def test_of_real_features_by_enumeration(self):
         some = GraphCells(image_shape=(8, 8), n_features=10).fit(PUBLIC[:40])
@@ -129,12 +131,19 @@ class TestReach:
         largest = max(np.linalg.norm(tables - each, axis=1).max() for each in tables)
         assert reach(some.codebooks_) == pytest.approx(largest, rel=1e-14)
         assert math.sqrt(2) * 250 < reach(some.codebooks_) < math.sqrt(2) * 300
+        assert reach(some.codebooks_, "zero-out") == max(np.linalg.norm(table) for table in tables)
 
     def test_opposite_lines_of_one_class_move_further_than_two_classes(self):
         assert reach([np.array([[3, 0], [-3, 0]])]) == 6.0
 
     def test_columns_add_up_as_squares(self):
         assert reach([np.eye(3, dtype=int)] * 5) == math.sqrt(10)
+        assert reach([np.eye(3, dtype=int)] * 5, "zero-out") == math.sqrt(5)
+
+    @pytest.mark.parametrize("relation", ["add-or-remove", "", None])
+    def test_of_another_relation_is_refused(self, relation):
+        with pytest.raises(ValueError, match="relation must be one of replace-one, zero-out"):
+            reach([np.eye(3, dtype=int)], relation)
 
 
 class TestQuantileCells:

@@ -131,6 +131,24 @@ class TestSensitivity:
         assert base.adjacency_.l2 == 2048 * np.sqrt(2)
         assert 0.98 * base.adjacency_.l2 < max(moved) <= base.adjacency_.l2
 
+    @pytest.mark.parametrize("n_classes", [2, 10])
+    def test_a_row_that_is_left_out_moves_the_table_by_its_own_line(self, n_classes):
+        public = np.random.default_rng(0).normal(size=(300, 2))
+        cells = FeatureCells(AS_IT_IS).fit(public)
+        rows, labels, classes = public[:20] + 0.1, np.arange(20) % n_classes, range(n_classes)
+        voter = RowVoter(cells=cells, relation="zero-out").fit(rows, labels, classes=classes)
+        table, moved = voter.vote().open(), []
+        for row in range(20):  # others stay in their places
+            voter._weights = lambda row=row: np.where(np.arange(20) == row, 0, 1)
+            moved.append(np.linalg.norm(voter.vote().open() - table))
+        assert voter.adjacency_.relation == "zero-out"
+        assert voter.adjacency_.l2 == (1024 * np.sqrt(2) if n_classes == 2 else 1024)
+        assert 0.99 * voter.adjacency_.l2 < max(moved) <= voter.adjacency_.l2
+        voter._weights = lambda: np.where(np.arange(20) == 0, 2, 1)
+        doubled = voter.vote().open()
+        voter._weights = lambda: np.where(np.arange(20) == 0, 0, 1)
+        assert np.linalg.norm(doubled - voter.vote().open()) > voter.adjacency_.l2
+
     def test_persons_with_several_rows_are_refused(self, cells):
         with pytest.raises(ValueError, match="groups must be None"):
             counted(cells, PRIVATE[:40], LABELS[:40], np.repeat(np.arange(10), 4))

@@ -118,6 +118,55 @@ class TestSensitivity:
         assert any(moved > stated for moved, stated in self.moves(clusters, PRIVATE[:20], LABELS[:20], spare))
 
 
+class TestLeftOut:
+    """Under zero-out a unit counts nothing: the table is then that of all others."""
+
+    def moves(self, cells, rows, labels, groups=None, **settings):
+        """How far the table moves where one unit is left out, and what the adjacency says."""
+        base = counted(cells, rows, labels, groups, relation="zero-out", **settings)
+        assert base.adjacency.relation == "zero-out"
+        owners = np.arange(len(rows)) if groups is None else groups
+        for owner in np.unique(owners):
+            rest = owners != owner
+            others = None if groups is None else groups[rest]
+            gone = counted(cells, rows[rest], labels[rest], others, relation="zero-out", **settings)
+            yield np.linalg.norm(base.open() - gone.open()), base.adjacency.l2
+
+    @pytest.mark.parametrize(("kind", "reached"), [("spread", 0.98), ("clusters", 1.0)])
+    def test_one_row_moves_the_table_no_further_than_stated(self, kind, reached, request):
+        found = list(self.moves(request.getfixturevalue(kind), PRIVATE[:40], LABELS[:40]))
+        assert all(reached * stated <= moved <= stated for moved, stated in found)
+
+    def test_one_row_moves_bins_by_the_root_of_the_columns(self):
+        X, y = load_iris(return_X_y=True)
+        cells = QuantileCells(n_bins=3).fit(X[::3])
+        found = list(self.moves(cells, X[1::3], y[1::3]))
+        assert {float(each) for pair in found for each in pair} == {2.0}
+
+    def test_a_person_with_several_rows_shares_one_ballot(self, spread):
+        groups = np.repeat(np.arange(10), 4)
+        found = list(self.moves(spread, PRIVATE[:40], LABELS[:40], groups, units=12))
+        assert all(moved <= stated for moved, stated in found)
+        assert found[0][1] == pytest.approx(12 * 256, rel=0.02)
+
+    def test_a_planted_second_ballot_is_seen(self, clusters, spread, monkeypatch):
+        monkeypatch.setattr(RowVoter, "_weights", lambda self: np.full(len(self._people), 2))
+        for cells in (clusters, spread):
+            assert all(moved > stated for moved, stated in self.moves(cells, PRIVATE[:20], LABELS[:20]))
+
+    def test_tables_of_the_two_relations_are_not_taken_for_each_other(self, clusters):
+        with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-4)) as ledger:
+            for table, promised in itertools.permutations(["replace-one", "zero-out"]):
+                votes = counted(clusters, PRIVATE, LABELS, relation=table)
+                with pytest.raises(ValueError, match="hides"):
+                    release(NoisyCounts(sigma=3.0, relation=promised), votes, ledger=ledger)
+            assert not ledger.entries()
+
+    def test_other_relations_are_refused(self, clusters):
+        with pytest.raises(ValueError, match="relation must be one of"):
+            counted(clusters, PRIVATE, LABELS, relation="add-or-remove")
+
+
 class TestTheDoor:
     def test_released_counts_are_charged_once(self, clusters):
         votes = counted(clusters, PRIVATE, LABELS)

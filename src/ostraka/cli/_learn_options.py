@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ostraka.cli._models import DIGITS, TABLES, Defaults, Engine, Student, Teacher, Way, chosen_way
+from ostraka.cli._models import DIGITS, TABLES, Defaults, Engine, Relation, Student, Teacher, Way, chosen_way
 
 __all__ = ["LearnOptions"]
 
@@ -85,6 +85,13 @@ class LearnOptions:
             "teachers are given."
         ),
     ] = None
+    relation: Annotated[
+        Relation,
+        typer.Option(
+            help="What epsilon is about. replace-one: a row becomes any other. zero-out, by counts only: a "
+            "row is left out, which promises less and takes less noise."
+        ),
+    ] = Relation.REPLACE_ONE
     epsilon: Annotated[
         float | None,
         typer.Option(help="Budget. Default: 1; with argmax 2, or 3.2 for the digits.", metavar="NATS"),
@@ -142,9 +149,14 @@ class LearnOptions:
 
     def chosen_way(self) -> Way:
         """The way in the options, else the default."""
-        return chosen_way(
+        way = chosen_way(
             self.way,
             named=(*self.of_teachers, self.auto or None, self.keep_teachers or None),
             models=(self.teacher is not Teacher.AUTO, self.student not in {Student.AUTO, Student.FIXMATCH}),
             default=self.defaults.way,
         )
+        if self.relation is Relation.ZERO_OUT and way is not Way.COUNTS:
+            raise typer.BadParameter(
+                "--relation zero-out is for --way counts: type that, and leave out options of teachers"
+            )
+        return way

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-__all__ = ["DIGITS", "TABLES", "Defaults", "Engine", "Student", "Teacher", "Way", "chosen_way"]
+__all__ = ["DIGITS", "TABLES", "Defaults", "Engine", "Relation", "Student", "Teacher", "Way", "chosen_way"]
 
 
 class Engine(StrEnum):
@@ -24,6 +24,13 @@ class Way(StrEnum):
     ARGMAX = "argmax"
     COUNTS = "counts"
     AUTO = "auto"
+
+
+class Relation(StrEnum):
+    """The neighbouring relation that is promised: a row replaced by any other, or by nothing."""
+
+    REPLACE_ONE = "replace-one"
+    ZERO_OUT = "zero-out"
 
 
 class Teacher(StrEnum):

@@ -46,6 +46,7 @@ def show_plan(task: Shape, plan: Plan | CountsPlan, *, teacher: str, out: Path) 
 
 def _asked(task: Shape, plan: Plan | CountsPlan, *, teacher: str) -> list[tuple[str, str]]:
     """Describe in words who answers which questions, and how."""
+    from ostraka._phrases import neighbours
     from ostraka.mechanisms.protocols import parts
     from ostraka.pate._counts import CountsPlan
 
@@ -53,6 +54,7 @@ def _asked(task: Shape, plan: Plan | CountsPlan, *, teacher: str) -> list[tuple[
         return [
             ("way", f"counts: every {task.unit} casts one ballot in all, for {task.n_public:,} public rows"),
             ("mechanism", repr(plan.mechanism)),
+            ("neighbours", neighbours({"relation": plan.mechanism.relation, "unit": task.unit})),
             ("answers", f"one table of counts: {plan.n_cells:,} cells × classes"),
         ]
     screen, argmax = parts(plan.mechanism)

@@ -134,6 +134,7 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
         student=given.student_for(way),
         way=way.value,
         cells=task.cells(),
+        relation=given.relation.value,
         classes=task.classes,
         allow_overlap=given.allow_overlap,
         engine=given.engine.value,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ostraka import _check
 from ostraka.mechanisms import _neighbours, outcome
 from ostraka.mechanisms._divergence import largest_divergence
 from ostraka.mechanisms.neighbours import HasNeighbours
@@ -21,6 +22,7 @@ __all__ = ["NO_ARGMAX", "NO_SCREEN", "SCREEN_ANY", "SCREEN_MAX", "Compiled", "En
 NO_ARGMAX = (-1, 1.0)
 NO_SCREEN = (_neighbours.NO_SCREEN, 0.0, 1.0)
 SCREEN_MAX, SCREEN_ANY = _neighbours.SCREEN_MAX, _neighbours.SCREEN_ANY
+_RELATIONS = ("replace-one", "add-or-remove")  # of ballots
 _IMPOSSIBLE = -1e300  # a log probability below this is that of an outcome that never comes
 
 
@@ -44,6 +46,7 @@ class Compiled:
         screen: tuple[int, float, float] = NO_SCREEN,
     ) -> None:
         """``argmax`` is (noise, scale), ``screen`` (kind, threshold, sigma); ``seen`` by the screen."""
+        _check.one_of(relation=relation, allowed=_RELATIONS)
         self._counts, self._seen = counts, counts if seen is None else seen
         self._argmax, self._screen, self._relation = argmax, screen, relation
 
@@ -86,6 +89,7 @@ class Enumerated:
     def __init__(self, mechanism: BallotMechanism, counts: np.ndarray, *, relation: str) -> None:
         if mechanism.promise.at_most != 1:
             raise ValueError(f"exact costs by enumeration are for ballots that weigh 1, got {mechanism!r}")
+        _check.one_of(relation=relation, allowed=_RELATIONS)
         self._mechanism, self._counts, self._relation = mechanism, counts, relation
 
     def distinct(self) -> tuple[Enumerated, np.ndarray]:

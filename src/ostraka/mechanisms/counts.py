@@ -13,7 +13,7 @@ from ostraka._composition.law import GAUSSIAN, Law
 from ostraka._numeric import up
 from ostraka.curve import ORDERS, Curve
 from ostraka.mechanisms import _discrete
-from ostraka.private import Adjacency, Private
+from ostraka.private import RELATIONS, Adjacency, Private
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,8 +36,9 @@ class NoisyCounts:
     l2 : float >= 1, default sqrt(2)
         How far one unit may move the whole table, as a Euclidean norm. sqrt(2): one ballot in all,
         which another ballot replaces. sqrt(2 k): k ballots. Public.
-    relation : {"replace-one", "add-or-remove"}
-        Neighbouring relation of the data. The price depends on ``l2`` alone. Public.
+    relation : {"replace-one", "zero-out", "add-or-remove"}
+        Neighbouring relation of the data, which the table must have, too (:class:`~ostraka.Adjacency`). The
+        price depends on ``l2`` alone. Public.
 
     Raises
     ------
@@ -70,7 +71,7 @@ class NoisyCounts:
 
     def __post_init__(self) -> None:
         _check.positive(sigma=self.sigma, l2=self.l2)
-        _check.one_of(relation=self.relation, allowed=("replace-one", "add-or-remove"))
+        _check.one_of(relation=self.relation, allowed=RELATIONS)
         if self.sigma > _MOST_SIGMA:
             raise ValueError(f"sigma must be at most {_MOST_SIGMA:g}, got {self.sigma!r}")
         if self.l2 < 1:

@@ -37,13 +37,14 @@ _WRONG = 0.05  # share of made-up labels that are any class
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Public facts about the private rows, and the budget."""
+    """Public facts about the private rows, the budget, and the promise."""
 
     n_units: int
     n_classes: int
     grouped: bool
     epsilon: float
     delta: float
+    relation: str = "replace-one"
 
 
 def best_cells(given: Any, public: Any, facts: Facts) -> tuple[Any, dict[str, float]]:
@@ -87,6 +88,7 @@ def planned(cells: Any, public: Any, facts: Facts) -> tuple[Any, CountsPlan]:
         grouped=facts.grouped,
         epsilon=facts.epsilon,
         delta=facts.delta,
+        relation=facts.relation,
     )
     return fitted, plan
 
@@ -150,7 +152,8 @@ def _can_be_heard(cells: Any, public: Any, facts: Facts) -> bool:
     # squared lengths of a class's sum, if its classes explain half of the variance, and of its noise
     n_features = cells.n_columns(public.shape[0]) if hasattr(cells, "n_columns") else public.shape[0]
     signal = facts.n_units**2 * share * (1 - share) / 2 / n_features
-    return bool(signal > _LOUDER * (2 * least / far) ** 2 * n_features)
+    reach = 1 if facts.relation == "zero-out" else 2  # in lengths of a ballot
+    return bool(signal > _LOUDER * (reach * least / far) ** 2 * n_features)
 
 
 def _default_cells(public: Any, facts: Facts) -> Any:

@@ -97,7 +97,14 @@ class CountsPlan:
 
 
 def counts_plan(
-    cells: Any, *, n_units: int, n_classes: int, grouped: bool, epsilon: float, delta: float
+    cells: Any,
+    *,
+    n_units: int,
+    n_classes: int,
+    grouped: bool,
+    epsilon: float,
+    delta: float,
+    relation: str = "replace-one",
 ) -> CountsPlan:
     """The least noise, to five digits upwards, with which one table for these cells fits (epsilon, delta).
 
@@ -106,7 +113,7 @@ def counts_plan(
     BudgetExceeded
         No noise makes it fit, or only more noise than there are units.
     """
-    ballot, far = ballot_of(cells, n_classes, parts=_PARTS if grouped else 1)
+    ballot, far = ballot_of(cells, n_classes, parts=_PARTS if grouped else 1, relation=relation)
     own = own_features(cells)
     longest = cells.reach_ / 2 if own else max(float(np.abs(book).max()) for book in cells.codebooks_)
     drowned = min(_MOST_SIGMA, ballot * longest * n_units / n_classes)
@@ -119,7 +126,7 @@ def counts_plan(
             left=epsilon,
         )
     sigma = calibrate(
-        lambda noise: NoisyCounts(sigma=min(noise, _MOST_SIGMA), l2=far),
+        lambda noise: NoisyCounts(sigma=min(noise, _MOST_SIGMA), l2=far, relation=relation),
         n_answers=1,
         epsilon=epsilon * (1 - 1e-9),  # a ledger rounds each price up once more
         delta=delta,
@@ -129,7 +136,7 @@ def counts_plan(
         n_units=n_units,
         n_cells=cells.features_.shape[1] if own else sum(book.shape[1] for book in cells.codebooks_),
         ballot=ballot,
-        mechanism=NoisyCounts(sigma=min(_rounded(sigma), _MOST_SIGMA), l2=far),
+        mechanism=NoisyCounts(sigma=min(_rounded(sigma), _MOST_SIGMA), l2=far, relation=relation),
         delta=delta,
     )
 
@@ -147,7 +154,12 @@ def learn_counts(
         The cells cannot take the rows, or the student cannot learn.
     """
     classes = data.classes(model.classes)
-    voter = RowVoter(cells=cells, units=plan.ballot, manifest=here.manifest)
+    voter = RowVoter(
+        cells=cells,
+        units=plan.ballot,
+        manifest=here.manifest,
+        relation=plan.mechanism.relation,
+    )
     model._tell("votes", 0, 1)  # noqa: SLF001  (same package)
     votes = voter.fit(data.X, data.y, data.groups, classes=classes).vote()
     kind = model.student if model.way == "counts" else None  # otherwise it is the teachers' student

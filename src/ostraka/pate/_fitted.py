@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
     from ostraka.result import Result
 
-__all__ = ["Fitted"]
+__all__ = ["Fitted", "can_say_how_sure"]
+
+
+def can_say_how_sure(model: Any) -> bool:
+    """Whether the student of an estimator has probabilities."""
+    student = getattr(model, "student_", model.student)
+    return student is None or isinstance(student, str) or hasattr(student, "predict_proba")
 
 
 class Fitted(BaseEstimator):

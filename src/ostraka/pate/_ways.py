@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Way", "choose", "way_for"]
 
 _WAYS = ("argmax", "counts", "auto")
+_RELATIONS = {"replace-one": _WAYS, "zero-out": ("counts",)}  # and the ways that can promise it
 _WORLDS = 3  # made-up labellings
 _MOST_ROWS = 2000  # public rows to simulate with
 _TEACHERS = 12  # trained to learn how often teachers agree
@@ -68,7 +69,14 @@ def way_for(
             delta=delta,
         )
 
-    facts = Facts(n_units=n_units, n_classes=n_classes, grouped=grouped, epsilon=model.epsilon, delta=delta)
+    facts = Facts(
+        n_units=n_units,
+        n_classes=n_classes,
+        grouped=grouped,
+        epsilon=model.epsilon,
+        delta=delta,
+        relation=model.relation,
+    )
     return choose(model, public, facts, argmax)
 
 
@@ -80,9 +88,15 @@ def choose(model: PATEClassifier, public: Any, facts: Facts, argmax: Callable[[]
     BudgetExceeded
         (epsilon, delta) is too small for every way there is.
     ValueError
-        An unknown way, or no public rows to plan from.
+        An unknown way or relation, a way that cannot promise the relation, or no public rows to plan from.
     """
     _check.one_of(way=model.way, allowed=_WAYS)
+    _check.one_of(relation=model.relation, allowed=tuple(_RELATIONS))
+    if model.way not in (ways := _RELATIONS[model.relation]):
+        raise ValueError(
+            f"relation={model.relation!r} is for way={' or '.join(map(repr, ways))}, got way={model.way!r}: "
+            f"pass way={ways[0]!r}, or relation='replace-one'"
+        )
     if model.way == "argmax":
         return Way(name="argmax", plan=argmax(), cells=None, expected={})
     if public is None:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ostraka.pate._counts import CountsPlan, learn_counts
 from ostraka.pate._data import Seeds, dense, labels_of, split
-from ostraka.pate._fitted import Fitted
+from ostraka.pate._fitted import Fitted, can_say_how_sure
 from ostraka.pate._guards import (
     REPEATED,
     WAY_OUT,
@@ -46,11 +46,6 @@ if TYPE_CHECKING:
 __all__ = ["PATEClassifier"]
 
 _ASKS = ("least-confident", "random")
-
-
-def _can_say_how_sure(model: PATEClassifier) -> bool:
-    student = getattr(model, "student_", model.student)
-    return student is None or isinstance(student, str) or hasattr(student, "predict_proba")
 
 
 class PATEClassifier(ClassifierMixin, Fitted):
@@ -92,6 +87,9 @@ class PATEClassifier(ClassifierMixin, Fitted):
         private ones for the noise, else the graph of the public rows. Declare images by
         ``GraphCells(image_shape=(8, 8))``. Of a list, the cells that label public rows best where other
         public rows vote with made-up labels (docs/noisy-counts.md says how far to trust that).
+    relation : {"replace-one", "zero-out"}
+        What is hidden of one unit: that its data is not any other data, or, for ``"counts"`` and with less
+        noise, only that it is not left out (:class:`~ostraka.Adjacency`).
     asks : {"least-confident", "random"}
         Which rows to ask about: first typical ones, then those the student is least sure of; or any.
     consistent : bool or Consistent
@@ -146,7 +144,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
     Guarantees
     ----------
     Everything public about a fitted estimator is (``plan_.epsilon``, ``plan_.delta``)-differentially
-    private for one unit of the private rows, replaced by any other (see
+    private for one unit of the private rows, replaced by any other or as ``relation`` says (see
     :class:`~ostraka.voters.shards.Manifest`), by composition over all answers. Given: the numbers of rows
     and units, the class list, and the held-out rows. :meth:`evaluate` adds accuracies that are not.
     Source: Papernot et al. 2017, arXiv:1610.05755; Papernot et al. 2018, arXiv:1802.08908.
@@ -176,6 +174,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
         student: Any = None,
         way: str = "argmax",
         cells: Any = None,
+        relation: str = "replace-one",
         asks: str = "least-confident",
         consistent: Consistent | bool = False,
         classes: Any = None,
@@ -198,6 +197,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
         self.student = student
         self.way = way
         self.cells = cells
+        self.relation = relation
         self.asks = asks
         self.consistent = consistent
         self.classes = classes
@@ -287,7 +287,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
         check_is_fitted(self, "student_")
         return np.asarray(self.student_.predict(self._queries(X)))
 
-    @available_if(_can_say_how_sure)
+    @available_if(can_say_how_sure)
     def predict_proba(self, X: Any) -> np.ndarray:
         """The student's probability of each class, shape (n_rows, n_classes)."""
         check_is_fitted(self, "student_")

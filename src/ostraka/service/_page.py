@@ -256,7 +256,10 @@ def _label_rows(seen: Overview) -> list[tuple[str, str]]:
         ("Delta", _delta(label.get("delta"))),
         ("Epsilon, at least", _lower(label.get("lower"))),
     ]
-    if label.get("unit") == seen.unit and label.get("delta") is not None and math.isfinite(epsilon):
+    alike = (
+        label.get("unit") == seen.unit and label.get("relation") != "zero-out"
+    )  # else the sum is of neither
+    if alike and label.get("delta") is not None and math.isfinite(epsilon):
         both = f"{at_most(epsilon + seen.epsilon)} at δ = {_delta(label['delta'] + seen.delta)}"
         rows.append(("With this service’s whole budget", both))
     if label.get("n_units"):

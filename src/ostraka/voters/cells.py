@@ -19,8 +19,9 @@ from ostraka.voters._graph import affinity, nearest, smooth
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Cells", "FromPublicRows", "GraphCells", "check_resolution", "digest", "reach"]
+__all__ = ["Cells", "FromPublicRows", "GraphCells", "check_relation", "check_resolution", "digest", "reach"]
 
+_RELATIONS = ("replace-one", "zero-out")  # the number of units is public in both
 _FINEST = 2**20  # of a line: squares of its length are whole numbers in floats
 _WARD_BY_ALL_PAIRS = 3000  # rows; beyond, only neighbours in the graph are merged
 
@@ -219,18 +220,27 @@ def check_resolution(resolution: int) -> None:
         raise ValueError(f"resolution must be at most {_FINEST:,}, got {resolution!r}")
 
 
-def reach(codebooks: Sequence[np.ndarray]) -> float:
+def check_relation(relation: str) -> None:
+    """Raise ValueError unless tables of counts can promise this neighbouring relation."""
+    _check.one_of(relation=relation, allowed=_RELATIONS)
+
+
+def reach(codebooks: Sequence[np.ndarray], relation: str = "replace-one") -> float:
     """Return the largest Euclidean norm by which replacing one row can change the table.
 
     Replaced by a row of another class, both lines move; of the same class, their difference; by nothing,
-    one line. Columns add up as squares. Exact in integers, then one square root.
+    one line, and ``"zero-out"`` replaces rows by nothing else. Columns add up as squares. Exact in integers,
+    then one square root.
     """
-    return math.sqrt(sum(_reach_squared(book) for book in codebooks))
+    check_relation(relation)
+    return math.sqrt(sum(_reach_squared(book, relation) for book in codebooks))
 
 
-def _reach_squared(book: np.ndarray) -> int:
+def _reach_squared(book: np.ndarray, relation: str) -> int:
     lines = np.unique(book, axis=0).astype(np.float64)  # integers: products below 2^53 are exact
     size = np.einsum("ij,ij->i", lines, lines)
+    if relation == "zero-out":
+        return int(size.max())
     two_classes = int(size.max()) + int(size.max())
     same_class = max(
         int((size[start : start + 256, None] + size - 2 * (lines[start : start + 256] @ lines.T)).max())

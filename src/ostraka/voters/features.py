@@ -64,8 +64,9 @@ class FeatureCells(FromPublicRows):
     A line is an integer vector of Euclidean norm at most ``resolution``, whatever the row holds: the norm is
     checked in integers, and a line that is longer counts nothing. Two such vectors are at most ``reach_``
     apart, in one class and in two (docs/noisy-counts.md, Theorem 2). This holds for a row replaced in its
-    place and a transformer that maps each row by itself; one that does not is refused where public rows show
-    it. Persons with several rows are refused, since replacing one moves the places of other rows.
+    place, or counting nothing there, and a transformer that maps each row by itself; one that does not is
+    refused where public rows show it. Persons with several rows are refused, since replacing one moves the
+    places of other rows.
 
     Examples
     --------

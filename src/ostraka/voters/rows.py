@@ -14,7 +14,7 @@ from ostraka._units import numbered
 from ostraka.private import Adjacency, Private
 from ostraka.randomness import os_keyed
 from ostraka.voters._tables import CLASSES_FROM_Y, encoded
-from ostraka.voters.cells import reach
+from ostraka.voters.cells import check_relation, reach
 from ostraka.voters.shards import Manifest, partition
 
 if TYPE_CHECKING:
@@ -31,11 +31,15 @@ def own_features(cells: Any) -> bool:
     return hasattr(cells, "lines") and not hasattr(cells, "codes")
 
 
-def ballot_of(cells: Any, n_classes: int, *, parts: int) -> tuple[int, float]:
+def ballot_of(cells: Any, n_classes: int, *, parts: int, relation: str = "replace-one") -> tuple[int, float]:
     """Parts in which a ballot for fitted cells is counted, and how far one unit moves the table."""
+    check_relation(relation)
     if not own_features(cells):
-        return parts, parts * reach(cells.codebooks_)
-    return (_TWO, cells.reach_ * math.sqrt(2)) if n_classes == _TWO else (1, cells.reach_)
+        return parts, parts * reach(cells.codebooks_, relation)
+    far = (
+        cells.reach_ / 2 if relation == "zero-out" else cells.reach_
+    )  # each line is checked against the half
+    return (_TWO, far * math.sqrt(2)) if n_classes == _TWO else (1, far)
 
 
 def contrasts(sums: np.ndarray) -> np.ndarray:
@@ -58,6 +62,10 @@ class RowVoter(BaseEstimator):
         Parts of a shared ballot. Used only where rows were grouped. Public.
     manifest : Manifest, optional
         One teacher a unit. None: dealt anew.
+    relation : {"replace-one", "zero-out"}
+        How neighbours differ (:class:`~ostraka.Adjacency`). ``"replace-one"``: the data of one unit is
+        replaced by any other, or by nothing. ``"zero-out"``: by nothing alone. This promises less, and the
+        table moves less. Public.
 
     Attributes
     ----------
@@ -85,7 +93,9 @@ class RowVoter(BaseEstimator):
     ``ballot_`` times the reach of the codebooks, which is computed over all pairs of their lines: sqrt(2) for
     clusters, sqrt(2 k) for k columns of bins (docs/noisy-counts.md, Theorem 2). Other units' ballots do not
     depend on it. The number of units is public. With features of each row's own and two classes, the
-    table holds differences and their negatives, and moves by at most sqrt(2) times the reach.
+    table holds differences and their negatives, and moves by at most sqrt(2) times the reach. Under
+    ``"zero-out"`` the length of the longest line takes the place of the reach: 1 for clusters, sqrt(k) for
+    k columns of bins, the resolution for features of each row's own.
 
     Examples
     --------
@@ -110,11 +120,13 @@ class RowVoter(BaseEstimator):
         person: Literal["shared", "sampled"] = "shared",
         units: int = 12,
         manifest: Manifest | None = None,
+        relation: str = "replace-one",
     ) -> None:
         self.cells = cells
         self.person = person
         self.units = units
         self.manifest = manifest
+        self.relation = relation
 
     def fit(self, X: Any, y: Any, groups: Any = None, *, classes: Any = None) -> Self:
         """Find each row's code among the public cells, and keep it with the label.
@@ -154,13 +166,14 @@ class RowVoter(BaseEstimator):
         people, self.n_units_, self.unit_ = numbered(owners)
         self.manifest_ = self._dealt(owners)
         shared = groups is not None and self.person == "shared"
-        self.ballot_, far = ballot_of(self.cells, len(self.classes_), parts=self.units if shared else 1)
+        parts = self.units if shared else 1
+        self.ballot_, far = ballot_of(self.cells, len(self.classes_), parts=parts, relation=self.relation)
         if not far * len(codes) < _MOST:
             raise ValueError(
                 f"cells must add so little that {len(codes):,} rows fit into 64 bits, but one can move the "
                 f"table by {far:g}: give cells with a smaller resolution"
             )
-        self.adjacency_ = Adjacency.vector(unit=self.unit_, l2=far)
+        self.adjacency_ = Adjacency.vector(unit=self.unit_, l2=far, relation=self.relation)
         self._codes, self._labels, self._people = codes, labels, people
         return self
 
@@ -216,6 +229,7 @@ class RowVoter(BaseEstimator):
     def _check_settings(self) -> None:
         _check.one_of(person=self.person, allowed=("shared", "sampled"))
         _check.integer(units=self.units, least=1)
+        check_relation(self.relation)
         check_is_fitted(self.cells, "reach_" if own_features(self.cells) else "codebooks_")
 
     def _lines_of(self, X: Any) -> np.ndarray:
