@@ -36,9 +36,8 @@ def ballot_of(cells: Any, n_classes: int, *, parts: int, relation: str = "replac
     check_relation(relation)
     if not own_features(cells):
         return parts, parts * reach(cells.codebooks_, relation)
-    far = (
-        cells.reach_ / 2 if relation == "zero-out" else cells.reach_
-    )  # each line is checked against the half
+    # each line is checked against half of the reach
+    far = cells.reach_ / 2 if relation == "zero-out" else cells.reach_
     return (_TWO, far * math.sqrt(2)) if n_classes == _TWO else (1, far)
 
 
