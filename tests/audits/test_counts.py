@@ -77,3 +77,35 @@ def test_a_claim_that_is_too_low_is_violated():
         NoisyCounts(sigma=4.5), claimed_epsilon=1.0, delta=1e-5, trials=200, rng=np.random.default_rng(0)
     )
     assert found.verdict == "violated"
+
+
+@pytest.mark.parametrize("sigma", [3.0, 4.5])
+def test_the_law_of_a_sum_is_the_convolution_of_its_parts(sigma, monkeypatch):
+    from ostraka.audits import counts
+
+    move, mechanism = np.resize([1, -1], 6), NoisyCounts(sigma=sigma)
+    short = counts._law(move, mechanism)
+    monkeypatch.setattr(counts, "_SMOOTH", math.inf)
+    values, chances = counts._law(move, mechanism)
+    within = np.isin(values, short[0])
+    np.testing.assert_array_equal(values[within], short[0])
+    np.testing.assert_allclose(short[1], chances[within], rtol=1e-11, atol=1e-30)
+
+
+def test_several_tables_have_the_price_of_all():
+    mechanism = NoisyCounts(sigma=20_000.0, l2=2048.0)
+    upper = (12 * mechanism.curve()).epsilon(1e-5)
+    found = audit_counts(
+        mechanism, n_tables=12, claimed_epsilon=upper, delta=1e-5, trials=500, rng=np.random.default_rng(0)
+    )
+    assert found.verdict == "consistent"
+    assert 0.99 * upper < found.measures[0].lower <= upper
+    once = audit_counts(
+        mechanism,
+        n_tables=12,
+        claimed_epsilon=upper / 2,
+        delta=1e-5,
+        trials=500,
+        rng=np.random.default_rng(0),
+    )
+    assert once.verdict == "violated"

@@ -9,6 +9,7 @@ import numpy as np
 
 from ostraka import _check
 from ostraka.audits._exact_law import finding_of
+from ostraka.mechanisms._discrete import log_normaliser
 from ostraka.private import Adjacency, Private
 from ostraka.randomness import os_keyed
 
@@ -20,8 +21,10 @@ __all__ = ["audit_counts"]
 
 _MOST_MOVES = 64  # moves by one whose law is computed; beyond, two cells move far
 _BINS = 12
+_REACH = 12  # standard deviations
+_SMOOTH = 3.0  # sigma from which sums of discrete Gaussians are discrete Gaussians up to 1e-36
 _DOWN = 1 - 1e-9  # sums of probabilities in floating point err by far less
-_WHAT = "A table of counts where one unit moves as far as it may, all other units known"
+_WHAT = "Tables of counts where one unit moves as far as it may, all other units known"
 
 
 def audit_counts(
@@ -29,23 +32,26 @@ def audit_counts(
     *,
     claimed_epsilon: float,
     delta: float,
+    n_tables: int = 1,
     trials: int = 20_000,
     confidence: float = 0.95,
     rng: np.random.Generator | None = None,
 ) -> Finding:
-    """Compute and simulate what the strongest adversary learns from one noisy table.
+    """Compute and simulate what the strongest adversary learns from one noisy table, or from several.
 
     The adversary knows all counts but one unit's part. That part moves the table as far as the mechanism
-    promises to hide: one count up and one down by one for every ballot, or two counts by more. In each
-    trial the mechanism itself releases the table, and the adversary reads the log likelihood ratio, whose law
-    is exact.
+    promises to hide: one count up and one down by one for every ballot, or two counts by more. It moves
+    every table so. In each trial the mechanism itself releases the tables, and the adversary reads the log
+    likelihood ratio, whose law is exact.
 
     Parameters
     ----------
     mechanism : NoisyCounts
         Public.
     claimed_epsilon, delta : float
-        What the release promises.
+        What all releases together promise.
+    n_tables : int >= 1
+        How many tables the mechanism releases.
     trials : int
         Releases in each world.
     confidence : float in (0, 1)
@@ -75,7 +81,8 @@ def audit_counts(
     _check.nonnegative(claimed_epsilon=claimed_epsilon)
     _check.delta(delta)
     _check.integer(trials=trials, least=100)
-    move = _largest_move(mechanism.l2)
+    _check.integer(n_tables=n_tables, least=1)
+    move = np.tile(_largest_move(mechanism.l2), n_tables)
     values, chances = _law(move, mechanism)
     exact = _epsilon(values, chances, move, mechanism.sigma, delta)
     edges = np.unique(values[np.searchsorted(chances.cumsum(), np.arange(1, _BINS) / _BINS)])
@@ -88,7 +95,7 @@ def audit_counts(
     return finding_of(
         counts,
         laws,
-        name=f"one table by {mechanism!r}",
+        name=f"{'one table' if n_tables == 1 else f'{n_tables} tables'} by {mechanism!r}",
         exact=exact,
         claimed=claimed_epsilon,
         delta=delta,
@@ -110,10 +117,17 @@ def _largest_move(l2: float) -> np.ndarray:
 
 def _law(move: np.ndarray, mechanism: NoisyCounts) -> tuple[np.ndarray, np.ndarray]:
     """Values of the sum of moves times noise, and their probabilities."""
-    reach = math.ceil(12 * mechanism.sigma) + 1
-    noise = np.arange(-reach, reach + 1)
+    step = int(np.abs(move).max())
+    if mechanism.sigma >= _SMOOTH:
+        # a sum of n discrete Gaussians is one of sigma sqrt(n), within 4 n exp(-pi² sigma²) of each probability
+        spread = mechanism.sigma * math.sqrt(len(move))
+        half = math.ceil(_REACH * spread) + 1
+        noise = np.arange(-half, half + 1)
+        return step * noise, np.exp(-((noise / spread) ** 2) / 2 - log_normaliser(spread))
+    half = math.ceil(_REACH * mechanism.sigma) + 1
+    noise = np.arange(-half, half + 1)
     one = np.exp(mechanism.log_likelihood(noise, np.zeros_like(noise)))
-    chances, step = one, int(np.abs(move).max())
+    chances = one
     for _ in move[1:]:
         chances = np.convolve(chances, one)
     half = len(chances) // 2

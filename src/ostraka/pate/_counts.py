@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from ostraka.pate._data import Data
     from ostraka.pate._session import Session
     from ostraka.pate.classifier import PATEClassifier
+    from ostraka.private import Private
 
-__all__ = ["CountsPlan", "counts_plan", "learn_counts"]
+__all__ = ["CountsPlan", "counts_plan", "learn_counts", "require_heard", "rounded", "run_of"]
 
 _PARTS = 12  # of a ballot which the rows of a person share
 _DIGITS = 5
@@ -88,12 +89,12 @@ class CountsPlan:
         return self.curve().epsilon(self.delta)
 
     def curve(self, n_answers: int | None = None) -> Curve:
-        """Cost of the table."""
-        return (1 if n_answers is None else n_answers) * self.mechanism.curve()
+        """Cost of all tables, or of so many."""
+        return (self.n_answers if n_answers is None else n_answers) * self.mechanism.curve()
 
     def left(self, paid: Mapping[str, int]) -> Curve:
         """Cost of what is still to be released, given the uses of each mechanism that are paid for."""
-        return self.curve(max(0, 1 - paid.get(repr(self.mechanism), 0)))
+        return self.curve(max(0, self.n_answers - paid.get(repr(self.mechanism), 0)))
 
 
 def counts_plan(
@@ -117,14 +118,7 @@ def counts_plan(
     own = own_features(cells)
     longest = cells.reach_ / 2 if own else max(float(np.abs(book).max()) for book in cells.codebooks_)
     drowned = min(_MOST_SIGMA, ballot * longest * n_units / n_classes)
-    cost = NoisyCounts(sigma=drowned, l2=far).curve().epsilon(delta)
-    if cost > epsilon:
-        raise BudgetExceeded(
-            f"epsilon={epsilon:g} at delta={delta:g} is too small for {n_units} units: noise would drown all "
-            "their ballots; use a larger epsilon or more units",
-            asked=cost,
-            left=epsilon,
-        )
+    require_heard(NoisyCounts(sigma=drowned, l2=far).curve(), n_units=n_units, epsilon=epsilon, delta=delta)
     sigma = calibrate(
         lambda noise: NoisyCounts(sigma=min(noise, _MOST_SIGMA), l2=far, relation=relation),
         n_answers=1,
@@ -136,9 +130,21 @@ def counts_plan(
         n_units=n_units,
         n_cells=cells.features_.shape[1] if own else sum(book.shape[1] for book in cells.codebooks_),
         ballot=ballot,
-        mechanism=NoisyCounts(sigma=min(_rounded(sigma), _MOST_SIGMA), l2=far, relation=relation),
+        mechanism=NoisyCounts(sigma=min(rounded(sigma), _MOST_SIGMA), l2=far, relation=relation),
         delta=delta,
     )
+
+
+def require_heard(drowned: Curve, *, n_units: int, epsilon: float, delta: float) -> None:
+    """Raise BudgetExceeded if even noise as large as all ballots costs too much."""
+    cost = drowned.epsilon(delta)
+    if cost > epsilon:
+        raise BudgetExceeded(
+            f"epsilon={epsilon:g} at delta={delta:g} is too small for {n_units} units: noise would drown all "
+            "their ballots; use a larger epsilon or more units",
+            asked=cost,
+            left=epsilon,
+        )
 
 
 def learn_counts(
@@ -170,13 +176,28 @@ def learn_counts(
     model._tell("student", 0, 1)  # noqa: SLF001
     student, labels = taught(cells, data.public, counts, plan=plan, classes=classes, kind=kind, seed=seed)
     model._tell("student", 1, 1)  # noqa: SLF001
+    return run_of(model, data, here, voter, plan=plan, votes=votes, student=student, labels=labels)
+
+
+def run_of(
+    model: PATEClassifier,
+    data: Data,
+    here: Session,
+    voter: RowVoter,
+    *,
+    plan: CountsPlan,
+    votes: Private,
+    student: Any,
+    labels: np.ndarray,
+) -> Run:
+    """The facts of a fit whose units voted by a table, or by several."""
     predicted = np.asarray(student.predict(data.public))
     return Run(
         plan=plan,
-        classes=classes,
+        classes=voter.classes_,
         student=student,
         student_name=FEATURED if isinstance(student, Pipeline) else _name(student),
-        teacher=f"every {voter.unit_}, for {cells!r}",
+        teacher=f"every {voter.unit_}, for {voter.cells!r}",
         asks="all",
         labels=labels,
         asked=np.arange(len(labels)),
@@ -193,7 +214,7 @@ def learn_counts(
                 n_teachers=plan.n_units,
                 answers=labels[labels != ABSTAIN],
                 predicted=predicted,
-                classes=classes,
+                classes=voter.classes_,
             )
         ),
         n_classes_said=len(np.unique(predicted)),
@@ -212,7 +233,7 @@ def _name(student: Any) -> str:
     return str(getattr(student, "name_", type(student).__name__))
 
 
-def _rounded(sigma: float) -> float:
+def rounded(sigma: float) -> float:
     """Round up to a few digits."""
     step = 10.0 ** (math.floor(math.log10(sigma)) + 1 - _DIGITS)
     return float(f"{math.ceil(sigma / step) * step:.{_DIGITS}g}")

@@ -30,7 +30,7 @@ def counts_recorded(run: Run, plan: CountsPlan, owned: Owned, *, upper: dict[str
             "n_teachers": plan.n_units,
             "n_classes": len(run.classes),
             "n_public": len(run.labels),
-            "n_answers": 1,
+            "n_answers": plan.n_answers,
             "n_cells": plan.n_cells,
             "mechanism": repr(mechanism),
             "screen": None,
@@ -42,7 +42,7 @@ def counts_recorded(run: Run, plan: CountsPlan, owned: Owned, *, upper: dict[str
         },
         upper={**upper, "accountant": _ACCOUNTANT},
         utility=said,
-        series={"epsilon": [plan.epsilon]},
+        series={"epsilon": [plan.curve(n).epsilon(plan.delta) for n in range(1, plan.n_answers + 1)]},
         notes=(*run.notes, *run.warnings),
     )
 
@@ -53,5 +53,10 @@ def counts_finding(plan: CountsPlan, *, trials: int | None, confidence: float) -
 
     many: dict[str, Any] = {} if trials is None else {"trials": trials}
     return audit_counts(
-        plan.mechanism, claimed_epsilon=plan.epsilon, delta=plan.delta, confidence=confidence, **many
+        plan.mechanism,
+        n_tables=plan.n_answers,
+        claimed_epsilon=plan.epsilon,
+        delta=plan.delta,
+        confidence=confidence,
+        **many,
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ostraka.pate._counts import CountsPlan
     from ostraka.voters.features import FeatureCells
 
-__all__ = ["FEATURED", "BinnedStudent", "expected_labels", "taught", "try_to_teach"]
+__all__ = ["FEATURED", "BinnedStudent", "expected_labels", "featured", "taught", "try_to_teach"]
 
 FEATURED = "linear model of public features"
 
@@ -85,7 +85,7 @@ def taught(
         sure = labels.sure_labels()
         return _distilled(kind, cells, rows, seed=seed).fit(rows, sure, classes=classes), sure
     if own_features(cells):
-        return _featured(cells, labels.coef_, classes), labels.labels_
+        return featured(cells, labels.coef_, classes), labels.labels_
     student = AugmentedSVM(image_shape=cells.image_shape, invariances=cells.invariances)
     weight = labels.margin_ / max(float(labels.margin_.mean()), 1e-300)
     some = slice(most_images)
@@ -144,7 +144,7 @@ def try_to_teach(
         raise ValueError(f"the student cannot learn from public rows and made-up counts: {error}") from error
 
 
-def _featured(cells: FeatureCells, weights: np.ndarray, classes: np.ndarray) -> Pipeline:
+def featured(cells: FeatureCells, weights: np.ndarray, classes: np.ndarray) -> Pipeline:
     """Return the posterior's linear function of the features, in steps that scikit-learn has."""
     whitening = PCA(cells.whitening_.shape[1])
     whitening.mean_, whitening.components_ = cells.middle_, cells.whitening_.T

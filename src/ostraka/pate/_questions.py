@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ostraka.consistent import Consistent
     from ostraka.ledger import Ledger
     from ostraka.mechanisms.protocols import Mechanism
+    from ostraka.pate._counts import CountsPlan
     from ostraka.pate.plan import LabelPlan, Plan
     from ostraka.private import Private
     from ostraka.students import Distilled
@@ -100,7 +101,7 @@ class Questions:
         return release(mechanism, votes, ledger=self.ledger, key=key)
 
 
-def require_affordable(ledger: Ledger, plan: Plan | LabelPlan, *, key: str) -> None:
+def require_affordable(ledger: Ledger, plan: Plan | LabelPlan | CountsPlan, *, key: str) -> None:
     """Raise unless the ledger can pay for all that this run has not paid yet; called before any training."""
     total = (ledger.spent() + plan.left(paid(ledger, key=key))).epsilon(ledger.budget.delta)
     if total <= ledger.budget.epsilon:

@@ -13,11 +13,14 @@ from ostraka import _check
 from ostraka.door import ABSTAIN
 from ostraka.ledger import BudgetExceeded, Ledger
 from ostraka.pate._cells import Facts, best_cells, counted, made_up, planned
-from ostraka.pate._counts_student import taught
+from ostraka.pate._counts_student import featured, taught
 from ostraka.pate._learning import teacher_of
+from ostraka.pate._rounds import RoundsPlan, planned_rounds, simulated_rounds
 from ostraka.pate.plan import Plan, make_plan
 from ostraka.private import Adjacency, Private
 from ostraka.students import Distilled
+from ostraka.voters.features import FeatureCells
+from ostraka.voters.rows import own_features
 from ostraka.voters.shards import Manifest
 
 if TYPE_CHECKING:
@@ -29,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Way", "choose", "way_for"]
 
-_WAYS = ("argmax", "counts", "auto")
-_RELATIONS = {"replace-one": _WAYS, "zero-out": ("counts",)}  # and the ways that can promise it
+_WAYS = ("argmax", "counts", "rounds", "auto")
+_RELATIONS = {"replace-one": _WAYS, "zero-out": ("counts", "rounds")}  # and the ways that can promise it
 _WORLDS = 3  # made-up labellings
 _MOST_ROWS = 2000  # public rows to simulate with
 _TEACHERS = 12  # trained to learn how often teachers agree
@@ -101,12 +104,37 @@ def choose(model: PATEClassifier, public: Any, facts: Facts, argmax: Callable[[]
         return Way(name="argmax", plan=argmax(), cells=None, expected={})
     if public is None:
         raise ValueError(f"way={model.way!r} is planned from public rows: pass X_public=")
+    if model.way == "rounds":
+        return _in_rounds(_with_own_features(model.cells), public, facts, {})
     cells, tried = best_cells(model.cells, public, facts)
     expected = _expected(model, public, facts, cells, argmax) if model.way == "auto" else {}
-    if expected and max(expected, key=lambda name: expected[name]) == "argmax":
+    best = max(expected, key=lambda name: expected[name]) if expected else "counts"
+    if best == "argmax":
         return Way(name="argmax", plan=argmax(), cells=None, expected=tried | expected)
+    if best == "rounds":
+        return _in_rounds(cells, public, facts, tried | expected)
     fitted, plan = planned(cells, public, facts)
     return Way(name="counts", plan=plan, cells=fitted, expected=tried | expected)
+
+
+def _with_own_features(given: Any) -> Any:
+    """The cells for rounds: the given ones with features of each row's own."""
+    several = given if isinstance(given, list | tuple) else (FeatureCells() if given is None else given,)
+    for cells in several:
+        if own_features(cells):
+            return cells
+    raise ValueError(
+        f"cells must have features of each row's own for way='rounds': pass FeatureCells, got {given!r}"
+    )
+
+
+def _in_rounds(cells: Any, public: Any, facts: Facts, expected: dict[str, float]) -> Way:
+    if facts.grouped:
+        raise ValueError(
+            "groups must be None for way='rounds': keep one row of each person, or pass way='counts'"
+        )
+    fitted, plan = planned_rounds(cells, public, facts)
+    return Way(name="rounds", plan=plan, cells=fitted, expected=expected)
 
 
 def _expected(
@@ -122,6 +150,12 @@ def _expected(
         expected["counts"] = float(np.mean([_by_counts(fitted, plan, world, rng) for world in worlds]))
     except BudgetExceeded:
         pass  # this way is then no choice
+    if own_features(cells) and not facts.grouped:
+        try:
+            fitted, tables = planned_rounds(cells, worlds[0].asked, facts)
+            expected["rounds"] = float(np.mean([_by_rounds(fitted, tables, world, rng) for world in worlds]))
+        except BudgetExceeded:
+            pass
     try:
         votes = argmax()
         expected["argmax"] = float(np.mean([_by_argmax(model, votes, world, rng) for world in worlds]))
@@ -154,6 +188,12 @@ def _by_counts(cells: Any, plan: CountsPlan, world: _World, rng: np.random.Gener
     noisy = counted(cells, plan, world.rows, np.eye(world.facts.n_classes)[world.y], rng)
     classes = np.arange(world.facts.n_classes)
     return world.score(taught(cells, world.asked, noisy, plan=plan, classes=classes)[0])
+
+
+def _by_rounds(cells: Any, plan: RoundsPlan, world: _World, rng: np.random.Generator) -> float:
+    """Return the accuracy in rounds if the private rows are distributed as the public rows are."""
+    learner = simulated_rounds(cells, plan, world.rows, world.y, world.facts.n_classes, rng)
+    return world.score(featured(cells, learner.coef_, np.arange(world.facts.n_classes)))
 
 
 def _by_argmax(model: PATEClassifier, plan: Plan, world: _World, rng: np.random.Generator) -> float:

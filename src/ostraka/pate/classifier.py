@@ -25,6 +25,7 @@ from ostraka.pate._guards import (
 )
 from ostraka.pate._learning import learn
 from ostraka.pate._record import with_accuracies
+from ostraka.pate._rounds import RoundsPlan, learn_rounds
 from ostraka.pate._session import begin
 from ostraka.pate._ways import way_for
 from ostraka.voters._parquet import ParquetRows
@@ -76,12 +77,13 @@ class PATEClassifier(ClassifierMixin, Fitted):
         What learns from the answers: see :class:`~ostraka.students.Distilled`. None: ``"auto"``.
         With ``way="counts"`` also ``"fixmatch"`` (needs torch): what learns from the labels of which the
         posterior is sure. None there: what suits the cells.
-    way : {"argmax", "counts", "auto"}
+    way : {"argmax", "counts", "rounds", "auto"}
         ``"argmax"``: teachers vote on public rows, one paid answer each. ``"counts"``: every unit casts one
-        ballot in all, for a public cell, and one table is paid for (docs/noisy-counts.md). ``"auto"``: what
-        does better on public rows with made-up labels; see ``expected_``.
+        ballot in all, for a public cell, and one table is paid for. ``"rounds"``: every row casts a ballot in
+        each of twelve rounds, for what the model of the rounds before gets wrong (docs/noisy-counts.md).
+        ``"auto"``: what does best on public rows with made-up labels; see ``expected_``.
     cells : GraphCells, QuantileCells, FeatureCells or the like, or a list of different ones, optional
-        Not fitted. Where ballots go, for ``"counts"``. None: bins (QuantileCells) for data frames, fewer than
+        Not fitted. Where ballots go, for ``"counts"`` and ``"rounds"``. None, for ``"counts"``: bins (QuantileCells) for data frames, fewer than
         30 columns or columns of different kinds. Other arrays (images, embeddings) get features of each row's
         own (:class:`~ostraka.voters.features.FeatureCells`) where there are 1,000 public rows and enough
         private ones for the noise, else the graph of the public rows. Declare images by
@@ -126,9 +128,9 @@ class PATEClassifier(ClassifierMixin, Fitted):
         Public. Rows of ``X_public`` (or of ``held_out_``) in the order they were asked about.
     held_out_ : int64 array or None
         Rows of ``X`` that were used as public ones.
-    plan_ : Plan or CountsPlan
+    plan_ : Plan, CountsPlan or RoundsPlan
     way_ : str
-        ``"argmax"`` or ``"counts"``.
+        ``"argmax"``, ``"counts"`` or ``"rounds"``.
     expected_ : dict of str to float
         Public. Where there was a choice: mean accuracy of each on public rows with made-up labels.
     result_ : Result
@@ -274,7 +276,9 @@ class PATEClassifier(ClassifierMixin, Fitted):
         way = way_for(self, data.public, data.n_units, n_classes, n_public, grouped=groups is not None)
         self.way_, self.expected_ = way.name, dict(way.expected)
         self._session = begin(self, data, way.plan, digests=digests)
-        if isinstance(way.plan, CountsPlan):
+        if isinstance(way.plan, RoundsPlan):
+            self._finish(learn_rounds(self, data, way.plan, self._session, way.cells))
+        elif isinstance(way.plan, CountsPlan):
             self._finish(learn_counts(self, data, way.plan, self._session, way.cells, seed=seeds.student))
         else:
             self._finish(learn(self, data, way.plan, seeds, self._session))

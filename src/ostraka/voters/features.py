@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ostraka import _check
 from ostraka.voters._fixed import numbers
+from ostraka.voters._residuals import shortened
 from ostraka.voters.cells import FromPublicRows, check_resolution, digest
 
 __all__ = ["FeatureCells"]
@@ -41,7 +42,7 @@ class FeatureCells(FromPublicRows):
         Principal components of the transformed public rows which are used. None: one for ten public rows,
         500 at the most. Public.
     resolution : int, default 1024
-        Length of a ballot, in units of the counts: its entries are rounded towards zero to integers. Public.
+        Length of a ballot, in units of the counts: its entries are rounded to integers. Public.
 
     Attributes
     ----------
@@ -132,9 +133,8 @@ class FeatureCells(FromPublicRows):
         with np.errstate(over="ignore", invalid="ignore"):  # such rows count nothing
             white = (table - self.middle_) @ self.whitening_
             length = np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-300)
-            whole = np.trunc(self.resolution * (white / length))
-            short = np.einsum("ij,ij->i", whole, whole) <= self.resolution**2
-        return np.where(short[:, None], whole, 0.0).astype(np.int64)
+            lines = shortened((self.resolution - 1) * (white / length), self.resolution)
+        return lines.astype(np.int64)
 
     def n_columns(self, n_public: int) -> int:
         """The largest number of features for so many public rows."""

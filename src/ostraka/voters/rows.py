@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from ostraka import _check
 from ostraka._units import numbered
 from ostraka.private import Adjacency, Private
 from ostraka.randomness import os_keyed
+from ostraka.voters._residuals import residual_sums
 from ostraka.voters._tables import CLASSES_FROM_Y, encoded
 from ostraka.voters.cells import check_relation, reach
 from ostraka.voters.shards import Manifest, partition
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["RowVoter", "ballot_of", "contrasts", "own_features"]
 
 _MOST = 2.0**62  # in a table of int64
+_EXACT = 2.0**52  # sums of floats
 _TWO = 2  # classes, whose difference needs less noise than their sums
 
 
@@ -197,6 +200,51 @@ class RowVoter(BaseEstimator):
             np.add.at(lines, (codes, self._labels), weights)
             tables.append(book.T @ lines)
         return Private(np.concatenate(tables), self.adjacency_)
+
+    def residuals(self, coef: Any, *, clip: float, parts: int) -> Private:
+        """What a public model gets wrong: the sum of each row's line times its residual.
+
+        A residual is the row's class, as zeros and a one, less the probabilities that the model gives. The
+        sum is the gradient of the log likelihood of logistic regression, with each row's part bounded.
+
+        Parameters
+        ----------
+        coef : array of shape (n_features, n_classes)
+            Log odds for each feature, where a line has length 1. Public.
+        clip : float > 0
+            Length that longer residuals are shortened to. Public.
+        parts : int >= 1
+            The clip is counted in so many parts, to which residuals are rounded. Public.
+
+        Returns
+        -------
+        Private of shape (n_features, n_classes), int64, in parts of the clip times units of the lines
+            One unit moves it by at most ``parts`` times how far it moves the sums of one class.
+
+        Raises
+        ------
+        ValueError
+            Cells without features of each row's own, coefficients of another shape or not finite, numbers
+            out of range, or so many rows and parts that sums are not exact.
+        """
+        check_is_fitted(self, "adjacency_")
+        if not own_features(self.cells):
+            raise ValueError("cells must have features of each row's own for residuals: take FeatureCells")
+        _check.positive(clip=clip)
+        _check.integer(parts=parts, least=1)
+        coef = np.asarray(coef, dtype=np.float64)
+        shape = self._codes.shape[1], len(self.classes_)
+        if coef.shape != shape or not np.isfinite(coef).all():
+            raise ValueError(f"coef must be finite numbers of shape {shape}, got shape {coef.shape}")
+        cells: Any = self.cells
+        if not parts * cells.reach_ * len(self._codes) < _EXACT:
+            raise ValueError(
+                f"parts must be so few that sums of {len(self._codes):,} rows are exact, got {parts}: "
+                "or give cells with a smaller resolution"
+            )
+        size = round(cells.reach_ / 2)
+        sums = residual_sums(self._codes, self._labels, coef, resolution=size, clip=clip, parts=parts)
+        return Private(sums, replace(self.adjacency_, l2=parts * cells.reach_))
 
     def _weights(self) -> np.ndarray:
         """Return each row's share of its person's ballot; the shares of a person sum to ``ballot_``."""

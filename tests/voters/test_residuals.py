@@ -1,0 +1,141 @@
+"""Residuals of rows: whole numbers of bounded length, so that one row moves the table no further than stated."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import softmax
+from sklearn.preprocessing import FunctionTransformer
+
+from ostraka.voters import GraphCells, RowVoter
+from ostraka.voters._residuals import residual_sums, shortened
+from ostraka.voters.features import FeatureCells
+
+RNG = np.random.default_rng(0)
+PUBLIC = RNG.normal(size=(40, 3))
+ROWS = RNG.normal(size=(30, 3))
+LABELS = RNG.integers(0, 3, size=30)
+
+
+def voter(rows=ROWS, labels=LABELS, **settings):
+    cells = FeatureCells(FunctionTransformer(), n_features=3, resolution=20).fit(PUBLIC)
+    return RowVoter(cells=cells, **settings).fit(rows, labels, classes=range(3))
+
+
+def table(coef, *, clip=0.5, parts=4, **settings):
+    return voter(**settings).residuals(coef, clip=clip, parts=parts).open()
+
+
+class TestShortened:
+    @given(
+        st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=6), st.integers(1, 1000)
+    )
+    def test_a_row_is_never_longer_than_stated_whatever_it_holds(self, row, longest):
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = shortened(np.array([row]), longest)
+        assert all(value == int(value) for value in found[0])
+        assert sum(int(value) ** 2 for value in found[0]) <= longest**2
+
+    def test_rounds_to_the_nearest_and_towards_zero_where_that_is_too_long(self):
+        np.testing.assert_array_equal(
+            shortened(np.array([[2.6, 0.4], [2.6, 1.6], [5.0, 0.0]]), 3), [[3, 0], [2, 1], [0, 0]]
+        )
+
+
+class TestResiduals:
+    def test_is_the_gradient_of_logistic_regression_up_to_rounding(self):
+        coef = RNG.normal(size=(3, 3))
+        rows = voter()
+        lines = rows.cells.lines(ROWS) / 20
+        exact = lines.T @ (np.eye(3)[LABELS] - softmax(lines @ coef, axis=1))
+        found = rows.residuals(coef, clip=2.0, parts=10**6).open() * 2.0 / 10**6 / 20
+        np.testing.assert_allclose(found, exact, atol=30 * 1e-6)
+
+    def test_long_residuals_are_shortened_to_the_clip(self):
+        coef = np.zeros((3, 3))
+        lines = voter().cells.lines(ROWS) / 20
+        apart = np.eye(3)[LABELS] - 1 / 3
+        exact = lines.T @ (apart * 0.1 / np.linalg.norm(apart, axis=1, keepdims=True))
+        found = voter().residuals(coef, clip=0.1, parts=10**6).open() * 0.1 / 10**6 / 20
+        np.testing.assert_allclose(found, exact, atol=30 * 1e-6)
+
+    @pytest.mark.parametrize(("relation", "times"), [("replace-one", 2), ("zero-out", 1)])
+    def test_states_how_far_one_row_moves_the_table(self, relation, times):
+        found = voter(relation=relation).residuals(np.zeros((3, 3)), clip=0.5, parts=4)
+        assert found.adjacency.l2 == times * 4 * 20
+        assert found.adjacency.relation == relation
+        assert found.adjacency.unit == "row"
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_no_row_moves_it_further_by_enumeration(self, seed):
+        rng = np.random.default_rng(seed)
+        coef = rng.normal(size=(3, 3)) * 10
+        spread = [np.array(each) for each in itertools.product((-1e9, -0.3, 0.0, 2.0), repeat=3)]
+        furthest = longest = 0.0
+        parts = [
+            residual_sums(
+                voter().cells.lines([row]), np.array([label]), coef, resolution=20, clip=0.5, parts=4
+            )
+            for row in spread
+            for label in range(3)
+        ]
+        for one in parts:
+            longest = max(longest, float(np.linalg.norm(one)))
+            furthest = max(furthest, *(float(np.linalg.norm(one - other)) for other in parts))
+        assert 0.6 * 4 * 20 < longest <= 4 * 20
+        assert longest < furthest <= 2 * 4 * 20
+
+    def test_a_row_moves_its_own_part_alone(self):
+        coef = RNG.normal(size=(3, 3))
+        rows, labels = ROWS.copy(), LABELS.copy()
+        rows[7], labels[7] = (9.0, -1.0, 4.0), 2
+        moved = table(coef, rows=rows, labels=labels) - table(coef)
+        own = [
+            residual_sums(voter().cells.lines(r[7:8]), y[7:8], coef, resolution=20, clip=0.5, parts=4)
+            for r, y in ((rows, labels), (ROWS, LABELS))
+        ]
+        np.testing.assert_array_equal(moved, own[0] - own[1])
+
+    def test_a_row_counts_the_same_in_another_batch(self, monkeypatch):
+        coef = RNG.normal(size=(3, 3))
+        whole = table(coef)
+        monkeypatch.setattr("ostraka.voters._residuals._ROWS", 7)
+        np.testing.assert_array_equal(table(coef), whole)
+
+    def test_a_model_that_is_sure_and_right_leaves_nothing(self):
+        cells = FeatureCells(FunctionTransformer(), n_features=2, resolution=64).fit(RNG.normal(size=(50, 2)))
+        rows = RNG.normal(size=(200, 2))
+        lines = cells.lines(rows)
+        coef = np.array([[1e4, -1e4], [0.0, 0.0]])
+        labels = (lines[:, 0] < 0).astype(int)
+        sure = lines[:, 0] != 0
+        found = RowVoter(cells=cells).fit(rows[sure], labels[sure], classes=[0, 1])
+        assert not found.residuals(coef, clip=0.5, parts=8).open().any()
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("settings", "named"),
+        [
+            ({"clip": 0.0}, "clip"),
+            ({"clip": math.nan}, "clip"),
+            ({"parts": 0}, "parts"),
+            ({"parts": 2.5}, "parts"),
+            ({"parts": 2**48}, "parts must be so few"),
+            ({"coef": np.zeros((2, 3))}, "shape"),
+            ({"coef": np.full((3, 3), np.nan)}, "finite"),
+        ],
+    )
+    def test_bad_settings(self, settings, named):
+        settings = {"coef": np.zeros((3, 3)), "clip": 0.5, "parts": 4} | settings
+        with pytest.raises((ValueError, TypeError), match=named):
+            voter().residuals(settings.pop("coef"), **settings)
+
+    def test_cells_without_features_of_their_own(self):
+        cells = GraphCells(n_cells=4).fit(PUBLIC)
+        rows = RowVoter(cells=cells).fit(ROWS, LABELS, classes=range(3))
+        with pytest.raises(ValueError, match="take FeatureCells"):
+            rows.residuals(np.zeros((4, 3)), clip=0.5, parts=4)
