@@ -1,4 +1,4 @@
-"""Residuals of rows: whole numbers of bounded length, so that one row moves the table no further than stated."""
+"""Residuals of rows: whole numbers of bounded length; one row moves the table no further than stated."""
 
 import itertools
 import math

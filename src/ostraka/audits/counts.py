@@ -119,7 +119,7 @@ def _law(move: np.ndarray, mechanism: NoisyCounts) -> tuple[np.ndarray, np.ndarr
     """Values of the sum of moves times noise, and their probabilities."""
     step = int(np.abs(move).max())
     if mechanism.sigma >= _SMOOTH:
-        # a sum of n discrete Gaussians is one of sigma sqrt(n), within 4 n exp(-pi² sigma²) of each probability
+        # a sum of n of them is one of sigma sqrt(n), but for 4 n exp(-pi² sigma²) of each probability
         spread = mechanism.sigma * math.sqrt(len(move))
         half = math.ceil(_REACH * spread) + 1
         noise = np.arange(-half, half + 1)

@@ -103,7 +103,8 @@ class Questions:
 
 def require_affordable(ledger: Ledger, plan: Plan | LabelPlan | CountsPlan, *, key: str) -> None:
     """Raise unless the ledger can pay for all that this run has not paid yet; called before any training."""
-    total = (ledger.spent() + plan.left(paid(ledger, key=key))).epsilon(ledger.budget.delta)
+    still = plan.left(paid(ledger, key=key))
+    total = (ledger.spent() + still if ledger.entries() else still).epsilon(ledger.budget.delta)
     if total <= ledger.budget.epsilon:
         return
     left = ledger.left()

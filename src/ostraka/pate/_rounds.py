@@ -1,4 +1,4 @@
-"""Learning in rounds: every unit casts a ballot in each, for what the model of the rounds before gets wrong."""
+"""Learning in rounds: in each, every unit casts a ballot for what the model so far gets wrong."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ _RESOLUTION, _PARTS = (
     64,
     16,
 )  # of a line and of the clip, at most: finer ones would need larger tables of noise
+_MOST_EPSILON = (
+    20.0  # of a plan; a ledger claims nothing for so little noise that twelve tables cost above 27
+)
 _MOST_SIGMA = 4e4  # beyond, tables of the noise take seconds
 
 
@@ -119,14 +122,14 @@ def _least_sigma(far: float, facts: Facts) -> float:
     return calibrate(
         lambda noise: NoisyCounts(sigma=min(noise, 1e5), l2=far, relation=facts.relation),
         n_answers=_ROUNDS,
-        epsilon=facts.epsilon * (1 - 1e-9),  # a ledger rounds each price up once more
+        epsilon=min(facts.epsilon, _MOST_EPSILON) * (1 - 1e-9),  # a ledger rounds each price up once more
         delta=facts.delta,
         precision=1e-5,
     )
 
 
 def learn_rounds(model: PATEClassifier, data: Data, plan: RoundsPlan, here: Session, cells: Any) -> Run:
-    """Ask in each round what the model gets wrong, and pay for it; all rounds are affordable before the first.
+    """Ask in each round what the model gets wrong, and pay for it, if the ledger can pay for all.
 
     Raises
     ------
@@ -158,7 +161,7 @@ def learn_rounds(model: PATEClassifier, data: Data, plan: RoundsPlan, here: Sess
 
 
 def simulated_rounds(
-    cells: Any, plan: RoundsPlan, rows: Any, y: np.ndarray, n_classes: int, rng: np.random.Generator
+    cells: Any, plan: RoundsPlan, rows: Any, y: np.ndarray, *, n_classes: int, rng: np.random.Generator
 ) -> GradientLogistic:
     """The model if the private rows are distributed as these public rows with made-up labels are."""
     lines, times = cells.lines(rows), plan.n_units / len(y)

@@ -192,7 +192,7 @@ def _by_counts(cells: Any, plan: CountsPlan, world: _World, rng: np.random.Gener
 
 def _by_rounds(cells: Any, plan: RoundsPlan, world: _World, rng: np.random.Generator) -> float:
     """Return the accuracy in rounds if the private rows are distributed as the public rows are."""
-    learner = simulated_rounds(cells, plan, world.rows, world.y, world.facts.n_classes, rng)
+    learner = simulated_rounds(cells, plan, world.rows, world.y, n_classes=world.facts.n_classes, rng=rng)
     return world.score(featured(cells, learner.coef_, np.arange(world.facts.n_classes)))
 
 

@@ -83,9 +83,10 @@ class PATEClassifier(ClassifierMixin, Fitted):
         each of twelve rounds, for what the model of the rounds before gets wrong (docs/noisy-counts.md).
         ``"auto"``: what does best on public rows with made-up labels; see ``expected_``.
     cells : GraphCells, QuantileCells, FeatureCells or the like, or a list of different ones, optional
-        Not fitted. Where ballots go, for ``"counts"`` and ``"rounds"``. None, for ``"counts"``: bins (QuantileCells) for data frames, fewer than
-        30 columns or columns of different kinds. Other arrays (images, embeddings) get features of each row's
-        own (:class:`~ostraka.voters.features.FeatureCells`) where there are 1,000 public rows and enough
+        Not fitted. Where ballots go, for ``"counts"`` and ``"rounds"``. ``"rounds"`` takes features of each
+        row's own (:class:`~ostraka.voters.features.FeatureCells`). None for ``"counts"``: bins
+        (QuantileCells) for data frames, fewer than 30 columns or columns of different kinds. Other arrays
+        (images, embeddings) get features of each row's own where there are 1,000 public rows and enough
         private ones for the noise, else the graph of the public rows. Declare images by
         ``GraphCells(image_shape=(8, 8))``. Of a list, the cells that label public rows best where other
         public rows vote with made-up labels (docs/noisy-counts.md says how far to trust that).

@@ -244,7 +244,8 @@ class RowVoter(BaseEstimator):
             )
         size = round(cells.reach_ / 2)
         sums = residual_sums(self._codes, self._labels, coef, resolution=size, clip=clip, parts=parts)
-        return Private(sums, replace(self.adjacency_, l2=parts * cells.reach_))
+        far = cells.reach_ / 2 if self.relation == "zero-out" else cells.reach_
+        return Private(sums, replace(self.adjacency_, l2=parts * far))
 
     def _weights(self) -> np.ndarray:
         """Return each row's share of its person's ballot; the shares of a person sum to ``ballot_``."""

@@ -1,0 +1,157 @@
+"""Rounds: the same front door as other ways, all affordable before the first, resumed and audited."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import shuffle
+
+from ostraka import Budget, BudgetExceeded, Ledger, PATEClassifier
+from ostraka.pate import _rounds
+from ostraka.pate._cells import Facts
+from ostraka.report import render_html
+from ostraka.voters import GraphCells
+from ostraka.voters.features import FeatureCells
+
+X, Y = shuffle(*load_digits(return_X_y=True), random_state=3)
+X = X / 16
+PUBLIC, NEW, PRIVATE = slice(0, 350), slice(350, 500), slice(500, None)
+CELLS = FeatureCells(FunctionTransformer(), n_features=25)
+
+
+def rounds(**settings):
+    settings = {
+        "way": "rounds",
+        "cells": CELLS,
+        "epsilon": 4.0,
+        "delta": 1e-4,
+        "classes": range(10),
+    } | settings
+    return PATEClassifier(**settings)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return rounds(random_state=1).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+
+
+class TestRounds:
+    def test_learns(self, fitted):
+        # twenty fits scored 0.84 to 0.93: below 0.7 by a chance far below 1e-9
+        assert fitted.score(X[NEW], Y[NEW]) > 0.7
+        assert (fitted.labels_ == Y[PUBLIC]).mean() > 0.7
+        assert fitted.way_ == "rounds"
+
+    def test_costs_one_charge_a_round_within_the_budget(self, fitted):
+        assert len(fitted.ledger_.entries()) == fitted.plan_.n_rounds == 12
+        assert 3.99 < fitted.result_.upper["epsilon"] <= 4.0
+        assert fitted.plan_.mechanism.l2 == fitted.votes_.adjacency.l2
+        assert fitted.plan_.resolution == 64  # coarser than these cells are for counts
+
+    def test_the_same_fit_again_costs_nothing_more(self, fitted):
+        again = rounds(random_state=1).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+        np.testing.assert_array_equal(again.labels_, fitted.labels_)
+        assert len(again.ledger_.entries()) == 12
+
+    def test_is_recorded_audited_and_reported(self, fitted):
+        fitted.audit(trials=300)
+        result = fitted.evaluate(X[NEW], Y[NEW])
+        assert 0.98 * 4 < result.lower["epsilon"] <= result.upper["epsilon"]
+        assert result.settings["way"] == "rounds"
+        assert result.settings["n_answers"] == 12
+        assert len(result.series["epsilon"]) == 12
+        assert "NoisyCounts" in render_html(result)
+        assert not result.public().owner
+
+    def test_only_the_public_part_is_pickled_and_leaves_as_plain_scikit_learn(self, fitted):
+        again = pickle.loads(pickle.dumps(fitted))
+        assert not hasattr(again, "votes_")
+        np.testing.assert_array_equal(again.predict(X[NEW]), fitted.predict(X[NEW]))
+        np.testing.assert_array_equal(fitted.to_sklearn().predict(X[NEW]), fitted.predict(X[NEW]))
+
+    def test_zero_out_needs_half_of_the_noise(self, fitted):
+        model = rounds(relation="zero-out")
+        plan = model.plan(n_units=1297, n_classes=10, n_public=350, X_public=X[PUBLIC])
+        assert plan.noise == pytest.approx(fitted.plan_.noise / 2, rel=1e-3)
+        assert plan.epsilon <= 4.0
+
+    def test_shuffled_labels_give_chance(self):
+        labels = np.random.default_rng(0).permutation(Y[PRIVATE])
+        model = rounds().fit(X[PRIVATE], labels, X_public=X[PUBLIC])
+        assert model.score(X[NEW], Y[NEW]) < 0.4  # chance is 0.1
+
+    def test_without_noise_reaches_logistic_regression(self):
+        model = rounds(epsilon=100.0).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+        assert model.score(X[NEW], Y[NEW]) > 0.88
+
+    def test_an_interrupted_run_goes_on_and_pays_for_no_round_twice(self, tmp_path, monkeypatch):
+        settings = {"ledger": tmp_path / "l.db", "manifest": tmp_path / "m.json", "random_state": 0}
+        step, turns = _rounds.GradientLogistic.step, []
+
+        def stopped(self, gradient):
+            turns.append(gradient)
+            if len(turns) == 5:
+                raise KeyboardInterrupt
+            return step(self, gradient)
+
+        monkeypatch.setattr(_rounds.GradientLogistic, "step", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            rounds(**settings).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+        seen, turns = turns[:5], [None] * 5
+        model = rounds(**settings).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+        assert len(model.ledger_.entries()) == 12
+        for before, after in zip(seen, turns[5:10], strict=True):
+            np.testing.assert_array_equal(before, after)
+
+
+class TestRefusals:
+    def test_a_ledger_that_cannot_pay_for_all_rounds_is_not_charged(self):
+        with Ledger(":memory:", budget=Budget(epsilon=3.9, delta=1e-4)) as ledger:
+            with pytest.raises(BudgetExceeded, match="12 ×"):
+                rounds(ledger=ledger).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+            assert not ledger.entries()
+
+    def test_too_small_a_budget(self):
+        with pytest.raises(BudgetExceeded, match="noise would drown"):
+            rounds(epsilon=0.001).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+
+    @pytest.mark.parametrize(
+        ("settings", "named"),
+        [
+            ({"cells": GraphCells()}, "pass FeatureCells"),
+            ({"cells": [GraphCells()]}, "pass FeatureCells"),
+            ({"student": "logistic"}, "student must be None"),
+        ],
+    )
+    def test_settings_of_other_ways(self, settings, named):
+        with pytest.raises(ValueError, match=named):
+            rounds(**settings).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+
+    def test_people_with_several_rows(self):
+        groups = np.arange(len(Y[PRIVATE])) // 2
+        with pytest.raises(ValueError, match="keep one row of each person"):
+            rounds().fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC], groups=groups)
+
+
+def test_auto_expects_something_of_each_way():
+    rng = np.random.default_rng(0)
+    public = rng.normal(size=(1200, 40)) + 3 * rng.integers(0, 2, size=(1200, 1))
+    model = PATEClassifier(way="auto", cells=FeatureCells(FunctionTransformer(), n_features=10), epsilon=2.0)
+    plan = model.plan(n_units=20_000, n_classes=2, n_public=1200, X_public=public)
+    assert plan.epsilon <= 2.0
+
+
+def test_the_plan_errs_up_and_takes_coarser_lines_for_less_budget():
+    cells = FeatureCells(FunctionTransformer(), n_features=25, resolution=64).fit(X[PUBLIC])
+    plans = [
+        _rounds.rounds_plan(
+            cells, Facts(n_units=10**5, n_classes=10, grouped=False, epsilon=epsilon, delta=1e-6)
+        )
+        for epsilon in (0.1, 0.5, 1.0, 8.0)
+    ]
+    assert [plan.ballot for plan in plans] == sorted(plan.ballot for plan in plans)
+    for plan, epsilon in zip(plans, (0.1, 0.5, 1.0, 8.0), strict=True):
+        assert 0.999 * epsilon < plan.epsilon <= epsilon
+        assert plan.curve().epsilon(1e-6) == (12 * plan.mechanism.curve()).epsilon(1e-6)
