@@ -13,10 +13,12 @@ from sklearn.utils import _safe_indexing
 from ostraka.door import ABSTAIN
 from ostraka.mechanisms.protocols import parts
 from ostraka.pate._consistent import same_questions
+from ostraka.pate._counts import CountsPlan, learn_counts
 from ostraka.pate._data import unprotected
 from ostraka.pate._metrics import warnings_of
 from ostraka.pate._questions import Questions, require_affordable
 from ostraka.pate._record import OS_NOISE, SECRET_NOISE, try_record
+from ostraka.pate._rounds import RoundsPlan, learn_rounds
 from ostraka.pate._run import Owned, Run
 from ostraka.students import Distilled
 from ostraka.voters import TeacherEnsemble
@@ -24,6 +26,7 @@ from ostraka.voters import TeacherEnsemble
 if TYPE_CHECKING:
     from ostraka.pate._data import Data, Seeds
     from ostraka.pate._session import Session
+    from ostraka.pate._ways import Way
     from ostraka.pate.classifier import PATEClassifier
     from ostraka.pate.plan import Plan
 
@@ -32,16 +35,24 @@ __all__ = ["learn", "teacher_of"]
 _NUMBERS = "The numbers of rows, units and features, and the partition, are treated as public."
 
 
-def learn(model: PATEClassifier, data: Data, plan: Plan, seeds: Seeds, here: Session) -> Run:
-    """Carry out a plan with the settings of an estimator; what can fail is tried before anything is charged.
+def learn(model: PATEClassifier, data: Data, way: Way, seeds: Seeds, here: Session) -> Run:
+    """Carry out the plan of a way; what can fail is tried before anything is charged.
 
     Raises
     ------
     BudgetExceeded
         The ledger cannot pay for the plan.
     ValueError
-        Teachers, student or mechanism fail on made-up labels and votes.
+        Teachers, student, cells or mechanism fail on made-up labels and votes.
     """
+    if isinstance(way.plan, RoundsPlan):
+        return learn_rounds(model, data, way.plan, here, way.cells)
+    if isinstance(way.plan, CountsPlan):
+        return learn_counts(model, data, way.plan, here, way.cells, seed=seeds.student)
+    return _by_teachers(model, data, way.plan, seeds, here)
+
+
+def _by_teachers(model: PATEClassifier, data: Data, plan: Plan, seeds: Seeds, here: Session) -> Run:
     classes = data.classes(model.classes)
     teachers = _teachers(model, data, plan, seeds.teachers)
     questions = _questions(model, data, plan, seeds, here=here, teachers=teachers)

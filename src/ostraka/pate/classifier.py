@@ -12,7 +12,6 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ostraka.pate._counts import CountsPlan, learn_counts
 from ostraka.pate._data import Seeds, dense, labels_of, split
 from ostraka.pate._fitted import Fitted, can_say_how_sure
 from ostraka.pate._guards import (
@@ -25,7 +24,6 @@ from ostraka.pate._guards import (
 )
 from ostraka.pate._learning import learn
 from ostraka.pate._record import with_accuracies
-from ostraka.pate._rounds import RoundsPlan, learn_rounds
 from ostraka.pate._session import begin
 from ostraka.pate._ways import way_for
 from ostraka.voters._parquet import ParquetRows
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from ostraka.ledger import Ledger
     from ostraka.mechanisms import Threshold
     from ostraka.mechanisms.protocols import Mechanism
+    from ostraka.pate._counts import CountsPlan
     from ostraka.pate.plan import Plan
     from ostraka.result import Result
     from ostraka.voters.shards import Manifest
@@ -277,12 +276,7 @@ class PATEClassifier(ClassifierMixin, Fitted):
         way = way_for(self, data.public, data.n_units, n_classes, n_public, grouped=groups is not None)
         self.way_, self.expected_ = way.name, dict(way.expected)
         self._session = begin(self, data, way.plan, digests=digests)
-        if isinstance(way.plan, RoundsPlan):
-            self._finish(learn_rounds(self, data, way.plan, self._session, way.cells))
-        elif isinstance(way.plan, CountsPlan):
-            self._finish(learn_counts(self, data, way.plan, self._session, way.cells, seed=seeds.student))
-        else:
-            self._finish(learn(self, data, way.plan, seeds, self._session))
+        self._finish(learn(self, data, way, seeds, self._session))
         chosen = {"way": way.name, **({"expected": way.expected} if way.expected else {})}
         self.result_ = replace(self.result_, settings={**self.result_.settings, **chosen})
         return self
