@@ -65,6 +65,7 @@ def private_fit(
     name: str,
     seed: int,
     delta: float = DELTA,
+    clip: float | None = None,
 ) -> float:
     """Train a network by DP-SGD at a target epsilon, and return the epsilon that Opacus states."""
     import torch
@@ -81,7 +82,7 @@ def private_fit(
         target_epsilon=epsilon,
         target_delta=delta,
         epochs=EPOCHS[name],
-        max_grad_norm=CLIP[name],
+        max_grad_norm=CLIP[name] if clip is None else clip,
         grad_sample_mode="ghost",
     )
     for _ in range(EPOCHS[name]):

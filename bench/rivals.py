@@ -15,6 +15,7 @@ import gzip
 import importlib.util
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,14 +24,13 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 
 from bench import _data, dp_sgd
 from bench._data import folder
 from bench.dp_logistic import scored
-from bench.utility import hospital_deal, posterior, said
-from ostraka.voters import GraphCells, RowVoter
-from ostraka.voters.features import FeatureCells
+from bench.utility import hospital_deal, said
+from bench.ways import as_lines, each_way
+from ostraka.voters import GraphCells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,8 +93,8 @@ def diabetes(n_deals: int) -> Iterator[Deal]:
 def trec(n_deals: int) -> Iterator[Deal]:
     """Six kinds of questions; prints what ours learns."""
     (texts, y), (new, truth) = _questions("train"), _questions("test")
-    found: dict[float, list[float]] = {epsilon: [] for epsilon in (*EPSILONS, 1e4)}
-    mixed = []
+    found: dict[tuple[str, float], list[float]] = {}
+    mixed: dict[str, list[float]] = {}
     for deal in range(n_deals):
         public, private = np.split(np.random.default_rng(deal).permutation(len(texts)), [N_PUBLIC])
         shown = [texts[row] for row in public]
@@ -103,22 +103,21 @@ def trec(n_deals: int) -> Iterator[Deal]:
         )
         features = make_pipeline(words, TruncatedSVD(N_COMPONENTS, random_state=0)).fit(shown)
         known, own = (features.transform(each) for each in (shown, [texts[row] for row in private]))
-        cells = FeatureCells(FunctionTransformer(), n_features=N_COMPONENTS).fit(
-            known
-        )  # features as they are
-        fresh = cells.lines(features.transform(new)) / cells.resolution
-        voter = RowVoter(cells=cells).fit(own, y[private], classes=range(6))
-        for epsilon, right in found.items():
-            model = posterior(voter, epsilon=epsilon, seed=10**6 + deal)
-            right.append(float((model.predict(fresh) == truth).mean()))
-        shuffled = np.random.default_rng(0).permutation(y[private])
-        voter = RowVoter(cells=cells).fit(own, shuffled, classes=range(6))
-        model = posterior(voter, epsilon=1.0, seed=10**6 + deal)
-        mixed.append(float((model.predict(fresh) == truth).mean()))
-        yield Deal(cells.lines(own) / cells.resolution, y[private], fresh, truth, 1.0)
-    for epsilon, right in found.items():
-        said("TREC, new questions", epsilon, right)
-    said("TREC, shuffled labels", 1.0, mixed)
+        fresh = features.transform(new)
+        voters = partial(each_way, known, own, fresh=fresh, n_features=N_COMPONENTS)
+        for voting in voters(y[private]):
+            for epsilon in (*EPSILONS, 20.0):
+                right = voting.right(epsilon, 10**6 + deal, truth).mean()
+                found.setdefault((voting.name, epsilon), []).append(float(right))
+        for voting in voters(np.random.default_rng(0).permutation(y[private])):
+            right = voting.right(1.0, 10**6 + deal, truth).mean()
+            mixed.setdefault(voting.name, []).append(float(right))
+        rows, fresh = (as_lines(known, each, n_features=N_COMPONENTS) for each in (own, fresh))
+        yield Deal(rows, y[private], fresh, truth, 1.0)
+    for (name, epsilon), shares in found.items():
+        said(f"TREC, {name}", epsilon, shares)
+    for name, shares in mixed.items():
+        said(f"TREC, shuffled labels, {name}", 1.0, shares)
 
 
 def _questions(name: str) -> tuple[list[str], np.ndarray]:

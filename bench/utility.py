@@ -71,7 +71,7 @@ def said(name: str, epsilon: object, found: list[float], seconds: list[float] | 
     spread = float(np.std(found, ddof=1)) if len(found) > 1 else 0.0
     took = "" if seconds is None else f"   {np.mean(seconds):.2f} s of one core"
     print(
-        f"  {name:<34} epsilon {epsilon!s:<5} {np.mean(found):.4f} ± {spread:.4f} ({len(found)}){took}",
+        f"  {name:<46} epsilon {epsilon!s:<5} {np.mean(found):.4f} ± {spread:.4f} ({len(found)}){took}",
         flush=True,
     )
 

@@ -11,7 +11,7 @@ def test_one_deal_of_digits(monkeypatch, capsys):
     monkeypatch.setattr(utility, "NAMES", ("digits",))
     utility.main()
     found = {
-        line[:34].strip(): float(re.search(r"([01]\.\d{4}) ±", line)[1])
+        line[:48].strip(): float(re.search(r"([01]\.\d{4}) ±", line)[1])
         for line in capsys.readouterr().out.splitlines()[1:]
     }
     assert found["digits, shuffled labels"] < 0.4  # seeded, as all of it

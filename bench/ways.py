@@ -1,0 +1,74 @@
+"""Rows that vote with features of their own, for the benchmarks: by counts or in rounds, under two promises.
+
+Features come as they are, from public rows alone. Noise is seeded, so that a figure can be repeated: a
+simulation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from sklearn.preprocessing import FunctionTransformer
+
+from bench.utility import posterior
+from ostraka.pate._cells import Facts
+from ostraka.pate._rounds import in_rounds, rounds_plan
+from ostraka.voters import RowVoter
+from ostraka.voters.features import FeatureCells
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_RESOLUTION = {"counts": 1024, "rounds": 64}
+_RELATIONS = ("replace-one", "zero-out")
+
+
+class Voting(NamedTuple):
+    """Private rows that vote in one way; ``fresh`` are lines of rows to score on, of length 1."""
+
+    name: str
+    voter: RowVoter
+    fresh: np.ndarray
+
+    def right(self, epsilon: float, seed: int, truth: np.ndarray) -> np.ndarray:
+        """Which rows get their true class after one run at this budget; delta 1e-5."""
+        learned = posterior if self.name.startswith("counts") else rounds
+        coef = learned(self.voter, epsilon=epsilon, seed=seed).coef_
+        return np.asarray((self.fresh @ coef).argmax(axis=1) == truth)
+
+
+def each_way(
+    known: np.ndarray, own: np.ndarray, y: np.ndarray, fresh: np.ndarray, *, n_features: int | None = None
+) -> Iterator[Voting]:
+    """By counts and in rounds, each under both neighbouring relations; all arrays hold features."""
+    for way, resolution in _RESOLUTION.items():
+        cells = FeatureCells(FunctionTransformer(), n_features=n_features, resolution=resolution).fit(known)
+        lines = cells.lines(fresh) / resolution
+        for relation in _RELATIONS:
+            voter = RowVoter(cells=cells, relation=relation).fit(own, y, classes=range(int(y.max()) + 1))
+            yield Voting(f"{way}, {relation}", voter, lines)
+
+
+def as_lines(known: np.ndarray, rows: np.ndarray, *, n_features: int | None = None) -> np.ndarray:
+    """The lines of rows, of length 1, for rivals."""
+    cells = FeatureCells(FunctionTransformer(), n_features=n_features).fit(known)
+    return np.asarray(cells.lines(rows) / cells.resolution)
+
+
+def rounds(voter: RowVoter, *, epsilon: float, seed: int) -> Any:
+    """The model after all rounds; delta 1e-5."""
+    facts = Facts(
+        n_units=voter.n_units_,
+        n_classes=len(voter.classes_),
+        grouped=False,
+        epsilon=epsilon,
+        delta=1e-5,
+        relation=voter.relation,
+    )
+    plan, noise = rounds_plan(voter.cells, facts), np.random.default_rng(seed)
+
+    def asked(coef: np.ndarray, _: int) -> np.ndarray:
+        return plan.mechanism.release(voter.residuals(coef, clip=plan.clip, parts=plan.ballot), rng=noise)
+
+    return in_rounds(plan, voter.cells, len(voter.classes_), asked)
