@@ -4,7 +4,7 @@ First the published split: the 60,000 training images are private, and of the te
 public without labels and the last 1,000 new; three draws of noise. Then deals of as many; delta is 1e-5.
 Features are greys and edges, their principal components, a Gaussian kernel with 1,000 public images, and 500
 components of that, by public images alone. Noise of ours is seeded, as in ``bench utility``: a simulation.
-Rows vote by counts or in rounds, under the promise that a row is not replaced, or that it is not left out. The
+Rows vote by counts or in rounds, and either promise is made: a row is not replaced, or is not left out. The
 rival is logistic regression by Opacus with the clip and the learning rate that are best **on the reported
 images**; without Opacus only ours runs. Its neighbours add or remove a row. ``python -m bench.fashion
 published`` stops after the published split.
