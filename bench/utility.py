@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import csv
 import gzip
+import itertools
 import sys
 import time
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +39,7 @@ _ADULT_LEFT_OUT = {"fnlwgt", "education", "income"}  # a survey's weight, the te
 # Five of 47 columns, chosen on seeds 100 and 101: every further column adds noise to all.
 _DIABETES = ("number_inpatient", "number_emergency", "discharge_disposition_id", "time_in_hospital", "age")
 _PARTS = 12
+RELATIONS: tuple[Literal["replace-one", "zero-out"], ...] = ("replace-one", "zero-out")
 _IMAGE_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
@@ -79,10 +81,11 @@ def said(name: str, epsilon: object, found: list[float], seconds: list[float] | 
 def digits(*, quick: bool) -> None:
     """350 public, 150 new and 1,297 private rows; delta 1e-4; deals 0 to 29."""
     all_settings = ((0.25, 8.0), (0.5, 8.0), (1.0, 4.0), (2.0, 4.0), (3.6, 4.0))
-    for epsilon, smoothing in all_settings[2:3] if quick else all_settings:
-        runs = [_one_deal(deal, epsilon, smoothing) for deal in range(1 if quick else 30)]
-        said("digits", epsilon, [run[0] for run in runs], [run[2] for run in runs])
-        said("digits, shuffled labels", epsilon, [run[1] for run in runs])
+    settings = all_settings[2:3] if quick else all_settings
+    for relation, (epsilon, smoothing) in itertools.product(RELATIONS, settings):
+        runs = [_one_deal(deal, epsilon, smoothing, relation) for deal in range(1 if quick else 30)]
+        said(f"digits, {relation}", epsilon, [run[0] for run in runs], [run[2] for run in runs])
+        said(f"digits, {relation}, shuffled labels", epsilon, [run[1] for run in runs])
     ceiling = []
     for deal in range(1 if quick else 30):
         X, y, (public, new, _) = _dealt(deal)
@@ -96,14 +99,14 @@ def _dealt(deal: int) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
     return X, y, np.split(np.random.default_rng(deal).permutation(len(y)), [350, 500])
 
 
-def _one_deal(deal: int, epsilon: float, smoothing: float) -> tuple[float, float, float]:
+def _one_deal(deal: int, epsilon: float, smoothing: float, relation: Any) -> tuple[float, float, float]:
     """Accuracy on new rows, the same where private labels are shuffled, and seconds of a fit."""
     X, y, (public, new, private) = _dealt(deal)
     found, seconds = [], []
     for labels in (y[private], np.random.default_rng(deal).permutation(y[private])):
         start = time.process_time()
         cells = GraphCells(image_shape=(8, 8), time=smoothing).fit(X[public])
-        voter = RowVoter(cells=cells).fit(X[private], labels, classes=range(10))
+        voter = RowVoter(cells=cells, relation=relation).fit(X[private], labels, classes=range(10))
         counts, sigma = counted(voter, epsilon=epsilon, delta=1e-4, seed=10**6 + deal)
         soft = SmoothedCounts().fit(
             cells.codebooks_[0], counts, sigma=sigma, n_units=len(private), features=cells.features_
@@ -118,7 +121,7 @@ def _one_deal(deal: int, epsilon: float, smoothing: float) -> tuple[float, float
 def adult(*, quick: bool) -> None:
     """2,000 public and 14,281 new rows of adult.test, all of adult.data private; delta 1e-5; seeds 0 to 9."""
     (table, y), (test, y_test) = (_adult(name) for name in ("adult.data.gz", "adult.test.gz"))
-    for epsilon in (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 4.0):
+    for relation, epsilon in itertools.product(RELATIONS, (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 4.0)):
         found: list[float] = []
         seconds: list[float] = []
         shuffled: list[float] = []
@@ -128,14 +131,14 @@ def adult(*, quick: bool) -> None:
             start = time.process_time()
             cells = QuantileCells().fit(public)
             for labels, scores in ((y, found), (np.random.default_rng(seed).permutation(y), shuffled)):
-                voter = RowVoter(cells=cells).fit(table, labels, classes=[0, 1])
+                voter = RowVoter(cells=cells, relation=relation).fit(table, labels, classes=[0, 1])
                 counts, sigma = counted(voter, epsilon=epsilon, delta=1e-5, seed=10**6 + seed)
                 model = MomentLogistic().fit(cells.lines(public), counts, sigma=sigma, n_units=len(labels))
                 scores.append(float((model.predict(cells.lines(new)) == y_test[order[2000:]]).mean()))
                 if scores is found:
                     seconds.append(time.process_time() - start)
-        said("Adult", epsilon, found, seconds)
-        said("Adult, shuffled labels", epsilon, shuffled)
+        said(f"Adult, {relation}", epsilon, found, seconds)
+        said(f"Adult, {relation}, shuffled labels", epsilon, shuffled)
     cells = QuantileCells().fit(test.take(order[:2000]))
     whole = LogisticRegression(max_iter=300).fit(cells.lines(table), y)
     said("Adult, no privacy, logistic", "none", [whole.score(cells.lines(new), y_test[order[2000:]])])
@@ -174,8 +177,8 @@ def _typed(names: Any, rows: list[list[str]], left_out: set[str]) -> pa.Table:
 def diabetes(*, quick: bool) -> None:
     """Readmission within 30 days; one person is protected; 3,000 public patients, a fifth new; delta 1e-6."""
     runs = [_one_hospital(seed) for seed in range(1 if quick else 5)]
-    for epsilon in runs[0]:
-        said("diabetes, AUC", epsilon, [run[epsilon] for run in runs])
+    for name, epsilon in runs[0]:
+        said(f"diabetes, {name}, AUC", epsilon, [run[name, epsilon] for run in runs])
 
 
 @lru_cache(maxsize=1)
@@ -204,20 +207,21 @@ def hospital_deal(seed: int) -> tuple[QuantileCells, tuple[Any, ...], tuple[Any,
     return cells, (own, y[private], people[private]), (fresh, y[new]), seen
 
 
-def _one_hospital(seed: int) -> dict[object, float]:
+def _one_hospital(seed: int) -> dict[tuple[str, object], float]:
     """AUC at each epsilon, and of logistic regression on bins of all columns without privacy."""
     cells, (own, y, people), (fresh, y_new), seen = hospital_deal(seed)
-    voter = RowVoter(cells=cells, units=_PARTS).fit(own, y, people, classes=[0, 1])
-    found: dict[object, float] = {}
-    for epsilon in (0.25, 0.5, 1.0, 2.0, 4.0):
+    found: dict[tuple[str, object], float] = {}
+    for relation, epsilon in itertools.product(RELATIONS, (0.25, 0.5, 1.0, 2.0, 4.0)):
+        voter = RowVoter(cells=cells, units=_PARTS, relation=relation)
+        voter.fit(own, y, people, classes=[0, 1])
         counts, sigma = counted(voter, epsilon=epsilon, delta=1e-6, seed=10**6 + seed)
         model = MomentLogistic(penalty=10.0).fit(
             cells.lines(seen), counts, sigma=sigma, n_units=voter.n_units_
         )
-        found[epsilon] = float(roc_auc_score(y_new, model.predict_proba(cells.lines(fresh))[:, 1]))
+        found[relation, epsilon] = float(roc_auc_score(y_new, model.predict_proba(cells.lines(fresh))[:, 1]))
     every = QuantileCells(least=20).fit(seen)
     whole = LogisticRegression(max_iter=200).fit(every.lines(own), y)
-    found["none"] = float(roc_auc_score(y_new, whole.predict_proba(every.lines(fresh))[:, 1]))
+    found["no privacy", "none"] = float(roc_auc_score(y_new, whole.predict_proba(every.lines(fresh))[:, 1]))
     return found
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sklearn.preprocessing import FunctionTransformer
 
-from bench.utility import posterior
+from bench.utility import RELATIONS, posterior
 from ostraka.pate._cells import Facts
 from ostraka.pate._rounds import in_rounds, rounds_plan
 from ostraka.voters import RowVoter
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _RESOLUTION = {"counts": 1024, "rounds": 64}
-_RELATIONS = ("replace-one", "zero-out")
 
 
 class Voting(NamedTuple):
@@ -45,7 +44,7 @@ def each_way(
     for way, resolution in _RESOLUTION.items():
         cells = FeatureCells(FunctionTransformer(), n_features=n_features, resolution=resolution).fit(known)
         lines = cells.lines(fresh) / resolution
-        for relation in _RELATIONS:
+        for relation in RELATIONS:
             voter = RowVoter(cells=cells, relation=relation).fit(own, y, classes=range(int(y.max()) + 1))
             yield Voting(f"{way}, {relation}", voter, lines)
 

@@ -14,5 +14,6 @@ def test_one_deal_of_digits(monkeypatch, capsys):
         line[:48].strip(): float(re.search(r"([01]\.\d{4}) ±", line)[1])
         for line in capsys.readouterr().out.splitlines()[1:]
     }
-    assert found["digits, shuffled labels"] < 0.4  # seeded, as all of it
-    assert 0.9 < found["digits"] <= found["digits, true public labels"] + 0.05
+    for relation in utility.RELATIONS:
+        assert found[f"digits, {relation}, shuffled labels"] < 0.4  # seeded, as all of it
+        assert 0.9 < found[f"digits, {relation}"] <= found["digits, true public labels"] + 0.05
