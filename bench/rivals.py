@@ -4,7 +4,8 @@ Digits (delta 1e-4) and diabetes (1e-6) have the rows of ``bench utility``; ther
 encounter of each patient, so that one row is one patient. TREC (1e-5): 1,500 questions of the training file
 are public and keep no label, the other 3,952 are private, the 500 of the test file are new, and features are
 100 components of words and pairs of words of the public questions. The rival is Opacus with the clip and the
-learning rate that are best **on the reported rows**, and its neighbours add or remove a row. Without Opacus only ours runs.
+learning rate that are best **on the reported rows**; its neighbours add or remove a row. Without Opacus only
+ours runs.
 ``python -m bench.rivals FOLDER`` also writes the deals for ``python -m bench.dp_logistic FOLDER``.
 """
 

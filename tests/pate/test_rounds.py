@@ -155,3 +155,13 @@ def test_the_plan_errs_up_and_takes_coarser_lines_for_less_budget():
     for plan, epsilon in zip(plans, (0.1, 0.5, 1.0, 8.0), strict=True):
         assert 0.999 * epsilon < plan.epsilon <= epsilon
         assert plan.curve().epsilon(1e-6) == (12 * plan.mechanism.curve()).epsilon(1e-6)
+
+
+@pytest.mark.parametrize("way", ["counts", "rounds"])
+def test_classes_of_unequal_size_are_learned(way):
+    rng = np.random.default_rng(0)
+    rows, y = rng.normal(size=(6000, 40)), (rng.random(6000) < 0.1).astype(int)
+    cells = FeatureCells(FunctionTransformer(), n_features=10)
+    model = PATEClassifier(way=way, cells=cells, epsilon=2.0, delta=1e-6, classes=[0, 1])
+    model.fit(rows[1000:], y[1000:], X_public=rows[:1000])
+    assert (model.predict(rows[:1000]) == 0).mean() > 0.9  # the labels have nothing to do with the rows

@@ -350,7 +350,7 @@ class TestFeatures:
     @pytest.mark.parametrize(
         ("n_public", "n_units", "grouped", "n_cells"),
         [
-            (1000, 19_000, False, 100),
+            (1000, 19_000, False, 101),
             (999, 19_000, False, 60),
             (1000, 500, False, 60),
             (1000, 19_000, True, 60),

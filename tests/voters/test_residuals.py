@@ -21,7 +21,7 @@ LABELS = RNG.integers(0, 3, size=30)
 
 
 def voter(rows=ROWS, labels=LABELS, **settings):
-    cells = FeatureCells(FunctionTransformer(), n_features=3, resolution=20).fit(PUBLIC)
+    cells = FeatureCells(FunctionTransformer(), n_features=2, resolution=20).fit(PUBLIC)
     return RowVoter(cells=cells, **settings).fit(rows, labels, classes=range(3))
 
 
@@ -109,7 +109,7 @@ class TestResiduals:
         cells = FeatureCells(FunctionTransformer(), n_features=2, resolution=64).fit(RNG.normal(size=(50, 2)))
         rows = RNG.normal(size=(200, 2))
         lines = cells.lines(rows)
-        coef = np.array([[1e4, -1e4], [0.0, 0.0]])
+        coef = np.array([[1e4, -1e4], [0.0, 0.0], [0.0, 0.0]])
         labels = (lines[:, 0] < 0).astype(int)
         sure = lines[:, 0] != 0
         found = RowVoter(cells=cells).fit(rows[sure], labels[sure], classes=[0, 1])

@@ -152,8 +152,9 @@ def featured(cells: FeatureCells, weights: np.ndarray, classes: np.ndarray) -> P
     if len(classes) == _TWO:
         weights = weights[:, 1:] - weights[:, :1]
     largest = LinearSVC()
-    largest.coef_, largest.intercept_ = weights.T.copy(), np.zeros(weights.shape[1])
-    largest.classes_, largest.n_features_in_ = classes, len(weights)
+    largest.coef_ = np.sqrt(1 - cells.constant**2) * weights[:-1].T
+    largest.intercept_ = cells.constant * weights[-1]
+    largest.classes_, largest.n_features_in_ = classes, len(weights) - 1
     steps = (cells.transform_, whitening, Normalizer(), largest)
     return Pipeline(list(zip(("features", "whitening", "length", "weights"), steps, strict=True)))
 

@@ -31,7 +31,8 @@ class FeatureCells(FromPublicRows):
 
     ``GraphCells`` sends a private row to its nearest public row. Here a row keeps its own features, which
     says more where there are many private rows. Directions in which public rows vary more keep more of the
-    ballot: each is divided by the square root of its standard deviation, half of the way to white.
+    ballot: each is divided by the square root of its standard deviation, half of the way to white. A last
+    feature is the same for all rows, so that models of the lines have an intercept.
 
     Parameters
     ----------
@@ -49,9 +50,11 @@ class FeatureCells(FromPublicRows):
     whitening_power : float
         0.25 in this class. Directions are divided by this power of their variance: 0 would leave them as they
         are, 0.5 would whiten them. Public.
+    constant : float
+        0.2 in this class: how long the part of a line is which all rows share. Public.
     transform_ : fitted transformer
         The given one, or the default one fitted on the public rows. Public.
-    features_ : float64 array, shape (n_public, at most n_features)
+    features_ : float64 array, shape (n_public, at most n_features + 1)
         What each public row would add to the counts of its class, of length at most 1. Public.
     middle_, whitening_ : float64 arrays, shapes (n,) and (n, at most n_features)
         Mean of the transformed public rows, and the matrix that turns and scales what is left. Public.
@@ -76,10 +79,11 @@ class FeatureCells(FromPublicRows):
     >>> images = load_digits().data
     >>> cells = FeatureCells(PCA(40).fit(images[:300]), n_features=30).fit(images[:300])
     >>> cells.lines(images[300:305]).shape, cells.reach_
-    ((5, 30), 2048.0)
+    ((5, 31), 2048.0)
     """
 
     whitening_power: ClassVar[float] = 0.25
+    constant: ClassVar[float] = 0.2
 
     def __init__(
         self, transform: Any = None, *, n_features: int | None = None, resolution: int = 1024
@@ -125,7 +129,7 @@ class FeatureCells(FromPublicRows):
         return self
 
     def lines(self, X: Any) -> np.ndarray:
-        """What each row adds to the counts of its class, int64 of shape (n_rows, n_features)."""
+        """What each row adds to the counts of its class, int64 of shape (n_rows, n_features + 1)."""
         check_is_fitted(self, "reach_")
         table = self._transformed(X)
         if table.shape[1] != len(self.middle_):
@@ -133,7 +137,9 @@ class FeatureCells(FromPublicRows):
         with np.errstate(over="ignore", invalid="ignore"):  # such rows count nothing
             white = (table - self.middle_) @ self.whitening_
             length = np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-300)
-            lines = shortened((self.resolution - 1) * (white / length), self.resolution)
+            unit = np.sqrt(1 - self.constant**2) * (white / length)
+            whole = np.column_stack([unit, np.full(len(unit), self.constant)])
+            lines = shortened((self.resolution - 1) * whole, self.resolution)
         return lines.astype(np.int64)
 
     def n_columns(self, n_public: int) -> int:
