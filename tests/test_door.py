@@ -484,6 +484,19 @@ class TestReleaseEach:
             self.ask(ledger, Private(VOTES, Adjacency(at_most=2.0)), ARGMAX)
         assert [entry.kind for entry in ledger.entries()] == ["grant"]
 
+    def test_the_ledger_learns_of_a_weaker_promise(self, ledger):
+        @dataclass(frozen=True, kw_only=True)
+        class OfTables(GNMax):
+            promise: ClassVar[Adjacency] = Adjacency.vector(l2=3.0, relation="zero-out")
+
+            def curve(self):
+                return replace(super().curve(), moves="vector", laws=None)
+
+        self.ask(ledger, Private(VOTES, OfTables.promise), OfTables(sigma=10.0))
+        assert ledger.unit == "row (zero-out)"
+        with pytest.raises(LedgerError, match="separate ledger"):
+            ledger.charge(OfTables(sigma=10.0), uses=1, unit="row", simulation=False)
+
     def test_a_known_secret_marks_the_ledger(self, ledger, votes):
         known = replace(self.ONCE, kept=False)
         ledger.grant("bob", budget_epsilon=9.0)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ostraka.private import Private
     from ostraka.released import Released
 
-__all__ = ["check_promise", "part_key", "release"]
+__all__ = ["check_promise", "part_key", "protected", "release"]
 
 
 @overload
@@ -113,7 +113,7 @@ def release(
     entry = ledger.charge(
         mechanism,
         uses=_uses(mechanism, private),
-        unit=_protected(private),
+        unit=protected(private),
         simulation=is_simulation(rng),
         key=key,
     )
@@ -125,7 +125,7 @@ def release(
     return ledger.record(entry, answer)
 
 
-def _protected(private: Private) -> str:
+def protected(private: Private) -> str:
     """Who is protected, as a ledger records it: it refuses to add prices of a weaker promise to others."""
     unit, weaker = private.adjacency.unit, private.adjacency.relation == "zero-out"
     return f"{unit} (zero-out)" if weaker else unit

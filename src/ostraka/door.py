@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from ostraka._release import check_promise
+from ostraka._release import check_promise, protected
 from ostraka._release import release as release  # noqa: PLC0414  (ostraka exports it)
 from ostraka.mechanisms.confident import Confident
 from ostraka.mechanisms.guesses import AgainstGuesses
@@ -331,4 +331,4 @@ def release_each(
             Drawn(digest, label, mechanism) if passed else Drawn(digest, ABSTAIN, screen)
             for digest, label, passed in zip(digests, labels, draw(screen), strict=True)
         ]
-    return ledger.charge_each(requests(drawn), unit=votes.adjacency.unit, simulation=not consistent.kept)
+    return ledger.charge_each(requests(drawn), unit=protected(votes), simulation=not consistent.kept)
