@@ -105,6 +105,14 @@ class TestResiduals:
         monkeypatch.setattr("ostraka.voters._residuals._ROWS", 7)
         np.testing.assert_array_equal(table(coef), whole)
 
+    @pytest.mark.parametrize("coef", [1e300, 1.7e308, -1.7e308])
+    @pytest.mark.parametrize("clip", [0.5, 5e-324])
+    def test_rows_that_overflow_count_nothing_and_no_warning_tells_of_them(self, coef, clip):
+        # warnings are errors in these tests
+        far = np.array([[coef, -coef, 0.0]] * 3)
+        found = table(far, clip=clip)
+        assert np.linalg.norm(found.astype(float)) <= len(ROWS) * 4 * 20
+
     def test_a_model_that_is_sure_and_right_leaves_nothing(self):
         cells = FeatureCells(FunctionTransformer(), n_features=2, resolution=64).fit(RNG.normal(size=(50, 2)))
         rows = RNG.normal(size=(200, 2))
@@ -124,6 +132,7 @@ class TestRefusals:
             ({"clip": math.nan}, "clip"),
             ({"parts": 0}, "parts"),
             ({"parts": 2.5}, "parts"),
+            ({"parts": 2**20 + 1}, "parts must be so few"),
             ({"parts": 2**48}, "parts must be so few"),
             ({"coef": np.zeros((2, 3))}, "shape"),
             ({"coef": np.full((3, 3), np.nan)}, "finite"),

@@ -23,9 +23,12 @@ def residual_sums(
     sums = np.zeros(coef.shape)
     for start in range(0, len(lines), _ROWS):
         some = lines[start : start + _ROWS].astype(np.float64)
-        apart = own[labels[start : start + _ROWS]] - softmax(some @ coef / resolution, axis=1)
-        length = np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), clip)
-        sums += some.T @ shortened(apart * (parts / length), parts)
+        # a warning would tell that some row overflows; such rows count nothing
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            apart = own[labels[start : start + _ROWS]] - softmax(some @ coef / resolution, axis=1)
+            length = np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), clip)
+            residuals = shortened(apart * (parts / length), parts)
+        sums += some.T @ residuals
     return sums.astype(np.int64)
 
 

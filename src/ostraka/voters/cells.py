@@ -19,10 +19,19 @@ from ostraka.voters._graph import affinity, nearest, smooth
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Cells", "FromPublicRows", "GraphCells", "check_relation", "check_resolution", "digest", "reach"]
+__all__ = [
+    "FINEST",
+    "Cells",
+    "FromPublicRows",
+    "GraphCells",
+    "check_relation",
+    "check_resolution",
+    "digest",
+    "reach",
+]
 
 _RELATIONS = ("replace-one", "zero-out")  # the number of units is public in both
-_FINEST = 2**20  # of a line: squares of its length are whole numbers in floats
+FINEST = 2**20  # of a line: squares of its length are whole numbers in floats
 _WARD_BY_ALL_PAIRS = 3000  # rows; beyond, only neighbours in the graph are merged
 
 
@@ -216,8 +225,8 @@ def _same_rows(fitted: Any, X: Any) -> bool:
 def check_resolution(resolution: int) -> None:
     """Raise ValueError unless lines of this length have exact squares in floats."""
     _check.integer(resolution=resolution, least=1)
-    if resolution > _FINEST:
-        raise ValueError(f"resolution must be at most {_FINEST:,}, got {resolution!r}")
+    if resolution > FINEST:
+        raise ValueError(f"resolution must be at most {FINEST:,}, got {resolution!r}")
 
 
 def check_relation(relation: str) -> None:

@@ -16,7 +16,7 @@ from ostraka.private import Adjacency, Private
 from ostraka.randomness import os_keyed
 from ostraka.voters._residuals import residual_sums
 from ostraka.voters._tables import CLASSES_FROM_Y, encoded
-from ostraka.voters.cells import check_relation, reach
+from ostraka.voters.cells import FINEST, check_relation, reach
 from ostraka.voters.shards import Manifest, partition
 
 if TYPE_CHECKING:
@@ -232,6 +232,10 @@ class RowVoter(BaseEstimator):
             raise ValueError("cells must have features of each row's own for residuals: take FeatureCells")
         _check.positive(clip=clip)
         _check.integer(parts=parts, least=1)
+        if parts > FINEST:
+            raise ValueError(
+                f"parts must be so few that squares are exact, at most {FINEST:,}, got {parts!r}"
+            )
         coef = np.asarray(coef, dtype=np.float64)
         shape = self._codes.shape[1], len(self.classes_)
         if coef.shape != shape or not np.isfinite(coef).all():
