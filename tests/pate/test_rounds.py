@@ -9,6 +9,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import shuffle
 
 from ostraka import Budget, BudgetExceeded, Ledger, PATEClassifier
+from ostraka.mechanisms import NoisyCounts
 from ostraka.pate import _rounds
 from ostraka.pate._cells import Facts
 from ostraka.report import render_html
@@ -112,6 +113,25 @@ class TestRefusals:
             with pytest.raises(BudgetExceeded, match="12 ×"):
                 rounds(ledger=ledger).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
             assert not ledger.entries()
+
+    @pytest.mark.parametrize("before", [0, 1])
+    def test_an_adaptive_budget_that_cannot_pay_for_all_rounds_is_not_charged(self, before):
+        budget = Budget(epsilon=4.0, delta=1e-4, adaptive=True)
+        with Ledger(":memory:", budget=budget) as ledger:
+            if before:
+                small = NoisyCounts(sigma=4000.0)
+                ledger.charge(small, uses=1, unit="row", simulation=False)
+            with pytest.raises(BudgetExceeded, match="choosing questions by earlier answers, but 12 ×"):
+                rounds(ledger=ledger).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+            assert len(ledger.entries()) == before
+            model = rounds(ledger=ledger, epsilon=3.9)
+            assert len(model.fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC]).ledger_.entries()) == 12 + before
+
+    def test_other_classes_are_another_run(self, tmp_path):
+        settings = {"ledger": tmp_path / "l.db", "manifest": tmp_path / "m.json"}
+        rounds(**settings).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+        with pytest.raises(BudgetExceeded, match="12 ×"):
+            rounds(**settings, classes=range(11)).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
 
     def test_too_small_a_budget(self):
         with pytest.raises(BudgetExceeded, match="noise would drown"):

@@ -104,12 +104,15 @@ class Questions:
 def require_affordable(ledger: Ledger, plan: Plan | LabelPlan | CountsPlan, *, key: str) -> None:
     """Raise unless the ledger can pay for all that this run has not paid yet; called before any training."""
     still = plan.left(paid(ledger, key=key))
-    total = (ledger.spent() + still if ledger.entries() else still).epsilon(ledger.budget.delta)
-    if total <= ledger.budget.epsilon:
+    charged = [entry.curve for entry in ledger.entries() if entry.uses]
+    whole = ledger.spent() + still if charged else still
+    # an adaptive budget allows less than its epsilon, by a rule that the first charge decides
+    if ledger.budget.allows(whole, first=(charged or [whole])[0]):
         return
-    left = ledger.left()
+    total, left = whole.epsilon(ledger.budget.delta), ledger.left()
+    room = ", less the price of choosing questions by earlier answers" if ledger.budget.adaptive else ""
     raise BudgetExceeded(
-        f"{ledger!r} has epsilon {left:.4g} left, but {plan.n_answers} × {plan.mechanism!r} would make "
+        f"{ledger!r} has epsilon {left:.4g} left{room}, but {plan.n_answers} × {plan.mechanism!r} would make "
         f"it {_check.nats(total)}: ask fewer questions, or with more noise; nothing was trained or charged",
         asked=total - ledger.epsilon(),
         left=left,

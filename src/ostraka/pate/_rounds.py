@@ -145,7 +145,7 @@ def learn_rounds(model: PATEClassifier, data: Data, plan: RoundsPlan, here: Sess
     model._tell("votes", 0, 1)  # noqa: SLF001  (same package)
     voter.fit(data.X, data.y, data.groups, classes=classes)
     model._tell("votes", 1, 1)  # noqa: SLF001
-    key = here.key(data, repr(plan), cells.sha256_)
+    key = here.key(data, repr(plan), cells.sha256_, classes)
     require_affordable(here.ledger, plan, key=key)
 
     def asked(coef: np.ndarray, turn: int) -> np.ndarray:
