@@ -324,6 +324,18 @@ def test_a_partition_is_written_to_a_file_that_its_owner_alone_reads_and_is_used
         PATEClassifier(**QUICK, manifest=path).fit(X[PRIVATE][:-1], Y[PRIVATE][:-1], X[PUBLIC])
 
 
+def test_of_two_processes_that_deal_at_once_one_deals_for_both(tmp_path, monkeypatch):
+    path, first = tmp_path / "manifest.json", partition(500, n_teachers=50)
+
+    def later(*units, **settings):
+        path.write_text(first.to_json())
+        return partition(*units, **settings)
+
+    monkeypatch.setattr("ostraka.pate._session.partition", later)
+    assert fitted(manifest=path).manifest_.sha256 == first.sha256
+    assert path.read_text() == first.to_json()
+
+
 def test_a_ledger_with_another_delta_is_refused_and_its_own_is_the_default():
     with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-6)) as ledger:
         assert fitted(ledger=ledger).plan_.delta == 1e-6

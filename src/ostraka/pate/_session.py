@@ -115,13 +115,15 @@ def _dealt(manifest: Any, units: Any, *, n_teachers: int) -> Manifest:
     if manifest is None:
         return partition(units, n_teachers=n_teachers)
     path = Path(manifest)
-    if path.exists():
-        known = Manifest.from_json(path.read_text(encoding="utf-8"))
-        known.check(units)
-        return known
-    dealt = partition(units, n_teachers=n_teachers)
-    _files.write(path, dealt.to_json(), private=True)
-    return dealt
+    # of several processes that deal at once, one deals for all: answers are found by the partition
+    text = (
+        path.read_bytes()
+        if path.exists()
+        else _files.create(path, partition(units, n_teachers=n_teachers).to_json())
+    )
+    known = Manifest.from_json(text.decode())
+    known.check(units)
+    return known
 
 
 def _name(model: PATEClassifier | PATEFM, data: Data) -> str | None:
