@@ -62,13 +62,14 @@ def audit_counts(
     -------
     Finding
         One measure, epsilon at ``delta``. *Violated* if the lower bound is above the claim, or the releases
-        do not follow the exact law (false alarm below 1e-6).
+        do not follow the exact law (false alarm below 1e-6). The lower bound is the larger of the exact
+        epsilon and of what the releases show; the latter is wrong by a chance of 1 - ``confidence`` at most.
 
     Guarantees
     ----------
     Nothing private is read, so the finding is public. For code which follows the law of the discrete
-    Gaussian the bound is certain: the exact epsilon of a move within ``l2``, computed from below. Where the
-    releases do not follow it, the bound is from them alone, at ``confidence``.
+    Gaussian the measure's ``exact`` is certain: the exact epsilon of a move within ``l2``, computed from
+    below. Where the releases do not follow it, the bound is from them alone, at ``confidence``.
 
     Examples
     --------
