@@ -57,6 +57,7 @@ def overview(**changes) -> Overview:
         "mechanism": "GNMax(sigma=30.0)",
         "screen": None,
         "unit": "person",
+        "relation": "replace-one",
         "epsilon": 5.0,
         "delta": 1e-6,
         "spent": 3.41231,

@@ -230,5 +230,6 @@ def test_the_service_tells_its_size_noise_and_clients(service):
         ("alice", 1, 1),
         ("bob", 0, 1),
     ]
+    assert seen.relation == service.there.saved.adjacency.relation == "replace-one"
     assert seen.ledger.counted == seen.ledger.entries == service.there.ledger.count()
     assert seen.spent + seen.left == pytest.approx(seen.epsilon)

@@ -196,6 +196,13 @@ def test_what_does_not_add_up_is_not_added(label):
     assert "whole budget" not in text(overview(label=label))
 
 
+def test_a_service_of_sampled_rows_claims_no_more_than_whether_somebody_is_there():
+    said = text(overview(relation="add-or-remove"))
+    assert "between any version of that person's data and none at all" in said.replace("’", "'")
+    assert "any two versions" not in said
+    assert "whole budget" not in said  # the run that made the teachers promises something else
+
+
 def test_a_lower_bound_of_the_run_is_rounded_down():
     lower = {"epsilon": 0.41299, "confidence": 0.95}
     assert "Epsilon, at least 0.412 (confidence 95 %)" in text(overview(label={**LABEL, "lower": lower}))

@@ -40,6 +40,7 @@ def overview(there: Deployment) -> Overview:
         n_teachers=saved.n_ballots,
         n_classes=len(saved.classes),
         unit=there.unit,
+        relation=saved.adjacency.relation,
         epsilon=ledger.budget.epsilon,
         delta=ledger.budget.delta,
         spent=ledger.epsilon(),

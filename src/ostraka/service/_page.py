@@ -64,7 +64,7 @@ def render(seen: Overview, *, every: int = 0) -> str:
     shown = sorted(seen.clients, key=lambda client: (-client.spent, client.name))
     return _template().render(
         seen=seen,
-        claim=sentence(epsilon=seen.epsilon, delta=seen.delta, unit=seen.unit),
+        claim=sentence(epsilon=seen.epsilon, delta=seen.delta, unit=seen.unit, relation=seen.relation),
         drawing=_drawing(seen),
         answers=total,
         repeats=sum(client.repeats for client in seen.clients),
@@ -257,7 +257,7 @@ def _label_rows(seen: Overview) -> list[tuple[str, str]]:
         ("Epsilon, at least", _lower(label.get("lower"))),
     ]
     alike = (
-        label.get("unit") == seen.unit and label.get("relation") != "zero-out"
+        label.get("unit") == seen.unit and label.get("relation") == seen.relation
     )  # else the sum is of neither
     if alike and label.get("delta") is not None and math.isfinite(epsilon):
         both = f"{at_most(epsilon + seen.epsilon)} at δ = {_delta(label['delta'] + seen.delta)}"

@@ -104,8 +104,8 @@ class Overview:
     ballot : GNMax, LNMax or (Threshold, GNMax)
         The mechanism for the leakage meter, which leaves out a screen before Laplace noise.
     n_teachers, n_classes : int
-    unit : str
-        What is protected.
+    unit, relation : str
+        What is protected, and between which neighbours.
     epsilon, delta, spent, left : float
         The ledger's budget, which the answers of all clients are charged to.
     answers_left : int
@@ -135,6 +135,7 @@ class Overview:
     n_teachers: int
     n_classes: int
     unit: str
+    relation: str
     epsilon: float
     delta: float
     spent: float
