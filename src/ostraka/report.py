@@ -46,6 +46,9 @@ _SETTINGS = {
     "n_measured": "Rows to measure with",
     "epsilon": "Epsilon allowed",
     "n_cells": "Cells of the table of counts",
+    "n_features": "Features of each row",
+    "n_rounds": "Rounds, a table of votes in each",
+    "clip": "Length of a vote, at most",
     "asks": "Rows asked about first",
     "manifest": "Hash of the partition",
     "seed": "Seed of training, not of noise",
@@ -311,8 +314,8 @@ def _next_steps(result: Result) -> list[str]:
         )
     if not result.upper.get("simulation") and epsilon > _WEAK:
         steps.append(
-            f"Epsilon is above {_WEAK:g}. Decide whether that protects enough; more teachers, fewer "
-            "questions or more noise lower it (ostraka plan)."
+            f"Epsilon is above {_WEAK:g}. Decide whether that protects enough: a run with a smaller budget "
+            "has more noise, and 'ostraka plan' says what teachers learn then."
         )
     if result.utility.get("student") is None:
         steps.append("Measure the model on public rows with known labels before it is used.")

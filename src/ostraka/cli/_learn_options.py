@@ -80,16 +80,17 @@ class LearnOptions:
     way: Annotated[
         Way | None,
         typer.Option(
-            help="argmax: teachers answer questions. counts: every row casts one ballot in all. auto: what "
-            "does better on public rows with made-up labels. Default: counts, or argmax where options of "
-            "teachers are given."
+            help="argmax: teachers answer questions. counts: every row casts one ballot in all. rounds: every "
+            "row votes twelve times for what the model so far gets wrong, for many rows of numbers. auto: "
+            "what does better on public rows with made-up labels. Default: counts, or argmax where options "
+            "of teachers are given."
         ),
     ] = None
     relation: Annotated[
         Relation,
         typer.Option(
-            help="What epsilon is about. replace-one: a row becomes any other. zero-out, by counts only: a "
-            "row is left out, which promises less and takes less noise."
+            help="What epsilon is about. replace-one: a row becomes any other. zero-out, by counts or in "
+            "rounds only: a row is left out, which promises less and takes less noise."
         ),
     ] = Relation.REPLACE_ONE
     epsilon: Annotated[
@@ -140,9 +141,11 @@ class LearnOptions:
         return (self.teachers, self.answers, self.sigma, self.screen)
 
     def student_for(self, way: Way) -> Any:
-        """The student in the options; None: the one that suits the counts."""
-        if way is Way.COUNTS and self.student is Student.AUTO:
+        """The student in the options; None: the one that suits the counts or the rounds."""
+        if way in {Way.COUNTS, Way.ROUNDS} and self.student is Student.AUTO:
             return None
+        if way is Way.ROUNDS:
+            raise typer.BadParameter("--way rounds has a student of its own: leave out --student")
         if way is not Way.COUNTS and self.student is Student.FIXMATCH:
             raise typer.BadParameter("--student fixmatch learns from counts: leave out --way and teachers")
         return self.student.estimator(default=self.defaults.student)
@@ -155,8 +158,14 @@ class LearnOptions:
             models=(self.teacher is not Teacher.AUTO, self.student not in {Student.AUTO, Student.FIXMATCH}),
             default=self.defaults.way,
         )
-        if self.relation is Relation.ZERO_OUT and way is not Way.COUNTS:
+        if self.relation is Relation.ZERO_OUT and way not in {Way.COUNTS, Way.ROUNDS}:
             raise typer.BadParameter(
-                "--relation zero-out is for --way counts: type that, and leave out options of teachers"
+                "--relation zero-out is for --way counts and --way rounds: type one of them, and leave out "
+                "options of teachers"
+            )
+        if way is Way.ROUNDS and self.person is not None:
+            raise typer.BadParameter(
+                "--way rounds protects rows, not people: type --way counts; or keep one row of each person, "
+                "and leave out --person"
             )
         return way

@@ -19,10 +19,11 @@ class Engine(StrEnum):
 
 
 class Way(StrEnum):
-    """The way in which private rows vote: through teachers and an argmax, or through one table of counts."""
+    """The way in which private rows vote: through teachers, in one table of counts, or in a table a round."""
 
     ARGMAX = "argmax"
     COUNTS = "counts"
+    ROUNDS = "rounds"
     AUTO = "auto"
 
 
@@ -101,10 +102,10 @@ DIGITS = Defaults(1.0, 3.2, 1e-4, 100, Teacher.NEIGHBOUR, Student.SPREADING, Way
 def chosen_way(way: Way | None, *, named: tuple[Any, ...], models: tuple[bool, ...], default: Way) -> Way:
     """The way in the options, else the default; options of teachers imply an argmax."""
     of_teachers = any(choice is not None for choice in named)
-    if way in {Way.COUNTS, Way.AUTO} and of_teachers:
+    if way not in {None, Way.ARGMAX} and of_teachers:
         raise typer.BadParameter(
-            "--way counts and --way auto choose for themselves: leave out --teachers, --answers, --sigma, "
-            "--screen, --auto and --keep-teachers"
+            "--way counts, --way rounds and --way auto choose for themselves: leave out --teachers, "
+            "--answers, --sigma, --screen, --auto and --keep-teachers"
         )
     if way is not None:
         return way

@@ -92,14 +92,15 @@ def require_hope(
     if not isinstance(plan, CountsPlan):
         _require_answers(plan, n_classes=n_classes, n_public=n_public, epsilon=epsilon)
         return
-    noise = plan.mechanism.sigma / plan.mechanism.l2
+    noise = plan.mechanism.sigma / plan.mechanism.l2 / math.sqrt(plan.n_answers)  # in the mean of all tables
     enough = math.ceil(_SIGNAL * noise * n_classes)
     if n_units < enough:
         many = {"row": "rows", "person": "people"}[unit]
+        other = "--way counts" if plan.way == "rounds" else "--answers N to ask all the same"
         raise ValueError(
             f"{n_units:,} {many} are too few for {n_classes} classes at epsilon={epsilon:g}: noise that "
             f"hides one of them hides what all of them say. Nothing was spent. Bring {enough:,} {many}, "
-            "or type a larger --epsilon, or --answers N to ask all the same"
+            f"or type a larger --epsilon, or {other}"
         )
 
 

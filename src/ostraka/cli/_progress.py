@@ -10,16 +10,19 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress, TaskID
 
-__all__ = ["LEARN", "Stages"]
+__all__ = ["STAGES", "Stages"]
 
-LEARN = {
-    "shards": "rows dealt to teachers",
-    "teachers": "teachers trained",
-    "votes": "teachers voted",
-    "answers": "questions answered",
-    "student": "student trained",
-    "audit": "adversary simulated",
-    "record": "cost and accuracy",
+_LAST = {"student": "student trained", "audit": "adversary simulated", "record": "cost and accuracy"}
+STAGES = {  # of ostraka learn, by way
+    "argmax": {
+        "shards": "rows dealt to teachers",
+        "teachers": "teachers trained",
+        "votes": "teachers voted",
+        "answers": "questions answered",
+        **_LAST,
+    },
+    "counts": {"votes": "rows voted", **_LAST},
+    "rounds": {"votes": "features of rows", "answers": "rounds of votes", **_LAST},
 }
 
 

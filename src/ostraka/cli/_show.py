@@ -51,11 +51,16 @@ def _asked(task: Shape, plan: Plan | CountsPlan, *, teacher: str) -> list[tuple[
     from ostraka.pate._counts import CountsPlan
 
     if isinstance(plan, CountsPlan):
+        way = f"counts: every {task.unit} casts one ballot in all, for {task.n_public:,} public rows"
+        answers = f"one table of counts: {plan.n_cells:,} cells × classes"
+        if plan.way == "rounds":
+            way = f"rounds: in each, every {task.unit} votes for what the model so far gets wrong about it"
+            answers = f"{plan.n_answers} tables, one a round: {plan.n_cells:,} features × classes"
         return [
-            ("way", f"counts: every {task.unit} casts one ballot in all, for {task.n_public:,} public rows"),
+            ("way", way),
             ("mechanism", repr(plan.mechanism)),
             ("neighbours", neighbours({"relation": plan.mechanism.relation, "unit": task.unit})),
-            ("answers", f"one table of counts: {plan.n_cells:,} cells × classes"),
+            ("answers", answers),
         ]
     screen, argmax = parts(plan.mechanism)
     a_teacher = task.n_units // plan.n_teachers

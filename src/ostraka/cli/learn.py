@@ -12,13 +12,13 @@ import ostraka
 from ostraka import _imports
 from ostraka.cli import _errors, _preflight
 from ostraka.cli._learn_options import LearnOptions
+from ostraka.cli._models import Way
 from ostraka.cli._options import options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ostraka.cli._data import Task
-    from ostraka.cli._models import Way
     from ostraka.pate import PATEClassifier
     from ostraka.pate._counts import CountsPlan
     from ostraka.pate.plan import Plan
@@ -37,10 +37,11 @@ _NOTHING_LEARNED = (
     "\nostraka: the model learned nothing: {0}. What was spent stays spent. {1}; type --out with another "
     "folder for the next run"
 )
-_NEXT = {  # by counts or not
-    True: "All columns share one ballot: --drop those that say little about the label, or type a larger "
+_NEXT = {  # by way
+    "argmax": "'ostraka plan' proposes a budget and a number of teachers and answers to try",
+    "counts": "All columns share one ballot: --drop those that say little about the label, or type a larger "
     "--epsilon",
-    False: "'ostraka plan' proposes a budget and a number of teachers and answers to try",
+    "rounds": "Twelve rounds need many rows: type --way counts, or a larger --epsilon",
 }
 
 
@@ -96,7 +97,7 @@ def learn(given: LearnOptions) -> None:
         _show.show_choice(result)
     _show.wrapped(_HANDED_OVER.format(given.out, *_folder.contents(given.out)), on_stderr=True)
     if why := learned_nothing(result):
-        _show.wrapped(_NOTHING_LEARNED.format(why, _NEXT[result.settings["way"] == "counts"]), on_stderr=True)
+        _show.wrapped(_NOTHING_LEARNED.format(why, _NEXT[result.settings["way"]]), on_stderr=True)
         raise typer.Exit(_errors.NOTHING_LEARNED)
 
 
@@ -133,7 +134,7 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
         n_answers=given.answers,
         student=given.student_for(way),
         way=way.value,
-        cells=task.cells(),
+        cells=None if way is Way.ROUNDS else task.cells(),
         relation=given.relation.value,
         classes=task.classes,
         allow_overlap=given.allow_overlap,
@@ -178,7 +179,10 @@ def _learn(
     if going_on:
         typer.echo(f"going on with {out}: what was paid for is used again", err=True)
     budget = Budget(epsilon=model.epsilon, delta=plan.delta)
-    with Ledger(out / _folder.LEDGER, budget=budget) as ledger, _progress.Stages(_progress.LEARN) as stages:
+    with (
+        Ledger(out / _folder.LEDGER, budget=budget) as ledger,
+        _progress.Stages(_progress.STAGES[plan.way]) as stages,
+    ):
         model.set_params(ledger=ledger, manifest=out / _folder.MANIFEST, progress=stages)
         try:
             model.fit(task.X_private, task.y_private, task.X_public, task.groups)

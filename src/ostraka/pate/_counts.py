@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -62,11 +62,18 @@ class CountsPlan:
     0.98
     """
 
+    way: ClassVar[str] = "counts"
+
     n_units: int
     n_cells: int
     ballot: int
     mechanism: NoisyCounts
     delta: float
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What the record says about the table, beside its mechanism."""
+        return {"n_cells": self.n_cells}
 
     @property
     def n_teachers(self) -> int:

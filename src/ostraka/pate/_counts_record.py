@@ -31,7 +31,7 @@ def counts_recorded(run: Run, plan: CountsPlan, owned: Owned, *, upper: dict[str
             "n_classes": len(run.classes),
             "n_public": len(run.labels),
             "n_answers": plan.n_answers,
-            "n_cells": plan.n_cells,
+            **plan.sizes,
             "mechanism": repr(mechanism),
             "screen": None,
             "epsilon": owned.ledger.budget.epsilon,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,13 +31,8 @@ __all__ = ["RoundsPlan", "in_rounds", "learn_rounds", "planned_rounds", "rounds_
 
 # Chosen on training rows of Fashion-MNIST, SST-2 and TREC, which are scored nowhere else.
 _ROUNDS, _CLIP = 12, 0.5
-_RESOLUTION, _PARTS = (
-    64,
-    16,
-)  # of a line and of the clip, at most: finer ones would need larger tables of noise
-_MOST_EPSILON = (
-    20.0  # of a plan; a ledger claims nothing for so little noise that twelve tables cost above 27
-)
+_RESOLUTION, _PARTS = 64, 16  # of a line and of the clip, at most: finer ones need larger tables of noise
+_MOST_EPSILON = 20.0  # of a plan; a ledger claims nothing where twelve tables cost above 27
 _MOST_SIGMA = 4e4  # beyond, tables of the noise take seconds
 
 
@@ -64,9 +59,16 @@ class RoundsPlan(CountsPlan):
     (0.94, 12)
     """
 
+    way: ClassVar[str] = "rounds"
+
     n_rounds: int
     clip: float
     resolution: int
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What the record says about the tables, beside their mechanism."""
+        return {"n_features": self.n_cells, "n_rounds": self.n_rounds, "clip": self.clip}
 
     @property
     def n_answers(self) -> int:

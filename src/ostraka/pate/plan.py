@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ostraka import _check
 from ostraka.accounting.calibration import Goal, calibrate
@@ -53,6 +53,8 @@ class Plan:
     >>> round(plan.epsilon, 2)
     1.07
     """
+
+    way: ClassVar[str] = "argmax"
 
     n_teachers: int
     n_answers: int

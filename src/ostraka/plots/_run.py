@@ -23,6 +23,8 @@ _LINES: dict[str, Any] = {
     "papernot2018": {"color": "#b0609a", "linestyle": "-."},
     "exact": {"color": RED, "linestyle": "-"},
 }
+_QUESTIONS = "questions answered", "answer"
+_PAID = {"counts": ("tables released", "table"), "rounds": ("rounds", "round")}  # by way
 
 
 def budget_over_time(result: Result) -> Figure | None:
@@ -32,6 +34,7 @@ def budget_over_time(result: Result) -> Figure | None:
         return None
     answers = np.array(result.series.get("answers") or range(1, len(epsilon) + 1))
     budget = result.settings.get("epsilon")
+    many, each = _PAID.get(result.settings.get("way", "argmax"), _QUESTIONS)
 
     def draw(axes: Any) -> None:
         # from no answer on, so that a run of one answer has a line, too
@@ -40,15 +43,15 @@ def budget_over_time(result: Result) -> Figure | None:
         if budget is not None:
             axes.axhline(budget, color=RED, linestyle="--", linewidth=1.5)
             canvas.note(axes, f"budget {budget:g}", (0, budget), (0, 4))
-        axes.set(xlabel="questions answered", ylabel="ε, at most", xlim=(0, answers[-1]), ylim=(0, None))
+        axes.set(xlabel=many, ylabel="ε, at most", xlim=(0, answers[-1]), ylim=(0, None))
         axes.locator_params(axis="x", integer=True)
 
     limit = f" The budget is {budget:g}." if budget is not None else ""
     return Figure(
         title="Budget over time",
-        caption=f"Publishable ε (δ = {result.upper.get('delta')}) after each answer.{limit}",
+        caption=f"Publishable ε (δ = {result.upper.get('delta') or 0:g}) after each {each}.{limit}",
         alt=(
-            f"Line that grows with the number of questions answered, from {epsilon[0]:.3g} after the first "
+            f"Line that grows with the number of {many}, from {epsilon[0]:.3g} after the first "
             f"to {epsilon[-1]:.3g} after {answers[-1]}.{limit}"
         ),
         svg=canvas.svg(draw),

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ostraka.students.distil import Distilled
+from ostraka.students.gradients import GradientLogistic
 from ostraka.students.moments import MomentLogistic
 from ostraka.students.smoothing import AugmentedSVM, SmoothedCounts
 
@@ -34,6 +35,7 @@ __all__ = [
     "Distilled",
     "FeatureMatchingGAN",
     "FixMatch",
+    "GradientLogistic",
     "ImageAugment",
     "MomentLogistic",
     "MultiStage",

@@ -5,7 +5,7 @@
 home (``_party``, ``_secret_party``, ``_secret_rounds``, ``_secret_models``, over
 ``ostraka.secure``). ``prompts`` show rows to a language model
 (``_requests``, ``_response_cache``, ``_endpoint``, ``_prompt_batch``, ``_template``). ``rows`` vote once
-each, for public ``cells``, ``bins`` and ``features`` (``_fixed``, ``_graph``).
+each, for public ``cells``, ``bins`` and ``features`` (``_fixed``, ``_graph``), or in rounds (``_residuals``).
 """
 
 from ostraka.voters._saved import SavedTeachers

@@ -226,6 +226,12 @@ class RowVoter(BaseEstimator):
         ValueError
             Cells without features of each row's own, coefficients of another shape or not finite, numbers
             out of range, or so many rows and parts that sums are not exact.
+
+        Guarantees
+        ----------
+        A row adds a line of length at most L times a residual of length at most ``parts``, both of whole
+        numbers. So two versions of it are at most 2 L ``parts`` apart, and leaving it out moves the table by
+        at most L ``parts``, whatever ``coef`` is (docs/noisy-counts.md, Theorem 3).
         """
         check_is_fitted(self, "adjacency_")
         if not own_features(self.cells):
