@@ -1,4 +1,4 @@
-"""Defects of noisy counts: their noise, their price, and how far one unit moves a table."""
+"""Defects of noisy counts and rounds: their noise, their price, and how far one unit moves a table."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ __all__ = ["MUTANTS"]
 
 _PRICE = "mechanisms/test_counts.py::TestThePrice::"
 _ROWS = "voters/test_rows.py::TestSensitivity::"
+_RESIDUALS = "voters/test_residuals.py::"
+_ROUNDS = "pate/test_rounds.py::"
 
 MUTANTS = [
     Mutant(
@@ -97,5 +99,47 @@ MUTANTS = [
         "",
         "voters/test_cells.py::TestQuantileCells::"
         "test_one_missing_number_turns_no_other_whole_number_into_another_category",
+    ),
+    Mutant(
+        "residuals longer than the clip keep their length",
+        "voters/_residuals.py",
+        "length = np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), clip)",
+        "length = clip",
+        _RESIDUALS + "TestResiduals::test_long_residuals_are_shortened_to_the_clip",
+    ),
+    Mutant(
+        "rounding makes a residual longer than stated",
+        "voters/_residuals.py",
+        'far = ~(np.einsum("ij,ij->i", whole, whole) <= longest**2)',
+        "far = ~np.isfinite(whole).all(axis=1)",
+        _RESIDUALS + "TestShortened::test_a_row_is_never_longer_than_stated_whatever_it_holds",
+    ),
+    Mutant(
+        "a table of residuals states half of its reach",
+        "voters/rows.py",
+        "return Private(sums, replace(self.adjacency_, l2=parts * far))",
+        "return Private(sums, replace(self.adjacency_, l2=parts * cells.reach_ / 2))",
+        _RESIDUALS + "TestResiduals::test_states_how_far_one_row_moves_the_table",
+    ),
+    Mutant(
+        "all rounds of residuals share one charge",
+        "pate/_rounds.py",
+        'key=f"{key}/{turn}")',
+        "key=key)",
+        _ROUNDS + "TestRounds::test_costs_one_charge_a_round_within_the_budget",
+    ),
+    Mutant(
+        "rounds of residuals begin with a ledger that cannot pay for all",
+        "pate/_rounds.py",
+        "    require_affordable(here.ledger, plan, key=key)\n",
+        "",
+        _ROUNDS + "TestRefusals::test_a_ledger_that_cannot_pay_for_all_rounds_is_not_charged",
+    ),
+    Mutant(
+        "noise for one table of residuals is used for twelve",
+        "pate/_rounds.py",
+        "        n_answers=_ROUNDS,\n",
+        "        n_answers=1,\n",
+        _ROUNDS + "test_the_plan_errs_up_and_takes_coarser_lines_for_less_budget",
     ),
 ]

@@ -66,6 +66,45 @@ def test_a_row_that_is_left_out_has_a_label_of_its_own(tmp_path, monkeypatch):
     assert "two versions" not in (tmp_path / "run" / "model-card.md").read_text()
 
 
+def test_rounds_leave_a_whole_folder_and_pay_for_each_round(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = learn("--way", "rounds", "--relation", "zero-out", "--epsilon", "3")
+    assert code == 0, err
+    assert "rounds: in each, every row votes for what the model so far gets wrong" in err
+    assert "12 tables, one a round: 45 features × classes" in err
+    assert err.index("features of rows") < err.index("rounds of votes: 12") < err.index("adversary simulated")
+    assert "teachers" not in err.partition("written to")[0]
+    assert "between any version of that row and none at all" in " ".join(out.split())
+    record = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (record["settings"]["way"], record["settings"]["n_rounds"]) == ("rounds", 12)
+    assert 2.97 < record["lower"]["epsilon"] <= record["upper"]["epsilon"] <= 3.0
+    assert record["utility"]["student"] > 0.8  # ten fits scored 0.97 to 0.98
+    assert len(charges(tmp_path)) == 12
+    assert "after each round" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--student", "boosting"), "has a student of its own: leave out --student"),
+        (("--teachers", "5"), "leave out --teachers"),
+    ],
+)
+def test_rounds_have_no_settings_of_teachers(options, words, tmp_path):
+    code, _, err = learn("--way", "rounds", *options, "--out", tmp_path / "run")
+    assert code == 2
+    assert words in err
+
+
+def test_rounds_protect_rows_and_not_people(tmp_path, monkeypatch):
+    monkeypatch.chdir(tables(tmp_path))
+    options = ("--label", "ill", "--public", "labelled.parquet", "--person", "who", "--way", "rounds")
+    code, _, err = learn("private.csv", *options)
+    assert code == 2
+    assert "protects rows, not people: type --way counts" in err
+    assert not (tmp_path / "run" / "ledger.sqlite").exists()
+
+
 @pytest.mark.parametrize("option", ["--teachers", "--answers", "--sigma"])
 def test_counts_have_no_settings_of_teachers(option, tmp_path):
     code, _, err = learn("--way", "counts", option, "5", "--out", tmp_path / "run")

@@ -36,6 +36,20 @@ def test_an_interrupted_run_goes_on_and_pays_nothing_twice(folder, monkeypatch, 
     assert json.loads(out)["upper"]["epsilon"] == pytest.approx(after[-1].epsilon_after)
 
 
+def test_interrupted_rounds_go_on_and_none_is_paid_twice(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patched:
+        interrupt_at(patched, "answers", 5)
+        code, _, err = learn("--way", "rounds", "--epsilon", "8")
+    assert code == 130, err
+    before = charges(tmp_path)
+    assert len(before) == 5
+    code, _, err = learn("--way", "rounds", "--epsilon", "8")
+    assert code == 0, err
+    after = charges(tmp_path)
+    assert (len(after), after[:5]) == (12, before)
+
+
 WAITS_AFTER_PAYING = """
 import pathlib, signal
 import ostraka.cli

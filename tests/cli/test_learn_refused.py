@@ -33,7 +33,7 @@ from tests.cli.learning import CANARY, charges, csv, learn, person, rows
         (("--person", "patient"), 1, "has no column 'patient' (--person)"),
         (("--classes", "well,ill"), 1, "is not one of --classes in data row"),
         (("--public", "nowhere.csv"), 1, "nowhere.csv: No such file"),
-        (("--relation", "zero-out"), 2, "--relation zero-out is for --way counts"),
+        (("--relation", "zero-out"), 2, "--relation zero-out is for --way counts and --way rounds"),
         (("--relation", "add-or-remove"), 2, "'add-or-remove' is not one of"),
         (("--teacher", "oracle"), 2, "'oracle' is not one of"),
         (("--engine", "pigeons"), 2, "'pigeons' is not one of"),

@@ -184,6 +184,7 @@ def test_a_table_as_people_bring_it_gives_a_useful_model(name, tmp_path, monkeyp
     ("way", "says"),
     [
         ("counts", ("40 rows are too few for 2 classes", "Nothing was spent. Bring ")),
+        ("rounds", ("40 rows are too few for 2 classes", "or --way counts")),
         (
             "argmax",
             ("answers of 5 teachers, too few for 2 classes", "Nothing was spent. Type a larger --eps"),

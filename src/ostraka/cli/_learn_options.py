@@ -80,10 +80,10 @@ class LearnOptions:
     way: Annotated[
         Way | None,
         typer.Option(
-            help="argmax: teachers answer questions. counts: every row casts one ballot in all. rounds: every "
-            "row votes twelve times for what the model so far gets wrong, for many rows of numbers. auto: "
-            "what does better on public rows with made-up labels. Default: counts, or argmax where options "
-            "of teachers are given."
+            help="argmax: teachers answer questions. counts: every row casts one ballot in all. rounds: "
+            "every row votes twelve times for what the model so far gets wrong, for many rows of numbers. "
+            "auto: what does better on public rows with made-up labels. Default: counts, or argmax where "
+            "options of teachers are given."
         ),
     ] = None
     relation: Annotated[

@@ -24,8 +24,8 @@ _ASSUMED = (
 _OTHER_PLAN = (
     "This plan is what 'ostraka learn --auto' uses, too: the same questions for the same budget. Without "
     "--auto or the options above, learn answers a table by counts, one ballot a row in all, or in rounds if "
-    "--way rounds is typed; with options of teachers it asks 100 questions or ten a class, whichever is more, "
-    "with no screen and the least noise that pays for them, since it is not told how hard the task is."
+    "--way rounds is typed; with options of teachers it asks 100 questions or ten a class, whichever is "
+    "more, with no screen and the least noise that pays for them, since it is not told how hard the task is."
 )
 _MEASURED = "ranges are over resamplings of models trained on {0}; the private rows may be harder or easier"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -155,8 +156,18 @@ def featured(cells: FeatureCells, weights: np.ndarray, classes: np.ndarray) -> P
     largest.coef_ = np.sqrt(1 - cells.constant**2) * weights[:-1].T
     largest.intercept_ = cells.constant * weights[-1]
     largest.classes_, largest.n_features_in_ = classes, len(weights) - 1
-    steps = (cells.transform_, whitening, Normalizer(), largest)
+    steps = (_named(cells), whitening, Normalizer(), largest)
     return Pipeline(list(zip(("features", "whitening", "length", "weights"), steps, strict=True)))
+
+
+def _named(cells: FeatureCells) -> Any:
+    """The transformer; the default one, which was fitted on arrays, with the names of the columns."""
+    names = getattr(cells, "feature_names_in_", None)
+    if cells.transform is not None or names is None:
+        return cells.transform_
+    named = copy.deepcopy(cells.transform_)
+    named[0].feature_names_in_ = names
+    return named
 
 
 def _distilled(

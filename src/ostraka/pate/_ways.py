@@ -19,6 +19,7 @@ from ostraka.pate._rounds import RoundsPlan, planned_rounds, simulated_rounds
 from ostraka.pate.plan import Plan, make_plan
 from ostraka.private import Adjacency, Private
 from ostraka.students import Distilled
+from ostraka.voters._fixed import numbers
 from ostraka.voters.features import FeatureCells
 from ostraka.voters.rows import own_features
 from ostraka.voters.shards import Manifest
@@ -105,7 +106,7 @@ def choose(model: PATEClassifier, public: Any, facts: Facts, argmax: Callable[[]
     if public is None:
         raise ValueError(f"way={model.way!r} is planned from public rows: pass X_public=")
     if model.way == "rounds":
-        return _in_rounds(_with_own_features(model.cells), public, facts, {})
+        return _in_rounds(_with_own_features(model.cells, public), public, facts, {})
     cells, tried = best_cells(model.cells, public, facts)
     expected = _expected(model, public, facts, cells, argmax) if model.way == "auto" else {}
     best = max(expected, key=lambda name: expected[name]) if expected else "counts"
@@ -117,8 +118,16 @@ def choose(model: PATEClassifier, public: Any, facts: Facts, argmax: Callable[[]
     return Way(name="counts", plan=plan, cells=fitted, expected=tried | expected)
 
 
-def _with_own_features(given: Any) -> Any:
-    """The cells for rounds: the given ones with features of each row's own."""
+def _with_own_features(given: Any, public: Any) -> Any:
+    """The cells for rounds: the given ones with features of each row's own, or those of numbers."""
+    if given is None:
+        try:
+            numbers(public, "X_public")
+        except ValueError as error:
+            raise ValueError(
+                f"{error} for way='rounds': pass way='counts', or cells=FeatureCells(encoder) with an encoder "
+                "of columns that was fitted on public rows"
+            ) from None
     several = given if isinstance(given, list | tuple) else (FeatureCells() if given is None else given,)
     for cells in several:
         if own_features(cells):

@@ -110,6 +110,9 @@ class FeatureCells(FromPublicRows):
         if self.n_features is not None:
             _check.integer(n_features=self.n_features, least=1)
         check_resolution(self.resolution)
+        names = getattr(X, "columns", None)  # for the student, which is plain scikit-learn
+        if names is not None and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.asarray(names, dtype=object)
         self.transform_ = _kernel(X) if self.transform is None else self.transform
         table = _moderate(self._transformed(X), "what transform returns")
         self._require_rows_by_themselves(X, table)
