@@ -125,8 +125,8 @@ def _with_own_features(given: Any, public: Any) -> Any:
             numbers(public, "X_public")
         except ValueError as error:
             raise ValueError(
-                f"{error} for way='rounds': pass way='counts', or cells=FeatureCells(encoder) with an encoder "
-                "of columns that was fitted on public rows"
+                f"{error} for way='rounds': pass way='counts', or cells=FeatureCells(encoder) with an "
+                "encoder of columns that was fitted on public rows"
             ) from None
     several = given if isinstance(given, list | tuple) else (FeatureCells() if given is None else given,)
     for cells in several:
