@@ -9,7 +9,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ostraka.students.distil import Distilled
-from ostraka.students.gradients import GradientLogistic
 from ostraka.students.moments import MomentLogistic
 from ostraka.students.smoothing import AugmentedSVM, SmoothedCounts
 
@@ -35,7 +34,6 @@ __all__ = [
     "Distilled",
     "FeatureMatchingGAN",
     "FixMatch",
-    "GradientLogistic",
     "ImageAugment",
     "MomentLogistic",
     "MultiStage",
