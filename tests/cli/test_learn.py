@@ -71,7 +71,7 @@ def test_rounds_leave_a_whole_folder_and_pay_for_each_round(tmp_path, monkeypatc
     code, out, err = learn("--way", "rounds", "--relation", "zero-out", "--epsilon", "3")
     assert code == 0, err
     assert "rounds: in each, every row votes for what the model so far gets wrong" in err
-    assert "12 tables, one a round: 45 features × classes" in err
+    assert "12 tables, one a round: 46 features × classes" in err
     assert err.index("features of rows") < err.index("rounds of votes: 12") < err.index("adversary simulated")
     assert "teachers" not in err.partition("written to")[0]
     assert "between any version of that row and none at all" in " ".join(out.split())

@@ -114,7 +114,7 @@ def in_a_frame(rows):
 
 def test_a_data_frame_of_numbers_is_learned_from_and_its_columns_have_names():
     model = rounds(cells=None).fit(in_a_frame(X[PRIVATE]), Y[PRIVATE], X_public=in_a_frame(X[PUBLIC]))
-    assert model.score(in_a_frame(X[NEW]), Y[NEW]) > 0.6  # ten fits scored 0.93 to 0.97
+    assert model.score(in_a_frame(X[NEW]), Y[NEW]) > 0.6  # ten fits scored 0.94 to 0.97
     assert model.to_sklearn().feature_names_in_[3] == "pixel 3"
 
 
