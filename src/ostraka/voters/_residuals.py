@@ -17,7 +17,8 @@ def residual_sums(
 
     A residual is the row's class, as zeros and a one, less the probabilities that ``coef`` gives, at most
     ``clip`` long, in ``parts`` of it. Products of whole numbers in floats are exact while their sums are
-    below 2^53, so a row adds the same whatever the rows beside it are.
+    below 2^53, so a row adds the same whatever the rows beside it hold. How its residual is rounded may
+    depend on its place and on the number of rows, which neighbours share.
     """
     own = np.eye(coef.shape[1])
     sums = np.zeros(coef.shape)
