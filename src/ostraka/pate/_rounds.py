@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RoundsPlan", "in_rounds", "learn_rounds", "planned_rounds", "rounds_plan", "simulated_rounds"]
 
-# Chosen on training rows of Fashion-MNIST, SST-2 and TREC, which are scored nowhere else.
+# Chosen on training rows of Fashion-MNIST and TREC, and on SST-2 (docs/noisy-counts.md).
 _ROUNDS, _CLIP = 12, 0.5
 _RESOLUTION, _PARTS = 64, 16  # of a line and of the clip, at most: finer ones need larger tables of noise
 _MOST_EPSILON = 20.0  # of a plan; a ledger claims nothing where twelve tables cost above 27
