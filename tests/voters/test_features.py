@@ -80,7 +80,7 @@ class TestLines:
         ("made", "rows", "says"),
         [
             (FeatureCells(AS_IT_IS, n_features=0), PUBLIC, "n_features must be an integer >= 1"),
-            (FeatureCells(AS_IT_IS, resolution=0), PUBLIC, "resolution must be an integer >= 1"),
+            (FeatureCells(AS_IT_IS, resolution=1), PUBLIC, "resolution must be an integer >= 2"),
             (FeatureCells(AS_IT_IS, resolution=2**21), PUBLIC, "resolution must be at most 1,048,576"),
             (GraphCells(resolution=2**21), PUBLIC, "resolution must be at most 1,048,576"),
             (FeatureCells(AS_IT_IS), np.ones((20, 3)), "rows that differ"),

@@ -24,7 +24,7 @@ from ostraka.voters.rows import contrasts, own_features
 if TYPE_CHECKING:
     from ostraka.pate._counts import CountsPlan
 
-__all__ = ["Facts", "best_cells", "counted", "made_up", "planned"]
+__all__ = ["Facts", "best_cells", "counted", "features_suit", "made_up", "planned"]
 
 _CLUSTERS = (1, 2, 4)  # of each class, in three made-up labellings
 _MOST_ROWS = 6000  # public rows of a trial; half of them vote
@@ -164,5 +164,10 @@ def _default_cells(public: Any, facts: Facts) -> Any:
     binary = np.isin(table, (0, 1)).all(axis=0) & (table.min(axis=0) != table.max(axis=0))
     if _KINDS < binary.mean() < 1:
         return QuantileCells()
-    own = FeatureCells()
-    return own if len(table) >= _ENOUGH and _can_be_heard(own, public, facts) else GraphCells()
+    return FeatureCells() if features_suit(public, facts) else GraphCells()
+
+
+def features_suit(public: Any, facts: Facts) -> bool:
+    """Whether features of each row's own may be taken without being asked for, by public numbers."""
+    numbers = not hasattr(public, "iloc") and public.shape[0] >= _ENOUGH
+    return numbers and _can_be_heard(FeatureCells(), public, facts)

@@ -12,7 +12,7 @@ from sklearn.utils import _safe_indexing
 from ostraka import _check
 from ostraka.door import ABSTAIN
 from ostraka.ledger import BudgetExceeded, Ledger
-from ostraka.pate._cells import Facts, best_cells, counted, made_up, planned
+from ostraka.pate._cells import Facts, best_cells, counted, features_suit, made_up, planned
 from ostraka.pate._counts_student import featured, taught
 from ostraka.pate._learning import teacher_of
 from ostraka.pate._rounds import RoundsPlan, planned_rounds, simulated_rounds
@@ -108,12 +108,14 @@ def choose(model: PATEClassifier, public: Any, facts: Facts, argmax: Callable[[]
     if model.way == "rounds":
         return _in_rounds(_with_own_features(model.cells, public), public, facts, {})
     cells, tried = best_cells(model.cells, public, facts)
-    expected = _expected(model, public, facts, cells, argmax) if model.way == "auto" else {}
+    suits = model.cells is None and features_suit(public, facts)
+    own = cells if own_features(cells) or not suits else FeatureCells()  # for rounds
+    expected = _expected(model, public, facts, (cells, own), argmax) if model.way == "auto" else {}
     best = max(expected, key=lambda name: expected[name]) if expected else "counts"
     if best == "argmax":
         return Way(name="argmax", plan=argmax(), cells=None, expected=tried | expected)
     if best == "rounds":
-        return _in_rounds(cells, public, facts, tried | expected)
+        return _in_rounds(own, public, facts, tried | expected)
     fitted, plan = planned(cells, public, facts)
     return Way(name="counts", plan=plan, cells=fitted, expected=tried | expected)
 
@@ -147,9 +149,13 @@ def _in_rounds(cells: Any, public: Any, facts: Facts, expected: dict[str, float]
 
 
 def _expected(
-    model: PATEClassifier, public: Any, facts: Facts, cells: Any, argmax: Callable[[], Plan]
+    model: PATEClassifier, public: Any, facts: Facts, both: tuple[Any, Any], argmax: Callable[[], Plan]
 ) -> dict[str, float]:
-    """Mean accuracy of each way that the budget pays for, over a few made-up labellings."""
+    """Mean accuracy of each way that the budget pays for, over a few made-up labellings.
+
+    ``both``: cells for counts, and cells for rounds if they have features of each row's own.
+    """
+    cells, own = both
     rng = np.random.default_rng(0)
     rows = _safe_indexing(public, rng.permutation(public.shape[0])[:_MOST_ROWS])
     worlds = [_World(rows=rows, y=made_up(rows, facts.n_classes, rng), facts=facts) for _ in range(_WORLDS)]
@@ -159,9 +165,9 @@ def _expected(
         expected["counts"] = float(np.mean([_by_counts(fitted, plan, world, rng) for world in worlds]))
     except BudgetExceeded:
         pass  # this way is then no choice
-    if own_features(cells) and not facts.grouped:
+    if own_features(own) and not facts.grouped:
         try:
-            fitted, tables = planned_rounds(cells, worlds[0].asked, facts)
+            fitted, tables = planned_rounds(own, worlds[0].asked, facts)
             expected["rounds"] = float(np.mean([_by_rounds(fitted, tables, world, rng) for world in worlds]))
         except BudgetExceeded:
             pass

@@ -222,9 +222,9 @@ def _same_rows(fitted: Any, X: Any) -> bool:
     return np.shares_memory(fitted, X) or (fitted.shape == X.shape and bool((fitted == X).all()))
 
 
-def check_resolution(resolution: int) -> None:
+def check_resolution(resolution: int, *, least: int = 1) -> None:
     """Raise ValueError unless lines of this length have exact squares in floats."""
-    _check.integer(resolution=resolution, least=1)
+    _check.integer(resolution=resolution, least=least)
     if resolution > FINEST:
         raise ValueError(f"resolution must be at most {FINEST:,}, got {resolution!r}")
 

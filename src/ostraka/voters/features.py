@@ -109,7 +109,7 @@ class FeatureCells(FromPublicRows):
         """
         if self.n_features is not None:
             _check.integer(n_features=self.n_features, least=1)
-        check_resolution(self.resolution)
+        check_resolution(self.resolution, least=2)  # of 1, rounded lines are all zeros
         names = getattr(X, "columns", None)  # for the student, which is plain scikit-learn
         if names is not None and all(isinstance(name, str) for name in names):
             self.feature_names_in_ = np.asarray(names, dtype=object)
