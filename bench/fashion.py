@@ -88,6 +88,8 @@ def on_deals() -> None:
                 mixed.setdefault(voting.name, []).append(voting.right(1.0, 10**6 + deal, truth))
     for (name, epsilon), right in found.items():
         shown("Fashion-MNIST", name, epsilon, right)
+        if epsilon in RIVAL_EPSILONS:
+            shown("Fashion-MNIST, the rival's deals", name, epsilon, right[:RIVAL_DEALS])
     for name, right in mixed.items():
         shown("Fashion-MNIST, shuffled labels", name, 1.0, right)
     rival(rows)
