@@ -23,9 +23,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from bench import _data, dp_sgd
+from bench._ways import as_lines, each_way
 from bench.neighbours import edges
 from bench.utility import images, said
-from bench.ways import as_lines, each_way
 
 DEALS, RIVAL_DEALS, DRAWS = 10, 2, 3
 ONLY_PUBLISHED = False

@@ -28,9 +28,9 @@ from sklearn.pipeline import make_pipeline
 
 from bench import _data, dp_sgd
 from bench._data import folder
+from bench._ways import as_lines, each_way
 from bench.dp_logistic import scored
 from bench.utility import hospital_deal, said
-from bench.ways import as_lines, each_way
 from ostraka.voters import GraphCells
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from bench import dp_sgd
+from bench._ways import as_lines, each_way
 from bench.neighbours import sentences
 from bench.utility import said
-from bench.ways import as_lines, each_way
 
 N_PUBLIC, N_COMPONENTS = 20_000, 1000
 EPSILONS: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0, 20.0)
