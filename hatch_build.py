@@ -1,8 +1,8 @@
 """Build hook: machine code of the kernels for this platform, so that a first run does not wait for numba.
 
 A wheel that is built where there is a C compiler gets an extension module of the kernels that state their
-signatures (``ostraka/_compiled.py``). Without a compiler, or with ``OSTRAKA_MACHINE_CODE=off``, the wheel is
-the same without it, and numba compiles at the first call. ``OSTRAKA_MACHINE_CODE=require`` fails instead.
+signatures (``ostraka/core/compiled.py``). Without a compiler, or with ``OSTRAKA_MACHINE_CODE=off``, the wheel
+is the same without it, and numba compiles at the first call. ``OSTRAKA_MACHINE_CODE=require`` fails instead.
 
 ``python hatch_build.py`` puts the module beside the sources of a checkout, where it is not there yet.
 """
@@ -53,7 +53,7 @@ def build(folder: Path) -> Path:
     from numba.core.compiler import Flags
     from numba.pycc import CC, compiler
 
-    from ostraka import _compiled
+    from ostraka.core import compiled as _compiled
 
     def flags() -> Any:
         chosen = Flags()
@@ -78,7 +78,7 @@ def build(folder: Path) -> Path:
 def beside_sources() -> Path:
     """Compile for this checkout, unless that was done since; what was compiled from other sources goes."""
     sys.path.insert(0, str(HERE / "src"))
-    from ostraka import _compiled
+    from ostraka.core import compiled as _compiled
 
     package, kind = HERE / "src" / "ostraka", sysconfig.get_config_var("EXT_SUFFIX")
     made = package / f"{_compiled.machine_name()}{kind}"

@@ -12,10 +12,10 @@ import numpy as np
 from sklearn.preprocessing import FunctionTransformer
 
 from bench.utility import RELATIONS, posterior
-from ostraka.pate._cells import Facts
-from ostraka.pate._rounds import in_rounds, rounds_plan
+from ostraka.learn.ways.plan import Facts
+from ostraka.learn.ways.rounds import in_rounds, rounds_plan
 from ostraka.voters import RowVoter
-from ostraka.voters.features import FeatureCells
+from ostraka.voters.rows import FeatureCells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

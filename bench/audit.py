@@ -9,11 +9,11 @@ import numpy as np
 from scipy.stats import beta
 
 from ostraka import GNMax, LNMax, Threshold
+from ostraka.audit.claims import AUDIT_ORDERS, sample_outcomes
+from ostraka.audit.cuts import Method
+from ostraka.audit.epsilon import EstimateMethod, renyi_estimate
+from ostraka.audit.library import mutation_score
 from ostraka.audits import epsilon_lower_bound, hold_out, renyi_lower_bound
-from ostraka.audits.claims import AUDIT_ORDERS, sample_outcomes
-from ostraka.audits.cuts import Method
-from ostraka.audits.estimates import EstimateMethod, renyi_estimate
-from ostraka.audits.planted import mutation_score
 
 ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0)
 METHODS = get_args(Method)

@@ -23,9 +23,10 @@ from sklearn.preprocessing import normalize
 from bench import _data
 from bench._data import folder
 from bench.utility import images, posterior
-from ostraka.pate._cells import Facts, best_cells
+from ostraka.learn.ways.choose import best_cells
+from ostraka.learn.ways.plan import Facts
 from ostraka.voters import GraphCells, RowVoter
-from ostraka.voters.features import FeatureCells
+from ostraka.voters.rows import FeatureCells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,14 +26,14 @@ import pyarrow as pa
 from pyarrow import parquet
 from sklearn.linear_model import LogisticRegression
 
-from ostraka.voters import _parquet, partition
-from ostraka.voters._engines import spread
-from ostraka.voters._voting import Shard, train
+from ostraka.voters import parquet as _parquet
+from ostraka.voters import partition
+from ostraka.voters.voting import Shard, spread, train
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ostraka.voters._voting import Teacher
+    from ostraka.voters.voting import Teacher
 
 ROWS, COLUMNS, TEACHERS, WORKERS = 1_000_000, 20, 5_000, 2
 FILES, GROUP = 8, 25_000  # Parquet files, and rows of a row group
@@ -110,7 +110,7 @@ def read(items: list[Shard], rows: _parquet.ParquetRows, engine: str) -> tuple[l
         seen.extend(facts for _, facts in found)
         return [answer for answer, _ in found]
 
-    with mock.patch("ostraka.voters._parquet.spread", watched):
+    with mock.patch("ostraka.voters.parquet.spread", watched):
         return _parquet.train_where_they_lie(
             LogisticRegression(), rows, items, engine=engine, n_jobs=WORKERS, on_progress=lambda *_: None
         ), seen

@@ -13,11 +13,10 @@ from scipy.stats import beta
 
 from bench._data import folder
 from ostraka.collect import Client, Grid, Histogram, Keeper, Pairs, Tally, Task, Tree, estimate
-from ostraka.collect._dry_run import among_clients
-from ostraka.collect._plan import parsed, sigma_for
-from ostraka.collect._reports import Closing
-from ostraka.collect._similar import ranked, similarity
-from ostraka.mechanisms.skellam import SkellamSum, skellam
+from ostraka.collect.estimate import ranked, similarity
+from ostraka.collect.messages import Closing
+from ostraka.collect.plan import among_clients, parsed, sigma_for
+from ostraka.core.mechanisms.skellam import SkellamSum, skellam
 from ostraka.secure.keys import Identity, exchange_key, exchange_secret, new_secret
 from ostraka.secure.masks import pair_mask
 

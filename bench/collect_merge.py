@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ostraka.collect import Client, Keeper, Task, Tree, estimate
-from ostraka.collect._reports import Report, masks_for, most_report_bytes
+from ostraka.collect.messages import Report, masks_for, most_report_bytes
 from ostraka.secure.keys import Identity, derived, exchange_secret
 
 __all__ = ["main", "merged"]

@@ -11,12 +11,12 @@ import numpy as np
 
 from bench.collect import seconds
 from ostraka.collect import Client, Keeper, Tally, Task
-from ostraka.collect._plan import parsed, plan, sigma_for
-from ostraka.collect._reports import Closing, Report, most_report_bytes
+from ostraka.collect.messages import Closing, Report, most_report_bytes
+from ostraka.collect.plan import parsed, plan, sigma_for
 from ostraka.secure.keys import Identity, exchange_key, new_secret
 
 if TYPE_CHECKING:
-    from ostraka.collect._encoding import Encoding
+    from ostraka.collect.encodings import Encoding
 
 __all__ = ["main", "measured"]
 

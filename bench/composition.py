@@ -8,17 +8,17 @@ import time
 from typing import TYPE_CHECKING
 
 from ostraka import Budget, Confident, GNMax, Threshold
-from ostraka._composition import tables
+from ostraka.core.laws import tables
 
 if TYPE_CHECKING:
-    from ostraka.curve import Curve
+    from ostraka.core.curve import Curve
 
 ANSWERS = (100, 250, 500, 1_000)
 DELTA = 1e-5
 RUNS = 5
 EPSILON = 2.0  # of the budget of which answers choose the uses
 QUICK = {"ANSWERS": (30,), "RUNS": 1, "EPSILON": 0.4}
-_SERVED = Budget(epsilon=5.0, delta=1e-6)
+_SERVED = Budget(epsilon=5.0, delta=1e-6, adaptive=False)
 _FRESH = iter(range(1, 10_000))
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostraka import Adjacency, GNMax, LNMax, Private, Threshold, _check
-from ostraka.randomness import os_keyed
+from ostraka import Adjacency, GNMax, LNMax, Private, Threshold
+from ostraka.core import check as _check
+from ostraka.core.randomness import os_keyed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

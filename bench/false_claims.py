@@ -11,6 +11,8 @@ import numpy as np
 from scipy.stats import beta
 
 from ostraka import Curve, GNMax
+from ostraka.audit.cuts import Method
+from ostraka.audit.votes import VoteModel
 from ostraka.audits import (
     delta_lower_bound,
     epsilon_lower_bound,
@@ -19,8 +21,6 @@ from ostraka.audits import (
     renyi_lower_bound,
     votes_lower_bound,
 )
-from ostraka.audits.cuts import Method
-from ostraka.audits.models import VoteModel
 from ostraka.scores import Scores
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from pyarrow import csv, parquet
 
 import ostraka
 from bench.service import cpu
-from ostraka._compiled import machine_code
+from ostraka.core.compiled import machine_code
 
 ROWS, COLUMNS, TEACHERS = 1_000_000, 20, 250
 RUNS, DIGITS, KINDS = 3, True, ("csv", "parquet")

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from ostraka import Curve
-from ostraka.attacks.inclusion import marginal_scores, nearest_scores, sum_scores
+from ostraka.audit.attacks.generators import marginal_scores, nearest_scores, sum_scores
 from ostraka.audits import one_run_lower_bound
 from ostraka.synth import DPGM, Evolution, PrivateKMeans, Schema, TableGenerator
 

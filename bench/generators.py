@@ -19,7 +19,7 @@ from sklearn.neural_network import MLPClassifier
 from bench._mnist import mnist
 from ostraka import Adjacency, Curve, Private
 from ostraka.accounting import calibrate
-from ostraka.attacks.inclusion import sum_scores
+from ostraka.audit.attacks.generators import sum_scores
 from ostraka.audits import one_run_lower_bound
 from ostraka.mechanisms import GaussianSums
 from ostraka.synth import DPGM, PrivateKMeans

@@ -13,7 +13,7 @@ from scipy.special import log_ndtr
 
 from ostraka import GNMax
 from ostraka.accounting import exact_curve
-from ostraka.curve import ORDERS
+from ostraka.core.curve import ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from bench import service
 from ostraka import GNMax, TeacherEnsemble
 from ostraka.consistent import Consistent
-from ostraka.service._keys import Keyring
+from ostraka.serve.keys import Keyring
 from ostraka.voters import SavedTeachers
 
 CONNECTIONS, SECONDS, RUNS, N_TEACHERS = 64, 8, 3, 250
@@ -35,7 +35,7 @@ WARM = True  # a second of load before what is measured
 QUICK = {"CONNECTIONS": 4, "SECONDS": 1, "RUNS": 1, "N_TEACHERS": 10, "WARM": False}
 WAYS = ("compiled", "scikit-learn")
 SLOW = """
-from ostraka.service._features import CompiledEncoder
+from ostraka.data.columns import CompiledEncoder
 CompiledEncoder.of = classmethod(lambda cls, encoder, n_columns: None)
 """
 LUA = """

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostraka import Budget, GNMax, Ledger
+from ostraka.core.ledger.chain import Receipt
 from ostraka.ledger import ChargeRequest
-from ostraka.ledger.records import Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +90,7 @@ def main() -> None:
             "anchor": Path(folder) / "anchor",
             "owner": True,
         }
-        ledger = Ledger(where, budget=Budget(epsilon=50.0, delta=1e-6), **options)
+        ledger = Ledger(where, budget=Budget(epsilon=50.0, delta=1e-6, adaptive=False), **options)
         for client in range(CLIENTS):
             ledger.grant(f"client{client}", budget_epsilon=50.0)
         ledger.charge_each([asked(0)])

@@ -15,8 +15,9 @@ import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
 from sklearn.linear_model import LogisticRegression
 
 from ostraka import GNMax, PATEClassifier
-from ostraka.pate import _fitted, _questions
-from ostraka.students import query_strategy
+from ostraka.learn import classifier as _fitted
+from ostraka.learn.students import distil as query_strategy
+from ostraka.learn.ways import argmax as _learning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,8 +63,8 @@ def main() -> None:
     spent: dict[str, float] = {}
     with (
         threadpoolctl.threadpool_limits(1),
-        timed(_questions, "typical", spent),
-        timed(_questions.Questions, "ask", spent),
+        timed(_learning, "typical", spent),
+        timed(_learning.Argmax, "ask", spent),
         timed(_fitted, "record", spent),
     ):
         model.fit(X, y, public)

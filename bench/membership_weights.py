@@ -18,7 +18,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from bench import _data, diabetes130, membership
 from bench._data import folder
-from ostraka.attacks import _membership_statistics as statistics
+from ostraka.audit.attacks import membership as statistics
 
 PAIRS = ((0.0, 1.0), (2.0, 30.0), (3.0, 16.0), (4.0, 8.0), (4.0, 16.0))
 REFERENCES = (2, 4, 8, 31)

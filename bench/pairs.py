@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostraka import Confident, GNMax, LNMax, Threshold
-from ostraka._composition import tables
+from ostraka.core.laws import tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ostraka._composition.law import Law
-    from ostraka.mechanisms.protocols import BallotMechanism
+    from ostraka.core.laws.law import Law
+    from ostraka.core.mechanisms.law import BallotMechanism
 
 SIZES = ((10, 9), (5, 24), (3, 120))  # classes, ballots
 MECHANISMS: tuple[BallotMechanism, ...] = (

@@ -17,12 +17,12 @@ import numpy as np
 from sklearn.linear_model import RidgeClassifier
 from sklearn.neural_network import MLPClassifier
 
-from ostraka.secure.dealing import deal_model
+from ostraka.parties.models import fixed_model
+from ostraka.secure.agreement import fixed_rows, sizes_of
+from ostraka.secure.dealer import deal_model
 from ostraka.secure.pads import Stream, words
-from ostraka.secure.questions import fixed_rows, sizes_of
 from ostraka.secure.two_party import AskerSide, OwnerSide, hidden_question, words_bytes
 from ostraka.voters import Agreement, Dealer, Identity, Party, PartyEnsemble, PartyServer, SecretQuestions
-from ostraka.voters._secret_models import fixed_model
 
 __all__ = ["main"]
 

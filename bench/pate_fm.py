@@ -27,7 +27,7 @@ from ostraka.students import ALIBI, FixMatch, ImageAugment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ostraka.result import Result
+    from ostraka.core.result import Result
 
 N_ROWS, N_TEACHERS, N_CANARIES = 6_000, 40, 300
 DELTA = 1e-5

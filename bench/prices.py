@@ -9,8 +9,9 @@ from unittest import mock
 import numpy as np
 
 from ostraka import GNMax, Threshold
-from ostraka.curve import ORDERS
-from ostraka.mechanisms import _tabulated, _tight
+from ostraka.core.curve import ORDERS
+from ostraka.core.mechanisms import tight as _tabulated
+from ostraka.core.mechanisms import tight as _tight
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from ostraka._torch import per_row
-from ostraka._torch.private_steps import PrivateTraining
+from ostraka.nets import private as per_row
+from ostraka.nets.private import PrivateTraining
 
 if TYPE_CHECKING:
     from collections.abc import Callable

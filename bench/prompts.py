@@ -88,7 +88,7 @@ def line(
     released = [np.exp(m.log_outcomes(counts))[np.arange(len(texts)), right].mean() for m in noisy.values()]
     these = exact_curve(noisy[2.0], counts).epsilon(DELTA)
     zero, each = ensemble.zero_shot(texts), ensemble.predictions(texts)
-    with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=DELTA)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=DELTA, adaptive=False)) as ledger:
         labels = release(noisy[2.0], votes, ledger=ledger)
     student = clone(ensemble).set_params(n_teachers=1, n_shots=8).fit(texts, ensemble.classes_[labels])
     taught = np.mean(student.predictions([queries[row] for row in new])[0] == truth[new])

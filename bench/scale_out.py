@@ -29,7 +29,7 @@ from bench import service
 from bench._data import shrink
 from ostraka import GNMax, TeacherEnsemble
 from ostraka.consistent import Consistent
-from ostraka.service._keys import Keyring
+from ostraka.serve.keys import Keyring
 from ostraka.voters import SavedTeachers
 from rigs import postgres
 from rigs.disk import UnavailableError
@@ -37,7 +37,7 @@ from rigs.disk import UnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ostraka.private import Private
+    from ostraka.core.private import Private
 
 PROCESSES = (1, 2, 4)
 SECONDS = 10.0

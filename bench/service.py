@@ -25,8 +25,8 @@ from sklearn.linear_model import LogisticRegression
 
 from ostraka import GNMax, Ledger, TeacherEnsemble, Threshold
 from ostraka.consistent import Consistent
-from ostraka.service._keys import Keyring
-from ostraka.service._secrets import secret_of
+from ostraka.serve.deployment import secret_of
+from ostraka.serve.keys import Keyring
 from ostraka.voters import SavedTeachers
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ SERVE = """
 import os, sys, json
 from pathlib import Path
 from ostraka import Budget
-from ostraka.service import _server
-from ostraka.service._deployment import Deployment, Settings
-from ostraka.service.app import Application
+from ostraka.serve import server as _server
+from ostraka.serve.deployment import Deployment, Settings
+from ostraka.serve.app import Application
 from ostraka.voters import SavedTeachers
 run, port, db = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 saved = SavedTeachers.load(run / "teachers")

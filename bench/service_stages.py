@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench import learned_service, service
-from ostraka.service._keys import Keyring
+from ostraka.serve.keys import Keyring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,16 +56,15 @@ async def main(kind):
         await ended.wait()
 """
 FIXED_REPLY = """
-from ostraka.service._replies import Reply
-async def reply(self, scope, receive):
-    await receive()
+from ostraka.secure.server import Reply
+async def reply(self, request):
     return Reply(200, b"x" * 130)
 Application.reply = reply
 """
 RECEIPT = """
 from ostraka.ledger import Ledger
-from ostraka.ledger.records import Receipt
-from ostraka.service._batcher import Batcher
+from ostraka.core.ledger.chain import Receipt
+from ostraka.serve.answering import Batcher
 def receipt(answer):
     return Receipt(seq=12345, head="ab" * 32, answer=answer, left=0.5)
 """
@@ -97,8 +96,8 @@ def changed(*parts: str) -> str:
 PROGRAMS = {
     "sockets of the kernel and of uvloop": SOCKETS + "uvloop.run(main(Bare))",
     "HTTP parsed": SOCKETS + "uvloop.run(main(Parsing))",
-    "uvicorn, limits of connections, a task a request": changed(FIXED_REPLY),
-    "key, JSON, checks, rates, reply": changed(RECEIPT, NO_BATCHER),
+    "limits of connections, key, a task a request": changed(FIXED_REPLY),
+    "JSON, checks, rates, reply": changed(RECEIPT, NO_BATCHER),
     "handed to the answering thread and back": changed(RECEIPT, NO_VOTE),
     "features, votes, noise": changed(RECEIPT, NO_LEDGER),
     "ledger, without waiting for the disk": changed(NO_DISK),

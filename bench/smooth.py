@@ -18,10 +18,9 @@ import scipy.stats
 from bench._data import folder
 from ostraka import Adjacency, GNMax, Private
 from ostraka.accounting import exact_curve
-from ostraka.accounting.certificate import plan_certificate
-from ostraka.accounting.publish import release_epsilon
-from ostraka.accounting.sensitivity import local_sensitivities, smooth_sensitivity
-from ostraka.curve import Curve
+from ostraka.core.accounting.publish import plan_certificate, release_epsilon
+from ostraka.core.accounting.smooth import local_sensitivities, smooth_sensitivity
+from ostraka.core.curve import Curve
 
 if TYPE_CHECKING:
     from collections.abc import Callable

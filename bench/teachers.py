@@ -24,8 +24,9 @@ from torch import nn
 
 from bench._mnist import mnist
 from ostraka import TeacherEnsemble
-from ostraka._torch import architectures, planning
-from ostraka._torch.devices import threads
+from ostraka.nets import generative as architectures
+from ostraka.nets import vectorised as planning
+from ostraka.nets.devices import threads
 from ostraka.networks import TorchClassifier
 from ostraka.voters import count_votes, partition
 

@@ -23,10 +23,13 @@ from mutants import (
     _collect,
     _composition,
     _counts,
+    _data,
     _drawn,
+    _durable,
     _exact,
     _generators,
     _plain,
+    _rows,
     _secret,
 )
 
@@ -41,10 +44,13 @@ MUTANTS: list[Mutant] = [
     *_audits.MUTANTS,
     *_collect.MUTANTS,
     *_counts.MUTANTS,
+    *_data.MUTANTS,
     *_generators.MUTANTS,
     *_composition.MUTANTS,
     *_secret.MUTANTS,
     *_attacks.MUTANTS,
+    *_rows.MUTANTS,
+    *_durable.MUTANTS,
 ]
 PASSED, FAILED = 0, 1  # what pytest's exit status must be one of: anything else is no verdict
 

@@ -6,8 +6,8 @@ from mutants._mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_STATISTICS, _CHECKS = "attacks/_membership_statistics.py", "attacks/_membership_checks.py"
-_MODELS, _PROPERTY_CHECKS = "attacks/membership.py", "attacks/_property_checks.py"
+_STATISTICS, _CHECKS = "audit/attacks/membership.py", "audit/attacks/members.py"
+_MODELS, _PROPERTY_CHECKS = "audit/attacks/membership.py", "audit/attacks/properties.py"
 _BY, _BY_NULL = "attacks/test_membership.py::", "attacks/test_membership_null.py::"
 
 MUTANTS = [
@@ -34,14 +34,14 @@ MUTANTS = [
     ),
     Mutant(
         "members are among the rows that a threshold is calibrated on",
-        "scores.py",
+        "core/scores.py",
         "for counts in (self.others, self.members)",
         "for counts in (self.others + self.members, self.members)",
         "test_scores.py::test_the_roc_is_scikit_learns",
     ),
     Mutant(
         "thresholds are chosen on the half that tests them",
-        "audits/cuts.py",
+        "audit/cuts.py",
         "return (pilot[0], pilot[1]), (counts[0] - pilot[0], counts[1] - pilot[1])",
         "return (pilot[0], pilot[1]), (counts[0], counts[1])",
         "audits/test_cuts.py::test_holding_out_takes_a_tenth_at_random",

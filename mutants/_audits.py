@@ -6,13 +6,64 @@ from mutants._mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-SETS, TAILS, ONE_RUN = "audits/_sets.py", "audits/_tails.py", "audits/one_run.py"
+SETS, TAILS, ONE_RUN = "audit/cuts.py", "audit/intervals.py", "audit/one_run.py"
 BY_ONE_RUN, BY_TAILS, BY_LABELS = (
     f"audits/test_{name}.py::" for name in ("one_run", "tails", "label_canaries")
 )
 BY_SCORES = "test_scores.py::"
 
+JOINT, BY_JOINT = "audit/joint.py", "audits/test_joint.py::"
+
 MUTANTS = [
+    Mutant(
+        "answers of one training added up",
+        "audit/adversaries.py",
+        'independent = getattr(system, "fresh", False) or all(model.certain for model in models)',
+        "independent = True",
+        BY_JOINT + "test_one_question_asked_a_thousand_times_leaks_what_it_does_and_no_product",
+    ),
+    Mutant(
+        "answers without a target by another law",
+        JOINT,
+        "laws[1] += model.absent[move] * table",
+        "laws[1] += model.absent[move] * table**2",
+        BY_JOINT + "test_the_joint_law_is_the_sum_over_every_vote_and_every_sequence",
+    ),
+    Mutant(
+        "the target's own ballot is no ballot",
+        JOINT,
+        "p, q, n_ballots = model.present, model.absent, model.n + 1",
+        "p, q, n_ballots = model.present, model.absent, model.n",
+        BY_JOINT + "test_the_cap_is_the_divergence_of_the_votes_themselves",
+    ),
+    Mutant(
+        "sums that are worth more than they are",
+        JOINT,
+        "values = order * np.exp((order - 1) * one) - (order - 1) * np.exp(order * other)",
+        "values = order * np.exp((order - 1) * one) - (order - 1)",
+        BY_JOINT + "test_draws_of_votes_certify_most_of_the_exact_law",
+    ),
+    Mutant(
+        "answers of both worlds by one law",
+        JOINT,
+        "rest = world - both",
+        "rest = p - both",
+        BY_JOINT + "test_draws_of_votes_certify_most_of_the_exact_law",
+    ),
+    Mutant(
+        "one chance in twenty beside an exact law",
+        "audit/runs.py",
+        "sure = 1 - MISFIT / 2 if fits else confidence",
+        "sure = confidence",
+        "audits/test_runs.py::test_beside_an_exact_law_chance_decides_as_seldom_as_is_printed",
+    ),
+    Mutant(
+        "partitions of their own, judged",
+        "audit/cli_adversaries.py",
+        'if same_partition or finding.verdict == "inconclusive":',
+        "if True:",
+        "cli/test_audit_url.py::test_deployments_with_partitions_of_their_own_are_never_judged",
+    ),
     Mutant(
         "a pilot that chooses by rates alone",
         SETS,
@@ -64,28 +115,28 @@ MUTANTS = [
     ),
     Mutant(
         "lots that always fall well",
-        "audits/_guesses.py",
+        "audit/one_run.py",
         "int(rng.hypergeometric(good, bad, rest))",
         "min(good, rest + 0 * bad)",
         BY_ONE_RUN + "test_randomised_response_is_found_from_below",
     ),
     Mutant(
         "delta of two worlds without e^epsilon",
-        "audits/epsilon.py",
+        "audit/epsilon.py",
         "np.where(q > 0, p - np.exp(group * epsilon) * q, p)",
         "np.where(q > 0, p - q, p)",
         "audits/test_epsilon.py::test_delta_is_below_the_hockey_stick_divergence_and_near_it",
     ),
     Mutant(
         "sampled runs that need not follow the law",
-        "audits/_exact_law.py",
+        "audit/runs.py",
         'verdict="violated" if broken or not fits else "consistent"',
         'verdict="violated" if broken else "consistent"',
         "audits/test_runs.py::test_runs_whose_noise_is_shared_do_not_follow_the_exact_law",
     ),
     Mutant(
         "the threshold taken for known",
-        "scores.py",
+        "core/scores.py",
         "rank = int(np.searchsorted(scipy.special.bdtr(np.arange(n), n, fpr), error))",
         "rank = 1 + int(fpr * n + 0 * error)",
         BY_SCORES + "test_the_interval_holds_the_rate_of_a_known_law",

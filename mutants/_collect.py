@@ -6,11 +6,11 @@ from mutants._mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-KEYS, MASKS, SHARES = "secure/keys.py", "secure/masks.py", "secure/shares.py"
-MASKING, GATHERING, GRAPH = "collect/_masking.py", "collect/_gathering.py", "collect/_graph.py"
-REPORTS, STORE, TASK = "collect/_reports.py", "collect/_store.py", "collect/task.py"
-ENCODINGS, SKETCHES, ELGAMAL = "collect/encodings.py", "collect/sketches.py", "collect/elgamal.py"
-SKELLAM = "mechanisms/skellam.py"
+KEYS, MASKS, SHARES = "secure/keys.py", "secure/masks.py", "secure/masks.py"
+MASKING, GATHERING, GRAPH = "collect/masking.py", "collect/tally.py", "collect/messages.py"
+REPORTS, LOG, TASK = "collect/messages.py", "secure/log.py", "collect/task.py"
+ENCODINGS, SKETCHES, ELGAMAL = "collect/encodings.py", "collect/encodings.py", "collect/elgamal.py"
+SKELLAM = "core/mechanisms/skellam.py"
 BY_CLIENTS, BY_KEEPERS, BY_ELGAMAL, BY_GRAPH = (
     f"collect/test_{name}.py::" for name in ("clients", "keepers", "elgamal", "graph")
 )
@@ -88,9 +88,9 @@ MUTANTS = [
     ),
     Mutant(
         "a keeper answers a second set of survivors",
-        STORE,
-        "        if self._requests[round_] != request:",
-        "        if not request:",
+        LOG,
+        '        if self.once(f"request {key}", request) != request:',
+        '        if not self.once(f"request {key}", request):',
         BY_KEEPERS + "test_no_keeper_answers_for_a_second_set_of_survivors_not_after_a_restart_either",
     ),
     Mutant(
@@ -130,21 +130,21 @@ MUTANTS = [
     ),
     Mutant(
         "the dominating Gaussian is taken from the tails of the noise",
-        "mechanisms/_skellam_law.py",
-        "    return float((z[shift:] - z[:-shift]).max()) * (1 + 1e-9) + _ROUNDING",
-        "    return float((z[shift:] - z[:-shift])[0]) * (1 + 1e-9) + _ROUNDING",
+        "core/mechanisms/skellam.py",
+        "    return float((z[shift:] - z[:-shift]).max()) * (1 + 1e-9) + _SKELLAM_LAW_ROUNDING",
+        "    return float((z[shift:] - z[:-shift])[0]) * (1 + 1e-9) + _SKELLAM_LAW_ROUNDING",
         "mechanisms/test_skellam_gaussian.py::test_the_shift_is_the_largest_step_of_the_exact_quantiles",
     ),
     Mutant(
         "an enrolment approves whoever joined",
         "collect/enrolment.py",
-        "if read_entry(one).claim in self._claims)",
+        "if read_entry(one).claim in claims)",
         "if read_entry(one).claim)",
         "collect/test_enrolment.py::test_strangers_are_left_out_and_the_others_sum_exactly",
     ),
     Mutant(
         "an enrolment signs the mask key of a client only",
-        "collect/_roster.py",
+        "collect/messages.py",
         "        return hashlib.sha256(self.write()).digest()",
         "        return hashlib.sha256(self.mask).digest()",
         "collect/test_enrolment.py::test_claims_are_remembered_and_cover_all_keys_of_a_client",

@@ -14,14 +14,21 @@ _ROUNDS = "pate/test_rounds.py::"
 MUTANTS = [
     Mutant(
         "discrete noise is priced as continuous",
-        "mechanisms/_discrete.py",
-        "return up(float(steps.max()) + 4 * len(weights) * 2.0**-53 + 1e-13)",
+        "core/mechanisms/discrete.py",
+        "return up(float(max(steps.max(), far.max())) + 4 * len(weights) * 2.0**-53 + 1e-13)",
         "return 1 / sigma",
         _PRICE + "test_the_unit_shift_is_the_largest_step_of_the_exact_quantiles",
     ),
     Mutant(
+        "the least whole number passes for a small count",
+        "core/mechanisms/counts.py",
+        "values.min() >= -_MOST_COUNT and values.max() <= _MOST_COUNT",
+        "np.abs(values).max() <= _MOST_COUNT",
+        "mechanisms/test_counts.py::TestTheDoor::test_refuses_counts_that_are_not_integers_before_any_charge",
+    ),
+    Mutant(
         "undecided draws are not decided",
-        "mechanisms/_discrete.py",
+        "core/mechanisms/discrete.py",
         "for at in np.flatnonzero(table[place] == first):",
         "for at in np.flatnonzero(table[place] < first):",
         "mechanisms/test_counts.py::TestTheDraws::test_every_first_and_second_number_gives_the_law_exactly",
@@ -72,8 +79,8 @@ MUTANTS = [
     ),
     Mutant(
         "a ledger adds prices of two promises",
-        "_release.py",
-        'return f"{unit} (zero-out)" if weaker else unit',
+        "core/door.py",
+        'return unit if relation == "replace-one" else f"{unit} ({relation})"',
         "return unit",
         "mechanisms/test_counts.py::TestTheDoor::"
         "test_a_table_without_one_unit_has_a_mechanism_and_a_ledger_of_its_own",
@@ -94,22 +101,23 @@ MUTANTS = [
     ),
     Mutant(
         "a neighbour's type decides how a cell is read",
-        "voters/bins.py",
-        "    if isinstance(cell, float) and cell.is_integer():\n        return str(int(cell))\n",
+        "data/table.py",
+        "    if isinstance(cell, float | np.floating) and float(cell).is_integer():\n"
+        "        return str(int(cell))\n",
         "",
         "voters/test_cells.py::TestQuantileCells::"
         "test_one_missing_number_turns_no_other_whole_number_into_another_category",
     ),
     Mutant(
         "residuals longer than the clip keep their length",
-        "voters/_residuals.py",
+        "voters/residuals.py",
         "length = np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), clip)",
         "length = clip",
         _RESIDUALS + "TestResiduals::test_long_residuals_are_shortened_to_the_clip",
     ),
     Mutant(
         "rounding makes a residual longer than stated",
-        "voters/_residuals.py",
+        "voters/residuals.py",
         'far = ~(np.einsum("ij,ij->i", whole, whole) <= longest**2)',
         "far = ~np.isfinite(whole).all(axis=1)",
         _RESIDUALS + "TestShortened::test_a_row_is_never_longer_than_stated_whatever_it_holds",
@@ -123,23 +131,37 @@ MUTANTS = [
     ),
     Mutant(
         "all rounds of residuals share one charge",
-        "pate/_rounds.py",
+        "learn/ways/rounds.py",
         'key=f"{key}/{turn}")',
         "key=key)",
         _ROUNDS + "TestRounds::test_costs_one_charge_a_round_within_the_budget",
     ),
     Mutant(
         "rounds of residuals begin with a ledger that cannot pay for all",
-        "pate/_rounds.py",
-        "    require_affordable(here.ledger, plan, key=key)\n",
+        "learn/ways/rounds.py",
+        "        plan.require_affordable(ledger, key=key)\n",
         "",
         _ROUNDS + "TestRefusals::test_a_ledger_that_cannot_pay_for_all_rounds_is_not_charged",
     ),
     Mutant(
         "noise for one table of residuals is used for twelve",
-        "pate/_rounds.py",
-        "        n_answers=_ROUNDS,\n",
-        "        n_answers=1,\n",
+        "learn/ways/rounds.py",
+        "            n_answers=_ROUNDS,\n",
+        "            n_answers=1,\n",
         _ROUNDS + "test_the_plan_errs_up_and_takes_coarser_lines_for_less_budget",
+    ),
+    Mutant(
+        "a record leaves out what was planned and not asked",
+        "learn/ways/argmax.py",
+        "spent=session.ledger.spent() + plan.left(paid),",
+        "spent=session.ledger.spent(),",
+        "pate/test_every_way.py::test_it_learns_and_pays_within_its_budget_and_its_plan",
+    ),
+    Mutant(
+        "a delta that would publish a unit is planned with",
+        "learn/ways/plan.py",
+        "if self.delta >= 1 / self.n_units:",
+        "if self.delta >= 1:",
+        "pate/test_plan.py::test_numbers_out_of_range_are_refused",
     ),
 ]

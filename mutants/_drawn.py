@@ -19,8 +19,8 @@ MUTANTS = [
     Mutant(
         "rounding decides where floats tie",
         DRAWN,
-        "_draws.largest(counts, noise, scale, _doubt(scale), winners, sure)",
-        "_draws.largest(counts, noise, scale, _doubt(scale), winners, sure); sure[:] = True",
+        "draws.largest(counts, noise, scale, _doubt(scale), winners, sure)",
+        "draws.largest(counts, noise, scale, _doubt(scale), winners, sure); sure[:] = True",
         BY_DRAWN + "test_where_64_bits_tie_the_next_ones_decide",
     ),
     Mutant(
@@ -32,7 +32,7 @@ MUTANTS = [
     ),
     Mutant(
         "an enclosure that is not checked",
-        "mechanisms/_quantile.py",
+        "core/mechanisms/discrete.py",
         "width = (large - small + 4 * doubt) / density",
         "width = (large - small + 4 * doubt) / density / 8; return middle - width, middle + width",
         BY_DRAWN + "test_enclosures_hold_the_quantiles_of_both_ends_and_are_at_most_a_few_times_as_wide",
@@ -46,22 +46,22 @@ MUTANTS = [
     ),
     Mutant(
         "further bits of a key are its first ones again",
-        "randomness.py",
+        "core/randomness.py",
         "        words(stream, (self._drawn,))\n",
         "",
         BY_DRAWN + "test_keyed_rows_replay_single_keys_down_to_the_further_bits",
     ),
     Mutant(
         "a noisy float leaves in a certificate",
-        "accounting/certificate.py",
-        "        noisy = _exact.noisy_floor(place, scale=Fraction(self.noise), grid=one, rng=rng)\n"
+        "core/accounting/publish.py",
+        "        noisy = exact.noisy_floor(place, scale=Fraction(self.noise), grid=one, rng=rng)\n"
         "        return np.asarray(noisy, dtype=np.int64)\n",
         "        return np.asarray(float(place) + rng.normal(scale=self.noise))\n",
         "accounting/test_certificate.py::test_the_published_number_is_the_distance_with_its_noise",
     ),
     Mutant(
         "a noisy label row next to its cell's edge is left to the table",
-        "mechanisms/_whole.py",
+        "core/mechanisms/discrete.py",
         "_NEAR = 2**29",
         "_NEAR = -(2**29)",
         BY_DRAWN + "test_the_table_of_normal_cells_is_near_enough_and_numbers_near_an_edge_are_settled",

@@ -35,16 +35,20 @@ __all__ = [
 ]
 
 # below src/ostraka
-CONVERSIONS = "_conversions.py"
-CURVE, DOOR, PRIVATE, CHECK = "curve.py", "_release.py", "private.py", "_check.py"
-ARGMAX, SCREEN, TIGHT = "mechanisms/argmax.py", "mechanisms/screen.py", "mechanisms/_tight.py"
-GRID, NOISE, OUTCOME = "mechanisms/_grid.py", "mechanisms/_noise.py", "mechanisms/outcome.py"
-EXACT, THEOREMS, CALIBRATION = "accounting/exact.py", "mechanisms/_theorems.py", "accounting/calibration.py"
-PAIRS, RENYI = "mechanisms/_neighbours.py", "mechanisms/_divergence.py"
+CONVERSIONS = "core/curve.py"
+CURVE, DOOR, PRIVATE, CHECK = "core/curve.py", "core/door.py", "core/private.py", "core/check.py"
+ARGMAX, SCREEN, TIGHT = "core/mechanisms/argmax.py", "core/mechanisms/screen.py", "core/mechanisms/tight.py"
+GRID, NOISE, OUTCOME = "core/kernels/grid.py", "core/kernels/noise.py", "core/kernels/outcome.py"
+EXACT, THEOREMS, CALIBRATION = (
+    "core/accounting/bounds.py",
+    "core/mechanisms/theorems.py",
+    "core/accounting/calibration.py",
+)
+PAIRS, RENYI = "core/kernels/neighbours.py", "core/kernels/divergence.py"
 
 # below tests
 BY_CURVE, BY_CONTRACT = "oracles/test_curve.py::", "contracts/test_curve_contract.py::"
-DRAWN = "mechanisms/_exact.py"
+DRAWN = "core/mechanisms/exact.py"
 BY_MECHANISM, BY_DOOR = "contracts/test_mechanism_contract.py::", "test_door.py::"
 BY_EXACT, BY_OUTCOME, BY_TIGHT = (f"oracles/test_{name}.py::" for name in ("exact", "outcome", "tight"))
 BY_ALL, BY_PLAN = "oracles/test_exhaustive.py::", "accounting/test_plan.py::"

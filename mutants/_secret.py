@@ -47,7 +47,7 @@ MUTANTS = [
     ),
     Mutant(
         "the holder adds no noise",
-        "voters/_party.py",
+        "parties/party.py",
         "total + self._noise(total.shape) + self._masks(session)",
         "total + self._masks(session)",
         _ARGMAX + "test_the_noise_of_every_party_is_in_the_sum_that_is_compared",
@@ -61,16 +61,16 @@ MUTANTS = [
     ),
     Mutant(
         "counts that were seen are charged as an argmax",
-        "private.py",
+        "core/private.py",
         "            and self.argmax_only == promise.argmax_only\n",
         "",
         _PRICE + "test_votes_that_show_counts_are_not_charged_as_an_argmax_nor_the_other_way_round",
     ),
     Mutant(
         "an argmax with Skellam noise is 3 % cheaper",
-        "mechanisms/_skellam_argmax.py",
-        "found * (1 + _ROUNDING)",
-        "found * 0.97",
+        "core/mechanisms/skellam.py",
+        "largest * (1 + _ROUNDING)",
+        "largest * 0.97",
         _PRICE + "test_no_histogram_costs_more_than_the_price",
     ),
 ]

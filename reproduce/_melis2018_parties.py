@@ -9,9 +9,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from ostraka.attacks import Collaboration
-from ostraka.attacks.defences import SharedFraction
-from ostraka.attacks.disaggregation import party_properties
-from ostraka.attacks.parties import PartyRows
+from ostraka.audit.attacks.parties import PartyRows, SharedFraction
+from ostraka.audit.attacks.wang import party_properties
 from ostraka.networks import TorchClassifier
 from ostraka.scores import Scores
 from reproduce import _melis2018_worlds as worlds

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 
-from ostraka.attacks._adversarial import Rivals, Settings, realness_of, sample_of
+from ostraka.audit.attacks.adversarial import Rivals, Settings, realness_of, sample_of
 
 N_NOISE, MOMENTUM, CLOSENESS = 64, (0.5, 0.999), 0.1  # weight of the likelihood beside fooling
 

@@ -17,11 +17,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from bench._data import folder
 from bench.adult import read
 from ostraka.attacks import Collaboration, PropertyInference
-from ostraka.attacks.parties import PartyRows
+from ostraka.audit.attacks.parties import PartyRows
 from ostraka.networks import TorchClassifier
 
 if TYPE_CHECKING:
-    from ostraka.attacks.observations import Observations
+    from ostraka.audit.attacks.parties import Observations
 
 ROUNDS, BATCH, RATE, WIDTH = 240, 64, 0.05, 32
 RACE, SEX, MARITAL, FINAL_WEIGHT = 8, 9, 5, 2

@@ -22,8 +22,8 @@ from sklearn.preprocessing import StandardScaler
 from bench._data import folder
 from ostraka import Adjacency, Confident, GNMax, LNMax, Private, Threshold
 from ostraka.accounting import calibrate, every_bound, exact_curve, papernot2018_curve
-from ostraka.accounting.exact import exact_rdp
-from ostraka.curve import ORDERS, Curve
+from ostraka.core.accounting.bounds import exact_rdp
+from ostraka.core.curve import ORDERS, Curve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +103,7 @@ def adult() -> None:
 
 def published_two_class(counts: np.ndarray, *, delta: float) -> str:
     """Median and range of the epsilon that may be published, over the noise of its publication."""
-    from ostraka.accounting.publish import release_epsilon
+    from ostraka.core.accounting.publish import release_epsilon
 
     private = Private(counts, Adjacency.one_ballot())
     told = [

@@ -12,15 +12,14 @@ import numpy as np
 from sklearn.linear_model import RidgeClassifier
 
 from ostraka import GNMax
-from ostraka.mechanisms.skellam import SkellamMax
-from ostraka.secure.agreement import Agreement
-from ostraka.secure.dealing import deal_model
+from ostraka.core.mechanisms.skellam import SkellamMax
+from ostraka.parties.models import fixed_model
+from ostraka.secure.agreement import Agreement, SecretQuestions, fixed_rows, sizes_of
+from ostraka.secure.dealer import deal_model
 from ostraka.secure.keys import Identity
 from ostraka.secure.pads import Stream, words
-from ostraka.secure.questions import SecretQuestions, fixed_rows, sizes_of
 from ostraka.secure.two_party import AskerSide, FixedModel, OwnerSide, hidden_question
-from ostraka.voters._secret_models import fixed_model
-from ostraka.voters._voting import Shard, train
+from ostraka.voters.voting import Shard, train
 from reproduce.chadha2024 import images
 
 __all__ = ["main"]

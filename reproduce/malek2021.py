@@ -23,12 +23,12 @@ import torch
 
 from bench import _data
 from bench._data import folder
-from ostraka._torch.architectures import perceptron, wide_resnet
 from ostraka.attacks import Canaries
 from ostraka.audits import one_run_lower_bound
+from ostraka.learn.students.labels import posterior
+from ostraka.nets.generative import perceptron, wide_resnet
 from ostraka.networks import TorchClassifier
 from ostraka.students import ALIBI, MultiStage
-from ostraka.students.alibi import posterior
 from reproduce import _drawing
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ import numpy as np
 from bench._data import folder
 from ostraka.attacks import Canaries
 from ostraka.audits import one_run_lower_bound
-from ostraka.result import Result
+from ostraka.core.result import Result
 from reproduce import _drawing
 
 if TYPE_CHECKING:
-    from ostraka.audits.one_run import CanaryBound
+    from ostraka.audit.bound import Bound
 
 AT = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # the authors' thresholds
 FIGURE_AT = 0.99  # the one that the paper names
@@ -140,7 +140,7 @@ def one_decoy(planted: Canaries, *, seed: int = 0) -> Canaries:
     )
 
 
-def bounds(planted: Canaries, said: np.ndarray, *, delta: float) -> dict[str, CanaryBound]:
+def bounds(planted: Canaries, said: np.ndarray, *, delta: float) -> dict[str, Bound]:
     """Bounds that hold: at the paper's threshold, with cuts of their own, and with one decoy only."""
     scores = planted.scores(said)
     return {

@@ -17,9 +17,9 @@ from sklearn.linear_model import LogisticRegression
 from ostraka import Budget, GNMax, Ledger, release
 from ostraka.accounting import calibrate
 from ostraka.attacks import Collaboration
-from ostraka.attacks.defences import NoisySum, SharedFraction
+from ostraka.audit.attacks.parties import NoisySum, SharedFraction
 from ostraka.networks import TorchClassifier
-from ostraka.voters.parties import PartyEnsemble
+from ostraka.parties.parties import PartyEnsemble
 from reproduce import _melis2018_parties
 from reproduce._melis2018_parties import FAST, SEED
 from reproduce._melis2018_worlds import BATCH, RATE, ROUNDS, adult, bags, news, perceptron, world
@@ -144,7 +144,7 @@ def _balanced_accuracies(n_parties: int, *, rounds: int, seed: int) -> dict[str,
         classes=range(2),
         sigma=_sigma_for(len(public)),
     )
-    with Ledger(":memory:", budget=Budget(epsilon=EPSILON, delta=DELTA)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=EPSILON, delta=DELTA, adaptive=False)) as ledger:
         answers = release(ensemble.agreement.mechanism, ensemble.vote(X[public]), ledger=ledger)
     student = LogisticRegression(C=0.1, max_iter=200, class_weight="balanced").fit(X[public], answers)
     found["votes"] = _balanced(student.predict(X[test]), y[test])

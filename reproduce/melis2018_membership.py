@@ -22,8 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
 from bench._data import folder
-from ostraka.attacks._generator_rows import nearest
-from ostraka.attacks.generators import TargetGenerator, generator_statistics
+from ostraka.audit.attacks.generators import TargetGenerator, generator_statistics, nearest
 from ostraka.scores import Scores
 from ostraka.synth import DPGM
 from ostraka.synth.networks import VAE, logits_of
@@ -31,7 +30,7 @@ from ostraka.synth.networks import VAE, logits_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ostraka.attacks._generator_rows import Sampling
+    from ostraka.audit.attacks.generators import Sampling
     from reproduce._melis2018_vaegan import VariationalGAN
 
 N_ROWS, WIDTH, RATE, SEED = 4_000, 512, 5e-4, 0

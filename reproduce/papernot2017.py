@@ -24,8 +24,8 @@ from bench._data import folder
 from bench._mnist import ensemble, mnist
 from ostraka import Adjacency, Budget, Ledger, LNMax, Private, TeacherEnsemble, count_votes, release
 from ostraka.accounting import exact_curve, moments2017_curve
+from ostraka.learn.students.distil import uncertainty_sampling
 from ostraka.networks import TorchClassifier
-from ostraka.students.query_strategy import uncertainty_sampling
 from reproduce import _drawing
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ def forests(name: str, table: tuple[np.ndarray, np.ndarray, int, int]) -> dict[s
     votes = teachers.vote(X[asked])
     mechanism = LNMax(scale=SCALE)
     price = (N_ASKED * mechanism.curve()).epsilon(DELTA)
-    ledger = Ledger(":memory:", budget=Budget(epsilon=price * 1.001, delta=DELTA))
+    ledger = Ledger(":memory:", budget=Budget(epsilon=price * 1.001, delta=DELTA, adaptive=False))
     answers = release(mechanism, votes, ledger=ledger, rng=np.random.default_rng(0))
     learned = RandomForestClassifier(TREES, random_state=0).fit(X[asked], answers)
     alone = RandomForestClassifier(TREES, random_state=0).fit(X[:n_train], y[:n_train])

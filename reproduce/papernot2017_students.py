@@ -23,9 +23,9 @@ import numpy as np
 from bench._mnist import ensemble, mnist
 from ostraka import ABSTAIN, Budget, Confident, GNMax, Ledger, Threshold, confident, release
 from ostraka.accounting import exact_curve, papernot2018_curve, release_epsilon
+from ostraka.learn.students.distil import typical
 from ostraka.networks import TorchClassifier
 from ostraka.students import Distilled, FeatureMatchingGAN, FixMatch, ImageAugment
-from ostraka.students.query_strategy import typical
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +112,7 @@ def asked(
     """Answers to every row, behind a screen to those with a clear plurality; and every epsilon of theirs."""
     rng = np.random.default_rng(seed)
     every = mechanism.curve() if screen is None else mechanism.curve() + screen.curve()
-    budget = Budget(epsilon=(len(votes) * every).epsilon(DELTA) * 1.001, delta=DELTA)
+    budget = Budget(epsilon=(len(votes) * every).epsilon(DELTA) * 1.001, delta=DELTA, adaptive=False)
     ledger = Ledger(":memory:", budget=budget)
     if screen is None:
         answers, law, told = release(mechanism, votes, ledger=ledger, rng=rng), mechanism, None

@@ -25,7 +25,7 @@ from reproduce import _drawing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ostraka.curve import Curve
+    from ostraka.core.curve import Curve
 
 SEEDS, N_ANSWERS, N_TEACHERS = 10, 10_000, 250
 QUICK = {"SEEDS": 1, "EDGE_SIGMAS": (10.0,)}

@@ -2,6 +2,7 @@
 
 ``python -m rigs [NAME …]`` runs all or the named ones, prints a line for each, and keeps the
 lines in docs/durability.md with the date, the load and the command. ``--scale 10`` runs ten times as many.
+``python -m rigs rows --pairs 100000`` tries hostile neighbouring rows (:mod:`rigs.rows`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rigs import (
     page,
     power,
     races,
+    rows,
     soak,
     storm,
     strangers,
@@ -48,6 +50,10 @@ HEAD = """| test | tried | went wrong | control | when, load |
 RIGS: dict[str, Callable[[float], Finding]] = {
     "power-shared": lambda scale: power.find("shared", images=round(10_000 * scale)),
     "power-owned": lambda scale: power.find("owned", images=round(10_000 * scale)),
+    "power-log": lambda scale: power.find("log", images=round(10_000 * scale)),
+    "faults-log": lambda scale: faults.find("log", charges=sessions(1000 * scale)),
+    "kills-log": lambda scale: kills.find("log", kills=round(1000 * scale)),
+    "tampering-log": lambda scale: tampering.find("log", flipped=round(100_000 * scale)),
     "faults-shared": lambda scale: faults.find("shared", charges=sessions(1000 * scale)),
     "faults-owned": lambda scale: faults.find("owned", charges=sessions(1000 * scale)),
     "kills-shared": lambda scale: kills.find("shared", kills=round(1000 * scale)),
@@ -80,6 +86,8 @@ def sessions(charges: float) -> int:
 
 
 def main(given: Sequence[str] = ()) -> None:
+    if given[:1] == ["rows"]:
+        raise SystemExit(rows.main(given[1:]))
     options = argparse.ArgumentParser(prog="python -m rigs")
     options.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RIGS))
     options.add_argument("--scale", type=float, default=1.0)

@@ -18,17 +18,24 @@ import sqlite3
 import sys
 import threading
 import traceback
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from ostraka import Budget, BudgetExceeded, GNMax, Ledger
-from ostraka.ledger import ChargeRequest, LedgerError, store
+from ostraka.core.ledger import store
+from ostraka.ledger import ChargeRequest, LedgerError
+from ostraka.secure import log
+from ostraka.secure.log import Log, LogError
 from rigs import disk
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 __all__ = [
+    "LEDGERS",
     "MODES",
     "ChargingMode",
     "Paid",
@@ -43,7 +50,7 @@ __all__ = [
 MECHANISM = GNMax(sigma=400.0)
 NAME, CLIENT, SECRET = "ledger.sqlite", "alice", b"the owner's secret, 32 bytes long"
 ADDRESS = "OSTRAKA_POSTGRES"  # where the rigs' own server is
-BUDGET = Budget(epsilon=2.0, delta=1e-6)
+BUDGET = Budget(epsilon=2.0, delta=1e-6, adaptive=False)  # what ``affordable`` counts
 
 
 class Paid(NamedTuple):
@@ -60,18 +67,31 @@ class ChargingMode(Protocol):
     processes: int  # how many may charge at once
     needs_postgres: bool
 
-    def open(self, folder: Path) -> Ledger: ...
+    def open(self, folder: Path) -> Any: ...
 
-    def pay(self, ledger: Ledger, key: str) -> Paid: ...
+    def pay(self, ledger: Any, key: str) -> Paid: ...
 
     def rows(self, folder: Path) -> list[tuple[int, str | None, bytes, int | None]]: ...
+
+    def said(self, ledger: Any) -> object:
+        """Return everything that a ledger reports."""
+        entries = ledger.entries()
+        receipts = []
+        for entry in entries:
+            with suppress(LedgerError):
+                receipts.append(ledger.receipt(entry.seq))
+        return ledger.budget, ledger.head, entries, ledger.accounts(), receipts
+
+    def most(self) -> int:
+        """Return the number of charges that the budget pays for."""
+        return affordable(self.budget)
 
 
 SELECT = "SELECT seq, key, digest, answer FROM entry ORDER BY seq"
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(ChargingMode):
     """Several processes on one file, one charge a transaction: ``Ledger.charge``."""
 
     budget: Budget = BUDGET
@@ -90,7 +110,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class Owned(ChargingMode):
     """One process, whose threads commit together, with answers and an anchor: as a service charges."""
 
     budget: Budget = BUDGET
@@ -117,7 +137,7 @@ class Owned:
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class Database(ChargingMode):
     """Several processes on one PostgreSQL server, a schema for each folder."""
 
     budget: Budget = BUDGET
@@ -146,6 +166,62 @@ class Database:
         return psycopg.connect(os.environ[ADDRESS], autocommit=True)
 
 
+class Charged(Log):
+    """The durable log of the other roles, as the rigs charge a ledger: a key is paid by an entry."""
+
+    def __init__(self, path: Path) -> None:
+        with translated():
+            super().__init__(path, name="rigs")
+
+    def verify(self) -> None:
+        with translated():
+            list(self.entries())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Errors of the log as those of a ledger."""
+    try:
+        yield
+    except LogError as error:
+        raise LedgerError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Kept(ChargingMode):
+    """Several processes on one log, as of an enrolment or a keeper: the first answer to a key counts."""
+
+    budget: Budget = BUDGET
+    processes: int = 2
+    needs_postgres: bool = False
+
+    def open(self, folder: Path) -> Charged:
+        return Charged(folder / NAME)
+
+    def pay(self, ledger: Charged, key: str) -> Paid:
+        drawn = b"%d" % secrets.randbelow(10)
+        with translated():
+            answer = int(ledger.once(key, drawn))
+            return Paid(ledger.number(key), answer)
+
+    def rows(self, folder: Path) -> list[tuple[int, str | None, bytes, int | None]]:
+        with closing(sqlite3.connect(folder / NAME)) as db:
+            rows = db.execute("SELECT seq, key, digest, body FROM entry ORDER BY seq").fetchall()
+            return [(seq, key, digest, int(body)) for seq, key, digest, body in rows]
+
+    def said(self, ledger: Charged) -> object:
+        return ledger.head, list(ledger.entries())
+
+    def most(self) -> int:
+        return 2**30
+
+
 def granted(ledger: Ledger) -> Ledger:
     """The ledger, with a client who may spend all of it."""
     try:
@@ -157,7 +233,8 @@ def granted(ledger: Ledger) -> Ledger:
     return ledger
 
 
-MODES: dict[str, ChargingMode] = {"shared": Shared(), "owned": Owned(), "postgres": Database()}
+LEDGERS: dict[str, ChargingMode] = {"shared": Shared(), "owned": Owned(), "postgres": Database()}
+MODES: dict[str, ChargingMode] = {**LEDGERS, "log": Kept()}
 ON_DISK = tuple(name for name, mode in MODES.items() if not mode.needs_postgres)
 
 
@@ -187,6 +264,7 @@ def careless() -> None:
 
 def checkpoint_every(commits: int) -> None:
     """Move the log into the file so often that a short run sees it many times."""
+    log.CHECKPOINT_BYTES = 4096 * commits
     if not hasattr(store, "CHECKPOINT_EVERY"):
         raise AttributeError("the ledger's checkpoint interval has another name by now")
     store.CHECKPOINT_EVERY = commits

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ostraka import Budget, GNMax, Ledger
+from ostraka.core.ledger.budget import LedgerUnavailable
 from ostraka.ledger import ChargeRequest, LedgerError
-from ostraka.ledger.budget import LedgerUnavailable
 from rigs import postgres
 from rigs.finding import Finding, apart
 

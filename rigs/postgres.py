@@ -17,7 +17,7 @@ from rigs.disk import UnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["program", "ready", "require", "restart", "server"]
+__all__ = ["copied", "fail_over", "program", "ready", "require", "restart", "server"]
 
 SETTINGS = "-c listen_addresses= -c max_connections=120 -c shared_buffers=32MB"
 
@@ -68,6 +68,36 @@ def restart(folder: Path, *, mode: str) -> None:
         cwd=folder,
         **_someone(),  # type: ignore[call-overload]
     )
+
+
+def control(folder: Path, verb: str, *options: str) -> None:
+    """Call pg_ctl for the server in a folder."""
+    subprocess.run(
+        [program("pg_ctl"), "-D", str(folder / "data"), "-w", "-l", str(folder / "log"), *options, verb],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        cwd=folder,
+        **_someone(),  # type: ignore[call-overload]
+    )
+
+
+def copied(folder: Path) -> Path:
+    """A copy of a server's files, as a standby that lags behind has them."""
+    control(folder, "stop", "-m", "fast")
+    copy = folder / "copy"
+    subprocess.run(["cp", "-a", str(folder / "data"), str(copy)], check=True)
+    control(folder, "start", "-o", f"{SETTINGS} -k {folder}")
+    return copy
+
+
+def fail_over(folder: Path, copy: Path) -> None:
+    """Promote the copy in place of the server, under the same address."""
+    control(folder, "stop", "-m", "immediate")
+    shutil.rmtree(folder / "data")
+    copy.rename(folder / "data")
+    (folder / "data" / "standby.signal").touch()
+    control(folder, "start", "-o", f"{SETTINGS} -k {folder}")
+    control(folder, "promote")
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def run(mode: charging.ChargingMode, budgets: int) -> dict[str, object]:
     """Race for every budget."""
     rng, wrong, granted = random.Random(4), Counter[str](), 0
     for number in range(budgets):
-        budget = Budget(epsilon=rng.uniform(0.02, 0.11), delta=1e-6)
+        budget = Budget(epsilon=rng.uniform(0.02, 0.11), delta=1e-6, adaptive=False)
         most, racing = charging.affordable(budget), replace(mode, budget=budget)
         with power.quick_folder() as folder:
             got, errors = race(racing, folder, number)

@@ -18,11 +18,10 @@ import numpy as np
 
 from ostraka import Budget, GNMax, Ledger, TeacherEnsemble
 from ostraka.consistent import Consistent
-from ostraka.service import _server
-from ostraka.service._deployment import Deployment, Settings
-from ostraka.service._keys import CLIENT, OWNER, Keyring
-from ostraka.service._secrets import secret_of
-from ostraka.service.app import Application
+from ostraka.serve import server as _server
+from ostraka.serve.app import Application
+from ostraka.serve.deployment import Deployment, Settings, secret_of
+from ostraka.serve.keys import CLIENT, OWNER, Keyring
 from ostraka.voters import SavedTeachers
 from rigs.finding import REPOSITORY
 

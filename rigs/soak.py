@@ -25,8 +25,8 @@ import numpy as np
 
 from bench import service
 from ostraka import Ledger
-from ostraka.service._keys import Keyring
-from ostraka.service._secrets import secret_of
+from ostraka.serve.deployment import secret_of
+from ostraka.serve.keys import Keyring
 from rigs.finding import Finding, apart
 
 __all__ = ["find"]

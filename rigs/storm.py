@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ostraka.service.client import Answer, Client, ServiceError
+from ostraka.serve.client import Answer, Client, ServiceError
 from rigs import power, serving
 from rigs.finding import Finding, apart
 

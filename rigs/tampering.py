@@ -7,7 +7,6 @@ or a secret is there to tell. As a control, SQLite without the chain takes most 
 
 from __future__ import annotations
 
-import contextlib
 import random
 import sqlite3
 from collections import Counter
@@ -34,16 +33,6 @@ def files_of(folder: Path) -> Files:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in unwanted}
 
 
-def said(ledger: Ledger) -> tuple[object, ...]:
-    """Return everything that a ledger reports."""
-    entries = ledger.entries()
-    receipts = []
-    for entry in entries:
-        with contextlib.suppress(LedgerError):
-            receipts.append(ledger.receipt(entry.seq))
-    return ledger.budget, ledger.head, entries, ledger.accounts(), receipts
-
-
 @dataclass(slots=True)
 class Bench:
     """A ledger to tamper with, and what was noticed."""
@@ -53,7 +42,7 @@ class Bench:
     whole: Files = field(default_factory=dict)  # closed properly
     crashed: Files = field(default_factory=dict)  # the same, its last charges in the log
     older: Files = field(default_factory=dict)
-    truth: tuple[object, ...] = ()
+    truth: object = None
     tried: Counter[str] = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
     fooled: int = 0
@@ -64,7 +53,7 @@ class Bench:
                 self.mode.pay(ledger, f"k{n}")
                 if n == charges // 2:
                     self.older = files_of(self.folder)
-            self.truth = said(ledger)
+            self.truth = self.mode.said(ledger)
             self.crashed = files_of(self.folder)
         self.whole = files_of(self.folder)
 
@@ -74,7 +63,7 @@ class Bench:
         try:
             with self.mode.open(self.folder) as ledger:
                 ledger.verify()
-                if said(ledger) != self.truth:
+                if self.mode.said(ledger) != self.truth:
                     self.wrong[f"{kind} not noticed"] += 1
         except LedgerError:
             return
@@ -146,8 +135,8 @@ def cuts(bench: Bench, *, step: int) -> None:
             bench.judge("file cut short", bench.whole | {name: content[:size]})
 
 
-def replaced(bench: Bench) -> None:
-    """Return ledgers that are consistent, but are not this one."""
+def forged(bench: Bench) -> None:
+    """A ledger of somebody who does not know the secret."""
     with power.quick_folder() as elsewhere:
         budget = bench.mode.budget
         with Ledger(
@@ -156,6 +145,10 @@ def replaced(bench: Bench) -> None:
             forged.grant(charging.CLIENT, budget_epsilon=1000.0)
         made = files_of(elsewhere)
     bench.judge("made with another secret", bench.whole | made)
+
+
+def replaced(bench: Bench) -> None:
+    """Return ledgers that are consistent, but are not this one."""
     if anchors := [name for name in bench.whole if name != charging.NAME]:
         kept = {name: bench.whole[name] for name in anchors}
         bench.judge("older copy put back", bench.older | kept)
@@ -182,6 +175,8 @@ def find(mode: str, *, charges: int = 20, flipped: int = 10**9, step: int = 512,
         edits(bench)
         fooled = bench.fooled
         cuts(bench, step=step)
+        if mode == "owned":
+            forged(bench)
         if mode != "shared":
             replaced(bench)
     what = ", ".join(f"{count:,} × {kind}" for kind, count in bench.tried.items())

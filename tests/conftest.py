@@ -172,7 +172,7 @@ def ensemble():
     def make(n_parties: int = 3, *, n_classes: int = 3, votes=None, **options):
         from sklearn.naive_bayes import GaussianNB
 
-        from ostraka.voters.parties import PartyEnsemble
+        from ostraka.parties.parties import PartyEnsemble
 
         votes = [number % n_classes for number in range(n_parties)] if votes is None else votes
         data = [([[0.0, 1.0]], [vote]) for vote in votes]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ostraka import _check
+from ostraka.core import check as _check
 
 NUMBERS = [1, 0.5, np.float32(2), np.int64(3)]
 NO_NUMBERS = ["1", None, True, 1j, [1.0], np.array(1.0)]

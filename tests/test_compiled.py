@@ -12,8 +12,9 @@ import numba
 import numpy as np
 import pytest
 
-from ostraka import GNMax, PATEClassifier, _compiled
-from ostraka._compiled import Kernel, kernel
+from ostraka import GNMax, PATEClassifier
+from ostraka.core import compiled as _compiled
+from ostraka.core.compiled import Kernel, kernel
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = [
@@ -64,10 +65,10 @@ def test_machine_code_is_left_aside_where_the_processor_lacks_an_instruction(lac
 
 def test_other_sources_have_other_machine_code(tmp_path, monkeypatch):
     here = Path(_compiled.__file__).parent
-    there = shutil.copytree(here, tmp_path / "ostraka", ignore=lambda *_: {"__pycache__", "cli", "service"})
-    monkeypatch.setattr(_compiled, "__file__", str(there / "_compiled.py"))
+    there = shutil.copytree(here, tmp_path / "core", ignore=lambda *_: {"__pycache__", "ledger"})
+    monkeypatch.setattr(_compiled, "__file__", str(there / "compiled.py"))
     before = _compiled.machine_name()
-    source = there / "mechanisms" / "_noise.py"
+    source = there / "kernels" / "noise.py"
     source.write_text(source.read_text("utf-8").replace("-16.0", "-15.0"), "utf-8")
     assert _compiled.machine_name() != before
 
@@ -128,22 +129,22 @@ import numpy as np
 from pathlib import Path
 sys.path.insert(0, {root!r})
 import hatch_build
-from ostraka import _compiled
+from ostraka.core import compiled as _compiled
 _compiled.MODULES = {modules!r}
 made = hatch_build.build(Path({folder!r}))
 sys.path.insert(0, {folder!r})
 code = importlib.import_module(_compiled.machine_name())
-from ostraka.mechanisms import _draws
+from ostraka.core.kernels import draws as _draws
 rng = np.random.default_rng(0)
 words, counts = rng.integers(0, 2**64, 4000, dtype=np.uint64), rng.integers(0, 9, (400, 10)).astype(float)
 found = []
-for draw in (_draws.sizes.jitted, code.ostraka_mechanisms__draws_sizes_0):
+for draw in (_draws.sizes.jitted, code.ostraka_core_kernels_draws_sizes_0):
     noise = np.empty(4000)
     draw(words, _draws.table(0), noise)
     found.append(noise)
 print("noise", np.array_equal(*found, equal_nan=True), np.isfinite(found[0]).any())
 winners = []
-for draw in (_draws.largest.jitted, code.ostraka_mechanisms__draws_largest_0):
+for draw in (_draws.largest.jitted, code.ostraka_core_kernels_draws_largest_0):
     best, sure = np.empty(400, np.int64), np.empty(400, bool)
     draw(counts, found[0].reshape(400, 10), 2.0, 2.0**-40, best, sure)
     winners.append((best, sure))
@@ -153,7 +154,7 @@ print("winners", *(np.array_equal(*pair) for pair in zip(*winners)))
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_machine_code_computes_what_numba_computes(tmp_path):
-    code = COMPARE.format(root=str(ROOT), folder=str(tmp_path), modules=("mechanisms._draws",))
+    code = COMPARE.format(root=str(ROOT), folder=str(tmp_path), modules=("core.kernels.draws",))
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert ran.stdout.splitlines() == ["noise True True", "winners True True"]
 
@@ -162,7 +163,7 @@ WHOLE = """
 import hashlib, sys
 import numpy as np
 from ostraka import Confident, GNMax, LNMax, Threshold, _compiled
-from ostraka.attacks._steps import best_steps
+from ostraka.core.kernels.steps import best_steps
 rng = np.random.default_rng(0)
 counts = rng.multinomial(250, rng.dirichlet(np.ones(10)), 60).astype(float)
 said = []

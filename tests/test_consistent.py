@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from ostraka import ABSTAIN, Adjacency, Budget, BudgetExceeded, GNMax, Ledger, Private, Threshold, release
 from ostraka.consistent import Consistent
+from ostraka.core.randomness import KeyedNoise, KeyedRows
 from ostraka.door import consistently
 from ostraka.mechanisms import Subsampled
-from ostraka.randomness import KeyedNoise, KeyedRows
 
 SECRET = bytes(range(32))
 ROWS = Consistent(secret=SECRET, grid=0.5, teachers="v1", columns=("age", "hours"))
@@ -69,11 +69,23 @@ def test_digests_are_equal_exactly_where_cells_are(cells):
         Consistent(secret=SECRET, grid=0.5, teachers="v2", columns=("age", "hours")),
         Consistent(secret=SECRET, grid=0.5, teachers="v1", columns=("age", "pay")),
         Consistent(secret=SECRET, grid=0.5, teachers="v1", columns=("hours", "age")),
+        Consistent(secret=SECRET, grid=0.5, teachers="v1", columns=("age", "hours"), grid_in_teachers=True),
     ],
-    ids=["secret", "teachers", "names", "order"],
+    ids=["secret", "teachers", "names", "order", "version"],
 )
 def test_another_secret_other_teachers_or_other_columns_make_another_question(other):
     assert other.digests([[40.0, 20.0]]) != ROWS.digests([[40.0, 20.0]])
+
+
+def test_as_many_steps_of_another_grid_are_another_question_with_other_noise():
+    fine, coarse = (Consistent(secret=SECRET, grid=step, teachers="v1") for step in (0.5, 1.0))
+    [one], [two] = fine.digests([[2.0]]), coarse.digests([[4.0]])
+    assert one != two
+    assert fine.noise(one, purpose="m").random() != coarse.noise(two, purpose="m").random()
+    by_name = [Consistent(secret=SECRET, grid={"0": 0.5, "1": step}, teachers="v1") for step in (0.5, 1.0)]
+    both = [rows.digests([[2.0, cell]]) for rows, cell in zip(by_name, (2.0, 4.0), strict=True)]
+    assert both[0] != both[1], "every column's step counts"
+    assert both[0] == fine.digests([[2.0, 2.0]]), "how the same steps are spelled does not"
 
 
 def test_text_missing_cells_and_zero_are_told_apart():
@@ -310,6 +322,6 @@ def test_a_screen_and_its_answer_do_not_share_a_stored_sample():
         Subsampled(mechanism=each, sampling_rate=0.1) for each in (Threshold(at=2, sigma=9.0), NOISY)
     )
     with ledger() as book:
-        with pytest.raises(ValueError, match="leave screen= out"):
+        with pytest.raises(ValueError, match="one stored sample: ask Subsampled"):
             consistently(argmax, stored, [[0.0, 0.0]], consistent=ROWS, ledger=book, screen=screen)
         assert book.entries() == ()

@@ -14,9 +14,10 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from randomgen import ChaCha
 
-from ostraka.mechanisms import _draws, _exact
-from ostraka.mechanisms._quantile import GAUSSIAN, LAPLACE
-from ostraka.randomness import os_keyed, words
+from ostraka.core.kernels import draws as _draws
+from ostraka.core.mechanisms import exact as _exact
+from ostraka.core.mechanisms.discrete import GAUSSIAN, LAPLACE
+from ostraka.core.randomness import os_keyed, words
 
 U = mp.mpf(2) ** -53
 

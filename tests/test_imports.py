@@ -1,16 +1,21 @@
 """Quick imports of scikit-learn and skops give the same as the plain ones, and hide nothing for good."""
 
 import gc
+import io
+import re
 import subprocess
 import sys
+import zipfile
 
+import numpy as np
 import pytest
 
-from ostraka._imports import _module_of, uncollected
+from ostraka.core import imports as _imports
+from ostraka.core.imports import _module_of, uncollected
 
 QUICK = """
 import sys
-from ostraka._imports import skops_io
+from ostraka.core.imports import skops_io
 skops_io()
 heavy = sorted({"torch", "dask", "pytest"} & sys.modules.keys())
 import pytest
@@ -63,7 +68,7 @@ def test_circles_among_objects_are_looked_for_again_after_libraries_have_loaded_
 
 THREADS = """
 import sys, threading
-from ostraka._imports import _quick_search
+from ostraka.core.imports import _quick_search
 finders, found = list(sys.meta_path), []
 def other():
     import pytest
@@ -124,3 +129,20 @@ def test_learn_hides_pandas_from_its_libraries_and_a_verb_that_opens_a_model_of_
     assert told(VERB.format(verb="audit")) == "ostraka: pandas.\n"
     called = VERB.format(verb="learn").replace("cli.main()", "cli.main(['learn'])")
     assert told(called) == "ostraka: pandas.\n"  # by a process that may need pandas later
+
+
+def test_files_of_equal_models_are_equal_and_hold_no_address_of_memory():
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.tree import DecisionTreeClassifier
+
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    for estimator in (LogisticRegression(), DecisionTreeClassifier(random_state=0)):
+        first, second = (
+            _imports.model_bytes(type(estimator)(**estimator.get_params()).fit(rows, rows[:, 0] > 0))
+            for _ in range(2)
+        )
+        assert first == second
+        schema = zipfile.ZipFile(io.BytesIO(first)).read("schema.json").decode()
+        assert max(map(int, re.findall(r'"__id__": (\d+)', schema))) < 1000
+        again = _imports.skops_io().loads(first, trusted=["sklearn.tree._tree.Tree"])
+        assert (again.predict(rows) == (rows[:, 0] > 0)).mean() > 0.9

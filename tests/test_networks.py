@@ -9,8 +9,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from ostraka._diverged import TrainingDiverged
-from ostraka._torch.devices import device, threads
+from ostraka.core.diverged import TrainingDiverged
+from ostraka.nets.devices import device, threads
 from ostraka.networks import TorchClassifier
 
 DIGITS = load_digits()

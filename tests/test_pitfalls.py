@@ -25,8 +25,8 @@ from ostraka import (
     release,
 )
 from ostraka.accounting import calibrate
-from ostraka.accounting.exact import exact_rdp
-from ostraka.curve import ORDERS
+from ostraka.core.accounting.bounds import exact_rdp
+from ostraka.core.curve import ORDERS
 from ostraka.voters import partition
 from tests.false_alarm import FALSE_ALARM
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ostraka import Budget, GNMax, Ledger, plots
-from ostraka.result import Result
+from ostraka.core.result import Result
 from ostraka.scores import Scores
 
 SVG = "{http://www.w3.org/2000/svg}"

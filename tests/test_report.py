@@ -11,12 +11,19 @@ from scipy.optimize import linprog
 from scipy.stats import norm
 
 from ostraka import GNMax
-from ostraka._composition import tables
-from ostraka._phrases import at_most, sentence
-from ostraka._tradeoff import fair_guess, most_detected
-from ostraka.curve import Curve
-from ostraka.report import Figure, privacy_label, render_html, summary_table
-from ostraka.result import Result
+from ostraka.core.curve import Curve
+from ostraka.core.laws import tables
+from ostraka.core.result import Result
+from ostraka.report import render_html
+from ostraka.report.page import (
+    Figure,
+    at_most,
+    fair_guess,
+    most_detected,
+    privacy_label,
+    sentence,
+    summary_table,
+)
 
 OWNER_CANARY = "0.7654321"
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ostraka.cli import _synth_report
+from ostraka.core.result import Result
 from ostraka.plots import figures
 from ostraka.report import render_html
-from ostraka.result import Result
 from ostraka.synth import Schema
-from ostraka.synth._compare import compared
+from ostraka.synth import cli as _synth_report
+from ostraka.synth.compare import compared
 from tests.test_report import example
 
 WIDTHS = (320, 390, 1280)

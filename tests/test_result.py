@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ostraka import Adjacency, Private
-from ostraka.result import Result
+from ostraka.core.result import Result
 
 
 def example() -> Result:

@@ -8,7 +8,8 @@ from scipy.stats import binomtest, norm
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from ostraka.audits import epsilon_lower_bound
-from ostraka.scores import Rate, Scores
+from ostraka.core.scores import Rate
+from ostraka.scores import Scores
 from tests.false_alarm import FALSE_ALARM
 
 rng = np.random.default_rng(0)

@@ -20,14 +20,16 @@ bought = (seen @ [1.5, -1.0, 0.5, 0.0] + rng.normal(0, 0.7, 20_000) > 0).astype(
 rows, new = slice(0, 15_000), slice(15_000, None)
 
 # %%
-# All labels together are one use of the mechanism: each of them is asked once.
+# All labels together are one use of the mechanism: each of them is asked once. That is a plan made in
+# advance, so the ledger need not allow for questions chosen by earlier answers: ``adaptive=False``.
 
 
 def learned(epsilon: float) -> float:
     """Accuracy of a logistic regression that saw noisy labels only."""
     labels = Private(bought[rows], Adjacency.one_label())
     mechanism = RandomizedResponse(n_classes=2, epsilon=epsilon)
-    with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-6)) as ledger:
+    budget = Budget(epsilon=epsilon, delta=1e-6, adaptive=False)
+    with Ledger(":memory:", budget=budget) as ledger:
         answers = release(mechanism, labels, ledger=ledger)
     soft = mechanism.posterior(answers, np.full((len(answers), 2), 0.5))
     doubled = np.vstack([seen[rows], seen[rows]])

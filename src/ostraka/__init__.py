@@ -5,39 +5,30 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ostraka._paths import OLD
+from ostraka.core.imports import face
+
 if TYPE_CHECKING:
-    from ostraka.curve import Curve
-    from ostraka.door import ABSTAIN, confident, interactive, release
-    from ostraka.ledger import Budget, BudgetExceeded, Ledger
-    from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
-    from ostraka.pate import PATEClassifier
-    from ostraka.private import Adjacency, Private
-    from ostraka.result import Result
-    from ostraka.voters import TeacherEnsemble, count_votes
+    from ostraka.core.curve import Curve as Curve
+    from ostraka.core.door import confident as confident
+    from ostraka.core.door import interactive as interactive
+    from ostraka.core.door import release as release
+    from ostraka.core.ledger.budget import Budget as Budget
+    from ostraka.core.ledger.budget import BudgetExceeded as BudgetExceeded
+    from ostraka.core.ledger.ledger import Ledger as Ledger
+    from ostraka.core.mechanisms.argmax import GNMax as GNMax
+    from ostraka.core.mechanisms.argmax import LNMax as LNMax
+    from ostraka.core.mechanisms.law import ABSTAIN as ABSTAIN
+    from ostraka.core.mechanisms.screen import Confident as Confident
+    from ostraka.core.mechanisms.screen import Threshold as Threshold
+    from ostraka.core.private import Adjacency as Adjacency
+    from ostraka.core.private import Private as Private
+    from ostraka.core.result import Result as Result
+    from ostraka.learn.classifier import PATEClassifier as PATEClassifier
+    from ostraka.voters.teachers import TeacherEnsemble as TeacherEnsemble
+    from ostraka.voters.voting import count_votes as count_votes
 
 __version__ = "0.1.0"
-
-# Loaded on first use: `import ostraka` and `ostraka --help` stay quick.
-_HOME = {
-    "ABSTAIN": "door",
-    "Adjacency": "private",
-    "Budget": "ledger",
-    "BudgetExceeded": "ledger",
-    "Confident": "mechanisms",
-    "Curve": "curve",
-    "GNMax": "mechanisms",
-    "LNMax": "mechanisms",
-    "Ledger": "ledger",
-    "PATEClassifier": "pate",
-    "Private": "private",
-    "Result": "result",
-    "TeacherEnsemble": "voters",
-    "Threshold": "mechanisms",
-    "confident": "door",
-    "count_votes": "voters",
-    "interactive": "door",
-    "release": "door",
-}
 
 __all__ = [
     "ABSTAIN",
@@ -60,16 +51,11 @@ __all__ = [
     "release",
 ]
 
+# loaded on first use: `import ostraka` and `ostraka --help` stay quick
+_load, __dir__ = face(__name__, __file__)
+
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'ostraka' has no attribute {name!r}")
-    if _HOME[name] in {"pate", "voters"}:
-        importlib.import_module("ostraka._imports").without_pandas()
-    value = getattr(importlib.import_module(f"ostraka.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    """Import a name of the library, or a module that had this name before it moved."""
+    old = f"ostraka.{name}"
+    return importlib.import_module(old) if old in OLD else _load(name)

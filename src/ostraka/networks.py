@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ostraka import _check
-from ostraka._diverged import TrainingDiverged
+from ostraka.core import check as _check
+from ostraka.core.diverged import TrainingDiverged
+from ostraka.data.labels import Labels
 
 if TYPE_CHECKING:
     import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of the logits, and of the rows' numbers
+    Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 __all__ = ["TorchClassifier"]
 
@@ -132,17 +132,17 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
             Classes; soft labels are refused.
         """
         _require_torch()
-        X, y = validate_data(self, X, y, dtype=np.float32)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        X = validate_data(self, X, dtype=np.float32)
+        labels = Labels.of(y, n_rows=len(X))
+        self.classes_, codes = labels.classes, labels.encode(y)
         if len(self.classes_) < 2:  # scikit-learn's tests expect this sentence
             raise ValueError("TorchClassifier cannot learn from one class: y must hold two or more")
         if self.patience is not None:
             return self._fit_with_early_stopping(X, codes)
         import torch
 
-        from ostraka._torch.checkpoints import digest
-        from ostraka._torch.devices import device
+        from ostraka.nets.devices import device
+        from ostraka.nets.training import digest
 
         targets = torch.as_tensor(codes, device=device(self.device))
         return self.minimise(
@@ -166,8 +166,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError("patience must be None here: only fit can hold rows out")
         import torch
 
-        from ostraka._torch.devices import device, threads
-        from ostraka._torch.loop import Objective, epoch_callback, n_steps, train
+        from ostraka.nets.devices import device, threads
+        from ostraka.nets.training import Objective, epoch_callback, n_steps, train
 
         where, seed = device(self.device), self.seed()
         self.module_ = self.new_module(n_features=X.shape[1], n_classes=len(self.classes_), seed=seed).to(
@@ -214,7 +214,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "module_")
         import torch
 
-        from ostraka._torch.devices import threads
+        from ostraka.nets.devices import threads
 
         X = validate_data(self, X, reset=False, dtype=np.float32)
         where = next(self.module_.parameters()).device
@@ -231,8 +231,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         _require_torch()
         import torch
 
-        from ostraka._torch.architectures import NAMED
-        from ostraka._torch.devices import reseed
+        from ostraka.nets.devices import reseed
+        from ostraka.nets.generative import NAMED
 
         with torch.random.fork_rng():
             reseed(seed)
@@ -260,7 +260,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         """The share of the learning rate as a function of progress in [0, 1); None: constant."""
         if self.schedule == "constant":
             return None
-        from ostraka._torch.loop import cosine
+        from ostraka.nets.training import cosine
 
         return cosine
 
@@ -284,13 +284,14 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
 
     def _fit_with_early_stopping(self, X: np.ndarray, codes: np.ndarray) -> Self:
         """Train as a stack of one network, which can hold rows out."""
-        from ostraka._torch import batches, planning, vectorised
-        from ostraka._torch.loop import epoch_callback
+        from ostraka.nets import training, vectorised
+        from ostraka.nets import vectorised as planning
+        from ostraka.nets.training import epoch_callback
 
         plan = planning.plan(self, n_features=X.shape[1], n_classes=len(self.classes_))
         [weights], [failed], self.losses_ = vectorised.train_stack(
             plan.alone(),
-            [batches.TrainingSet(rows=X, codes=codes, seed=self.seed())],
+            [training.TrainingSet(rows=X, codes=codes, seed=self.seed())],
             checkpoint=self.checkpoint,
             on_progress=epoch_callback(self.progress),
         )
@@ -342,7 +343,7 @@ def _batches(
 ) -> Iterator[torch.Tensor]:
     import torch
 
-    from ostraka._torch.loop import n_steps
+    from ostraka.nets.training import n_steps
 
     order = torch.randperm(n_rows, generator=generator).to(where)
     for step in range(n_steps(n_rows, batch_size)):

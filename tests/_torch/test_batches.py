@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ostraka._torch.batches import StackBatches, TrainingSet
+from ostraka.nets.training import StackBatches, TrainingSet
 
 
 def training_sets(*sizes: int) -> list[TrainingSet]:

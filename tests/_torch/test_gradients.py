@@ -5,8 +5,8 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from ostraka._torch.gradients import Targets, backpropagate
-from ostraka._torch.planning import plan
+from ostraka.nets.stacks import Targets, backpropagate
+from ostraka.nets.vectorised import plan
 from ostraka.networks import TorchClassifier
 
 

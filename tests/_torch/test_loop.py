@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from ostraka._diverged import TrainingDiverged
-from ostraka._torch import loop
-from ostraka._torch.loop import Objective, cosine, train
+from ostraka.core.diverged import TrainingDiverged
+from ostraka.nets import training as loop
+from ostraka.nets.training import Objective, cosine, train
 
 ROWS = torch.linspace(-1, 1, 40).reshape(-1, 1)
 TARGETS = 3 * ROWS - 1

@@ -10,11 +10,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from ostraka import TeacherEnsemble
-from ostraka._torch import compiled, perceptrons
-from ostraka._torch.batches import TrainingSet
-from ostraka._torch.perceptrons import is_compilable
-from ostraka._torch.planning import plan
-from ostraka._torch.vectorised import train_stack
+from ostraka.nets import compiled, perceptrons
+from ostraka.nets.perceptrons import is_compilable
+from ostraka.nets.training import TrainingSet
+from ostraka.nets.vectorised import plan, train_stack
 from ostraka.networks import TorchClassifier
 
 X, Y = load_digits(n_class=4, return_X_y=True)

@@ -9,12 +9,12 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from ostraka._torch import perceptrons, planning, stacks, vectorised
-from ostraka._torch.batches import TrainingSet, _split
-from ostraka._torch.planning import plan
-from ostraka._torch.predictions import TrainedNetwork, predict_classes
-from ostraka._torch.stacks import retry_with_half
-from ostraka._torch.vectorised import CannotVectoriseError, train_stack
+from ostraka.nets import perceptrons, stacks, vectorised
+from ostraka.nets import vectorised as planning
+from ostraka.nets.predictions import TrainedNetwork, predict_classes
+from ostraka.nets.stacks import retry_with_half
+from ostraka.nets.training import TrainingSet, _split
+from ostraka.nets.vectorised import CannotVectoriseError, plan, train_stack
 from ostraka.networks import TorchClassifier
 
 X, Y = load_digits(n_class=4, return_X_y=True)
@@ -184,16 +184,18 @@ def test_whatever_one_lesson_is_the_others_learn_the_same_to_the_last_bit(name, 
 
 def test_a_generator_shared_by_all_would_be_noticed(monkeypatch):
     # the defect that the test above is there for: masks that go on where the longest epoch ended
+    found = planned(MODULES["dropping"], epochs=3)  # first: a plan is tried out with seeds, too
+    assert found.together
     monkeypatch.setattr(vectorised, "reseed", lambda seed: None)
-    found = planned(MODULES["dropping"], epochs=3)
     one, two = (train_stack(found, training_sets(40, size))[0] for size in (40, 100))
     assert not same(one[0], two[0])
 
 
 def test_every_step_has_chance_of_its_own(monkeypatch):
     seeds: list[int] = []
+    found = planned(MODULES["dropping"], epochs=3)
     monkeypatch.setattr(vectorised, "reseed", seeds.append)
-    train_stack(planned(MODULES["dropping"], epochs=3), training_sets(40, 100))
+    train_stack(found, training_sets(40, 100))
     assert len(set(seeds)) == len(seeds) == 3 * 6
 
 
@@ -337,8 +339,8 @@ def test_a_loss_that_is_not_finite_once_is_a_failure_of_its_network_only(monkeyp
         losses[1] = torch.nan if next(spoilt) else losses[1]
         return losses
 
-    monkeypatch.setattr(vectorised, "backpropagate", backpropagate)
     found = planned(MODULES["dropping"])
+    monkeypatch.setattr(vectorised, "backpropagate", backpropagate)
     assert train_stack(found, training_sets(40, 40, 40))[1].tolist() == [False, True, False]
 
 

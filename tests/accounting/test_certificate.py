@@ -10,11 +10,11 @@ import pytest
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import binomtest
 
-from ostraka.accounting.certificate import Certificate, _claims, _guess, _raised, plan_certificate
-from ostraka.accounting.cost_levels import UNIT, cost_levels, worst
-from ostraka.curve import ORDERS, Curve
+from ostraka.core.accounting.publish import Certificate, _claims, _guess, _raised, plan_certificate
+from ostraka.core.accounting.smooth import UNIT, cost_levels, worst
+from ostraka.core.curve import ORDERS, Curve
+from ostraka.core.private import Adjacency, Private
 from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
-from ostraka.private import Adjacency, Private
 from tests.false_alarm import FALSE_ALARM
 
 SMALL = Certificate(

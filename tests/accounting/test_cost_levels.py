@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
-from ostraka.accounting.cost_levels import (
+from ostraka.core.accounting.smooth import (
     UNIT,
     _censored_gaussian,
     _censored_pure,
@@ -17,7 +17,7 @@ from ostraka.accounting.cost_levels import (
     cost_levels,
     worst,
 )
-from ostraka.curve import ORDERS
+from ostraka.core.curve import ORDERS
 from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
 
 ROUNDING = 1e-7  # relative, what costs may be above the truth

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostraka.accounting.dependent import moments2017_curve, papernot2018_curve
-from ostraka.curve import ORDERS, Curve
+from ostraka.core.accounting.bounds import moments2017_curve, papernot2018_curve
+from ostraka.core.curve import ORDERS, Curve
 from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
 
 DIGITS = 420  # of every oracle here: costs as small as 1e-300 are differences of numbers near 1

@@ -7,8 +7,8 @@ import pytest
 
 from ostraka import Confident, Curve, GNMax, LNMax, Threshold
 from ostraka.accounting import exact_curve, papernot2018_curve
-from ostraka.accounting.exact import exact_rdp
-from ostraka.curve import ORDERS
+from ostraka.core.accounting.bounds import exact_rdp
+from ostraka.core.curve import ORDERS
 from ostraka.mechanisms import SkellamMax
 
 SCREEN, ARGMAX = Threshold(at=60, sigma=15.0), GNMax(sigma=10.0)

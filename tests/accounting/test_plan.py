@@ -10,10 +10,9 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from ostraka import Adjacency, Budget, Confident, GNMax, LNMax, Private, Threshold
-from ostraka.accounting.calibration import calibrate
-from ostraka.accounting.learning_curve import LearningCurve
-from ostraka.accounting.plan import propose
-from ostraka.curve import Curve
+from ostraka.core.accounting.calibration import calibrate
+from ostraka.core.accounting.plan import LearningCurve, propose
+from ostraka.core.curve import Curve
 
 GOALS = [(1, 0.1, 1e-6), (100, 2.0, 1e-5), (1000, 6.0, 1e-5)]
 

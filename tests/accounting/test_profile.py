@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from ostraka import Confident, GNMax, LNMax, Threshold
-from ostraka.accounting import exact as module
 from ostraka.accounting import exact_curve, exact_profile
-from ostraka.accounting.exact import exact_profiles
+from ostraka.core.accounting import bounds as module
+from ostraka.core.accounting.bounds import exact_profiles
+from ostraka.core.mechanisms.guesses import AgainstGuesses
 from ostraka.mechanisms import Weighted
-from ostraka.mechanisms.guesses import AgainstGuesses
 
 VOTES = np.array([[9, 5, 2], [12, 3, 1], [6, 6, 4]])
 ARGMAX = GNMax(sigma=2.0)
@@ -131,7 +131,6 @@ class Law:
     """A law that gives a class without votes no chance: shares of the votes."""
 
     promise = ARGMAX.promise
-    passes_or_stops = False
 
     def curve(self):
         return ARGMAX.curve()

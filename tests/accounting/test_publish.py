@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from ostraka.accounting import exact_curve
-from ostraka.accounting.certificate import Certificate
-from ostraka.accounting.publish import _Terms, release_epsilon
-from ostraka.accounting.smooth_bound import SmoothBound
-from ostraka.curve import ORDERS, Curve
+from ostraka.core.accounting.publish import Certificate, _Terms, release_epsilon
+from ostraka.core.accounting.smooth import SmoothBound
+from ostraka.core.curve import ORDERS, Curve
+from ostraka.core.private import Adjacency, Private
 from ostraka.ledger import Budget, BudgetExceeded, Ledger
 from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
-from ostraka.private import Adjacency, Private
 
 GNMAX = GNMax(sigma=40.0)
 PAIR = Confident(screen=Threshold(at=200, sigma=150.0), argmax=GNMAX)
@@ -241,7 +240,7 @@ def test_a_bound_beyond_what_is_paid_for_falls_back_to_any_votes():
             Threshold(at=2, sigma=1.0),
             {"method": "smooth"},
             TypeError,
-            "Threshold.* does not offer",
+            "Threshold.* offers no bound",
         ),
     ],
 )

@@ -6,9 +6,9 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from ostraka.accounting.sensitivity import check_conditions, local_sensitivities, smooth_sensitivity
+from ostraka.core.accounting.smooth import check_conditions, local_sensitivities, smooth_sensitivity
+from ostraka.core.mechanisms.theorems import log_q_gaussian, log_q_laplace, theorem3, theorem6
 from ostraka.mechanisms import GNMax, LNMax, Threshold
-from ostraka.mechanisms._theorems import log_q_gaussian, log_q_laplace, theorem3, theorem6
 
 
 def bounds(mechanism, rows, order):

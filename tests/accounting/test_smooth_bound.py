@@ -10,11 +10,16 @@ from randomgen import UserBitGenerator
 from scipy.special import ndtr, ndtri
 
 from ostraka.accounting import papernot2018_curve
-from ostraka.accounting.sensitivity import local_sensitivities, smooth_sensitivity
-from ostraka.accounting.smooth_bound import SmoothBound, plan_smooth_bound, smooth_noise_rdp
-from ostraka.curve import ORDERS
+from ostraka.core.accounting.smooth import (
+    SmoothBound,
+    local_sensitivities,
+    plan_smooth_bound,
+    smooth_noise_rdp,
+    smooth_sensitivity,
+)
+from ostraka.core.curve import ORDERS
+from ostraka.core.private import Adjacency, Private
 from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
-from ostraka.private import Adjacency, Private
 
 PLAN = SmoothBound(
     mechanism=GNMax(sigma=10.0),

@@ -3,8 +3,8 @@
 import numpy as np
 
 from ostraka.attacks import ReferenceModels
-from ostraka.attacks._membership_checks import draw_coins
-from ostraka.attacks._membership_statistics import STATISTICS
+from ostraka.audit.attacks.members import draw_coins
+from ostraka.audit.attacks.membership import STATISTICS
 
 METHODS = ("hierarchical", *STATISTICS, "rmia", "loss")
 

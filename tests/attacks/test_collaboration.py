@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from ostraka.attacks import Collaboration, words_seen
-from ostraka.attacks._masked import masked_sum
-from ostraka.attacks.defences import NoisySum, SharedFraction
-from ostraka.attacks.observations import Observations
-from ostraka.attacks.parties import PartyRows
-from ostraka.networks import TorchClassifier, TrainingDiverged
+from ostraka.audit.attacks.collaboration import masked_sum
+from ostraka.audit.attacks.parties import NoisySum, Observations, PartyRows, SharedFraction
+from ostraka.core.diverged import TrainingDiverged
+from ostraka.networks import TorchClassifier
 from tests.false_alarm import FALSE_ALARM
 
 torch = pytest.importorskip("torch")

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 from ostraka.attacks import generator_scores
-from ostraka.attacks.generators import TargetGenerator, generator_statistics, nearest, residual
+from ostraka.audit.attacks.generators import TargetGenerator, generator_statistics, nearest, residual
 from tests.false_alarm import FALSE_ALARM
 
 

@@ -3,10 +3,10 @@ import pytest
 from scipy.stats import norm
 
 from ostraka import Adjacency, Curve, Private
-from ostraka.attacks.inclusion import marginal_scores, nearest_scores, sum_scores
+from ostraka.audit.attacks.generators import marginal_scores, nearest_scores, sum_scores
 from ostraka.audits import one_run_lower_bound
+from ostraka.core.mechanisms.marginals import TreeMarginals
 from ostraka.mechanisms import GaussianSums
-from ostraka.mechanisms.marginals import TreeMarginals
 from ostraka.synth import PrivateKMeans
 
 ONE_ROW = Adjacency(moves="row", relation="add-or-remove")

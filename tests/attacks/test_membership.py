@@ -8,7 +8,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
 from ostraka.attacks import ReferenceModels
-from ostraka.attacks._membership_statistics import Side, _hierarchical, normal_inverse_gamma, normal_posterior
+from ostraka.audit.attacks.membership import Side, _hierarchical, normal_inverse_gamma, normal_posterior
 from ostraka.audits import one_run_lower_bound
 from ostraka.scores import Scores
 from tests.attacks.membership_worlds import METHODS, references, world

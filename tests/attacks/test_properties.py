@@ -9,10 +9,9 @@ from scipy import stats
 from sklearn.ensemble import RandomForestClassifier
 
 from ostraka.attacks import Collaboration, PropertyInference
-from ostraka.attacks.defences import SharedFraction
-from ostraka.attacks.parties import PartyRows
-from ostraka.attacks.properties import changed_sizes
-from ostraka.cli._attack_scores import attack_property
+from ostraka.audit.attacks.parties import PartyRows, SharedFraction
+from ostraka.audit.attacks.properties import changed_sizes
+from ostraka.audit.cli_attack import attack_property
 from ostraka.networks import TorchClassifier
 from tests.false_alarm import FALSE_ALARM
 

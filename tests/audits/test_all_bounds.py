@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ostraka import GNMax, LNMax, Threshold
+from ostraka.audit.claims import sample_outcomes
 from ostraka.audits import epsilon_lower_bound, renyi_lower_bound
-from ostraka.audits.claims import sample_outcomes
 
 ORDERS = (2.0, 8.0, 32.0)
 SETTINGS = 60

@@ -1,14 +1,18 @@
 """What follows from several bounds, and what does not."""
 
+import copy
+import json
 import math
+import pickle
 
 import numpy as np
 import pytest
 
 from ostraka import Curve, GNMax
-from ostraka.audits import renyi_lower_bound
-from ostraka.audits._divergence import between_boxes, of_coins, of_laws
-from ostraka.audits.bounds import RenyiBound
+from ostraka.audit.bound import Bound, CanaryBound, EpsilonBound, RenyiBound
+from ostraka.audit.cuts import between_boxes, of_coins, of_laws
+from ostraka.audits import delta_lower_bound, epsilon_lower_bound, one_run_lower_bound, renyi_lower_bound
+from ostraka.scores import Scores
 
 ORDERS = (2.0, 4.0, 32.0)
 
@@ -25,6 +29,36 @@ def test_composition_adds_direction_by_direction_and_failures():
     assert both.confidence == pytest.approx(0.97)
     assert both.rdp[0] < one.rdp[0] + other.rdp[0], "the larger of the sums, not the sum of the larger"
     assert "independent" in both.note
+
+
+@pytest.mark.parametrize(
+    ("found", "quantity", "law"),
+    [
+        (renyi_lower_bound([900, 100], [500, 500], orders=ORDERS), "rdp", "2-cut"),
+        (epsilon_lower_bound([900, 100], [500, 500], delta=1e-5), "epsilon", "2-cut"),
+        (delta_lower_bound([900, 100], [500, 500], epsilon=0.1), "delta", "2-cut"),
+        (
+            one_run_lower_bound(
+                Scores.of(members=[0.9] * 90 + [0.0] * 10, others=[0.0] * 90 + [0.9] * 10),
+                delta=0.0,
+                game="labels",
+            ),
+            "epsilon",
+            "any-dependence",
+        ),
+    ],
+)
+def test_every_audit_returns_one_kind_of_bound(found, quantity, law):
+    assert isinstance(found, Bound)
+    assert (found.side, found.quantity, found.law, found.method) == ("lower", quantity, law, law)
+    assert getattr(found, quantity) == found.value
+    assert found.note == found.sentence
+    assert pickle.loads(pickle.dumps(found)) == copy.copy(found) == found
+    assert found.to_dict()["method"] == law
+    assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
+    with pytest.raises(AttributeError, match="has no cost"):
+        _ = found.cost
+    assert RenyiBound is EpsilonBound is CanaryBound is Bound
 
 
 def test_composed_bounds_stay_below_the_divergence_of_the_product():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ostraka import GNMax, LNMax, Threshold
+from ostraka.audit.claims import sample_outcomes
 from ostraka.audits import audit_answers, audit_mechanism
-from ostraka.audits.claims import sample_outcomes
 
 VOTES, NEIGHBOUR = [14, 12, 10, 8, 6], [13, 13, 10, 8, 6]
 

@@ -81,7 +81,7 @@ def test_a_claim_that_is_too_low_is_violated():
 
 @pytest.mark.parametrize("sigma", [3.0, 4.5])
 def test_the_law_of_a_sum_is_the_convolution_of_its_parts(sigma, monkeypatch):
-    from ostraka.audits import counts
+    from ostraka.audit import runs as counts
 
     move, mechanism = np.resize([1, -1], 6), NoisyCounts(sigma=sigma)
     short = counts._law(move, mechanism)

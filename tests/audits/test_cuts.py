@@ -64,7 +64,7 @@ def test_two_worlds_may_change_places():
 
 def test_splitting_the_rest_as_the_paper_does_certifies_less():
     # Chadha et al., appendix B: (1 - p_high)^a (1 - q_low)^(1 - a) for the rest of the outcomes
-    from ostraka.audits.intervals import clopper_pearson
+    from ostraka.core.numeric import clopper_pearson
 
     hits, n = (700, 400), 1000
     low, high = clopper_pearson(hits, n, error=0.0125)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ostraka import GNMax
+from ostraka.audit.epsilon import renyi_estimate
 from ostraka.audits import audit_mechanism
-from ostraka.audits.estimates import renyi_estimate
 
 ORDERS = (2.0, 8.0, 32.0)
 METHODS = ["k-cut-goodman", "k-cut-sison-glaz", "2-cut-bootstrap", "k-cut-bootstrap"]

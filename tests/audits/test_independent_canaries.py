@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import beta, binomtest, norm
 
 from ostraka import Curve
+from ostraka.audit.intervals import surest_tail
 from ostraka.audits import one_run_lower_bound
-from ostraka.audits._tails import surest_tail
 from ostraka.scores import Scores
 from tests.audits.games import DELTA, gaussian_game, gaussian_mu, never_above
 from tests.false_alarm import FALSE_ALARM

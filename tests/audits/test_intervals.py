@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 from statsmodels.stats.proportion import multinomial_proportions_confint, proportion_confint
 
-from ostraka.audits import intervals
+from ostraka.audit import intervals
 
 TRIALS = 400
 HITS = np.array([0, 1, 17, 200, 399, 400])

@@ -5,8 +5,7 @@ import pytest
 from scipy.stats import binomtest, multinomial
 
 from ostraka import GNMax, LNMax
-from ostraka.audits._mixture import gaussian_argmax_law
-from ostraka.audits.models import VoteModel
+from ostraka.audit.votes import VoteModel, gaussian_argmax_law
 from tests.false_alarm import FALSE_ALARM
 
 LAW, ONE = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.1, 0.8])

@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import binomtest
 
 from ostraka import Curve, GNMax
+from ostraka.audit.intervals import gaussian_is_refuted
 from ostraka.audits import audit_canaries, one_run_lower_bound
-from ostraka.audits._tails import gaussian_is_refuted
 from ostraka.mechanisms import RandomizedResponse
 from ostraka.scores import Scores
 from tests.audits.games import DELTA, game, gaussian_game, gaussian_mu, never_above, response_game

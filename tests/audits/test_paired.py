@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ostraka import Adjacency, GNMax, Private
+from ostraka.audit.intervals import empirical_bernstein
+from ostraka.audit.votes import bound_pairs
 from ostraka.audits import votes_lower_bound
-from ostraka.audits.intervals import empirical_bernstein
-from ostraka.audits.paired import bound_pairs
 
 ORDERS = (1.5, 2.0, 8.0, 32.0, np.inf)
 SIGMA = 8.0
@@ -79,7 +79,7 @@ def test_a_few_thousand_pairs_see_what_separate_draws_do_not():
 @pytest.mark.parametrize("turn", [1, -1], ids=["as in the pilot", "against the pilot"])
 def test_what_is_averaged_stays_in_its_range(monkeypatch, turn):
     """The inequality needs numbers from 0 to 1: here the ballot moves in every pair."""
-    from ostraka.audits import paired
+    from ostraka.audit import votes as paired
 
     seen = []
 

@@ -8,9 +8,8 @@ import pytest
 from scipy.stats import binom
 
 from ostraka import Confident, GNMax, LNMax, Threshold
-from ostraka.audits import audit_run
-from ostraka.audits._run_law import run_laws
-from ostraka.audits.runs import worst_case_votes
+from ostraka.audit.runs import finding_of, run_laws, worst_case_votes
+from ostraka.audits import audit_run, epsilon_lower_bound
 
 RUN = {"n_answers": 40, "n_teachers": 60, "n_classes": 3, "delta": 1e-4, "trials": 4_000}
 
@@ -161,3 +160,13 @@ def test_trials_are_fewer_where_a_run_is_long():
 def test_what_is_no_run_is_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         audit_run(GNMax(sigma=8.0), claimed_epsilon=1.0, **{**RUN, **wrong})
+
+
+def test_beside_an_exact_law_chance_decides_as_seldom_as_is_printed():
+    """Counts two deviations above their law follow it, and break no promise that the law keeps."""
+    laws = np.array([0.6, 0.4]), np.array([0.4, 0.6])
+    counts = np.array([345, 655])[::-1], np.array([345, 655])
+    settings = {"name": "run", "delta": 0.0, "trials": 1000, "note": str, "sentence": lambda *_, **__: ""}
+    assert epsilon_lower_bound(*counts, delta=0.0).epsilon > np.log(1.5)  # at 95 %
+    found = finding_of(counts, laws, exact=np.log(1.5), claimed=np.log(1.5), confidence=0.95, **settings)
+    assert (found.verdict, found.measures[0].lower) == ("consistent", np.log(1.5))

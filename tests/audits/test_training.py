@@ -6,8 +6,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import TeacherEnsemble
+from ostraka.audit.training import Retraining
 from ostraka.audits import TeacherWorlds, retrained_votes
-from ostraka.audits.training import Retraining
 from ostraka.voters import partition
 
 rng = np.random.default_rng(0)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ostraka import GNMax
+from ostraka.audit.claims import sample_outcomes
 from ostraka.audits import audit_until
-from ostraka.audits.claims import sample_outcomes
 
 
 def coin(rate, seed, supply=10**9):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ostraka import Adjacency, GNMax, Private
+from ostraka.audit.votes import VoteModel
 from ostraka.audits import renyi_lower_bound, votes_lower_bound
-from ostraka.audits.models import VoteModel
 
 MECHANISM = GNMax(sigma=2.0)
 LAW, ONE, K = np.array([0.5, 0.3, 0.2]), np.array([0.0, 1.0, 0.0]), 6

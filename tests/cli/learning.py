@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 import ostraka.cli
 from ostraka import Ledger
-from ostraka.cli._progress import Stages
+from ostraka.console import Stages
 
 CANARY = "canary7391"
 FILES = {

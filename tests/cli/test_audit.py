@@ -68,7 +68,8 @@ def test_files_of_answers_are_held_to_a_claim(answers, capfd, seen, code, words)
 
 
 def test_the_library_is_audited_and_the_defects_counted(capfd, monkeypatch):
-    from ostraka.audits import library, planted
+    from ostraka.audit import library
+    from ostraka.audit import library as planted
 
     builds = {"half the noise": planted.DEFECTS["half the noise"], "no defect at all": library.System()}
     monkeypatch.setattr(planted, "DEFECTS", builds)
@@ -204,18 +205,21 @@ def test_every_adversary_is_played_against_both_kinds_of_teachers(capfd, rows, t
     code, out, err = ostraka_audit(
         capfd, *rows, *few, "--delta", "1e-5", "--json", "--figure", tmp_path / "a.svg"
     )
-    record = json.loads(out)
     assert code in {0, 5}, err
+    record = json.loads(out)
     assert [found["name"] for found in record["findings"]] == [
         f"{system} × {adversary}"
         for system in ("PATE", "CaPC")
-        for adversary in ("Nat-AdvQ", "Pois-AdvQ", "Pois-NatQ")
+        for adversary in ("Nat-AdvQ", "Pois-AdvQ", "Pois-NatQ", "Pois-PairQ")
     ]
-    poisoned = record["findings"][4]["measures"]
+    for found in record["findings"]:
+        dealt_anew = found["name"].startswith("PATE")
+        assert all(("anew_lower" in measure) == dealt_anew for measure in found["measures"])
+    poisoned = record["findings"][5]["measures"]
     assert all(m["lower"] <= m["upper"] for m in poisoned)
     assert poisoned[0]["lower"] > 0
     assert "illustration" in poisoned[-1]["what"]
-    assert "adversaries played: 6" in err
+    assert "adversaries played: 8" in err
     assert (tmp_path / "a.svg").exists()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import ostraka.cli
 from ostraka import Adjacency, GNMax, Private
-from ostraka.cli._asking import Deployment
+from ostraka.secure.wire import Deployment
 
 CLAIM = ["--claimed-epsilon", "1", "--delta", "1e-5"]
 
@@ -88,9 +88,9 @@ def question(tmp_path):
     return ["--question", tmp_path / "row.json"]
 
 
-def audit(capfd, one, two, *arguments):
+def audit(capfd, one, two, *arguments, partition=("--same-partition",)):
     with pytest.raises(SystemExit) as left:
-        ostraka.cli.main(["audit", "deployment", one.url, two.url, *map(str, arguments)])
+        ostraka.cli.main(["audit", "deployment", one.url, two.url, *partition, *map(str, arguments)])
     return left.value.code, *capfd.readouterr()
 
 
@@ -111,6 +111,16 @@ def test_a_broken_deployment_is_found_out_before_the_end(capfd, serve, question)
     record = json.loads(out)
     assert (code, record["verdict"]) == (4, "violated")
     assert record["findings"][0]["trials"] < 9000
+
+
+@pytest.mark.parametrize("votes", [[20, 0], [4, 5]], ids=["far apart", "neighbours"])
+def test_deployments_with_partitions_of_their_own_are_never_judged(capfd, serve, question, votes):
+    """Two honest deployments whose other rows are dealt anew differ by many ballots."""
+    worlds = serve([5, 4]), serve(votes)
+    code, out, _ = audit(capfd, *worlds, *question, *CLAIM, "--trials", "4000", partition=())
+    assert code == 5
+    assert "INCONCLUSIVE" in out
+    assert "Say --same-partition if they did" in out
 
 
 @pytest.mark.parametrize("other", [[5, 4], [0, 90]], ids=["the same answer", "another answer"])

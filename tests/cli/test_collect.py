@@ -13,10 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from ostraka.cli import app
-from ostraka.collect import Client, Histogram, Keeper, Tally, Task, Tree, _network, _plan
-from ostraka.mechanisms.skellam import SkellamSum
-from ostraka.secure.errors import PartyError
+from ostraka.collect import Client, Histogram, Keeper, Tally, Task, Tree
+from ostraka.collect import network as _network
+from ostraka.collect import plan as _plan
+from ostraka.core.mechanisms.skellam import SkellamSum
 from ostraka.secure.keys import Identity
+from ostraka.secure.rounds import PartyError
 from ostraka.secure.wire import PartyServer
 
 PATIENCE = 120  # seconds for a process on a busy machine

@@ -8,7 +8,7 @@ import typer
 from sklearn.linear_model import LogisticRegression
 
 import ostraka.cli
-from ostraka.cli import _errors
+from ostraka import console as _errors
 from ostraka.ledger import BudgetExceeded, LedgerError
 
 CANARY = "canary-7391"

@@ -5,8 +5,9 @@ import json
 import pytest
 import typer
 
-from ostraka.cli import _folder
-from ostraka.result import Result
+from ostraka import cli
+from ostraka.core.result import Result
+from ostraka.report import folder as _folder
 
 PLAN = {"epsilon": 2.0, "label": "ill"}
 
@@ -96,3 +97,29 @@ def test_reports_are_made_from_the_record_alone(tmp_path):
     assert "0.766" not in public.read_text()
     assert "Consensus" not in public.read_text()
     assert json.loads((tmp_path / _folder.LABEL).read_text())["epsilon"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"upper": None},
+        {"upper": {"epsilon": "x", "delta": []}},
+        {"settings": [1]},
+        {"utility": {"student": {"a": None}}},
+        {"notes": 7},
+        {"owner": [1]},
+        "[" * 100_000,
+        "\0",
+    ],
+)
+def test_a_hostile_record_is_refused_with_a_sentence(tmp_path, capfd, change):
+    upper = {"epsilon": 3.6, "delta": 1e-4, "horizon": "200 answers", "simulation": False}
+    sound = json.loads(Result(kind="learn", upper=upper, utility={"student": 0.9}).to_json())
+    text = change if isinstance(change, str) else json.dumps({**sound, **change})
+    (tmp_path / _folder.RESULT).write_text(text)
+    with pytest.raises(SystemExit) as left:
+        cli.main(["report", str(tmp_path)])
+    assert left.value.code == 1
+    told = capfd.readouterr().err
+    assert "unexpected" not in told
+    assert _folder.RESULT in told or "a Result must be JSON" in told

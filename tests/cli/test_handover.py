@@ -8,8 +8,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from ostraka import PATEClassifier
-from ostraka.cli import _data, _handover
-from ostraka.pate._plain import by_name
+from ostraka.data import columns as _columns
+from ostraka.data import task as _data
+from ostraka.data.table import UNDECLARED
+from ostraka.learn import handover as _handover
+from ostraka.learn.handover import by_name
 
 
 def numbers(n, rng):
@@ -112,7 +115,7 @@ def test_a_student_as_onnx_predicts_the_same_or_the_reason_is_said(task, tmp_pat
     assert why == ""
     from onnx.reference import ReferenceEvaluator
 
-    from ostraka.cli._onnx import columns_of
+    from ostraka.learn.handover import columns_of
 
     made = onnx.load(tmp_path / "student.onnx")
     said, chances = ReferenceEvaluator(made).run(None, columns_of(task.shown.cells, student))
@@ -130,7 +133,7 @@ def test_rows_on_the_edges_of_bins_stay_in_their_bins_as_onnx(classes, tmp_path)
     model = PATEClassifier(way="counts", epsilon=2.0, delta=1e-5, random_state=0)
     model.fit(X[:2000], y[:2000], X[2000:])
     columns = ("a", "b", "c")
-    shown = _handover.Shown(",", "utf8", columns, (), (), X[2000:].astype(object))
+    shown = _columns.Shown(UNDECLARED, columns, (), (), X[2000:].astype(object))
     student = model.to_sklearn(columns=columns)
     told = {"original": model.student_, "shown": shown, "rows": X[2000:]}
     assert _handover.write_onnx(student, tmp_path, **told) == ""
@@ -141,7 +144,7 @@ def test_a_model_that_predicts_something_else_is_not_written(tmp_path):
     pytest.importorskip("onnx", reason="pip install 'ostraka[onnx]'")
     X = np.random.default_rng(0).normal(size=(100, 2))
     model, other = (LogisticRegression().fit(X, X[:, 0] > least) for least in (0, 0.5))
-    shown = _handover.Shown(",", "utf8", ("a", "b"), (), (), X.astype(object))
+    shown = _columns.Shown(UNDECLARED, ("a", "b"), (), (), X.astype(object))
     student = by_name(model, X, columns=("a", "b"))
     why = _handover.write_onnx(student, tmp_path, original=other, shown=shown, rows=X)
     assert "public rows differently" in why
@@ -154,6 +157,6 @@ def test_an_error_of_the_converter_is_named_in_one_line_and_ends_no_run(tmp_path
     def fails(*_: object) -> None:
         raise RuntimeError("no such step\nmore words")
 
-    monkeypatch.setattr("ostraka.cli._onnx.array_model", fails)
+    monkeypatch.setattr("ostraka.learn.handover.array_model", fails)
     why = _handover.write_onnx(None, tmp_path, original=None, shown=None, rows=np.zeros((1, 2)))
     assert why == "student.onnx is not written: RuntimeError: no such step"

@@ -15,8 +15,8 @@ from pyarrow import parquet
 
 import ostraka.cli
 from ostraka.accounting import propose
-from ostraka.cli import _show
-from ostraka.result import Result
+from ostraka.core.result import Result
+from ostraka.learn import cli as _show
 from ostraka.voters import SavedTeachers
 from tests.cli.learning import CANARY, COMMON, FILES, HAS_ONNX, charges, learn, person, rows, tables
 
@@ -120,7 +120,7 @@ def test_fixmatch_learns_from_counts_alone(way, tmp_path):
 
 
 def test_fixmatch_by_counts_leaves_plain_scikit_learn(tmp_path, monkeypatch):
-    fixmatch = pytest.importorskip("ostraka.students.fixmatch", exc_type=ImportError).FixMatch
+    fixmatch = pytest.importorskip("ostraka.learn.students.fixmatch", exc_type=ImportError).FixMatch
     settings = fixmatch.of_images
     monkeypatch.setattr(
         fixmatch,

@@ -53,7 +53,7 @@ def test_interrupted_rounds_go_on_and_none_is_paid_twice(tmp_path, monkeypatch):
 WAITS_AFTER_PAYING = """
 import pathlib, signal
 import ostraka.cli
-from ostraka.cli._progress import Stages
+from ostraka.console import Stages
 
 called = Stages.__call__
 

@@ -15,7 +15,7 @@ from ostraka.ledger import ChargeRequest
 def file(tmp_path):
     path = tmp_path / "ledger.sqlite"
     votes = Private(np.array([[9, 1], [2, 8]]), Adjacency.one_ballot(unit="person"))
-    with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+    with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False)) as ledger:
         release(GNMax(sigma=40.0), votes, ledger=ledger, key="answers/0")
     return path
 
@@ -57,13 +57,27 @@ def test_verify_gives_the_head(file, capfd):
 
 def test_a_simulation_is_called_one(tmp_path, capfd):
     votes = Private(np.array([[9, 1]]), Adjacency.one_ballot())
-    with Ledger(tmp_path / "l", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+    with Ledger(tmp_path / "l", budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False)) as ledger:
         release(GNMax(sigma=40.0), votes, ledger=ledger, rng=np.random.default_rng(0))
     assert "simulation, no privacy" in ostraka_ledger(capfd, "show", tmp_path / "l")[1]
 
 
+def test_a_restored_copy_is_adopted_with_what_it_lacks(file, capfd):
+    before = json.loads(ostraka_ledger(capfd, "show", file, "--json")[1])
+    assert ostraka_ledger(capfd, "adopt", file, "--by", "olga", "--lost", 3)[0] == 2
+    code, out, _ = ostraka_ledger(
+        capfd, "adopt", file, "--by", "olga", "--lost", 3, "--sigma", 30, "--screen", 200, 150, "--json"
+    )
+    after = json.loads(ostraka_ledger(capfd, "show", file, "--json")[1])
+    assert code == 0
+    assert json.loads(out)["lost"] == after["entries"][-1]["uses"] == 3
+    assert after["epsilon_spent"] > before["epsilon_spent"]
+    assert "adopted by olga" in after["entries"][-1]["key"]
+    assert "0 lost answers charged" in ostraka_ledger(capfd, "adopt", file, "--by", "o", "--lost", 0)[1]
+
+
 def test_an_empty_ledger_says_so(tmp_path, capfd):
-    Ledger(tmp_path / "l", budget=Budget(epsilon=9.0, delta=1e-5)).close()
+    Ledger(tmp_path / "l", budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False)).close()
     assert "nothing is charged yet" in ostraka_ledger(capfd, "show", tmp_path / "l")[1]
 
 
@@ -99,7 +113,7 @@ def clients(tmp_path):
     secret = tmp_path / "secret"
     secret.write_bytes(b"s" * 32)
     options = {"secret": b"s" * 32, "anchor": tmp_path / "anchor"}
-    with Ledger(tmp_path / "l", budget=Budget(epsilon=9.0, delta=1e-5), **options) as ledger:
+    with Ledger(tmp_path / "l", budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False), **options) as ledger:
         ledger.grant("ann", budget_epsilon=2.0)
         ledger.grant("bob", budget_epsilon=1.0)
         asked = ChargeRequest(account="ann", key="first", digest="00ff", cost=one, reserve=one, answer=7)

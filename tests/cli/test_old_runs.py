@@ -13,7 +13,7 @@ import pytest
 
 import ostraka.cli
 from ostraka import GNMax, Result
-from ostraka.mechanisms.records import from_record
+from ostraka.core.mechanisms.records import from_record
 
 THEN = Path(__file__).parent / "run_of_2026_11_21"
 

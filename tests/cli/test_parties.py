@@ -9,10 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ostraka.cli import app
-from ostraka.secure.agreement import Agreement
-from ostraka.secure.errors import PartyError
+from ostraka.secure.agreement import Agreement, SecretQuestions
 from ostraka.secure.keys import Identity
-from ostraka.secure.questions import SecretQuestions
+from ostraka.secure.rounds import PartyError
 from ostraka.voters import Party, PartyEnsemble
 from tests.voters.hidden_rounds import MODELS, data_of
 

@@ -15,7 +15,7 @@ import pytest
 
 import ostraka
 import ostraka.cli
-from ostraka.private import Private
+from ostraka.core.private import Private
 
 ROOT = str(Path(ostraka.__file__).parent)
 N_ROWS, N_TEACHERS = 1009, 67
@@ -92,6 +92,6 @@ def test_a_private_row_enters_few_files_between_the_command_and_the_report(tmp_p
         ostraka.cli.main(words)
     assert left.value.code == 0
     names = {name.removeprefix(ROOT) for name in seen}
-    assert {"/cli/learn.py", "/pate/classifier.py", "/voters/teachers.py"} <= names
+    assert {"/learn/cli.py", "/learn/classifier.py", "/voters/teachers.py"} <= names
     assert "/report.py" not in names
     assert len(seen) <= MOST_FILES, {name.removeprefix(ROOT): sorted(found) for name, found in seen.items()}

@@ -6,11 +6,11 @@ import pty
 import subprocess
 import sys
 
-from ostraka.cli._progress import Stages
+from ostraka.console import Stages
 
 PROBE = """
 import time
-from ostraka.cli._progress import Stages
+from ostraka.console import Stages
 with Stages({"teachers": "teachers trained", "student": "student trained"}) as tell:
     for done in range(3):
         tell("teachers", done + 1, 3)

@@ -41,6 +41,8 @@ def test_manifest_votes_and_labels_are_those_of_one_file(place, with_same_draws)
     assert (place / "other" / "manifest.json").read_text() == (place / "one" / "manifest.json").read_text()
     one, other = record(place, "one"), record(place, "other")
     del one["owner"]["utility"]["non_private"]  # rows in files are not gathered to train one model
+    for found in (one, other):
+        del found["owner"]["seconds"]
     assert other["owner"] == one["owner"]
     assert (other["upper"], other["utility"]) == (one["upper"], one["utility"])
     labels = [parquet.read_table(place / name / "labels.parquet") for name in ("one", "other")]
@@ -84,7 +86,7 @@ def test_what_needs_the_rows_here_is_refused_at_once(options, said, place):
     assert not (place / "run").exists()
 
 
-def test_what_is_wrong_in_a_file_is_said_with_file_and_row(place):
+def test_a_missing_number_is_read_and_a_missing_column_is_said_with_its_file(place):
     command = ("private", *COMMON, "--drop", "who", "--public", "public.parquet", "--jobs", "1")
     file = place / "private" / "2026.parquet"
     whole = parquet.read_table(file)
@@ -92,10 +94,9 @@ def test_what_is_wrong_in_a_file_is_said_with_file_and_row(place):
     age[300] = None
     parquet.write_table(whole.set_column(1, "age", pa.array(age)), file, row_group_size=200)
     code, _, err = learn(*command)
-    assert code == 1
-    assert "2026.parquet: column 'age' has no number in data row 301: type --fill" in " ".join(err.split())
+    assert code in {0, 4}, err
     parquet.write_table(whole.drop_columns("smokes"), file)
-    code, _, err = learn(*command)
+    code, _, err = learn(*command, "--out", "other")
     assert code == 1
     assert "2026.parquet must have the columns of" in " ".join(err.split())
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from ostraka.cli import _table
+from ostraka.data import table as _table
 
 CANARY = "canary-7391"
 
@@ -19,19 +19,23 @@ def written(folder: Path, text: str | bytes, name: str = "private.csv") -> Path:
     return path
 
 
+def read(path, *, public=True, **options):
+    return _table.read(path, public=public, **options)
+
+
 def test_cells_are_text_until_asked(tmp_path):
-    table = _table.read(written(tmp_path, "age,job\n1, cook \n2.5,\nNA,nurse\n"))
+    table = read(written(tmp_path, "age,job\n1, cook \n2.5,\nNA,nurse\n"))
     assert table.names == ["age", "job"]
     assert table.text("job") == ["cook", "", "nurse"]
     numbers, bad = table.numbers("age")
     np.testing.assert_array_equal(numbers, [1.0, 2.5, np.nan])
-    assert bad is None
-    assert table.is_numeric("age")
-    assert not table.is_numeric("job")
+    assert not bad.any()
+    assert table.type_of("age") == ("number", None)
+    assert table.type_of("job") == ("text", None)
 
 
 def test_a_column_without_any_number_is_not_numeric(tmp_path):
-    assert not _table.read(written(tmp_path, "a,b\nNA,1\n,2\n")).is_numeric("a")
+    assert read(written(tmp_path, "a,b\nNA,1\n,2\n")).type_of("a") == ("text", None)
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t", "|"])
@@ -39,7 +43,7 @@ def test_a_column_without_any_number_is_not_numeric(tmp_path):
 def test_other_delimiters_and_encodings_are_found_and_said(tmp_path, delimiter, encoding):
     lines = ["größe,beruf", "3,5,Köchin", "NA,Maler", "1,25,Ärztin"]
     text = "\n".join(delimiter.join(line.rsplit(",", 1)) for line in lines) + "\n"
-    table = _table.read(written(tmp_path, text.encode(encoding)))
+    table = read(written(tmp_path, text.encode(encoding)))
     assert table.names == ["größe", "beruf"]
     assert table.text("beruf") == ["Köchin", "Maler", "Ärztin"]
     np.testing.assert_array_equal(table.numbers("größe")[0], [3.5, np.nan, 1.25])
@@ -49,7 +53,7 @@ def test_other_delimiters_and_encodings_are_found_and_said(tmp_path, delimiter, 
 
 
 def test_bytes_that_are_not_utf8_after_a_long_beginning_are_windows_text_and_that_is_said(tmp_path):
-    table = _table.read(written(tmp_path, b"a,b\n" + b"1,x\n" * 100_000 + b"2,\xfc\n"))
+    table = read(written(tmp_path, b"a,b\n" + b"1,x\n" * 100_000 + b"2,\xfc\n"))
     assert table.text("b")[-1] == "ü"
     assert table.form.encoding == "cp1252"  # in the lines that load the student, too
     assert table.said == (f"{table.path} is read as cp1252 text",)
@@ -57,33 +61,36 @@ def test_bytes_that_are_not_utf8_after_a_long_beginning_are_windows_text_and_tha
 
 def test_dates_are_days(tmp_path):
     text = "iso;german;when;word\n2020-01-02;31.12.1999;2020-01-01T12:00:00;x\nNA;01.01.2000;;2020-01-01\n"
-    table = _table.read(written(tmp_path, text))
-    np.testing.assert_array_equal(table.numbers("iso")[0], [18263.0, np.nan])
-    np.testing.assert_array_equal(table.numbers("german")[0], [10956.0, 10957.0])
-    np.testing.assert_array_equal(table.numbers("when")[0], [18262.5, np.nan])
-    assert table.numbers("word")[1] == 1
-    assert [table.holds_dates(name) for name in table.names] == [True, True, True, False]
+    table = read(written(tmp_path, text))
+    np.testing.assert_array_equal(table.days("iso", None)[0], [18263.0, np.nan])
+    np.testing.assert_array_equal(table.days("german", "%d.%m.%Y")[0], [10956.0, 10957.0])
+    np.testing.assert_array_equal(table.days("when", None)[0], [18262.5, np.nan])
+    days, strange = table.days("word", None)
+    np.testing.assert_array_equal(days, [np.nan, 18262.0])
+    assert strange.tolist() == [True, False]
+    forms = [("date", None), ("date", "%d.%m.%Y"), ("date", None), ("text", None)]
+    assert [table.type_of(name) for name in table.names] == forms
     path = tmp_path / "t.parquet"
     parquet.write_table(pa.table({"day": pa.array([18263, None], pa.date32())}), path)
-    np.testing.assert_array_equal(_table.read(path).numbers("day")[0], [18263.0, np.nan])
+    np.testing.assert_array_equal(read(path).days("day", None)[0], [18263.0, np.nan])
 
 
 def test_what_is_missing_may_be_declared(tmp_path):
     path = written(tmp_path, "a,b\n-999,x\n2,y\n")
-    np.testing.assert_array_equal(_table.read(path).numbers("a")[0], [-999.0, 2.0])
+    np.testing.assert_array_equal(read(path).numbers("a")[0], [-999.0, 2.0])
     for numbers in ((), ("a",)):
-        found = _table.read(path, numbers=numbers, missing=["-999"]).numbers("a")[0]
+        found = read(path, numbers=numbers, missing=["-999"]).numbers("a")[0]
         np.testing.assert_array_equal(found, [np.nan, 2.0])
 
 
 def test_columns_read_as_numbers_at_once_are_the_same_and_others_stay_text(tmp_path):
     cells = ["1", " 2.5", "NA", "?", "", "1e3", "0.1", "-7", "NaN"]
     path = written(tmp_path, "a,b,c\n" + "".join(f"{cell},{cell},x\n" for cell in cells))
-    fast, slow = _table.read(path, numbers=("a",)), _table.read(path)
+    fast, slow = read(path, numbers=("a",)), read(path)
     np.testing.assert_array_equal(fast.numbers("a")[0], slow.numbers("a")[0])
     assert fast.text("b") == slow.text("b")
-    refused = _table.read(path, numbers=("a", "c"))
-    assert refused.numbers("c")[1] == 1
+    refused = read(path, numbers=("a", "c"))
+    assert refused.numbers("c")[1].all()
 
 
 def test_a_workbook_needs_its_reader_and_is_read_with_it(tmp_path):
@@ -91,20 +98,20 @@ def test_a_workbook_needs_its_reader_and_is_read_with_it(tmp_path):
         import openpyxl
     except ImportError:
         with pytest.raises(ValueError, match="Excel file: type pip install openpyxl, or save it as CSV"):
-            _table.read(written(tmp_path, b"PK", "t.xlsx"))
+            read(written(tmp_path, b"PK", "t.xlsx"))
         return
     book = openpyxl.Workbook()
     for row in (["age", "job"], [3.5, "cook"], [None, "nurse"]):
         book.active.append(row)
     book.save(tmp_path / "t.xlsx")
-    table = _table.read(tmp_path / "t.xlsx")
+    table = read(tmp_path / "t.xlsx")
     np.testing.assert_array_equal(table.numbers("age")[0], [3.5, np.nan])
     assert table.text("job") == ["cook", "nurse"]
 
 
 def test_compressed_csv_is_read(tmp_path):
     path = written(tmp_path, gzip.compress(b"a,b\n1,x\n"), "private.csv.gz")
-    assert _table.read(path).text("b") == ["x"]
+    assert read(path).text("b") == ["x"]
 
 
 def test_parquet_types_come_out_as_csv_text_would(tmp_path):
@@ -116,7 +123,7 @@ def test_parquet_types_come_out_as_csv_text_would(tmp_path):
         "count": pa.array([7, 8, None]),
     }
     parquet.write_table(pa.table(columns), path)
-    table = _table.read(path)
+    table = read(path)
     assert table.text("whole") == ["1", "", ""]
     assert table.text("kind") == ["x", "", "y"]
     assert table.text("count") == ["7", "8", ""]
@@ -125,11 +132,11 @@ def test_parquet_types_come_out_as_csv_text_would(tmp_path):
 
 
 def test_rows_keep_their_place_in_the_file_when_split(tmp_path):
-    table = _table.read(written(tmp_path, "a\n0\n1\nx\n3\n"))
+    table = read(written(tmp_path, "a\n0\n1\nx\n3\n"))
     rest, taken = table.split(np.array([True, False, False, True]))
     assert rest.text("a") == ["1", "x"]
     assert taken.text("a") == ["0", "3"]
-    assert rest.numbers("a")[1] == 3
+    assert rest.row(rest.numbers("a")[1]) == 3
 
 
 @pytest.mark.parametrize(
@@ -146,7 +153,7 @@ def test_rows_keep_their_place_in_the_file_when_split(tmp_path):
 )
 def test_a_bad_file_is_refused_without_showing_it(tmp_path, content, name, match):
     with pytest.raises(ValueError, match=match) as caught:
-        _table.read(written(tmp_path, content, name))
+        read(written(tmp_path, content, name))
     assert name in str(caught.value)
     assert CANARY not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -156,30 +163,29 @@ def test_repeated_parquet_columns_are_refused(tmp_path):
     path = tmp_path / "t.parquet"
     parquet.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), path)
     with pytest.raises(ValueError, match="two columns of one name"):
-        _table.read(path)
+        read(path)
 
 
 def test_a_missing_file_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError):
-        _table.read(tmp_path / "nowhere.csv")
+        read(tmp_path / "nowhere.csv")
 
 
 def test_a_missing_column_is_named_with_those_there_are(tmp_path):
-    table = _table.read(
-        written(tmp_path, ",".join(f"c{k}" for k in range(30)) + "\n" + ",".join("x" * 30) + "\n")
-    )
+    table = read(written(tmp_path, ",".join(f"c{k}" for k in range(30)) + "\n" + ",".join("x" * 30) + "\n"))
     with pytest.raises(
         ValueError, match=r"no column 'income' \(--label\); its columns are: c0, c1, .*c19, …$"
     ):
         table.require("income", option="--label")
 
 
-def test_a_header_that_is_found_again_below_itself_is_a_row_and_is_not_shown(tmp_path):
-    table = _table.read(written(tmp_path, f"{CANARY},cook,no\nx,nurse,yes\ny,nurse,no\n"))
-    with pytest.raises(ValueError, match="looks like a row: add a header line") as caught:
+def test_a_first_line_that_may_be_a_private_row_is_not_shown(tmp_path):
+    """Whether it is one must not be told from the other rows: the message would depend on them."""
+    table = read(written(tmp_path, f"{CANARY},cook,no\nx,nurse,yes\ny,nurse,no\n"), public=False)
+    with pytest.raises(ValueError, match="the first line names 3 columns, and none so") as caught:
         table.require("income", option="--label")
     assert CANARY not in str(caught.value)
 
 
 def test_a_table_does_not_print_its_cells(tmp_path):
-    assert CANARY not in repr(_table.read(written(tmp_path, f"a\n{CANARY}\n")))
+    assert CANARY not in repr(read(written(tmp_path, f"a\n{CANARY}\n")))

@@ -27,6 +27,8 @@ class KeptRound:
             Keeper(self.task, one, folder=self.folder and self.folder / f"keeper{place}")
             for place, one in enumerate(self.identities)
         ]
+        if getattr(self, "tally", None) and self.tally._log:
+            self.tally._log.close()
         self.tally = Tally(
             self.task, self.me, keepers=self.keepers, folder=self.folder and self.folder / "tally"
         )

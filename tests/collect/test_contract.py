@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ostraka.collect import Client, CountMin, CountSketch, Grid, Histogram, Keeper, Pairs, Tally, Task, Tree
-from ostraka.collect._dry_run import among_clients
-from ostraka.mechanisms.skellam import largest_draw
+from ostraka.collect.plan import among_clients
+from ostraka.core.mechanisms.skellam import largest_draw
 from ostraka.secure.keys import Identity
 
 KEY = "c3" * 32

@@ -9,11 +9,12 @@ import pytest
 
 from ostraka import Budget, Ledger, release
 from ostraka.collect import CountSketch, Histogram
-from ostraka.mechanisms.skellam import SkellamSum
+from ostraka.core.mechanisms.skellam import SkellamSum
 
 pytest.importorskip("coincurve")
 
-from ostraka.collect import _points, elgamal
+from ostraka.collect import elgamal
+from ostraka.collect import elgamal as _points
 
 ENCODING = CountSketch(width=4, depth=2, key="11" * 32)
 

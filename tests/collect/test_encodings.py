@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Tree, _form, sketches
+from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Tree
+from ostraka.collect import encodings as sketches
+from ostraka.collect import task as _form
 
 KEY = "5a" * 32
 SMALL = [

@@ -11,18 +11,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import binom
 
-from ostraka.collect import (
-    CountMin,
-    CountSketch,
-    Grid,
-    Histogram,
-    Pairs,
-    Task,
-    Tree,
-    _similar,
-    _tree,
-    estimate,
-)
+from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Task, Tree, estimate
+from ostraka.collect import estimate as _similar
+from ostraka.collect import estimate as _tree
 from tests.false_alarm import FALSE_ALARM
 
 

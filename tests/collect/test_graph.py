@@ -6,7 +6,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from ostraka.collect._graph import degree, neighbours
+from ostraka.collect.messages import degree, neighbours
 
 
 def chance_of(n: int, marked: int, k: int, at_least: int) -> Fraction:

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from ostraka import Budget, Ledger, release
-from ostraka.collect import Client, CountSketch, Grid, Histogram, Keeper, Pairs, Tally, Tree, _reports, _store
-from ostraka.collect._reports import Closing
-from ostraka.mechanisms.skellam import skellam
-from ostraka.secure.errors import PartyError
+from ostraka.collect import Client, CountSketch, Grid, Histogram, Keeper, Pairs, Tally, Tree
+from ostraka.collect import messages as _reports
+from ostraka.collect.messages import Closing
+from ostraka.core.mechanisms.skellam import skellam
 from ostraka.secure.keys import Identity, exchange_key, new_secret
+from ostraka.secure.log import LogError
+from ostraka.secure.rounds import PartyError
 from tests.false_alarm import FALSE_ALARM
 
 ENCODINGS = [
@@ -133,15 +135,23 @@ def test_a_restarted_round_goes_on_where_it_was_and_noise_is_not_drawn_twice(kep
     np.testing.assert_array_equal(one.tally.close().open(), first)
 
 
-def test_a_keeper_that_died_before_its_answer_was_kept_draws_again_for_the_same_request_only(tmp_path):
-    store = _store.AnswerStore(tmp_path, "keeper")
+def test_a_keeper_that_died_before_its_answer_was_kept_draws_again_for_the_same_request_only(
+    kept, tmp_path, monkeypatch
+):
+    one = kept(folder=tmp_path)
+    one.send(1, 2, 3, 4)
+    fewer = Closing(0, exchange_key(new_secret()), b"".join(sorted(one.tally._seen)[1:])).write(one.task)
+    monkeypatch.setattr(Keeper, "_answer", lambda *_: (_ for _ in ()).throw(RuntimeError))
     with pytest.raises(RuntimeError):
-        store.once(0, b"one", lambda: (_ for _ in ()).throw(RuntimeError))
-    again = _store.AnswerStore(tmp_path, "keeper")
-    with pytest.raises(ValueError, match="another request"):
-        again.once(0, b"two", lambda: b"answer")
-    assert again.once(0, b"one", lambda: b"answer") == b"answer"
-    assert _store.AnswerStore(tmp_path, "keeper").once(0, b"one", lambda: b"other") == b"answer"
+        one.tally.close()
+    monkeypatch.undo()
+    one.restart()
+    with pytest.raises(PartyError, match="another request"):
+        one.keepers[0].answer(one.me.seal("close", fewer))
+    first = one.tally.close().open()
+    np.testing.assert_array_equal(first, one.plain([1, 2, 3, 4]))
+    one.restart()
+    np.testing.assert_array_equal(one.tally.close().open(), first)
 
 
 def test_a_missing_keeper_fails_the_round_and_is_named_and_the_round_can_go_on(kept):
@@ -391,6 +401,7 @@ CHILD = textwrap.dedent(
 
 def test_acknowledged_reports_survive_a_kill(kept, tmp_path):
     one = kept(folder=tmp_path)
+    one.tally._log.close()
     (tmp_path / "task.json").write_text(one.task.to_json())
     (tmp_path / "me").write_bytes(one.me.secret)
     child = subprocess.Popen([sys.executable, "-c", CHILD, tmp_path], stdout=subprocess.PIPE, text=True)
@@ -406,40 +417,44 @@ def test_acknowledged_reports_survive_a_kill(kept, tmp_path):
     assert (sums >= one.plain([int(value) for _, value in acknowledged])).all()
 
 
-def test_a_torn_record_is_cut_off_and_a_full_disk_loses_nothing(kept, tmp_path, monkeypatch):
+def test_a_full_disk_loses_nothing_and_the_round_goes_on(kept, tmp_path):
     one = kept(folder=tmp_path)
     one.send(1, 2, 3)
-    path = next((tmp_path / "tally").glob("*.reports"))
-    whole = path.read_bytes()
-    for cut in (1, 8, 40):
-        path.write_bytes(whole + whole[:-cut][: len(whole) // 3 - cut])
-        one.restart()
-        assert one.tally.n_clients == 3
-    assert path.read_bytes() == whole
-    write = os.write
-
-    def full(handle, data):
-        write(handle, bytes(data[:7]))
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(_store.os, "write", full)
-    with pytest.raises(OSError, match="No space"):
-        one.send(4)
-    monkeypatch.undo()
-    with pytest.raises(OSError, match="failed before"):
-        one.send(5)
+    one.tally._log._db.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(LogError, match="disk is full, and nothing was kept"):
+        one.send(*range(20))
+    one.tally._log._db.execute("PRAGMA max_page_count = 1000000")
+    before = one.tally.n_clients
+    one.send(5)
     one.restart()
+    assert one.tally.n_clients == before + 1
     one.send(6)
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain([1, 2, 3, 6]))
+    assert one.tally.close().open()[:4].sum() == before + 2
 
 
-def test_a_closed_set_that_does_not_fit_the_reports_is_refused(kept, tmp_path):
+def test_two_tallies_in_one_folder_and_a_changed_report_are_refused(kept, tmp_path):
     one = kept(folder=tmp_path)
-    one.send(1, 2, 3, 4)
-    one.tally.close()
-    path = next((tmp_path / "tally").glob("*.reports"))
-    path.write_bytes(path.read_bytes()[: -len(path.read_bytes()) // 4])
-    with pytest.raises(ValueError, match="does not name the clients"):
+    messages = one.send(1, 2, 3, 4)
+    with pytest.raises(LogError, match="is open elsewhere"):
+        Tally(one.task, one.me, keepers=one.keepers, folder=tmp_path / "tally")
+    one.restart()
+    one.tally._log.close()
+    (path,) = (tmp_path / "tally").glob("*.log")
+    content = bytearray(path.read_bytes())
+    content[content.index(messages[1])] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(LogError, match=r"damaged.*entry 2 was changed or is missing"):
+        one.restart()
+
+
+@pytest.mark.parametrize("file", ["tally/tally-{}-0.reports", "keeper0/keeper-{}-{}-0.request"])
+def test_files_of_earlier_versions_are_refused_with_what_to_do(kept, tmp_path, file):
+    one = kept()
+    old = tmp_path / file.format(one.task.sha256[:16], one.keepers[0].name)
+    old.parent.mkdir()
+    old.write_bytes(b"old")
+    one.folder = tmp_path
+    with pytest.raises(LogError, match="written by an earlier ostraka: finish this round with that version"):
         one.restart()
 
 

@@ -14,12 +14,11 @@ import pytest
 from scipy.stats import chi2
 
 from ostraka.collect import Client, Tally, Task, Tree
-from ostraka.collect._graph import degree
-from ostraka.collect._network import run_exchanges, send
-from ostraka.collect._roster import degree_of
-from ostraka.mechanisms.skellam import _poisson
+from ostraka.collect.messages import degree, degree_of
+from ostraka.collect.network import run_exchanges, send
+from ostraka.core.mechanisms.skellam import _poisson
 from ostraka.secure.keys import Identity
-from ostraka.secure.shares import join
+from ostraka.secure.masks import join
 from ostraka.secure.wire import PartyServer
 from tests.false_alarm import FALSE_ALARM
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from ostraka.collect import Keeper, Tally, Task, Tree
-from ostraka.collect._graph import neighbours
-from ostraka.collect._network import approve_roster, run_exchanges, send
-from ostraka.collect._reports import certificate
 from ostraka.collect.enrolment import Enrolment
+from ostraka.collect.messages import certificate, neighbours
+from ostraka.collect.network import approve_roster, run_exchanges, send
 from ostraka.secure.keys import Identity
 from ostraka.secure.wire import PartyServer
 from tests.collect.test_page import FILLED
@@ -77,7 +76,7 @@ def test_enrolled_clients_in_javascript_and_in_python_make_one_sum(lying):
     values = [3, 7, 7, 12, 19, 0]
     # the secret signs in Node, as an enrolment elsewhere would; the claims then reach the roster's approval
     secret = enrolment._identity.secret
-    enrolment._claims = Everybody()
+    enrolment._claims = Everybody
     with PartyServer(tally, pages=tally.pages) as server:
         work = [
             threading.Thread(target=run_exchanges, args=(tally,), kwargs={"n_clients": N, "seconds": 60}),

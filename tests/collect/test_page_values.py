@@ -2,7 +2,8 @@
 
 import pytest
 
-from ostraka.collect import CountMin, Grid, Histogram, Pairs, Tree, _plan
+from ostraka.collect import CountMin, Grid, Histogram, Pairs, Tree
+from ostraka.collect import plan as _plan
 from ostraka.secure.wire import PartyServer
 from tests.collect.test_page_among_clients import node
 

@@ -9,10 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ostraka.collect import Client, _reports
-from ostraka.collect._reports import Closing
-from ostraka.secure.errors import PartyError
+from ostraka.collect import Client
+from ostraka.collect import messages as _reports
+from ostraka.collect.messages import Closing
 from ostraka.secure.keys import exchange_key, new_secret
+from ostraka.secure.rounds import PartyError
 from tests.collect.conftest import KeptRound
 
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from ostraka.collect import Grid, Histogram, Keeper, Pairs, Task, Tree
-from ostraka.mechanisms.skellam import SkellamSum
+from ostraka.core.mechanisms.skellam import SkellamSum
 from ostraka.secure.keys import Identity
 
 TALLY, OFFICE = Identity.fresh().public_key, Identity.fresh().public_key

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ostraka.collect import Client, CountMin, CountSketch, Grid, Histogram, Pairs, Task, Tree
-from ostraka.collect._graph import degree, neighbours
-from ostraka.collect._roster import kind_of
+from ostraka.collect.messages import degree, kind_of, neighbours
 from ostraka.secure.keys import exchange_key, shared_key
 from ostraka.secure.masks import mask, pair_mask
 from tests.collect.test_page_among_clients import node

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ostraka._composition import adaptive, answers, limit, tables
+from ostraka.core.laws import adaptive, answers, limit, tables
 
 
 @pytest.fixture(autouse=True)

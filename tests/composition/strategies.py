@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from ostraka import GNMax
-from ostraka._composition.law import ARGMAX, Law
-from ostraka._numeric import up
+from ostraka.core.laws.law import ARGMAX, Law
+from ostraka.core.numeric import up
 
 
 def gnmax(sigma):

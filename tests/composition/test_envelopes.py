@@ -7,10 +7,15 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
-from ostraka._composition import cover, curvature, envelope, families, kernels, recursion, smooth, tables
-from ostraka._composition.gaussian import gaussian_delta, mirrored
-from ostraka._composition.law import ARGMAX, SCREEN, Law
-from ostraka._numeric import up
+from ostraka.core.kernels import envelope as kernels
+from ostraka.core.kernels import recursion
+from ostraka.core.laws import cover, curvature, tables
+from ostraka.core.laws import gaussian as envelope
+from ostraka.core.laws import gaussian as smooth
+from ostraka.core.laws import law as families
+from ostraka.core.laws.gaussian import gaussian_delta, mirrored
+from ostraka.core.laws.law import ARGMAX, SCREEN, Law
+from ostraka.core.numeric import up
 from tests.composition.strategies import gnmax
 
 DELTA = 1e-5

@@ -8,9 +8,9 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from ostraka import Curve, GNMax, Threshold
-from ostraka._composition import tables
-from ostraka._composition.law import ARGMAX, GAUSSIAN, PURE, SCREEN, Law
-from ostraka._numeric import up
+from ostraka.core.laws import tables
+from ostraka.core.laws.law import ARGMAX, GAUSSIAN, PURE, SCREEN, Law
+from ostraka.core.numeric import up
 from tests.composition.strategies import gnmax, laws_of, played
 
 DELTA = 1e-5

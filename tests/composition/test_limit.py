@@ -9,9 +9,9 @@ import pytest
 from scipy.special import gammaln, ndtr
 
 from ostraka import Confident, GNMax, Threshold
-from ostraka._composition import curvature, limit, tables
-from ostraka._composition.law import ARGMAX, SCREEN, Law
-from ostraka._numeric import up
+from ostraka.core.laws import curvature, limit, tables
+from ostraka.core.laws.law import ARGMAX, SCREEN, Law
+from ostraka.core.numeric import up
 from tests.composition.strategies import laws_of, played
 
 DELTA = 1e-5

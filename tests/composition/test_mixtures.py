@@ -9,9 +9,10 @@ import pytest
 from scipy.signal import fftconvolve
 
 from ostraka import GNMax, LNMax
-from ostraka._composition import adaptive, limit, pure, tables
-from ostraka._composition.law import ARGMAX, LAPLACE_COUNT, NEAR_GAUSSIAN, PURE, Law
-from ostraka._numeric import up
+from ostraka.core.laws import adaptive, limit, pure, tables
+from ostraka.core.laws.law import ARGMAX, LAPLACE_COUNT, NEAR_GAUSSIAN, PURE, Law
+from ostraka.core.mechanisms.skellam import SkellamSum, log_density
+from ostraka.core.numeric import up
 from ostraka.mechanisms import (
     NoisyCounts,
     OneHotGaussian,
@@ -20,8 +21,6 @@ from ostraka.mechanisms import (
     RandomizedResponse,
     SkellamMax,
 )
-from ostraka.mechanisms._skellam_law import log_density
-from ostraka.mechanisms.skellam import SkellamSum
 from tests.composition.strategies import laws_of, played
 
 EPSILONS = (0.0, 0.2, 0.7, 1.5)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ostraka._composition import stored
+from ostraka.core.laws import stored
 
 
 def test_a_table_comes_back_from_disk_and_only_its_owner_may_read_it(tmp_path):

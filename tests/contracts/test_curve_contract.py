@@ -11,10 +11,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ostraka import Curve, GNMax, LNMax, Threshold
-from ostraka._composition.law import Law
 from ostraka.accounting import exact_curve, moments2017_curve, papernot2018_curve
-from ostraka.curve import ORDERS
-from ostraka.mechanisms.subsampled import amplified
+from ostraka.core.curve import ORDERS
+from ostraka.core.laws.law import Law
+from ostraka.core.mechanisms.wrapped import amplified
 
 VOTES = [[60, 30, 10], [100, 0, 0], [34, 33, 33]]
 CURVES = {

@@ -16,11 +16,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ostraka._composition.law import Law
-from ostraka.curve import Curve
+from ostraka.core.curve import Curve
+from ostraka.core.laws.law import Law
 from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 
-BUDGET = Budget(epsilon=1.5, delta=1e-5)
+BUDGET = Budget(epsilon=1.5, delta=1e-5, adaptive=False)
 ORDERS = (1.5, 2.0, 4.0, 16.0, 64.0, math.inf)
 UNITS = [2**50] * (len(ORDERS) + 1) + [2**62]
 

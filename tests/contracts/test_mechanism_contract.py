@@ -26,11 +26,10 @@ from ostraka import (
     Threshold,
     release,
 )
-from ostraka.accounting.exact import exact_rdp
-from ostraka.mechanisms.protocols import outcome_places
-from ostraka.mechanisms.skellam import SkellamMax
-from ostraka.mechanisms.subsampled import Subsampled
-from ostraka.mechanisms.weighted import Weighted
+from ostraka.core.accounting.bounds import exact_rdp
+from ostraka.core.mechanisms.law import outcome_places
+from ostraka.core.mechanisms.skellam import SkellamMax
+from ostraka.core.mechanisms.wrapped import Subsampled, Weighted
 from tests.false_alarm import FALSE_ALARM
 
 TRIALS = 200_000
@@ -118,7 +117,7 @@ class TestEveryMechanism:
         for name in ("rdp", "slack", "mu_squared"):
             repeated, added = getattr(3 * once, name), getattr(once + once + once, name)
             assert repeated == pytest.approx(added, rel=1e-14, abs=0)
-        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5, adaptive=False)) as ledger:
             release(mechanism, votes(mechanism, [HISTOGRAM] * 3), ledger=ledger)
             if isinstance(mechanism, Confident):  # stage by stage: at most one use of both
                 assert (np.array(ledger.spent().rdp) <= np.array((3 * once).rdp) * (1 + 1e-9)).all()
@@ -157,7 +156,7 @@ class TestEveryMechanism:
 
     def test_the_door_is_shut_to_data_that_can_change_more(self, mechanism):
         promise = mechanism.promise
-        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5, adaptive=False)) as ledger:
             release(mechanism, Private([HISTOGRAM], replace(promise, unit="party")), ledger=ledger)
             paid = len(ledger.entries())
             for wider in (
@@ -173,7 +172,7 @@ class TestEveryMechanism:
 
     def test_a_budget_for_one_answer_buys_one(self, mechanism):
         epsilon = mechanism.curve().epsilon(1e-5) * (1 + 1e-9)
-        with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5, adaptive=False)) as ledger:
             release(mechanism, votes(mechanism, [HISTOGRAM]), ledger=ledger)
             with pytest.raises(BudgetExceeded):
                 release(mechanism, votes(mechanism, [HISTOGRAM]), ledger=ledger)

@@ -88,7 +88,7 @@ class TestEveryResponse:
 
     def test_all_rows_are_one_use_and_no_rows_are_none(self, mechanism):
         assert mechanism.uses(private()) == 1
-        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5, adaptive=False)) as ledger:
             release(mechanism, private(), ledger=ledger)
             once = mechanism.curve()
             assert ledger.spent().rdp == pytest.approx(once.rdp, rel=1e-9, abs=1e-15)
@@ -138,7 +138,7 @@ class TestEveryResponse:
         np.testing.assert_array_equal(labels.open(), LABELS)
 
     def test_the_door_is_shut_to_data_that_can_change_more(self, mechanism):
-        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5, adaptive=False)) as ledger:
             for wider in ({"at_most": 2.0}, {"moves": "ballot"}, {"relation": "add-or-remove"}):
                 with pytest.raises(ValueError, match="hides"):
                     release(mechanism, private(**wider), ledger=ledger)
@@ -146,14 +146,14 @@ class TestEveryResponse:
             release(mechanism, private(unit="person"), ledger=ledger)
 
     def test_ballots_and_labels_do_not_share_a_ledger(self, mechanism):
-        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5, adaptive=False)) as ledger:
             release(GNMax(sigma=9.0), Private([[9, 1]], Adjacency.one_ballot(unit="label")), ledger=ledger)
             with pytest.raises(LedgerError):
                 release(mechanism, private(), ledger=ledger)
 
     def test_a_budget_for_one_release_buys_one(self, mechanism):
         epsilon = mechanism.curve().epsilon(1e-5) * (1 + 1e-9)
-        with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5, adaptive=False)) as ledger:
             first = release(mechanism, private(), ledger=ledger, key="labels")
             with pytest.raises(BudgetExceeded):
                 release(mechanism, private(), ledger=ledger)
@@ -174,7 +174,7 @@ class TestEveryResponse:
         ids=str,
     )
     def test_what_is_no_class_is_refused_unseen_and_before_anything_is_charged(self, mechanism, labels):
-        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5, adaptive=False)) as ledger:
             with pytest.raises(ValueError, match="labels must be") as caught:
                 release(mechanism, private(labels), ledger=ledger)
             assert "7319" not in str(caught.value)
@@ -258,7 +258,7 @@ def test_pure_privacy_stays_pure_and_fits_a_budget_of_just_this_epsilon(mechanis
     assert mechanism.delta(epsilon) == 0
     for round_epsilon in (0.5, 1.0, 2.0, 8.0):
         name, value = ("scale", 2 / round_epsilon) if epsilon != 0.7 else ("epsilon", round_epsilon)
-        with Ledger(":memory:", budget=Budget(epsilon=round_epsilon, delta=1e-12)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=round_epsilon, delta=1e-12, adaptive=False)) as ledger:
             release(replace(mechanism, **{name: value}), private(), ledger=ledger)
 
 

@@ -5,7 +5,7 @@ import pytest
 from rigs import big, charging, disk, model, races, tampering
 
 
-@pytest.mark.parametrize("mode", charging.MODES)
+@pytest.mark.parametrize("mode", charging.LEDGERS)
 def test_callers_who_want_more_than_there_is_get_exactly_what_there_is(mode):
     try:
         found = races.find(mode, budgets=3)

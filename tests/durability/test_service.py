@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("httpx", reason="the service's client needs httpx: pip install 'ostraka[service]'")
+pytest.importorskip("httpx", reason="the rigs need httpx: pip install 'ostraka[test]'")
 pytest.importorskip("uvloop", reason="the service needs uvloop: pip install 'ostraka[service]'")
 
 from rigs import disk, edges, fuzz, storm

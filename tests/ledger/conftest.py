@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ostraka.curve import Curve
+from ostraka.core.curve import Curve
+from ostraka.core.private import Adjacency
 from ostraka.ledger import Budget, ChargeRequest, Ledger
-from ostraka.private import Adjacency
 
 PRELUDE = """
 import sys
@@ -71,7 +71,7 @@ def priced():
 
 @pytest.fixture
 def budget():
-    return Budget(epsilon=2.0, delta=1e-5)
+    return Budget(epsilon=2.0, delta=1e-5, adaptive=False)
 
 
 @pytest.fixture

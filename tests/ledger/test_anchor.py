@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError, history
-from ostraka.ledger.anchor import Anchor
-from ostraka.ledger.chain import Row, Seal
+from ostraka.core.ledger import history
+from ostraka.core.ledger.chain import Anchor, Row, Seal
+from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError
 
 ASK = {"unit": "row", "simulation": False}
 SECRET = b"0123456789abcdef" * 2
@@ -87,7 +87,7 @@ class TestRefused:
 
     def test_another_ledger(self, charged, tmp_path, anchor):
         charged(2)
-        with Ledger(tmp_path / "other", budget=Budget(epsilon=3.0, delta=1e-5)):
+        with Ledger(tmp_path / "other", budget=Budget(epsilon=3.0, delta=1e-5, adaptive=False)):
             pass
         anchor.unlink()
         Ledger(tmp_path / "other", anchor=anchor).close()
@@ -187,7 +187,7 @@ def test_a_quick_start_reads_from_the_last_record_of_totals_on(charged, path, an
     read = []
     rows = type(Ledger(path)._store).rows
     monkeypatch.setattr(
-        "ostraka.ledger.store.SQLiteStore.rows",
+        "ostraka.core.ledger.store.SQLiteStore.rows",
         lambda self, after: (read.append(after), rows(self, after))[1],
     )
     assert charged(0) == head

@@ -4,10 +4,11 @@ import math
 
 import pytest
 
-from ostraka.curve import Curve
-from ostraka.ledger import Budget, balance
-from ostraka.ledger.balance import Balance
-from ostraka.ledger.chain import Seal, price
+from ostraka.core.curve import Curve
+from ostraka.core.ledger import balance
+from ostraka.core.ledger.balance import Balance
+from ostraka.core.ledger.chain import Seal, price
+from ostraka.ledger import Budget
 
 
 @pytest.fixture
@@ -74,13 +75,13 @@ def test_lots_fit_as_long_as_all_of_a_lot_does(priced, lot, adaptive):
 
 
 def test_a_decision_is_made_for_many(priced, conversions):
-    n = spend(Balance(Budget(epsilon=1.0, delta=1e-5)), priced(200.0))
+    n = spend(Balance(Budget(epsilon=1.0, delta=1e-5, adaptive=False)), priced(200.0))
     assert n > 1500
     assert len(conversions) < n / 5
 
 
 def test_what_costs_less_than_was_reserved_leaves_room_for_more(priced):
-    budget = Budget(epsilon=1.0, delta=1e-5)
+    budget = Budget(epsilon=1.0, delta=1e-5, adaptive=False)
     account, cost, reserve = Balance(budget), priced(300.0), priced(100.0)
     n = spend(account, cost, reserve)
     assert n > spend(Balance(budget), reserve)
@@ -89,7 +90,7 @@ def test_what_costs_less_than_was_reserved_leaves_room_for_more(priced):
 
 
 def test_a_decision_for_one_price_is_none_for_another(priced, conversions):
-    account = Balance(Budget(epsilon=1.0, delta=1e-5))
+    account = Balance(Budget(epsilon=1.0, delta=1e-5, adaptive=False))
     for n in range(1, 100):
         cheap = priced(200.0)
         assert account.fits(cheap)
@@ -99,7 +100,7 @@ def test_a_decision_for_one_price_is_none_for_another(priced, conversions):
 
 
 def test_a_charge_that_was_not_asked_about_ends_the_decision(priced):
-    budget = Budget(epsilon=1.0, delta=1e-5)
+    budget = Budget(epsilon=1.0, delta=1e-5, adaptive=False)
     account, cheap, dear = Balance(budget), priced(200.0), priced(3.7)
     for _ in range(40):
         assert account.fits(cheap)
@@ -112,7 +113,7 @@ def test_a_charge_that_was_not_asked_about_ends_the_decision(priced):
 @pytest.mark.parametrize("width", [1, 7, 4096])
 def test_the_bound_on_what_is_spent_is_near_and_never_below(priced, width, monkeypatch):
     monkeypatch.setattr(balance, "_WIDEST", width)
-    account, cost = Balance(Budget(epsilon=1.0, delta=1e-5)), priced(60.0)
+    account, cost = Balance(Budget(epsilon=1.0, delta=1e-5, adaptive=False)), priced(60.0)
     while account.fits(cost):
         account.take(cost, under=cost)
         exact = account.curve().epsilon(1e-5)
@@ -121,17 +122,20 @@ def test_the_bound_on_what_is_spent_is_near_and_never_below(priced, width, monke
 
 
 def test_another_cap_is_decided_anew(priced):
-    account, cost = Balance(Budget(epsilon=1.0, delta=1e-5)), priced(10.0)
+    account, cost = Balance(Budget(epsilon=1.0, delta=1e-5, adaptive=False)), priced(10.0)
     before = spend(account, cost)
-    account.cap(Budget(epsilon=1.5, delta=1e-5))
+    account.cap(Budget(epsilon=1.5, delta=1e-5, adaptive=False))
     assert spend(account, cost) > 0
-    account.cap(Budget(epsilon=0.5, delta=1e-5))
+    account.cap(Budget(epsilon=0.5, delta=1e-5, adaptive=False))
     assert not account.fits(cost)
     assert (account.left, before > 5) == (0.0, True)
 
 
 def test_totals_of_many_prices_are_added_up_exactly(priced):
-    account, plain = Balance(Budget(epsilon=1.0, delta=1e-5)), Balance(Budget(epsilon=1.0, delta=1e-5))
+    account, plain = (
+        Balance(Budget(epsilon=1.0, delta=1e-5, adaptive=False)),
+        Balance(Budget(epsilon=1.0, delta=1e-5, adaptive=False)),
+    )
     for n in range(30):
         cost = priced(100.0 + n)
         for each in (account, plain):

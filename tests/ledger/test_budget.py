@@ -5,26 +5,29 @@ import pickle
 import pytest
 
 from ostraka import Adjacency, Private, release
+from ostraka.core.ledger.budget import OstrakaError
 from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
-from ostraka.ledger.budget import OstrakaError
 from ostraka.mechanisms import RandomizedResponse
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, math.inf, "2", True, None])
 def test_an_epsilon_that_is_no_positive_number_is_refused(epsilon):
     with pytest.raises(ValueError, match="epsilon must be finite and > 0, got"):
-        Budget(epsilon=epsilon, delta=1e-5)
+        Budget(epsilon=epsilon, delta=1e-5, adaptive=False)
 
 
 @pytest.mark.parametrize("delta", [0, 1, -1e-5, math.nan, math.inf, "1e-5", None])
 def test_a_delta_that_is_no_probability_is_refused(delta):
     with pytest.raises(ValueError, match="delta must be > 0 and < 1, got"):
-        Budget(epsilon=2.0, delta=delta)
+        Budget(epsilon=2.0, delta=delta, adaptive=False)
 
 
 def test_a_budget_is_a_value():
-    assert Budget(epsilon=2, delta=1e-5) == Budget(epsilon=2.0, delta=1e-5)
-    assert repr(Budget(epsilon=2, delta=1e-5)) == "Budget(epsilon=2.0, delta=1e-05, adaptive=False)"
+    assert Budget(epsilon=2, delta=1e-5, adaptive=False) == Budget(epsilon=2.0, delta=1e-5, adaptive=False)
+    assert (
+        repr(Budget(epsilon=2, delta=1e-5, adaptive=False))
+        == "Budget(epsilon=2.0, delta=1e-05, adaptive=False)"
+    )
     with pytest.raises(TypeError):
         Budget(2.0, 1e-5)
 
@@ -48,7 +51,7 @@ def test_a_price_of_exactly_epsilon_fits_and_hardly_more_does_not(epsilon):
     more = RandomizedResponse(n_classes=10, epsilon=min(40.0, epsilon * (1 + 1e-13)))
     labels = Private([1, 2, 3], Adjacency.one_label())
     for asked, fits in ((pure, True), (more, more == pure)):
-        with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5, adaptive=False)) as ledger:
             with contextlib.nullcontext() if fits else pytest.raises(BudgetExceeded):
                 release(asked, labels, ledger=ledger)
             assert ledger.count() == fits

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ostraka.curve import ORDERS, Curve
-from ostraka.ledger.chain import INFINITE, Row, Seal, fold, price, to_curve
+from ostraka.core.curve import ORDERS, Curve
+from ostraka.core.ledger.chain import INFINITE, Row, Seal, fold, price, to_curve
 
 NAT, SLACK = Fraction(1, 2**50), Fraction(1, 2**62)
 ORDERS_2 = (2.0, math.inf)

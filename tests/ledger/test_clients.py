@@ -5,8 +5,9 @@ import math
 import pytest
 
 from ostraka import Curve
-from ostraka.ledger import Budget, BudgetExceeded, Ledger, history
-from ostraka.ledger.records import Receipt
+from ostraka.core.ledger import history
+from ostraka.core.ledger.chain import Receipt
+from ostraka.ledger import Budget, BudgetExceeded, Ledger
 
 ASK = {"unit": "row", "simulation": False}
 

@@ -9,12 +9,12 @@ import pytest
 from scipy.optimize import brentq
 
 from ostraka import Budget, BudgetExceeded, Confident, GNMax, Ledger, LNMax, Threshold
-from ostraka._composition.law import begins
 from ostraka.accounting import exact_curve
-from ostraka.curve import ORDERS, Curve
+from ostraka.core.curve import ORDERS, Curve
+from ostraka.core.laws.law import begins
+from ostraka.core.ledger.budget import RenyiFilter, _log_weights, _stays_above
+from ostraka.core.ledger.chain import to_curve
 from ostraka.ledger import ChargeRequest, LedgerError
-from ostraka.ledger.chain import to_curve
-from ostraka.ledger.filter import RenyiFilter, _log_weights, _stays_above
 
 EPSILON, DELTA = 4.0, 0.01
 FINITE = np.array(ORDERS[:-1])
@@ -238,7 +238,7 @@ class Free:
 
 
 class TestInALedger:
-    """``Budget(adaptive=True)`` refuses by the filter."""
+    """``Budget(adaptive=True)``, the default, refuses by the filter."""
 
     def charged(self, path, budget, *, uses):
         with Ledger(path, budget=budget) as ledger:
@@ -246,9 +246,10 @@ class TestInALedger:
             return sum(entry.uses for entry in ledger.entries())
 
     def test_it_refuses_what_a_fixed_plan_may_still_ask(self):
-        assert self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5), uses=310) == 310
+        fixed = Budget(epsilon=2.0, delta=1e-5, adaptive=False)
+        assert self.charged(":memory:", fixed, uses=310) == 310
         with pytest.raises(BudgetExceeded, match="price of choosing questions"):
-            self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5, adaptive=True), uses=310)
+            self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5), uses=310)
 
     def test_it_lets_through_what_the_filter_lets_through(self):
         budget = Budget(epsilon=2.0, delta=1e-5, adaptive=True)
@@ -271,19 +272,26 @@ class TestInALedger:
             assert fit == [True, False]
             assert renyi.fits(gaussian.curve() + (left + 1) * laplace.curve())
 
-    def test_the_rule_outlives_the_process_and_what_is_free_decides_nothing(self, tmp_path):
+    @pytest.mark.parametrize(
+        ("first", "uses", "most"),
+        [
+            (LNMax(scale=100.0), 1, 248),  # what costs something decides
+            (LNMax(scale=100.0), 0, 308),
+            (Free(), 1, 308),
+        ],
+    )
+    def test_the_rule_outlives_the_process_and_what_is_free_decides_nothing(
+        self, tmp_path, first, uses, most
+    ):
         path, gaussian = tmp_path / "ledger.sqlite", GNMax(sigma=40.0)
         with Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5, adaptive=True)) as ledger:
-            ledger.charge(LNMax(scale=100.0), uses=0, unit="row", simulation=False)
-            ledger.charge(Free(), uses=1, unit="row", simulation=False)
-            assert ledger.uses_left(gaussian) < 260  # of the two, only the second is free
-        path.unlink()
-        with Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5, adaptive=True)) as ledger:
-            ledger.charge(Free(), uses=1, unit="row", simulation=False)
-            left = ledger.uses_left(gaussian)
+            ledger.charge(first, uses=uses, unit="row", simulation=False)
+            left = [ledger.uses_left(gaussian)]
+        with Ledger(path) as ledger:
+            left.append(ledger.uses_left(gaussian))
             ledger.charge(gaussian, uses=2, unit="row", simulation=False)
         with Ledger(path) as ledger:
-            assert (left, ledger.uses_left(gaussian)) == (308, 306)
+            assert [*left, ledger.uses_left(gaussian)] == [most, most, most - 2]
 
     @pytest.mark.parametrize("argmax", [GNMax(sigma=40.0), GNMax(sigma=3.0), LNMax(scale=40.0)])
     def test_answers_never_decide_the_rule(self, argmax):
@@ -301,11 +309,20 @@ class TestInALedger:
 
     def test_the_file_remembers_it(self, tmp_path):
         path = tmp_path / "ledger.sqlite"
-        self.charged(path, Budget(epsilon=2.0, delta=1e-5, adaptive=True), uses=1)
+        self.charged(path, Budget(epsilon=2.0, delta=1e-5), uses=1)
         with Ledger(path) as ledger:
             assert ledger.budget.adaptive
         with pytest.raises(LedgerError, match="adaptive=True"):
-            Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5))
+            Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5, adaptive=False))
+
+    def test_a_ledger_of_before_keeps_its_rule(self, tmp_path):
+        path, budget = tmp_path / "ledger.sqlite", Budget(epsilon=2.0, delta=1e-5)
+        self.charged(path, Budget(epsilon=2.0, delta=1e-5, adaptive=False), uses=309)
+        assert self.charged(path, budget, uses=1) == 310
+        with pytest.raises(LedgerError, match="adaptive=False"):
+            Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5, adaptive=True))
+        with pytest.raises(LedgerError, match="epsilon=3"):
+            Ledger(path, budget=Budget(epsilon=3.0, delta=1e-5))
 
     def test_it_is_yes_or_no(self):
         with pytest.raises(ValueError, match="adaptive must be True or False"):

@@ -2,11 +2,11 @@
 
 import pytest
 
-from ostraka.curve import Curve
+from ostraka.core.curve import Curve
+from ostraka.core.ledger.chain import Row, Seal, price
+from ostraka.core.ledger.history import History, Total
+from ostraka.core.ledger.store import SQLiteStore
 from ostraka.ledger import Budget, LedgerError
-from ostraka.ledger.chain import Row, Seal, price
-from ostraka.ledger.history import History, Total
-from ostraka.ledger.store import SQLiteStore
 
 SEAL = Seal(b"known to the forger" * 2)
 
@@ -67,7 +67,7 @@ def test_what_a_ledger_would_write_is_read(write, read):
     write(grant(1), row(2), row(3, account="ann", asked=b"q", answer=1, simulation=1), grant(4, cap=0.5))
     history = read()
     assert history.dataset.curve().mu_squared == pytest.approx(2 * curve().mu_squared)
-    assert history.accounts["ann"].budget == Budget(epsilon=0.5, delta=1e-5)
+    assert history.accounts["ann"].budget == Budget(epsilon=0.5, delta=1e-5, adaptive=False)
     assert (history.protects, history.simulation) == ("row", True)
 
 

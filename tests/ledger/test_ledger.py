@@ -61,10 +61,10 @@ class TestCharge:
     def test_a_budget_can_be_spent_to_the_last_bit_and_not_further(self, ledger, gaussian):
         ledger.charge(gaussian(10.0), uses=5, **ASK)
         total = ledger.epsilon()
-        with Ledger(":memory:", budget=Budget(epsilon=total, delta=1e-5)) as enough:
+        with Ledger(":memory:", budget=Budget(epsilon=total, delta=1e-5, adaptive=False)) as enough:
             enough.charge(gaussian(10.0), uses=5, **ASK)
             assert enough.left() == 0.0
-        less = Budget(epsilon=math.nextafter(total, 0), delta=1e-5)
+        less = Budget(epsilon=math.nextafter(total, 0), delta=1e-5, adaptive=False)
         with Ledger(":memory:", budget=less) as too_little, pytest.raises(BudgetExceeded):
             too_little.charge(gaussian(10.0), uses=5, **ASK)
 
@@ -288,7 +288,7 @@ class TestTheRecord:
 
     def test_has_a_head_that_depends_on_the_budget_and_every_entry(self, gaussian):
         def head(epsilon, *sigmas):
-            with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5)) as ledger:
+            with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5, adaptive=False)) as ledger:
                 for sigma in sigmas:
                     ledger.charge(gaussian(sigma), uses=1, **ASK)
                 ledger.verify()
@@ -325,7 +325,7 @@ class Rounded(GNMax):
 
 
 def test_a_ledger_charged_for_rounded_noise_opens_and_keeps_that_slack(tmp_path):
-    path, budget = tmp_path / "ledger", Budget(epsilon=5.0, delta=1e-5)
+    path, budget = tmp_path / "ledger", Budget(epsilon=5.0, delta=1e-5, adaptive=False)
     with Ledger(path, budget=budget) as ledger:
         ledger.charge(Rounded(sigma=40.0), uses=10, unit="row", simulation=False)
     with Ledger(path, budget=budget) as ledger:
@@ -336,7 +336,7 @@ def test_a_ledger_charged_for_rounded_noise_opens_and_keeps_that_slack(tmp_path)
 
 def test_a_refusal_says_why_no_epsilon_can_be_claimed():
     votes = Private([[50, 50]] * 400, Adjacency.one_ballot())
-    with Ledger(":memory:", budget=Budget(epsilon=5.0, delta=1e-9)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=5.0, delta=1e-9, adaptive=False)) as ledger:
         with pytest.raises(BudgetExceeded, match=r"more than can be claimed .*floating-point\.md") as refused:
             release(Rounded(sigma=2.0), votes, ledger=ledger)
         assert refused.value.asked == math.inf

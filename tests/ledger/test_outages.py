@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ostraka.core.ledger.budget import LedgerMoved, LedgerUnavailable
 from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError
-from ostraka.ledger.budget import LedgerMoved, LedgerUnavailable
 
 ASK = {"unit": "row", "simulation": False}
 SECRET = b"s" * 32
@@ -104,7 +104,7 @@ class TestWhatPasses:
         owned.verify()
 
     def test_a_backup_that_reads_for_long(self, owned, ask, monkeypatch):
-        monkeypatch.setattr("ostraka.ledger.store.CHECKPOINT_EVERY", 2)
+        monkeypatch.setattr("ostraka.core.ledger.store.CHECKPOINT_EVERY", 2)
         with closing(sqlite3.connect(owned.path, isolation_level=None)) as other:
             other.execute("BEGIN")
             other.execute("SELECT count(*) FROM entry").fetchall()

@@ -2,9 +2,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from ostraka.core.ledger import readings as readings_module
+from ostraka.core.ledger.budget import DAY, Pace
 from ostraka.ledger import Ledger
-from ostraka.ledger import readings as readings_module
-from ostraka.ledger.pace import DAY, Pace
 
 ASK = {"unit": "row", "simulation": False}
 NOW = 1_800_000_000

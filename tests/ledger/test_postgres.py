@@ -1,16 +1,19 @@
 """The same promises on PostgreSQL, for real."""
 
 import os
+import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError, history
-from ostraka.ledger.budget import KeyConflict, LedgerMoved, LedgerUnavailable
-from ostraka.ledger.records import Receipt
+from ostraka.core.ledger import history
+from ostraka.core.ledger.budget import KeyConflict, LedgerMoved, LedgerUnavailable
+from ostraka.core.ledger.chain import Receipt
+from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'ostraka[service]'")
 ASK = {"unit": "row", "simulation": False}
@@ -248,6 +251,61 @@ class TestOwners:
         with pytest.raises(LedgerMoved, match="replaced or rolled back"):
             ledger.charge_each([ask("r")])
 
+    def test_entries_of_others_that_were_rolled_back_stop_it(self, ledger, where, ask):
+        with Ledger(where) as other:
+            other.charge_each([ask(f"q{n}", sigma=200.0) for n in range(9)])
+        assert ledger.count() == 10  # it has read them, and wrote none of them
+        with psycopg.connect(where, autocommit=True) as db:
+            db.execute("SET session_replication_role = replica")
+            db.execute("DELETE FROM ostraka_entry WHERE seq > 4")
+        with pytest.raises(LedgerMoved, match="than the 10 entries known here"):
+            ledger.charge_each([ask("r")])
+        with Ledger(where) as again:
+            assert again.count() == 4
+
+    def test_a_commit_that_no_standby_confirmed_is_not_answered(self, ledger, where, ask):
+        (pid,) = ledger._store._db.execute("SELECT pg_backend_pid()").fetchone()
+
+        def standby(name):
+            db.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+            db.execute("SELECT pg_reload_conf()")
+
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event = 'SyncRep'"
+        with psycopg.connect(where, autocommit=True) as db:
+            standby("away")
+            try:
+                with ThreadPoolExecutor(1) as pool:
+                    charge = pool.submit(ledger.charge_each, [ask("q")])
+                    while not charge.done() and db.execute(waits, (pid,)).fetchone() == (0,):
+                        pass
+                    db.execute("SELECT pg_cancel_backend(%s)", (pid,))
+                    with pytest.raises(LedgerUnavailable, match="a commit was not confirmed"):
+                        charge.result()
+            finally:
+                standby("")
+        assert ledger.charge_each([ask("q")])[0].seq == 2 == ledger.count()
+
+    def test_a_frozen_server_is_given_up(self, ledger, ask, monkeypatch):
+        monkeypatch.setattr("ostraka.core.ledger.postgres.ANSWER_SECONDS", 0.2)
+        (pid,) = ledger._store._db.execute("SELECT pg_backend_pid()").fetchone()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(LedgerUnavailable, match="try again"):
+                ledger.charge_each([ask("q")])
+            assert ledger.waited() > 0.2
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        monkeypatch.undo()
+        assert ledger.charge_each([ask("q")])[0].seq == 2 == ledger.count()
+        assert ledger.waited() == 0
+
+    def test_a_paused_program_does_not_keep_the_others_out(self, ledger, where, ask):
+        with Ledger(where) as paused:
+            paused._store._db.execute("SET idle_in_transaction_session_timeout = '100ms'")
+            with pytest.raises(LedgerUnavailable), paused._store.writing():
+                assert ledger.charge_each([ask("q")])[0].seq == 2  # once the server has ended that session
+            assert paused.charge_each([ask("q")])[0].seq == 2
+
     def test_an_unknown_outcome_of_a_commit_stops_the_ledger(self, ledger, where, ask):
         db = ledger._store._db
 
@@ -315,6 +373,11 @@ class TestOutOfReach:
                 ledger.charge_each([ask("q")])
         assert isinstance(ledger.charge_each([ask("q")])[0], Receipt)
 
+    def test_sessions_have_deadlines(self, ledger):
+        for name in ("lock_timeout", "idle_in_transaction_session_timeout"):
+            (value,) = ledger._store._db.execute(f"SHOW {name}").fetchone()
+            assert value in {"2s", "5s"}, name
+
     def test_no_server(self, budget, tmp_path):
         with pytest.raises(
             LedgerError, match=r"cannot be reached, and nothing was answered: try again \(PostgreSQL: "
@@ -337,7 +400,7 @@ class TestOutOfReach:
 
     def test_a_long_ledger_is_read_in_parts(self, ledger, where, ask, monkeypatch):
         ledger.charge_each([ask(f"q{n}", sigma=200.0) for n in range(7)])
-        monkeypatch.setattr("ostraka.ledger.postgres._BATCH", 3)
+        monkeypatch.setattr("ostraka.core.ledger.store._BATCH", 3)
         with Ledger(where, read_only=True) as again:
             assert [entry.seq for entry in again.entries()] == list(range(1, 9))
 
@@ -396,7 +459,7 @@ class TestARace:
 
 
 def test_a_server_that_does_not_write_durably_is_refused(where, budget, monkeypatch):
-    from ostraka.ledger.postgres import PostgresStore
+    from ostraka.core.ledger.postgres import PostgresStore
 
     real = PostgresStore._make_durable
 

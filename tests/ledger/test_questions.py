@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from ostraka import Curve
+from ostraka.core.ledger.budget import KeyConflict
+from ostraka.core.ledger.chain import Receipt
+from ostraka.core.ledger.store import SQLiteStore
 from ostraka.ledger import BudgetExceeded, ChargeRequest, Ledger, LedgerError
-from ostraka.ledger.budget import KeyConflict
-from ostraka.ledger.records import Receipt
-from ostraka.ledger.store import SQLiteStore
 
 
 def uses(total, gaussian, sigma=10.0):

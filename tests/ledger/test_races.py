@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
+from ostraka.core.ledger.chain import Receipt
 from ostraka.ledger import Budget, BudgetExceeded, ChargeRequest, Ledger, LedgerError
-from ostraka.ledger.records import Receipt
 
 N_CALLERS, N_EACH = 64, 3
 
@@ -46,7 +46,7 @@ def question(gaussian, key, sigma, answer=1):
 @pytest.mark.parametrize(("epsilon", "cap"), [(1.0, 9.0), (9.0, 0.8)])
 def test_callers_are_granted_exactly_the_cap(path, gaussian, owner, epsilon, cap):
     sigma = 22.0
-    with Ledger(path, budget=Budget(epsilon=epsilon, delta=1e-5), owner=owner) as ledger:
+    with Ledger(path, budget=Budget(epsilon=epsilon, delta=1e-5, adaptive=False), owner=owner) as ledger:
         ledger.grant("ann", budget_epsilon=cap)
 
         def charge(key):
@@ -80,7 +80,7 @@ def test_a_control_that_reads_before_it_locks_grants_more(tmp_path):
 
 
 def test_one_key_from_many_callers_is_one_charge(path, gaussian):
-    with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+    with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False)) as ledger:
         ledger.grant("ann", budget_epsilon=9.0)
         receipts = []
 
@@ -116,7 +116,7 @@ class Failing:
 @pytest.mark.parametrize("after", [False, True])
 def test_a_commit_that_fails_under_load_leaves_every_receipt_and_answers_no_more(path, gaussian, after):
     receipts, errors = {}, []
-    with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5), owner=True) as ledger:
+    with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False), owner=True) as ledger:
         ledger.grant("ann", budget_epsilon=9.0)
         ledger._store._db = Failing(ledger._store._db, 3, after=after)
 
@@ -147,7 +147,7 @@ def test_what_fails_before_the_commit_charges_nothing_and_the_next_goes_through(
                 raise sqlite3.OperationalError("database or disk is full")
             return self._db.executemany(query, values)
 
-    with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5), owner=True) as ledger:
+    with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False), owner=True) as ledger:
         ledger.grant("ann", budget_epsilon=9.0)
         before = ledger.head, ledger.accounts()
         ledger._store._db = Full(ledger._store._db, -1, after=False)

@@ -6,9 +6,9 @@ from contextlib import closing, contextmanager
 import pytest
 
 from ostraka import Budget, GNMax, Ledger, LNMax
-from ostraka.curve import Curve
-from ostraka.ledger import history
-from ostraka.ledger.filter import RenyiFilter
+from ostraka.core.curve import Curve
+from ostraka.core.ledger import history
+from ostraka.core.ledger.budget import RenyiFilter
 
 BUDGET = Budget(epsilon=2.0, delta=1e-5, adaptive=True)
 RENYI, PRESENT = 53, 63  # uses of Sum() that fit by RenyiFilter and by the present rule

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ostraka.ledger import Budget, Ledger, LedgerError, history
-from ostraka.ledger import sqlite as files
+from ostraka.core.ledger import history
+from ostraka.core.ledger import sqlite as files
+from ostraka.ledger import Budget, Ledger, LedgerError
 
 ASK = {"unit": "row", "simulation": False}
 
@@ -23,7 +24,7 @@ def template(tmp_path_factory, gaussian):
     path = tmp_path_factory.mktemp("template") / "ledger.sqlite"
     with (
         pytest.MonkeyPatch.context() as small,
-        Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5)) as ledger,
+        Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5, adaptive=False)) as ledger,
     ):
         small.setattr(history, "SNAPSHOT_EVERY", 4)
         for n, sigma in enumerate([40.0, 30.0, 40.0, 40.0, 30.0]):

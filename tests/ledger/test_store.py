@@ -10,7 +10,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from ostraka.ledger import BudgetExceeded, Ledger, LedgerError, sqlite, store
+from ostraka.core.ledger import sqlite, store
+from ostraka.ledger import BudgetExceeded, Ledger, LedgerError
 
 ASK = {"unit": "row", "simulation": False}
 

@@ -9,7 +9,9 @@ from contextlib import closing
 import pytest
 
 from ostraka import Budget, GNMax, Ledger
-from ostraka.ledger import ChargeRequest, LedgerError, locking, sqlite
+from ostraka.core.ledger import sqlite
+from ostraka.core.ledger import sqlite as locking
+from ostraka.ledger import ChargeRequest, LedgerError
 
 # A file of format 2, as it was written then: Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5)), a grant
 # of 1.0 to ann, three uses of GNMax(sigma=40.0) under the key "first", and the question aa of ann under "k".

@@ -34,6 +34,17 @@ def test_skellam_noise_too_small_for_float64_is_refused_with_the_way_out(sigma, 
         SkellamMax(sigma=sigma, reveals=reveals).curve()
 
 
+def test_so_much_noise_that_its_square_leaves_float64_is_refused_by_its_name():
+    for make, name in (
+        (lambda noise: GNMax(sigma=noise), "sigma"),
+        (lambda noise: LNMax(scale=noise), "scale"),
+        (lambda noise: Threshold(at=3, sigma=noise), "sigma"),
+    ):
+        assert make(1e150).curve().epsilon(delta=1e-5) < 1e-9
+        with pytest.raises(ValueError, match=f"{name} must be at most 1e\\+150 votes, got 1e\\+200"):
+            make(1e200)
+
+
 def test_tight_and_classic_share_the_gaussian_that_dominates_both():
     tight, classic = (GNMax(sigma=7.0).curve(bound) for bound in ("tight", "classic"))
     assert tight.mu_squared == classic.mu_squared

@@ -1,5 +1,6 @@
 """Noisy counts: the law drawn is the discrete Gaussian exactly, and the price covers every integer move."""
 
+import dataclasses
 import itertools
 import math
 
@@ -9,9 +10,10 @@ import pytest
 from scipy.stats import chisquare, norm
 
 from ostraka import Adjacency, Budget, GNMax, Ledger, Private, release
+from ostraka.core.mechanisms import discrete as _discrete
+from ostraka.core.mechanisms.counts import one_table
 from ostraka.ledger import LedgerError
-from ostraka.mechanisms import NoisyCounts, _discrete
-from ostraka.mechanisms.counts import one_table
+from ostraka.mechanisms import NoisyCounts
 from tests.false_alarm import FALSE_ALARM
 
 SIGMAS = (0.3, 1.0, 4.505, 18.79)
@@ -151,12 +153,16 @@ class TestThePrice:
 
     @pytest.mark.parametrize("sigma", SIGMAS)
     def test_the_unit_shift_is_the_largest_step_of_the_exact_quantiles(self, sigma):
-        chances, reach = law(sigma)
+        chances, reach = law(sigma, reach=math.ceil(45 * sigma) + 60)
         with mpmath.workdps(40):
             z = []
-            for t in range(math.ceil(11 * sigma) + 2):
+            for t in range(math.ceil((36 if sigma < 5 else 11) * sigma) + 2):
                 above = mpmath.fsum(chances[t + reach :])
-                guess = float(-norm.ppf(float(above))) if above > 1e-300 else 30.0
+                guess = (
+                    float(-norm.ppf(float(above)))
+                    if above > 1e-300
+                    else float(mpmath.sqrt(-2 * mpmath.log(above)))
+                )
                 z.append(
                     mpmath.findroot(lambda x, a=above: mpmath.log(mpmath.ncdf(-x)) - mpmath.log(a), guess)
                 )
@@ -179,10 +185,10 @@ class TestThePrice:
 
     def test_tails_are_bounded(self):
         for sigma in SIGMAS:
-            chances, reach = law(sigma)
-            beyond = math.floor(11 * sigma) + 1
+            chances, reach = law(sigma, reach=math.ceil(45 * sigma) + 60)
+            beyond = math.floor(36 * sigma) + 1
             exact = float(2 * mpmath.fsum(chances[reach + beyond :]))
-            assert exact <= _discrete.tail_mass(sigma) < 1e-24
+            assert exact <= _discrete.tail_mass(sigma) < 1e-278
 
     def test_dp_accounting_agrees(self):
         from dp_accounting.pld import privacy_loss_distribution
@@ -193,6 +199,18 @@ class TestThePrice:
         other = one.self_compose(2).get_epsilon_for_delta(1e-4)
         ours = NoisyCounts(sigma=4.505).curve().epsilon(delta=1e-4)
         assert other * 0.999 <= ours <= other * 1.01
+
+    @pytest.mark.parametrize("sigma", [0.18, 0.25, 0.4, 0.49])
+    def test_little_noise_composes_finitely_and_never_above_its_parts(self, sigma):
+        once = NoisyCounts(sigma=sigma).curve()
+        parts = [(times * once).epsilon(delta=1e-5) for times in (1, 2, 4)]
+        assert parts[0] < parts[1] < parts[2] < math.inf
+        plain = [
+            dataclasses.replace(times * once, mu_squared=math.inf, slack=0.0, laws=None)
+            for times in (1, 2, 4)
+        ]
+        for epsilon, renyi in zip(parts, plain, strict=True):
+            assert epsilon <= renyi.epsilon(delta=1e-5) * (1 + 1e-12)
 
     def test_releases_compose_as_gaussians(self):
         curve = NoisyCounts(sigma=4.505).curve()
@@ -208,7 +226,7 @@ class TestThePrice:
 class TestTheDoor:
     def test_a_table_of_one_ballot_in_all_is_one_use(self):
         table = Private(np.full((5, 3), 100), Adjacency.vector(l2=math.sqrt(2)))
-        with Ledger(":memory:", budget=Budget(epsilon=1.5, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=1.5, delta=1e-5, adaptive=False)) as ledger:
             noisy = release(NoisyCounts(sigma=4.0), table, ledger=ledger)
             assert noisy.dtype == np.int64
             assert noisy.shape == (5, 3)
@@ -225,7 +243,7 @@ class TestTheDoor:
         ],
     )
     def test_is_shut_to_what_may_move_more(self, adjacency):
-        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5, adaptive=False)) as ledger:
             with pytest.raises(ValueError, match="hides"):
                 release(NoisyCounts(sigma=4.0), Private([[1, 2]], adjacency), ledger=ledger)
             assert not ledger.entries()
@@ -236,7 +254,7 @@ class TestTheDoor:
         other = Private([[1, 2]], Adjacency.vector(l2=1.0))
         assert left_out.curve() == replaced.curve()
         for first, then in (((left_out, table), (replaced, other)), ((replaced, other), (left_out, table))):
-            with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+            with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5, adaptive=False)) as ledger:
                 release(first[0], first[1], ledger=ledger)
                 with pytest.raises(ValueError, match="hides"):
                     release(first[0], then[1], ledger=ledger)
@@ -245,9 +263,11 @@ class TestTheDoor:
                 assert len(ledger.entries()) == 1
                 assert ledger.unit == ("row (zero-out)" if first[0] is left_out else "row")
 
-    @pytest.mark.parametrize("table", [[[0.5, 1]], [[math.nan, 1]], [[math.inf, 1]], [[2**53, 0]]])
+    @pytest.mark.parametrize(
+        "table", [[[0.5, 1]], [[math.nan, 1]], [[math.inf, 1]], [[2**53, 0]], [[-(2**63), 0]]]
+    )
     def test_refuses_counts_that_are_not_integers_before_any_charge(self, table):
-        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5, adaptive=False)) as ledger:
             with pytest.raises(ValueError, match="integers"):
                 release(NoisyCounts(sigma=4.0), Private(table, Adjacency.vector(l2=1.0)), ledger=ledger)
             assert not ledger.entries()
@@ -256,7 +276,7 @@ class TestTheDoor:
         votes = Private([[9, 1], [2, 8], [4, 6]], Adjacency.one_ballot(unit="person"))
         table = one_table(votes)
         assert table.adjacency == Adjacency.vector(unit="person", l1=6.0, l2=math.sqrt(6))
-        with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False)) as ledger:
             assert release(NoisyCounts(sigma=3.0, l2=math.sqrt(6)), table, ledger=ledger).shape == (3, 2)
 
     def test_one_table_refuses_votes_by_chance(self):

@@ -11,9 +11,13 @@ from randomgen import UserBitGenerator
 from scipy import stats
 
 from ostraka import Adjacency, GNMax, LNMax, Private, Threshold
-from ostraka.mechanisms import _draws, _exact, _quantile, _whole
-from ostraka.mechanisms._quantile import GAUSSIAN, LAPLACE, Noise
-from ostraka.randomness import KeyedNoise, KeyedRows, further, words
+from ostraka.core.kernels import draws as _draws
+from ostraka.core.mechanisms import discrete as _quantile
+from ostraka.core.mechanisms import discrete as _whole
+from ostraka.core.mechanisms import exact as _exact
+from ostraka.core.mechanisms.discrete import GAUSSIAN, LAPLACE, Noise
+from ostraka.core.mechanisms.law import law as outcome_law
+from ostraka.core.randomness import KeyedNoise, KeyedRows, further, words
 from tests.false_alarm import FALSE_ALARM
 
 TOP = 2**63
@@ -84,7 +88,7 @@ KIND = [GAUSSIAN]
     [(GNMax(sigma=2.0), (3, 2)), (LNMax(scale=1.5), (3, 2)), (GNMax(sigma=1.0), (1.25, 1.25))],
 )
 def test_every_outcome_of_an_argmax_has_its_ideal_probability_on_any_number_of_coarse_bits(mechanism, counts):
-    kind, scale = mechanism.argmax_kernel
+    kind, scale = outcome_law(mechanism).stages[0].noise
     KIND[0] = kind
     law = np.exp(mechanism.log_outcomes([counts]))[0]
     for depth, most in ((1, 0.3), (2, 0.02)):
@@ -222,7 +226,7 @@ def coarse(rng, shape):
 def test_on_coarse_bits_answers_follow_the_law_counted_out(mechanism, counts, monkeypatch):
     """Noise of eight values, with ties in one row of eight or so: enumerated, ties shared evenly."""
     monkeypatch.setattr(_exact, "words", coarse)
-    kind, scale = mechanism.argmax_kernel
+    kind, scale = outcome_law(mechanism).stages[0].noise
     grid = np.array([(k << 61) | int(REST) for k in range(8)], dtype=np.uint64)
     sizes = [
         float(quantile(kind, (mp.mpf(int(w)) % TOP) / 2**64)) * (-1 if int(w) >> 63 else 1) for w in grid

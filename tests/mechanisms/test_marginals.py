@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from ostraka import Adjacency, Private
-from ostraka.mechanisms import NoisyCounts, marginals
-from ostraka.mechanisms.marginals import NoisyMarginals, TreeMarginals
+from ostraka.core.mechanisms import marginals
+from ostraka.core.mechanisms.marginals import NoisyMarginals, TreeMarginals
+from ostraka.mechanisms import NoisyCounts
 
 SIZES = (3, 2, 2)
 ROWS = np.array([[0, 0, 0, 1], [2, 1, 1, 1], [2, 0, 1, 1], [1, 1, 0, 1]])

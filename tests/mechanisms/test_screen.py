@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ostraka import Private, Threshold
-from ostraka.accounting.exact import exact_rdp
+from ostraka.core.accounting.bounds import exact_rdp
 
 
 def test_classic_prices_are_of_what_the_threshold_is_applied_to():

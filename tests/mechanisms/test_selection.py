@@ -8,8 +8,8 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from ostraka import Adjacency, Private
-from ostraka.mechanisms import selection
-from ostraka.mechanisms.selection import Selection
+from ostraka.core.mechanisms import selection
+from ostraka.core.mechanisms.selection import Selection
 from tests.false_alarm import FALSE_ALARM
 
 TRIALS = 20_000

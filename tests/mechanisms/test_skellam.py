@@ -8,9 +8,11 @@ import pytest
 from scipy import stats
 
 from ostraka import Budget, GNMax, Ledger, Private, release
-from ostraka.curve import ORDERS
-from ostraka.mechanisms import SkellamMax, _skellam_law, skellam
-from ostraka.mechanisms.skellam import SkellamSum
+from ostraka.core.curve import ORDERS
+from ostraka.core.mechanisms import skellam
+from ostraka.core.mechanisms import skellam as _skellam_law
+from ostraka.core.mechanisms.skellam import SkellamSum
+from ostraka.mechanisms import SkellamMax
 from tests.false_alarm import FALSE_ALARM
 
 mpmath.mp.dps = 50

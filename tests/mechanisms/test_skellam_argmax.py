@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from ostraka import Budget, GNMax, Ledger, Private, release
-from ostraka.curve import ORDERS
+from ostraka.core.curve import ORDERS
 from ostraka.mechanisms import SkellamMax
 
 ORDER = np.array(ORDERS[:-1])

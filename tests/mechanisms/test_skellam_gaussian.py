@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ostraka.mechanisms import _skellam_law
-from ostraka.mechanisms.skellam import SkellamSum
+from ostraka.core.mechanisms import skellam as _skellam_law
+from ostraka.core.mechanisms.skellam import SkellamSum
 from tests.mechanisms.test_skellam import moves
 
 SIGMAS = [0.6, 1.0, 1.6, 5.0, 17.3]

@@ -9,9 +9,9 @@ from scipy.special import logsumexp
 from scipy.stats import binomtest, chisquare
 
 from ostraka import Adjacency, Budget, Ledger, Private, release
-from ostraka.curve import ORDERS
+from ostraka.core.curve import ORDERS
+from ostraka.core.mechanisms.wrapped import NOT_YET, StagedResponse
 from ostraka.mechanisms import PriorResponse, RandomizedResponse
-from ostraka.mechanisms.staged import NOT_YET, StagedResponse
 from tests.false_alarm import FALSE_ALARM
 
 EPSILON = 1.3

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ostraka import Adjacency, Budget, GNMax, Ledger, LNMax, Private, Threshold, release
-from ostraka.curve import ORDERS, Curve
-from ostraka.mechanisms.subsampled import Subsampled, _quadratic, _without_against_with, amplified
+from ostraka.core.curve import ORDERS, Curve
+from ostraka.core.mechanisms.wrapped import Subsampled, _quadratic, _without_against_with, amplified
 
 FINITE = np.array(ORDERS[:-1])
 RATES = (1e-3, 0.05, 0.4, 0.9)

@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import kstest, norm
 
 from ostraka import Adjacency, Budget, Curve, Ledger, Private, release
-from ostraka.mechanisms import GaussianSums, sums
+from ostraka.core.mechanisms import sums
+from ostraka.mechanisms import GaussianSums
 from tests.false_alarm import FALSE_ALARM
 
 ONE_ROW = Adjacency(moves="row", relation="add-or-remove")

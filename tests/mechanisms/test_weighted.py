@@ -5,8 +5,8 @@ import pytest
 
 from ostraka import Adjacency, Budget, GNMax, Ledger, LNMax, Private, Threshold, release
 from ostraka.accounting import exact_curve
-from ostraka.curve import ORDERS
-from ostraka.mechanisms.weighted import Weighted
+from ostraka.core.curve import ORDERS
+from ostraka.core.mechanisms.wrapped import Weighted
 
 MECHANISMS = [GNMax(sigma=6.0), LNMax(scale=5.0), Threshold(at=30, sigma=8.0, noise="every")]
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: type(m).__name__)

@@ -6,9 +6,9 @@ from scipy.stats import binomtest
 
 from ostraka import GNMax
 from ostraka.accounting import exact_curve
+from ostraka.audit.epsilon import renyi_estimate
+from ostraka.audit.library import DEFECTS, SOUND, mutation_score
 from ostraka.audits import audit_library, epsilon_lower_bound, renyi_lower_bound
-from ostraka.audits.estimates import renyi_estimate
-from ostraka.audits.planted import DEFECTS, SOUND, mutation_score
 from tests.false_alarm import FALSE_ALARM
 
 RUNS = 1000

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from ostraka.curve import ORDERS
-from ostraka.mechanisms import _suprema, _tabulated, _tight
+from ostraka.core.curve import ORDERS
+from ostraka.core.mechanisms import tight as _suprema
+from ostraka.core.mechanisms import tight as _tabulated
+from ostraka.core.mechanisms import tight as _tight
 
 FINITE = np.array(ORDERS[:-1])
 TOLERANCE = 1.8e-3  # of the table above the supremum, up to order * shift = 2: chords, halving, rounding

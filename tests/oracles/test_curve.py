@@ -9,8 +9,8 @@ import pytest
 from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from ostraka import _conversions
-from ostraka.curve import ORDERS, Curve
+from ostraka.core import curve as _conversions
+from ostraka.core.curve import ORDERS, Curve
 
 FINITE = ORDERS[:-1]
 

@@ -9,8 +9,8 @@ import pytest
 
 from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.accounting import moments2017_curve, papernot2018_curve
-from ostraka.accounting.exact import exact_rdp
-from ostraka.curve import ORDERS
+from ostraka.core.accounting.bounds import exact_rdp
+from ostraka.core.curve import ORDERS
 
 SIZES = {2: 12, 3: 8, 4: 6, 5: 4}  # classes: at most so many teachers
 FINITE = np.array(ORDERS[:-1])

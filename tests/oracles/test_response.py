@@ -10,9 +10,9 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.optimize import linprog
 
-from ostraka.curve import ORDERS
+from ostraka.core.curve import ORDERS
+from ostraka.core.mechanisms.discrete import _cells, grain
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse
-from ostraka.mechanisms._whole import _cells, grain
 
 SOME = [ORDERS[0], ORDERS[3], 2.0, 3.0, ORDERS[30], ORDERS[60], ORDERS[-2]]
 EPSILONS = [1e-9, 1e-3, 0.3, 1.0, 4.0, 12.0, 40.0]

@@ -6,9 +6,9 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from ostraka import Budget, Curve, Ledger
-from ostraka._composition import sampled, tables
-from ostraka._composition.law import PURE, Law
 from ostraka.accounting import sampled_gaussian_curve
+from ostraka.core.laws import sampled, tables
+from ostraka.core.laws.law import PURE, Law
 
 
 def exact(curve, delta):

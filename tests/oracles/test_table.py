@@ -6,10 +6,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from ostraka._composition import sampled
-from ostraka._composition.cover import Pairs
-from ostraka._composition.stencils import stencils
-from ostraka._composition.tables import Table
+from ostraka.core.laws import sampled
+from ostraka.core.laws.cover import Pairs
+from ostraka.core.laws.stored import stencils
+from ostraka.core.laws.tables import Table
 
 PLACES = [(-40, 0.01), (120, 0.02), (30_000, 0.02), (69_990, 0.0101), (75_000, 0.01), (900, 1.5)]
 

@@ -9,8 +9,8 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr
 
 from ostraka import GNMax, LNMax, Threshold
-from ostraka.curve import ORDERS
-from ostraka.mechanisms import _tight
+from ostraka.core.curve import ORDERS
+from ostraka.core.mechanisms import tight as _tight
 
 # (size of one vote in units of the noise, order): from hardly any effect to where classic takes over
 CASES = [(0.001, 2), (0.001, 512), (0.001, 1536), (0.0025, 320), (0.025, 2), (0.025, 16), (0.025, 40)]

@@ -23,9 +23,9 @@ from ostraka import (
     Threshold,
     release,
 )
-from ostraka.curve import ORDERS
+from ostraka.core.curve import ORDERS
+from ostraka.core.mechanisms.guesses import AgainstGuesses
 from ostraka.mechanisms import RandomizedResponse, SkellamMax, Subsampled, Weighted
-from ostraka.mechanisms.guesses import AgainstGuesses
 
 RATE, WEIGHT, TEACHERS = 0.3, 2.0, 5
 AT = [ORDERS.index(order) for order in (1.125, 2.0, 3.0, 8.0, 32.0)]
@@ -150,7 +150,7 @@ def test_ten_ballots_of_a_sample_cost_what_they_reveal():
     assert (2000 * mechanism.curve()).epsilon(delta=1e-5) > 17
     ten = Adjacency(at_most=10.0, relation="add-or-remove", sampling_rate=0.1)
     samples = [Private([[30, 10]], ten), Private([[10, 30]], ten)]
-    with Ledger(":memory:", budget=Budget(epsilon=1.31, delta=1e-5)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=1.31, delta=1e-5, adaptive=False)) as ledger:
         spent = [release(mechanism, votes, ledger=ledger) for votes in samples]
         assert len(spent) == 2
         assert ledger.epsilon() == pytest.approx((2 * one.curve()).epsilon(delta=1e-5), rel=1e-9)
@@ -194,7 +194,7 @@ def test_two_payments_from_one_stored_sample_are_refused_before_the_charge():
     both = Confident(screen=subsampled(SCREEN), argmax=subsampled(GNMax(sigma=9.0)))
     one = subsampled(Confident(screen=SCREEN, argmax=GNMax(sigma=9.0)))
     assert both.curve().epsilon(1e-5) < one.curve().epsilon(1e-5)
-    with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False)) as ledger:
         with pytest.raises(ValueError, match="prices one sample for both"):
             release(both, votes, ledger=ledger)
         assert ledger.epsilon() == 0
@@ -204,7 +204,7 @@ def test_two_payments_from_one_stored_sample_are_refused_before_the_charge():
 
 @pytest.fixture
 def book():
-    with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False)) as ledger:
         yield ledger
 
 

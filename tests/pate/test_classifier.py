@@ -1,8 +1,8 @@
 """PATEClassifier: a scikit-learn classifier whose every answer is paid for, once."""
 
-import pickle
 import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -19,14 +19,24 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from ostraka import ABSTAIN, Budget, BudgetExceeded, Confident, GNMax, Ledger, PATEClassifier, Threshold
+from ostraka import (
+    ABSTAIN,
+    Budget,
+    BudgetExceeded,
+    Confident,
+    GNMax,
+    Ledger,
+    PATEClassifier,
+    Threshold,
+    release,
+)
 from ostraka.accounting import exact_profile
+from ostraka.core.result import Result
+from ostraka.learn.students.distil import schedule
+from ostraka.learn.ways import argmax as _learning
 from ostraka.ledger import LedgerError
 from ostraka.mechanisms import Weighted
-from ostraka.pate import _questions, _record
-from ostraka.result import Result
 from ostraka.students import Distilled
-from ostraka.students.query_strategy import schedule
 from ostraka.voters import partition
 
 X, Y = make_blobs(n_samples=900, centers=4, n_features=3, cluster_std=1.2, random_state=3)
@@ -64,6 +74,22 @@ def test_it_learns_within_its_budget_and_says_what_it_spent(model):
     assert model.result_.upper["delta"] == model.ledger_.budget.delta == 1e-5
 
 
+def test_one_persons_number_of_rows_neither_chooses_the_teachers_nor_is_published():
+    # 25 teachers and 19 columns: by rows, the last person's 500th would turn all neighbours into trees
+    wide = np.tile(X, (1, 10))[:, :19]
+    settings = {name: value for name, value in QUICK.items() if name != "estimator"} | {"n_teachers": 25}
+    models = []
+    for n_rows in (499, 500):
+        groups = np.minimum(np.arange(n_rows) // 4, 99)
+        model = PATEClassifier(**settings, random_state=0)
+        models.append(model.fit(wide[PRIVATE][:n_rows], Y[PRIVATE][:n_rows], wide[PUBLIC], groups))
+    fewer, more = (model.result_ for model in models)
+    assert fewer.settings["teacher"] == more.settings["teacher"] == "KNeighborsClassifier(n_neighbors=1)"
+    assert "n_rows" not in more.settings
+    assert "numbers of rows" not in str(more.upper["not_protected"])
+    assert (fewer.settings["n_units"], more.settings["n_units"]) == (100, 100)
+
+
 @pytest.mark.usefixtures("same_draws")
 def test_the_defaults_learn_digits():
     digits, labels = load_digits(return_X_y=True)
@@ -86,7 +112,7 @@ def test_answers_are_given_for_the_rows_asked_and_no_others(model):
 
 def test_the_record_of_many_answers_has_epsilon_after_some_of_them_up_to_the_last(model):
     whole = model.plan_.curve
-    series = _record._over_time(model.plan_, 3000)
+    series = replace(model.plan_, n_answers=3000).over_time()
     assert series["answers"][0] == 1
     assert series["answers"][-1] == 3000
     assert len(series["answers"]) == len(series["epsilon"]) <= 250
@@ -131,16 +157,6 @@ def test_evaluate_measures_and_keeps_what_is_private_for_the_owner():
     assert not {"plurality", "one_teacher", "non_private"} & set(result.public().to_json().split('"'))
     assert result.series["student"]["epsilon"][-1] == pytest.approx(result.upper["epsilon"], rel=1e-9)
     assert len(result.series["student"]["accuracy"]) == len(schedule(n_answers=20))
-
-
-def test_a_copy_takes_the_student_and_leaves_everything_private_behind(model):
-    copy = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(copy.predict(X[NEW]), model.predict(X[NEW]))
-    assert copy.result_ == model.result_.public()
-    kept = vars(copy)
-    assert not {"ensemble_", "ledger_", "votes_", "manifest_", "_session"} & set(kept)
-    assert kept["_run"].owned is None
-    assert "one_teacher" not in copy.evaluate(X[NEW], Y[NEW]).owner
 
 
 def test_without_public_rows_some_are_held_out_and_it_says_so_first():
@@ -220,23 +236,22 @@ def resumable(path) -> dict:
 @pytest.mark.parametrize("batch", [0, 2, 5])
 def test_an_interrupted_fit_goes_on_and_pays_nothing_twice(tmp_path, monkeypatch, batch, screen):
     choices = {**resumable(tmp_path / "ledger"), "screen": screen, "epsilon": 6.0}
-    count = 0
+    sizes = []
 
-    def interrupted(self, votes, rows, step, original=_questions.Questions._release):
-        nonlocal count
-        if step == batch:
+    def interrupted(mechanism, votes, **settings):
+        if len(sizes) == batch:
             raise KeyboardInterrupt
-        count += len(rows)
-        return original(self, votes, rows, step)
+        sizes.append(len(votes))
+        return release(mechanism, votes, **settings)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_questions.Questions, "_release", interrupted)
+        patch.setattr(_learning, "release", interrupted)
         with pytest.raises(KeyboardInterrupt):
             fitted(**choices)
     with Ledger(tmp_path / "ledger") as ledger:
         before = ledger.entries()
     mechanism = repr(screen) if screen else None
-    assert sum(entry.uses for entry in before if mechanism in (None, entry.mechanism)) == count
+    assert sum(entry.uses for entry in before if mechanism in (None, entry.mechanism)) == sum(sizes)
     model = fitted(**choices)
     after = model.ledger_.entries()
     assert after[: len(before)] == before
@@ -259,7 +274,7 @@ def test_a_crash_between_paying_and_answering_costs_no_second_charge(tmp_path, m
 
 def test_other_settings_on_the_same_ledger_are_paid_for_and_refused_when_too_expensive(tmp_path):
     path = tmp_path / "ledger"
-    with Ledger(path, budget=Budget(epsilon=5.0, delta=1e-5)) as ledger:
+    with Ledger(path, budget=Budget(epsilon=5.0, delta=1e-5, adaptive=False)) as ledger:
         fitted(ledger=ledger, random_state=0)
         spent = ledger.entries()
         with pytest.raises(
@@ -279,7 +294,10 @@ def test_a_refusal_comes_before_any_training():
         def fit(self, X, y):
             pytest.fail("trained")
 
-    with Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5)) as ledger, pytest.raises(BudgetExceeded):
+    with (
+        Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5, adaptive=False)) as ledger,
+        pytest.raises(BudgetExceeded),
+    ):
         fitted(estimator=Trains(), ledger=ledger)
     with pytest.raises(BudgetExceeded):
         fitted(estimator=Trains(), epsilon=1e-3)
@@ -289,8 +307,8 @@ def test_a_mechanism_that_cannot_be_recorded_is_refused_before_any_charge(monkey
     def fails(*_, **__):
         raise TypeError("no law of outcomes")
 
-    with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-5)) as ledger:
-        monkeypatch.setattr(_record, "exact_curve", fails)
+    with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-5, adaptive=False)) as ledger:
+        monkeypatch.setattr(_learning, "exact_curve", fails)
         with pytest.raises(ValueError, match=r"cannot be accounted for, so nothing was charged.*no law"):
             fitted(ledger=ledger)
         assert ledger.entries() == ()
@@ -331,13 +349,13 @@ def test_of_two_processes_that_deal_at_once_one_deals_for_both(tmp_path, monkeyp
         path.write_text(first.to_json())
         return partition(*units, **settings)
 
-    monkeypatch.setattr("ostraka.pate._session.partition", later)
+    monkeypatch.setattr("ostraka.learn.session.partition", later)
     assert fitted(manifest=path).manifest_.sha256 == first.sha256
     assert path.read_text() == first.to_json()
 
 
 def test_a_ledger_with_another_delta_is_refused_and_its_own_is_the_default():
-    with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-6)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-6, adaptive=False)) as ledger:
         assert fitted(ledger=ledger).plan_.delta == 1e-6
         with pytest.raises(ValueError, match=r"delta must be the ledger's, 1e-06, got 1e-05"):
             fitted(ledger=ledger, delta=1e-5)
@@ -448,7 +466,7 @@ def test_wrong_settings_are_refused_before_anything_is_paid(choices, match, tmp_
 
 def test_wrong_rows_are_refused():
     quick = PATEClassifier(**QUICK, holdout=0.2)
-    with pytest.raises(ValueError, match="holds one class only"):
+    with pytest.raises(ValueError, match="two classes or more, got 1 class"):
         quick.fit(X, np.zeros(900))
     with pytest.raises(ValueError, match="NaN"):
         quick.fit(np.where(np.arange(900)[:, None] == 3, np.nan, X), Y)

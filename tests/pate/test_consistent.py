@@ -45,7 +45,7 @@ def test_a_grid_of_ones_own_decides_what_is_the_same():
 
 def test_labels_stay_after_a_restart_and_are_not_paid_again(tmp_path):
     path = tmp_path / "ledger"
-    with Ledger(path, budget=Budget(epsilon=8.0, delta=1e-4)) as ledger:
+    with Ledger(path, budget=Budget(epsilon=8.0, delta=1e-4, adaptive=False)) as ledger:
         first = model(consistent=True, ledger=ledger).fit(PRIVATE, LABELS, X_public=TWICE)
         manifest, labels = first.manifest_, first.labels_
     with Ledger(path) as ledger:
@@ -89,7 +89,7 @@ def test_other_private_labels_are_other_questions_with_other_noise():
         "n_answers": 50,
     }
     cells = Consistent(secret=bytes(range(32)), grid=1.0, teachers="digits")
-    with Ledger(":memory:", budget=Budget(epsilon=8.0, delta=1e-4)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=8.0, delta=1e-4, adaptive=False)) as ledger:
         chosen = {**settings, "ledger": ledger, "consistent": cells, "classes": range(10)}
         one = model(**chosen).fit(PRIVATE, LABELS, X_public=X[:50])
         same = model(**chosen).fit(PRIVATE, LABELS, X_public=X[:50])
@@ -100,11 +100,34 @@ def test_other_private_labels_are_other_questions_with_other_noise():
     assert (one.labels_ == other.labels_).mean() < 0.6  # 0.1 expected of 50: chance below 1e-18
 
 
+def test_another_grid_is_another_fit_that_pays_for_its_own_questions():
+    # noise drowns the teachers, so that answers of one fit tell nothing about those of the other
+    settings = {
+        "mechanism": GNMax(sigma=1e5),
+        "manifest": partition(len(LABELS), n_teachers=40),
+        "n_answers": 50,
+        "classes": range(10),
+    }
+    with Ledger(":memory:", budget=Budget(epsilon=8.0, delta=1e-4, adaptive=False)) as ledger:
+        fits = [
+            model(
+                **settings,
+                ledger=ledger,
+                consistent=Consistent(secret=bytes(range(32)), grid=step, teachers="digits"),
+            ).fit(PRIVATE, LABELS, X_public=X[:50])
+            for step in (1.0, 0.5)
+        ]
+        keys = {entry.key.partition("/")[0] for entry in ledger.entries()}
+        assert uses(ledger) == 100
+    assert len(keys) == 2
+    assert (fits[0].labels_ == fits[1].labels_).mean() < 0.6
+
+
 def test_keys_in_a_ledger_do_not_let_a_guess_of_the_private_rows_be_checked(tmp_path):
     deal = partition(len(LABELS), n_teachers=40)
     keys = set()
     for name in ("one", "two"):
-        with Ledger(tmp_path / name, budget=Budget(epsilon=8.0, delta=1e-4)) as ledger:
+        with Ledger(tmp_path / name, budget=Budget(epsilon=8.0, delta=1e-4, adaptive=False)) as ledger:
             model(ledger=ledger, manifest=deal).fit(PRIVATE, LABELS, X_public=X[:60])
             keys |= {entry.key.partition("/")[0] for entry in ledger.entries()}
     assert len(keys) == 2, "each ledger's secret gives another key for the same data"

@@ -15,9 +15,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from ostraka import PATEClassifier
-from ostraka.pate import _guards
-from ostraka.pate._metrics import learned_nothing, measured, warnings_of
-from ostraka.result import Result
+from ostraka.core.result import Result
+from ostraka.data import guards as _guards
+from ostraka.learn.run import learned_nothing, measured, warnings_of
 
 X, Y = make_blobs(n_samples=700, centers=3, n_features=3, cluster_std=1.2, random_state=3)
 PUBLIC, PRIVATE, NEW = slice(0, 150), slice(150, 550), slice(550, 700)

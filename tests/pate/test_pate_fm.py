@@ -1,6 +1,5 @@
 """PATE-FM: one label moves one ballot, asking stops where the plan says, and every answer is paid for."""
 
-import pickle
 from functools import partial
 
 import numpy as np
@@ -20,10 +19,10 @@ from ostraka import (  # noqa: E402  (needs torch)
     Threshold,
 )
 from ostraka.accounting import exact_profile  # noqa: E402
+from ostraka.core.result import Result  # noqa: E402
+from ostraka.learn.ways.plan import LabelPlan  # noqa: E402
 from ostraka.networks import TorchClassifier  # noqa: E402
 from ostraka.pate import PATEFM  # noqa: E402
-from ostraka.pate.plan import LabelPlan  # noqa: E402
-from ostraka.result import Result  # noqa: E402
 from ostraka.students import FixMatch  # noqa: E402
 from ostraka.voters import partition  # noqa: E402
 
@@ -86,12 +85,6 @@ def test_the_ledger_says_whose_labels_were_charged(model):
     }
     assert uses == {"GN": int((model.labels_ != ABSTAIN).sum()), "Th": len(model.asked_)}
     assert not model.ledger_.simulation
-
-
-def test_an_audit_puts_a_lower_bound_beside_the_upper(model):
-    result = model.audit(trials=2000, confidence=1 - 1e-9)  # wrong with that chance
-    assert 0 < result.lower["epsilon"] < result.upper["epsilon"]
-    assert result.lower["verdict"] == "consistent"
 
 
 def test_the_owner_is_told_the_exact_price_of_these_votes(model):
@@ -177,16 +170,6 @@ def test_the_same_fit_under_the_same_ledger_pays_once_on_however_many_cores(tmp_
     assert again.ledger_.epsilon() == spent
 
 
-def test_the_same_fit_in_one_process_is_one_experiment():
-    quick = {"manifest": None, "n_teachers": 4, "screen": None, "n_answers": 6, "n_queries": 6}
-    one = made(**quick).fit(X[PRIVATE], Y[PRIVATE])
-    again = made(**quick).fit(X[PRIVATE], Y[PRIVATE])
-    assert again.ledger_ is one.ledger_
-    assert len(one.ledger_.entries()) == len({entry.key for entry in one.ledger_.entries()})
-    np.testing.assert_array_equal(one.labels_, again.labels_)
-    np.testing.assert_array_equal(one.predict_proba(X[NEW]), again.predict_proba(X[NEW]))
-
-
 def test_an_interrupted_fit_goes_on_within_a_budget_for_one(tmp_path):
     def stop(stage, done, _total):
         if stage == "answers" and done:
@@ -199,13 +182,6 @@ def test_an_interrupted_fit_goes_on_within_a_budget_for_one(tmp_path):
     fitted = made(ledger=where, epsilon=exact).fit(X[PRIVATE], Y[PRIVATE])
     assert fitted.ledger_.epsilon() <= exact
     assert fitted.result_.upper["epsilon"] <= exact
-
-
-def test_what_is_pickled_is_public(model):
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.predict(X[NEW]), model.predict(X[NEW]))
-    assert not {"ensemble_", "ledger_", "manifest_", "votes_"} & set(vars(again))
-    assert again.result_.owner == {}
 
 
 def test_noise_that_is_not_given_is_as_little_as_the_budget_pays_for():
@@ -248,7 +224,9 @@ def test_a_plan_charges_what_is_left():
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_is_charged(choices, says):
-    with Ledger(":memory:", budget=Budget(epsilon=10.5, delta=choices.get("delta", 1e-4))) as ledger:
+    with Ledger(
+        ":memory:", budget=Budget(epsilon=10.5, delta=choices.get("delta", 1e-4), adaptive=False)
+    ) as ledger:
         with pytest.raises(ValueError, match=says):
             made(ledger=ledger, **choices).fit(X[PRIVATE], Y[PRIVATE])
         assert not ledger.entries()

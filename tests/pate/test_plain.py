@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import ABSTAIN
-from ostraka.pate._plain import by_name, plain
+from ostraka.learn.handover import by_name, plain
 from ostraka.students import AugmentedSVM, Distilled
 
 X, Y = load_digits(return_X_y=True)
@@ -46,7 +46,7 @@ def test_a_plain_student_predicts_the_same_and_is_of_scikit_learn_alone(kind, n_
 
 @pytest.mark.parametrize("n_classes", [2, 10])
 def test_convolutions_are_a_plain_perceptron(n_classes):
-    fixmatch = pytest.importorskip("ostraka.students.fixmatch", exc_type=ImportError)
+    fixmatch = pytest.importorskip("ostraka.learn.students.fixmatch", exc_type=ImportError)
     network = fixmatch.FixMatch.of_images(X[:400], (8, 8), n_steps=4)
     labels = answers(n_classes)
     student = Distilled(network, random_state=0).fit(X[:400], labels, classes=NAMES[:n_classes])

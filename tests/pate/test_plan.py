@@ -4,15 +4,15 @@ import math
 
 import pytest
 
-from ostraka import BudgetExceeded, GNMax, LNMax, Threshold
-from ostraka.pate.plan import Plan, make_plan
+from ostraka import BudgetExceeded, GNMax, LNMax, PATEClassifier, Threshold
+from ostraka.learn.ways.plan import Plan
 
-PUBLIC = {"n_units": 1297, "n_classes": 10, "n_public": 350, "delta": 1e-4}
-OPEN = {"n_teachers": "auto", "mechanism": None, "screen": None, "n_answers": None, "epsilon": 3.6}
+PUBLIC = {"n_units": 1297, "n_classes": 10, "n_public": 350}
 
 
 def planned(**choices) -> Plan:
-    return make_plan(**{**PUBLIC, **OPEN, **choices})
+    numbers = {name: choices.pop(name, value) for name, value in PUBLIC.items()}
+    return PATEClassifier(**{"epsilon": 3.6, "delta": 1e-4, **choices}).plan(**numbers)
 
 
 @pytest.mark.parametrize("screen", [None, Threshold(at=60, sigma=40.0)], ids=["open", "screened"])

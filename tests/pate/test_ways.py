@@ -11,14 +11,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import shuffle
 
-from ostraka import ABSTAIN, Budget, BudgetExceeded, Ledger, PATEClassifier
+from ostraka import ABSTAIN, Budget, Ledger, PATEClassifier
+from ostraka.learn.ways.choose import best_cells
+from ostraka.learn.ways.counts import CountsPlan
+from ostraka.learn.ways.plan import Facts
 from ostraka.ledger import LedgerError
 from ostraka.mechanisms import NoisyCounts
-from ostraka.pate._cells import Facts, best_cells
-from ostraka.pate._counts import CountsPlan
-from ostraka.report import privacy_label, render_html
+from ostraka.report import render_html
+from ostraka.report.page import privacy_label
 from ostraka.voters import GraphCells, QuantileCells
-from ostraka.voters.features import FeatureCells
+from ostraka.voters.rows import FeatureCells
 
 X, Y = shuffle(*load_digits(return_X_y=True), random_state=3)
 PUBLIC, NEW, PRIVATE = slice(0, 350), slice(350, 500), slice(500, None)
@@ -50,31 +52,6 @@ class TestCounts:
         assert fitted.way_ == "counts"
         assert (fitted.labels_ == Y[PUBLIC]).mean() > 0.85
 
-    def test_costs_one_charge_within_the_budget(self, fitted):
-        assert len(fitted.ledger_.entries()) == 1
-        assert 0.99 < fitted.result_.upper["epsilon"] <= 1.0
-        assert isinstance(fitted.plan_.mechanism, NoisyCounts)
-        assert fitted.plan_.mechanism.l2 == fitted.votes_.adjacency.l2
-
-    def test_the_same_fit_again_costs_nothing_more(self, fitted):
-        again = counts(random_state=1).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
-        np.testing.assert_array_equal(again.labels_, fitted.labels_)
-        assert len(again.ledger_.entries()) == 1
-
-    def test_is_recorded_audited_measured_and_reported(self, fitted):
-        fitted.audit(trials=500)
-        result = fitted.evaluate(X[NEW], Y[NEW], X_private=X[PRIVATE], y_private=Y[PRIVATE])
-        assert 0.98 < result.lower["epsilon"] <= result.upper["epsilon"]
-        assert result.settings["way"] == "counts"
-        assert result.utility["student"] > 0.85
-        assert "NoisyCounts" in render_html(result)
-        assert not result.public().owner
-
-    def test_only_the_public_part_is_pickled(self, fitted):
-        again = pickle.loads(pickle.dumps(fitted))
-        assert not hasattr(again, "votes_")
-        np.testing.assert_array_equal(again.predict(X[NEW]), fitted.predict(X[NEW]))
-
     def test_shuffled_labels_give_chance(self):
         labels = np.random.default_rng(0).permutation(Y[PRIVATE])
         model = counts(epsilon=3.6).fit(X[PRIVATE], labels, X_public=X[PUBLIC])
@@ -101,7 +78,7 @@ class TestCounts:
         np.testing.assert_array_equal(model.to_sklearn().predict(X[NEW]), model.predict(X[NEW]))
 
     def test_fixmatch_learns_from_counts_and_leaves_as_plain_scikit_learn(self, monkeypatch):
-        students = pytest.importorskip("ostraka.students.fixmatch", exc_type=ImportError)
+        students = pytest.importorskip("ostraka.learn.students.fixmatch", exc_type=ImportError)
         settings = students.FixMatch.of_images
 
         def quickly(rows, shape, **_):
@@ -117,13 +94,13 @@ class TestCounts:
 
     @pytest.mark.parametrize("student", ["nonsense", "logistic"])
     def test_a_student_that_cannot_learn_is_refused_before_any_charge(self, student):
-        ledger = Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-4))
+        ledger = Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-4, adaptive=False))
         with pytest.raises(ValueError, match="student cannot learn"):
             counts(student=student, ledger=ledger).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
         assert not ledger.entries()
 
     def test_without_torch_fixmatch_names_the_install_command_before_any_charge(self, monkeypatch):
-        ledger = Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-4))
+        ledger = Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-4, adaptive=False))
         monkeypatch.setitem(sys.modules, "torch", None)
         with pytest.raises(ImportError, match=r"pip install 'ostraka\[torch\]'"):
             counts(student="fixmatch", ledger=ledger).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
@@ -135,18 +112,6 @@ class TestCounts:
         stated = " ".join(model.result_.upper["not_protected"])
         for words in ("held out", "copies of private rows", "class list"):
             assert words in stated
-
-    def test_too_little_budget_is_refused_before_any_charge(self):
-        ledger = Ledger(":memory:", budget=Budget(epsilon=0.001, delta=1e-4))
-        with pytest.raises(BudgetExceeded):
-            counts(epsilon=0.001, ledger=ledger).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
-        assert not ledger.entries()
-
-    def test_a_ledger_that_cannot_pay_is_not_charged(self):
-        ledger = Ledger(":memory:", budget=Budget(epsilon=0.5, delta=1e-4))
-        with pytest.raises(BudgetExceeded):
-            counts(ledger=ledger).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
-        assert not ledger.entries()
 
 
 class TestLeftOut:
@@ -364,7 +329,7 @@ class TestFeatures:
 
     def test_of_persons_are_never_chosen_and_are_refused_by_name_before_any_charge(self):
         rows, labels = embeddings(6000)
-        ledger = Ledger(":memory:", budget=Budget(epsilon=20.0, delta=1e-5))
+        ledger = Ledger(":memory:", budget=Budget(epsilon=20.0, delta=1e-5, adaptive=False))
         people = np.arange(5000) // 2
         settings = {"way": "counts", "epsilon": 20.0, "delta": 1e-5, "ledger": ledger}
         with pytest.raises(ValueError, match="groups must be None"):
@@ -377,7 +342,7 @@ class TestFeatures:
         assert plan.n_cells == 60  # of the graph
 
     def test_a_transformer_that_was_not_fitted_is_refused_before_any_charge(self):
-        ledger = Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5))
+        ledger = Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5, adaptive=False))
         rows, labels = embeddings(6000)
         model = PATEClassifier(way="counts", cells=FeatureCells(StandardScaler()), epsilon=1.0, ledger=ledger)
         with pytest.raises(ValueError, match="not fitted"):

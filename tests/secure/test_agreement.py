@@ -9,7 +9,8 @@ import pytest
 
 from ostraka import GNMax
 from ostraka.mechanisms import SkellamMax
-from ostraka.voters.parties import Agreement, Identity
+from ostraka.secure.agreement import Agreement
+from ostraka.secure.keys import Identity
 
 KEYS = [Identity.fresh().public_key for _ in range(6)]
 

@@ -59,7 +59,7 @@ def test_one_function_makes_masks():
         if any(word in path.read_text(encoding="utf-8") for word in words)
     }
     assert found == {
-        "randomness.py",
+        "core/randomness.py",
         "secure/masks.py",
     }  # the former draws noise, and nothing of secure/ uses it
     users = [path.name for path in (root / "secure").rglob("*.py") if "randomness" in path.read_text("utf-8")]

@@ -5,8 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from ostraka.secure.dealing import deal_argmax
-from ostraka.secure.largest import AskerLargest, OwnerLargest, comparisons, levels, scaled
+from ostraka.secure.dealer import deal_argmax
+from ostraka.secure.gates import AskerLargest, OwnerLargest, comparisons, levels, scaled
 from ostraka.secure.pads import Sent, Stream, argmax_pads
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from ostraka.parties.parties import PartyEnsemble
 from ostraka.secure import rounds
 from ostraka.secure.keys import exchange_key, new_secret
 from ostraka.secure.masks import pair_mask
 from ostraka.secure.rounds import AGGREGATOR, Call, Round
-from ostraka.voters.parties import PartyEnsemble
 from tests.false_alarm import FALSE_ALARM
 
 

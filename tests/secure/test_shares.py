@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from ostraka.secure import shares
+from ostraka.secure import masks as shares
 from ostraka.secure.keys import new_secret
 
 

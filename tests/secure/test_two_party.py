@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from ostraka.secure.dealing import deal_model
+from ostraka.secure.dealer import deal_model
 from ostraka.secure.pads import Sizes, Stream, words
 from ostraka.secure.two_party import AskerSide, FixedModel, OwnerSide, hidden_question
 

@@ -9,15 +9,21 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 from sklearn.naive_bayes import GaussianNB
 
 from ostraka import Budget, Ledger, count_votes, release
+from ostraka.parties.parties import PartyEnsemble
+from ostraka.parties.party import Party
 from ostraka.secure import wire
-from ostraka.secure.rounds import most_bytes
-from ostraka.voters.parties import Agreement, Identity, Party, PartyEnsemble, PartyError, PartyServer
+from ostraka.secure.agreement import Agreement
+from ostraka.secure.keys import Identity
+from ostraka.secure.rounds import PartyError, most_bytes
+from ostraka.secure.wire import PartyServer
 
 NAMES = ("east", "north", "west")
 PATIENCE = 120  # seconds for a process to start on a busy machine
@@ -27,7 +33,7 @@ PARTY = textwrap.dedent(
     from pathlib import Path
     import numpy as np
     from sklearn.naive_bayes import GaussianNB
-    from ostraka.voters.parties import Agreement, Identity, Party, PartyServer
+    from ostraka.parties.parties import Agreement, Identity, Party, PartyServer
 
     folder, name = Path(sys.argv[1]), sys.argv[2]
     data = np.load(folder / f"{name}.npz")
@@ -183,65 +189,39 @@ def test_strangers_get_a_refusal_in_one_form(server):
 
 @pytest.mark.parametrize(
     ("verb", "path", "status"),
-    [("POST", "/", 404), ("POST", "/v1/join/..", 404), ("GET", "/v1/join", 501), ("DELETE", "/v1/vote", 501)],
+    [("POST", "/", 404), ("POST", "/v1/join/..", 404), ("GET", "/v1/join", 405), ("DELETE", "/v1/vote", 405)],
 )
 def test_there_are_two_things_to_ask(server, verb, path, status):
     assert sent(server, verb, path)[0] == status
 
 
 def test_a_long_body_is_refused_unread(server):
-    most = most_bytes(server._server.RequestHandlerClass.party.agreement)
-    for length in (most + 1, 10**11, 10**40):
+    most = most_bytes(server._application.party.agreement)
+    for length, status in ((most + 1, 413), (10**11, 413), (10**40, 400)):
         head = f"POST /v1/vote HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
-        assert raw(server, head.encode()).startswith(b"HTTP/1.1 413")
+        assert raw(server, head.encode()).startswith(b"HTTP/1.1 %d" % status)
 
 
 @pytest.mark.parametrize(
-    "header",
+    ("header", "status"),
     [
-        b"",
-        b"Content-Length: -1\r\n",
-        b"Content-Length: 1_0\r\n",
-        b"Transfer-Encoding: chunked\r\n",
-        b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",  # a proxy may read it the other way
+        (b"", 411),
+        (b"Content-Length: -1\r\n", 400),
+        (b"Content-Length: 1_0\r\n", 400),
+        (b"Transfer-Encoding: chunked\r\n", 411),
+        (b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n", 400),  # a proxy may read it the other way
     ],
 )
-def test_a_body_without_a_plain_length_is_refused(server, header):
+def test_a_body_without_a_plain_length_is_refused(server, header, status):
     answer = raw(server, b"POST /v1/join HTTP/1.1\r\nHost: x\r\n" + header + b"\r\n")
-    assert answer.startswith(b"HTTP/1.1 411")
-
-
-def test_silence_ends_the_conversation(server, monkeypatch):
-    monkeypatch.setattr(server._server.RequestHandlerClass, "timeout", 0.2)
-    head = b"POST /v1/join HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nfew"
-    said, tries = b"", 50
-    while not said and (tries := tries - 1):  # on a busy machine even the head may come too late
-        with (
-            socket.create_connection(("127.0.0.1", port(server)), timeout=PATIENCE) as stream,
-            contextlib.suppress(ConnectionError),
-        ):
-            stream.sendall(head)
-            said = stream.recv(4096)
-    assert said.startswith(b"HTTP/1.1 408")
-
-
-def test_more_clients_than_places_are_turned_away(server):
-    taken = 0
-    while server._server._places.acquire(blocking=False):
-        taken += 1
-    assert taken == wire._MOST_CLIENTS
-    with pytest.raises((http.client.HTTPException, OSError)):
-        sent(server, "POST", "/v1/join", b"")
-    for _ in range(taken):
-        server._server._places.release()
-    assert sent(server, "POST", "/v1/join", b"")[0] == 403
+    assert answer.startswith(b"HTTP/1.1 %d" % status)
 
 
 def test_what_goes_wrong_inside_stays_inside(server, caplog):
     def broken(_):
         raise RuntimeError("the private value 123.456")
 
-    server._server.RequestHandlerClass.party.join = broken
+    server._application.party.join = broken
     status, text = sent(server, "POST", "/v1/join", b"")
     assert status == 500
     assert "123.456" not in text + caplog.text
@@ -251,18 +231,26 @@ def test_what_goes_wrong_inside_stays_inside(server, caplog):
 # a party that misbehaves, as the aggregator sees it
 
 
-class Impostor(wire._Handler):
-    """Answers everything with one body."""
+@contextlib.contextmanager
+def impostor(answer):
+    """The address of a server that does with each request what ``answer`` does."""
 
-    party, most = None, 10**6
-    status, body = 200, b""
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            answer(self)
 
-    def _answer(self, answer, length):
-        self.rfile.read(length)
-        self._send(self.status, "application/json", self.body)
+        def log_message(self, *_):
+            pass
 
-    def do_POST(self):  # noqa: N802  (the name it has above)
-        self._answer(None, int(self.headers["Content-Length"]))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads, server.block_on_close = True, False
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @pytest.mark.parametrize(
@@ -279,17 +267,51 @@ class Impostor(wire._Handler):
     ],
 )
 def test_whatever_an_impostor_says_is_contained(status, body, why):
-    handler = type("Handler", (Impostor,), {"status": status, "body": body})
-    server = PartyServer.__new__(PartyServer)
-    server._server, server._serving = wire._Server(("127.0.0.1", 0), handler), threading.Event()
+    def answer(handler):
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
     real = PartyEnsemble.in_process(GaussianNB(), [blobs(k) for k in range(3)], classes=[0, 1, 2], sigma=1.0)
-    with server:
+    with impostor(answer) as url:
         parties = PartyEnsemble(
-            {**real.parties, "party-3": server.url}, agreement=real.agreement, identity=real._identity
+            {**real.parties, "party-3": url}, agreement=real.agreement, identity=real._identity
         )
         with pytest.raises(PartyError, match=why) as caught:
             parties.vote(np.zeros((1, 4)))
     assert caught.value.parties == ("party-3",)
+
+
+def dripped(handler, what):
+    with contextlib.suppress(OSError):
+        for _ in range(200):
+            handler.wfile.write(what)
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda handler: time.sleep(10),
+        lambda handler: dripped(handler, b"H"),
+        lambda handler: (handler.send_response(200), dripped(handler, b"X-Y: z\r\n")),
+        lambda handler: (
+            handler.send_response(200),
+            handler.send_header("Content-Length", "1000"),
+            handler.end_headers(),
+            dripped(handler, b"x"),
+        ),
+    ],
+    ids=["silence", "a line", "a head", "a body"],
+)
+def test_a_deadline_holds_however_slowly_a_server_speaks(answer):
+    with impostor(answer) as url:
+        begun = time.monotonic()
+        with pytest.raises(PartyError, match="west does not answer"):
+            wire.Remote("west", url, timeout=0.5).ask("join", b"x", 1000)
+        assert time.monotonic() - begun < 1.0
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:80", "http://", "http://x/?a=b", "http://x:999999"])
@@ -299,7 +321,7 @@ def test_addresses_of_another_form_are_refused(url):
 
 
 def test_a_server_can_be_closed_from_elsewhere_or_without_having_served(server):
-    party = server._server.RequestHandlerClass.party
+    party = server._application.party
     PartyServer(party).close()
     for _ in range(20):
         with PartyServer(party):
@@ -314,4 +336,4 @@ def test_a_server_can_be_closed_from_elsewhere_or_without_having_served(server):
 
 
 def test_a_path_before_the_verbs_is_kept():
-    assert wire.Remote("west", "https://hospital.example/ostraka/", timeout=1.0)._path == "/ostraka"
+    assert wire.Remote("west", "https://hospital.example/ostraka/", timeout=1.0)._line._path == "/ostraka"

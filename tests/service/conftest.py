@@ -1,5 +1,6 @@
 """A small service on a port of this machine: real HTTP, a real ledger on disk, forty linear teachers."""
 
+import asyncio
 import contextlib
 import dataclasses
 import functools
@@ -7,20 +8,21 @@ import json
 import socket
 import ssl
 import threading
-import time
 
 import httpx
 import numpy as np
 import pytest
-import uvicorn
+import uvloop
 from sklearn.linear_model import LogisticRegression
 
 from ostraka import Budget, GNMax, TeacherEnsemble
 from ostraka.consistent import Consistent
-from ostraka.service._deployment import Deployment, Settings
-from ostraka.service._http_limits import limited
-from ostraka.service._keys import Keyring
-from ostraka.service.app import Application
+from ostraka.secure.server import listening
+from ostraka.serve import server as _server
+from ostraka.serve.app import Application
+from ostraka.serve.deployment import Deployment, Settings
+from ostraka.serve.keys import Keyring
+from ostraka.serve.limits import Buckets
 from ostraka.voters import SavedTeachers, partition
 
 PEPPER = b"p" * 32
@@ -79,6 +81,11 @@ class Service:
     there: Deployment
     keys: dict[str, str]
     url: str = ""
+    server: object = None
+
+    def limit(self, **limits) -> None:
+        """Set limits of the connections that come from now on."""
+        self.server.limits = dataclasses.replace(self.server.limits, **limits)
 
     def http(self, who: str | None = "alice", **headers: str) -> httpx.Client:
         """A client with somebody's key."""
@@ -122,25 +129,26 @@ def deploy(folder, saved, *, epsilon=50.0, budget=None, clients=None, stop=None,
 
 
 @contextlib.contextmanager
-def serving(service: Service):
-    """Serve it from another thread of this process."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        quiet = {"ws": "none", "log_config": None, "access_log": False, "timeout_graceful_shutdown": 5}
-        app = Application(service.there)
-        server = uvicorn.Server(uvicorn.Config(app, http=limited(app), lifespan="on", **quiet))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
-        thread.start()
-        until = time.monotonic() + PATIENCE
-        while not server.started and time.monotonic() < until:
-            time.sleep(0.005)
-        assert server.started, "the service did not start in time"
-        service.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        try:
-            yield service
-        finally:
-            server.should_exit = True
-            thread.join(PATIENCE)
+def serving(service: Service, *, strangers=(20.0, 200), **limits):
+    """Serve it from another thread of this process. ``strangers``: the rate and the burst of an address."""
+    app, sock, ready = Application(service.there), listening("127.0.0.1", 0), threading.Event()
+    app.limits = dataclasses.replace(app.limits, **limits)
+    app.strangers = Buckets(rate=strangers[0], burst=strangers[1])
+
+    def started(server):
+        service.server, service.loop = server, asyncio.get_running_loop()
+        ready.set()
+
+    coroutine = _server.serve(app, sock, started=started)
+    thread = threading.Thread(target=uvloop.run, args=(coroutine,), daemon=True)
+    thread.start()
+    assert ready.wait(PATIENCE), "the service did not start in time"
+    service.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    try:
+        yield service
+    finally:
+        service.loop.call_soon_threadsafe(service.server.stop)
+        thread.join(PATIENCE)
 
 
 def connected(service: Service) -> socket.socket:

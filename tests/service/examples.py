@@ -1,7 +1,7 @@
 """Example pages of the owner: one of a busy service, and those that are hard to draw."""
 
 from ostraka import GNMax
-from ostraka.service._views import (
+from ostraka.serve.owner import (
     AnswerView,
     ClientView,
     CostView,

@@ -10,7 +10,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ostraka import ABSTAIN, GNMax, LNMax, Private, TeacherEnsemble, Threshold
 from ostraka.consistent import Consistent
-from ostraka.service._answering import Answerer, Confident, Reserved
+from ostraka.core.mechanisms.screen import Confident
+from ostraka.serve.answering import Answerer, Reserved
 from ostraka.voters import SavedTeachers
 from tests.service.conftest import CLASSES, ensemble, rows
 

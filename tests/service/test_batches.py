@@ -6,9 +6,9 @@ import threading
 import numpy as np
 
 from ostraka import GNMax
-from ostraka.door import Drawn
-from ostraka.ledger.records import Receipt
-from ostraka.service._batcher import Batcher
+from ostraka.core.door import Drawn
+from ostraka.core.ledger.chain import Receipt
+from ostraka.serve.answering import Batcher
 
 PATIENCE = 60.0
 MECHANISM = GNMax(sigma=30.0)

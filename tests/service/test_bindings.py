@@ -62,13 +62,13 @@ def test_a_ledger_counts_for_its_secret_only(tmp_path, saved):
 def test_a_screen_needs_a_ledger_whose_refusals_are_proved_for_it(tmp_path, saved):
     screened = dataclasses.replace(saved, screen=Threshold(at=20.0, sigma=30.0))
     with pytest.raises(LedgerError, match="begun for a service without a screen"):
-        deploy(tmp_path, screened, budget=Budget(epsilon=50.0, delta=1e-6))
+        deploy(tmp_path, screened, budget=Budget(epsilon=50.0, delta=1e-6, adaptive=False))
 
 
 def test_a_budget_that_does_not_pay_for_one_answer_is_refused_at_the_start(tmp_path, saved):
     price = saved.mechanism.curve().epsilon(1e-6)
     with pytest.raises(BudgetExceeded, match="does not pay for one answer of GNMax"):
-        deploy(tmp_path, saved, budget=Budget(epsilon=0.99 * price, delta=1e-6))
+        deploy(tmp_path, saved, budget=Budget(epsilon=0.99 * price, delta=1e-6, adaptive=False))
 
 
 def test_a_question_under_other_noise_is_another_question(tmp_path, saved):

@@ -8,8 +8,8 @@ import pytest
 
 from ostraka import Budget, GNMax, Ledger, Threshold
 from ostraka.mechanisms import Confident
-from ostraka.service import _capacity
-from ostraka.service._capacity import AnswersLeft
+from ostraka.serve import metrics as _capacity
+from ostraka.serve.metrics import AnswersLeft
 from tests.service.conftest import ONE, deploy, rows, serving
 
 PRICE = GNMax(sigma=30.0)

@@ -1,36 +1,47 @@
 """The client: the same key on every retry, one answer, and refusals as exceptions a caller can act on."""
 
-import httpx
+import json
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
 from ostraka import BudgetExceeded
+from ostraka.secure.wire import Late, Response
+from ostraka.serve.client import Answer, ServiceError
 from ostraka.service import Client
-from ostraka.service.client import Answer, ServiceError
 from tests.service.conftest import ONE, deploy, rows, serving
 
+REFUSED, LOST = Late("ConnectionRefusedError", sent=False), Late("TimeoutError", sent=True)
 PAID = {"label": "red", "abstained": False, "receipt": {"seq": 7, "head": "5e" * 32}}
+
+
+class Asked(NamedTuple):
+    method: str
+    path: str
+    content: bytes
+    headers: dict
 
 
 def client(replies, *, patience: float = 60.0):
     """A client of a service that gives these replies, its requests, and how long it slept."""
     asked, slept, left = [], [], list(replies)
 
-    def serve(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
+    def serve(*request) -> Response:
+        asked.append(Asked(*request))
         reply = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(reply, Exception):
             raise reply
         return reply
 
-    one = Client("https://service", "ostraka_key", patience=patience, transport=httpx.MockTransport(serve))
+    one = Client("https://service", "ostraka_key", patience=patience, transport=serve)
     one._sleep = slept.append
     return one, asked, slept
 
 
-def reply(status: int, **headers: str) -> httpx.Response:
+def reply(status: int, **headers: str) -> Response:
     content = PAID if status == 200 else {"ok": False, "code": "some_code", "error": "words"}
-    return httpx.Response(status, json=content, headers={"ostraka-left": "1.500000", **headers})
+    return Response(status, {"ostraka-left": "1.500000", **headers}, json.dumps(content).encode())
 
 
 def test_a_label_comes_with_its_receipt_and_what_is_left():
@@ -39,9 +50,7 @@ def test_a_label_comes_with_its_receipt_and_what_is_left():
     assert asked[0].headers["authorization"] == "Bearer ostraka_key"
 
 
-@pytest.mark.parametrize(
-    "trouble", [reply(503), reply(500), reply(502), httpx.ConnectError("no"), httpx.ReadTimeout("no")]
-)
+@pytest.mark.parametrize("trouble", [reply(503), reply(500), reply(502), REFUSED, LOST])
 def test_every_retry_has_the_key_of_the_first_try(trouble):
     one, asked, slept = client([trouble, trouble, reply(200)])
     assert one.label(ONE).label == "red"
@@ -67,13 +76,22 @@ def test_it_waits_as_long_as_it_is_asked_to_and_longer_each_time():
 
 
 def test_patience_ends():
-    one, asked, _ = client([httpx.ConnectError("no")], patience=0.01)
-    with pytest.raises(ServiceError, match="got no reply \\(ConnectError\\): is 'ostraka serve' running"):
+    one, asked, _ = client([REFUSED], patience=0.01)
+    with pytest.raises(
+        ServiceError, match=r"no reply \(ConnectionRefusedError\): is 'ostraka serve' running"
+    ):
         one.label(ONE)
     one, asked, _ = client([reply(503)], patience=0.01)
     with pytest.raises(ServiceError) as refused:
         one.label(ONE)
     assert (refused.value.status, refused.value.code, len(asked)) == (503, "some_code", 1)
+
+
+def test_a_question_of_unknown_outcome_can_be_asked_again_under_its_key():
+    one, asked, _ = client([LOST], patience=0.01)
+    with pytest.raises(ServiceError, match="the outcome is unknown; the same request again") as lost:
+        one.label(ONE)
+    assert lost.value.key == asked[0].headers["idempotency-key"]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 415])
@@ -92,7 +110,7 @@ def test_a_spent_budget_is_the_exception_that_a_ledger_raises():
 
 
 def test_a_reply_of_somebody_else_is_told_as_such():
-    one, _, _ = client([httpx.Response(404, text="<html>nginx</html>")])
+    one, _, _ = client([Response(404, {}, b"<html>nginx</html>")])
     with pytest.raises(ServiceError, match="none of ostraka's"):
         one.budget()
 

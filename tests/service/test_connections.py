@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ostraka.core.ledger.budget import LedgerMoved
 from ostraka.ledger import LedgerError
-from ostraka.ledger.budget import LedgerMoved
-from ostraka.service import _deployment
-from ostraka.service._http_limits import LimitedProtocol
+from ostraka.secure.server import _Conversation
+from ostraka.serve import deployment as _deployment
 from tests.service.conftest import HEALTH, PATIENCE, all_of, asking, connected, deploy, serving
 
 HALF = (
@@ -30,12 +30,13 @@ HALF = (
     ],
     ids=["silence", "half a line", "half a body", "an endless path", "an endless header"],
 )
-def test_a_connection_that_is_slow_or_endless_is_closed(service, monkeypatch, sent):
-    with monkeypatch.context() as hurried:
-        hurried.setattr(LimitedProtocol, "seconds", 0.3)
-        with connected(service) as slow, contextlib.suppress(ConnectionError):
-            slow.sendall(sent.replace(b"KEY", service.keys["alice"].encode()))
-            assert slow.recv(100)[:12] in {b"", b"HTTP/1.1 400"}
+def test_a_connection_that_is_slow_or_endless_is_closed(service, sent):
+    before = service.server.limits
+    service.limit(head_seconds=0.3, least_rate=1e9)
+    with connected(service) as slow, contextlib.suppress(ConnectionError):
+        slow.sendall(sent.replace(b"KEY", service.keys["alice"].encode()))
+        assert slow.recv(100)[:12] in {b"", b"HTTP/1.1 400", b"HTTP/1.1 408"}
+    service.server.limits = before
     assert service.label(key="k").status_code == 200
 
 
@@ -80,11 +81,11 @@ def test_a_request_that_is_ambiguous_or_endless_is_not_answered(service, parts):
     )
 
 
-def test_empty_lines_between_requests_do_not_keep_a_connection(service, monkeypatch):
+def test_empty_lines_between_requests_do_not_keep_a_connection(service):
+    service.limit(head_seconds=0.4)
     with connected(service) as connection:
         connection.sendall(HEALTH)
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-        monkeypatch.setattr(LimitedProtocol, "seconds", 0.4)
         closed = False
         for _ in range(100):
             time.sleep(0.1)
@@ -96,8 +97,8 @@ def test_empty_lines_between_requests_do_not_keep_a_connection(service, monkeypa
         assert closed
 
 
-def test_a_connection_that_was_answered_may_rest(service, monkeypatch):
-    monkeypatch.setattr(LimitedProtocol, "seconds", 0.2)
+def test_a_connection_that_was_answered_may_rest(service):
+    service.limit(head_seconds=0.2)
     first, tries = b"", 50
     while not first and (tries := tries - 1):  # on a busy machine the first request may come too late
         with connected(service) as connection, contextlib.suppress(ConnectionError):
@@ -164,9 +165,9 @@ class Counted:
 
 
 def test_a_reply_is_written_in_one_piece(service, monkeypatch):
-    written, made = [], LimitedProtocol.connection_made
+    written, made = [], _Conversation.connection_made
     monkeypatch.setattr(
-        LimitedProtocol, "connection_made", lambda self, given: made(self, Counted(given, written))
+        _Conversation, "connection_made", lambda self, given: made(self, Counted(given, written))
     )
     reply = service.label(key="k")
     assert reply.status_code == 200

@@ -7,7 +7,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
-from ostraka.service._features import CompiledEncoder
+from ostraka.data.columns import CompiledEncoder
 
 KINDS = {"handle_unknown": "infrequent_if_exist", "sparse_output": False}
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from ostraka.ledger import LedgerError
-from ostraka.service._keys import CLIENT, OWNER, Holder, Keyring, pepper
+from ostraka.serve.keys import CLIENT, OWNER, Holder, Keyring, pepper
 from tests.service.conftest import PATIENCE, PEPPER, deploy, serving
 
 
@@ -135,7 +135,7 @@ def eventually(ask, status):
 
 def test_a_changed_file_of_keys_is_on_stable_storage_with_its_name(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr("ostraka._files.sync_folder", synced.append)
+    monkeypatch.setattr("ostraka.core.files.sync_folder", synced.append)
     ring = Keyring(tmp_path / "keys.json", PEPPER)
     ring.add("alice", role=CLIENT, epsilon=1.0)
     ring.revoke("alice")

@@ -12,9 +12,9 @@ from sklearn.naive_bayes import GaussianNB
 
 from bench._language import LocalEndpoint
 from ostraka import Budget, GNMax, TeacherEnsemble, Threshold
-from ostraka.cli.serve import _with
 from ostraka.consistent import Consistent
 from ostraka.mechanisms import Subsampled
+from ostraka.serve.cli import _with
 from ostraka.voters import (
     Agreement,
     Endpoint,

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from ostraka.ledger import LedgerError
-from ostraka.service import app
-from ostraka.service._requests import Rows
-from ostraka.service.app import Application
+from ostraka.serve import app
+from ostraka.serve.app import Application
+from ostraka.serve.deployment import Settings
+from ostraka.serve.requests import Rows
 
-WHOLE = ["drawn", "lifespan.startup.complete", "closed", "lifespan.shutdown.complete"]
+WHOLE = ["drawn", "started", "closed"]
 
 
 @pytest.fixture
@@ -28,7 +29,9 @@ def served(events):
         events.append("closed")
 
     rows = Rows(("a",), (True,), most=1)
-    there = SimpleNamespace(start=lambda: None, close=close, rows=rows, classes=["yes", "no"])
+    there = SimpleNamespace(
+        start=lambda: None, close=close, rows=rows, classes=["yes", "no"], settings=Settings()
+    )
     return Application(there)
 
 
@@ -36,16 +39,10 @@ def live(served, events, *, drawn=lambda: None):
     """Start and stop an application as its server does; its first page ends after the start, or in 0.2 s."""
 
     async def both():
-        messages = asyncio.Queue()
-        for each in ("startup", "shutdown"):
-            messages.put_nowait({"type": f"lifespan.{each}"})
-
-        async def send(message):
-            events.append(message["type"])
-            if "startup" in message["type"]:
-                released.set()
-
-        await served({"type": "lifespan"}, messages.get, send)
+        await served.start()
+        events.append("started")
+        released.set()
+        await served.close()
 
     def overview(_):
         released.wait(0.2)
@@ -67,7 +64,7 @@ def test_the_first_page_is_drawn_before_clients_are_let_in(served, events):
 def test_a_page_that_takes_long_does_not_hold_up_the_start(served, events, monkeypatch):
     monkeypatch.setattr(app, "_FIRST_PAGE", 0.01)
     live(served, events)
-    assert events == ["lifespan.startup.complete", "drawn", "closed", "lifespan.shutdown.complete"]
+    assert events == ["started", "drawn", "closed"]
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
 """The runbook: every command of docs/operations.md, and the files for systemd, nginx and Prometheus."""
 
+import asyncio
 import configparser
 import contextlib
 import io
 import json
 import logging
+import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -23,11 +26,15 @@ import pytest
 
 import ostraka.cli
 from ostraka import Ledger, Result
-from ostraka.cli import _operate
+from ostraka.core.ledger.backup import back_up, restore
 from ostraka.ledger import LedgerError
-from ostraka.ledger.backup import back_up, restore
-from ostraka.service import _notify
-from ostraka.service._logs import JsonLines
+from ostraka.secure.server import listening
+from ostraka.serve import cli as _operate
+from ostraka.serve import server as _notify
+from ostraka.serve import server as _server
+from ostraka.serve.app import Application
+from ostraka.serve.logs import JsonLines
+from tests.secure.test_server import pair
 from tests.service.conftest import ONE, PATIENCE, deploy, rows, serving
 
 _OPENSSL = [
@@ -169,6 +176,31 @@ def test_systemd_is_told_what_the_watchdog_wants_to_know(tmp_path, saved, monkey
             assert b"STATUS=the thread that answers has ended" in said
 
 
+def test_sighup_reads_the_certificate_again_and_sigterm_ends(tmp_path, saved, monkeypatch, caplog):
+    monkeypatch.setattr(_server.gc, "freeze", lambda: None)
+    files, contexts = pair(tmp_path, "one"), []
+
+    async def told(server):
+        for content in (None, "broken"):
+            if content:
+                files["key"].write_text(content)
+            contexts.append(server.tls)
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0.1)
+        contexts.append(server.tls)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def started(server):
+        _server._take_signals(server)
+        tasks.append(asyncio.ensure_future(told(server)))
+
+    tasks, app = [], Application(deploy(tmp_path, saved).there)
+    how = {"cert": files["certificate"], "key": files["key"], "started": started}
+    asyncio.run(_server.serve(app, listening("127.0.0.1", 0), **how))
+    assert contexts[0] is not contexts[1] is contexts[2]
+    assert "the certificate cannot be read (SSLError): the old one stays" in caplog.text
+
+
 def test_logs_are_objects_that_name_their_request(service):
     record = logging.LogRecord("ostraka.service", logging.WARNING, "", 0, 'with "%s"', ("quotes\n",), None)
     record.fields = {"status": 503}
@@ -275,7 +307,7 @@ def test_the_proxy_of_the_runbook_serves_and_limits(service, nginx):
         reply = http.post("/v1/label", json={"row": ONE}, headers=headers)
         assert reply.status_code == 200, reply.text
         assert "ostraka-left" in reply.headers
-        assert http.get("/ready").json() == {"ready": True}
+        assert http.get("/ready").json()["ready"] is True
         assert [http.get(path).status_code for path in ("/", "/metrics")] == [403, 403]
         large = http.post("/v1/label", content=b"x" * 70_000, headers=headers)
         assert large.status_code == 413

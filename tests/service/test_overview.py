@@ -5,12 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from ostraka import Budget, GNMax, Ledger
-from ostraka.door import ABSTAIN
+from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.ledger import ChargeRequest
-from ostraka.service import _counts
-from ostraka.service._answering import Reserved
-from ostraka.service._counts import Checkpoint, RunningCounts
-from ostraka.service._overview import overview
+from ostraka.serve import owner as _counts
+from ostraka.serve.answering import Reserved
+from ostraka.serve.owner import Checkpoint, RunningCounts, overview
 from tests.service.conftest import deploy, serving
 
 NOISE = GNMax(sigma=40.0)
@@ -142,7 +141,7 @@ def test_a_look_ends_in_time_and_the_next_one_goes_on(ledger, monkeypatch):
 
 
 def test_the_history_is_thinned_but_begins_and_ends_where_the_ledger_does(ledger, monkeypatch):
-    monkeypatch.setattr(_counts, "_POINTS", 2)
+    monkeypatch.setattr(_counts, "_COUNTS_POINTS", 2)
     counts, rising = RunningCounts(), {1: 0.0, 2: 0.0}
     for n in range(60):
         ask(ledger, ("alice", n, 0), start=n)

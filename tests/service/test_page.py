@@ -10,9 +10,8 @@ import pytest
 
 from ostraka import GNMax
 from ostraka.attacks import leakage_meter
-from ostraka.service import _page
-from ostraka.service._page import render
-from ostraka.service._views import CostView, Overview
+from ostraka.serve import owner as _page
+from ostraka.serve.owner import CostView, Overview, render
 from tests.service.examples import (
     HEAD,
     LABEL,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ostraka.service._page import render
-from ostraka.service._replies import Reply
+from ostraka.secure.server import Reply
+from ostraka.serve.owner import render
 from tests.service.examples import PAGES
 
 

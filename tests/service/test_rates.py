@@ -2,7 +2,7 @@
 
 import pytest
 
-from ostraka.service._rates import Buckets
+from ostraka.serve.limits import Buckets
 
 
 class Clock:

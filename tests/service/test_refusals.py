@@ -1,7 +1,7 @@
 """A refusal follows from public costs alone: the fourth promise of docs/service.md."""
 
 from ostraka import GNMax
-from ostraka.service._answering import Answerer
+from ostraka.serve.answering import Answerer
 from tests.service.conftest import ONE, deploy, rows, serving
 
 

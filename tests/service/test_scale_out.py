@@ -2,7 +2,11 @@
 
 import dataclasses
 import os
+import signal
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,13 +15,14 @@ from sklearn.tree import DecisionTreeClassifier
 from ostraka import Budget, GNMax
 from ostraka.consistent import Consistent
 from ostraka.ledger import LedgerError
-from ostraka.service._deployment import Deployment, Settings
+from ostraka.serve.deployment import Deployment, Settings
 from ostraka.voters import SavedTeachers
 from rigs import postgres
 from rigs.disk import UnavailableError
 from tests.service.conftest import (
     COLUMNS,
     ONE,
+    PATIENCE,
     PEPPER,
     Service,
     deploy,
@@ -91,6 +96,56 @@ def test_services_before_one_database_share_budget_keys_and_answers(tmp_path, sa
         ledger.verify()
 
 
+@pytest.mark.parametrize("trouble", ["a frozen server", "a paused service"])
+def test_no_request_waits_for_a_database_that_is_silent(tmp_path, saved, database, trouble, monkeypatch):
+    import psycopg
+
+    monkeypatch.setattr("ostraka.serve.metrics._FRESH", 0.0)
+    schema = trouble.replace(" ", "_")
+    address = f"{database}&options=-csearch_path%3D{schema}"
+    with psycopg.connect(database, autocommit=True) as db:
+        db.execute(f"CREATE SCHEMA {schema}")
+    first = deploy(tmp_path, saved)
+    first.there.ledger.close()
+    for name in ("ledger.anchor", "ledger.sqlite"):
+        (tmp_path / "service" / name).unlink()
+    service = Service(
+        tmp_path, opened(tmp_path, saved, address, budget=first.there.ledger.budget), first.keys
+    )
+    routes = ("/v1/budget", "/v1/ledger/receipt/1", "/ready", "/metrics", "/")
+    with serving(service), psycopg.connect(address) as other, ThreadPoolExecutor(8) as pool:
+        assert service.label(ONE, key="before").status_code == 200
+        (pid,) = service.there.ledger._store._db.execute("SELECT pg_backend_pid()").fetchone()
+
+        def ask(path):
+            begun = time.monotonic()
+            if path == "label":
+                reply = service.label(ONE, key="k")
+            else:
+                with service.http("alice" if path.startswith("/v1") else "olga") as http:
+                    reply = http.get(path)
+            return path, reply.status_code, time.monotonic() - begun
+
+        if trouble == "a frozen server":
+            os.kill(pid, signal.SIGSTOP)
+        else:
+            other.execute("SELECT * FROM ostraka_budget FOR UPDATE")
+        try:
+            answered = list(pool.map(ask, ("label", *routes, "/health", "label")))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            other.rollback()
+        charging = {"label", "/ready"} if trouble == "a paused service" else {"label", *routes}
+        assert {path for path, status, _ in answered if status == 503} >= charging, answered
+        assert ("/health", 200) in [(path, status) for path, status, _ in answered]
+        assert max(seconds for *_, seconds in answered) < 5, answered  # 2 on a quiet machine
+        until = time.monotonic() + PATIENCE
+        while (reply := service.label(ONE, key="k")).status_code == 503 and time.monotonic() < until:
+            pass
+        assert reply.status_code == 200
+        assert [entry.key for entry in service.entries()] == ["before", "k"]
+
+
 @pytest.mark.parametrize("estimator", [None, DecisionTreeClassifier(max_depth=3)], ids=["linear", "trees"])
 def test_partial_votes_of_processes_add_up(tmp_path, estimator):
     before = SavedTeachers(ensemble=ensemble(estimator), mechanism=GNMax(sigma=30.0), **NUMBERS)
@@ -143,6 +198,20 @@ def test_a_process_that_is_started_again_refuses_other_teachers_than_the_others_
             (tmp_path / "teachers").rename(tmp_path / "others")
             (tmp_path / "away").rename(tmp_path / "teachers")
             assert service.label(ONE, key="k").status_code == 200
+    finally:
+        split.ensemble.close()
+
+
+def test_a_process_of_teachers_does_not_inherit_the_secrets_of_the_service(tmp_path, monkeypatch):
+    SavedTeachers(ensemble=ensemble(), mechanism=GNMax(sigma=30.0), **NUMBERS).save(tmp_path / "teachers")
+    for name in ("OSTRAKA_PEPPER", "OSTRAKA_LEDGER_SECRET", "OSTRAKA_ANSWERS_SECRET", "PGPASSWORD"):
+        monkeypatch.setenv(name, "canary7391")
+    split = SavedTeachers.load(tmp_path / "teachers", processes=2)
+    try:
+        for part in split.ensemble._parts:
+            there = Path(f"/proc/{part.process.pid}/environ").read_bytes()
+            assert b"OMP_NUM_THREADS=1" in there
+            assert b"canary7391" not in there
     finally:
         split.ensemble.close()
 

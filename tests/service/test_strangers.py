@@ -10,17 +10,13 @@ import time
 
 import pytest
 
-from ostraka.service import _http_limits
-from ostraka.service._visitors import Visitors, networks
 from tests.service.conftest import HEALTH, ONE, all_of, connected, deploy, serving
 
 
 @pytest.fixture
-def narrow(tmp_path, saved, monkeypatch):
+def narrow(tmp_path, saved):
     """A service that takes forty strangers, of whom one address may have all."""
-    few = lambda **more: Visitors(**{"most": 40, "share": 1.0, "burst": 10_000, **more})  # noqa: E731
-    monkeypatch.setattr(_http_limits, "Visitors", few)
-    with serving(deploy(tmp_path, saved)) as one:
+    with serving(deploy(tmp_path, saved), strangers=(1e4, 10_000), most_strangers=40, share=1.0) as one:
         yield one
 
 
@@ -58,11 +54,8 @@ def test_a_connection_that_showed_a_valid_key_stays_while_strangers_come_and_go(
             assert http.get("/v1/budget").status_code == 200
 
 
-def test_requests_without_a_valid_key_are_slowed_for_each_address(tmp_path, saved, monkeypatch):
-    monkeypatch.setattr(
-        _http_limits, "Visitors", lambda **more: Visitors(**{"burst": 5, "rate": 0.5, **more})
-    )
-    with serving(deploy(tmp_path, saved)) as service:
+def test_requests_without_a_valid_key_are_slowed_for_each_address(tmp_path, saved):
+    with serving(deploy(tmp_path, saved), strangers=(0.5, 5)) as service:
         with service.http(None) as http:
             codes = [http.get("/v1/budget").status_code for _ in range(8)]
             assert codes == [401] * 5 + [429] * 3
@@ -89,16 +82,18 @@ def send_on(connection, what):
         time.sleep(0.02)
 
 
-def test_who_does_not_read_is_dropped_and_does_not_hold_up_the_end(tmp_path, saved, monkeypatch):
-    monkeypatch.setattr(_http_limits.LimitedProtocol, "writing_seconds", 0.5)
-    with serving(deploy(tmp_path, saved)) as service, connected(service) as deaf, connected(service) as late:
+def test_who_does_not_read_is_dropped_and_does_not_hold_up_the_end(tmp_path, saved):
+    with contextlib.ExitStack() as stack:
+        service = stack.enter_context(serving(deploy(tmp_path, saved), write_seconds=0.5))
+        deaf = stack.enter_context(connected(service))
         docs = HEALTH.replace(b"/health", b"/docs")
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.sendall(docs * 800)
         time.sleep(1.5)
         with pytest.raises(ConnectionError):  # it was dropped: nothing more is taken
             send_on(deaf, docs)
-        monkeypatch.setattr(_http_limits.LimitedProtocol, "writing_seconds", 60.0)
+        service.limit(write_seconds=60.0)
+        late = stack.enter_context(connected(service))
         late.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         late.sendall(docs * 800)
         time.sleep(0.3)
@@ -130,75 +125,6 @@ def test_what_is_no_request_is_refused_in_the_form_of_all_refusals(shared, line)
     assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert b"content-type: application/json" in head
     assert json.loads(body)["code"] == "bad_request"
-
-
-class Fake:
-    def __init__(self):
-        self.ended = False
-
-    def drop(self):
-        self.ended = True
-
-
-def test_an_answered_stranger_goes_before_one_that_waits():
-    visitors = Visitors(most=3, share=1.0)
-    first, second, third, fourth = (Fake() for _ in range(4))
-    for one in (first, second, third):
-        visitors.arrived(one, "192.0.2.1")
-    visitors.answered(second)
-    visitors.arrived(fourth, "192.0.2.2")
-    assert [one.ended for one in (first, second, third, fourth)] == [False, True, False, False]
-    visitors.left(first)
-    assert len(visitors) == 2
-
-
-def test_one_address_cannot_push_out_another():
-    visitors = Visitors(most=10, share=0.5, proxies=networks(["198.51.100.7"]))
-    quiet, noisy = Fake(), [Fake() for _ in range(50)]
-    visitors.arrived(quiet, "192.0.2.1")
-    for one in noisy:
-        visitors.arrived(one, "203.0.113.9")
-    assert not quiet.ended
-    assert sum(not one.ended for one in noisy) == 5
-    proxied = [Fake() for _ in range(4)]
-    for one in proxied:
-        visitors.arrived(one, "198.51.100.7")
-    assert not any(one.ended for one in proxied)
-
-
-@pytest.mark.parametrize(
-    ("peer", "forwarded", "address"),
-    [
-        ("203.0.113.9", [b"192.0.2.1"], "203.0.113.9"),  # not a named proxy: its word counts for nothing
-        ("10.0.0.1", [b"192.0.2.1"], "192.0.2.1"),
-        ("10.0.0.1", [b"9.9.9.9, 192.0.2.1"], "192.0.2.1"),
-        ("10.0.0.1", [b"9.9.9.9", b"192.0.2.1, 10.0.0.2"], "192.0.2.1"),
-        ("10.0.0.1", [b"10.0.0.3"], "10.0.0.3"),
-        ("10.0.0.1", [], "10.0.0.1"),
-        ("10.0.0.1", [b"<script>"], "unreadable"),
-        ("2001:db8::1", [], "2001:db8::/64"),
-        ("2001:db8::ffff:1", [], "2001:db8::/64"),
-    ],
-)
-def test_forwarded_addresses_count_from_named_proxies_only(peer, forwarded, address):
-    assert Visitors(proxies=networks(["10.0.0.0/8"])).address(peer, forwarded) == address
-
-
-def test_a_rate_comes_back_with_time_and_few_addresses_are_remembered(monkeypatch):
-    now = [0.0]
-    visitors = Visitors(rate=1.0, burst=2, clock=lambda: now[0])
-    assert [visitors.may_ask("a") for _ in range(3)] == [True, True, False]
-    now[0] = 1.0
-    assert [visitors.may_ask("a") for _ in range(2)] == [True, False]
-    monkeypatch.setattr("ostraka.service._visitors._REMEMBERED", 10)
-    for n in range(100):
-        visitors.may_ask(str(n))
-    assert len(visitors._level) == 10
-
-
-def test_a_proxy_is_an_address_or_a_network():
-    with pytest.raises(ValueError, match="proxy must be an address or a network"):
-        networks(["nginx"])
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])

@@ -12,10 +12,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 torch = pytest.importorskip("torch", exc_type=ImportError)
 
 from ostraka import ABSTAIN  # noqa: E402  (needs torch)
-from ostraka._diverged import TrainingDiverged  # noqa: E402  (needs torch)
+from ostraka.core.diverged import TrainingDiverged  # noqa: E402  (needs torch)
+from ostraka.learn.students.fixmatch import _Match  # noqa: E402
 from ostraka.networks import TorchClassifier  # noqa: E402  (needs torch)
 from ostraka.students import FixMatch, ImageAugment, TableAugment  # noqa: E402
-from ostraka.students.fixmatch import _Match  # noqa: E402
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])
@@ -292,7 +292,7 @@ def test_one_row_outside_the_range_of_the_others_is_found_before_the_first_step(
         (ANSWERS - 1, range(3), "indices of 3 classes"),
         (np.eye(3)[Y], range(3), "1d array"),
         (Y / 2, None, "continuous"),
-        (Y / 2, range(3), "indices of 3 classes"),
+        (Y / 2, range(3), "continuous"),
         (ANSWERS[:149], range(3), "one label for each of 150 rows"),
         (None, range(3), "requires y"),
         (np.where(ANSWERS == ABSTAIN, ABSTAIN, 1), None, "one class"),

@@ -13,8 +13,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
 from torch import nn  # noqa: E402
 
 from ostraka import ABSTAIN, PATEClassifier  # noqa: E402
-from ostraka._diverged import TrainingDiverged  # noqa: E402
-from ostraka._torch.adversarial import (  # noqa: E402
+from ostraka.core.diverged import TrainingDiverged  # noqa: E402
+from ostraka.nets.generative import (  # noqa: E402
     AdversarialLosses,
     NoisyPerceptron,
     features,

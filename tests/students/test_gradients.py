@@ -5,7 +5,7 @@ import pytest
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from ostraka.students.gradients import GradientLogistic
+from ostraka.learn.students.counts import GradientLogistic
 
 RNG = np.random.default_rng(1)
 ROWS = RNG.normal(size=(3000, 4)) * [1.0, 0.7, 0.4, 0.2]

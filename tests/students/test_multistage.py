@@ -9,11 +9,12 @@ from sklearn.datasets import load_digits
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ostraka import Budget, Ledger
-from ostraka._diverged import TrainingDiverged
+from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.mechanisms.wrapped import NOT_YET
+from ostraka.learn.students import labels as multistage
 from ostraka.mechanisms import PriorResponse, RandomizedResponse
-from ostraka.mechanisms.staged import NOT_YET
 from ostraka.networks import TorchClassifier
-from ostraka.students import MultiStage, multistage
+from ostraka.students import MultiStage
 
 pytestmark = pytest.mark.usefixtures("same_draws")  # what is learned from noisy labels is a matter of luck
 
@@ -28,7 +29,7 @@ def network(**changes):
 
 
 def book(epsilon=4.0, where=":memory:"):
-    return Ledger(where, budget=Budget(epsilon=epsilon, delta=1e-6))
+    return Ledger(where, budget=Budget(epsilon=epsilon, delta=1e-6, adaptive=False))
 
 
 @parametrize_with_checks([MultiStage(network(batch_size=8, learning_rate=0.01), epsilon=MOST)])
@@ -190,7 +191,7 @@ def test_divergence_of_the_last_training_costs_nothing_again():
         ({"temperature": -1.0}, {}, "temperature must be finite and > 0"),
         ({"network": network(device="nowhere")}, {}, "device 'nowhere' is not available"),
         ({}, {"y": np.eye(10)[Y]}, "soft labels"),
-        ({}, {"y": Y + 1, "classes": range(10)}, "only the 10 classes"),
+        ({}, {"y": Y + 1, "classes": range(10)}, "the 10 declared classes only"),
     ],
 )
 def test_wrong_input_is_refused_before_anything_is_charged(settings, data, message):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
-from ostraka.students import query_strategy
-from ostraka.students.query_strategy import schedule, typical, uncertainty_sampling
+from ostraka.learn.students import distil as query_strategy
+from ostraka.learn.students.distil import schedule, typical, uncertainty_sampling
 
 
 @given(st.integers(1, 5000))

@@ -7,8 +7,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ostraka import ABSTAIN
-from ostraka.students import spreading
-from ostraka.students.spreading import Spreading
+from ostraka.learn.students import counts as spreading
+from ostraka.learn.students.counts import Spreading
 
 CENTRES = [[0, 0], [8, 0], [0, 8]]
 

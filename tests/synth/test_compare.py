@@ -5,7 +5,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from ostraka.synth import Schema
-from ostraka.synth._compare import _near, _scored, compared
+from ostraka.synth.compare import _near, _scored, compared
 
 SCHEMA = Schema.from_dict(
     {

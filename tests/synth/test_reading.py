@@ -4,8 +4,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ostraka import Adjacency, Private
-from ostraka.mechanisms import marginals
-from ostraka.synth import Schema, TableGenerator, _reading, tables
+from ostraka.core.mechanisms import marginals
+from ostraka.data import schema as _reading
+from ostraka.synth import Schema, TableGenerator, tables
 
 SCHEMA = Schema.from_dict(
     {
@@ -82,15 +83,19 @@ def test_codes_out_of_range_are_refused_in_small_types_too():
         mechanism.uses(Private(np.array([[0, -1, 1]], dtype=np.int8), one))
 
 
-def test_values_outside_the_schema_are_refused_and_not_shown(tmp_path):
-    rows = frame()
-    rows["word"][30] = rows["word"][31] = "secretly"
+def test_a_value_outside_the_schema_ends_nothing_and_moves_no_other_row(tmp_path):
+    """A count of such rows, and an exit code, told that one was there."""
+    rows = frame() | {"number": [*frame()["number"][:-1], "secretly"]}
+    rows["word"][30], rows["code"] = "secretly", [*frame()["code"][:-1], 99]
+    expected = SCHEMA.encode(frame())
+    expected[30, 0], expected[-1, 1], expected[-1, 2] = 3, 0, 3
+    assert SCHEMA.encode(rows).tolist() == expected.tolist()
+    rows["number"] = pa.array([str(cell) for cell in rows["number"]])
     pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
-    with pytest.raises(
-        ValueError, match="column 'word' must hold a category of the schema, but 2 rows"
-    ) as error:
-        _reading.encoded(SCHEMA, tmp_path / "rows.parquet", most=1)
-    assert "secretly" not in str(error.value)
+    found = _reading.encoded(SCHEMA, tmp_path / "rows.parquet", most=1)
+    assert found[:, :-1].tolist() == expected.tolist()
+    assert SCHEMA.unread(rows) == {"word": 1, "code": 1, "number": 1}
+    assert TableGenerator(SCHEMA, target="code", epsilon=1.0).fit(rows).n_rows_ > 0
 
 
 @pytest.mark.parametrize(

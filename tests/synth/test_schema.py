@@ -56,26 +56,36 @@ def test_public_rows_give_a_schema():
     assert schema.columns[0].whole
 
 
+HOSTILE = ["a", None, 7, 7.0, True, b"a", b"\xff", "", " ", np.nan, np.inf, 1.7e308, -0.0]
+HOSTILE += ["nan(1)", "1_0", "x" * 9]
+
+
 @pytest.mark.parametrize(
-    ("column", "cells", "words"),
+    ("column", "unlisted", "absent"),
     [
-        (
-            Column(name="c", categories=("a",)),
-            [SECRET],
-            "a category of the schema, but 1 rows do not",
-        ),
-        (Column(name="c", categories=("a",)), ["a", None], "set missing = true"),
-        (Column(name="c", edges=(0.0, 1.0)), [SECRET], "must hold numbers"),
-        (Column(name="c", edges=(0.0, 1.0)), [np.inf], "must hold a number"),
-        (Column(name="c", edges=(0.0, 1.0)), [np.nan], "must hold a number"),
+        (Column(name="c", categories=("a", "7")), 0, 0),
+        (Column(name="c", categories=("a", "7"), missing=True), 2, 2),
+        (Column(name="c", categories=("a", "other", "7")), 1, 1),
+        (Column(name="c", categories=("a", "other", "7"), missing=True), 1, 3),
     ],
 )
-def test_what_the_schema_does_not_allow_is_refused_and_not_shown(column, cells, words):
-    with pytest.raises(ValueError, match=words) as caught:
-        column.encode(np.array(cells, dtype=object))
-    assert SECRET not in str(caught.value)
-    assert caught.value.__cause__ is None
-    assert caught.value.__context__ is None
+def test_each_value_has_a_public_code_whatever_it_is(column, unlisted, absent):
+    known = {"a": 0, 7: column.categories.index("7"), b"a": 0}
+    missing = {None, b"\xff", "", " ", np.nan}
+    expected = [known.get(cell, absent if cell in missing else unlisted) for cell in HOSTILE]
+    assert column.encode(HOSTILE).tolist() == expected
+    assert [column.encode([cell])[0] for cell in HOSTILE] == expected
+    assert column.unread([SECRET, "a"]) == 1
+    assert column.encode([7.0, "a"]).tolist() == [known[7], 0]
+
+
+@pytest.mark.parametrize(("missing", "absent"), [(False, 0), (True, 2)])
+def test_each_number_has_a_bin_and_all_else_is_missing(missing, absent):
+    column = Column(name="c", edges=(0.0, 5.0, 9.0), missing=missing)
+    places = {7: 1, 1.7e308: 1, -0.0: 0}
+    expected = [0 if cell is True else places.get(cell, absent) for cell in HOSTILE]
+    assert column.encode(HOSTILE).tolist() == expected
+    assert [column.encode([cell])[0] for cell in HOSTILE] == expected
 
 
 @pytest.mark.parametrize(

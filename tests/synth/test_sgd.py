@@ -1,17 +1,18 @@
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from ostraka import Adjacency, Budget, Curve, Ledger, Private, release
 from ostraka.accounting import sampled_gaussian_curve
-from ostraka.synth import DPGM, PrivateSGD, _fitting
+from ostraka.synth import DPGM, PrivateSGD
+from ostraka.synth import fitting as _fitting
 from ostraka.synth.networks import RBM, VAE
 from tests.false_alarm import FALSE_ALARM
 
 torch = pytest.importorskip("torch")
-from ostraka._torch import private_steps  # noqa: E402
+from ostraka.nets import private as private_steps  # noqa: E402
 
 ONE_ROW = Adjacency(moves="row", relation="add-or-remove")
 
@@ -93,6 +94,18 @@ class TestOneStep:
         run.step(np.arange(2))
         np.testing.assert_allclose(run.modules[0].weight.grad[0], [0.0, 0.1, 0.0], atol=1e-4)
 
+    def test_noise_that_a_loss_draws_is_secret(self):
+        """Planted: noise under a public seed by place, which one row more deals anew to all others."""
+        found = []
+        for seed in (0, 0, 1):
+            run = training(np.ones((200, 3)), np.zeros(200, dtype=int), seed=seed, clip=1e3)
+            drawing = lambda module, rows: module(rows)[:, 0] * torch.randn(len(rows))  # noqa: E731
+            run = replace(run, losses=drawing)
+            run.step(np.arange(200))
+            found.append(float(run.modules[0].weight.grad[0, 0]))
+        assert found[0] == found[1]
+        assert abs(found[2] - found[0]) > 1e-3
+
     def test_each_row_takes_part_by_a_coin_of_its_own(self):
         """Planted: shuffled batches, whose sizes are all the same."""
         run = training(np.zeros((1000, 3)), np.zeros(1000, dtype=int), sampling_rate=0.1)
@@ -138,7 +151,7 @@ class TestThePrice:
         assert one.curve() == ten.curve()
 
     def test_is_charged_before_training(self):
-        with Ledger(":memory:", budget=Budget(epsilon=100.0, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=100.0, delta=1e-5, adaptive=False)) as ledger:
             found = release(mechanism(), rows(), ledger=ledger)
             assert sorted(found) == ["0/weight"]
             assert ledger.epsilon() == pytest.approx(mechanism().curve().epsilon(1e-5), rel=1e-9)
@@ -171,7 +184,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint_and_is_not_charged_twice(
 
     monkeypatch.setattr(private_steps.PrivateTraining, "run", _in_epochs_of(10))
     monkeypatch.setattr(private_steps.PrivateTraining, "step", dies)
-    with Ledger(":memory:", budget=Budget(epsilon=100.0, delta=1e-5)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=100.0, delta=1e-5, adaptive=False)) as ledger:
         with pytest.raises(KeyboardInterrupt):
             release(wanted, private, ledger=ledger, key="fit")
         spent = ledger.epsilon()
@@ -256,7 +269,7 @@ class TestMixture:
         made, labels = mixture(X, y, generator=generator).sample(4000, random_state=0)
         assert set(np.unique(made)) <= {0.0, 1.0}
         for k in (0, 1):
-            np.testing.assert_allclose(made[labels == k].mean(axis=0), X[y == k].mean(axis=0), atol=0.12)
+            np.testing.assert_allclose(made[labels == k].mean(axis=0), X[y == k].mean(axis=0), atol=0.15)
 
     def test_networks_learn_what_centres_leave_out(self):
         X, y = binary()
@@ -327,7 +340,7 @@ class TestMixture:
         ],
     )
     def test_what_cannot_be_done_is_refused_before_the_charge(self, settings, words):
-        with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-5)) as ledger:
+        with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-5, adaptive=False)) as ledger:
             with pytest.raises(ValueError, match=words):
                 DPGM(**{"n_clusters": 2, "steps": 5} | settings).fit(binary(50)[0], ledger=ledger)
             assert ledger.epsilon() == 0

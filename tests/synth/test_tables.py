@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from ostraka import Budget, BudgetExceeded, Ledger
-from ostraka.synth import Schema, TableGenerator, _fitting, tables
+from ostraka.synth import Schema, TableGenerator, tables
+from ostraka.synth import fitting as _fitting
 
 SCHEMA = Schema.from_dict(
     {
@@ -51,7 +52,7 @@ def test_pairs_of_columns_look_alike_in_the_copy(target):
 
 
 def test_the_price_is_the_one_asked_for_and_is_charged_once():
-    with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-5)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-5, adaptive=False)) as ledger:
         generator = fitted(ledger=ledger)
         assert 3.9 < ledger.epsilon() <= 4.0
         assert generator.result_.upper["epsilon"] == pytest.approx(ledger.epsilon(), rel=1e-9)
@@ -144,11 +145,10 @@ def test_one_class_and_a_constant_column_are_learned():
         ({"epsilon": 0.0}, {}, "epsilon must"),
         ({"epsilon": 1e-9}, {}, "epsilon must be larger"),
         ({"delta": 0.0}, {}, "delta must"),
-        ({}, {"smokes": ["perhaps"] * 10}, "category of the schema, but 10 rows"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_the_charge(settings, rows, words):
-    with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-5)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-5, adaptive=False)) as ledger:
         generator = TableGenerator(SCHEMA, **{"target": "ill", **settings})
         with pytest.raises(ValueError, match=words):
             generator.fit(people(10) | rows, ledger=ledger)

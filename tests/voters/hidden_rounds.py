@@ -4,8 +4,8 @@ import numpy as np
 from sklearn.linear_model import RidgeClassifier
 from sklearn.neural_network import MLPClassifier
 
+from ostraka.parties.parties import PartyEnsemble
 from ostraka.secure import hidden
-from ostraka.voters.parties import PartyEnsemble
 
 MODELS = {0: RidgeClassifier(), 4: MLPClassifier((4,), max_iter=3)}
 

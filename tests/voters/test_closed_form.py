@@ -11,8 +11,9 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import NearestCentroid
 
 from ostraka import TeacherEnsemble
-from ostraka.voters import _closed_form, partition
-from ostraka.voters._closed_form import fit_together
+from ostraka.voters import closed_form as _closed_form
+from ostraka.voters import partition
+from ostraka.voters.closed_form import fit_together
 from tests.voters import shards as made_up
 from tests.voters.shards import changed_by_another, together
 

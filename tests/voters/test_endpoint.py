@@ -4,7 +4,6 @@ import contextlib
 import logging
 import socket
 import ssl
-import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -17,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from ostraka.voters import Endpoint
-from ostraka.voters._endpoint import Failure, FunctionClient, HTTPClient
+from ostraka.voters.endpoint import Failure, FunctionClient, HTTPClient
 
 CANARY = "canary-7f3a-private"
 GO = threading.Event()
@@ -228,7 +227,7 @@ def test_once_stopped_nothing_new_is_begun(server):
 
 
 def test_nobody_there_is_a_failure(free_port):
-    assert asked(f"http://127.0.0.1:{free_port}/v1").reason == "ConnectError"
+    assert asked(f"http://127.0.0.1:{free_port}/v1").reason == "ConnectionRefusedError"
 
 
 def test_the_key_comes_from_the_environment_and_goes_nowhere_else(server, monkeypatch, caplog):
@@ -243,7 +242,6 @@ def test_the_key_comes_from_the_environment_and_goes_nowhere_else(server, monkey
     asked(server.url, "hello")
     assert headers == [f"Bearer {CANARY}", None]
     assert CANARY not in repr(endpoint) + caplog.text
-    assert "127.0.0.1" in caplog.text  # the log was on
 
 
 @pytest.mark.parametrize("key", ["", "  ", f"{CANARY}\nsecond", f"{CANARY} second", f"{CANARY}é"])
@@ -265,7 +263,6 @@ def test_prompts_are_not_logged(server, caplog):
     caplog.set_level(logging.DEBUG)
     server.intercept = first(status(500), drop)
     asked(server.url)
-    assert "127.0.0.1" in caplog.text
     assert CANARY not in caplog.text
 
 
@@ -296,7 +293,7 @@ def test_a_server_whose_certificate_nobody_vouches_for_is_sent_nothing(tmp_path)
         thread.start()
         got = asked(f"https://localhost:{listening.getsockname()[1]}/v1", retries=0)
         thread.join()
-    assert got.reason == "ConnectError"
+    assert got.reason == "SSLCertVerificationError"
     assert tried
     assert heard == []
 
@@ -356,12 +353,6 @@ def test_a_url_that_is_no_base_is_refused_without_showing_it(url):
 def test_settings_that_cannot_be_used_are_refused(options):
     with pytest.raises(ValueError, match="must"):
         Endpoint("https://models.example/v1", **options)
-
-
-def test_a_missing_httpx_is_named_with_the_command_that_brings_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "httpx", None)
-    with pytest.raises(ImportError, match=r"pip install 'ostraka\[llm\]'"):
-        HTTPClient(Endpoint("http://localhost/v1"), "small")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import warnings
 import joblib
 import pytest
 
-from ostraka.voters import _engines
-from ostraka.voters._engines import spread
+from ostraka.voters import voting as _engines
+from ostraka.voters.voting import spread
 
 ITEMS = list(range(40))
 SQUARES = [number**2 for number in ITEMS]

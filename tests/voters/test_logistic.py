@@ -6,8 +6,9 @@ import scipy.sparse
 from sklearn.linear_model import LogisticRegression
 
 from ostraka import TeacherEnsemble
-from ostraka.voters import _logistic, partition
-from ostraka.voters._logistic import fit_together
+from ostraka.voters import kinds as _logistic
+from ostraka.voters import partition
+from ostraka.voters.kinds import fit_together
 from tests.voters.shards import changed_by_another, shard, together
 
 RNG = np.random.default_rng(0)

@@ -33,9 +33,13 @@ from ostraka import (
     interactive,
     release,
 )
-from ostraka.curve import ORDERS
+from ostraka.core.curve import ORDERS
+from ostraka.data import nearest
+from ostraka.data.nearest import squared_distances
 from ostraka.mechanisms import Subsampled
-from ostraka.voters import NeighbourVoter, _nearest, _sampled, neighbours
+from ostraka.voters import NeighbourVoter, neighbours
+from ostraka.voters import neighbours as _nearest
+from ostraka.voters import neighbours as _sampled
 from tests.false_alarm import FALSE_ALARM
 
 TRIALS = 200_000
@@ -239,7 +243,9 @@ def test_a_smaller_working_memory_changes_nothing(monkeypatch):
         return model.vote(points, rng=np.random.default_rng(7)).open()
 
     want = votes()
-    monkeypatch.setattr(_nearest, "_CELLS", 1)
+    monkeypatch.setattr(nearest, "_CELLS", 1)
+    monkeypatch.setattr(nearest, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(nearest, "_NUMBERS", 1)
     monkeypatch.setattr(_sampled, "_CELLS", 1)
     np.testing.assert_array_equal(votes(), want)
 
@@ -295,12 +301,17 @@ def test_a_row_put_in_leaves_the_order_of_equally_far_rows_alone(n_features):
         assert [row[row != 9].tolist() for row in after] == before.tolist()
 
 
+def distances(rows, point):
+    places = np.arange(len(rows))
+    return squared_distances(rows, point[None], places, np.zeros_like(places))
+
+
 def test_distances_do_not_depend_on_the_rows_beside():
     rng = np.random.default_rng(6)
     rows = (rng.normal(size=(101, 33)) * 1e3).astype(np.float32)
     point = rng.normal(size=33).astype(np.float32)
-    together = _nearest._squared(rows, point)
-    assert together.tolist() == [_nearest._squared(row[None], point)[0] for row in rows]
+    together = distances(rows, point)
+    assert together.tolist() == [distances(row[None], point)[0] for row in rows]
     np.testing.assert_allclose(together, ((rows.astype(float) - point) ** 2).sum(axis=1), rtol=1e-12)
 
 
@@ -312,7 +323,7 @@ def test_quick_distances_leave_out_no_row_that_is_near(scale):
     points = ((rng.normal(size=(30, 6)) + 300) * scale).astype(np.float32)
     found = _nearest.Nearest.of(rows, np.arange(500), None).around(points, depth=40)
     for point, codes in zip(points, found, strict=True):
-        careful = _nearest._squared(rows, point)
+        careful = distances(rows, point)
         assert codes.tolist() == np.argsort(careful, kind="stable")[:40].tolist()
 
 
@@ -714,7 +725,8 @@ def test_classes_nobody_has_get_no_votes():
 
 def test_progress_tells_of_features_and_neighbours(monkeypatch):
     on_progress = []
-    monkeypatch.setattr(_nearest, "_CELLS", 1500)
+    monkeypatch.setattr(nearest, "_CELLS", 1500)
+    monkeypatch.setattr(nearest, "_LEAST_ROWS", 1)
     model = voter(X, Y, progress=lambda *what: on_progress.append(what))
     model.vote(X[:25])
     assert on_progress == [

@@ -15,8 +15,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from ostraka import GNMax, TeacherEnsemble
-from ostraka._torch import loop, perceptrons, planning, vectorised
 from ostraka.consistent import Consistent
+from ostraka.nets import perceptrons, vectorised
+from ostraka.nets import training as loop
+from ostraka.nets import vectorised as planning
 from ostraka.networks import TorchClassifier
 from ostraka.voters import SavedTeachers, partition
 
@@ -196,8 +198,8 @@ def test_a_module_that_raises_in_spite_of_all_is_trained_alone(monkeypatch):
     monkeypatch.setattr(vectorised, "backpropagate", raising)
     done = fitted(stacked)
     assert done.count_failed() == 0
-    assert sizes[0] == N
-    assert set(sizes[1:]) == {1}
+    trained = sizes[sizes.index(N) :]  # the plan's trial comes before, with fewer networks
+    assert set(trained[1:]) == {1}
     assert (done.predictions(NEW) == plain.predictions(NEW)).mean() > 0.99
 
 

@@ -14,7 +14,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import TeacherEnsemble
-from ostraka.voters import _parquet, partition
+from ostraka.voters import parquet as _parquet
+from ostraka.voters import partition
 
 KEY = b"a key of thirty-two bytes, or so"
 NAMES = ("age", "income", "visits")

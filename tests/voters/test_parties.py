@@ -13,7 +13,11 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from ostraka import Budget, GNMax, Ledger, count_votes, release
 from ostraka.mechanisms import SkellamMax
-from ostraka.voters.parties import Agreement, Identity, Party, PartyEnsemble, PartyError
+from ostraka.parties.parties import PartyEnsemble
+from ostraka.parties.party import Party
+from ostraka.secure.agreement import Agreement
+from ostraka.secure.keys import Identity
+from ostraka.secure.rounds import PartyError
 
 X, Y = load_iris(return_X_y=True)
 

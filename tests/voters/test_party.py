@@ -13,11 +13,13 @@ from sklearn.datasets import load_iris
 from sklearn.naive_bayes import GaussianNB
 
 from ostraka import Budget, Ledger
+from ostraka.parties import party as _party
+from ostraka.parties.parties import PartyEnsemble
+from ostraka.parties.party import Party
 from ostraka.secure import rounds
-from ostraka.secure.keys import exchange_key, new_secret
-from ostraka.secure.rounds import Call
-from ostraka.voters import _party
-from ostraka.voters.parties import Agreement, Identity, Party, PartyEnsemble, PartyError
+from ostraka.secure.agreement import Agreement
+from ostraka.secure.keys import Identity, exchange_key, new_secret
+from ostraka.secure.rounds import Call, PartyError
 
 X, Y = load_iris(return_X_y=True)
 SECRET = 123.456
@@ -300,7 +302,7 @@ def test_a_party_pays_before_it_answers_and_stops_at_its_own_budget(ensemble):
     parties = ensemble(sigma=2.0)
     party = parties.parties["party-2"]
     price = 1.001 * (6 * parties.agreement.mechanism.curve()).epsilon(delta=1e-5)
-    with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5, adaptive=False)) as ledger:
         party._payments.ledger = ledger
         for _ in range(2):
             parties.vote(np.zeros((3, 2)))
@@ -314,7 +316,7 @@ def test_a_party_whose_budget_is_used_up_between_call_and_request_sends_nothing(
     parties = ensemble(sigma=2.0)
     party = parties.parties["party-2"]
     price = 1.001 * parties.agreement.mechanism.curve().epsilon(delta=1e-5)
-    with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5, adaptive=False)) as ledger:
         party._payments.ledger = ledger
         tap(parties, "party-2", sent={"vote": lambda s: (spend(ledger, parties), s)[1]})
         with pytest.raises(PartyError, match="used up"):

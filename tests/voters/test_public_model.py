@@ -5,7 +5,8 @@ import pytest
 
 from ostraka import Budget, Ledger
 from ostraka.synth import Evolution
-from ostraka.voters.prompts import EndpointError, PromptModel
+from ostraka.voters.endpoint import EndpointError
+from ostraka.voters.prompts import PromptModel
 
 LETTERS = "abc"
 

@@ -1,7 +1,6 @@
 """RequestRun: outages, interrupts and crashes lose no answer, and nothing is paid for twice."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,8 +11,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from ostraka.secure.log import LogError
 from ostraka.voters import Template
-from ostraka.voters._requests import EndpointError
+from ostraka.voters.endpoint import EndpointError
 from tests.voters.reviews import (
     CANARY,
     LABELS,
@@ -113,14 +113,10 @@ class TestOutage:
             voters.vote([*QUERIES, *PUBLIC])
             assert set(Counter(asked()).values()) == {1}
 
-    def test_a_disk_that_is_full_is_told(self, model, tmp_path, monkeypatch):
+    def test_a_disk_that_is_full_is_told(self, model, tmp_path):
         voters = fitted(Function(model.answer), response_cache=tmp_path / "c")
-
-        def full(_handle):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space"):
+        voters._responses._log._db.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(LogError, match="the disk is full, and nothing was kept: free some space"):
             voters.vote(QUERIES)
 
 
@@ -139,12 +135,9 @@ class TestTheResponseCache:
         deals = {ensemble(Function(model.answer)).fit(TEXTS, LABELS).manifest_.sha256 for _ in range(3)}
         assert len(deals) == 3
 
-    def test_a_replay_needs_no_network_and_no_library_and_refuses_what_is_new(
-        self, server, language, model, tmp_path, monkeypatch
-    ):
+    def test_a_replay_needs_no_network_and_refuses_what_is_new(self, server, language, model, tmp_path):
         votes = fitted(quick(server.url), response_cache=tmp_path / "c").vote(QUERIES).open()
         made = len(server.seen)
-        monkeypatch.setitem(sys.modules, "httpx", None)
         replayed = fitted(quick(server.url), response_cache=tmp_path / "c", replay=True)
         np.testing.assert_array_equal(replayed.vote(QUERIES).open(), votes)
         for texts in (["never asked"], [*QUERIES, "never asked"]):

@@ -5,11 +5,14 @@ import pytest
 
 from ostraka import Budget, Ledger, release
 from ostraka.mechanisms import SkellamMax
+from ostraka.parties import secret as _secret_argmax
+from ostraka.parties.parties import PartyEnsemble
 from ostraka.secure import hidden, rounds
+from ostraka.secure.agreement import Agreement, SecretQuestions
 from ostraka.secure.hidden import DEALER, HOLDER
+from ostraka.secure.keys import Identity
 from ostraka.secure.pads import Blank, Sent, Stream, argmax_pads, small, words
-from ostraka.voters import _secret_argmax
-from ostraka.voters.parties import Agreement, Identity, PartyEnsemble, PartyError, SecretQuestions
+from ostraka.secure.rounds import PartyError
 from tests.voters.hidden_rounds import MODELS, data_of, flipped, material_flipped, secret_parties, tapped
 from tests.voters.test_secret_roles import HIGH, LOW, N_ROWS, looks_drawn
 
@@ -23,7 +26,7 @@ def parties_of(n_parties=3, **options):
 
 @pytest.mark.parametrize("units", [0, 4])
 def test_the_answer_is_the_argmax_of_the_counts_and_of_equal_ones_the_first(monkeypatch, units):
-    monkeypatch.setattr("ostraka.voters._party.skellam", lambda _, shape: np.zeros(shape, dtype=np.int64))
+    monkeypatch.setattr("ostraka.parties.party.skellam", lambda _, shape: np.zeros(shape, dtype=np.int64))
     parties = parties_of(4, hidden_units=units, max_rows=30)
     clear = PartyEnsemble.in_process(MODELS[units], data_of(4), classes=range(3), sigma=1.0, random_state=0)
     rows = np.random.default_rng(0).uniform(0, 1, (70, 2))
@@ -39,7 +42,7 @@ def test_the_noise_of_every_party_is_in_the_sum_that_is_compared(monkeypatch):
         drawn.append(variance)
         return np.tile([0, 1, 0], (shape[0], 1)) * 100
 
-    monkeypatch.setattr("ostraka.voters._party.skellam", skellam)
+    monkeypatch.setattr("ostraka.parties.party.skellam", skellam)
     votes = parties_of(sigma=3.0).vote(ROWS).open()
     assert drawn == [3.0] * 3
     assert (votes.argmax(axis=1) == 1).all()
@@ -156,30 +159,33 @@ def test_holder_and_asker_see_what_their_simulators_draw(units):
             assert told(pairs) == []
 
 
+def spoilt_pads(holder, defect):
+    """``argmax_pads`` with a defect in the pads of the holder, or in those of the asker."""
+
+    def spoilt(own, sent, *sizes):
+        pads = argmax_pads(own, sent, *sizes)
+        # only the holder draws all its pads itself; the asker is sent some
+        return pads._replace(**defect(pads)) if (own is sent) is holder else pads
+
+    return spoilt
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("holder", [True, False])
 @pytest.mark.parametrize("narrow", [0, 2**32 - 1])
 def test_counts_behind_a_bad_mask_are_noticed(monkeypatch, holder, narrow):
-    place = "ostraka.voters._secret_party" if holder else "ostraka.voters._secret_argmax"
-
-    def spoilt(*given):
-        pads = argmax_pads(*given)
-        return pads._replace(opened=pads.opened & np.uint64(narrow))
-
-    monkeypatch.setattr(f"{place}.argmax_pads", spoilt)
-    monkeypatch.setattr("ostraka.voters._secret_argmax._ones", lambda mine, _: mine.astype(np.int64))
+    spoilt = spoilt_pads(holder, lambda pads: {"opened": pads.opened & np.uint64(narrow)})
+    monkeypatch.setattr("ostraka.parties.secret.argmax_pads", spoilt)
+    monkeypatch.setattr("ostraka.parties.secret._ones", lambda mine, _: mine.astype(np.int64))
     found = views(parties_of(max_rows=N_ROWS), LOW)[1 if holder else 0]
     assert "opened" in told(found)
 
 
 @pytest.mark.statistical
 def test_half_of_the_ones_behind_no_table_is_noticed(monkeypatch):
-    def spoilt(*given):
-        pads = argmax_pads(*given)
-        return pads._replace(table=pads.table * np.uint32(0))
-
-    monkeypatch.setattr("ostraka.voters._secret_party.argmax_pads", spoilt)
-    monkeypatch.setattr("ostraka.voters._secret_argmax._ones", lambda mine, _: mine.astype(np.int64))
+    spoilt = spoilt_pads(True, lambda pads: {"table": pads.table * np.uint32(0)})
+    monkeypatch.setattr("ostraka.parties.secret.argmax_pads", spoilt)
+    monkeypatch.setattr("ostraka.parties.secret._ones", lambda mine, _: mine.astype(np.int64))
     assert "half of the ones" in told(views(parties_of(max_rows=N_ROWS), LOW)[1])
 
 

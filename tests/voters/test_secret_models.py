@@ -9,11 +9,10 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, PolynomialFeatures, StandardScaler
 
-from ostraka.secure.agreement import Agreement
+from ostraka.parties.models import check_supported, fixed_model
+from ostraka.secure.agreement import INPUT_BITS, Agreement, SecretQuestions, fixed_rows
 from ostraka.secure.keys import Identity
-from ostraka.secure.questions import INPUT_BITS, SecretQuestions, fixed_rows
-from ostraka.voters._secret_models import check_supported, fixed_model
-from ostraka.voters._voting import Shard, Teacher, train, vote
+from ostraka.voters.voting import Shard, Teacher, train, vote
 
 X, Y = load_digits(return_X_y=True)
 QUESTIONS = np.concatenate([X[:1500], np.random.default_rng(0).uniform(0, 16, (3500, 64))])

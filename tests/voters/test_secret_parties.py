@@ -6,19 +6,16 @@ from sklearn.naive_bayes import GaussianNB
 
 from ostraka import Budget, Ledger, release
 from ostraka.mechanisms import SkellamMax
+from ostraka.parties.parties import PartyEnsemble
+from ostraka.parties.party import Party
 from ostraka.secure import hidden
+from ostraka.secure.agreement import Agreement, SecretQuestions
 from ostraka.secure.dealer import Dealer
 from ostraka.secure.hidden import DEALER
-from ostraka.service._answering import require_servable
+from ostraka.secure.keys import Identity
+from ostraka.secure.rounds import PartyError
+from ostraka.serve.answering import require_servable
 from ostraka.voters import SavedTeachers
-from ostraka.voters.parties import (
-    Agreement,
-    Identity,
-    Party,
-    PartyEnsemble,
-    PartyError,
-    SecretQuestions,
-)
 from tests.voters.hidden_rounds import MODELS, data_of, flipped, material_flipped, secret_parties, tapped
 
 ROWS = np.random.default_rng(1).uniform(0, 1, (7, 2))
@@ -28,7 +25,7 @@ EVERY = [(units, verb) for units, verbs in VERBS.items() for verb in verbs]
 
 @pytest.mark.parametrize("units", [0, 4])
 def test_sums_are_those_of_clear_rounds(monkeypatch, units):
-    monkeypatch.setattr("ostraka.voters._party.skellam", lambda _, shape: np.zeros(shape, dtype=np.int64))
+    monkeypatch.setattr("ostraka.parties.party.skellam", lambda _, shape: np.zeros(shape, dtype=np.int64))
     parties = secret_parties(4, hidden_units=units, max_rows=3)
     clear = PartyEnsemble.in_process(MODELS[units], data_of(4), classes=range(3), sigma=1.0, random_state=0)
     rows = np.random.default_rng(0).uniform(0, 1, (10, 2))
@@ -39,7 +36,7 @@ def test_noisy_votes_are_released_and_priced_like_those_of_clear_rounds():
     parties = secret_parties(sigma=2.0)
     votes = parties.vote(ROWS)
     assert parties.agreement.mechanism == SkellamMax(sigma=2.0)
-    with Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5, adaptive=False)) as ledger:
         assert release(parties.agreement.mechanism, votes, ledger=ledger).shape == (7,)
         assert ledger.unit == "party"
 
@@ -112,7 +109,7 @@ def test_material_that_another_key_signed_is_refused_by_both():
 )
 def test_a_death_at_any_exchange_fails_the_round_and_names_who_died(units, name, verb, direction):
     parties = secret_parties(4, hidden_units=units, quorum=3, sigma=9.0)
-    ledger = Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5))
+    ledger = Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5, adaptive=False))
     parties.parties["party-1"]._payments.ledger = ledger
     dead = []
 
@@ -189,7 +186,7 @@ def test_steps_out_of_order_end_the_round():
 
 def test_rounds_are_capped_those_before_a_restart_included():
     agreement, keys = agreed_keys(max_rounds=2)
-    with Ledger(":memory:", budget=Budget(epsilon=9999.0, delta=1e-5)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=9999.0, delta=1e-5, adaptive=False)) as ledger:
         for expected in (2, 0):
             members = {
                 name: Party(
@@ -218,7 +215,7 @@ def test_rounds_are_capped_those_before_a_restart_included():
 def test_only_rounds_of_this_agreement_count_towards_the_cap():
     agreement, keys = agreed_keys(max_rounds=2)
     another, others = agreed_keys(max_rounds=2)
-    with Ledger(":memory:", budget=Budget(epsilon=9999.0, delta=1e-5)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=9999.0, delta=1e-5, adaptive=False)) as ledger:
         for _ in range(5):
             ledger.charge(agreement.mechanism, uses=1, unit="party", simulation=False)
         for agreed_on, who in ((another, others), (agreement, keys)):
@@ -241,7 +238,7 @@ def test_only_rounds_of_this_agreement_count_towards_the_cap():
 def test_a_party_whose_budget_is_used_up_gives_no_votes():
     parties = secret_parties(sigma=2.0)
     price = 1.001 * (7 * parties.agreement.mechanism.curve()).epsilon(delta=1e-5)
-    with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5, adaptive=False)) as ledger:
         parties.parties["party-2"]._payments.ledger = ledger
         parties.vote(ROWS)
         with pytest.raises(PartyError, match="party-2 refuses: what it may answer is used up"):
@@ -359,7 +356,7 @@ def test_parties_with_secret_questions_are_neither_saved_nor_served(tmp_path):
         saved.save(tmp_path / "teachers")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="spend with every round"):
-        require_servable(saved, voter.agreement.mechanism, Budget(epsilon=500.0, delta=1e-6))
+        require_servable(saved, voter.agreement.mechanism, Budget(epsilon=500.0, delta=1e-6, adaptive=False))
 
 
 @pytest.mark.parametrize("verb", ["ask", "layer", "vote", "deal", "material", "open"])
@@ -377,7 +374,7 @@ def test_whatever_the_asker_signs_is_answered_or_refused(verb, body):
 
 
 def test_a_failed_model_still_votes(monkeypatch):
-    monkeypatch.setattr("ostraka.voters._party.skellam", lambda _, shape: np.zeros(shape, dtype=np.int64))
+    monkeypatch.setattr("ostraka.parties.party.skellam", lambda _, shape: np.zeros(shape, dtype=np.int64))
     data = [(np.zeros((2, 2)), [0, 0]), (np.ones((2, 2)), [2, 2]), (np.ones((2, 2)), [2, 2])]
     parties = PartyEnsemble.in_process(
         MODELS[0],

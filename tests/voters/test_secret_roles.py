@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from ostraka.parties.secret import SecretRound
 from ostraka.secure import hidden, pads, rounds, two_party
-from ostraka.secure.errors import PartyError
+from ostraka.secure.agreement import fixed_rows
 from ostraka.secure.hidden import DEALER, AskerKeys
 from ostraka.secure.keys import exchange_secret
 from ostraka.secure.pads import Sent, Sizes, Stream, model_pads
-from ostraka.secure.questions import fixed_rows
-from ostraka.voters._secret_rounds import SecretRound
+from ostraka.secure.rounds import PartyError
 from tests.false_alarm import FALSE_ALARM
 from tests.voters.hidden_rounds import secret_parties, tapped
 
@@ -319,7 +319,7 @@ def test_logits_behind_a_bad_mask_are_noticed(monkeypatch, holder, narrow):
         return found._replace(argmax=argmax)
 
     planted(monkeypatch, leak)
-    monkeypatch.setattr("ostraka.voters._secret_rounds.plausible", lambda total, *_: total.astype(np.int64))
+    monkeypatch.setattr("ostraka.parties.secret.plausible", lambda total, *_: total.astype(np.int64))
     view = parts_of(secret_parties(max_rows=N_ROWS), LOW)[holder == "owner"]
     assert "first opened" in alike(view, np.random.default_rng(0))
 
@@ -338,7 +338,7 @@ def test_votes_behind_no_mask_are_noticed(monkeypatch, what):
             else found
         ),
     )
-    monkeypatch.setattr("ostraka.voters._secret_rounds.plausible", lambda total, *_: total.astype(np.int64))
+    monkeypatch.setattr("ostraka.parties.secret.plausible", lambda total, *_: total.astype(np.int64))
     view = parts_of(secret_parties(max_rows=N_ROWS), LOW)[1]
     assert ("votes" in alike(view, np.random.default_rng(0))) == (what == "masks")
 

@@ -1,6 +1,7 @@
 """Shards: dealt by a keyed hash, equal, disjoint, complete, whole; and the written deal shows any change."""
 
 import dataclasses
+import datetime as dt
 import hashlib
 import json
 
@@ -9,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ostraka.data.units import Manifest, _order
 from ostraka.voters import partition
-from ostraka.voters.shards import Manifest, _order
 
 KEY = b"a key of thirty-two bytes, or so"
 PEOPLE = ["ann", "bob", "ann", "eve", "joe", "eve", "ann", "kim"]
@@ -230,7 +231,21 @@ def test_the_arrays_cannot_be_written_to():
         [7, 7.0, "7", "7.0", "007", "7e0", b"7.00", "+7", "７"],
         [0, "-0", "0.0", -0.0],
         ["0.5", 0.5, ".50"],
-        [10**22, 1e22, "1e22", "10000000000000000000000"],
+        [10**22, "1e22", "10000000000000000000000"],
+        [2**53 - 1, 2.0**53 - 1, "9007199254740991.0"],
+        ["ann", "an\u200bn", "\ufeffann", "ann\u200e ", "a\u00adnn"],
+        [
+            dt.date(2020, 1, 2),
+            np.datetime64("2020-01-02").item(),
+            np.datetime64("2020-01-02T00", "s").item(),
+            np.datetime64("2020-01-02", "ns"),
+            "2020-01-02 00:00",
+        ],
+        [
+            "2020-01-02T01:00:00.5+01:00",
+            "2020-01-02 00:00:00.500",
+            np.datetime64("2020-01-02T00:00:00.5").item(),
+        ],
     ],
     ids=str,
 )
@@ -254,10 +269,36 @@ def test_names_that_differ_stay_different():
         "1" * 39 + "2",
         "1e9999999",
         "1e9999998",
-        True,
+        "True",
         1,
+        2**53,
+        2**53 + 1,
+        "2020-01-02",
+        "2020-01-02 00:01",
+        "2020-13-45",
     ]
     assert partition(np.array(people, dtype=object), n_teachers=1).n_units == len(people)
+
+
+@pytest.mark.parametrize(
+    "people", [[True, 1], np.array([True, False]), [2**53 + 1, 2.0**53], np.array([1e300, 2.0])], ids=str
+)
+def test_identifiers_which_are_one_for_several_people_are_refused(people):
+    with pytest.raises(ValueError, match="identifiers of people must be text or whole numbers"):
+        partition(people, n_teachers=1)
+
+
+def test_identifiers_in_a_list_are_read_one_by_one():
+    """An array would spell 7.0 as '7.0' because of the text behind it, and 2**53 + 1 as a float."""
+    assert partition([7.0, 7, "x"], n_teachers=1).n_units == 2
+    assert partition([2**53, 2**53 + 1, 0.5], n_teachers=1).n_units == 3
+
+
+@pytest.mark.parametrize("missing", [np.datetime64("NaT"), None])
+def test_a_row_without_a_date_names_nobody(missing):
+    for people in ([dt.date(2020, 1, 2), missing], np.array(["2020-01-02", missing], dtype="datetime64[D]")):
+        with pytest.raises(ValueError, match="every row must name its person"):
+            partition(people, n_teachers=1)
 
 
 def test_a_manifest_that_splits_a_person_is_refused():

@@ -158,7 +158,7 @@ def test_whatever_one_person_brings_one_ballot_moves_in_each_query(estimator, da
 
 def test_a_generator_shared_by_all_would_be_noticed(monkeypatch):
     # the defect that the test above is there for: without seeding, one large row moves later ballots
-    from ostraka.voters import _voting
+    from ostraka.voters import voting as _voting
 
     monkeypatch.setattr(_voting, "_seed_globals", lambda seed: None)
     manifest = partition(60, n_teachers=6, key=KEY)
@@ -310,7 +310,7 @@ def test_labels_may_be_text_numbers_or_truth_values(labels):
         (np.zeros(150), "two classes or more, got 1"),
         (np.linspace(0, 1, 150), "continuous"),
         (Y[:-1], "one label for each of 150 rows"),
-        (Y[:, None], "one label for each of 150 rows"),
+        (Y.reshape(50, 3), "1d array of classes"),
     ],
 )
 def test_labels_that_cannot_be_learned_are_refused(y, match):

@@ -4,7 +4,7 @@ import pytest
 
 from ostraka import ABSTAIN
 from ostraka.voters import Template
-from ostraka.voters._template import Reader
+from ostraka.voters.prompts import Reader
 
 
 def test_a_prompt_is_instruction_demonstrations_and_question():

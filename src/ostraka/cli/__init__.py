@@ -11,27 +11,27 @@ from typing import Any
 import typer
 
 import ostraka
-from ostraka import _imports
-from ostraka.cli import _errors
+from ostraka import console as _errors
+from ostraka.core import imports as _imports
 
 __all__ = ["main"]
 
-# A verb is a module of this package that holds a function of its name, or a Typer app for several.
-VERBS = (
-    "learn",
-    "sample",
-    "synth",
-    "collect",
-    "parties",
-    "account",
-    "plan",
-    "audit",
-    "attack",
-    "report",
-    "ledger",
-    "serve",
-    "keys",
-)
+# Each room brings its verbs: a module that holds a function of the verb's name, or a Typer app for several.
+VERBS = {
+    "learn": "ostraka.learn.cli",
+    "sample": "ostraka.data.cli",
+    "synth": "ostraka.synth.cli",
+    "collect": "ostraka.collect.cli",
+    "parties": "ostraka.parties.cli",
+    "account": "ostraka.cli.account",
+    "plan": "ostraka.learn.cli_plan",
+    "audit": "ostraka.audit.cli",
+    "attack": "ostraka.audit.cli_attack",
+    "report": "ostraka.report.cli",
+    "ledger": "ostraka.cli.ledger",
+    "serve": "ostraka.serve.cli",
+    "keys": "ostraka.serve.cli_keys",
+}
 # These use no pandas, which takes .4 s to import: scikit-learn and pyarrow load it wherever it is installed.
 # A verb that opens a model of the user's is not here, as the model may need it.
 _WITHOUT_PANDAS = ("learn",)
@@ -82,8 +82,8 @@ def _installed_commit() -> str:
     return str(source.get("vcs_info", {}).get("commit_id", ""))
 
 
-for _verb in VERBS:
-    _module: Any = importlib.import_module(f"ostraka.cli.{_verb}")
+for _verb, _room in VERBS.items():
+    _module: Any = importlib.import_module(_room)
     if hasattr(_module, "app"):
         app.add_typer(_module.app, name=_verb)
     else:

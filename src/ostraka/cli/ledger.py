@@ -1,4 +1,4 @@
-"""``ostraka ledger``: show, verify, grant, export and anchor a ledger."""
+"""``ostraka ledger``: show, verify, grant, export, anchor and adopt a ledger."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ostraka.ledger import Ledger
-    from ostraka.ledger.backup import Copied
-    from ostraka.ledger.chain import Entry
-    from ostraka.ledger.records import Account
-
-__all__ = ["app"]
+    from ostraka.core.ledger.backup import Copied
+    from ostraka.core.ledger.chain import Account, Entry
+    from ostraka.core.ledger.ledger import Ledger
 
 app = typer.Typer(help="Read and verify a ledger, and set what clients may spend.")
 
@@ -95,7 +92,7 @@ def grant(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Set a client's cap at the ledger's delta, as an entry of the chain."""
-    from ostraka.cli import _errors
+    from ostraka import console as _errors
 
     with _opened(file, secret, anchor=anchor) as ledger:
         with _errors.usage():
@@ -142,6 +139,43 @@ def anchor(
 
 
 @app.command()
+def adopt(
+    file: Annotated[str, _FILE],
+    *,
+    by: Annotated[str, typer.Option(metavar="NAME", help="Who decides that; stands in the chain.")],
+    lost: Annotated[int, typer.Option(metavar="N", help="Answers given that are not on record here.")],
+    sigma: Annotated[
+        float | None, typer.Option(metavar="VOTES", help="The noise of these answers.", show_default=False)
+    ] = None,
+    screen: Annotated[
+        tuple[float, float] | None,
+        typer.Option(metavar="VOTES VOTES", help="Their screen: threshold and noise.", show_default=False),
+    ] = None,
+    secret: Annotated[Path | None, _SECRET] = None,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Go on with a promoted standby or a restored copy, and charge what it lacks. First stop all services."""
+    from ostraka.core.mechanisms.argmax import GNMax
+    from ostraka.core.mechanisms.screen import Confident, Threshold
+
+    if bool(lost) != (sigma is not None) or (screen and sigma is None):
+        raise typer.BadParameter("give --sigma, and --screen if there was one, where any were lost")
+    reserve: GNMax | Confident | None = None if sigma is None else GNMax(sigma=sigma)
+    if sigma is not None and screen is not None:
+        at, noise = screen
+        reserve = Confident(screen=Threshold(at=at, sigma=noise), argmax=GNMax(sigma=sigma))
+    with _opened(file, secret, read_only=True) as ledger:
+        seq = ledger.adopt(by=by, lost=lost, reserve=reserve)
+        record = {"seq": seq, "lost": lost, "epsilon_left": ledger.left(), "head": ledger.head}
+    typer.echo(
+        json.dumps(record, indent=2)
+        if as_json
+        else f"entry {seq}: adopted, {lost} lost answers charged, epsilon {record['epsilon_left']:.4g} left. "
+        "Make new anchors with ostraka ledger anchor"
+    )
+
+
+@app.command()
 def backup(
     file: Annotated[str, _FILE],
     copy: Annotated[Path, typer.Argument(metavar="COPY", help="A new file.", show_default=False)],
@@ -150,7 +184,7 @@ def backup(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Copy a ledger while it is charged, verify the copy, and write an anchor beside it."""
-    from ostraka.ledger import backup as copies
+    from ostraka.core.ledger import backup as copies
 
     _done(
         copy, copies.back_up(file.removeprefix("sqlite:///"), copy, secret=_secret(secret)), as_json=as_json
@@ -172,7 +206,7 @@ def restore(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Verify a backup and put it in place, unless its anchor says that charges are missing from it."""
-    from ostraka.ledger import backup as copies
+    from ostraka.core.ledger import backup as copies
 
     _done(file, copies.restore(copy, file, secret=_secret(secret), anchor=anchor), as_json=as_json)
 
@@ -187,7 +221,8 @@ def _done(path: Path, copied: Copied, *, as_json: bool) -> None:
 
 
 def _opened(file: str, secret: Path | None, **options: Any) -> Ledger:
-    from ostraka.ledger import Ledger, LedgerError
+    from ostraka.core.ledger.budget import LedgerError
+    from ostraka.core.ledger.ledger import Ledger
 
     path = file.removeprefix("sqlite:///")
     if "://" not in path and not Path(path).is_file():
@@ -273,7 +308,7 @@ def _print(ledger: Ledger, entries: tuple[Entry, ...]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ostraka._phrases import at_most
+    from ostraka.report.page import at_most
 
     table = Table(
         "entry", "day", "client", "key", "what", "uses", "epsilon so far", box=None, header_style=""

@@ -4,13 +4,24 @@
 reports, a ``tally`` adds up, and a ``keeper`` holds masks. ``estimate`` reads the released sums.
 """
 
-from ostraka.collect import estimate
-from ostraka.collect.client import Client
-from ostraka.collect.encodings import Grid, Histogram, Pairs, Tree
-from ostraka.collect.keeper import Keeper
-from ostraka.collect.sketches import CountMin, CountSketch
-from ostraka.collect.tally import Tally
-from ostraka.collect.task import Task
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ostraka.core.imports import face
+
+if TYPE_CHECKING:
+    from ostraka.collect import estimate as estimate
+    from ostraka.collect.client import Client as Client
+    from ostraka.collect.encodings import CountMin as CountMin
+    from ostraka.collect.encodings import CountSketch as CountSketch
+    from ostraka.collect.encodings import Grid as Grid
+    from ostraka.collect.encodings import Histogram as Histogram
+    from ostraka.collect.encodings import Pairs as Pairs
+    from ostraka.collect.encodings import Tree as Tree
+    from ostraka.collect.keeper import Keeper as Keeper
+    from ostraka.collect.tally import Tally as Tally
+    from ostraka.collect.task import Task as Task
 
 __all__ = [
     "Client",
@@ -25,3 +36,5 @@ __all__ = [
     "Tree",
     "estimate",
 ]
+
+__getattr__, __dir__ = face(__name__, __file__)

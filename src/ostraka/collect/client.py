@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka.collect._masking import Masking
-from ostraka.collect._reports import Report, known_round, masks_for
-from ostraka.collect._store import chosen_once, made
+from ostraka.collect.masking import Masking
+from ostraka.collect.messages import Report, known_round, masks_for
+from ostraka.core import files
 from ostraka.secure.keys import exchange_key, exchange_secret, new_secret
-from ostraka.secure.refusals import refused
+from ostraka.secure.rounds import refused
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from ostraka.collect.task import Task
-
-__all__ = ["Client"]
 
 
 class Client:
@@ -72,7 +71,7 @@ class Client:
     ) -> None:
         self.task, self.round = task, known_round(task, round)
         self.certificate = certificate
-        self._folder = made(folder)
+        self._folder = None if folder is None else Path(folder)
         self._secret: bytes | None = new_secret()
         self.key = exchange_key(self._secret)
         self._masking: Masking | None = None
@@ -133,8 +132,9 @@ class Client:
         """Return the secret once, after its use is recorded durably."""
         secret, self._secret = self._secret, None
         if secret is not None and self._folder is not None:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self._folder / f"client-{self.task.sha256[:16]}-{self.round}.answered"
-            if chosen_once(path, self.key.encode()) != self.key.encode():
+            if files.create(path, self.key.encode()) != self.key.encode():
                 secret = None
         if secret is None:
             raise refused("the client", "it has answered this round: a value is reported once")

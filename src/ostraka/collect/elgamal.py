@@ -1,4 +1,8 @@
-"""Threshold ElGamal: clients encrypt vectors, anybody adds them, k of n authorities decrypt only the sum.
+"""Points of secp256k1 by coincurve: sums, small logarithms, and proofs of knowledge made non-interactive.
+
+Wire format of encrypted vectors, and of the parts of their decryption.
+
+Threshold ElGamal: clients encrypt vectors, anybody adds them, k of n authorities decrypt only the sum.
 
 It costs about 100 times as much as masks. Take it where clients send one message, a failing keeper must
 not lose any client, and the curve secp256k1 and its discrete logarithm are accepted. Needs coincurve (the
@@ -8,40 +12,157 @@ extra ``collect``).
 from __future__ import annotations
 
 import hashlib
+import secrets
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka import _check
-from ostraka.collect._ciphertexts import Ciphertexts, Part
-from ostraka.collect._points import (
-    ORDER,
-    POINT,
-    SCALAR,
-    challenge,
-    context,
-    evaluated,
-    known,
-    logarithm,
-    point_of,
-    prove,
-    random_scalar,
-    scalar_bytes,
-    table,
-    times_base,
-    total_of,
-    weight,
-)
-from ostraka.mechanisms.skellam import vector_adjacency
-from ostraka.private import Private
+from ostraka.core import check
+from ostraka.core.mechanisms.skellam import vector_adjacency
+from ostraka.core.private import Private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ostraka.collect._encoding import Encoding
+    from ostraka.collect.encodings import Encoding
 
-__all__ = ["Authority", "Ciphertexts", "Group", "Part", "added", "decrypted", "encrypted"]
+ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+POINT, SCALAR = 33, 32
+
+
+def prove(secret: int, bound: bytes) -> bytes:
+    nonce = random_scalar()
+    asked = challenge(bound, [times_base(nonce)])
+    return scalar_bytes(asked) + scalar_bytes((nonce + asked * secret) % ORDER)
+
+
+def known(point: Any, proof: bytes, bound: bytes) -> bool:
+    """Verify Schnorr's proof that its author knows the logarithm of a point."""
+    asked, answer = int.from_bytes(proof[:SCALAR]), int.from_bytes(proof[SCALAR:])
+    if not (0 < asked < ORDER and 0 < answer < ORDER):
+        return False
+    at = total_of([times_base(answer), point.multiply(scalar_bytes(ORDER - asked))])
+    return challenge(bound, [at]) == asked
+
+
+def context(purpose: bytes, number: int, body: bytes) -> bytes:
+    return hashlib.sha256(b"ostraka/elgamal/1/" + purpose + number.to_bytes(4, "big") + body).digest()
+
+
+def challenge(bound: bytes, points: list[Any]) -> int:
+    body = bound + b"".join(point.format() for point in points)
+    return int.from_bytes(hashlib.sha512(body).digest()) % ORDER
+
+
+def evaluated(commitments: list[Any], number: int) -> Any:
+    powers = [scalar_bytes(pow(number, place, ORDER)) for place in range(len(commitments))]
+    return total_of([point.multiply(power) for point, power in zip(commitments, powers, strict=True)])
+
+
+def weight(number: int, chosen: list[int]) -> int:
+    above, below = 1, 1
+    for other in chosen:
+        if other != number:
+            above, below = above * other % ORDER, below * (other - number) % ORDER
+    return above * pow(below, -1, ORDER) % ORDER
+
+
+@lru_cache(maxsize=4)
+def table(most: int) -> tuple[dict[bytes, int], int]:
+    """Return the baby steps: the points of 1 to ``step``."""
+    step = max(1, int((2 * most + 1) ** 0.5))
+    base, point, found = times_base(1), None, {}
+    for value in range(1, step + 1):
+        point = base if point is None else total_of([point, base])
+        found[point.format()] = value
+    return found, step
+
+
+def logarithm(second: Any, shared: Any, steps: dict[bytes, int], step: int, most: int) -> int:
+    """Return the value, from ``-most`` to ``most``, whose point is ``second - shared``, by giant steps."""
+    # second - shared + (most + 1) G is the point of a number from 1 on
+    try:
+        point = total_of([second, _negative(shared), times_base(most + 1)])
+    except ValueError:
+        raise ValueError(f"a cell of the sum is not within {most}") from None
+    back = _negative(times_base(step))
+    for giant in range((2 * most + 1) // step + 1):
+        found = steps.get(point.format())
+        if found is not None:
+            value = giant * step + found - most - 1
+            if abs(value) <= most:
+                return value
+            break
+        point = total_of([point, back])
+    raise ValueError(f"a cell of the sum is not within {most}")
+
+
+def _negative(point: Any) -> Any:
+    body = point.format()
+    return point_of(bytes([body[0] ^ 1]) + body[1:])
+
+
+def total_of(points: list[Any]) -> Any:
+    return _curve().PublicKey.combine_keys(points)
+
+
+def point_of(body: bytes) -> Any:
+    """Parse a compressed point; ValueError for anything else."""
+    if len(body) != POINT:
+        raise ValueError(f"a point must have {POINT} bytes, got {len(body)}")
+    return _curve().PublicKey(body)
+
+
+def times_base(scalar: int) -> Any:
+    return _curve().PublicKey.from_valid_secret(scalar_bytes(scalar))
+
+
+def random_scalar() -> int:
+    return 1 + secrets.randbelow(ORDER - 1)
+
+
+def scalar_bytes(scalar: int) -> bytes:
+    return scalar.to_bytes(SCALAR, "big")
+
+
+def _curve() -> Any:
+    return check.require("coincurve", extra="collect")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Ciphertexts:
+    """An encrypted vector: a pair of points for each cell."""
+
+    pairs: tuple[tuple[Any, Any], ...]
+
+    def write(self) -> bytes:
+        """Return the wire format, with 66 bytes per cell."""
+        return b"".join(point.format() for pair in self.pairs for point in pair)
+
+    @classmethod
+    def read(cls, body: bytes, *, cells: int) -> Ciphertexts:
+        """Read this number of ciphertexts; ValueError for anything else, and if a point appears twice.
+
+        A client that copies one ciphertext along a row, and adds to one copy, shows which cell it is in.
+        """
+        if len(body) != 2 * POINT * cells:
+            raise ValueError(f"there must be {2 * POINT * cells} bytes, got {len(body)}")
+        parts = [body[at : at + POINT] for at in range(0, len(body), POINT)]
+        if len(set(parts)) < len(parts):
+            raise ValueError("every cell must be encrypted afresh: a point appears twice")
+        points = [point_of(part) for part in parts]
+        return cls(tuple(zip(points[::2], points[1::2], strict=True)))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Part:
+    """One authority's points, and the proof that they were made with its share."""
+
+    points: tuple[Any, ...]
+    proof: bytes
+
 
 _LEAST = 3  # of two, each would know the other's vector from the sum
 _MOST_SUM = 2**22  # sums are found in a table of square-root size
@@ -75,7 +196,7 @@ class Group:
     dealings: tuple[bytes, ...]
 
     def __post_init__(self) -> None:
-        _check.integer(threshold=self.threshold, least=2)
+        check.integer(threshold=self.threshold, least=2)
         if not self.threshold <= len(self.dealings) <= 100:
             raise ValueError(f"there must be {self.threshold} to 100 authorities, got {len(self.dealings)}")
         if len({dealing[:POINT] for dealing in self.dealings}) < len(self.dealings):
@@ -152,7 +273,7 @@ class Authority:
     """
 
     def __init__(self, number: int, *, n: int, threshold: int, least: int = _LEAST) -> None:
-        _check.integer(n=n, threshold=threshold, least=2)
+        check.integer(n=n, threshold=threshold, least=2)
         if not least >= _LEAST:
             raise ValueError(f"least must be at least {_LEAST}, got {least!r}")
         if not (1 <= number <= n and threshold <= n):
@@ -299,7 +420,7 @@ def decrypted(
     >>> decrypted.__name__
     'decrypted'
     """
-    _check.integer(most=most, least=1)
+    check.integer(most=most, least=1)
     if most > _MOST_SUM:
         raise ValueError(f"most must be at most {_MOST_SUM:,}, got {most:,}")
     if len(parts) < group.threshold or not set(parts) <= set(group.numbers):

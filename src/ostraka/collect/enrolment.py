@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ostraka.collect._reports import certificate, known_round
-from ostraka.collect._roster import Roster, approval, degree_of, read_entry
-from ostraka.collect._store import AnswerStore, ReportLog, made
+from ostraka.collect.messages import Roster, approval, certificate, degree_of, known_round, read_entry
 from ostraka.secure.keys import KEY_BYTES
-from ostraka.secure.refusals import checked
+from ostraka.secure.log import Log
+from ostraka.secure.rounds import checked
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from ostraka.collect.task import Task
     from ostraka.secure.keys import Identity
-
-__all__ = ["Enrolment"]
 
 _ENTRY = 4 * KEY_BYTES
 
@@ -68,11 +65,10 @@ class Enrolment:
         if identity.public_key != task.enrolment:
             raise ValueError("the task names another enrolment than this identity, or none")
         self.task, self.round = task, known_round(task, round)
-        self._identity, self._lock = identity, threading.Lock()
-        name, path = f"enrolment-{task.sha256[:16]}", made(folder)
-        self._log = None if path is None else ReportLog(path / f"{name}-{self.round}.claims")
-        self._claims = set() if self._log is None else set(self._log.records())
-        self._store = AnswerStore(folder, name)
+        self._identity = identity
+        name = f"enrolment-{task.sha256[:16]}-{self.round}"
+        path = None if folder is None else Path(folder) / f"{name}.log"
+        self._log = Log(path, name=name, earlier=f"{name}.*")  # 'collect enrol' signs while 'approve' waits
 
     def enrol(self, claim: str) -> bytes:
         """Return the signature of a claim: :attr:`Client.claim` of a person who may take part."""
@@ -82,11 +78,7 @@ class Enrolment:
             body = b""
         if len(body) != KEY_BYTES or body.hex() != claim:
             raise ValueError("a claim must have 64 lower-case hexadecimal digits")
-        with self._lock:
-            if body not in self._claims:
-                if self._log is not None:
-                    self._log.append(body)
-                self._claims.add(body)
+        self._log.once(f"claim {claim}", body)
         return certificate(self.task, self._identity, claim, round_=self.round)
 
     def approve(self, entries: bytes) -> bytes:
@@ -106,25 +98,22 @@ class Enrolment:
         if len(entries) % _ENTRY:
             raise ValueError("the entries have another length")
         each = [entries[at : at + _ENTRY] for at in range(0, len(entries), _ENTRY)]
-        with self._lock:
-            self._read_claims()
-            known = sorted(one for one in each if read_entry(one).claim in self._claims)
-            if len(known) < self.task.least:
-                raise ValueError(f"{len(known)} enrolled clients joined: too few")
-            roster = b"".join(known)
-            signature = approval(self.task, self._identity, roster, round_=self.round)
-            Roster(self.task, self.round, roster, signature).check()  # before it uses up the one approval
-            degree_of(self.task, len(known))
-            keys = b"".join(one[:KEY_BYTES] for one in known)
-            try:
-                return self._store.once(self.round, roster, lambda: signature + keys)
-            except ValueError:
-                raise ValueError("another roster of this round was approved") from None
+        claims = self._claims()
+        enrolled = sorted(one for one in each if read_entry(one).claim in claims)
+        if len(enrolled) < self.task.least:
+            raise ValueError(f"{len(enrolled)} enrolled clients joined: too few")
+        roster = b"".join(enrolled)
+        signature = approval(self.task, self._identity, roster, round_=self.round)
+        Roster(self.task, self.round, roster, signature).check()  # before it uses up the one approval
+        degree_of(self.task, len(enrolled))
+        keys = b"".join(one[:KEY_BYTES] for one in enrolled)
+        try:
+            return self._log.answer("roster", roster, lambda: signature + keys)
+        except ValueError:
+            raise ValueError("another roster of this round was approved") from None
 
-    def _read_claims(self) -> None:
-        """Add the claims that another process signed since, as ``enrol`` does while ``approve`` waits."""
-        if self._log is not None:
-            self._claims.update(self._log.unread())
+    def _claims(self) -> set[bytes]:
+        return {body for key, body in self._log.entries() if key == f"claim {body.hex()}"}
 
     def __repr__(self) -> str:
         return f"Enrolment(task={self.task.sha256[:16]!r}, round={self.round})"

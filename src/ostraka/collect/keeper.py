@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka.collect._reports import Closing, masks_for
-from ostraka.collect._store import AnswerStore
-from ostraka.mechanisms.skellam import skellam
+from ostraka.collect.messages import Closing, masks_for
+from ostraka.core.mechanisms.skellam import skellam
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, derived, exchange_key, exchange_secret
+from ostraka.secure.log import Log
 from ostraka.secure.masks import pair_mask
-from ostraka.secure.refusals import checked, unsealed
+from ostraka.secure.rounds import checked, unsealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from ostraka.collect.task import Task
     from ostraka.secure.keys import Identity
-
-__all__ = ["Keeper"]
 
 
 class Keeper:
@@ -68,7 +67,9 @@ class Keeper:
         self.task = task
         self._identity = identity
         self._secret = exchange_secret(derived(identity.secret, "keeper"))
-        self._store = AnswerStore(folder, f"keeper-{task.sha256[:16]}-{self.name}")
+        name = f"keeper-{task.sha256[:16]}-{self.name}"
+        path = None if folder is None else Path(folder) / f"{name}.log"
+        self._log = Log(path, name=name, earlier=f"{name}-*.request")
         self._lock = threading.Lock()
 
     @staticmethod
@@ -108,7 +109,7 @@ class Keeper:
     def _answered_once(self, body: bytes) -> bytes:
         closing, request = Closing.read(body, self.task), hashlib.sha256(body).digest()
         with self._lock:
-            return self._store.once(closing.round_, request, lambda: self._answer(closing, request))
+            return self._log.answer(str(closing.round_), request, lambda: self._answer(closing, request))
 
     def _answer(self, closing: Closing, request: bytes) -> bytes:
         task, transcript = self.task, self.task.transcript("report", round=closing.round_)

@@ -1,4 +1,7 @@
-"""The task: everything public about a collection, in one canonical form that every message is bound to."""
+"""Convert encodings to plain objects for the canonical JSON of a task, and back.
+
+The task: everything public about a collection, in one canonical form that every message is bound to.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,40 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ostraka import _check
-from ostraka.collect._encoding import Encoding
-from ostraka.collect._form import read, written
-from ostraka.mechanisms.skellam import SkellamSum
+from ostraka.collect.encodings import CountMin, CountSketch, Encoding, Grid, Histogram, Pairs, Tree
+from ostraka.core import check
+from ostraka.core.mechanisms.skellam import SkellamSum
 from ostraka.secure.agreement import canonical
 
-__all__ = ["Task"]
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind for kind in (Histogram, Tree, Grid, Pairs, CountMin, CountSketch)
+}
+
+
+def written(encoding: Encoding) -> dict[str, Any]:
+    """Return the encoding as a plain object for canonical JSON."""
+    values = {field.name: getattr(encoding, field.name) for field in fields(encoding)}  # type: ignore[arg-type]
+    plain = {
+        name: list(value) if isinstance(value, tuple) else value.item() if hasattr(value, "item") else value
+        for name, value in values.items()
+    }
+    return {"kind": type(encoding).__name__, **plain}
+
+
+def read(found: Any) -> Encoding:
+    """Return the encoding that :func:`written` wrote; ValueError for anything else."""
+    if not isinstance(found, dict) or not isinstance(found.get("kind"), str) or found["kind"] not in _KINDS:
+        raise ValueError(f"the kind of an encoding must be one of {', '.join(_KINDS)}")
+    kind = _KINDS[found["kind"]]
+    values = {name: value for name, value in found.items() if name != "kind"}
+    if set(values) != {field.name for field in fields(kind)}:
+        raise ValueError(f"a {found['kind']} has the fields {', '.join(f.name for f in fields(kind))}")
+    try:
+        encoding: Encoding = kind(**values)
+    except TypeError:
+        raise ValueError(f"a field of the {found['kind']} is of the wrong kind") from None
+    return encoding
+
 
 _VERSION = 1
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -121,9 +151,9 @@ class Task:
             object.__setattr__(self, name, value)
 
     def _check_numbers(self) -> None:
-        _check.positive(sigma=self.sigma)
+        check.positive(sigma=self.sigma)
         for name in ("colluding", "missing"):
-            _check.nonnegative(**{name: getattr(self, name)})
+            check.nonnegative(**{name: getattr(self, name)})
             if not getattr(self, name) < 1:
                 raise ValueError(f"{name} must be below 1, got {getattr(self, name)!r}")
         if (
@@ -134,7 +164,7 @@ class Task:
             raise ValueError(f"least must be a whole number >= {_LEAST}, got {self.least!r}")
         if self.most is None:
             self._set(most=self._usual_most())
-        _check.integer(most=self.limit, rounds=self.rounds, honest=self.honest, least=1)
+        check.integer(most=self.limit, rounds=self.rounds, honest=self.honest, least=1)
         ceiling = _MOST_CLIENTS if self.trust == "keepers" else _MOST_MASKING_CLIENTS
         if not self.least <= self.limit <= ceiling:
             raise ValueError(f"most must be from least to {ceiling:,}, got {self.most!r}")
@@ -156,8 +186,8 @@ class Task:
             raise ValueError("the tally, the enrolment and every keeper must have keys of their own")
 
     def _check_trust(self) -> None:
-        _check.one_of(trust=str(self.trust), allowed=("keepers", "clients"))
-        _check.one_of(noise=str(self.noise), allowed=(str(self.trust), "tally"))
+        check.one_of(trust=str(self.trust), allowed=("keepers", "clients"))
+        check.one_of(noise=str(self.noise), allowed=(str(self.trust), "tally"))
         if self.trust == "keepers" and not 2 <= len(self.keepers) <= _MOST_KEEPERS:
             raise ValueError(f"trust in keepers needs 2 to {_MOST_KEEPERS} of them, got {len(self.keepers)}")
         if self.trust == "clients" and self.keepers:

@@ -9,4 +9,6 @@ Votes on rows that nobody reads: ``comparison`` (distributed comparison function
 ``dealer`` (who deals the pads), ``questions`` and ``hidden`` (what is agreed on, and the messages).
 """
 
+from __future__ import annotations
+
 __all__: list[str] = []

@@ -21,30 +21,6 @@ if TYPE_CHECKING:
     from ostraka.secure.agreement import Agreement
     from ostraka.secure.pads import Sizes
 
-__all__ = [
-    "DEALER",
-    "HOLDER",
-    "AskerKeys",
-    "cipher_key",
-    "deal_request",
-    "digest_of",
-    "material",
-    "offer",
-    "offered_key",
-    "opening",
-    "owner_key",
-    "pack",
-    "question_of",
-    "question_pad",
-    "read_deal_request",
-    "read_material",
-    "read_opening",
-    "salted_question",
-    "seal_corrections",
-    "unpack",
-    "unseal_corrections",
-]
-
 DEALER = "the dealer"  # no party may have a space in its name
 HOLDER = "the holder"  # of the sum of votes, where only the argmax is revealed: the first that takes part
 _OPENING = ("agreement", "id", "key", "n_rows", "participants")

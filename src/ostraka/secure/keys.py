@@ -6,28 +6,13 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ostraka import _files
+from ostraka.core import files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-__all__ = [
-    "KEY_BYTES",
-    "SIGNATURE_BYTES",
-    "Identity",
-    "derived",
-    "exchange_key",
-    "exchange_secret",
-    "new_secret",
-    "seal",
-    "shared_key",
-    "signing_key",
-    "strict_key",
-    "unseal",
-]
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
@@ -76,7 +61,7 @@ class Identity:
     @classmethod
     def kept_at(cls, path: str | os.PathLike[str] | Path) -> Identity:
         """The identity of a file that only its owner may read; one is made if there is none."""
-        return cls(_files.create(path, new_secret()))
+        return cls(files.create(path, new_secret()))
 
     @property
     def public_key(self) -> str:

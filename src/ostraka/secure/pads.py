@@ -15,20 +15,6 @@ import numpy as np
 from ostraka.secure import comparison
 from ostraka.secure.masks import stream
 
-__all__ = [
-    "ArgmaxPads",
-    "Blank",
-    "LinearPads",
-    "ModelPads",
-    "ReluPads",
-    "Sent",
-    "Sizes",
-    "Source",
-    "Stream",
-    "argmax_pads",
-    "model_pads",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Sizes:

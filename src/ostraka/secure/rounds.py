@@ -1,4 +1,9 @@
-"""One round of questions: what every participant must agree on, and how the messages are written."""
+"""One round of questions: what every participant must agree on, and how the messages are written.
+
+The error of a round: what failed, and who.
+
+Refusals: how a role that serves messages turns what is wrong with one into an error that names it.
+"""
 
 from __future__ import annotations
 
@@ -9,34 +14,19 @@ import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from ostraka import _check
+from ostraka.core import check
 from ostraka.secure.agreement import canonical
 from ostraka.secure.keys import SIGNATURE_BYTES, unseal
 from ostraka.secure.masks import pair_mask
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ostraka.secure.agreement import Agreement
-
-__all__ = [
-    "AGGREGATOR",
-    "Call",
-    "Round",
-    "most_bytes",
-    "pack",
-    "question",
-    "reply",
-    "rows_of",
-    "strict_object",
-    "total_mask",
-    "unpack",
-    "votes_of",
-]
 
 AGGREGATOR = "the aggregator"  # no party may have a space in its name
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -88,7 +78,7 @@ class Call:
             )
         if call.agreement != agreement.sha256:
             raise ValueError("the call is for another agreement")
-        _check.integer(n_rows=call.n_rows, least=1)
+        check.integer(n_rows=call.n_rows, least=1)
         if call.n_rows > agreement.max_rows:
             raise ValueError(f"n_rows must be at most {agreement.max_rows}, got {call.n_rows}")
         if list(names) != sorted(set(names)) or not set(names) <= set(agreement.members):
@@ -226,3 +216,54 @@ def strict_object(body: bytes, names: set[str]) -> dict[str, Any]:
     if not isinstance(found, dict) or set(found) != names:
         raise ValueError(f"the message must be a JSON object of {', '.join(sorted(names))}")
     return found
+
+
+Code = Literal["budget_exceeded", "disagreement", "internal", "refused", "unreachable", "wrong_identity"]
+
+
+class PartyError(RuntimeError):
+    """A round failed. The error says why and names the parties. Nothing in it is private.
+
+    Attributes
+    ----------
+    code : str
+        ``"unreachable"``, ``"wrong_identity"`` (signed by somebody else), ``"refused"``,
+        ``"budget_exceeded"``, ``"disagreement"`` (masks do not cancel) or ``"internal"``.
+    parties : tuple of str
+        Names of the parties that failed; empty where it cannot be told which one did.
+    """
+
+    def __init__(self, message: str, *, code: Code, parties: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.code, self.parties = code, parties
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _error, (str(self), self.code, self.parties)
+
+
+def _error(message: str, code: Code, parties: tuple[str, ...]) -> PartyError:
+    return PartyError(message, code=code, parties=parties)
+
+
+Checked = TypeVar("Checked")
+
+
+def refused(who: str, why: str, *parties: str, code: Code = "refused") -> PartyError:
+    """Return an error that says who refuses, why, and which parties are at fault."""
+    return PartyError(f"{who} refuses: {why}", code=code, parties=parties)
+
+
+def checked(who: str, work: Callable[[], Checked], *parties: str) -> Checked:
+    """Turn a ValueError about a message into a refusal; messages are public."""
+    try:
+        return work()
+    except ValueError as error:
+        raise refused(who, str(error), *parties) from None
+
+
+def unsealed(who: str, public_key: str, purpose: str, sealed: bytes, *parties: str) -> bytes:
+    """Return the body if this key signed it for this purpose; a refusal otherwise."""
+    try:
+        return unseal(public_key, purpose, sealed)
+    except ValueError as error:
+        raise refused(who, str(error), *parties, code="wrong_identity") from None

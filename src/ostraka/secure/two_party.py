@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostraka.secure import comparison, gates, largest, pads
-from ostraka.secure.largest import AskerLargest, OwnerLargest, levels
+from ostraka.secure import comparison, gates, pads
+from ostraka.secure import gates as largest
+from ostraka.secure.gates import AskerLargest, OwnerLargest, levels
 from ostraka.secure.pads import Sent, Sizes, Stream, model_pads
 
 if TYPE_CHECKING:
     from ostraka.secure.pads import ModelPads
-
-__all__ = ["AskerSide", "FixedModel", "OwnerSide", "hidden_question", "split_words", "words_bytes"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -155,6 +154,6 @@ def _comparisons(sizes: Sizes) -> tuple[int, int]:
 
 
 def _multiply(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    from ostraka.secure import _kernels  # noqa: PLC0415  (compiled code, loaded when needed)
+    from ostraka.secure import comparison as _kernels  # noqa: PLC0415  (compiled code, loaded when needed)
 
     return np.asarray(_kernels.multiply(left, right))

@@ -1,27 +1,49 @@
-"""Messages between processes over HTTP: a server with limits, and the other end of it."""
+"""Messages between processes over HTTP: the one client, with a total deadline, and the server of a party.
+
+Repeat one question to a deployment over HTTP, and store every answer in a file.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import contextlib
+import csv
+import functools
+import hashlib
 import http.client
+import io
 import json
 import logging
+import math
+import random
+import secrets
+import select
+import socket
+import ssl
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Protocol, Self
-from urllib.parse import urlsplit
+import time
+import urllib.request
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-from ostraka.secure.errors import PartyError
+from ostraka.secure.rounds import PartyError
+from ostraka.secure.server import Limits, Refused, Reply, Server, gauge_lines, listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from email.message import Message
+    from pathlib import Path
 
-    from ostraka.secure.errors import Code
+    from ostraka.secure.rounds import Code
+    from ostraka.secure.server import Request
 
-__all__ = ["PartyServer", "Remote"]
-
-_SILENCE = 30.0  # seconds a client may stay silent
-_MOST_CLIENTS = 32
-_MOST_ERROR = 2048  # bytes of an error that are read
+_MOST_THREADS = 32  # messages that a party answers at once; more wait
+AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})  # the same request may succeed later
+_TRIES = 4  # of a message that counts once
+_LONGEST_PAUSE = 5.0  # seconds between two tries, unless the server asks for more
 _STATUS: dict[Code, int] = {
     "budget_exceeded": 402,
     "disagreement": 409,
@@ -30,7 +52,371 @@ _STATUS: dict[Code, int] = {
     "unreachable": 503,
     "wrong_identity": 403,
 }
+_PAGE = (
+    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+)
 _LOG = logging.getLogger(__name__)
+
+
+class Response(NamedTuple):
+    """A response, whatever its status."""
+
+    status: int
+    headers: Mapping[str, str] | Message
+    body: bytes
+
+    @property
+    def pause(self) -> float:
+        """Seconds that the server asks a client to wait."""
+        asked = self.headers.get("retry-after", "")
+        return float(asked) if asked.isascii() and asked.isdigit() else 0.0
+
+
+class TooLong(http.client.HTTPException):
+    """An answer of more bytes than were to be taken."""
+
+
+class Late(OSError):  # noqa: N818  (the request may have been answered)
+    """No answer in time, or no connection.
+
+    Attributes
+    ----------
+    kind : str
+        The name of the error below.
+    sent : bool
+        Whether the request may have arrived: its outcome is then unknown.
+    """
+
+    def __init__(self, kind: str, *, sent: bool) -> None:
+        unknown = ": the outcome is unknown; the same request again counts once"
+        super().__init__(kind + unknown if sent else kind)
+        self.kind, self.sent = kind, sent
+
+
+class _Timed(io.RawIOBase):
+    """A socket whose waits all end at one moment: a peer that sends a byte now and then gains nothing."""
+
+    def __init__(self, sock: socket.socket, until: float) -> None:
+        self.sock, self.until = sock, until
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        self._hurry()
+        return self.sock.recv_into(into)
+
+    def makefile(self, *_: object) -> io.BufferedReader:
+        """The whole answer, as http.client reads it."""
+        return io.BufferedReader(self)
+
+    def sendall(self, data: Any) -> None:
+        """Send it all in time."""
+        rest = memoryview(data)
+        while rest:
+            self._hurry()
+            rest = rest[self.sock.send(rest) :]
+
+    def close(self) -> None:
+        """Leave the socket open: http.client closes its reader after each answer."""
+
+    def _hurry(self) -> None:
+        self.sock.settimeout(_left(self.until))
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection to one server, which is used for one request at a time."""
+
+    def __init__(self, host: str, port: int, timed: _Timed) -> None:
+        super().__init__(host, port)
+        self.timed = timed
+        self.sock: Any = timed  # http.client writes to it, and reads its file
+
+    def end(self) -> None:
+        """Close the socket; :meth:`close` is also called while an answer is still to be read."""
+        self.timed.sock.close()
+
+
+class Line:
+    """An HTTP server, as its client sees it. It may be shared by threads.
+
+    Parameters
+    ----------
+    url : str
+        ``http://…`` or ``https://…``, with a path that all others are put behind.
+    headers : mapping of str to str
+        Sent with each request.
+    direct : bool
+        Leave proxies of the environment out.
+    transport : function, optional
+        For tests: it gets method, path, body and headers, and returns a Response or raises Late.
+
+    Guarantees
+    ----------
+    :meth:`ask` ends within ``seconds``, however slowly the server speaks (looking its name up excepted, which
+    the system limits). It follows no redirect, and no error quotes what was sent.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        direct: bool = True,
+        transport: Callable[[str, str, bytes | None, Mapping[str, str]], Response] | None = None,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"the address must be http://host:port or https://…, got {url!r}")
+        self._host, secure = parts.hostname, parts.scheme == "https"
+        self._port = parts.port or (443 if secure else 80)
+        self._tls = _authorities() if secure else None
+        self._path = parts.path.rstrip("/")
+        proxies = {} if direct or urllib.request.proxy_bypass(self._host) else urllib.request.getproxies()
+        proxy = proxies.get(parts.scheme) or proxies.get("all")
+        self._proxy = urlsplit(proxy) if proxy else None
+        self._headers, self._to_proxy = dict(headers or {}), {}
+        if self._proxy is not None and self._proxy.username:
+            user = f"{unquote(self._proxy.username)}:{unquote(self._proxy.password or '')}".encode()
+            self._to_proxy["Proxy-Authorization"] = f"Basic {base64.b64encode(user).decode()}"
+        if not secure:
+            self._headers |= self._to_proxy
+        self._transport = transport
+        self._free: list[_Connection] = []
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        seconds: float,
+        most: int,
+        fresh: bool = False,
+    ) -> Response:
+        """Send a request once, on a new connection if it is to be ``fresh``.
+
+        Raises
+        ------
+        Late
+            No answer in time, or one of more than ``most`` bytes.
+        """
+        until, sent = time.monotonic() + seconds, False
+        headers = {**self._headers, **(headers or {}), **({"Connection": "close"} if fresh else {})}
+        if self._transport is not None:
+            return self._transport(method, path, body, headers)
+        connection = None if fresh else self._kept()
+        try:
+            if connection is None:
+                connection = self._connected(until)
+            connection.timed.until, sent = until, True
+            connection.request(method, self._target(path), body, headers)
+            response = connection.getresponse()
+            data = response.read(most + 1)
+            if len(data) > most:
+                raise TooLong  # noqa: TRY301  (the connection ends as after any other)
+            if response.length:
+                raise http.client.IncompleteRead(b"")  # noqa: TRY301  (read says nothing)
+        except BaseException as error:
+            if connection is not None:
+                connection.end()
+            if isinstance(error, OSError | http.client.HTTPException):
+                raise Late(type(error).__name__, sent=sent) from None
+            raise
+        if fresh or response.will_close or not response.isclosed():
+            connection.end()
+        else:
+            self._free.append(connection)
+        return Response(response.status, response.headers, data)
+
+    def insist(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        seconds: float,
+        most: int,
+        fresh: bool = False,
+        each: float = math.inf,
+        tries: float = math.inf,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> Response:
+        """Send an idempotent request until an answer comes that another try would not change.
+
+        A try takes at most ``each`` seconds. After so many tries, or when the time is up, the last answer is
+        returned, or Late is raised if there is none.
+        """
+        until, wait, sent = time.monotonic() + seconds, 0.05, False
+        while True:
+            answer, kind = None, ""
+            try:
+                left = max(1e-3, min(each, until - time.monotonic()))
+                answer = self.ask(method, path, body, headers, seconds=left, most=most, fresh=fresh)
+            except Late as error:
+                kind, sent = error.kind, sent or error.sent
+            tries -= 1
+            if answer is not None and answer.status not in AGAIN:
+                return answer
+            asked = 0.0 if answer is None else answer.pause
+            pause = max(asked, wait * (0.5 + random.random()))  # noqa: S311  (apart from others, not secret)
+            if tries < 1 or time.monotonic() + pause > until or kind == TooLong.__name__:
+                if answer is not None:
+                    return answer
+                raise Late(kind, sent=sent)
+            sleep(pause)
+            wait = min(2 * wait, _LONGEST_PAUSE)
+
+    def close(self) -> None:
+        """Close the connections that are kept."""
+        while self._free:
+            self._free.pop().end()
+
+    def _kept(self) -> _Connection | None:
+        """A connection of before that the server has not closed meanwhile."""
+        with contextlib.suppress(IndexError):  # another thread took the last one
+            while connection := self._free.pop():
+                waiting = select.poll()
+                waiting.register(connection.timed.sock, select.POLLIN)
+                if not waiting.poll(0):
+                    return connection
+                connection.end()
+        return None
+
+    def _target(self, path: str) -> str:
+        absolute = self._proxy is not None and self._tls is None
+        return f"http://{self._netloc}{self._path}{path}" if absolute else f"{self._path}{path}" or "/"
+
+    @property
+    def _netloc(self) -> str:
+        return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+
+    def _connected(self, until: float) -> _Connection:
+        """Connect to the server or its proxy, and shake hands."""
+        proxy = self._proxy
+        host, port = (self._host, self._port) if proxy is None else (proxy.hostname or "", proxy.port or 80)
+        sock = _socket(host, port, until)
+        try:
+            if proxy is not None and self._tls is not None:
+                self._tunnel(_Timed(sock, until))
+            if self._tls is not None:
+                sock.settimeout(_left(until))
+                sock = self._tls.wrap_socket(sock, server_hostname=self._host)
+        except BaseException:
+            sock.close()
+            raise
+        return _Connection(self._host, self._port, _Timed(sock, until))
+
+    def _tunnel(self, timed: _Timed) -> None:
+        lines = [f"CONNECT {self._netloc} HTTP/1.1", f"Host: {self._netloc}"]
+        lines += [f"{name}: {value}" for name, value in self._to_proxy.items()]
+        timed.sendall("\r\n".join([*lines, "", ""]).encode())
+        head = bytearray()
+        while not head.endswith(b"\r\n\r\n"):  # byte by byte: what follows is TLS
+            byte = bytearray(1)
+            if not timed.readinto(byte) or len(head) > 16_384:
+                raise http.client.HTTPException
+            head += byte
+        if head.split(b" ", 2)[1:2] != [b"200"]:
+            raise http.client.HTTPException
+
+
+def words_of(body: bytes, *, most: int = 300) -> tuple[str, str] | None:
+    """The code and the words of a refusal, without letters that cannot be printed; None if it is none."""
+    try:
+        content = json.loads(body)
+        code, words = str(content["code"]), str(content["error"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return code, "".join(letter if letter.isprintable() else "?" for letter in words)[:most]
+
+
+@functools.cache
+def _authorities() -> ssl.SSLContext:
+    """Certificates that are trusted: reading them takes longer than a request."""
+    return ssl.create_default_context()
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _socket(host: str, port: int, until: float) -> socket.socket:
+    """Connect to the first address of a host that takes it."""
+    failure: OSError = ConnectionError()
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(_left(until))
+            sock.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            sock.close()
+            failure = error
+        else:
+            return sock
+    raise failure
+
+
+class Remote:
+    """A party elsewhere, as the aggregator sees it."""
+
+    def __init__(self, name: str, url: str, *, timeout: float) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"the address of {name} must be http://host:port or https://…, got {url!r}")
+        self._line = Line(url)
+        self._name, self._timeout = name, timeout
+
+    def join(self, sealed: bytes, most: int) -> bytes:
+        """Send a call; return the result of :meth:`Party.join`."""
+        return self.ask("join", sealed, most)
+
+    def vote(self, sealed: bytes, most: int) -> bytes:
+        """Send a request; return the result of :meth:`Party.vote`."""
+        return self.ask("vote", sealed, most)
+
+    def ask(self, verb: str, body: bytes, most: int, *, again: bool = False) -> bytes:
+        """The reply to a message, of at most ``most`` bytes; PartyError names the party otherwise.
+
+        ``again``: the message counts once however often it arrives, so it is sent until it is answered.
+        """
+        kind = {"Content-Type": "application/octet-stream"}
+        return self._ask("POST", f"/v1/{verb}", body, kind, most, again=again)
+
+    def page(self, path: str, most: int) -> bytes:
+        """What is served at a path, of at most ``most`` bytes; PartyError as :meth:`ask`."""
+        return self._ask("GET", path, None, {}, most, again=True)
+
+    def _ask(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], most: int, *, again: bool
+    ) -> bytes:
+        how: dict[str, Any] = {"seconds": self._timeout, "most": max(most, 2048), "fresh": True}
+        try:
+            if again:
+                answer = self._line.insist(method, path, body, headers, tries=_TRIES, **how)
+            else:
+                answer = self._line.ask(method, path, body, headers, **how)
+        except Late as late:
+            if late.kind == TooLong.__name__:
+                raise self._failed(f"{self._name} sent more than {most} bytes", "refused") from None
+            rest = f"; {str(late).partition(': ')[2]}" if again and late.sent else ""
+            raise self._failed(f"{self._name} does not answer ({late.kind}){rest}", "unreachable") from None
+        if answer.status != 200:
+            code, words = words_of(answer.body) or ("", f"{self._name} answers with status {answer.status}")
+            raise self._failed(words, next((one for one in _STATUS if one == code), "refused"))
+        if len(answer.body) > most:
+            raise self._failed(f"{self._name} sent more than {most} bytes", "refused")
+        return answer.body
+
+    def _failed(self, words: str, code: Code) -> PartyError:
+        return PartyError(words, code=code, parties=(self._name,))
 
 
 class Answering(Protocol):
@@ -50,6 +436,54 @@ class Answering(Protocol):
     def most_bytes(self) -> int:
         """No valid message is longer."""
         ...
+
+
+class _Messages:
+    """A party as an application of a server: each message is answered in a thread."""
+
+    server: Server | None = None
+
+    def __init__(self, party: Answering, pages: Mapping[str, tuple[str, bytes]]) -> None:
+        most = party.most_bytes
+        self.limits = Limits(most_body=most, at_once=min(512, max(2 * _MOST_THREADS, 2**28 // most)))
+        self.party, self.pool = party, ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="ostraka-party")
+        own = {"/health": b'{"ok": true}', "/ready": b'{"ready": true}'}
+        self._pages = {path: Reply(200, body) for path, body in own.items()}
+        self._pages |= {
+            path: Reply(200, body, kind.encode(), more=_PAGE) for path, (kind, body) in pages.items()
+        }
+
+    def admit(self, request: Request) -> bool:
+        """Whoever may send messages signs them: to the server all are strangers."""
+        gets, answers = request.path in self._pages or request.path == "/metrics", self.party.answers
+        if request.path not in answers and not gets:
+            request.refused = Refused(404, "not_found", f"there is {' and '.join(answers)}")
+        elif request.method != ("GET" if gets else "POST"):
+            request.refused = Refused(405, "bad_method", more=((b"allow", b"GET" if gets else b"POST"),))
+        elif not gets and not request.headers.get(b"content-length", b"").isdigit():
+            request.refused = Refused(411, "no_length")
+        return False
+
+    async def reply(self, request: Request) -> Reply:
+        """The page, or what the party answers."""
+        if request.refused is not None:
+            return request.refused.reply
+        if request.path == "/metrics" and self.server is not None:
+            text = "\n".join(gauge_lines(self.server.gauges())) + "\n"
+            return Reply(200, text.encode(), b"text/plain; version=0.0.4; charset=utf-8")
+        if request.path in self._pages:
+            return self._pages[request.path]
+        return await asyncio.get_running_loop().run_in_executor(self.pool, self._answer, request)
+
+    def _answer(self, request: Request) -> Reply:
+        try:
+            body = self.party.answers[request.path](request.body)
+        except PartyError as error:
+            return Refused(_STATUS[error.code], error.code, str(error)).reply
+        except Exception as error:  # noqa: BLE001  (its text may be private; its kind is for the log)
+            _LOG.error("%s failed to answer: %s", self.party.name, type(error).__name__)
+            return Refused(500, "internal", f"{self.party.name} failed; its own log says how").reply
+        return Reply(200, body, b"application/octet-stream")
 
 
 class PartyServer:
@@ -76,13 +510,14 @@ class PartyServer:
 
     Guarantees
     ----------
-    A request longer than the agreement allows is refused unread, silent clients are dropped after
-    30 seconds, at most 32 are served at once. Errors hold nothing private. An unexpected failure is
-    reported as ``internal``; its type is written to the log of this process.
+    A request longer than the agreement allows is refused unread. A head has 5 seconds, a body 5 and one for
+    each 64 kB, and where too many are slow the oldest is dropped; at most 32 are answered at once, and others
+    wait. Errors hold nothing private. An unexpected failure is reported as ``internal``; its type is written
+    to the log of this process.
 
     Examples
     --------
-    >>> from ostraka.voters.parties import PartyEnsemble
+    >>> from ostraka.parties.parties import PartyEnsemble
     >>> from sklearn.naive_bayes import GaussianNB
     >>> ensemble = PartyEnsemble.in_process(
     ...     GaussianNB(), [([[0.0], [1.0]], [0, 1])] * 3, classes=[0, 1], sigma=1.0)
@@ -99,189 +534,178 @@ class PartyServer:
         host: str = "127.0.0.1",
         pages: Mapping[str, tuple[str, bytes]] | None = None,
     ) -> None:
-        kind = _Handler if pages is None else _PageHandler
-        handler = type("Handler", (kind,), {"party": party, "most": party.most_bytes, "pages": pages or {}})
-        self._server = _Server((host, port), handler)
-        self._serving = threading.Event()
-
-    @property
-    def url(self) -> str:
-        """The address at which the server listens."""
-        host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        self._socket = listening(host, port)
+        name, number = self._socket.getsockname()[:2]
+        self.url = f"http://[{name}]:{number}" if ":" in name else f"http://{name}:{number}"
+        self._application = _Messages(party, pages or {})
+        self._stop: Callable[[], object] | None = None
+        self._lock = threading.Lock()  # of the two below
+        self._serving, self._closed = threading.Event(), False
 
     def serve_forever(self) -> None:
         """Answer until :meth:`close` is called in another thread, or an interrupt."""
-        self._serving.set()
         try:
-            self._server.serve_forever(poll_interval=0.1)
+            asyncio.run(self._serve())
         finally:
-            self._serving.clear()
+            self._application.pool.shutdown(wait=False, cancel_futures=True)
+            self._serving.set()  # whoever waits for it need not wait longer
+
+    async def _serve(self) -> None:
+        server, loop = Server(self._application, self._socket), asyncio.get_running_loop()
+        with self._lock:
+            self._stop = lambda: loop.call_soon_threadsafe(server.stop)
+            if self._closed:
+                server.stop()
+        self._serving.set()
+        await server.serve()
 
     def close(self) -> None:
         """Stop listening."""
-        if self._serving.is_set():
-            self._server.shutdown()
-        self._server.server_close()
+        with self._lock:
+            self._closed = True
+            if self._stop is None:
+                self._socket.close()
+                return
+            with contextlib.suppress(RuntimeError):  # its loop has ended
+                self._stop()
 
     def __enter__(self) -> Self:
-        self._serving.set()  # before the thread runs: whoever closes at once must wait for it
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        self._thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self._thread.start()
+        self._serving.wait()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+        self._thread.join()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
-
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self._places = threading.BoundedSemaphore(_MOST_CLIENTS)
-        super().__init__(address, handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a traceback may quote what a model was trained on."""
+_TRY = 30.0  # seconds of one request
+_FIELDS = ("labels", "results", "predictions", "answers")
+_MOST_BYTES = 64 << 20
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-class _Handler(BaseHTTPRequestHandler):
-    party: Answering
-    most: int
-    timeout = _SILENCE
-    protocol_version = "HTTP/1.1"
-    server_version = "ostraka"
-    sys_version = ""
+class Deployment:
+    """An HTTP service that answers ``POST {"rows": [[...], ...]}`` with a label for each row.
 
-    def do_POST(self) -> None:
-        """Answer one message."""
-        self.close_connection = True
-        answers = self.party.answers
-        length = self.headers.get("Content-Length", "")
-        if self.path not in answers:
-            self._fail(404, "refused", f"there is {' and '.join(answers)}")
-        elif not length.isascii() or not length.isdigit() or "Transfer-Encoding" in self.headers:
-            self._fail(411, "refused", "the message must state its length")
-        elif len(length) > 12 or int(length) > self.most:
-            self._fail(413, "refused", f"the message must have at most {self.most} bytes")
-        else:
-            self._answer(answers[self.path], int(length))
+    The reply is a JSON list, or an object with a list under labels, results, predictions or answers; an
+    element is a label, or an object that has one under label. Redirects are not followed.
+    """
 
-    def _answer(self, answer: Any, length: int) -> None:
-        try:
-            body = answer(self.rfile.read(length))
-        except PartyError as error:
-            self._fail(_STATUS[error.code], error.code, str(error))
-        except TimeoutError:
-            self._fail(408, "refused", "the message did not arrive in time")
-        except Exception as error:  # noqa: BLE001  (its text may be private; its kind is for the log)
-            _LOG.error("%s failed to answer: %s", self.party.name, type(error).__name__)
-            self._fail(500, "internal", f"{self.party.name} failed; its own log says how")
-        else:
-            self._send(200, "application/octet-stream", body)
-
-    def _fail(self, status: int, code: Code, message: str) -> None:
-        body = json.dumps({"ok": False, "code": code, "error": message}).encode()
-        self._send(status, "application/json", body)
-
-    def _send(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the name it has above)
-        """Leave the screen alone."""
-
-
-class _PageHandler(_Handler):
-    """Also gives pages to browsers, which may load and ask nothing from elsewhere."""
-
-    pages: Mapping[str, tuple[str, bytes]]
-
-    def do_GET(self) -> None:
-        """One of the pages."""
-        self.close_connection = True
-        found = self.pages.get(self.path.partition("?")[0])
-        if found is None:
-            self._fail(404, "refused", "there is no such page")
-        else:
-            self._send(200, found[0], found[1])
-
-    def end_headers(self) -> None:
-        """Add headers that restrict what a browser does with the page."""
-        self.send_header("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Referrer-Policy", "no-referrer")
-        super().end_headers()
-
-
-class Remote:
-    """A party elsewhere, as the aggregator sees it."""
-
-    def __init__(self, name: str, url: str, *, timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        question: list[Any],
+        *,
+        world: str,
+        key: str | None,
+        record: Path | None,
+        batch: int,
+        rate: float | None,
+        patience: float = 60.0,
+    ) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"the address of {name} must be http://host:port or https://…, got {url!r}")
-        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
-        self._name, self._path, self._timeout = name, parts.path.rstrip("/"), timeout
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"{world}: the address must begin with https:// or http://, got {url!r}")
+        if key is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            raise ValueError(f"{world}: a key is sent over https only (or to this machine), got {url!r}")
+        self._url, self._question = parts.geturl(), question
+        self._line = Line(urlunsplit((parts.scheme, parts.netloc, "", "", "")))
+        self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._headers = {"content-type": "application/json"}
+        if key is not None:
+            self._headers["authorization"] = f"Bearer {key}"
+        self._world, self._batch, self._patience = world, batch, patience
+        self._pause = 0.0 if rate is None else 1 / rate
+        self._next = 0.0
+        name = json.dumps([url, question], sort_keys=True).encode()
+        self._name = hashlib.sha256(name).hexdigest()[:16]
+        self._record = record
+        self._kept = [] if record is None or not record.exists() else self._read(record)
+        self.refused = ""
 
-    def join(self, sealed: bytes, most: int) -> bytes:
-        """Send a call; return the result of :meth:`Party.join`."""
-        return self.ask("join", sealed, most)
+    def ask(self, n: int) -> list[str]:
+        """Return the next ``n`` answers, first those on file; fewer if the deployment's budget is spent."""
+        answers, self._kept = self._kept[:n], self._kept[n:]
+        while len(answers) < n and not self.refused:
+            answers += self._post(min(self._batch, n - len(answers)))
+        return answers
 
-    def vote(self, sealed: bytes, most: int) -> bytes:
-        """Send a request; return the result of :meth:`Party.vote`."""
-        return self.ask("vote", sealed, most)
+    def close(self) -> None:
+        """Close the connection."""
+        self._line.close()
 
-    def ask(self, verb: str, body: bytes, most: int) -> bytes:
-        """The reply to a message, of at most ``most`` bytes; PartyError names the party otherwise."""
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=self._timeout)
+    def _post(self, n: int) -> list[str]:
+        body = json.dumps({"rows": [self._question] * n}).encode()
+        # a request that is sent again is the same request: a service that knows keys charges it once
+        headers = {**self._headers, "idempotency-key": secrets.token_hex(16)}
+        self._wait(0.0)
         try:
-            connection.request(
-                "POST", f"{self._path}/v1/{verb}", body, {"Content-Type": "application/octet-stream"}
+            answer = self._line.insist(
+                "POST",
+                self._target,
+                body,
+                headers,
+                seconds=self._patience,
+                each=_TRY,
+                most=_MOST_BYTES,
+                sleep=self._wait,
             )
-            with connection.getresponse() as response:
-                if response.status != 200:
-                    raise self._refused(response.status, response.read(_MOST_ERROR))
-                data = response.read(most + 1)
-        except (OSError, http.client.HTTPException) as error:
-            raise PartyError(
-                f"{self._name} does not answer ({type(error).__name__})",
-                code="unreachable",
-                parties=(self._name,),
-            ) from None
-        finally:
-            connection.close()
-        if len(data) > most:
-            raise PartyError(
-                f"{self._name} sent more than {most} bytes", code="refused", parties=(self._name,)
-            )
-        return data
+        except Late:
+            raise self._unanswered("nothing") from None
+        if answer.status == 200:
+            return self._keep(_labels(answer.body, n, self._url))
+        if answer.status == 402:
+            self.refused = "its budget is spent"
+            return []
+        if answer.status not in AGAIN:
+            raise ValueError(f"{self._url} answered HTTP {answer.status}: no answers to audit")
+        raise self._unanswered(f"HTTP {answer.status}")
 
-    def _refused(self, status: int, body: bytes) -> PartyError:
-        """The party's own words, if that is what they are."""
-        try:
-            said = json.loads(body)
-            code, text = str(said["code"]), str(said["error"])
-        except (ValueError, LookupError, TypeError, RecursionError):
-            code, text = "refused", f"{self._name} answers with status {status}"
-        printable = "".join(letter if letter.isprintable() else "?" for letter in text)[:300]
-        known: Code = next((one for one in _STATUS if one == code), "refused")
-        return PartyError(printable, code=known, parties=(self._name,))
+    def _wait(self, seconds: float) -> None:
+        """Wait, and as long as the rate demands since the last request."""
+        time.sleep(max(seconds, self._next - time.monotonic()))
+        self._next = time.monotonic() + self._pause
+
+    def _unanswered(self, what: str) -> ValueError:
+        kept = "" if self._record is None else f"; the answers so far are in {self._record}"
+        return ValueError(f"{self._url} answered {what} for {self._patience:g} s{kept}")
+
+    def _keep(self, answers: list[str]) -> list[str]:
+        if self._record is not None:
+            new = not self._record.exists()
+            with self._record.open("a", newline="", encoding="utf-8") as file:
+                rows = csv.writer(file, lineterminator="\n")
+                if new:
+                    rows.writerow(("world", "question", "answer"))
+                rows.writerows((self._world, self._name, answer) for answer in answers)
+        return answers
+
+    def _read(self, record: Path) -> list[str]:
+        """Return this world's answers on file; refuse a file of answers to another question."""
+        text = record.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]  # a line cut short by a crash is asked again
+        if whole != text:
+            record.write_text(whole, encoding="utf-8")
+        rows = list(csv.DictReader(whole.splitlines()))
+        mine = [row for row in rows if row.get("world") == self._world]
+        others = Counter(row.get("question") for row in mine if row.get("question") != self._name)
+        if others or any(set(row) != {"world", "question", "answer"} for row in rows):
+            raise ValueError(f"{record} holds answers to another question: give --record another name")
+        return [str(row["answer"]) for row in mine]
+
+
+def _labels(text: bytes, n: int, url: str) -> list[str]:
+    try:
+        told = json.loads(text)
+    except ValueError:
+        told = None
+    if isinstance(told, dict):
+        told = next((told[name] for name in _FIELDS if isinstance(told.get(name), list)), None)
+    if not isinstance(told, list) or len(told) != n:
+        raise ValueError(f"{url} must reply with a list of {n} labels, under one of {', '.join(_FIELDS)}")
+    labels = [each.get("label") if isinstance(each, dict) else each for each in told]
+    if any(isinstance(label, list | dict) for label in labels):
+        raise ValueError(f"{url} must reply with labels: numbers or text")
+    return [label if isinstance(label, str) else json.dumps(label) for label in labels]

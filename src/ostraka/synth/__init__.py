@@ -1,18 +1,20 @@
 """Private generators: from private rows to generated rows that are public."""
 
-from ostraka.synth.dpgm import DPGM
-from ostraka.synth.evolution import Evolution
-from ostraka.synth.kmeans import PrivateKMeans
-from ostraka.synth.schema import Column, Schema
-from ostraka.synth.sgd import PrivateSGD
-from ostraka.synth.tables import TableGenerator
+from __future__ import annotations
 
-__all__ = [
-    "DPGM",
-    "Column",
-    "Evolution",
-    "PrivateKMeans",
-    "PrivateSGD",
-    "Schema",
-    "TableGenerator",
-]
+from typing import TYPE_CHECKING
+
+from ostraka.core.imports import face
+
+if TYPE_CHECKING:
+    from ostraka.data.schema import Column as Column
+    from ostraka.data.schema import Schema as Schema
+    from ostraka.synth.dpgm import DPGM as DPGM
+    from ostraka.synth.evolution import Evolution as Evolution
+    from ostraka.synth.kmeans import PrivateKMeans as PrivateKMeans
+    from ostraka.synth.sgd import PrivateSGD as PrivateSGD
+    from ostraka.synth.tables import TableGenerator as TableGenerator
+
+__all__ = ["DPGM", "Column", "Evolution", "PrivateKMeans", "PrivateSGD", "Schema", "TableGenerator"]
+
+__getattr__, __dir__ = face(__name__, __file__)

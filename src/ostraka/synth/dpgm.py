@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from ostraka import _check
-from ostraka.synth import _fitting
-from ostraka.synth._mixture import Mixture
-from ostraka.synth._spread import Spread
+from ostraka.core import check
+from ostraka.synth import fitting
 from ostraka.synth.kmeans import PrivateKMeans
+from ostraka.synth.mixture import Mixture, Spread
 from ostraka.synth.networks import RBM, VAE
 from ostraka.synth.sgd import PrivateSGD
 
 if TYPE_CHECKING:
-    from ostraka.ledger import Ledger
-    from ostraka.synth._lloyd import NoisyLloyd
-
-__all__ = ["DPGM"]
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.synth.clusters import NoisyLloyd
 
 
 class DPGM(BaseEstimator):
@@ -150,18 +147,18 @@ class DPGM(BaseEstimator):
             After the charge: a weight is not finite.
         """
         if self.generator != "gaussian":
-            _check.require("torch", extra="torch")
-        rows, codes, n_classes = _fitting.labelled(X, y, classes)
+            check.require("torch", extra="torch")
+        rows, codes, n_classes = fitting.labelled(X, y, classes)
         mechanism = self._mechanism(rows.shape[1], n_classes, checkpoint)
-        private = _fitting.private_rows(rows, codes, groups, most=1, rng=rng)
-        found = _fitting.charged(
+        private = fitting.private_rows(rows, codes, groups, most=1, rng=rng)
+        found = fitting.charged(
             mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
         )
         self.mechanism_ = mechanism
         self.cluster_centers_, self.cluster_sizes_ = found["rows"], found["sizes"]
         self.cluster_classes_ = None if y is None else np.asarray(classes)[found["classes"]]
         self.weights_ = {name: table for name, table in found.items() if "/" in name}
-        self.result_ = _fitting.record(
+        self.result_ = fitting.record(
             mechanism, private, delta=self.delta, simulation=rng is not None, generator=str(self.generator)
         )
         return self
@@ -179,7 +176,7 @@ class DPGM(BaseEstimator):
         rows : array, shape (n_rows, n_features)
         labels : array, shape (n_rows,)
         """
-        _check.integer(n_rows=n_rows)
+        check.integer(n_rows=n_rows)
         rng = np.random.default_rng(random_state)
         sizes = np.maximum(self.cluster_sizes_, 0.0)
         sizes = np.where(sizes > 0.02 * sizes.mean(), sizes, 0.0) if sizes.any() else np.ones_like(sizes)
@@ -196,7 +193,7 @@ class DPGM(BaseEstimator):
         share = self.share if self.share is not None else 0.55 if gaussian else 0.85
         if not 0 < share < 1:
             raise ValueError(f"share must be above 0 and below 1, got {share!r}")
-        _check.positive(epsilon=self.epsilon)
+        check.positive(epsilon=self.epsilon)
         kmeans = PrivateKMeans(
             self.n_clusters,
             kernel=self.kernel,
@@ -207,7 +204,7 @@ class DPGM(BaseEstimator):
         clusters = kmeans.mechanism(n_features=n_features, n_classes=n_classes)
         if gaussian:
             spread = partial(_spread_of, clusters)
-            return spread(_fitting.least_noise(spread, epsilon=self.epsilon, delta=self.delta))
+            return spread(fitting.least_noise(spread, epsilon=self.epsilon, delta=self.delta))
         training = partial(
             PrivateSGD,
             network=self._network(n_features),
@@ -225,7 +222,7 @@ class DPGM(BaseEstimator):
         def made(noise: float) -> Mixture:
             return Mixture(clusters=clusters, training=training(sigma=noise))
 
-        noise = _fitting.least_noise(made, epsilon=self.epsilon, delta=self.delta, precision=1e-3)
+        noise = fitting.least_noise(made, epsilon=self.epsilon, delta=self.delta, precision=1e-3)
         return made(noise)
 
     def _network(self, n_features: int) -> Any:

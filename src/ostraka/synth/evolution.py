@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from ostraka import _check
-from ostraka.mechanisms import NoisyCounts
-from ostraka.private import Adjacency
-from ostraka.synth import _clusters, _fitting
+from ostraka.core import check
+from ostraka.core.mechanisms.counts import NoisyCounts
+from ostraka.core.private import Adjacency
+from ostraka.data.nearest import nearest
+from ostraka.synth import fitting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ostraka.curve import Curve
-    from ostraka.ledger import Ledger
-    from ostraka.private import Private
-
-__all__ = ["Evolution", "NearestVotes"]
+    from ostraka.core.curve import Curve
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.core.private import Private
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +43,7 @@ class NearestVotes:
     Guarantees
     ----------
     A row added or removed moves one count of each round by 1. ``curve()`` is ``n_rounds`` times that of
-    :class:`~ostraka.mechanisms.NoisyCounts` with ``l2=1``. Later candidates are made of noisy counts.
+    :class:`~ostraka.core.mechanisms.NoisyCounts` with ``l2=1``. Later candidates are made of noisy counts.
     """
 
     n_candidates: int
@@ -56,7 +55,7 @@ class NearestVotes:
     embed: Callable[[Any], Any] = field(compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check.integer(least=1, n_candidates=self.n_candidates, n_rounds=self.n_rounds)
+        check.integer(least=1, n_candidates=self.n_candidates, n_rounds=self.n_rounds)
         self._noise()
 
     @property
@@ -86,7 +85,7 @@ class NearestVotes:
         for turn in range(self.n_rounds):
             if turn:
                 candidates = self._next(candidates, votes, public)
-            near = _clusters.nearest(rows, self._embedded(candidates, rows.shape[1]))
+            near = nearest(rows, [self._embedded(candidates, rows.shape[1])])[:, 0]
             counts = np.bincount(near, minlength=self.n_candidates)
             whole = Adjacency.vector(l2=1.0, relation="add-or-remove")
             votes = self._noise().release(type(private)(counts, whole), rng=rng)
@@ -94,7 +93,7 @@ class NearestVotes:
 
     def _opened(self, private: Private) -> np.ndarray:
         """The rows, of which a person has one: each of them has a whole vote."""
-        _fitting.check_whole(private)
+        fitting.check_whole(private)
         return np.asarray(private.open()[:, :-2])
 
     def _next(self, candidates: np.ndarray, votes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -157,7 +156,7 @@ class Evolution(BaseEstimator):
     (epsilon, delta)-DP for one row (with ``groups``: one person) added or removed: a row has one vote in each
     round, and nothing else of it is used.
     Source: Lin et al. 2024, arXiv:2305.15560 (private evolution); its noisy votes on the price of
-    :class:`~ostraka.mechanisms.NoisyCounts`.
+    :class:`~ostraka.core.mechanisms.NoisyCounts`.
 
     Examples
     --------
@@ -216,7 +215,7 @@ class Evolution(BaseEstimator):
         BudgetExceeded
             The charge does not fit; nothing was released.
         """
-        rows, codes, _ = _fitting.labelled(X, None, None)
+        rows, codes, _ = fitting.labelled(X, None, None)
         first = np.asarray(self.candidates)
         if not first.ndim or not len(first) or first.dtype == object:
             raise ValueError("candidates must be public rows or texts, one or more")
@@ -232,14 +231,14 @@ class Evolution(BaseEstimator):
                 embed=np.asarray if self.embed is None else self.embed,
             )
 
-        mechanism = made(_fitting.least_noise(made, epsilon=self.epsilon, delta=self.delta, precision=1e-4))
-        private = _fitting.private_rows(rows, codes, groups, most=1, rng=rng)
-        found = _fitting.charged(
+        mechanism = made(fitting.least_noise(made, epsilon=self.epsilon, delta=self.delta, precision=1e-4))
+        private = fitting.private_rows(rows, codes, groups, most=1, rng=rng)
+        found = fitting.charged(
             mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
         )
         self.mechanism_ = mechanism
         self.candidates_, self.votes_ = found["candidates"], found["votes"]
-        self.result_ = _fitting.record(
+        self.result_ = fitting.record(
             mechanism, private, delta=self.delta, simulation=rng is not None, generator="evolution"
         )
         return self
@@ -252,7 +251,7 @@ class Evolution(BaseEstimator):
         n_rows : int
         random_state : int or numpy.random.Generator, optional
         """
-        _check.integer(n_rows=n_rows)
+        check.integer(n_rows=n_rows)
         rng = np.random.default_rng(random_state)
         weights = np.maximum(self.votes_ - 2 * self.mechanism_.sigma, 0.0)
         if not weights.any():

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 
-from ostraka import _check
-from ostraka.synth import _clusters, _fitting
-from ostraka.synth._lloyd import NoisyLloyd
+from ostraka.core import check
+from ostraka.data.nearest import nearest
+from ostraka.synth import clusters, fitting
+from ostraka.synth.clusters import NoisyLloyd
 
 if TYPE_CHECKING:
-    from ostraka.ledger import Ledger
-
-__all__ = ["PrivateKMeans"]
+    from ostraka.core.ledger.ledger import Ledger
 
 # of the budget, in terms of squared noise
 _OF_START, _OF_NORMS, _OF_ROWS = 0.1, 0.05, 0.2
@@ -140,10 +139,10 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
         BudgetExceeded
             The charge does not fit; nothing was released.
         """
-        rows, codes, n_classes = _fitting.labelled(X, y, classes)
+        rows, codes, n_classes = fitting.labelled(X, y, classes)
         mechanism = self.mechanism(n_features=rows.shape[1], n_classes=n_classes)
-        private = _fitting.private_rows(rows, codes, groups, rng=rng)
-        found = _fitting.charged(
+        private = fitting.private_rows(rows, codes, groups, rng=rng)
+        found = fitting.charged(
             mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
         )
         self.mechanism_ = mechanism
@@ -153,20 +152,20 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
         if y is not None and mechanism.start != "classes":
             self.cluster_classes_ = np.asarray(classes)[found["classes"]]
         self._centres = found["centres"]
-        self.result_ = _fitting.record(
+        self.result_ = fitting.record(
             mechanism, private, delta=self.delta, simulation=rng is not None, generator="centres"
         )
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The nearest cluster of each row, int64; no row is in a cluster that seems empty."""
-        rows, mechanism = _fitting.numbers(X), self.mechanism_
+        rows, mechanism = fitting.numbers(X), self.mechanism_
         if mechanism.kernel == "rbf":
-            rows = _clusters.random_features(
+            rows = clusters.random_features(
                 rows, n_components=mechanism.n_components, gamma=mechanism.gamma, seed=mechanism.seed
             )
         some = self._filled()
-        return np.asarray(some[_clusters.nearest(rows.astype(np.float64), self._centres[some])])
+        return np.asarray(some[nearest(rows.astype(np.float64), [self._centres[some]])[:, 0]])
 
     def sample(self, n_rows: int = 1000, *, random_state: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Rows, and the class (without labels: the cluster) of each. Public, at no further price.
@@ -182,7 +181,7 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
             Centres of clusters, drawn by their noisy sizes; with ``binary``, each entry is drawn by its mean.
         labels : array, shape (n_rows,)
         """
-        _check.integer(n_rows=n_rows)
+        check.integer(n_rows=n_rows)
         rng = np.random.default_rng(random_state)
         some = self._filled()
         sizes = np.maximum(self.cluster_sizes_[some], 1.0)
@@ -196,16 +195,16 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
         """Places of clusters that are larger than noise; the largest, if none is."""
         sizes, mechanism = self.cluster_sizes_, self.mechanism_
         sigma = mechanism.sigma_rows if mechanism.kernel == "rbf" else mechanism.sigma
-        noise = _clusters.size_noise(sigma, mechanism.n_features)
-        some = np.flatnonzero(sizes > max(1.0, _clusters.SEVERAL * noise))
+        noise = clusters.size_noise(sigma, mechanism.n_features)
+        some = np.flatnonzero(sizes > max(1.0, clusters.SEVERAL * noise))
         return some if some.size else np.array([int(np.argmax(sizes))])
 
     def mechanism(self, *, n_features: int, n_classes: int) -> NoisyLloyd:
         """The mechanism that :meth:`fit` releases, with the least noise that keeps (epsilon, delta)."""
         at = None if isinstance(self.start, str) else np.asarray(self.start, dtype=np.float64)
-        _check.integer(n_iterations=self.n_iterations, least=1)
+        check.integer(n_iterations=self.n_iterations, least=1)
         longest = math.sqrt(n_features) if self.longest is None else self.longest
-        _check.positive(longest=longest)
+        check.positive(longest=longest)
         fixed = partial(
             NoisyLloyd,
             n_features=n_features,
@@ -232,4 +231,4 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
                 sigma_rows=noise / math.sqrt(rows or 1.0),
             )
 
-        return made(_fitting.least_noise(made, epsilon=self.epsilon, delta=self.delta))
+        return made(fitting.least_noise(made, epsilon=self.epsilon, delta=self.delta))

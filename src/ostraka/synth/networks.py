@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka import _check
+from ostraka.core import check
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = ["RBM", "VAE"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +35,15 @@ class VAE:
     latent: int = 4
 
     def __post_init__(self) -> None:
-        _check.integer(least=1, n_features=self.n_features, latent=self.latent)
+        check.integer(least=1, n_features=self.n_features, latent=self.latent)
         for width in self.hidden:
-            _check.integer(least=1, hidden=width)
+            check.integer(least=1, hidden=width)
 
     def modules(self, n_networks: int, *, seed: int) -> list[torch.nn.Module]:
         """New networks, from the seed."""
         import torch  # noqa: PLC0415  (an extra, slow to import)
 
-        from ostraka._torch.generative import Autoencoder  # noqa: PLC0415
+        from ostraka.nets.generative import Autoencoder  # noqa: PLC0415
 
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -95,11 +93,11 @@ class RBM:
     chains: int = 100
 
     def __post_init__(self) -> None:
-        _check.integer(least=1, n_features=self.n_features, hidden=self.hidden, chains=self.chains)
+        check.integer(least=1, n_features=self.n_features, hidden=self.hidden, chains=self.chains)
 
     def modules(self, n_networks: int, *, seed: int) -> list[torch.nn.Module]:
         """New networks, from the seed."""
-        from ostraka._torch.generative import BoltzmannMachine  # noqa: PLC0415
+        from ostraka.nets.generative import BoltzmannMachine  # noqa: PLC0415
 
         made = range(seed, seed + n_networks)
         return [
@@ -119,7 +117,7 @@ class RBM:
         """Biases and chains from the centre."""
         import torch  # noqa: PLC0415
 
-        from ostraka._torch.generative import start_at  # noqa: PLC0415
+        from ostraka.nets.generative import start_at  # noqa: PLC0415
 
         start_at(module, torch.from_numpy(np.clip(centre, 0.0, 1.0).astype(np.float32)))
 

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ostraka import _check
-from ostraka.accounting import sampled_gaussian_curve
-from ostraka.private import Adjacency
+from ostraka.core import check
+from ostraka.core.accounting.bounds import sampled_gaussian_curve
+from ostraka.core.private import Adjacency
 
 if TYPE_CHECKING:
     import torch
 
-    from ostraka.curve import Curve
-    from ostraka.private import Private
-
-__all__ = ["Network", "PrivateSGD"]
+    from ostraka.core.curve import Curve
+    from ostraka.core.private import Private
 
 
 class Network(Protocol):
@@ -67,8 +65,12 @@ class PrivateSGD:
     (sigma_norms^-2 + sigma^-2)^(-1/2), sampled once; ``curve()`` is that of ``steps`` of them. A row belongs
     to one network, so that all networks together are one vector: k of them cost as much as one. The number
     of rows in a sample is never used.
-    Gradients are summed and clipped in single precision, 1e-5 shorter than the clip, and the noise is made of
-    floating-point normals: unlike sums on a grid, their low bits are not proved to be harmless.
+    A row's gradient depends on that row, on the weights, and on noise of its own, under a secret key, which a
+    loss may draw: linear layers multiply whole numbers, whose sums are exact in any order, and all else goes
+    by elements in blocks of one shape. A sum of gradients in double precision errs by less than 1e-5 of a
+    clip, with and without a row together, in samples of up to six million rows; gradients are clipped that
+    much shorter, so that the price covers it. The noise is made of floating-point normals: unlike sums on a
+    grid, their low bits are not proved to be harmless.
     Source: Abadi et al. 2016, arXiv:1607.00133, Algorithm 1; Acs, Melis, Castelluccia and De Cristofaro 2017,
     arXiv:1709.04514.
 
@@ -94,10 +96,10 @@ class PrivateSGD:
     checkpoint: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check.integer(n_columns=self.n_columns, least=1)
-        _check.integer(steps=self.steps, least=1)
-        _check.positive(sigma=self.sigma, clip=self.clip, learning_rate=self.learning_rate)
-        _check.positive(sampling_rate=self.sampling_rate, noise=self._together)
+        check.integer(n_columns=self.n_columns, least=1)
+        check.integer(steps=self.steps, least=1)
+        check.positive(sigma=self.sigma, clip=self.clip, learning_rate=self.learning_rate)
+        check.positive(sampling_rate=self.sampling_rate, noise=self._together)
         if self.sampling_rate > 1:
             raise ValueError(f"sampling_rate must be at most 1, got {self.sampling_rate!r}")
         if not self.expected_rows or not all(math.isfinite(n) and n > 0 for n in self.expected_rows):
@@ -113,7 +115,7 @@ class PrivateSGD:
         """Noise of histogram and gradient as one Gaussian."""
         if self.sigma_norms is None:
             return self.sigma
-        _check.positive(sigma_norms=self.sigma_norms)
+        check.positive(sigma_norms=self.sigma_norms)
         return float((self.sigma_norms**-2 + self.sigma**-2) ** -0.5)
 
     def curve(self) -> Curve:
@@ -141,8 +143,8 @@ class PrivateSGD:
         """The same from rows and owners; ``start(module, number)`` sets public first weights."""
         import torch  # noqa: PLC0415  (an extra, slow to import)
 
-        from ostraka._torch.checkpoints import digest  # noqa: PLC0415
-        from ostraka._torch.private_steps import PrivateTraining  # noqa: PLC0415
+        from ostraka.nets.private import PrivateTraining  # noqa: PLC0415
+        from ostraka.nets.training import digest  # noqa: PLC0415
 
         modules = self.network.modules(len(self.expected_rows), seed=self.seed)
         for number, module in enumerate(modules):

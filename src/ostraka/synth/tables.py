@@ -1,25 +1,167 @@
-"""TableGenerator: public generated rows from noisy counts of a private table."""
+"""From noisy counts to a table: post-processing of public numbers.
+
+The label of a generated row: a logistic model whose expected counts are the noisy ones.
+
+TableGenerator: public generated rows from noisy counts of a private table.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.sparse import csr_matrix
+from scipy.special import log_softmax
 from sklearn.base import BaseEstimator
 
-from ostraka import _check
-from ostraka.mechanisms.marginals import TreeMarginals
-from ostraka.private import Adjacency, Private
-from ostraka.result import Result
-from ostraka.synth import _fitting, _labels, _reading, _tree
-from ostraka.synth.schema import Schema
+from ostraka.core import check
+from ostraka.core.mechanisms.marginals import TreeMarginals
+from ostraka.core.private import Adjacency, Private
+from ostraka.core.result import Result
+from ostraka.data.schema import Schema, encoded
+from ostraka.synth import fitting
 
 if TYPE_CHECKING:
-    from ostraka.ledger import Ledger
+    from collections.abc import Mapping
 
-__all__ = ["TableGenerator"]
+    from ostraka.core.ledger.ledger import Ledger
+
+_POWERS = (1.0, 1.5, 2.0)  # how the spread of a cell may grow with its expected count
+_FLOOR = 1e-3  # rows; no cell is impossible
+_SWEEPS = 20
+
+
+def consistent_total(pairs: list[np.ndarray]) -> np.ndarray:
+    """Rows of each target class: the mean over the noisy tables, each of which counts every row."""
+    return np.asarray(np.maximum(np.mean([table.sum(axis=0) for table in pairs], axis=0), 1.0))
+
+
+def projected(table: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """The nearest table whose columns are not negative and add up to ``totals``."""
+    out = np.empty_like(table, dtype=np.float64)
+    for k, total in enumerate(totals):
+        down = np.sort(table[:, k])[::-1]
+        excess = (np.cumsum(down) - total) / np.arange(1, len(down) + 1)
+        out[:, k] = np.maximum(table[:, k] - excess[np.flatnonzero(down > excess)[-1]], 0.0)
+    return out
+
+
+def conditional_independence(a: np.ndarray, b: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Expected counts (i, j, target) if two columns are independent given the target."""
+    return np.asarray(a[:, None, :] * b[None, :, :] / totals)
+
+
+def shrunk(
+    noisy: np.ndarray, expected: np.ndarray, margins: tuple[np.ndarray, np.ndarray], *, sigma: float
+) -> np.ndarray:
+    """Counts of three columns, each cell shrunk to conditional independence according to its noise.
+
+    The spread of a cell about its expected count m is modelled as c m^p; c and p are the most likely ones
+    for this table. The result has the margins of the two pairs of columns.
+    """
+    away = noisy - expected
+    spread, best = np.zeros_like(expected), -np.inf
+    for power in _POWERS:
+        shape = expected**power
+        scale = max(0.0, float(((away**2 - sigma**2) * shape).sum() / max((shape**2).sum(), 1e-300)))
+        variance = scale * shape + sigma**2
+        likelihood = -0.5 * float((np.log(variance) + away**2 / variance).sum())
+        if likelihood > best:
+            best, spread = likelihood, scale * shape
+    cells = expected + spread / (spread + sigma**2) * away
+    cells = np.maximum(cells, _FLOOR * np.minimum(expected, 1.0) + 1e-9)
+    for _ in range(_SWEEPS):  # iterative proportional fitting
+        cells *= (margins[0] / np.maximum(cells.sum(axis=1), 1e-12))[:, None, :]
+        cells *= (margins[1] / np.maximum(cells.sum(axis=0), 1e-12))[None, :, :]
+    return np.asarray(cells)
+
+
+def drawn(chances: np.ndarray, given: np.ndarray, *, rng: np.random.Generator) -> np.ndarray:
+    """One code a row, from the conditional distribution that ``given`` names; shape of ``given``."""
+    below = np.cumsum(chances + 1e-12, axis=1)  # where no row is expected, any code will do
+    below /= below[:, -1:]
+    place = rng.random(given.shape)
+    codes = np.empty(given.shape, dtype=np.int64)
+    for group in np.unique(given):
+        rows = given == group
+        codes[rows] = np.searchsorted(below[group], place[rows], side="right")
+    return np.asarray(np.minimum(codes, chances.shape[1] - 1))
+
+
+def ordered(edges: list[tuple[int, int]], roots: Mapping[int, None]) -> list[tuple[int, int | None]]:
+    """Columns with their parent in the forest, parents first."""
+    near: dict[int, list[int]] = {column: [] for column in roots}
+    for a, b in edges:
+        near[a].append(b)
+        near[b].append(a)
+    order: list[tuple[int, int | None]] = []
+    done: set[int] = set()
+    for root in roots:
+        waiting: list[tuple[int, int | None]] = [(root, None)]
+        while waiting:
+            column, parent = waiting.pop()
+            if column in done:
+                continue
+            done.add(column)
+            order.append((column, parent))
+            waiting += [(other, column) for other in near[column] if other not in done]
+    return order
+
+
+_MOST_STEPS = 100
+_TRUST = 0.005  # how strongly noise in a count pulls its weight to zero; chosen on a part of one table
+
+
+class Labels(NamedTuple):
+    """Log odds of the classes: one number for each code of each column. Public."""
+
+    weights: list[np.ndarray]  # one (n_codes, n_classes) a column
+
+    def logits(self, codes: np.ndarray) -> np.ndarray:
+        """Log odds of each row, shape (n_rows, n_classes)."""
+        return np.asarray(sum(table[codes[:, j]] for j, table in enumerate(self.weights)))
+
+    def draw(self, codes: np.ndarray, *, rng: np.random.Generator) -> np.ndarray:
+        """One class a row, by its chance."""
+        logits = self.logits(codes)
+        return np.asarray((logits + rng.gumbel(size=logits.shape)).argmax(axis=1), dtype=np.int64)
+
+
+def fitted(codes: np.ndarray, counts: list[np.ndarray], *, sigma: float) -> Labels:
+    """The model of maximal entropy whose counts of (code, class) over ``codes`` are the given shares.
+
+    ``counts``: rows of each code by class, one table a column, with noise of standard deviation ``sigma``.
+    The penalty on a weight is proportional to the variance of its count (Dudik, Phillips and Schapire 2007,
+    JMLR 8: relaxed maximum entropy).
+    """
+    n_classes = counts[0].shape[1]
+    starts = np.cumsum([0, *(len(table) for table in counts)])
+    place = (codes + starts[:-1]).ravel()
+    rows = np.arange(0, place.size + 1, codes.shape[1])
+    which = csr_matrix((np.ones(place.size), place, rows), shape=(len(codes), starts[-1]))
+    shares = np.concatenate([table / np.maximum(table.sum(axis=1, keepdims=True), 1e-9) for table in counts])
+    wanted = np.bincount(place, minlength=starts[-1])[:, None] * shares
+    scale = len(codes) / max(1.0, float(counts[0].sum()))
+    penalty = _TRUST * ((sigma * scale) ** 2 + 1.0)
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        weights = flat.reshape(-1, n_classes)
+        logits = which @ weights
+        logs = log_softmax(logits, axis=1)
+        value = float(
+            (logits - logs)[:, 0].sum() - (wanted * weights).sum() + 0.5 * penalty * (weights**2).sum()
+        )
+        return value, (which.T @ np.exp(logs) - wanted + penalty * weights).ravel()
+
+    options = {"maxiter": _MOST_STEPS, "ftol": 1e-9}
+    best = minimize(loss, np.zeros(starts[-1] * n_classes), jac=True, method="L-BFGS-B", options=options)
+    weights = best.x.reshape(-1, n_classes)
+    return Labels([weights[a:b] for a, b in pairwise(starts)])
+
 
 GRAIN = 120  # weight of one person: 1 to 6 and 8 rows share it without a remainder
 _SHARES = {"pairs": 0.5, "triples": 0.4, "choices": 0.1}  # of the budget, in terms of squared noise
@@ -60,7 +202,7 @@ class TableGenerator(BaseEstimator):
     Guarantees
     ----------
     (epsilon, delta)-DP for one row (with ``groups``: one person) added or removed, by the price of
-    :class:`~ostraka.mechanisms.TreeMarginals`; all else is post-processing. The number of rows is part of it.
+    ``TreeMarginals``; all else is post-processing. The number of rows is part of it.
 
     Examples
     --------
@@ -114,12 +256,12 @@ class TableGenerator(BaseEstimator):
         """
         mechanism = self.mechanism(persons=groups is not None)
         private = coded(self.schema, frame, groups, rng=rng)
-        found = _fitting.charged(
+        found = fitting.charged(
             mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
         )
         self.mechanism_ = mechanism
         self._learn({name: table / mechanism.grain for name, table in found.items()})
-        self.result_ = _fitting.record(
+        self.result_ = fitting.record(
             mechanism,
             private,
             delta=self.delta,
@@ -151,7 +293,7 @@ class TableGenerator(BaseEstimator):
         random_state : int or numpy.random.Generator, optional
         """
         n_rows = self.n_rows_ if n_rows is None else n_rows
-        _check.integer(n_rows=n_rows)
+        check.integer(n_rows=n_rows)
         rng = np.random.default_rng(random_state)
         return self.schema.decode(self.sample_codes(n_rows, rng=rng), rng=rng)
 
@@ -247,24 +389,24 @@ class TableGenerator(BaseEstimator):
         noisy = {
             j: found[mechanism.table_name(j)].reshape(mechanism.sizes[j], -1) for j in mechanism.features
         }
-        totals = _tree.consistent_total(list(noisy.values()))
+        totals = consistent_total(list(noisy.values()))
         self.totals_ = totals
         self.n_rows_ = max(1, round(float(totals.sum())))
-        self.pairs_ = {j: _tree.projected(table, totals) for j, table in noisy.items()}
+        self.pairs_ = {j: projected(table, totals) for j, table in noisy.items()}
         self.triples_ = {}
         for name, table in found.items():
             columns = tuple(int(part) for part in name.split(","))
             pair = tuple(j for j in columns if j != mechanism.target)
             if len(pair) == 2:
                 margins = (self.pairs_[pair[0]], self.pairs_[pair[1]])
-                expected = _tree.conditional_independence(*margins, totals)
+                expected = conditional_independence(*margins, totals)
                 cells = table.reshape(expected.shape)
                 sigma = mechanism.sigma_triples / grain
-                self.triples_[pair] = _tree.shrunk(cells, expected, margins, sigma=sigma)
+                self.triples_[pair] = shrunk(cells, expected, margins, sigma=sigma)
         self.labels_ = None
         if mechanism.target is not None and len(totals) > 1:
             rows = self._from_forest(_ROWS_TO_LEARN, np.random.default_rng(0))
-            self.labels_ = _labels.fitted(
+            self.labels_ = fitted(
                 rows[:, list(mechanism.features)],
                 [self.pairs_[j] for j in mechanism.features],
                 sigma=mechanism.sigma_pairs / grain,
@@ -276,16 +418,16 @@ class TableGenerator(BaseEstimator):
         label = rng.choice(n_classes, size=n_rows, p=self.totals_ / self.totals_.sum())
         if mechanism.target is not None:
             codes[:, mechanism.target] = label
-        for column, parent in _tree.ordered(list(self.triples_), dict.fromkeys(mechanism.features)):
+        for column, parent in ordered(list(self.triples_), dict.fromkeys(mechanism.features)):
             if parent is None:
-                codes[:, column] = _tree.drawn(self.pairs_[column].T, label, rng=rng)
+                codes[:, column] = drawn(self.pairs_[column].T, label, rng=rng)
                 continue
             cells = self.triples_.get((parent, column))
             if cells is None:
                 cells = self.triples_[column, parent].transpose(1, 0, 2)
             chances = cells.transpose(0, 2, 1).reshape(-1, mechanism.sizes[column])
             given = codes[:, parent] * n_classes + label
-            codes[:, column] = _tree.drawn(chances, given, rng=rng)
+            codes[:, column] = drawn(chances, given, rng=rng)
         return codes
 
 
@@ -306,7 +448,7 @@ def calibrated(
             grain=grain,
         )
 
-    return made(_fitting.least_noise(made, epsilon=epsilon, delta=delta))
+    return made(fitting.least_noise(made, epsilon=epsilon, delta=delta))
 
 
 def coded(schema: Schema, frame: Any, groups: Any, *, rng: np.random.Generator | None) -> Private:
@@ -315,11 +457,11 @@ def coded(schema: Schema, frame: Any, groups: Any, *, rng: np.random.Generator |
     At most eight rows of a person, chosen at random, share one GRAIN.
     """
     grain = 1 if groups is None else GRAIN
-    rows = _reading.encoded(schema, frame, most=grain)
+    rows = encoded(schema, frame, most=grain)
     if groups is None:
         rows[:, -1], unit = 1, "row"
     else:
-        used = _fitting.rows_of_persons(groups, len(rows), rng=rng)
+        used = fitting.rows_of_persons(groups, len(rows), rng=rng)
         rows[:, -1], unit = np.where(used > 0, GRAIN // np.maximum(used, 1), 0), "person"
         rows = rows[used > 0]
     adjacency = Adjacency(unit=unit, moves="row", at_most=float(grain), relation="add-or-remove")

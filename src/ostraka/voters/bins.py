@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ostraka import _check
+from ostraka.core import check
+from ostraka.data.table import is_missing, numbers, word
 from ostraka.voters.cells import FromPublicRows, digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["QuantileCells"]
-
 Cells = list[Any] | np.ndarray
 
-_MISSING = {"NAType", "NaTType"}
 _TRUTH = {"True": "1", "False": "0"}
 
 
@@ -86,7 +83,7 @@ class QuantileCells(FromPublicRows):
         ValueError
             Settings out of range, or a column that ``X`` does not have.
         """
-        _check.integer(n_bins=self.n_bins, least=2)
+        check.integer(n_bins=self.n_bins, least=2)
         if self.least < 1:
             raise ValueError(f"least must be an integer >= 1, got {self.least!r}")
         self._one_hot = None if self.columns is not None or _is_frame(X) else _one_hot(np.asarray(X))
@@ -117,18 +114,21 @@ class QuantileCells(FromPublicRows):
         """Return the columns by name; each block of one-hot columns of a plain array becomes one column."""
         if self._one_hot is None:
             return _columns(X, names)
-        array = np.asarray(X)
-        if array.ndim != 2 or array.shape[1] != sum(map(len, self._one_hot)):
-            raise ValueError(f"X must have {sum(map(len, self._one_hot))} columns, got shape {array.shape}")
+        width = sum(map(len, self._one_hot))
+        array = X if isinstance(X, np.ndarray) else np.empty((0, 0), dtype=object)
+        if isinstance(X, np.ndarray) and (array.ndim != 2 or array.shape[1] != width):
+            raise ValueError(f"X must have {width} columns, got shape {array.shape}")
         if array.dtype.kind not in "fiub":
-            array = np.column_stack([_numbers(column.tolist()) for column in array.T])
+            array = np.column_stack([_numbers(cells) for cells in _columns(X, range(width)).values()])
         return {block[0]: _merged(array[:, block]) for block in self._one_hot}
 
 
 def _bins(cells: Cells, n_bins: int, least: int) -> tuple[str, np.ndarray]:
     """Return the bins of one column from the public rows' cells: edges of numbers, or categories of text."""
     # public rows alone decide which: a private cell of another type must not change how others are read
-    if isinstance(cells, np.ndarray) or all(_is_missing(cell) or _is_number(cell) for cell in cells):
+    if isinstance(cells, np.ndarray) or all(
+        is_missing(cell) or isinstance(cell, int | float) for cell in cells
+    ):
         values = _numbers(cells)
         return "edges", _edges(values[np.isfinite(values)], n_bins)
     found, times = np.unique(_words(cells), return_counts=True)
@@ -212,6 +212,12 @@ def _columns(X: Any, names: Any) -> dict[Any, Cells]:
 
         frame = narwhals.from_native(X, eager_only=True)
         found: dict[Any, Any] = {name: frame[name].to_list() for name in frame.columns}
+    elif isinstance(X, list | tuple) and X and all(isinstance(row, list | tuple) for row in X):
+        # no array: one text would make text of all cells; and each row has its own length
+        places = (
+            range(max(map(len, X))) if names is None else [place for place in names if isinstance(place, int)]
+        )
+        found = {place: [row[place] if place < len(row) else None for row in X] for place in places}
     else:
         array = np.asarray(X)
         if array.ndim != 2 or not len(array):
@@ -224,38 +230,13 @@ def _columns(X: Any, names: Any) -> dict[Any, Cells]:
     return {name: found[name] for name in wanted}
 
 
-def _is_missing(cell: Any) -> bool:
-    return cell is None or (isinstance(cell, float) and math.isnan(cell)) or type(cell).__name__ in _MISSING
-
-
-def _is_number(cell: Any) -> bool:
-    return isinstance(cell, int | float)
-
-
 def _numbers(cells: Cells) -> np.ndarray:
     """Convert each cell to float64, NaN if it is no number; 1, 1.0, True and their texts are equal."""
     if isinstance(cells, np.ndarray):
         return np.asarray(cells, dtype=np.float64)
-    return np.array([_number(cell) for cell in cells], dtype=np.float64)
-
-
-def _number(cell: Any) -> float:
-    if _is_missing(cell):
-        return math.nan
-    try:
-        return float(_TRUTH.get(cell, cell) if isinstance(cell, str) else cell)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
+    return numbers([_TRUTH.get(cell, cell) if isinstance(cell, str) else cell for cell in cells])
 
 
 def _words(cells: Cells) -> np.ndarray:
     """Convert each cell to text, "" if it is missing; 1 and 1.0 are always equal."""
-    return np.array([_word(cell) for cell in cells], dtype=str)
-
-
-def _word(cell: Any) -> str:
-    if _is_missing(cell):
-        return ""
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    return str(cell)
+    return np.array([word(cell) for cell in cells], dtype=str)

@@ -1,4 +1,7 @@
-"""Public cells, for which private rows can vote. They are fitted on public rows only."""
+"""The graph of public rows, and its smooth features.
+
+Public cells, for which private rows can vote. They are fitted on public rows only.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +11,44 @@ import warnings
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
+import scipy.sparse
+from scipy.sparse.linalg import eigsh
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ostraka import _check
-from ostraka._images import INVARIANCES, transforms
-from ostraka.voters._fixed import FixedPoint, numbers
-from ostraka.voters._graph import affinity, nearest, smooth
+from ostraka.core import check
+from ostraka.data.images import INVARIANCES, transforms
+from ostraka.data.nearest import nearest, squared_distances
+from ostraka.voters.fixed import FixedPoint, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "FINEST",
-    "Cells",
-    "FromPublicRows",
-    "GraphCells",
-    "check_relation",
-    "check_resolution",
-    "digest",
-    "reach",
-]
+_DENSE = 1000  # rows up to which all eigenvectors are computed
+
+
+def affinity(places: np.ndarray, distances: np.ndarray) -> scipy.sparse.csr_array:
+    """Weights exp(-d² / s_i s_j) between a row and its nearest ones; s is the distance of the furthest."""
+    n, k = places.shape
+    spread = np.sqrt(distances[:, -1]) + 1e-12
+    ends = np.repeat(np.arange(n), k), places.ravel()
+    weights = np.exp(-distances.ravel() / (spread[ends[0]] * spread[ends[1]]))
+    one_way = scipy.sparse.csr_array((weights + 1e-9, ends), shape=(n, n))
+    return scipy.sparse.csr_array(one_way.maximum(one_way.T))
+
+
+def smooth(weights: scipy.sparse.csr_array, n_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """The largest eigenvalues of the normalised graph, falling, and their vectors as columns."""
+    degree = 1 / np.sqrt(weights.sum(axis=1))
+    normal = weights.multiply(degree[:, None]).multiply(degree[None]).tocsr()
+    if weights.shape[0] <= max(_DENSE, 3 * n_features):
+        values, vectors = np.linalg.eigh(normal.toarray())
+    else:
+        start = np.random.default_rng(0).normal(size=weights.shape[0])
+        values, vectors = eigsh(normal, k=n_features, which="LA", v0=start, tol=1e-6)
+    order = np.argsort(-values)[:n_features]
+    return values[order], vectors[:, order]
+
 
 _RELATIONS = ("replace-one", "zero-out")  # the number of units is public in both
 FINEST = 2**20  # of a line: squares of its length are whole numbers in floats
@@ -123,18 +143,17 @@ class GraphCells(FromPublicRows):
         y : ignored
         """
         table = self._rows(X)
-        _check.integer(n_features=self.n_features, n_neighbors=self.n_neighbors, least=2)
+        check.integer(n_features=self.n_features, n_neighbors=self.n_neighbors, least=2)
         check_resolution(self.resolution)
-        _check.nonnegative(time=self.time)
+        check.nonnegative(time=self.time)
         if self.n_cells is not None:
-            _check.integer(n_cells=self.n_cells, least=1)
+            check.integer(n_cells=self.n_cells, least=1)
         if len(table) <= self.n_neighbors:
             raise ValueError(f"X must have more than n_neighbors={self.n_neighbors} rows, got {len(table)}")
         self.n_features_in_ = table.shape[1]
         self._fixed = FixedPoint.of(table)
         self._versions = [self._fixed.integers(each) for each in self._changed(table)]
-        near = nearest(self._versions[0], self._versions, self.n_neighbors + 1)
-        self._weights = affinity(*_without_itself(*near))
+        self._weights = affinity(*self._neighbours())
         values, vectors = smooth(self._weights, min(self.n_features, len(table) - 1))
         self._vectors = vectors
         self.features_ = _unit(vectors * np.exp(self.time * (values - 1) / 2))
@@ -144,19 +163,22 @@ class GraphCells(FromPublicRows):
         return self
 
     def codes(self, X: Any) -> np.ndarray:
-        """The nearest public row of each row, int64 of shape (n_rows, 1): a line of ``codebooks_[0]``."""
+        """The nearest public row of each row, int64 of shape (n_rows, 1): a line of ``codebooks_[0]``.
+
+        Numbers beyond the range of the public rows count as its ends, and NaN as its middle.
+        """
         check_is_fitted(self, "codebooks_")
-        table = self._rows(X)
+        table = self._rows(X, finite=False)
         if table.shape[1] != self.n_features_in_:
             raise ValueError(f"X must have {self.n_features_in_} columns, got {table.shape[1]}")
-        return nearest(self._fixed.integers(table), self._versions, 1)[0]
+        return nearest(self._fixed.integers(table), self._versions)
 
     def clusters(self, n_cells: int) -> np.ndarray:
         """Ward clusters of the public rows by their smooth features, int64 of shape (n_public,)."""
         from sklearn.cluster import AgglomerativeClustering  # noqa: PLC0415  (a tenth of all imports)
 
         check_is_fitted(self, "features_")
-        _check.integer(n_cells=n_cells, least=1)
+        check.integer(n_cells=n_cells, least=1)
         n_cells = min(n_cells, len(self._vectors))
         points = _unit(self._vectors[:, : max(2, min(12, n_cells))])
         graph = None if len(points) <= _WARD_BY_ALL_PAIRS else self._weights
@@ -176,6 +198,17 @@ class GraphCells(FromPublicRows):
             chosen.append(members[(apart**2).sum(axis=1).argmin()])
         return np.array(chosen, dtype=np.int64)
 
+    def _neighbours(self) -> tuple[np.ndarray, np.ndarray]:
+        """The nearest other public rows of each public row, and their squared distances."""
+        rows, k = self._versions[0], self.n_neighbors
+        places = nearest(rows, self._versions, k + 1)
+        own = places == np.arange(len(places))[:, None]
+        own[~own.any(axis=1), -1] = True  # even if an equal row comes first
+        places = places[~own].reshape(len(places), k)
+        pairs = np.repeat(np.arange(len(places)), k), places.ravel()
+        versions = (squared_distances(rows, version, *pairs) for version in self._versions)
+        return places, np.minimum.reduce(list(versions)).reshape(places.shape)
+
     def _codebook(self) -> np.ndarray:
         if self.n_cells is None:
             return np.asarray(np.rint(self.features_ * self.resolution), dtype=np.int64)
@@ -188,8 +221,8 @@ class GraphCells(FromPublicRows):
             return [table]
         return [np.asarray(table @ change) for change in transforms(self.image_shape, self.invariances)]
 
-    def _rows(self, X: Any) -> np.ndarray:
-        table = numbers(X, "X")
+    def _rows(self, X: Any, *, finite: bool = True) -> np.ndarray:
+        table = numbers(X, "X", finite=finite)
         if self.image_shape is not None and table.shape[1] != math.prod(self.image_shape):
             raise ValueError(f"X must hold images of shape {self.image_shape}, got {table.shape[1]} columns")
         return table
@@ -199,7 +232,7 @@ class Cells(Protocol):
     """Interface of public cells: the lines that a row can add to a table, and the one that each row adds.
 
     Cells with features of each row's own have ``reach_`` and ``lines`` instead of ``codebooks_`` and
-    ``codes`` (:class:`~ostraka.voters.features.FeatureCells`).
+    ``codes`` (:class:`~ostraka.voters.rows.FeatureCells`).
     """
 
     codebooks_: list[np.ndarray]
@@ -224,14 +257,14 @@ def _same_rows(fitted: Any, X: Any) -> bool:
 
 def check_resolution(resolution: int, *, least: int = 1) -> None:
     """Raise ValueError unless lines of this length have exact squares in floats."""
-    _check.integer(resolution=resolution, least=least)
+    check.integer(resolution=resolution, least=least)
     if resolution > FINEST:
         raise ValueError(f"resolution must be at most {FINEST:,}, got {resolution!r}")
 
 
 def check_relation(relation: str) -> None:
     """Raise ValueError unless tables of counts can promise this neighbouring relation."""
-    _check.one_of(relation=relation, allowed=_RELATIONS)
+    check.one_of(relation=relation, allowed=_RELATIONS)
 
 
 def reach(codebooks: Sequence[np.ndarray], relation: str = "replace-one") -> float:
@@ -268,11 +301,3 @@ def digest(codebooks: Sequence[np.ndarray]) -> str:
 
 def _unit(features: np.ndarray) -> np.ndarray:
     return np.asarray(features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-300))
-
-
-def _without_itself(places: np.ndarray, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Remove each row from its own neighbours, even if an equal row comes first."""
-    own = places == np.arange(len(places))[:, None]
-    own[~own.any(axis=1), -1] = True
-    shape = len(places), places.shape[1] - 1
-    return places[~own].reshape(shape), distances[~own].reshape(shape)

@@ -1,28 +1,34 @@
-"""Row voting: every private row casts one ballot in all, for its public cell and its class."""
+"""Row voting: every private row casts one ballot in all, for its public cell and its class.
+
+Public features of each row's own, over which its one ballot is spread.
+"""
 
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.decomposition import PCA
+from sklearn.kernel_approximation import Nystroem
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
-from ostraka import _check
-from ostraka._units import numbered
-from ostraka.private import Adjacency, Private
-from ostraka.randomness import os_keyed
-from ostraka.voters._residuals import residual_sums
-from ostraka.voters._tables import CLASSES_FROM_Y, encoded
-from ostraka.voters.cells import FINEST, check_relation, reach
-from ostraka.voters.shards import Manifest, partition
+from ostraka.core import check
+from ostraka.core.private import Adjacency, Private
+from ostraka.core.randomness import os_keyed
+from ostraka.data.labels import CLASSES_FROM_Y, Labels
+from ostraka.data.units import Manifest, numbered, partition
+from ostraka.voters.cells import FINEST, FromPublicRows, check_relation, check_resolution, digest, reach
+from ostraka.voters.fixed import numbers
+from ostraka.voters.residuals import residual_sums, shortened
 
 if TYPE_CHECKING:
     from ostraka.voters.cells import Cells
-
-__all__ = ["RowVoter", "ballot_of", "contrasts", "own_features"]
 
 _MOST = 2.0**62  # in a table of int64
 _EXACT = 2.0**52  # sums of floats
@@ -103,7 +109,7 @@ class RowVoter(BaseEstimator):
     --------
     >>> from sklearn.datasets import load_digits
     >>> from ostraka import Budget, Ledger, release
-    >>> from ostraka.mechanisms import NoisyCounts
+    >>> from ostraka.core.mechanisms import NoisyCounts
     >>> from ostraka.voters import GraphCells
     >>> X, y = load_digits(return_X_y=True)
     >>> cells = GraphCells(image_shape=(8, 8), n_cells=15).fit(X[:300])
@@ -152,9 +158,6 @@ class RowVoter(BaseEstimator):
         """
         self._check_settings()
         codes = self._lines_of(X) if own_features(self.cells) else self._codes_of(X)
-        y = np.asarray(y)
-        if y.shape != (len(codes),):
-            raise ValueError(f"y must have one label for each of {len(codes)} rows, got shape {y.shape}")
         if groups is not None and len(groups) != len(codes):
             raise ValueError(f"groups must name one person a row: got {len(groups)} for {len(codes)} rows")
         if groups is not None and own_features(self.cells):
@@ -163,7 +166,8 @@ class RowVoter(BaseEstimator):
                 "QuantileCells, or keep one row of each person"
             )
         self.notes_ = [] if classes is not None else [CLASSES_FROM_Y]
-        self.classes_, labels = encoded(y, classes)
+        named = Labels.of(y, classes, n_rows=len(codes), least=2)
+        self.classes_, labels = named.classes, named.encode(y)
         owners = len(codes) if groups is None else groups
         people, self.n_units_, self.unit_ = numbered(owners)
         self.manifest_ = self._dealt(owners)
@@ -236,8 +240,8 @@ class RowVoter(BaseEstimator):
         check_is_fitted(self, "adjacency_")
         if not own_features(self.cells):
             raise ValueError("cells must have features of each row's own for residuals: take FeatureCells")
-        _check.positive(clip=clip)
-        _check.integer(parts=parts, least=1)
+        check.positive(clip=clip)
+        check.integer(parts=parts, least=1)
         if parts > FINEST:
             raise ValueError(
                 f"parts must be so few that squares are exact, at most {FINEST:,}, got {parts!r}"
@@ -285,8 +289,8 @@ class RowVoter(BaseEstimator):
         return self.manifest
 
     def _check_settings(self) -> None:
-        _check.one_of(person=self.person, allowed=("shared", "sampled"))
-        _check.integer(units=self.units, least=1)
+        check.one_of(person=self.person, allowed=("shared", "sampled"))
+        check.integer(units=self.units, least=1)
         check_relation(self.relation)
         check_is_fitted(self.cells, "reach_" if own_features(self.cells) else "codebooks_")
 
@@ -318,3 +322,199 @@ class RowVoter(BaseEstimator):
         if len(codes) and (codes.min() < 0 or (codes.max(axis=0) >= sizes).any()):
             raise ValueError("cells gave a code outside of their codebooks")
         return codes
+
+
+_FEW = 5  # public rows that are transformed alone, to see whether rows are independent
+_ALIKE = "X must hold rows that differ, got {} with the same features"
+_LARGEST = 1e100  # of public numbers, so that sums of their squares are finite
+_BEYOND = 1e6  # times the largest public number
+_LEAST_VARIANCE = 1e-9  # of the largest
+_MOST_FEATURES, _ROWS_A_FEATURE = 500, 10
+_COMPONENTS, _CENTRES, _PAIRS = 150, 1000, 500  # of the default features
+
+
+class FeatureCells(FromPublicRows):
+    """Public features, half whitened: a ballot is spread over them, in the direction of the row's own.
+
+    ``GraphCells`` sends a private row to its nearest public row. Here a row keeps its own features, which
+    says more where there are many private rows. Directions in which public rows vary more keep more of the
+    ballot: each is divided by the square root of its standard deviation, half of the way to white. A last
+    feature is the same for all rows, so that models of the lines have an intercept.
+
+    Parameters
+    ----------
+    transform : fitted transformer, such as a pipeline of scikit-learn, optional
+        From rows to numbers, each row by itself; fitted on public rows alone. Public. Never fitted here.
+        None: 150 principal components of the public rows and a Gaussian kernel with 1,000 of these rows.
+    n_features : int, optional
+        Principal components of the transformed public rows which are used. None: one for ten public rows,
+        500 at the most. Public.
+    resolution : int, default 1024
+        Length of a ballot, in units of the counts: its entries are rounded to integers. Public.
+
+    Attributes
+    ----------
+    whitening_power : float
+        0.25 in this class. Directions are divided by this power of their variance: 0 would leave them as they
+        are, 0.5 would whiten them. Public.
+    constant : float
+        0.2 in this class: how long the part of a line is which all rows share. Public.
+    transform_ : fitted transformer
+        The given one, or the default one fitted on the public rows. Public.
+    features_ : float64 array, shape (n_public, at most n_features + 1)
+        What each public row would add to the counts of its class, of length at most 1. Public.
+    middle_, whitening_ : float64 arrays, shapes (n,) and (n, at most n_features)
+        Mean of the transformed public rows, and the matrix that turns and scales what is left. Public.
+    reach_ : float
+        Twice the resolution: how far a replaced row can move the table. Public.
+    sha256_ : str
+        Hash of the lines of the public rows. Public.
+
+    Guarantees
+    ----------
+    A line is an integer vector of Euclidean norm at most ``resolution``, whatever the row holds: the norm is
+    checked in integers, and a line that is longer counts nothing. Two such vectors are at most ``reach_``
+    apart, in one class and in two (docs/noisy-counts.md, Theorem 2). This holds for a row replaced in its
+    place, or counting nothing there, and a transformer that maps each row by itself; one that does not is
+    refused where public rows show it. Persons with several rows are refused, since replacing one moves the
+    places of other rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.decomposition import PCA
+    >>> images = load_digits().data
+    >>> cells = FeatureCells(PCA(40).fit(images[:300]), n_features=30).fit(images[:300])
+    >>> cells.lines(images[300:305]).shape, cells.reach_
+    ((5, 31), 2048.0)
+    """
+
+    _furthest: float | None = None  # of private numbers; None: rows are not numbers
+
+    whitening_power: ClassVar[float] = 0.25
+    constant: ClassVar[float] = 0.2
+
+    def __init__(
+        self, transform: Any = None, *, n_features: int | None = None, resolution: int = 1024
+    ) -> None:
+        self.transform = transform
+        self.n_features = n_features
+        self.resolution = resolution
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
+        """Find the principal components of the transformed public rows, and their variances.
+
+        Parameters
+        ----------
+        X : n_public rows, as ``transform`` takes them
+            Public.
+        y : ignored
+
+        Raises
+        ------
+        ValueError
+            Settings out of range; rows that are all alike, not finite or beyond 1e100; a transformer whose
+            result for a row depends on the rows beside it.
+        """
+        if self.n_features is not None:
+            check.integer(n_features=self.n_features, least=1)
+        check_resolution(self.resolution, least=2)  # of 1, rounded lines are all zeros
+        names = getattr(X, "columns", None)  # for the student, which is plain scikit-learn
+        if names is not None and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        self.transform_ = _kernel(X) if self.transform is None else self.transform
+        self._furthest = _furthest(X)
+        table = _moderate(self._transformed(X), "what transform returns")
+        self._require_rows_by_themselves(X, table)
+        self.middle_ = table.mean(axis=0)
+        apart = table - self.middle_
+        values, vectors = np.linalg.eigh(apart.T @ apart / len(apart))
+        kept = np.flatnonzero(values > _LEAST_VARIANCE * max(float(values[-1]), 1e-300))
+        kept = kept[::-1][: self.n_columns(len(table))]
+        if not len(kept):
+            raise ValueError(_ALIKE.format(len(table)))
+        self.whitening_ = vectors[:, kept] / values[kept] ** self.whitening_power
+        self.reach_ = 2.0 * self.resolution
+        lines = self.lines(X)
+        self.features_ = lines / self.resolution
+        self.sha256_ = digest([lines])
+        self._source = X
+        return self
+
+    def lines(self, X: Any) -> np.ndarray:
+        """What each row adds to the counts of its class, int64 of shape (n_rows, n_features + 1).
+
+        Numbers far beyond those of the public rows count as the end of a public range. A row whose features
+        are not finite counts nothing.
+        """
+        check_is_fitted(self, "reach_")
+        table = self._transformed(X, private=True)
+        if table.shape[1] != len(self.middle_):
+            raise ValueError(f"transform must give {len(self.middle_)} numbers a row, got {table.shape[1]}")
+        with np.errstate(over="ignore", invalid="ignore"):  # such rows count nothing
+            white = (table - self.middle_) @ self.whitening_
+            length = np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-300)
+            unit = np.sqrt(1 - self.constant**2) * (white / length)
+            whole = np.column_stack([unit, np.full(len(unit), self.constant)])
+            lines = shortened((self.resolution - 1) * whole, self.resolution)
+        return lines.astype(np.int64)
+
+    def n_columns(self, n_public: int) -> int:
+        """The largest number of features for so many public rows."""
+        if self.n_features is None:
+            return min(_MOST_FEATURES, max(1, n_public // _ROWS_A_FEATURE))
+        return min(self.n_features, n_public)
+
+    def _transformed(self, X: Any, *, private: bool = False) -> np.ndarray:
+        if not callable(getattr(self.transform_, "transform", None)):
+            kind = type(self.transform_).__name__
+            raise TypeError(f"transform must be a fitted transformer, got {kind}")
+        rows = numbers(X, "X", finite=not private) if self.transform is None else X
+        if not private:
+            return numbers(self.transform_.transform(rows), "what transform returns")
+        if self._furthest is not None and isinstance(rows, np.ndarray) and rows.dtype.kind == "f":
+            rows = np.clip(rows, -self._furthest, self._furthest)
+            if self.transform is None:
+                rows = np.where(np.isnan(rows), 0.0, rows)
+        with warnings.catch_warnings(), np.errstate(all="ignore"):  # which would tell of a private row
+            warnings.simplefilter("ignore")
+            return numbers(self.transform_.transform(rows), "what transform returns", finite=False)
+
+    def _require_rows_by_themselves(self, X: Any, table: np.ndarray) -> None:
+        few = self._transformed(_safe_indexing(X, np.arange(min(_FEW, len(table)))))
+        size = np.abs(table).max(axis=0) + 1e-300
+        if few.shape[1:] != table.shape[1:] or not (np.abs(few - table[: len(few)]) <= 1e-3 * size).all():
+            raise ValueError(
+                "transform must map each row by itself, but gives other numbers for the first rows without "
+                "the others: fit it on public rows before"
+            )
+
+
+def _furthest(X: Any) -> float | None:
+    """How far from 0 private numbers may be: far beyond the public ones, where nothing overflows."""
+    if not (isinstance(X, np.ndarray) and X.dtype.kind in "fiub"):
+        return None
+    largest = max(float(np.abs(X.astype(np.float64)).max(initial=0.0)), 1e-100)
+    return _BEYOND * largest if largest <= _LARGEST else None
+
+
+def _moderate(table: np.ndarray, name: str) -> np.ndarray:
+    if not np.abs(table).max() <= _LARGEST:
+        raise ValueError(f"{name} must hold numbers up to {_LARGEST:g}, got larger ones: rescale public rows")
+    return table
+
+
+def _kernel(X: Any) -> Pipeline:
+    """Principal components of public rows, and a Gaussian kernel as wide as their median distance."""
+    table = _moderate(numbers(X, "X"), "X")
+    if not table.var(axis=0).sum() > 0:
+        raise ValueError(_ALIKE.format(len(table)))
+    parts = PCA(min(_COMPONENTS, *table.shape), svd_solver="covariance_eigh").fit(table)
+    points = parts.transform(table)
+    half = min(_PAIRS, len(points) // 2)
+    apart = ((points[:half, None] - points[None, half : 2 * half]) ** 2).sum(axis=2)
+    middle = float(np.median(apart)) if half else 0.0
+    kernel = Nystroem(
+        gamma=1 / middle if middle > 0 else 1.0, n_components=min(_CENTRES, len(points)), random_state=0
+    )
+    return make_pipeline(parts, kernel.fit(points))

@@ -12,27 +12,19 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ostraka.private import Adjacency, Private
-from ostraka.voters._engines import spread
-from ostraka.voters._network_teachers import (
-    as_float32,
-    as_network,
-    predict,
-    require_repeatable,
-    train_networks,
-)
-from ostraka.voters._parquet import ParquetRows, train_where_they_lie
-from ostraka.voters._parquet_files import column_of
-from ostraka.voters._tables import CLASSES_FROM_Y, encoded, rows, selected
-from ostraka.voters._voting import Shard, count_votes, dry_run, train, vote
-from ostraka.voters.shards import Manifest, deal
+from ostraka.core.private import Adjacency, Private
+from ostraka.data.labels import CLASSES_FROM_Y, Labels
+from ostraka.data.parquet import ParquetRows, column_of
+from ostraka.data.table import rows, selected
+from ostraka.data.units import Manifest, deal
+from ostraka.voters.networks import as_float32, as_network, predict, require_repeatable, train_networks
+from ostraka.voters.parquet import train_where_they_lie
+from ostraka.voters.voting import Shard, count_votes, dry_run, spread, train, vote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ostraka.voters._voting import Predictions
-
-__all__ = ["TeacherEnsemble"]
+    from ostraka.voters.voting import Predictions
 
 
 class TeacherEnsemble(BaseEstimator):
@@ -136,17 +128,15 @@ class TeacherEnsemble(BaseEstimator):
             X = X if network is None else as_float32(X)
         elif network is not None:
             raise ValueError("networks train in this process: X must be an array, got Parquet files")
-        y = np.asarray(y)
-        if y.shape != (X.shape[0],):
-            raise ValueError(f"y must have one label for each of {X.shape[0]} rows, got shape {y.shape}")
         self.notes_ = [] if classes is not None else [CLASSES_FROM_Y]
-        self.classes_, codes = encoded(y, classes)
+        labels = Labels.of(y, classes, n_rows=X.shape[0], least=2)
+        self.classes_, codes = labels.classes, labels.encode(y)
         self.n_features_in_ = X.shape[1]
         if network is not None:
             seeded = isinstance(self.random_state, int | np.integer)
             require_repeatable(network, seeded=seeded, dealt=manifest is not None)
-        units = len(y) if groups is None else groups
-        self.manifest_ = deal(units, n_rows=len(y), n_teachers=self.n_teachers, manifest=manifest)
+        units = len(codes) if groups is None else groups
+        self.manifest_ = deal(units, n_rows=len(codes), n_teachers=self.n_teachers, manifest=manifest)
         self.unit_ = self.manifest_.unit
         self._report("shards", 1, 1)
         stored = isinstance(X, ParquetRows)

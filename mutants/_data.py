@@ -1,0 +1,104 @@
+"""Defects of what reads rows: names of classes and people, files, types."""
+
+from __future__ import annotations
+
+from mutants._mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_FILES, _SCHEMA = "contracts/test_reader_contract.py::", "synth/test_schema.py::"
+_LABELS, _PEOPLE = "contracts/test_label_contract.py::", "voters/test_shards.py::"
+
+MUTANTS = [
+    Mutant(
+        "a label that nobody declared is the next class",
+        "data/labels.py",
+        "return np.where(self.classes[codes] == values, codes, -1)",
+        "return codes",
+        _LABELS + "test_a_label_that_is_not_declared_is_refused_and_has_no_code",
+    ),
+    Mutant(
+        "an array makes numbers among text text",
+        "data/labels.py",
+        "array = np.array(y, dtype=object) if isinstance(y, list | tuple) and _mixed(y) else np.asarray(y)",
+        "array = np.asarray(y)",
+        _LABELS + "test_all_who_take_labels_agree",
+    ),
+    Mutant(
+        "an invisible character makes two people of one",
+        "data/units.py",
+        "if unicodedata.category(c) not in",
+        "if c not in",
+        _PEOPLE + "test_a_person_is_in_one_shard_however_the_name_is_written",
+    ),
+    Mutant(
+        "a date and its midnight are two people",
+        "data/units.py",
+        "return _day(text) if _TIME.fullmatch(text) else text",
+        "return text",
+        _PEOPLE + "test_a_person_is_in_one_shard_however_the_name_is_written",
+    ),
+    Mutant(
+        "one float names several people",
+        "data/units.py",
+        "(isinstance(value, float) and abs(value) >= _LARGEST)",
+        "False",
+        _PEOPLE + "test_identifiers_which_are_one_for_several_people_are_refused",
+    ),
+    Mutant(
+        "one private byte decides the encoding of all rows",
+        "data/table.py",
+        "(like.encoding if not public or _is_utf8(path) else",
+        "(like.encoding if _is_utf8(path) else",
+        _FILES + "test_a_row_of_a_file_is_read_as_it_is_alone",
+    ),
+    Mutant(
+        "private lines decide the delimiter",
+        "data/table.py",
+        "lines = lines[: _LINES if public and len(lines) > 1 else 1]",
+        "lines = lines[:_LINES]",
+        _FILES + "test_private_lines_do_not_decide_the_delimiter",
+    ),
+    Mutant(
+        "a quote that is not closed takes the next rows",
+        "data/table.py",
+        "(counts[0] == self._n - 1) & (counts[1] == 0)",
+        "(counts[0] == self._n - 1)",
+        _FILES + "test_a_row_of_a_file_is_read_as_it_is_alone",
+    ),
+    Mutant(
+        "an encoding with states is taken",
+        "data/table.py",
+        "if self.encoding is not None and not _is_row_wise(self.encoding):",
+        "if self.encoding is None:",
+        _FILES + "test_an_encoding_in_which_rows_depend_on_each_other_is_refused",
+    ),
+    Mutant(
+        "a value outside the schema ends the fit",
+        "data/schema.py",
+        "codes[~known] = unlisted if other is None else other",
+        "codes[~known] = {None: unlisted}[other]",
+        _SCHEMA + "test_each_value_has_a_public_code_whatever_it_is",
+    ),
+    Mutant(
+        "a text among numbers makes all of them text",
+        "data/table.py",
+        "    if isinstance(values, list | tuple):\n        return np.fromiter",
+        "    if isinstance(values, tuple):\n        return np.fromiter",
+        _SCHEMA + "test_each_value_has_a_public_code_whatever_it_is",
+    ),
+    Mutant(
+        "a text in a list of rows makes all cells text",
+        "voters/bins.py",
+        "elif isinstance(X, list | tuple) and X and",
+        "elif isinstance(X, tuple) and X and",
+        _FILES + "test_a_table_of_votes_moves_no_further_than_its_adjacency_says",
+    ),
+    Mutant(
+        "a private number without end is infinite among the features",
+        "data/columns.py",
+        "return values.clip(-_FARTHEST, _FARTHEST)",
+        "return values",
+        "cli/test_data.py::test_a_private_number_far_from_all_public_ones_stays_finite",
+    ),
+]

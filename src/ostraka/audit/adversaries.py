@@ -1,0 +1,745 @@
+"""Adversarial queries: the rows an adversary adds to the data, and the questions it asks.
+
+Audits of private prediction by adversaries who choose the target and the questions.
+
+Private-kNN as a system under audit: the law of its votes, with and without a target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+
+import numpy as np
+import scipy.stats
+
+from ostraka.audit.bound import Bound, Finding, Measure, Verdict
+from ostraka.audit.claims import AUDIT_ORDERS, at_orders, order_measures
+from ostraka.audit.cuts import MOST_OUTCOMES, check_confidence, of_laws, renyi_lower_bound
+from ostraka.audit.joint import joint_bound, leading_direction, repeated, vote_cap
+from ostraka.audit.votes import VoteModel
+from ostraka.core import check
+from ostraka.core.curve import Curve
+from ostraka.core.private import Adjacency, Private
+
+if TYPE_CHECKING:
+    from ostraka.audit.joint import BallotPool
+    from ostraka.core.mechanisms.law import BallotMechanism
+
+Adversary = Literal["Nat-AdvQ", "Pois-AdvQ", "Pois-NatQ", "Pois-PairQ"]
+
+_STEPS = (0.02, 0.05, 0.1, 0.2, 0.4, 1.0)  # of a copy, on the way to another question
+_DRAWS = 2_000  # trainings by which copies are compared
+
+
+class Worlds(Protocol):
+    """A system under audit, by the votes it has with and without a target.
+
+    One whose answers are independent in each world, as by a fresh sample or a prompt at temperature 0 for
+    each, says ``fresh = True``. Others are trained once.
+    """
+
+    def expected(self, queries: np.ndarray) -> np.ndarray:
+        """Mean votes without any target, shape (n_queries, n_classes)."""
+        ...
+
+    def models(self, queries: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> list[VoteModel]:
+        """The votes on query j where row j with label j is the target, or is not there."""
+        ...
+
+
+@runtime_checkable
+class HasPool(Protocol):
+    """Worlds which know how the votes on several questions hang together."""
+
+    def pool(self, queries: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> BallotPool:
+        """The ballots on all queries, where row j with label j is the target of query j, or is not there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class AdversarialQueries:
+    """The rows an adversary adds to the data, and the questions it asks.
+
+    Attributes
+    ----------
+    queries : array of shape (n_queries, n_features)
+    rows, labels : arrays, one target for each query
+        Where ``repeated``, each query has its own target, and only the worst is asked, again and again.
+        Else all queries are asked, and the one target is the same in every row.
+    repeated : bool
+    n_answers : int, optional
+        To all queries together; None: one to each, or as many to the worst.
+    """
+
+    queries: np.ndarray
+    rows: np.ndarray
+    labels: np.ndarray
+    repeated: bool
+    n_answers: int | None = None
+
+
+def adversarial_queries(
+    adversary: Adversary,
+    system: Worlds,
+    queries: np.ndarray,
+    labels: np.ndarray,
+    *,
+    mechanism: BallotMechanism,
+    pool: np.ndarray | None = None,
+    n_candidates: int = 20,
+    n_rounds: int = 2,
+    rng: np.random.Generator,
+) -> AdversarialQueries:
+    """Choose the target rows and the questions of an adversary.
+
+    Parameters
+    ----------
+    adversary : {"Nat-AdvQ", "Pois-AdvQ", "Pois-NatQ", "Pois-PairQ"}
+        A query with its own label, asked again and again; the same with the second most common vote for a
+        label; one mislabelled row, and every query asked once; a query with the second most common vote, and
+        a near copy that the poison does not reach, each asked half of the times.
+    system : Worlds
+    queries : array of shape (n_queries, n_features)
+    labels : integer array of shape (n_queries,)
+        Class indices.
+    mechanism : ballot mechanism, such as GNMax, LNMax or Threshold
+        The candidates of Pois-NatQ are compared by its outcome map.
+    pool : array of shape (n_rows, n_features), optional
+        Where Pois-NatQ looks for its row, and Pois-PairQ for its copy; None: the queries.
+    n_candidates, n_rounds : int
+        Rows tried as directions of a copy, or in a round of Pois-NatQ. Its first round takes rows of the
+        pool, further rounds blend the best few, so that no gradient is needed. One round is the published
+        adversary with a choice.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    AdversarialQueries
+
+    Raises
+    ------
+    ValueError
+        Another adversary, queries and labels that do not match, or Pois-PairQ against a system without a
+        ``pool`` of ballots.
+
+    Guarantees
+    ----------
+    None is needed: a bad choice makes a smaller lower bound. Source: Chadha et al. 2024,
+    arXiv:2402.09403, section 4.1 and appendix D.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> from ostraka.audit import NeighbourWorlds
+    >>> X = np.arange(20.0)[:, None]
+    >>> system = NeighbourWorlds(X, np.arange(20) % 2, n_classes=2, n_neighbours=4, sampling_rate=0.5)
+    >>> adversarial_queries("Pois-AdvQ", system, X[:3] + 0.1, np.arange(3) % 2, mechanism=GNMax(sigma=2.0),
+    ...       rng=np.random.default_rng(0)).labels
+    array([1, 1, 1])
+    """
+    check.one_of(adversary=adversary, allowed=get_args(Adversary))
+    queries, labels = np.asarray(queries), np.asarray(labels)
+    if labels.shape != (len(queries),):
+        raise ValueError(f"labels must be one for each of {len(queries)} queries, got shape {labels.shape}")
+    if adversary == "Nat-AdvQ":
+        return AdversarialQueries(queries=queries, rows=queries, labels=labels, repeated=True)
+    if adversary == "Pois-AdvQ":
+        return AdversarialQueries(
+            queries=queries, rows=queries, labels=_second(system.expected(queries)), repeated=True
+        )
+    if adversary == "Pois-PairQ":
+        return _pair(system, queries, pool, mechanism, n_candidates=n_candidates, rng=rng)
+    row, label = _search(
+        system, queries, pool, mechanism, n_candidates=n_candidates, n_rounds=n_rounds, rng=rng
+    )
+    return _natural(queries, row, label)
+
+
+def mean_leak(model: VoteModel, mechanism: BallotMechanism) -> float:
+    """Divergence of order 2 between the answers to the mean votes of both worlds: a quick approximation."""
+    shared = model.n * model.law + model.fixed + model.parties.sum(axis=0)
+    laws = np.exp(mechanism.log_outcomes([shared + w @ model.moves for w in (model.present, model.absent)]))
+    return float(of_laws(laws[0], laws[1], np.array([2.0]))[0])
+
+
+def _pair(
+    system: Worlds,
+    queries: np.ndarray,
+    pool: np.ndarray | None,
+    mechanism: BallotMechanism,
+    *,
+    n_candidates: int,
+    rng: np.random.Generator,
+) -> AdversarialQueries:
+    """The poisoned query that leaks most, and the copy which cancels most of what the votes on both share.
+
+    Other teachers say the same of a good copy, and the target says nothing new. Where all is normal, the two
+    mean answers tell the worlds apart best.
+    """
+    if not isinstance(system, HasPool):
+        raise ValueError(  # noqa: TRY004  (as every other setting that does not fit)
+            "Pois-PairQ must be played against a system with a pool of ballots, such as TeacherWorlds"
+        )
+    poison = _second(system.expected(queries))
+    worst = int(np.argmax([mean_leak(m, mechanism) for m in system.models(queries, queries, poison)]))
+    query, rows = queries[worst], queries if pool is None else np.asarray(pool)
+    far = np.square(rows - query).reshape(len(rows), -1).sum(axis=1)
+    others = np.flatnonzero(far > 0)
+    near = rows[others[np.argsort(far[others], kind="stable")[:n_candidates]]]
+    copies = [query + step * (row - query) for row in near for step in _STEPS] or [query]
+    asked = np.stack([query, *copies])
+    target = np.broadcast_to(query, asked.shape), np.full(len(asked), poison[worst])
+    votes = system.pool(asked, *target).sampler()(_DRAWS, rng)
+    times = np.full(2, max(1, len(queries) // 2))
+    apart = [
+        leading_direction(mechanism, votes[0][:, [0, copy]], votes[1][:, [0, copy]], times)[1]
+        for copy in range(1, len(asked))
+    ]
+    both = [0, 1 + int(np.argmax(apart))]
+    return AdversarialQueries(
+        queries=asked[both],
+        rows=target[0][both],
+        labels=target[1][both],
+        repeated=False,
+        n_answers=max(2, len(queries)),
+    )
+
+
+def _search(
+    system: Worlds,
+    queries: np.ndarray,
+    pool: np.ndarray | None,
+    mechanism: BallotMechanism,
+    *,
+    n_candidates: int,
+    n_rounds: int,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, int]:
+    """The mislabelled row with the largest mean leak: first rows of the pool, then blends of the best few."""
+    check.integer(n_candidates=n_candidates, n_rounds=n_rounds, least=1)
+    rows = queries if pool is None else np.asarray(pool)
+    rows = rows[rng.choice(len(rows), size=min(n_candidates, len(rows)), replace=False)]
+    labels = _second(system.expected(rows))
+    tried: list[tuple[float, np.ndarray, int]] = []
+    for _ in range(n_rounds):
+        for row, label in zip(rows, labels, strict=True):
+            asked = _natural(queries, row, int(label))
+            models = system.models(asked.queries, asked.rows, asked.labels)
+            tried.append((sum(mean_leak(model, mechanism) for model in models), row, int(label)))
+        tried.sort(key=lambda each: -each[0])
+        best = tried[:4]
+        first = rng.integers(len(best), size=n_candidates)
+        second = rng.integers(len(best), size=n_candidates)
+        part = rng.uniform(0.0, 1.5, size=n_candidates)  # also beyond the better of the two
+        rows = np.stack(
+            [best[b][1] + t * (best[a][1] - best[b][1]) for a, b, t in zip(first, second, part, strict=True)]
+        )
+        labels = np.array([best[a][2] for a in first])
+    return tried[0][1], tried[0][2]
+
+
+def _natural(queries: np.ndarray, row: np.ndarray, label: int) -> AdversarialQueries:
+    n = len(queries)
+    return AdversarialQueries(
+        queries=queries, rows=np.broadcast_to(row, (n, *row.shape)), labels=np.full(n, label), repeated=False
+    )
+
+
+def _second(votes: np.ndarray) -> np.ndarray:
+    """The second most common class of each row."""
+    return np.argsort(-votes, axis=1, kind="stable")[:, 1]
+
+
+_NOTHING = 1e-6  # of natural questions, those that the target moves less often are not even asked
+_PAIRS = 20_000
+_TRAININGS = 200_000  # drawn where the law of all answers together has too many cells
+_MOST = 60  # questions that are audited together: those which leak most
+_WORST = 5  # queries whose leak is computed exactly before the worst is chosen
+_MODELLED = "Holds for the modelled training phase: it says of the real one what the model fits of it."
+_ONCE = "Trained once: all answers come from one training. Trained anew: from one for each, as in the paper."
+_FRESH = "Adds up the answers, which are independent in each world."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Leak:
+    """How much an adversary's answers leak.
+
+    Attributes
+    ----------
+    bound : Bound
+        Of all answers together, from teachers that are trained once, unless answers are independent.
+    exact : array of shape (n_orders,), or None
+        The same by the model, without sampling; None where no exact law is known.
+    cap : array of shape (n_orders,), or None
+        What any number of answers to the same question can show at most, in the model; None where answers
+        are independent, or to several questions: another question cancels what the votes share.
+    anew : Bound
+        Were teachers trained anew for each answer: the sum over single answers.
+    anew_exact : array of shape (n_orders,), or None
+    independent : bool
+        Whether answers are independent in each world, so that both are the same.
+    queries : tuple of int
+        Which queries were asked.
+    n_answers : int
+    trials : int
+        Trainings of the model in each world.
+    """
+
+    bound: Bound
+    exact: np.ndarray | None
+    cap: np.ndarray | None
+    anew: Bound
+    anew_exact: np.ndarray | None
+    independent: bool
+    queries: tuple[int, ...]
+    n_answers: int
+    trials: int
+
+
+def measure_leak(
+    system: Worlds,
+    adversarial: AdversarialQueries,
+    mechanism: BallotMechanism,
+    *,
+    n_answers: int | None = None,
+    trials: int = 10**8,
+    orders: tuple[float, ...] = AUDIT_ORDERS,
+    confidence: float = 0.95,
+    rng: np.random.Generator,
+) -> Leak:
+    """Measure how much the answers leak, by sampling the modelled system.
+
+    Parameters
+    ----------
+    system, adversarial, mechanism
+        As for :func:`adversarial_queries`.
+    n_answers : int, optional
+        How often the worst query is asked, or a pair of queries together; None: as many times as there are
+        queries. Natural queries are asked once.
+    trials : int
+        Trainings, or answers to a question, in each world, drawn from the exact law of the model. Where there
+        is none (parties with random ballots, other mechanisms than GNMax), pairs of votes, 20,000 at most;
+        where all answers together have too many outcomes, 200,000 trainings at most.
+    orders : tuple of float > 1
+    confidence : float in (0, 1)
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    Leak
+
+    Guarantees
+    ----------
+    Both bounds hold for the model, together with probability ``confidence``. The worst query is chosen
+    before any trial, by the model. Teachers are trained once, and all their answers audited as one outcome,
+    unless the system says ``fresh = True`` or all votes are certain. Several questions to a system without
+    a ``pool`` of ballots count as the one that shows most.
+    Source: Chadha et al. 2024, arXiv:2402.09403, sections 4 and 5; for one training, docs/auditing.md.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> from ostraka.audit import NeighbourWorlds
+    >>> X, mechanism = np.arange(20.0)[:, None], GNMax(sigma=2.0)
+    >>> system = NeighbourWorlds(X, np.arange(20) % 2, n_classes=2, n_neighbours=4, sampling_rate=0.5)
+    >>> rng = np.random.default_rng(0)
+    >>> adversarial = adversarial_queries("Pois-AdvQ", system, X[:3] + 0.1, np.arange(3) % 2,
+    ...                                   mechanism=mechanism, rng=rng)
+    >>> leak = measure_leak(system, adversarial, mechanism, n_answers=1, orders=(2.0,), rng=rng)
+    >>> bool(0.9 * leak.exact[0] < leak.bound.rdp[0] < leak.exact[0])
+    True
+    """
+    check_confidence(confidence)
+    check.integer(trials=trials, least=10)
+    models = system.models(adversarial.queries, adversarial.rows, adversarial.labels)
+    asked = len(models) if n_answers is None else n_answers
+    check.integer(n_answers=asked, least=1)
+    if adversarial.repeated:
+        chosen, times = [_worst(models, mechanism, rng)], [asked]
+    elif adversarial.n_answers is None:
+        chosen, times = list(range(len(models))), [1] * len(models)
+    else:
+        total = max(len(models), adversarial.n_answers if n_answers is None else n_answers)
+        chosen = list(range(len(models)))
+        times = [total // len(models) + (j < total % len(models)) for j in chosen]
+    models = [models[j] for j in chosen]
+    independent = getattr(system, "fresh", False) or all(model.certain for model in models)
+    settings: dict[str, Any] = {
+        "orders": orders,
+        "confidence": confidence if independent else (1 + confidence) / 2,
+        "trials": trials,
+        "rng": rng,
+    }
+    anew, anew_exact, drawn = _anew(models, mechanism, times, **settings)
+    bound, exact, cap = anew, anew_exact, None
+    if not independent and len(models) == 1:
+        bound, exact = _repeated(models[0], mechanism, times[0], **settings)
+        cap = vote_cap(models[0], orders)
+    elif not independent:
+        pool = None
+        if isinstance(system, HasPool):
+            pool = system.pool(adversarial.queries, adversarial.rows, adversarial.labels)
+        bound, exact = _together(pool, models, mechanism, times, **settings), None
+    return Leak(
+        bound=bound,
+        exact=exact,
+        cap=cap,
+        anew=anew,
+        anew_exact=anew_exact,
+        independent=independent,
+        queries=tuple(chosen),
+        n_answers=sum(times),
+        trials=drawn if independent else bound.trials[0],
+    )
+
+
+def _anew(
+    models: list[VoteModel],
+    mechanism: BallotMechanism,
+    times: list[int],
+    *,
+    trials: int,
+    orders: tuple[float, ...],
+    confidence: float,
+    rng: np.random.Generator,
+) -> tuple[Bound, np.ndarray | None, int]:
+    """The sum over answers that are independent in each world, the same by the model, and their trials."""
+    order, bounds = np.array(orders), []
+    settings: dict[str, Any] = {"orders": orders, "confidence": 1 - (1 - confidence) / len(models)}
+    laws_known = all(model.has_outcome_laws(mechanism) for model in models)
+    trials = trials if laws_known else min(trials, _PAIRS)
+    exact = np.zeros(order.size)
+    for model, n in zip(models, times, strict=True):
+        if len(models) > 1 and np.abs(model.present - model.absent).sum() < _NOTHING:
+            bound = renyi_lower_bound([1, 1], [1, 1], **settings)
+        elif laws_known:
+            p, q = model.outcome_laws(mechanism)
+            exact += n * np.maximum(of_laws(p, q, order), of_laws(q, p, order))
+            bound = renyi_lower_bound(*(rng.multinomial(trials, law) for law in _few(p, q)), **settings)
+        else:
+            bound = model.lower_bound(mechanism, n_draws=trials, rng=rng, **settings)
+        bounds.append(bound)
+    return Bound.compose(bounds, times=times), exact if laws_known else None, trials
+
+
+def _repeated(
+    model: VoteModel,
+    mechanism: BallotMechanism,
+    n_answers: int,
+    *,
+    trials: int,
+    orders: tuple[float, ...],
+    confidence: float,
+    rng: np.random.Generator,
+) -> tuple[Bound, np.ndarray | None]:
+    """All answers to one question, by their exact law, or by draws of votes if it has too many cells."""
+    law = repeated(model, mechanism, n_answers=n_answers)
+    if law is not None:
+        bound = law.bound(trials=trials, orders=orders, confidence=confidence, rng=rng)
+        return bound, law.divergences(orders)
+
+    def draw(n_draws: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        present, absent = model.worlds(n_draws=n_draws, rng=rng)
+        return present.open()[:, None], absent.open()[:, None]
+
+    settings: dict[str, Any] = {"orders": orders, "confidence": confidence, "rng": rng}
+    return joint_bound(draw, mechanism, [n_answers], n_draws=min(trials, _TRAININGS), **settings), None
+
+
+def _together(
+    pool: BallotPool | None,
+    models: list[VoteModel],
+    mechanism: BallotMechanism,
+    times: list[int],
+    *,
+    trials: int,
+    orders: tuple[float, ...],
+    confidence: float,
+    rng: np.random.Generator,
+) -> Bound:
+    """All answers to the questions that leak most, or, without a pool, to the one that does."""
+    leaks = [n * mean_leak(model, mechanism) for model, n in zip(models, times, strict=True)]
+    if pool is None:
+        best = int(np.argmax(leaks))
+        settings: dict[str, Any] = {"orders": orders, "confidence": confidence, "rng": rng}
+        return _repeated(models[best], mechanism, times[best], trials=trials, **settings)[0]
+    most = np.sort(np.argsort(leaks)[::-1][:_MOST])
+    return joint_bound(
+        pool.take(most.tolist()).sampler(),
+        mechanism,
+        [times[j] for j in most],
+        n_draws=min(trials, _TRAININGS),
+        orders=orders,
+        confidence=confidence,
+        rng=rng,
+    )
+
+
+def audit_adversary(
+    adversary: Adversary,
+    system: Worlds,
+    mechanism: BallotMechanism,
+    queries: np.ndarray,
+    labels: np.ndarray,
+    *,
+    name: str = "system",
+    price: Curve | None = None,
+    delta: float | None = None,
+    n_answers: int | None = None,
+    trials: int = 10**8,
+    orders: tuple[float, ...] = AUDIT_ORDERS,
+    confidence: float = 0.95,
+    rng: np.random.Generator,
+) -> Finding:
+    """Compare what one adversary sees of one system with what was promised.
+
+    Parameters
+    ----------
+    adversary, system, queries, labels
+        As for :func:`adversarial_queries`.
+    mechanism : ballot mechanism, such as GNMax, LNMax or Threshold
+        Answers from the votes.
+    name : str
+        Of the system, for the finding.
+    price : Curve, optional
+        The promise for one answer; None: ``mechanism.curve()``. Give it where rows are sub-sampled.
+    delta : float, optional
+        Also show each number converted to an epsilon at this delta, as an illustration.
+    n_answers, trials, orders, confidence, rng
+        As for :func:`measure_leak`.
+
+    Returns
+    -------
+    Finding
+        *Violated*: more leaks than was promised. *Inconclusive*: nothing was certified; take more trials.
+        Else *consistent*, which is no proof.
+
+    Guarantees
+    ----------
+    As for :func:`measure_leak`.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> from ostraka.audit import NeighbourWorlds
+    >>> X = np.arange(20.0)[:, None]
+    >>> system = NeighbourWorlds(X, np.arange(20) % 2, n_classes=2, n_neighbours=4, sampling_rate=0.5)
+    >>> audit_adversary("Nat-AdvQ", system, GNMax(sigma=2.0), X[:3] + 0.1, np.arange(3) % 2,
+    ...                 rng=np.random.default_rng(0)).verdict
+    'consistent'
+    """
+    adversarial = adversarial_queries(adversary, system, queries, labels, mechanism=mechanism, rng=rng)
+    leak = measure_leak(
+        system,
+        adversarial,
+        mechanism,
+        n_answers=n_answers,
+        trials=trials,
+        orders=orders,
+        confidence=confidence,
+        rng=rng,
+    )
+    price = mechanism.curve() if price is None else price
+    promised = leak.n_answers * np.array(at_orders(price, orders, name="price"))
+    columns: dict[str, Any] = {"upper": promised, "exact": leak.exact, "lower": leak.bound.rdp}
+    if not leak.independent:
+        columns |= {"cap": leak.cap, "anew_exact": leak.anew_exact, "anew_lower": leak.anew.rdp}
+    measures = list(order_measures(orders, **columns))
+    verdict, sentence = _judged(measures, leak, adversarial)
+    if delta is not None:
+        # every column by one conversion: that of Rényi bounds at these orders
+        epsilons: dict[str, Any] = {
+            name: None if v is None else Curve(orders, tuple(map(float, v))).epsilon(delta)
+            for name, v in columns.items()
+        }
+        what = f"epsilon at delta {delta:g} (illustration, no lower bound)"
+        measures.append(Measure(what=what, **epsilons))
+    return Finding(
+        name=f"{name} × {adversary}",
+        verdict=verdict,
+        sentence=sentence,
+        measures=tuple(measures),
+        confidence=confidence,
+        trials=leak.trials,
+        method=leak.bound.method,
+        note=f"{leak.bound.note} {_MODELLED} {_FRESH if leak.independent else _ONCE}",
+    )
+
+
+def _judged(measures: list[Measure], leak: Leak, adversarial: AdversarialQueries) -> tuple[Verdict, str]:
+    asked = f"{leak.n_answers:,} natural questions"
+    if adversarial.repeated:
+        asked = f"One question asked {leak.n_answers:,} times"
+    elif adversarial.n_answers is not None:
+        asked = f"A poisoned question and a near copy of it asked {leak.n_answers:,} times together"
+    # an answer alone which leaks more than its price breaks the promise, however teachers are trained
+    most = [max(m.lower, m.anew_lower or 0.0) for m in measures]
+    broken = next((place for place, m in enumerate(measures) if most[place] > m.upper), None)
+    if broken is not None:
+        m = measures[broken]
+        anew = "" if m.lower > m.upper else ", trained anew for each answer"
+        return "violated", (
+            f"The promise is broken: {asked[0].lower() + asked[1:]}{anew} leak at {m.what} at least "
+            f"{most[broken]:.4g} nats, and at most {m.upper:.4g} was promised."
+        )
+    best = max(measures, key=lambda m: m.lower / m.upper)
+    if best.lower == 0:
+        return "inconclusive", f"{asked}: nothing was seen to leak in so few trials."
+    share = f"was seen to use up {best.lower / best.upper:.2%} of what was promised at {best.what}"
+    if leak.independent:
+        return "consistent", f"{asked}: this system {share}. Others may do better."
+    words = [f"{asked}. Trained once, this system {share}"]
+    if best.cap is not None and best.cap < best.upper:
+        most_of_all = f"{best.cap / best.upper:.2%}"
+        words.append(
+            f"; in this model, answers to this question alone can never show more than {most_of_all}"
+        )
+    words.append(
+        f". Were teachers trained anew for each answer, as in Chadha et al. 2024, it would be "
+        f"{(best.anew_lower or 0.0) / best.upper:.2%}. Other questions may do better."
+    )
+    return "consistent", "".join(words)
+
+
+def _few(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Laws of twelve outcomes at most. The rarest outcomes are merged before any trial."""
+    if p.size <= MOST_OUTCOMES:
+        return p, q
+    rank = np.argsort(-(p + q))
+    kept, rest = rank[: MOST_OUTCOMES - 1], rank[MOST_OUTCOMES - 1 :]
+    return np.append(p[kept], p[rest].sum()), np.append(q[kept], q[rest].sum())
+
+
+def _worst(models: list[VoteModel], mechanism: BallotMechanism, rng: np.random.Generator) -> int:
+    """Return the query which leaks most in the model: shortlisted by mean votes, compared by exact laws."""
+    rough = [mean_leak(model, mechanism) for model in models]
+    best = np.argsort(rough)[::-1][:_WORST]
+    leaks = []
+    for j in best:
+        model = models[j]
+        if model.has_outcome_laws(mechanism):
+            p, q = model.outcome_laws(mechanism)
+        else:
+            votes = model.worlds(n_draws=2_000, rng=rng)
+            p, q = (np.exp(mechanism.log_outcomes(world.open())).mean(axis=0) for world in votes)
+        leaks.append(float(of_laws(p, q, np.array([8.0]))[0]))
+    return int(best[int(np.argmax(leaks))])
+
+
+_CHUNK = 100
+_NEVER = 1e-15  # chance below which a row is taken to be out of reach
+
+
+class NeighbourWorlds:
+    """Private-kNN as a system under audit: votes are the labels of the nearest rows of a fresh sample.
+
+    Parameters
+    ----------
+    X : array of shape (n_rows, n_features)
+        Distances are Euclidean.
+    y : integer array of shape (n_rows,)
+        Class indices.
+    n_classes, n_neighbours : int
+    sampling_rate : float in (0, 1]
+        Probability that a row takes part in an answer.
+
+    Raises
+    ------
+    ValueError
+        Another sampling rate, or fewer than one neighbour.
+
+    Guarantees
+    ----------
+    :meth:`models` has the laws that the published model asks for, to 1e-12; :meth:`pairs` draws from the
+    system itself. Source: Chadha et al. 2024, arXiv:2402.09403, section 6 and appendix D.3.
+
+    Examples
+    --------
+    >>> X = np.arange(20.0)[:, None]
+    >>> system = NeighbourWorlds(X, np.arange(20) % 2, n_classes=2, n_neighbours=4, sampling_rate=0.5)
+    >>> system.expected(np.array([[0.2]])).round(2)
+    array([[2.12, 1.88]])
+    """
+
+    fresh = True  # every answer has a sample of its own
+
+    def __init__(
+        self, X: np.ndarray, y: np.ndarray, *, n_classes: int, n_neighbours: int, sampling_rate: float
+    ) -> None:
+        check.integer(n_neighbours=n_neighbours, n_classes=n_classes, least=1)
+        if not 0 < sampling_rate <= 1:
+            raise ValueError(f"sampling_rate must be > 0 and <= 1, got {sampling_rate!r}")
+        self._X, self._y = np.asarray(X), np.asarray(y)
+        self._squares = np.einsum("ij,ij->i", self._X, self._X)
+        self._n_classes, self._k, self._rate = n_classes, n_neighbours, sampling_rate
+        ranks = np.arange(len(self._y))
+        # P[fewer than k of the nearer rows take part], times the row's own chance
+        self._reached = sampling_rate * scipy.stats.binom.cdf(n_neighbours - 1, ranks, sampling_rate)
+        self._last = sampling_rate * scipy.stats.binom.pmf(n_neighbours - 1, ranks, sampling_rate)
+        self._enough = min(len(ranks), int((self._reached > _NEVER).sum()) + 1)
+        self._cache: tuple[bytes, list[_Near]] | None = None
+
+    def expected(self, queries: np.ndarray) -> np.ndarray:
+        """Mean votes without the target, shape (n_queries, n_classes)."""
+        return np.array([near.votes for near in self._near(queries)])
+
+    def models(self, queries: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> list[VoteModel]:
+        """A model of the votes on each query, where row j with label j is the target of query j."""
+        far = np.square(np.asarray(queries) - rows).sum(axis=1)
+        return [
+            VoteModel.neighbours(
+                near.votes / near.votes.sum(),
+                near.last / near.last.sum(),
+                n_neighbours=self._k,
+                label=int(labels[j]),
+                reached=float(self._reached[min(int(np.searchsorted(near.far, far[j])), len(self._y) - 1)]),
+            )
+            for j, near in enumerate(self._near(queries))
+        ]
+
+    def pairs(
+        self, query: np.ndarray, row: np.ndarray, *, label: int, n_draws: int, rng: np.random.Generator
+    ) -> tuple[Private, Private]:
+        """Votes with the target and without, drawn from the system: the same rows take part in a pair."""
+        order = np.argsort(self._distances(np.asarray(query)[None])[0], kind="stable")
+        rank = int((self._distances(np.asarray(query)[None])[0] < np.square(query - row).sum()).sum())
+        taken = np.cumsum(rng.geometric(self._rate, size=(n_draws, self._k)), axis=1) - 1
+        nobody = self._n_classes
+        names = np.append(self._y[order], nobody)[np.minimum(taken, len(order))]
+        without = np.stack([(names == c).sum(axis=1) for c in range(nobody)], axis=1)
+        joins = (rng.random(n_draws) < self._rate) & (taken[:, -1] >= rank)
+        one = np.eye(nobody + 1, dtype=np.int64)[:, :nobody]
+        present = without + joins[:, None] * (one[label] - one[names[:, -1]])
+        return Private(present, Adjacency.one_ballot()), Private(without, Adjacency.one_ballot())
+
+    def _near(self, queries: np.ndarray) -> list[_Near]:
+        name = np.ascontiguousarray(queries).tobytes()
+        if self._cache is None or self._cache[0] != name:
+            starts = range(0, len(queries), _CHUNK)
+            chunks = (self._distances(np.asarray(queries[start : start + _CHUNK])) for start in starts)
+            self._cache = name, [self._seen(far) for chunk in chunks for far in chunk]
+        return self._cache[1]
+
+    def _seen(self, far: np.ndarray) -> _Near:
+        near = np.argpartition(far, self._enough - 1)[: self._enough]
+        near = near[np.argsort(far[near], kind="stable")]
+        votes, last = (
+            np.bincount(self._y[near], weights=weights[: near.size], minlength=self._n_classes)
+            for weights in (self._reached, self._last)
+        )
+        return _Near(votes=votes, last=last, far=far[near])
+
+    def _distances(self, queries: np.ndarray) -> np.ndarray:
+        """Squared, shape (n_queries, n_rows)."""
+        own = np.einsum("ij,ij->i", queries, queries)
+        return np.asarray(self._squares - 2 * queries @ self._X.T + own[:, None])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Near:
+    """Mean votes of one query, the law of its last neighbour's label, and sorted squared distances."""
+
+    votes: np.ndarray
+    last: np.ndarray
+    far: np.ndarray

@@ -1,0 +1,320 @@
+"""Collaborative training of a network by several parties, and the view of one of them or of the server.
+
+The sum of parties' changes behind the masks of ``secure``: who adds sees uniform numbers, then the sum.
+
+A simulated collaborative training, round by round.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostraka.audit.attacks.parties import Observations, PartyRows, draw_batch, read_parties
+from ostraka.core import check
+from ostraka.core.diverged import TrainingDiverged
+from ostraka.secure.keys import new_secret
+from ostraka.secure.masks import mask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ostraka.audit.attacks.federated import FlatNetwork
+    from ostraka.audit.attacks.parties import Defence
+    from ostraka.networks import TorchClassifier
+
+_RULES = {"sgd": 1, "averaging": 10}  # local steps
+
+
+class Collaboration:
+    """Parties who train one network together, each on its own rows, and an observer among them.
+
+    Parameters
+    ----------
+    network : TorchClassifier
+        The module, learning rate, batch size, threads and seed. Parties take plain gradient steps.
+    rule : {"sgd", "averaging"}
+        In each round each party sends the change of one step ("sgd"), or of ``local_steps`` steps
+        ("averaging"); the mean of all changes is added to the weights.
+    n_rounds : int >= 1
+    local_steps : int, optional
+        None: 1 for "sgd", 10 for "averaging".
+    participation : float in (0, 1]
+        Chance with which each party takes part in a round, by a coin of its own. Rounds in which nobody takes
+        part beside the observer are drawn again.
+    defence : SharedFraction, NoisySum or another Defence, optional
+    random_state : int, numpy.random.Generator or None
+        Draws batches, and noise of a defence. This is a simulation.
+    progress : callable(stage: str, done: int, total: int), optional
+        Called with the stage ``"rounds"``.
+
+    Raises
+    ------
+    ValueError
+        Fewer than two parties, a party without rows or classes, a module with buffers, an unknown observer,
+        no other party in the first round.
+    TrainingDiverged
+        A change was not finite.
+
+    Notes
+    -----
+    Batches hold all classes alike, so that labels do not tell properties. All parties count the same.
+    For words see :func:`words_seen`, for properties :class:`PropertyInference`. The library ``breaching``
+    rebuilds rows from gradients.
+    Source: Melis et al. 2019, arXiv:1805.04049, Algorithms 1 and 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ostraka.networks import TorchClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> parties = [(rng.normal(size=(40, 3)), np.arange(40) % 2) for _ in range(3)]
+    >>> together = Collaboration(TorchClassifier(batch_size=8), n_rounds=5, random_state=0)
+    >>> together.fit(parties, observer=0)
+    Observations(n_rounds=5, n_weights=386)
+    """
+
+    def __init__(
+        self,
+        network: TorchClassifier,
+        *,
+        rule: str = "sgd",
+        n_rounds: int = 300,
+        local_steps: int | None = None,
+        participation: float = 1.0,
+        defence: Defence | None = None,
+        random_state: Any = None,
+        progress: Callable[[str, int, int], object] | None = None,
+    ) -> None:
+        self.network = network
+        self.rule = rule
+        self.n_rounds = n_rounds
+        self.local_steps = local_steps
+        self.participation = participation
+        self.defence = defence
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(
+        self, parties: Sequence[Any], *, observer: int | str = 0, main_weight: float | None = None
+    ) -> Observations:
+        """Train, and record what the observer sees.
+
+        Parameters
+        ----------
+        parties : sequence of PartyRows or of (X, y)
+            Private.
+        observer : int, "server" or "masked-sum"
+            The number of a party, which sees the sum of the others' changes; a server, which sees each
+            change; or one behind the masks of secure sums, which sees the sum of all.
+        main_weight : float in [0, 1], optional
+            Makes a party an active observer: its own loss is ``main_weight`` times that of the main task,
+            plus the rest times that of the property, of which it needs ``has_property``. None: passive.
+
+        Returns
+        -------
+        Observations
+        """
+        from sklearn.base import clone  # noqa: PLC0415
+
+        from ostraka.audit.attacks.federated import FlatNetwork  # noqa: PLC0415
+
+        check.integer(n_rounds=self.n_rounds, least=1)
+        check.one_of(rule=self.rule, allowed=tuple(_RULES))
+        steps = _RULES[self.rule] if self.local_steps is None else self.local_steps
+        check.integer(local_steps=steps, least=1)
+        if not 0 < self.participation <= 1:
+            raise ValueError(f"participation must be > 0 and <= 1, got {self.participation!r}")
+        read, classes = read_parties(parties, n_rounds=self.n_rounds)
+        _check_observer(observer, read, main_weight)
+        _check_others(observer, read)
+        network = clone(self.network)
+        flat = FlatNetwork(network, n_features=read[0].X.shape[1], n_classes=len(classes))
+        training = Training(flat, read, classes, steps, self)
+        training.run(observer, main_weight)
+        network.classes_, network.n_features_in_ = classes, read[0].X.shape[1]
+        flat.load(training.now)
+        network.module_ = flat.module
+        return training.observations(network)
+
+
+def _check_observer(observer: int | str, parties: list[PartyRows], main_weight: float | None) -> None:
+    is_party = isinstance(observer, int) and not isinstance(observer, bool) and 0 <= observer < len(parties)
+    if not is_party and observer not in ("server", "masked-sum"):
+        raise ValueError(
+            f'observer must be the number of one of {len(parties)} parties, "server" or "masked-sum", '
+            f"got {observer!r}"
+        )
+    if main_weight is None:
+        return
+    if not 0 <= main_weight <= 1:
+        raise ValueError(f"main_weight must be from 0 to 1, got {main_weight!r}")
+    if not is_party or parties[int(observer)].has_property is None:
+        raise ValueError("main_weight needs an observer which is a party with has_property")
+
+
+def _check_others(observer: int | str, parties: list[PartyRows]) -> None:
+    first = min(each.joins for number, each in enumerate(parties) if number != observer)
+    if first > 0:
+        raise ValueError(
+            f"parties other than the observer join from round {first} on, so there is nothing to observe "
+            "before: let one of them have joins=0"
+        )
+
+
+_MODULUS_BITS = 32
+_SPARE_BITS = 1  # for the sign
+
+
+def masked_sum(changes: np.ndarray) -> np.ndarray:
+    """Each change in fixed point, plus masks that cancel in the sum. Rounding: 2**-30 of the largest sum."""
+    largest = float(np.abs(changes).max()) * len(changes)
+    scale = (2.0 ** (_MODULUS_BITS - _SPARE_BITS) - len(changes)) / largest if largest else 1.0
+    hidden = np.rint(changes.astype(np.float64) * scale).astype(np.int64).astype(np.uint32)
+    for one, other in itertools.combinations(range(len(changes)), 2):
+        stream = mask(new_secret(), size=changes.shape[1])
+        hidden[one] += stream
+        hidden[other] -= stream
+    total = hidden.sum(axis=0, dtype=np.uint32).view(np.int32)
+    return np.asarray(total / scale)
+
+
+_DIVERGED = 1e30
+
+
+class Training:
+    """One simulated training: draws batches, adds up changes, and records the observer's view."""
+
+    def __init__(
+        self,
+        flat: FlatNetwork,
+        parties: list[PartyRows],
+        classes: np.ndarray,
+        steps: int,
+        settings: Collaboration,
+    ) -> None:
+        self.flat, self.parties, self.classes = flat, parties, classes
+        self.steps, self.settings = steps, settings
+        self.codes = [np.searchsorted(classes, each.y) for each in parties]
+        self.rng = np.random.default_rng(settings.random_state)
+        self.now = flat.start()
+        self.weights: list[np.ndarray] = []
+        self.updates: list[np.ndarray] = []
+        self.n_summed: list[int] = []
+        self.present: list[np.ndarray] = []
+        self.property_share: list[float] = []
+        self.label_share: list[np.ndarray] = []
+
+    def run(self, observer: int | str, main_weight: float | None) -> None:
+        """Run all rounds and record them."""
+        from ostraka.audit.attacks.federated import PropertyHead  # noqa: PLC0415
+
+        head = None if main_weight is None else PropertyHead(self.flat, main_weight=main_weight)
+        for number in range(self.settings.n_rounds):
+            present = self._present(number, observer)
+            batches = [self._batches(k, number) for k in present]
+            changes = self.flat.changes(
+                self.now,
+                np.array([self.parties[k].X[b] for k, b in zip(present, batches, strict=True)]),
+                np.array([self.codes[k][b] for k, b in zip(present, batches, strict=True)]),
+                seed=int(self.rng.integers(2**31)),
+            )
+            if head is not None and observer in present:
+                place = present.index(int(observer))
+                mine, rows = self.parties[int(observer)], batches[place][0]
+                changes[place] = head.change(
+                    self.now, mine.X[rows], self.codes[int(observer)][rows], mine.has_property[rows]
+                )
+            if not (np.abs(changes) < _DIVERGED).all():  # True for NaN, too
+                raise TrainingDiverged(
+                    f"round {number}: a party's change is not finite, try a smaller learning_rate"
+                )
+            self._add(observer, present, batches, changes)
+            if self.settings.progress is not None:
+                self.settings.progress("rounds", number + 1, self.settings.n_rounds)
+
+    def observations(self, network: TorchClassifier) -> Observations:
+        """The observer's record of the run."""
+        known = any(each.has_property is not None for each in self.parties)
+        return Observations(
+            weights=np.array(self.weights),
+            updates=np.array(self.updates, dtype=np.float32),
+            layout=self.flat.layout,
+            n_summed=np.array(self.n_summed),
+            present=np.array(self.present),
+            network=network,
+            classes=self.classes,
+            local_steps=self.steps,
+            property_share=np.array(self.property_share) if known else None,
+            label_share=np.array(self.label_share),
+            defence=self.settings.defence,
+        )
+
+    def _add(
+        self,
+        observer: int | str,
+        present: list[int],
+        batches: list[np.ndarray],
+        changes: np.ndarray,
+    ) -> None:
+        """Apply the defence, change the weights, and record the observer's view beside the truth."""
+        defence = self.settings.defence
+        sent = changes if defence is None else defence.each(changes)
+        noise = 0.0 if defence is None else defence.noise(size=changes.shape[1], rng=self.rng)
+        others = [place for place, k in enumerate(present) if k != observer]
+        self.weights.append(self.now)
+        seen = np.zeros(len(self.parties), dtype=bool)
+        seen[[present[place] for place in others]] = True
+        self.present.append(seen)
+        if observer == "server":
+            whole = np.zeros((len(self.parties), changes.shape[1]), dtype=np.float32)
+            whole[present] = sent
+            self.updates.append(whole)
+            self.n_summed.append(1)
+        else:
+            summed = masked_sum(sent) if observer == "masked-sum" else sent[others].sum(axis=0)
+            self.updates.append(np.asarray(summed + noise, dtype=np.float32))
+            self.n_summed.append(len(others))
+        shares = [
+            float(self.parties[k].has_property[batches[place]].mean())
+            for place, k in enumerate(present)
+            if place in others and self.parties[k].has_property is not None
+        ]
+        self.property_share.append(max(shares, default=0.0))
+        codes = np.concatenate([self.codes[present[place]][batches[place]].ravel() for place in others])
+        self.label_share.append(np.bincount(codes, minlength=len(self.classes)) / len(codes))
+        self.now = np.asarray(self.now + (sent.sum(axis=0) + noise) / len(present), dtype=np.float32)
+
+    def _present(self, number: int, observer: int | str) -> list[int]:
+        """The parties that take part in a round: at least one beside the observer."""
+        joined = [k for k, each in enumerate(self.parties) if number >= each.joins]
+        if self.settings.participation == 1:
+            return joined
+        while True:
+            present = [k for k in joined if self.rng.random() < self.settings.participation]
+            if any(k != observer for k in present):
+                return present
+
+    def _batches(self, party: int, number: int) -> np.ndarray:
+        """Row numbers of one party's steps in one round, (n_steps, batch_size)."""
+        mine, size = self.parties[party], self.flat.network.batch_size
+        if mine.schedule is None:
+            parts: list[tuple[np.ndarray | None, int]] = [(None, size)]
+        else:
+            n_with = round(float(mine.schedule[number]) * size)
+            having = np.flatnonzero(mine.has_property), np.flatnonzero(~mine.has_property)
+            parts = [(having[0], n_with), (having[1], size - n_with)]
+        return np.array(
+            [
+                np.concatenate(
+                    [
+                        draw_batch(self.rng, self.codes[party], count, n_classes=len(self.classes), pool=pool)
+                        for pool, count in parts
+                        if count
+                    ]
+                )
+                for _ in range(self.steps)
+            ]
+        )

@@ -1,0 +1,588 @@
+"""Rows and samples of generators: checks, distances to samples, and residuals of statistics.
+
+Membership inference against generators, by their discriminator or by their samples alone.
+
+Canaries against generators: rows included by a coin, and scores of whether a release contains them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from ostraka.audit.attacks.members import check_duplicates, number_copies, read_members
+from ostraka.core import check
+from ostraka.core.mechanisms.marginals import count
+from ostraka.core.scores import Scores
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ostraka.core.mechanisms.marginals import TreeMarginals
+
+_BLOCK = 512  # rows whose distances are computed at once
+
+
+@runtime_checkable
+class Sampling(Protocol):
+    """A generator whose samples can be had."""
+
+    def sample(self, n_rows: int, *, random_state: Any = None) -> Any:
+        """Generated rows, (n_rows, n_features)."""
+        ...
+
+
+def residual(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """The residual of one statistic after regression on another, with a coefficient from 0 to 1."""
+    one, other = found - found.mean(), expected - expected.mean()
+    spread = [np.sqrt((each**2).mean()) for each in (one, other)]
+    if not all(spread):
+        return np.asarray(one)
+    one, other = one / spread[0], other / spread[1]
+    return np.asarray(one - np.clip((one * other).mean(), 0, 1) * other)
+
+
+def nearest(rows: np.ndarray, samples: np.ndarray) -> np.ndarray:
+    """Euclidean distance of each row to the nearest sample."""
+    rows, samples = rows.astype(np.float64), samples.astype(np.float64)
+    squares, found = (samples**2).sum(axis=1), []
+    for start in range(0, len(rows), _BLOCK):
+        part = rows[start : start + _BLOCK]
+        gaps = (part**2).sum(axis=1)[:, None] + squares - 2 * part @ samples.T
+        found.append(np.sqrt(np.maximum(gaps.min(axis=1), 0)))
+    return np.concatenate(found)
+
+
+def check_used(name: str, *, kind: str, batch_size: int, steps: int, delay: int) -> None:
+    """Refuse settings under which no batch of the training would hold the rows of the argument ``name``."""
+    if kind in {"vae", "began"}:
+        raise ValueError(f"{name} must be None for kind={kind!r}, which has no discriminator for them")
+    if batch_size < 2:
+        raise ValueError(
+            f"batch_size must be >= 2 for {name}, which are half of each batch, got {batch_size}"
+        )
+    if delay >= steps:
+        raise ValueError(
+            f"delay must be < {steps}, the number of steps, or {name} would be in no batch, got {delay}: "
+            "take a smaller delay or more epochs"
+        )
+
+
+def unit_rows(name: str, X: Any, *, width: int | None = None) -> np.ndarray:
+    """Rows of numbers in [0, 1], float32."""
+    try:
+        rows = np.asarray(X, dtype=np.float32)
+    except (TypeError, ValueError):  # which would quote a value
+        rows = None
+    if rows is None:
+        raise ValueError(
+            f"{name} must be numbers from 0 to 1, (n_rows, n_features), got a {type(X).__name__}"
+        )
+    if rows.ndim != 2 or len(rows) < 2 or (width is not None and rows.shape[1] != width):
+        raise ValueError(f"{name} must have two rows or more of {width or 'some'} numbers, got {rows.shape}")
+    if not ((rows >= 0) & (rows <= 1)).all():
+        raise ValueError(f"{name} must hold numbers from 0 to 1")
+    return rows
+
+
+_KINDS = ("gan", "dcgan", "began", "vae")
+_ACCESS = ("white-box", "black-box")
+
+
+class TargetGenerator:
+    """A small generator of rows in [0, 1]: a target for attacks, or the attacker's own.
+
+    Parameters
+    ----------
+    kind : {"gan", "dcgan", "began", "vae"}
+        A GAN of plain layers, a GAN of convolutions for square grey images with sides that 4 divides, a GAN
+        whose discriminator is an autoencoder (BEGAN), or a variational autoencoder.
+    epochs : int >= 1
+    batch_size : int >= 1
+    learning_rate : float > 0
+    n_noise : int >= 1
+        Random inputs; of a VAE the latent variables.
+    width : int >= 1
+        Units of a hidden layer.
+    dropout : float in [0, 1)
+        Of the discriminator, or of the encoder. A defence.
+    weight_normalised : bool
+        The discriminator's layers are. A defence.
+    random_state : int or None
+
+    Raises
+    ------
+    ValueError
+        Rows outside [0, 1], or of another shape than the kind needs; a loss that is not finite.
+
+    Guarantees
+    ----------
+    None. It is made to be attacked: no differential privacy.
+    Source: Hayes et al. 2019, arXiv:1705.07663; BEGAN: Berthelot et al. 2017, arXiv:1703.10717.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).random((40, 6)).astype(np.float32)
+    >>> target = TargetGenerator("gan", epochs=2, width=8, random_state=0).fit(rows)
+    >>> target.sample(3, random_state=0).shape, target.realness(rows).shape
+    ((3, 6), (40,))
+    """
+
+    def __init__(
+        self,
+        kind: str = "gan",
+        *,
+        epochs: int = 100,
+        batch_size: int = 32,
+        learning_rate: float = 2e-4,
+        n_noise: int = 64,
+        width: int = 256,
+        dropout: float = 0.0,
+        weight_normalised: bool = False,
+        random_state: int | None = None,
+    ) -> None:
+        self.kind = kind
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.n_noise = n_noise
+        self.width = width
+        self.dropout = dropout
+        self.weight_normalised = weight_normalised
+        self.random_state = random_state
+
+    def fit(self, X: Any, *, fakes: Any = None, members: Any = None, delay: int = 0) -> Self:
+        """Train from new weights.
+
+        Parameters
+        ----------
+        X : array, shape (n_rows, n_features), in [0, 1]
+            Private.
+        fakes : array, shape (n_fakes, n_features), optional
+            Rows that the discriminator learns to call generated: what an attacker knows not to be members.
+        members : array, shape (n_members, n_features), optional
+            Rows that it learns to call real beside those of ``X``, half of each batch: known members, where
+            ``X`` holds samples of the target.
+        delay : int >= 0
+            The step from which both are used: before the last one, if there are any.
+        """
+        check.require("torch", extra="torch")
+        from ostraka.audit.attacks import adversarial  # noqa: PLC0415
+
+        check.one_of(kind=self.kind, allowed=_KINDS)
+        sizes = {"epochs": self.epochs, "batch_size": self.batch_size, "n_noise": self.n_noise}
+        check.integer(**sizes, width=self.width, least=1)
+        check.integer(delay=delay)
+        check.positive(learning_rate=self.learning_rate)
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be >= 0 and < 1, got {self.dropout!r}")
+        rows = unit_rows("X", X)
+        side = math.isqrt(rows.shape[1])
+        if self.kind == "dcgan" and (side**2 != rows.shape[1] or side % 4):
+            raise ValueError(
+                f"X must hold square images with sides that 4 divides, got {rows.shape[1]} numbers each"
+            )
+        settings = adversarial.Settings(
+            steps=self.epochs * max(1, len(rows) // self.batch_size),
+            batch_size=self.batch_size,
+            rate=self.learning_rate,
+            n_noise=self.n_noise,
+            width=self.width,
+            dropout=self.dropout,
+            normed=self.weight_normalised,
+        )
+        seed = int(np.random.SeedSequence(self.random_state).generate_state(1)[0])
+        given = {"fakes": fakes, "members": members}
+        known = {name: unit_rows(name, a, width=rows.shape[1]) for name, a in given.items() if a is not None}
+        if known:
+            size = min(self.batch_size, len(rows))
+            check_used(min(known), kind=self.kind, batch_size=size, steps=settings.steps, delay=delay)
+        if self.kind == "vae":
+            self.model_: Any = adversarial.train_autoencoder(rows, settings, seed=seed)
+        elif self.kind == "began":
+            self.model_ = adversarial.train_equilibrium(rows, settings, seed=seed)
+        else:
+            images = side if self.kind == "dcgan" else None
+            self.model_ = adversarial.train_adversarial(
+                rows, settings, seed=seed, side=images, delay=delay, **known
+            )
+        self.n_features_in_ = rows.shape[1]
+        return self
+
+    def realness(self, X: Any) -> np.ndarray:
+        """The discriminator's logit of each row; a BEGAN's error, negative; a VAE's evidence lower bound."""
+        from ostraka.audit.attacks.adversarial import realness_of  # noqa: PLC0415
+
+        return realness_of(self.model_, unit_rows("X", X, width=self.n_features_in_))
+
+    def sample(self, n_rows: int, *, random_state: Any = None) -> np.ndarray:
+        """Generated rows, float32 (n_rows, n_features)."""
+        from ostraka.audit.attacks.adversarial import sample_of  # noqa: PLC0415
+
+        check.integer(n_rows=n_rows, least=1)
+        seed = int(np.random.SeedSequence(random_state).generate_state(1)[0])
+        return sample_of(self.model_, n_rows, seed=seed)
+
+
+def generator_scores(
+    generator: Any,
+    candidates: Any,
+    included: Any,
+    *,
+    access: str = "white-box",
+    reference: Any = None,
+    auxiliary: Any = None,
+    attacker: Any = None,
+    n_samples: int | None = None,
+    random_state: int | None = None,
+) -> Scores:
+    """Score rows by how much a generator seems to have been trained on them.
+
+    Parameters
+    ----------
+    candidates : array, shape (n_rows, n_features)
+        Private.
+    included : bool array, shape (n_rows,)
+        Private. Which of them the generator was trained on, by independent coins for an audit.
+    generator, access, reference, auxiliary, attacker, n_samples, random_state
+        Parameters as of :func:`generator_statistics`.
+
+    Returns
+    -------
+    Scores
+        Larger: more like a member.
+
+    Raises
+    ------
+    ValueError
+        As there; nobody in or nobody out; copies of a row on both sides.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).random((60, 64)).astype(np.float32)
+    >>> included = np.arange(60) < 16
+    >>> target = TargetGenerator("vae", epochs=400, width=64, learning_rate=2e-3, random_state=0)
+    >>> generator_scores(target.fit(rows[included]), rows, included).auc() > 0.9
+    True
+    """
+    rows = np.asarray(candidates)
+    member = read_members(included, name="included", n_rows=len(rows))
+    check_duplicates(number_copies(rows, np.zeros(len(rows), dtype=np.int64)), member)
+    found = generator_statistics(
+        generator,
+        rows,
+        access=access,
+        reference=reference,
+        auxiliary=auxiliary,
+        attacker=attacker,
+        n_samples=n_samples,
+        random_state=random_state,
+    )
+    return Scores.of(members=found[member], others=found[~member])
+
+
+def generator_statistics(
+    generator: Any,
+    candidates: Any,
+    *,
+    access: str = "white-box",
+    reference: Any = None,
+    auxiliary: Any = None,
+    attacker: Any = None,
+    n_samples: int | None = None,
+    random_state: int | None = None,
+) -> np.ndarray:
+    """Compute one number for each row, larger for rows which a generator seems to have been trained on.
+
+    Parameters
+    ----------
+    generator : object with ``realness(rows)`` (white box) or ``sample(n_rows, random_state=)`` (black box)
+        The target, such as a :class:`TargetGenerator`; for tables of codes any object with such a ``sample``.
+    candidates : array, shape (n_rows, n_features)
+        Private.
+    access : {"white-box", "black-box"}
+        Its discriminator, or samples only.
+    reference : like ``generator``, optional
+        A generator of other rows of the same kind. What it finds of a row is taken off as far as it foretells
+        the target's: rows that all generators find real are no members for that.
+    auxiliary : array, shape (n_known, n_features), optional
+        Rows which are known not to be members (black box).
+    attacker : optional
+        Black box. None: a :class:`TargetGenerator` trained on samples, whose discriminator is asked.
+        A TargetGenerator: that, with these settings. A scikit-learn classifier: it learns to tell samples of
+        the target from ``auxiliary`` rows, or from samples of ``reference``, and its log odds are a density
+        ratio. "distance": minus the distance to the nearest sample.
+    n_samples : int, optional
+        None: as many as there are candidates.
+    random_state : int or None
+
+    Returns
+    -------
+    float64 array, shape (n_rows,)
+
+    Raises
+    ------
+    ValueError
+        A generator without what ``access`` needs, a classifier with nothing to compare with, values that are
+        not finite.
+
+    Guarantees
+    ----------
+    Which rows were in the target is not read.
+    Source: Hayes et al. 2019, arXiv:1705.07663, sections 3 and 4; the calibration is ours.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).random((40, 6)).astype(np.float32)
+    >>> target = TargetGenerator("gan", epochs=2, width=8, random_state=0).fit(rows[:20])
+    >>> generator_statistics(target, rows, access="black-box", attacker="distance", random_state=0).shape
+    (40,)
+    """
+    check.one_of(access=access, allowed=_ACCESS)
+    rows = np.asarray(candidates)
+    if rows.ndim != 2 or not len(rows) or not np.isfinite(rows).all():
+        raise ValueError(
+            f"candidates must be finite numbers of shape (n_rows, n_features), got shape {rows.shape}"
+        )
+    if access == "white-box":
+        if auxiliary is not None or attacker is not None:
+            raise ValueError("auxiliary and attacker are for access='black-box'")
+        found = _realness(generator, rows, name="generator")
+        return found if reference is None else residual(found, _realness(reference, rows, name="reference"))
+    n = len(rows) if n_samples is None else n_samples
+    check.integer(n_samples=n, least=2)
+    seeds = np.random.SeedSequence(random_state).generate_state(4).tolist()
+    samples = _samples(generator, n, seeds[0], rows.shape[1])
+    other = None if reference is None else _samples(reference, n, seeds[1], rows.shape[1])
+    known = None if auxiliary is None else np.asarray(auxiliary)
+    if isinstance(attacker, str):
+        check.one_of(attacker=attacker, allowed=("distance",))
+        found = -nearest(rows, samples)
+        return found if other is None else residual(found, -nearest(rows, other))
+    if attacker is None or isinstance(attacker, TargetGenerator):
+        found = _by_own_generator(attacker, samples, rows, known, seeds[2])
+        if other is None:
+            return found
+        return residual(found, _by_own_generator(attacker, other, rows, known, seeds[3]))
+    return _density_ratio(attacker, samples, rows, [each for each in (known, other) if each is not None])
+
+
+def _by_own_generator(
+    attacker: TargetGenerator | None,
+    samples: np.ndarray,
+    rows: np.ndarray,
+    known: np.ndarray | None,
+    seed: int,
+) -> np.ndarray:
+    settings = {} if attacker is None else dict(vars(attacker))
+    settings = {name: value for name, value in settings.items() if not name.endswith("_")}
+    own = TargetGenerator(**(settings | {"random_state": seed}))
+    delay = 0 if known is None else min(1000, own.epochs * max(1, len(samples) // own.batch_size) // 3)
+    return own.fit(samples, fakes=known, delay=delay).realness(rows)
+
+
+def _density_ratio(
+    attacker: Any, samples: np.ndarray, rows: np.ndarray, others: list[np.ndarray]
+) -> np.ndarray:
+    """Log odds of "sample of the target" against other rows."""
+    from sklearn.base import clone  # noqa: PLC0415
+
+    if not others:
+        raise ValueError("a classifier needs auxiliary rows or a reference to compare samples with")
+    against = np.concatenate(others)
+    labels = np.arange(len(samples) + len(against)) < len(samples)
+    model = clone(attacker).fit(np.concatenate([samples, against]), labels)
+    if hasattr(model, "decision_function"):
+        return np.asarray(model.decision_function(rows), dtype=np.float64).ravel()
+    chances = np.clip(model.predict_proba(rows)[:, 1], 1e-12, 1 - 1e-12)
+    return np.asarray(np.log(chances) - np.log1p(-chances))
+
+
+def _realness(generator: Any, rows: np.ndarray, *, name: str) -> np.ndarray:
+    if not hasattr(generator, "realness"):
+        raise ValueError(f"{name} must have realness(rows) for access='white-box', got {type(generator)}")
+    found = np.asarray(generator.realness(rows), dtype=np.float64)
+    if found.shape != rows.shape[:1] or not np.isfinite(found).all():
+        raise ValueError(f"{name}.realness must return one finite number for each of {len(rows)} rows")
+    return found
+
+
+def _samples(generator: Any, n_samples: int, seed: int, width: int) -> np.ndarray:
+    if not isinstance(generator, Sampling):
+        raise ValueError(  # noqa: TRY004  (as every other wrong parameter)
+            f"a generator must have sample(n_rows, random_state=), got {type(generator)}"
+        )
+    found = np.asarray(generator.sample(n_samples, random_state=seed))
+    if found.shape != (n_samples, width) or not np.isfinite(found).all():
+        raise ValueError(f"samples must be finite numbers of shape {(n_samples, width)}, got {found.shape}")
+    return found
+
+
+def sum_scores(released: Any, canaries: Any, included: Any) -> Scores:
+    """White box: how far the released sums lie in the direction of each canary.
+
+    For an adversary who sees noisy sums or gradients, and knows all other rows. Canaries whose directions are
+    orthogonal do not disturb each other: then each score is that of the Gaussian mechanism itself.
+
+    Parameters
+    ----------
+    released : array, shape (n_columns,)
+        The noisy sums, less what all other rows add to them.
+    canaries : array, shape (n_canaries, n_columns)
+        What each would add.
+    included : bool array, shape (n_canaries,)
+        Which were in; a fair coin decides, one for each canary.
+
+    Returns
+    -------
+    Scores
+        One a canary, for :func:`ostraka.audit.one_run_lower_bound` with ``game="inclusion"``. Its
+        ``independent=True`` needs orthogonal directions, and noise that is drawn for each column.
+
+    Raises
+    ------
+    ValueError
+        Other shapes, numbers that are not finite, or canaries that were all in or all out.
+
+    Examples
+    --------
+    >>> included = np.array([True, False, True, False])
+    >>> sum_scores(included.astype(float), np.eye(4), included).auc()
+    1.0
+    """
+    rows, coins = _checked(canaries, included)
+    sums = np.asarray(released, dtype=np.float64)
+    if sums.shape != rows.shape[1:] or not np.isfinite(sums).all():
+        raise ValueError(f"released must be finite sums of {rows.shape[1]} columns, got shape {sums.shape}")
+    centred = rows @ sums - np.einsum("ij,ij->i", rows, rows) / 2
+    return Scores.of(members=centred[coins], others=centred[~coins])
+
+
+def marginal_scores(
+    released: Mapping[str, Any], mechanism: TreeMarginals, canaries: Any, included: Any, *, rest: Any = None
+) -> Scores:
+    """White box: how much more each canary's cells of the released tables hold than all other rows explain.
+
+    For an adversary who sees the noisy counts of a :class:`~ostraka.synth.TableGenerator` and knows all other
+    rows. Each score is the log likelihood ratio of the canary's cells for Gaussian noise: above 0, in is
+    likelier. Canaries that share no cell do not disturb each other.
+
+    Parameters
+    ----------
+    released : mapping of arrays
+        The noisy counts by name: ``counts_`` of the generator.
+    mechanism : TreeMarginals
+        ``mechanism_`` of the generator, where the unit is a row.
+    canaries : int array, shape (n_canaries, n_columns)
+        Codes. No two may have a cell in common.
+    included : bool array, shape (n_canaries,)
+        Which were in; a fair coin decides, one for each canary.
+    rest : int array, shape (n_rows, n_columns), optional
+        Codes of all other rows. None: there are none.
+
+    Returns
+    -------
+    Scores
+        For :func:`ostraka.audit.one_run_lower_bound`, with ``independent=True``: without common cells no
+        score depends on another canary's coin or noise, whichever pairs the mechanism chose.
+
+    Raises
+    ------
+    ValueError
+        Other shapes, codes out of range, tables of other columns, a common cell, or canaries that were all
+        in or all out.
+
+    Examples
+    --------
+    >>> from ostraka import Adjacency, Private
+    >>> from ostraka.core.mechanisms.marginals import TreeMarginals
+    >>> mechanism = TreeMarginals(
+    ...     sizes=(4, 4, 2), target=2, sigma_pairs=0.1, sigma_triples=0.1, select_epsilon=1.0
+    ... )
+    >>> canaries = np.array([[k, k, 0] for k in range(4)])
+    >>> included = np.array([True, False, True, False])
+    >>> rows = np.column_stack([canaries[included], np.ones(2, dtype=int)])
+    >>> one_row = Adjacency(moves="row", relation="add-or-remove")
+    >>> released = mechanism.release(Private(rows, one_row), rng=np.random.default_rng(0))
+    >>> marginal_scores(released, mechanism, canaries, included).auc()
+    1.0
+    """
+    codes, sizes = np.asarray(canaries), mechanism.sizes
+    known = np.zeros((0, len(sizes)), dtype=np.int64) if rest is None else np.asarray(rest)
+    for name, rows in (("canaries", codes), ("rest", known)):
+        if rows.ndim != 2 or rows.shape[1] != len(sizes) or rows.dtype.kind not in "iu":
+            raise ValueError(f"{name} must be codes of {len(sizes)} columns, got shape {rows.shape}")
+        if not ((rows >= 0) & (rows < np.array(sizes))).all():
+            raise ValueError(f"{name} must hold codes from 0 to one less than the size of each column")
+    coins = read_members(included, name="included", n_rows=len(codes))
+    if mechanism.grain != 1:
+        raise ValueError(f"mechanism must count one row as 1, got grain {mechanism.grain}")
+    weighted = np.column_stack([known, np.ones(len(known), dtype=np.int64)])
+    scores = np.zeros(len(codes))
+    for name, table in released.items():
+        columns = tuple(int(part) for part in name.split(","))
+        shape = [sizes[j] for j in columns]
+        if np.shape(table) != tuple(shape):
+            raise ValueError(f"released must hold a table of shape {tuple(shape)} for columns {name}")
+        cells = np.ravel_multi_index(tuple(codes[:, j] for j in columns), shape)
+        if len(np.unique(cells)) < len(cells):
+            raise ValueError("canaries must have no cell of a released table in common")
+        triple = len(columns) - (mechanism.target in columns) == 2
+        sigma = mechanism.sigma_triples if triple else mechanism.sigma_pairs
+        excess = np.asarray(table).ravel()[cells] - count(weighted, sizes, columns).ravel()[cells]
+        scores += (excess - 0.5) / sigma**2
+    return Scores.of(members=scores[coins], others=scores[~coins])
+
+
+def nearest_scores(generated: Any, canaries: Any, included: Any, *, reference: Any = None) -> Scores:
+    """Black box: how near the nearest generated row is to each canary.
+
+    Parameters
+    ----------
+    generated : array, shape (n_generated, n_columns)
+        Rows that the generator sampled.
+    canaries : array, shape (n_canaries, n_columns)
+    included : bool array, shape (n_canaries,)
+        Which were in; a fair coin decides, one for each canary.
+    reference : array, shape (n_reference, n_columns), optional
+        Rows of a generator that saw no canary: being nearer to ``generated`` than to these counts.
+
+    Returns
+    -------
+    Scores
+        One a canary, for :func:`ostraka.audit.one_run_lower_bound` with ``game="inclusion"``, but never
+        with ``independent=True``: one generated row may be the nearest to several canaries.
+
+    Raises
+    ------
+    ValueError
+        Other shapes, numbers that are not finite, or canaries that were all in or all out.
+
+    Examples
+    --------
+    >>> included = np.array([True, False])
+    >>> nearest_scores([[0.1, 0.0]], [[0.0, 0.0], [5.0, 5.0]], included).auc()
+    1.0
+    """
+    rows, coins = _checked(canaries, included)
+    far = -_distances(rows, generated, name="generated")
+    if reference is not None:
+        far += _distances(rows, reference, name="reference")
+    return Scores.of(members=far[coins], others=far[~coins])
+
+
+def _distances(rows: np.ndarray, others: Any, *, name: str) -> np.ndarray:
+    """From each row to the nearest of the others."""
+    table = np.asarray(others, dtype=np.float64)
+    if table.ndim != 2 or not len(table) or table.shape[1] != rows.shape[1] or not np.isfinite(table).all():
+        raise ValueError(f"{name} must be finite rows of {rows.shape[1]} columns, got shape {table.shape}")
+    return nearest(rows, table)
+
+
+def _checked(canaries: Any, included: Any) -> tuple[np.ndarray, np.ndarray]:
+    rows = np.asarray(canaries, dtype=np.float64)
+    if rows.ndim != 2 or not np.isfinite(rows).all():
+        raise ValueError(f"canaries must be finite rows, got shape {rows.shape}")
+    return rows, read_members(included, name="included", n_rows=len(rows))

@@ -1,0 +1,550 @@
+"""Statistics of membership for each row, from reference models trained with the row and without it.
+
+None reads who was in the target, nor counts a row's reference models as evidence.
+
+Membership inference: reference models with and without each row, and six statistics of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import scipy.special
+import scipy.stats
+
+from ostraka.audit.attacks.members import (
+    check_classes,
+    check_duplicates,
+    check_independent,
+    check_sides,
+    draw_coins,
+    number_copies,
+    read_confidences,
+    read_members,
+    true_label_column,
+)
+from ostraka.audit.attacks.references import SavedReferences, train_references
+from ostraka.core import check
+from ostraka.core.scores import Scores
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+_NEAREST = 1e-12  # confidences are at least so far from 0 and 1
+_OFFLINE_SLOPE = 0.3  # Zarifzadeh et al. 2024, section 3.3: P(in) from P(out) where no model has the row
+_PER_BIN, _MOST_BINS = 50, 20  # rows of similar difficulty
+_BIN_PRIOR = 10.0  # rows' worth of the overall figure in the figure of each bin
+RATIO_WEIGHT, RATIO_MODELS = 4.0, 8.0  # of RMIA's ratio; chosen by "bench membership_weights"
+_SHARES = tuple(1 / (1 + 2.0 ** np.arange(-5, 6)))  # of the variance of models which have the row
+_FREEDOMS = (3.0, 4.0, 6.0, 10.0, 30.0, 1e3)  # of t densities, where no row has two models on a side
+_FLOOR = 1e-6  # smallest variance, as a share of the pooled one
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Logits of the models which have a row, or of those which have not: a number for each row."""
+
+    n: np.ndarray
+    mean: np.ndarray  # 0 where n is 0
+    squares: np.ndarray  # around the mean
+
+    @classmethod
+    def of(cls, values: np.ndarray, chosen: np.ndarray) -> Side:
+        """Moments over axis 0 where ``chosen``."""
+        n = chosen.sum(axis=0).astype(np.float64)
+        mean = np.where(chosen, values, 0.0).sum(axis=0) / np.maximum(n, 1)
+        squares = (np.where(chosen, values - mean, 0.0) ** 2).sum(axis=0)
+        return cls(n, mean, squares)
+
+    @property
+    def spare(self) -> np.ndarray:
+        """Degrees of freedom of each row's variance."""
+        return np.asarray(np.maximum(self.n - 1, 0))
+
+
+def clip(confidences: np.ndarray) -> np.ndarray:
+    """Confidences away from 0 and 1, so that their logits are finite."""
+    return np.asarray(np.clip(confidences, _NEAREST, 1 - _NEAREST))
+
+
+def logit(confidences: np.ndarray) -> np.ndarray:
+    """log(p / (1 - p)), finite."""
+    clipped = clip(confidences)
+    return np.asarray(np.log(clipped) - np.log1p(-clipped))
+
+
+def _pooled(side: Side, other: Side) -> float:
+    """Variance within rows; where no row has two models on a side, half that of the differences."""
+    for each in (side, other):
+        if each.spare.sum() and each.squares.sum():
+            return float(each.squares.sum() / each.spare.sum())
+    both = (side.n > 0) & (other.n > 0)
+    spread = float(np.var((side.mean - other.mean)[both], ddof=1) / 2) if both.sum() > 1 else 0.0
+    if not spread:
+        raise ValueError(
+            f"reference models say the same of all {len(side.n)} rows, or too little to know how "
+            "they differ: fit more of them"
+        )
+    return spread
+
+
+def _lira(target: np.ndarray, sides: tuple[Side, Side], *, own: bool) -> np.ndarray:
+    """Carlini et al. 2022, Algorithm 1; where no model has the row, Algorithm 2 on the scale of log odds."""
+    logs = []
+    deviations = []
+    for side, other in (sides, sides[::-1]):
+        pooled = _pooled(side, other)
+        variance = np.full(len(target), pooled)
+        if own:
+            enough = side.n > 1
+            variance[enough] = np.maximum((side.squares / np.maximum(side.n, 1))[enough], _FLOOR * pooled)
+        deviations.append((target - side.mean) / np.sqrt(variance))
+        logs.append(scipy.stats.norm.logpdf(target, side.mean, np.sqrt(variance)))
+    offline = scipy.special.log_ndtr(deviations[1]) - scipy.special.log_ndtr(-deviations[1])
+    return np.asarray(np.where(sides[0].n > 0, logs[0] - logs[1], offline))
+
+
+def _lira_own(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
+    return _lira(target, sides, own=True)
+
+
+def _lira_fixed(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
+    return _lira(target, sides, own=False)
+
+
+def _ratio(target: np.ndarray, inside: Side, outside: Side) -> np.ndarray:
+    """The target's confidence over the average of models with the row and without it, half each."""
+    with_row = np.where(
+        inside.n > 0,
+        inside.mean,
+        (1 - _OFFLINE_SLOPE) + _OFFLINE_SLOPE * outside.mean,
+    )
+    return np.asarray(clip(target) / ((with_row + outside.mean) / 2))
+
+
+def rmia(target: np.ndarray, inside: Side, outside: Side) -> np.ndarray:
+    """Share of rows whose ratio p / mean p is at most the row's (gamma = 1), from moments of confidences."""
+    ratio = _ratio(target, inside, outside)
+    return np.asarray(np.searchsorted(np.sort(ratio), ratio, side="right") / len(ratio))
+
+
+def hierarchical(target: np.ndarray, confidences: np.ndarray, included: np.ndarray) -> np.ndarray:
+    """Log ratio of the hierarchical t densities, plus the log of RMIA's ratio, less of it with more models.
+
+    Of few models the row's own densities are poorly known, above all their tails. The ratio rises with the
+    target's confidence, and confidences near 1 hardly move it.
+    """
+    values, likely = logit(confidences), clip(confidences)
+    found = _hierarchical(logit(target), (Side.of(values, included), Side.of(values, ~included)))
+    ratio = _ratio(target, Side.of(likely, included), Side.of(likely, ~included))
+    weight = RATIO_WEIGHT * RATIO_MODELS / (RATIO_MODELS + len(included))
+    return np.asarray(found + weight * np.log(ratio))
+
+
+def _student_t(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
+    """Predictive densities under one normal-inverse-gamma prior a side, from the moments of all rows."""
+    logs = []
+    for side, other in (sides, sides[::-1]):
+        variance = _pooled(side, other)
+        centre = side.mean.mean()
+        between = max(side.mean.var() - variance * (1 / side.n).mean(), _FLOOR * variance)
+        logs.append(
+            normal_inverse_gamma(
+                target, side, centre=centre, weight=variance / between, shape=2.0, rate=variance
+            )
+        )
+    return np.asarray(logs[0] - logs[1])
+
+
+def normal_inverse_gamma(
+    target: np.ndarray, side: Side, *, centre: float, weight: float, shape: float, rate: float
+) -> np.ndarray:
+    """Log predictive density of one more logit (Murphy 2007, equations 86 to 90 and 100)."""
+    total = weight + side.n
+    mean = (weight * centre + side.n * side.mean) / total
+    after = shape + side.n / 2
+    rest = rate + side.squares / 2 + weight * side.n * (side.mean - centre) ** 2 / (2 * total)
+    scale = np.sqrt(rest * (total + 1) / (after * total))
+    return np.asarray(scipy.stats.t.logpdf(target, 2 * after, mean, scale))
+
+
+def _hierarchical(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
+    """Log ratio of predictive t densities; shift and variances shrunk to those of similar rows."""
+    pooled = (_pooled(sides[0], sides[1]), _pooled(sides[1], sides[0]))
+    weights = [side.n / variance for side, variance in zip(sides, pooled, strict=True)]
+    gap = sides[0].mean - sides[1].mean
+    # With these weights the error of the level is uncorrelated with that of the gap.
+    level = (weights[0] * (sides[0].mean - gap.mean()) + weights[1] * sides[1].mean) / sum(weights)
+    smooth = _by_difficulty(level)
+    shift = smooth(gap, np.ones_like(gap))
+    rest, least = (gap - shift) ** 2, 1e-3 * sum(pooled)
+
+    def densities(
+        variances: tuple[np.ndarray, np.ndarray], freedom: tuple[Any, Any], spread: np.ndarray | float
+    ) -> list[np.ndarray]:
+        means, errors = normal_posterior(
+            sides, variances, level=(level.mean(), level.var()), shift=(shift, spread)
+        )
+        return [
+            scipy.stats.t.logpdf(target, free, mean, np.sqrt(variance + error))
+            for free, mean, variance, error in zip(freedom, means, variances, errors, strict=True)
+        ]
+
+    if sides[0].spare.any() or sides[1].spare.any():
+        (one, other), freedom = _shrunk_variances(sides, smooth, pooled)
+        noise = one / sides[0].n + other / sides[1].n
+        logs = densities((one, other), freedom, np.maximum(smooth(rest - noise, np.ones_like(gap)), least))
+    else:
+        # One model a side: its gap says what both variances add up to, and the target's logits what share
+        # each has and how heavy the tails are, whichever side each logit belongs to.
+        total = smooth(rest, np.ones_like(gap))
+        tried = (
+            densities((share * total, (1 - share) * total), (freedom, freedom), least)
+            for share in _SHARES
+            for freedom in _FREEDOMS
+        )
+        logs = max(tried, key=lambda both: float(np.logaddexp(*both).sum()))
+    return np.asarray(logs[0] - logs[1])
+
+
+def _shrunk_variances(
+    sides: tuple[Side, Side], smooth: Callable[..., np.ndarray], pooled: tuple[float, float]
+) -> tuple[list[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Variances of each side, between the row's own and that of similar rows; their degrees of freedom."""
+    variances, freedom = [], []
+    for side, variance in zip(sides, pooled, strict=True):
+        near = smooth(side.squares, side.spare, variance)
+        prior = _prior_freedom(side, near)
+        variances.append((prior * near + side.squares) / (prior + side.spare))
+        freedom.append(prior + side.spare)
+    return variances, (freedom[0], freedom[1])
+
+
+def _by_difficulty(level: np.ndarray) -> Callable[..., np.ndarray]:
+    """A function that averages figures over rows of like level, between bins by straight lines."""
+    n_bins = int(np.clip(len(level) // _PER_BIN, 1, _MOST_BINS))
+    rank = np.empty(len(level), dtype=np.int64)
+    rank[np.argsort(level, kind="stable")] = np.arange(len(level))
+    place = rank * n_bins // len(level)
+    centres = np.bincount(place, weights=level) / np.bincount(place)
+
+    def smooth(sums: np.ndarray, counts: np.ndarray, overall: float | None = None) -> np.ndarray:
+        typical = sums.sum() / counts.sum() if overall is None else overall
+        above = np.bincount(place, weights=sums) + _BIN_PRIOR * typical
+        return np.asarray(
+            np.interp(level, centres, above / (np.bincount(place, weights=counts) + _BIN_PRIOR))
+        )
+
+    return smooth
+
+
+def _prior_freedom(side: Side, near: np.ndarray) -> float:
+    """Degrees of freedom of the variance of similar rows, as a prior (Smyth 2004, section 6.2)."""
+    known = side.spare > 0
+    if known.sum() < 2:
+        return 1e3
+    free = side.spare[known]
+    own = np.maximum(side.squares[known] / free / near[known], 1e-4)
+    residual = np.log(own) - scipy.special.digamma(free / 2) + np.log(free / 2)
+    excess = residual.var(ddof=1) - scipy.special.polygamma(1, free / 2).mean()
+    grid = np.geomspace(1.0, 1e3, 400)  # trigamma falls
+    return float(grid[(scipy.special.polygamma(1, grid / 2) > excess).sum().clip(1, len(grid)) - 1])
+
+
+def normal_posterior(
+    sides: tuple[Side, Side],
+    variances: tuple[np.ndarray, np.ndarray],
+    *,
+    level: tuple[float, float],
+    shift: tuple[np.ndarray, np.ndarray | float],
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Means with and without the row, and their variances, given normal priors of the level and the shift."""
+    inside, outside = sides
+    has, lacks = inside.n / variances[0], outside.n / variances[1]
+    level_precision = 1 / max(level[1], 1e-9)
+    a = level_precision + has + lacks
+    c = 1 / shift[1] + has
+    from_level = level[0] * level_precision + lacks * outside.mean + has * inside.mean
+    from_shift = shift[0] / shift[1] + has * inside.mean
+    determinant = a * c - has**2
+    low = (c * from_level - has * from_shift) / determinant
+    moved = (a * from_shift - has * from_level) / determinant
+    return (low + moved, low), ((a + c - 2 * has) / determinant, c / determinant)
+
+
+STATISTICS = {  # of logits
+    "lira": _lira_own,
+    "lira-fixed": _lira_fixed,
+    "student-t": _student_t,
+}
+
+
+_METHODS = ("hierarchical", *STATISTICS, "rmia", "loss")
+
+
+class ReferenceModels:
+    """Reference models on random halves of the rows: a model's confidence in a row with and without it.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier with ``predict_proba``
+        Copied for each model and trained as the target was. A ``random_state`` is drawn for each copy.
+        A :class:`~ostraka.networks.TorchClassifier` is trained in stacks.
+    n_models : int >= 2
+        How many references.
+    random_state : int, numpy.random.Generator or None
+        Draws who is in which reference, and seeds training.
+    checkpoint : path, optional
+        A folder of finished references, from which an interrupted ``fit`` continues; it needs an integer
+        ``random_state``. As private as the rows.
+    progress : callable(stage: str, done: int, total: int), optional
+        Called with the stage ``"references"``.
+
+    Attributes
+    ----------
+    included : bool array, shape (n_models, n_rows)
+        Each row is in each reference by an independent fair coin. The coins of a row which came out all
+        alike are tossed again, so that each row is in one reference and out of one. No coin knows the target.
+    confidences_ : float64 array, shape (n_models, n_rows)
+        Probability of each row's true label by each reference. Private, as are the scores.
+    seeds_ : int64 array, shape (n_models,)
+        The ``random_state`` that each copy got.
+
+    Raises
+    ------
+    ValueError
+        Fewer than two references, a classifier without ``predict_proba``, a class missing from a reference.
+
+    Guarantees
+    ----------
+    None: a weak attack proves nothing. Where memberships of the target are independent coins that change
+    nothing, members score above others as often as not, with every method and any number of references.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import RandomForestClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(400, 5)), rng.integers(0, 2, size=400)  # nothing to learn but by heart
+    >>> forest = RandomForestClassifier(10, max_depth=6, random_state=0)
+    >>> references = ReferenceModels(forest, n_models=8, random_state=0).fit(X, y)
+    >>> included = rng.random(400) < 0.5
+    >>> target = ReferenceModels.true_label_confidences(forest.fit(X[included], y[included]), X, y)
+    >>> references.scores(target, included).auc() > 0.6
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        n_models: int = 32,
+        random_state: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.n_models = n_models
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Draw the coins and train the references.
+
+        Parameters
+        ----------
+        X : array or data frame of n_rows rows
+            Private. All rows that the target may have seen.
+        y : array, shape (n_rows,)
+            Private. Their labels.
+
+        Returns
+        -------
+        ReferenceModels
+            This one, with ``included`` and ``confidences_``. The models are not kept.
+        """
+        labels = np.asarray(y)
+        rows = np.asarray(X)
+        if labels.ndim != 1 or rows.ndim < 2 or len(rows) != len(labels):
+            raise ValueError(f"X must have a row for each label in y, got {rows.shape} and {labels.shape}")
+        check.integer(n_models=self.n_models, least=2)
+        if self.checkpoint is not None and not isinstance(self.random_state, int | np.integer):
+            raise ValueError(
+                f"checkpoint needs an integer random_state, got {self.random_state!r}: other coins would be "
+                "tossed the next time"
+            )
+        rng = np.random.default_rng(self.random_state)
+        included = draw_coins(rng, self.n_models, len(labels))
+        check_classes(labels, included)
+        self.seeds_ = seeds = rng.integers(2**31, size=self.n_models)
+        saved = None
+        if self.checkpoint is not None:
+            parts = (rows, labels, included, seeds, self.estimator)
+            saved = SavedReferences(self.checkpoint, *parts)
+        confidences = train_references(
+            self.estimator, X, labels, included=included, seeds=seeds, saved=saved, progress=self.progress
+        )
+        self._keep(confidences, included, copies=number_copies(rows, labels))
+        return self
+
+    @classmethod
+    def from_confidences(cls, confidences: Any, included: Any) -> Self:
+        """Take references which were trained elsewhere.
+
+        Parameters
+        ----------
+        confidences : array, shape (n_models, n_rows), in [0, 1]
+            Private. Probability of each row's true label by each model.
+        included : bool array, shape (n_models, n_rows)
+            Who was in which. Duplicated rows cannot be seen here: :meth:`fit` sees them.
+
+        Returns
+        -------
+        ReferenceModels
+
+        Raises
+        ------
+        ValueError
+            Other shapes, fewer than two models, confidences that are no numbers from 0 to 1.
+
+        Examples
+        --------
+        >>> saved = ReferenceModels.from_confidences([[0.9, 0.2], [0.4, 0.7]], [[True, False], [False, True]])
+        >>> saved.scores([0.8, 0.3], [True, False], method="rmia").tpr(fpr=0.0)
+        1.0
+        """
+        design = np.asarray(included)
+        values = read_confidences(confidences, name="confidences", shape=design.shape)
+        if design.dtype != bool or design.ndim != 2 or len(design) < 2:
+            raise ValueError(
+                "included must be bool of shape (n_models, n_rows) with two models or more, "
+                f"got {design.dtype} of {design.shape}"
+            )
+        references = cls(None, n_models=len(design))
+        references._keep(values, design.copy(), copies=None)
+        return references
+
+    @staticmethod
+    def true_label_confidences(model: Any, X: Any, y: Any) -> np.ndarray:
+        """The probability that a fitted classifier gives each row's true label.
+
+        Parameters
+        ----------
+        model : classifier with ``predict_proba`` and ``classes_``
+        X : array or data frame of n_rows rows
+            Private.
+        y : array, shape (n_rows,)
+            Private. Labels, all among ``model.classes_``.
+
+        Returns
+        -------
+        float64 array, shape (n_rows,)
+
+        Raises
+        ------
+        ValueError
+            A classifier without ``predict_proba``, a label that it never saw.
+
+        Examples
+        --------
+        >>> from sklearn.dummy import DummyClassifier
+        >>> model = DummyClassifier(strategy="prior").fit(np.zeros((4, 1)), ["a", "b", "b", "b"])
+        >>> ReferenceModels.true_label_confidences(model, np.zeros((2, 1)), ["a", "b"])
+        array([0.25, 0.75])
+        """
+        return true_label_column(model, X, np.asarray(y))
+
+    def scores(
+        self, target_confidences: Any, target_included: Any, *, method: str = "hierarchical"
+    ) -> Scores:
+        """Score the rows of one target, for an audit or for its rates.
+
+        Parameters
+        ----------
+        target_confidences : array, shape (n_rows,), in [0, 1]
+            Private. What the target says of each row's true label.
+        target_included : bool array, shape (n_rows,)
+            Private. Who was in the target, by coins that are independent of the references.
+        method : {"hierarchical", "lira", "lira-fixed", "rmia", "student-t", "loss"}
+            Choose it before the rates were seen. See :meth:`statistics`.
+
+        Returns
+        -------
+        Scores
+            Larger: more like a member.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`statistics`; nobody in or nobody out; memberships that depend on those of the references
+            (a balanced design); rows that are in the target and out of it at once.
+        """
+        self._check_fitted()
+        member = read_members(target_included, name="target_included", n_rows=self.included.shape[1])
+        check_independent(self.included, member)
+        check_duplicates(self._copies, member)
+        found = self.statistics(target_confidences, method=method)
+        return Scores.of(members=found[member], others=found[~member])
+
+    def statistics(self, target_confidences: Any, *, method: str = "hierarchical") -> np.ndarray:
+        """Compute one number for each row, larger for rows which seem to be in the target.
+
+        Parameters
+        ----------
+        target_confidences : array, shape (n_rows,), in [0, 1]
+            Private. What the target says of each row's true label.
+        method : {"hierarchical", "lira", "lira-fixed", "rmia", "student-t", "loss"}
+
+        Returns
+        -------
+        float64 array, shape (n_rows,)
+            A log ratio of densities, for "hierarchical" with another log ratio added; for "rmia" a share of
+            rows; for "loss" the logit of the confidence.
+
+        Raises
+        ------
+        ValueError
+            A row that all references have; for "hierarchical" and "student-t" also one that none has. A
+            target that is one of the references, confidences that are no numbers from 0 to 1.
+
+        Guarantees
+        ----------
+        Who was in the target is not read.
+        Source: "lira" Carlini et al. 2022, arXiv:2112.03570, Algorithms 1 and 2; "rmia" Zarifzadeh et al.
+        2024, arXiv:2312.03262, with all rows as its population; "student-t" the posterior predictive law of a
+        normal-inverse-gamma prior, as in arXiv:2603.11799; "hierarchical" docs/membership.md.
+        """
+        check.one_of(method=method, allowed=_METHODS)
+        self._check_fitted()
+        target = read_confidences(
+            target_confidences, name="target_confidences", shape=self.included.shape[1:]
+        )
+        if np.ptp(target):
+            same = (self.confidences_ == target).all(axis=1)
+            if same.any():
+                raise ValueError(
+                    f"the target is reference {int(same.argmax())}: leave it out of the references"
+                )
+        if method == "loss":
+            return logit(target)
+        check_sides(self.included, method=method)
+        if method == "rmia":
+            values = clip(self.confidences_)
+            return rmia(target, Side.of(values, self.included), Side.of(values, ~self.included))
+        if method == "hierarchical":
+            return hierarchical(target, self.confidences_, self.included)
+        values = logit(self.confidences_)
+        sides = (Side.of(values, self.included), Side.of(values, ~self.included))
+        return STATISTICS[method](logit(target), sides)
+
+    def _keep(self, confidences: np.ndarray, included: np.ndarray, *, copies: np.ndarray | None) -> None:
+        self.confidences_ = confidences
+        self.included = included
+        self._copies = copies
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "included"):
+            raise ValueError("ReferenceModels must be fitted first: call fit(X, y)")

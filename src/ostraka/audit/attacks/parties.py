@@ -1,0 +1,442 @@
+"""The parties of a simulated collaboration: their rows, and which of them go into the batch of a round.
+
+An observer's record of a collaborative training, simulated or recorded.
+
+Defences of collaborative training: share a part of each change, or clip it and add noise to the sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ostraka.core import check
+from ostraka.core.curve import Curve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ostraka.networks import TorchClassifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class PartyRows:
+    """One party of a simulated collaboration.
+
+    Parameters
+    ----------
+    X : array, shape (n_rows, n_features)
+        Private.
+    y : array, shape (n_rows,)
+        Private. Labels of the main task.
+    has_property : bool array, shape (n_rows,), optional
+        Private. Which rows have the property that an attacker looks for.
+    schedule : float array, shape (n_rounds,), in [0, 1], optional
+        The share of rows with the property in the batches of each round. None: rows are drawn without
+        looking at it.
+    joins : int
+        The first round in which the party takes part.
+
+    Raises
+    ------
+    ValueError
+        No rows, other shapes, shares outside [0, 1], a schedule without ``has_property``.
+
+    Examples
+    --------
+    >>> PartyRows(X=[[0.0], [1.0]], y=[0, 1], joins=10).n_rows
+    2
+    """
+
+    X: Any
+    y: Any
+    has_property: Any = None
+    schedule: Any = None
+    joins: int = 0
+
+    def __post_init__(self) -> None:
+        rows, labels = np.asarray(self.X, dtype=np.float32), np.asarray(self.y)
+        if rows.ndim != 2 or labels.shape != rows.shape[:1] or not len(rows):
+            raise ValueError(
+                "a party must have rows (n_rows, n_features) and a label each, got "
+                f"{rows.shape} and {labels.shape}"
+            )
+        if not np.isfinite(rows).all():
+            raise ValueError("a party's X must be finite")
+        check.integer(joins=self.joins)
+        object.__setattr__(self, "X", rows)
+        object.__setattr__(self, "y", labels)
+        if self.has_property is not None:
+            has = np.asarray(self.has_property)
+            if has.dtype != bool or has.shape != labels.shape:
+                raise ValueError(f"has_property must be bool of shape {labels.shape}, got {has.shape}")
+            object.__setattr__(self, "has_property", has)
+        if self.schedule is not None:
+            shares = np.asarray(self.schedule, dtype=np.float64)
+            if shares.ndim != 1 or not ((shares >= 0) & (shares <= 1)).all():
+                raise ValueError("schedule must be shares from 0 to 1, one a round")
+            if self.has_property is None:
+                raise ValueError("schedule needs has_property, which says what it is a share of")
+            object.__setattr__(self, "schedule", shares)
+
+    @property
+    def n_rows(self) -> int:
+        """The party's number of rows."""
+        return len(self.y)
+
+    def __repr__(self) -> str:
+        return f"PartyRows(joins={self.joins})"
+
+
+def read_parties(parties: Any, *, n_rounds: int) -> tuple[list[PartyRows], np.ndarray]:
+    """The parties, and all classes. Pairs (X, y) are parties, too."""
+    read = [
+        each if isinstance(each, PartyRows) else PartyRows(X=np.asarray(each[0]), y=each[1])
+        for each in parties
+    ]
+    if len(read) < 2:
+        raise ValueError(f"parties must be two or more, got {len(read)}")
+    if len({each.X.shape[1] for each in read}) > 1:
+        raise ValueError("all parties must have the same number of features")
+    classes = np.unique(np.concatenate([each.y for each in read]))
+    for number, each in enumerate(read):
+        if each.schedule is not None and len(each.schedule) != n_rounds:
+            raise ValueError(
+                f"the schedule of party {number} must have {n_rounds} rounds, got {len(each.schedule)}"
+            )
+        for pool in pools_of(each):
+            lacking = len(classes) - len(np.unique(each.y[pool]))
+            if lacking:
+                raise ValueError(
+                    f"party {number} has no row of {lacking} of {len(classes)} classes"
+                    + ("" if each.schedule is None else " with the property, or without it")
+                    + ": batches hold all classes alike"
+                )
+    return read, classes
+
+
+def pools_of(party: PartyRows) -> list[np.ndarray]:
+    """Numbers of the rows that a batch is drawn from: with and without the property, or all."""
+    if party.schedule is None:
+        return [np.arange(party.n_rows)]
+    needed = [(party.schedule > 0).any(), (party.schedule < 1).any()]
+    pools = [np.flatnonzero(party.has_property), np.flatnonzero(~party.has_property)]
+    return [pool for pool, need in zip(pools, needed, strict=True) if need]
+
+
+def draw_batch(
+    rng: np.random.Generator, codes: np.ndarray, size: int, *, n_classes: int, pool: np.ndarray | None = None
+) -> np.ndarray:
+    """Row numbers of a batch with all classes alike; a remainder goes to classes drawn at random."""
+    among = np.arange(len(codes)) if pool is None else pool
+    counts = np.full(n_classes, size // n_classes)
+    counts[rng.permutation(n_classes)[: size % n_classes]] += 1
+    parts = []
+    for code, count in enumerate(counts):
+        mine = among[codes[among] == code]
+        parts.append(rng.choice(mine, size=count, replace=count > len(mine)))
+    return np.asarray(rng.permutation(np.concatenate(parts)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Observations:
+    """The record of an observer of a collaboration. Private, as are the rows behind it.
+
+    Attributes
+    ----------
+    weights : float32 array, shape (n_rounds, n_weights)
+        The network at the beginning of each round.
+    updates : float32 array, shape (n_rounds, n_weights) or (n_rounds, n_parties, n_weights)
+        The sum of the changes that the observer did not make itself; for a server, the change of each party.
+    layout : tuple of (str, tuple of int)
+        Name and shape of each parameter, in the order of the weights.
+    n_summed : int64 array, shape (n_rounds,)
+        How many parties' changes are in each sum; 1 for a server.
+    present : bool array, shape (n_rounds, n_parties), or None
+        Whose changes are in each sum, or among those that a server sees. None: not known.
+    network : TorchClassifier
+        The fitted network, if the collaboration was simulated; else its settings.
+    classes : array
+        The classes of the main task.
+    local_steps : int
+        Steps of a party in a round.
+    property_share : float64 array, shape (n_rounds,), or None
+        The truth, where it is known: the largest share of rows with the property in a party's batches.
+    label_share : float64 array, shape (n_rounds, n_classes), or None
+        Of the batches that the observer did not draw.
+    defence : Defence or None
+
+    Raises
+    ------
+    ValueError
+        Arrays of other shapes, changes that are not finite.
+
+    Examples
+    --------
+    >>> from ostraka.audit.attacks import Collaboration
+    >>> from ostraka.networks import TorchClassifier
+    >>> parties = [(np.eye(4), [0, 1, 0, 1]), (np.eye(4), [1, 0, 1, 0])]
+    >>> network = TorchClassifier(batch_size=4, random_state=0)
+    >>> run = Collaboration(network, n_rounds=2, random_state=0).fit(parties, observer="server")
+    >>> run.updates.shape, run.parameter("0.weight").shape
+    ((2, 2, 450), (2, 2, 64, 4))
+    """
+
+    weights: np.ndarray
+    updates: np.ndarray
+    layout: tuple[tuple[str, tuple[int, ...]], ...]
+    n_summed: np.ndarray
+    network: TorchClassifier
+    classes: np.ndarray
+    local_steps: int = 1
+    present: np.ndarray | None = None
+    property_share: np.ndarray | None = None
+    label_share: np.ndarray | None = None
+    defence: Defence | None = None
+
+    def __post_init__(self) -> None:
+        size = sum(int(np.prod(shape)) for _, shape in self.layout)
+        if self.weights.shape != (len(self.updates), size) or self.updates.shape[-1] != size:
+            raise ValueError(
+                f"weights and updates must be {size} numbers a round, got {self.weights.shape} and "
+                f"{self.updates.shape}"
+            )
+        wrong = int((~np.isfinite(self.updates).all(axis=-1)).sum())
+        if wrong:
+            raise ValueError(f"updates must be finite, which {wrong} are not: that training diverged")
+
+    def __repr__(self) -> str:
+        return f"Observations(n_rounds={len(self.weights)}, n_weights={self.weights.shape[1]})"
+
+    def parameter(self, name: str) -> np.ndarray:
+        """The observed changes of one parameter: axes for rounds, for parties (server only), then its own."""
+        start = 0
+        for each, shape in self.layout:
+            stop = start + int(np.prod(shape))
+            if each == name:
+                return self.updates[..., start:stop].reshape(*self.updates.shape[:-1], *shape)
+            start = stop
+        names = ", ".join(each for each, _ in self.layout)
+        raise ValueError(f"parameter must be one of {names}, got {name!r}")
+
+    @classmethod
+    def from_rounds(
+        cls,
+        network: TorchClassifier,
+        rounds: Sequence[Sequence[Any]],
+        *,
+        n_parties: int,
+        n_features: int,
+        classes: Any,
+        own: Sequence[Sequence[Any]] | None = None,
+        local_steps: int = 1,
+    ) -> Observations:
+        """Read a recorded training. For Flower see :class:`ostraka.audit.attacks.flower.FlowerRecorder`.
+
+        Parameters
+        ----------
+        network : TorchClassifier
+            The module that was trained, its learning rate and batch size.
+        rounds : sequence of sequences of arrays
+            The parameters at the beginning of each round, in the order of ``module.parameters()``, and after
+            the last round.
+        n_parties : int >= 2
+            How many take part in each round, and count the same.
+        n_features : int
+        classes : array
+        own : sequence of sequences of arrays, optional
+            The parameters that the observer sent back after each round. None: it sent none.
+        local_steps : int
+            Steps of a party in a round.
+
+        Returns
+        -------
+        Observations
+            ``updates`` are the sums of the others' changes; truth is not known.
+
+        Raises
+        ------
+        ValueError
+            Fewer than two rounds, or shapes that are not those of the module.
+
+        Examples
+        --------
+        >>> from ostraka.networks import TorchClassifier
+        >>> layers = [[np.full((2, 3), r), np.zeros(2)] for r in (0.0, 1.0, 1.5)]
+        >>> import torch
+        >>> network = TorchClassifier(torch.nn.Linear(3, 2))
+        >>> seen = Observations.from_rounds(network, layers, n_parties=2, n_features=3, classes=[0, 1])
+        >>> seen.updates[:, 0]
+        array([2., 1.], dtype=float32)
+        """
+        from ostraka.audit.attacks.federated import FlatNetwork, flat  # noqa: PLC0415
+
+        check.integer(n_parties=n_parties, least=2)
+        layout = FlatNetwork(network, n_features=n_features, n_classes=len(classes)).layout
+        expected = [shape for _, shape in layout]
+        for each in (*rounds, *(own or ())):
+            if [np.shape(part) for part in each] != expected:
+                raise ValueError(f"each round must hold arrays of shapes {expected}")
+        if len(rounds) < 2 or (own is not None and len(own) != len(rounds) - 1):
+            raise ValueError("rounds must be two or more, and one more than those in own")
+        weights = np.array([flat(list(each)) for each in rounds])
+        moved = np.diff(weights, axis=0) * np.float32(n_parties)
+        if own is not None:
+            moved = moved - (np.array([flat(list(each)) for each in own]) - weights[:-1])
+        return cls(
+            weights=weights[:-1],
+            updates=moved,
+            layout=layout,
+            n_summed=np.full(len(moved), n_parties - (own is not None)),
+            network=network,
+            classes=np.asarray(classes),
+            local_steps=local_steps,
+        )
+
+
+def words_seen(
+    observations: Observations, parameter: str, *, axis: int = 0, tolerance: float = 0.0
+) -> np.ndarray:
+    """Read off which words were in the others' batches: rows of an embedding that moved.
+
+    Parameters
+    ----------
+    observations : Observations
+    parameter : str
+        Name of a matrix of weights with a row, or a column, for each word.
+    axis : int
+        0 for an embedding, (n_words, width); 1 for a linear layer of word counts, (width, n_words).
+    tolerance : float
+        A row whose largest change is no larger did not move. Recorded trainings need more than 0, since their
+        changes are differences of float32 numbers.
+
+    Returns
+    -------
+    bool array, shape (n_rounds, n_words), or (n_rounds, n_parties, n_words) for a server
+        A row of text whose words are not all among them was in no batch of that round.
+
+    Raises
+    ------
+    ValueError
+        No such parameter, or one that is not a table of words.
+
+    Guarantees
+    ----------
+    None. A word without a gradient, as behind a dead unit, is missed.
+    Source: Melis et al. 2019, arXiv:1805.04049, section 4.1.
+
+    Examples
+    --------
+    >>> from ostraka.audit.attacks import Collaboration
+    >>> from ostraka.networks import TorchClassifier
+    >>> import torch
+    >>> bags = torch.nn.Linear(4, 2)  # of counts of four words
+    >>> X = np.array([[1, 0, 0, 0], [0, 1, 0, 0]] * 5, dtype=float)
+    >>> parties = [(X, [0, 1] * 5), (X[:, ::-1], [0, 1] * 5)]
+    >>> run = Collaboration(TorchClassifier(bags, batch_size=4), n_rounds=3, random_state=0).fit(parties)
+    >>> words_seen(run, "weight", axis=1)[0]
+    array([False, False,  True,  True])
+    """
+    check.nonnegative(tolerance=tolerance)
+    moved = observations.parameter(parameter)
+    if moved.ndim != observations.updates.ndim + 1 or axis not in (0, 1):
+        raise ValueError(f"parameter must be a matrix with words on axis 0 or 1, got {parameter!r}, {axis!r}")
+    return np.asarray(np.abs(moved).max(axis=-1 if axis == 0 else -2) > tolerance)
+
+
+class Defence(Protocol):
+    """A change of the parties' updates before they are added up, and noise for their sum."""
+
+    def each(self, changes: np.ndarray) -> np.ndarray:
+        """The changes that parties send, from those they computed, (n_parties, n_weights)."""
+        ...
+
+    def noise(self, *, size: int, rng: np.random.Generator) -> np.ndarray | float:
+        """Noise for the sum of all parties' changes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedFraction:
+    """Each party sends the largest entries of its change only; the others are 0.
+
+    Parameters
+    ----------
+    share : float in (0, 1]
+        Of the entries.
+
+    Guarantees
+    ----------
+    None.
+    Source: Shokri and Shmatikov 2015, doi:10.1145/2810103.2813687.
+
+    Examples
+    --------
+    >>> SharedFraction(share=0.5).each(np.array([[1.0, -4.0, 2.0, 0.5]]))
+    array([[ 0., -4.,  2.,  0.]])
+    """
+
+    share: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share must be > 0 and <= 1, got {self.share!r}")
+
+    def each(self, changes: np.ndarray) -> np.ndarray:
+        """The largest entries of each change."""
+        drop = changes.shape[1] - max(1, int(np.ceil(self.share * changes.shape[1])))
+        kept = changes.copy()
+        if drop:
+            least = np.argpartition(np.abs(changes), drop - 1, axis=1)[:, :drop]
+            np.put_along_axis(kept, least, 0, axis=1)
+        return kept
+
+    def noise(self, *, size: int, rng: np.random.Generator) -> np.ndarray | float:
+        """No noise: 0."""
+        del size, rng
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisySum:
+    """Each party's change is clipped, and Gaussian noise is added to their sum: privacy for a whole party.
+
+    Parameters
+    ----------
+    clip : float > 0
+        Largest L2 norm of a change.
+    noise_multiplier : float > 0
+        Standard deviation of the noise, over ``clip``.
+
+    Guarantees
+    ----------
+    ``n_rounds * curve()`` bounds what all rounds say about one party, added or removed. This class simulates:
+    its noise comes from a seeded generator of floats.
+    Source: McMahan et al. 2018, arXiv:1710.06963.
+
+    Examples
+    --------
+    >>> round((100 * NoisySum(clip=1.0, noise_multiplier=10.0).curve()).epsilon(delta=1e-5), 2)
+    4.38
+    """
+
+    clip: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check.positive(clip=self.clip, noise_multiplier=self.noise_multiplier)
+
+    def curve(self) -> Curve:
+        """The cost of one round, for one party added or removed."""
+        return Curve.gaussian(sensitivity=1.0, sigma=self.noise_multiplier)
+
+    def each(self, changes: np.ndarray) -> np.ndarray:
+        """Changes of norm at most ``clip``."""
+        norms = np.linalg.norm(changes.astype(np.float64), axis=1, keepdims=True)
+        return np.asarray(changes * np.minimum(1.0, self.clip / np.maximum(norms, 1e-300)))
+
+    def noise(self, *, size: int, rng: np.random.Generator) -> np.ndarray | float:
+        """Gaussian noise for the sum."""
+        return rng.normal(0, self.clip * self.noise_multiplier, size)

@@ -1,0 +1,391 @@
+"""Checks of property inference: rounds of both kinds, labels that tell the property, copies of rows.
+
+Property inference: whether others' batches have a property which the shared task is not about.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ostraka.audit.attacks.members import number_copies
+from ostraka.audit.attacks.parties import PartyRows, draw_batch
+from ostraka.core import check, files
+from ostraka.core.scores import Scores
+
+if TYPE_CHECKING:
+    import os
+
+    from ostraka.audit.attacks.federated import FlatNetwork
+    from ostraka.audit.attacks.parties import Observations
+
+_FALSE_ALARM_Z = 6.5  # standard errors: a chance of 1e-10
+
+
+def check_copies(one: PartyRows, other: PartyRows) -> None:
+    """Refuse rows that are on both sides, which would teach the classifier nothing but noise."""
+    numbers = number_copies(np.concatenate([one.X, other.X]), np.concatenate([one.y, other.y]))
+    both = np.isin(numbers[: one.n_rows], numbers[one.n_rows :])
+    if both.all():
+        raise ValueError(f"all {one.n_rows} rows of with_property are among those of without")
+
+
+def check_truth(observations: Observations) -> np.ndarray:
+    """Which rounds have the property, if rounds with it and rounds without it were seen, one sum each."""
+    if observations.property_share is None:
+        raise ValueError("observations must know the truth: give a party has_property and a schedule")
+    if observations.updates.ndim != 2:
+        raise ValueError("scores need one sum a round: for a server use statistics of the party you look at")
+    has, seen = np.asarray(observations.property_share > 0), observations.updates.any(axis=1)
+    if not seen.any():
+        raise ValueError("observations must hold a round in which others changed something, but all are 0")
+    if has[seen].all() or not has[seen].any():
+        raise ValueError(
+            f"the property is in {'every' if has[seen].all() else 'no'} round: scores need rounds with it "
+            "and rounds without it"
+        )
+    _check_labels(observations, has)
+    return has
+
+
+def _check_labels(observations: Observations, has: np.ndarray) -> None:
+    """Refuse rounds whose labels tell the property."""
+    shares = observations.label_share
+    if shares is None or len(shares) < 4:
+        return
+    inside, outside = shares[has], shares[~has]
+    spread = inside.var(axis=0) / len(inside) + outside.var(axis=0) / len(outside)
+    gap = np.abs(inside.mean(axis=0) - outside.mean(axis=0))
+    if (gap > _FALSE_ALARM_Z * np.sqrt(spread) + 1e-9).any():
+        raise ValueError(
+            "labels of rounds with the property differ from those of the others, which alone would tell them "
+            "apart: draw batches with all classes alike"
+        )
+
+
+_FINE = 20_000  # weights; of larger networks the largest change of each output and each input is kept
+
+
+class PropertyInference:
+    """A classifier of observed changes, which an observer trains on batches of its own rows.
+
+    Parameters
+    ----------
+    classifier : scikit-learn classifier with ``predict_proba``
+        Copied. A random forest for networks of few weights; logistic regression for embeddings.
+    n_batches : int >= 1
+        Batches of each kind for each observed round.
+    share : float in (0, 1]
+        Share of rows with the property in the observer's batches with it.
+    random_state : int, numpy.random.Generator or None
+
+    Attributes
+    ----------
+    classifier_ : the fitted copy
+
+    Raises
+    ------
+    ValueError
+        Rows of no class of the main task, a class missing, copies of a row on both sides.
+
+    Guarantees
+    ----------
+    None: a weak attack proves nothing. Where batches with and without the property are drawn alike, scores of
+    rounds with it are larger as often as not.
+    Source: Melis et al. 2019, arXiv:1805.04049, Algorithm 3.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import RandomForestClassifier
+    >>> from ostraka.audit.attacks import Collaboration
+    >>> from ostraka.audit.attacks.parties import PartyRows
+    >>> from ostraka.networks import TorchClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> def rows(n):  # the property moves a feature that the task does not need
+    ...     has, y = rng.random(n) < 0.5, np.arange(n) % 2
+    ...     return np.c_[y + rng.normal(size=n), has + 0.3 * rng.normal(size=n)], y, has
+    >>> (X, y, has), (X1, y1, has1) = rows(200), rows(200)
+    >>> target = PartyRows(X=X, y=y, has_property=has, schedule=np.arange(60) % 2)
+    >>> network = TorchClassifier(batch_size=16, learning_rate=0.1, random_state=0)
+    >>> run = Collaboration(network, n_rounds=60, random_state=0).fit([(X1, y1), target], observer=0)
+    >>> attack = PropertyInference(RandomForestClassifier(20, random_state=0), n_batches=4, random_state=0)
+    >>> attack.fit(run, (X1[has1], y1[has1]), (X1[~has1], y1[~has1])).scores(run).auc() > 0.9
+    True
+    """
+
+    def __init__(
+        self, classifier: Any, *, n_batches: int = 8, share: float = 1.0, random_state: Any = None
+    ) -> None:
+        self.classifier = classifier
+        self.n_batches = n_batches
+        self.share = share
+        self.random_state = random_state
+
+    def fit(
+        self,
+        observations: Observations,
+        with_property: tuple[Any, Any],
+        without: tuple[Any, Any],
+        *,
+        others: tuple[Any, Any] | None = None,
+    ) -> Self:
+        """Compute changes of the observed networks on own batches, and learn to tell them apart.
+
+        Parameters
+        ----------
+        observations : Observations
+        with_property, without : (X, y)
+            Rows of the observer, with the labels of the main task. Not rows of the parties.
+        others : (X, y), optional
+            Rows like those of the parties whose changes are in the observed sum beside the target's. None:
+            ``without``.
+
+        Returns
+        -------
+        PropertyInference
+        """
+        from sklearn.base import clone  # noqa: PLC0415
+
+        made = self._own_changes(observations, with_property, without, others)
+        labels = np.tile(np.repeat([True, False], self.n_batches), len(made) // 2)
+        self.classifier_ = clone(self.classifier).fit(np.concatenate(made), labels)
+        return self
+
+    def save_changes(
+        self,
+        file: str | os.PathLike[str],
+        observations: Observations,
+        with_property: tuple[Any, Any],
+        without: tuple[Any, Any],
+        *,
+        others: tuple[Any, Any] | None = None,
+    ) -> None:
+        """Write the ``.npz`` file that ``ostraka attack property`` reads: observed changes, and own ones.
+
+        Parameters
+        ----------
+        file : path
+            Private, as the changes are. Only its owner can read it. A file of this name is replaced.
+        observations : Observations
+            With ``property_share``, and one sum a round.
+        with_property, without, others
+            As for :meth:`fit`, which need not be called before.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`fit` and :meth:`scores`; a folder that does not exist.
+
+        Notes
+        -----
+        The file holds ``observed``, float32 (n_rounds, width): the sizes of the changes in each round, at
+        unit norm (of networks of more than 20,000 weights the largest of each output and each input);
+        ``has_property``, bool (n_rounds,): whether another party's batch held rows with the property; and
+        ``with_property`` and ``without``, float32 (n_rounds * n_batches, width): the same of the observer's
+        own changes, in the order of the rounds. ``observed`` holds zeros for a round without any change.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from sklearn.dummy import DummyClassifier
+        >>> from ostraka.audit.attacks import Collaboration
+        >>> from ostraka.audit.attacks.parties import PartyRows
+        >>> from ostraka.networks import TorchClassifier
+        >>> X, y, has = np.random.default_rng(0).normal(size=(80, 2)), np.arange(80) % 2, np.arange(80) < 40
+        >>> target = PartyRows(X=X + 1, y=y, has_property=has, schedule=[0, 1, 0, 1])
+        >>> network = TorchClassifier(batch_size=8, random_state=0)
+        >>> run = Collaboration(network, n_rounds=4, random_state=0).fit([(X, y), target], observer=0)
+        >>> attack = PropertyInference(DummyClassifier(), random_state=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "rounds.npz"
+        ...     attack.save_changes(file, run, (X[has], y[has]), (X[~has], y[~has]))
+        ...     with np.load(file) as saved:
+        ...         saved["observed"].shape, saved["with_property"].shape
+        ((4, 322), (32, 322))
+        """
+        if not Path(file).resolve().parent.is_dir():
+            raise ValueError(
+                f"file must be in a folder that exists, got {str(file)!r}: create the folder first"
+            )
+        has = check_truth(observations)
+        made = self._own_changes(observations, with_property, without, others)
+        written = io.BytesIO()
+        np.savez_compressed(
+            written,
+            allow_pickle=False,
+            observed=changed_sizes(observations.updates, observations.layout).astype(np.float32),
+            has_property=has,
+            with_property=np.concatenate(made[::2]).astype(np.float32),
+            without=np.concatenate(made[1::2]).astype(np.float32),
+        )
+        files.write(file, written.getvalue(), private=True)
+
+    def _own_changes(
+        self,
+        observations: Observations,
+        with_property: tuple[Any, Any],
+        without: tuple[Any, Any],
+        others: tuple[Any, Any] | None,
+    ) -> list[np.ndarray]:
+        """Sizes of own changes: for each round those with the property, then those without it."""
+        check.integer(n_batches=self.n_batches, least=1)
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share must be > 0 and <= 1, got {self.share!r}")
+        flat, worlds = own_worlds(observations, with_property, without, others or without)
+        rng = np.random.default_rng(self.random_state)
+        found = []
+        for number, weights in enumerate(observations.weights):
+            made = own_sums(
+                rng,
+                flat,
+                observations,
+                weights,
+                worlds=worlds,
+                n_summed=int(observations.n_summed[number]),
+                n_batches=self.n_batches,
+                share=self.share,
+            )
+            found += [changed_sizes(each, observations.layout) for each in made]
+        return found
+
+    def statistics(self, observations: Observations) -> np.ndarray:
+        """The classifier's probability of the property for each observed change, one for each round.
+
+        Parameters
+        ----------
+        observations : Observations
+
+        Returns
+        -------
+        float64 array, shape (n_rounds,), or (n_rounds, n_parties) for a server
+            The mean over rounds is the score of a whole data set; its course over rounds says when.
+        """
+        if not hasattr(self, "classifier_"):
+            raise ValueError("PropertyInference must be fitted first: call fit(run, with_property, without)")
+        shape = observations.updates.shape
+        rows = changed_sizes(observations.updates.reshape(-1, shape[-1]), observations.layout)
+        found = np.asarray(self.classifier_.predict_proba(rows), dtype=np.float64)[:, 1]
+        return found.reshape(shape[:-1])
+
+    def scores(self, observations: Observations) -> Scores:
+        """Score each round of a simulated collaboration, for an audit or for its rates.
+
+        Rounds whose changes are all 0 are left out: the observer saw nothing there.
+
+        Parameters
+        ----------
+        observations : Observations
+            With ``property_share``, and one sum a round.
+
+        Returns
+        -------
+        Scores
+            Members are rounds in which a party's batch held rows with the property.
+
+        Raises
+        ------
+        ValueError
+            The truth is not known; the property is in every round, or in none; labels of rounds with the
+            property differ from those of the others, which alone would tell them apart.
+        """
+        has = check_truth(observations)
+        seen = observations.updates.any(axis=1)
+        found = self.statistics(observations)
+        return Scores.of(members=found[has & seen], others=found[~has & seen])
+
+
+def own_worlds(
+    observations: Observations,
+    with_property: tuple[Any, Any],
+    without: tuple[Any, Any],
+    others: tuple[Any, Any],
+) -> tuple[FlatNetwork, list[PartyRows]]:
+    """The observed network, and the observer's rows with the property, without it, and like the others'."""
+    from ostraka.audit.attacks.federated import FlatNetwork  # noqa: PLC0415
+
+    named = (("with_property", with_property), ("without", without), ("others", others))
+    worlds = [_read(name, rows, observations.classes) for name, rows in named]
+    check_copies(worlds[0], worlds[1])
+    flat = FlatNetwork(
+        observations.network, n_features=worlds[0].X.shape[1], n_classes=len(observations.classes)
+    )
+    if flat.layout != observations.layout:
+        raise ValueError("observations must be of a network for rows with as many features")
+    return flat, worlds
+
+
+def own_sums(
+    rng: np.random.Generator,
+    flat: FlatNetwork,
+    observations: Observations,
+    weights: np.ndarray,
+    *,
+    worlds: list[PartyRows],
+    n_summed: int,
+    n_batches: int,
+    share: float = 1.0,
+) -> list[np.ndarray]:
+    """Sums like the observed one at these weights: some with the property, then as many without it."""
+    many, size, steps = n_batches, flat.network.batch_size, observations.local_steps
+    n_with = round(share * size)
+    pool = 0 if n_summed == 1 else max(many, 2 * (n_summed - 1))
+
+    def drawn(world: PartyRows, count: int) -> tuple[np.ndarray, np.ndarray]:
+        codes = np.searchsorted(observations.classes, world.y)
+        rows = draw_batch(rng, codes, count, n_classes=len(observations.classes))
+        return world.X[rows], codes[rows]
+
+    batches = []
+    for number in range(2 * many + pool):
+        for _ in range(steps):
+            if number < many:
+                own, rest = drawn(worlds[0], n_with), drawn(worlds[1], size - n_with)
+                batches.append(tuple(np.concatenate(pair) for pair in zip(own, rest, strict=True)))
+            else:
+                batches.append(drawn(worlds[1 if number < 2 * many else 2], size))
+    X = np.array([rows for rows, _ in batches]).reshape(2 * many + pool, steps, size, -1)
+    y = np.array([codes for _, codes in batches]).reshape(2 * many + pool, steps, size)
+    changes = flat.changes(weights, X, y, seed=int(rng.integers(2**31)))
+    defence = observations.defence
+    if defence is not None:
+        changes = defence.each(changes)
+    made = changes[: 2 * many].astype(np.float64)
+    for number in range(2 * many):
+        if pool:
+            made[number] += changes[2 * many + rng.permutation(pool)[: n_summed - 1]].sum(axis=0)
+        if defence is not None:
+            made[number] += defence.noise(size=made.shape[1], rng=rng)
+    return [made[:many], made[many:]]
+
+
+def changed_sizes(changes: np.ndarray, layout: tuple[tuple[str, tuple[int, ...]], ...] = ()) -> np.ndarray:
+    """Features for a classifier of changes: absolute values, scaled to unit norm, one row for each change.
+
+    With the ``layout`` of a large network only the largest change of each output is kept, and of each input
+    of a linear layer, such as a word.
+    """
+    sizes = np.abs(changes)
+    if layout and changes.shape[1] > _FINE:
+        parts, start = [], 0
+        for _, shape in layout:
+            stop = start + int(np.prod(shape))
+            table = sizes[:, start:stop].reshape(len(sizes), shape[0], -1)
+            parts += [table.max(axis=2), table.max(axis=1)] if len(shape) == 2 else [table.max(axis=2)]
+            start = stop
+        sizes = np.concatenate(parts, axis=1)
+    return np.asarray(sizes / np.maximum(np.linalg.norm(sizes, axis=1, keepdims=True), 1e-30))
+
+
+def _read(name: str, rows: tuple[Any, Any], classes: np.ndarray) -> PartyRows:
+    read = PartyRows(X=rows[0], y=rows[1])
+    unknown = int((~np.isin(read.y, classes)).sum())
+    lacking = int((~np.isin(classes, read.y)).sum())
+    if unknown or lacking:
+        raise ValueError(
+            f"{name} must have rows of each of the {len(classes)} classes of the main task, and no others: "
+            f"{lacking} classes are missing, {unknown} rows have another"
+        )
+    return read

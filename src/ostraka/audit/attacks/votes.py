@@ -1,0 +1,383 @@
+"""The posterior distribution of the votes given the answers, over whole numbers of votes.
+
+Vote recovery: estimate the votes on one question from the answers to its repetitions.
+
+Recovery of counts: the posterior of a table given noisy releases of it.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ostraka.audit.attacks import leakage, wang
+from ostraka.audit.attacks.leakage import information, most_likely, tangent
+from ostraka.audit.attacks.sampler import NO_BAR, log_prior, tables, walk
+from ostraka.core import check
+from ostraka.core.mechanisms.law import check_ballot, law
+
+if TYPE_CHECKING:
+    from ostraka.core.mechanisms.counts import NoisyCounts
+    from ostraka.core.mechanisms.law import BallotMechanism
+
+_FINEST = 2000  # counts told apart; more teachers than this are followed in larger steps
+_WORK = 6e7  # multiplications a chain may take: some 50 ms
+_MOST, _LEAST = 40_000, 6_000
+
+
+def marginals(
+    answers: np.ndarray, n_teachers: int, mechanism: BallotMechanism, *, prior: float | str
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Posterior of each class's count, shape (n_classes, n_counts); the likeliest votes; votes a count step.
+
+    The same answers give the same result: the chain's own randomness is seeded by them.
+    """
+    steps = min(n_teachers, _FINEST)
+    start = most_likely(answers, n_teachers, mechanism)
+    unit = n_teachers / steps
+    votes = rounded(start / unit, steps)
+    reach = _reach(start, answers.sum(), mechanism, n_teachers) / unit
+    seed = zlib.crc32(np.ascontiguousarray(answers, dtype=np.int64).tobytes())
+    *screens, argmax = law(mechanism).stages
+    bar = screens[0].bar if screens else NO_BAR
+    if argmax.noise and bar and not any(stage.offset is not None for stage in (*screens, argmax)):
+        from ostraka.audit.attacks import sampler  # noqa: PLC0415  (compiled code, loaded when needed)
+
+        known = tables(answers, n_teachers, noise=argmax.noise, bar=bar, steps=steps, prior=prior)
+        n_steps = int(np.clip(_WORK / (2 * len(start) * known.cdf.shape[1]), _LEAST, _MOST))
+        seen, best = sampler.chain(votes, reach, known, n_steps, seed)
+    else:
+        weights = log_prior(steps, len(start), prior)
+        seen, best = walk(votes, answers, mechanism, reach=reach, prior=weights, unit=unit, seed=seed)
+    return seen / seen.sum(axis=1, keepdims=True), best, unit
+
+
+def rounded(votes: np.ndarray, total: int) -> np.ndarray:
+    """Whole numbers near ``votes`` that add up to ``total``: the largest remainders go up."""
+    down: np.ndarray = np.floor(np.maximum(votes, 0.0)).astype(np.int64)
+    left = total - int(down.sum())
+    order = np.argsort(down - votes, kind="stable")
+    down[order[:left]] += 1
+    return down
+
+
+def _reach(votes: np.ndarray, n_answers: float, mechanism: BallotMechanism, n_teachers: int) -> np.ndarray:
+    """Votes to move between two classes at a time, so that a fair part of the proposals is accepted."""
+    known = n_answers * information(mechanism, votes[None])[0]
+    own = np.diag(known)
+    along = own[:, None] + own[None, :] - 2 * known
+    widest = max(1.0, n_teachers / 4)
+    return np.asarray(np.minimum(1.7 / np.sqrt(np.maximum(along, widest**-2)), widest))
+
+
+_METHODS = ("posterior", "maximum-likelihood", "wang2022")
+_PRIORS = ("leader", "alike")
+_Z = 1.959963984540054  # 97.5 % point of the normal distribution
+_SILENT = 0.05  # information, relative to the prior's, below which answers have said next to nothing
+_AS_MANY = 10.0  # without n_teachers: a count this many noise scales below the mean is as good as never
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveredVotes:
+    """An attacker's estimate of the votes on one question, with intervals.
+
+    Attributes
+    ----------
+    mean : array of shape (n_classes,), in votes
+        The estimate. Posterior mean, or the maximiser.
+    lower, upper : arrays of shape (n_classes,), in votes
+        95 % interval of each count: the shortest credible one, or a Wald interval cut to what is
+        possible; NaN for ``"wang2022"``, which has none.
+    mode : array of shape (n_classes,), in votes
+        Likeliest votes in whole numbers.
+    method : str
+    relative : bool
+        n_teachers was not given: every number is relative to the mean count.
+    note : str
+        What to know beside the numbers; empty if nothing.
+    """
+
+    mean: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    mode: np.ndarray
+    method: str
+    relative: bool = False
+    note: str = ""
+
+
+def recover_votes(
+    answers: Any,
+    *,
+    n_teachers: int | None,
+    mechanism: BallotMechanism,
+    n_classes: int | None = None,
+    prior: float | Literal["leader", "alike"] = "leader",
+    method: Literal["posterior", "maximum-likelihood", "wang2022"] = "posterior",
+) -> RecoveredVotes:
+    """Recover the votes on one question from how often each outcome was seen.
+
+    Parameters
+    ----------
+    answers : array of int, shape (n_classes,), or (n_classes + 1,) with a screen
+        How often each class was the answer; with a screen, last, how often there was none.
+        Released, so public; what comes back is about private votes.
+    n_teachers : int or None
+        Number of teachers. None if unknown: answers tell counts apart, not their level, and every
+        number comes back relative to the mean count.
+    mechanism : GNMax, LNMax, Confident or any other that answers with a class
+        Public.
+    n_classes : int, optional
+        To check ``answers`` against; None takes what they show.
+    prior : {"leader", "alike"} or float > 0
+        For the posterior. ``"alike"``: Dirichlet-multinomial, all classes alike, its concentration
+        inferred. A number: that concentration. ``"leader"``: the same for all classes but one,
+        whose share is any (or everything) with equal chance; which one it is, is inferred too.
+    method : {"posterior", "maximum-likelihood", "wang2022"}
+        ``"wang2022"`` is the algorithm of Wang et al., with this library's exact probabilities.
+
+    Returns
+    -------
+    RecoveredVotes
+        Deterministic: the same answers give the same votes.
+
+    Raises
+    ------
+    ValueError
+        Answers negative, fractional, none at all, of one class, or with an outcome the mechanism
+        does not have; an unknown prior or method.
+    TypeError
+        Not a ballot mechanism.
+
+    Guarantees
+    ----------
+    Credible intervals hold the votes at least 95 % of the time if these are drawn from the prior.
+    The posterior follows up to 2,000 counts one by one; more teachers in larger steps.
+    Source: Wang et al. 2022, arXiv:2209.10732, for the attack.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> mechanism = GNMax(sigma=40.0)
+    >>> seen = 10_000 * np.exp(mechanism.log_outcomes([[150, 60, 40]])[0])
+    >>> found = recover_votes(seen.round(), n_teachers=250, mechanism=mechanism, method="maximum-likelihood")
+    >>> found.mode
+    array([150,  60,  40])
+    """
+    check.one_of(method=method, allowed=_METHODS)
+    counts = _checked(answers, mechanism, n_classes)
+    if isinstance(prior, str):
+        check.one_of(prior=prior, allowed=_PRIORS)
+    else:
+        check.positive(prior=prior)
+    if n_teachers is None:
+        return _relative(counts, mechanism, prior=prior, method=method)
+    check.integer(n_teachers=n_teachers, least=1)
+    if method == "posterior":
+        return _believed(counts, n_teachers, mechanism, prior)
+    if method == "wang2022":
+        labels = counts[: len(counts) - law(mechanism).abstains]
+        if not labels.any():
+            raise ValueError(
+                "wang2022 needs answered questions, and every one was refused: use another method"
+            )
+        return _wangs(wang.descend(labels, n_teachers, mechanism), n_teachers)
+    votes = leakage.most_likely(counts, n_teachers, mechanism)
+    spread = _Z * _deviations(counts.sum(), votes, mechanism)
+    return RecoveredVotes(
+        mean=votes,
+        lower=np.clip(votes - spread, 0, n_teachers),
+        upper=np.clip(votes + spread, 0, n_teachers),
+        mode=rounded(votes, n_teachers),
+        method=method,
+        note=_silence(counts, votes, mechanism, "maximum likelihood has next to nothing to go by"),
+    )
+
+
+def _checked(answers: Any, mechanism: BallotMechanism, n_classes: int | None) -> np.ndarray:
+    """Counts of the outcomes as float64, after checks; the error names the broken rule."""
+    check_ballot(mechanism, classes=True)
+    silent = law(mechanism).abstains
+    counts = np.asarray(answers)
+    if counts.ndim != 1 or counts.dtype.kind not in "iuf":
+        raise ValueError(
+            f"answers must be numbers of shape (n_outcomes,), got {counts.dtype} of {counts.shape}"
+        )
+    counts = counts.astype(np.float64)
+    if not np.isfinite(counts).all() or (counts < 0).any() or (counts != np.floor(counts)).any():
+        raise ValueError("answers must be whole numbers >= 0: how often each outcome was seen")
+    shown = len(counts) - silent
+    if n_classes is not None and shown != n_classes:
+        extra = " (a column for no answer needs a screen: mechanism=Confident(screen=..., argmax=...))"
+        raise ValueError(
+            f"answers must have {n_classes} classes{' and no answer' if silent else ''}, "
+            f"got {len(counts)} outcomes{'' if silent else extra}"
+        )
+    if shown < 2:
+        screened = " and how often there was no answer" if silent else ""
+        raise ValueError(f"answers must count two classes or more{screened}, got {len(counts)} outcomes")
+    if not counts.any():
+        raise ValueError("answers must hold one answer or more, got none")
+    return counts
+
+
+def _believed(
+    counts: np.ndarray, n_teachers: int, mechanism: BallotMechanism, prior: float | str
+) -> RecoveredVotes:
+    chances, best, unit = marginals(counts, n_teachers, mechanism, prior=prior)
+    lower, upper = _shortest(chances)
+    mean = chances @ np.arange(chances.shape[1]) * unit
+    return RecoveredVotes(
+        mean=mean,
+        lower=lower * unit,
+        upper=upper * unit,
+        mode=rounded(best * unit, n_teachers),
+        method="posterior",
+        note=_silence(counts, np.full(len(mean), n_teachers / len(mean)), mechanism, "this is the prior"),
+    )
+
+
+def _wangs(votes: np.ndarray, n_teachers: int) -> RecoveredVotes:
+    unknown = np.full(len(votes), np.nan)
+    mode = rounded(np.maximum(votes, 0) * n_teachers / np.maximum(votes, 0).sum(), n_teachers)
+    note = "wang2022 has no intervals"
+    return RecoveredVotes(mean=votes, lower=unknown, upper=unknown, mode=mode, method="wang2022", note=note)
+
+
+def _relative(
+    counts: np.ndarray,
+    mechanism: BallotMechanism,
+    *,
+    prior: float | Literal["leader", "alike"],
+    method: Literal["posterior", "maximum-likelihood", "wang2022"],
+) -> RecoveredVotes:
+    """Votes relative to their mean, from the labels alone, at a level so high that no count is near zero."""
+    argmax = law(mechanism).stages[-1]
+    labels = counts[: len(counts) - law(mechanism).abstains]
+    if not labels.any():
+        raise ValueError("without n_teachers only answered questions help, and every one was refused")
+    if argmax.noise is None:
+        raise TypeError(f"n_teachers is needed: {argmax.mechanism!r} does not offer the scale of its noise")
+    _, scale = argmax.noise
+    level = max(1, round(_AS_MANY * scale)) * len(labels)
+    found = recover_votes(
+        labels,
+        n_teachers=level,
+        mechanism=argmax.mechanism,
+        prior=prior,
+        method=method,
+    )
+    shift = level / len(labels)
+    note = "relative to the mean count: answers alone do not tell its level"
+    if (labels == 0).any():
+        note += "; classes never seen are bounded from above only"
+    floor = np.where(labels == 0, -np.inf, found.lower - shift)
+    return RecoveredVotes(
+        mean=found.mean - shift,
+        lower=np.where(np.isnan(found.lower), np.nan, floor),
+        upper=found.upper - shift,
+        mode=found.mode - round(shift),
+        method=method,
+        relative=True,
+        note=f"{note}; {found.note}" if found.note else note,
+    )
+
+
+def _shortest(chances: np.ndarray, mass: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """First and last count of the shortest run that holds ``mass``, the heaviest among equals, a class."""
+    n = chances.shape[1]
+    below = np.concatenate([np.zeros((len(chances), 1)), chances.cumsum(axis=1)], axis=1)
+    lower, upper = np.zeros(len(chances), np.int64), np.zeros(len(chances), np.int64)
+    for k, held in enumerate(below):
+        last = np.searchsorted(held, held[:-1] + mass - 1e-12) - 1
+        width = np.where(last < n, last - np.arange(n), n)
+        weight = held[np.minimum(last + 1, n)] - held[:-1]
+        lower[k] = np.lexsort((-weight, width))[0]
+        upper[k] = last[lower[k]]
+    return lower, upper
+
+
+def _deviations(n_answers: float, votes: np.ndarray, mechanism: BallotMechanism) -> np.ndarray:
+    """Standard deviation of each count as the answers' information has it."""
+    basis = tangent(len(votes))
+    known = n_answers * basis.T @ information(mechanism, votes[None])[0] @ basis
+    spread: np.ndarray = np.sqrt(np.diag(basis @ np.linalg.pinv(known, hermitian=True) @ basis.T).clip(0))
+    return spread
+
+
+def _silence(counts: np.ndarray, votes: np.ndarray, mechanism: BallotMechanism, words: str) -> str:
+    """A sentence for answers that carry hardly any information about the votes; else an empty text."""
+    n_teachers = votes.sum()
+    told = counts.sum() * np.linalg.eigvalsh(information(mechanism, votes[None])[0])[-1]
+    if told * n_teachers**2 / len(votes) < _SILENT:
+        return f"the answers carry hardly any information about the votes: {words}"
+    return ""
+
+
+_MASS = 0.95
+_FURTHEST = 9.0  # posterior deviations; beyond lies less than 1e-18
+
+
+def recover_counts(tables: Any, *, mechanism: NoisyCounts) -> RecoveredVotes:
+    """The posterior of every count after one release of a table, or several of the same one.
+
+    Parameters
+    ----------
+    tables : integer array, shape (n_releases, ...)
+        Released tables. Public.
+    mechanism : NoisyCounts
+        Public. What released them. Counts are in its units.
+
+    Returns
+    -------
+    RecoveredVotes
+        Posterior mean, 95 % credible interval and likeliest value of each count, of the shape of a table,
+        under a prior where all counts >= 0 are alike. The law of the noise is exact, so is the posterior.
+
+    Raises
+    ------
+    ValueError
+        No release, or numbers which are not integers.
+
+    Examples
+    --------
+    >>> from ostraka.core.mechanisms import NoisyCounts
+    >>> found = recover_counts([[[40, -2]], [[44, 1]]], mechanism=NoisyCounts(sigma=4.0))
+    >>> found.mode, found.lower, found.upper
+    (array([[42.,  0.]]), array([[36.,  0.]]), array([[47.,  5.]]))
+    """
+    seen = np.asarray(tables)
+    if seen.ndim < 1 or not len(seen) or seen.dtype.kind not in "iu":
+        raise ValueError(f"tables must be integers of shape (n_releases, ...), got shape {seen.shape}")
+    middle = seen.mean(axis=0).ravel()
+    spread = mechanism.sigma / math.sqrt(len(seen))
+    reach = np.arange(math.ceil(2 * _FURTHEST * spread) + 2)
+    first = np.maximum(0.0, np.ceil(middle - _FURTHEST * spread))
+    counts = first[:, None] + reach
+    log_chance = -(((counts - middle[:, None]) / spread) ** 2) / 2
+    chance = np.exp(log_chance - log_chance.max(axis=1, keepdims=True))
+    chance /= chance.sum(axis=1, keepdims=True)
+    lower, upper = _likeliest_run(chance)
+    shape = seen.shape[1:]
+    rows = np.arange(len(middle))
+    return RecoveredVotes(
+        mean=(chance * counts).sum(axis=1).reshape(shape),
+        lower=counts[rows, lower].reshape(shape),
+        upper=counts[rows, upper].reshape(shape),
+        mode=counts[rows, chance.argmax(axis=1)].reshape(shape),
+        method="posterior",
+    )
+
+
+def _likeliest_run(chance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """First and last place of the fewest values which hold 95 %: one run, since the law has one peak."""
+    order = np.argsort(-chance, axis=1, kind="stable")
+    held = np.take_along_axis(chance, order, axis=1).cumsum(axis=1)
+    kept = np.concatenate([np.ones((len(chance), 1), dtype=bool), held[:, :-1] < _MASS], axis=1)
+    inside = np.zeros(chance.shape, dtype=bool)
+    np.put_along_axis(inside, order, kept, axis=1)
+    return inside.argmax(axis=1), chance.shape[1] - 1 - inside[:, ::-1].argmax(axis=1)

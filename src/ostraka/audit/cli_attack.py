@@ -1,0 +1,578 @@
+"""``ostraka attack``: measure what a log of answers reveals.
+
+Output of an attack: text, JSON and an HTML page.
+
+Attacks on a model, a generator or a collaboration, from its outputs in an .npz file.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from zipfile import BadZipFile
+
+import typer
+
+from ostraka import console
+from ostraka.audit.cli import EXIT
+from ostraka.core import files
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ostraka.audit.answers import AnswerLog
+    from ostraka.audit.attacks.votes import RecoveredVotes
+    from ostraka.audit.attacks.wang import ConsensusTest
+    from ostraka.audit.bound import Finding
+    from ostraka.core.mechanisms.law import BallotMechanism
+    from ostraka.core.scores import Scores
+
+app = typer.Typer(
+    help="Attack a log of answers, a model, a generator or a collaboration. With a claim, exit code 0: "
+    "consistent, 4: violated, 5: inconclusive."
+)
+
+
+class Kind(enum.StrEnum):
+    """The mechanism that gave the answers."""
+
+    GNMAX = "gnmax"
+    LNMAX = "lnmax"
+
+
+class Method(enum.StrEnum):
+    """The method that recovers votes."""
+
+    POSTERIOR = "posterior"
+    LIKELIHOOD = "maximum-likelihood"
+    WANG2022 = "wang2022"
+
+
+_FILE = typer.Argument(metavar="FILE", help="The log, CSV or Parquet: one row an answer.", show_default=False)
+_TEACHERS = typer.Option(help="How many there are. Default: unknown, votes are relative.", metavar="N", min=1)
+_MECHANISM = typer.Option(help="The mechanism that gave the answers.")
+_SIGMA = typer.Option(help="Gaussian noise, in votes. Needed for gnmax.", metavar="VOTES")
+_SCALE = typer.Option(help="Laplace scale, in votes. Needed for lnmax.", metavar="VOTES")
+_SCREEN = typer.Option(
+    help="Questions were answered where a noisy plurality reached AT votes (gnmax).", metavar="AT SIGMA"
+)
+_CLASSES = typer.Option(help="How many there are, or A,B,… Default: those in the log.", metavar="N|A,B")
+_QUERY = typer.Option(help="Column that says which question it was.", metavar="COLUMN")
+_LABEL = typer.Option(help="Column with the answer; -1 where there was none.", metavar="COLUMN")
+_METHOD = typer.Option(help="The method that recovers votes.")
+_JSON = typer.Option("--json", help="Print JSON on stdout.")
+_SAVED = typer.Argument(metavar="FILE", help="An .npz file of plain arrays.", show_default=False)
+_DEFENDED = typer.Option(
+    "--defended", help="The same of a defended model; may be repeated.", metavar="NAME=FILE"
+)
+_REPORT = typer.Option(
+    "--report", help="HTML page with the curves and the most suspected rows.", metavar="FILE"
+)
+_ROWS = typer.Option("--rows", help="How many suspected rows are on the page.", metavar="N", min=0)
+_CLAIM = typer.Option("--claimed-epsilon", help="The claim to compare with.", metavar="NATS")
+_DELTA = typer.Option("--delta", help="The delta of the claim.", metavar="P")
+
+
+class Statistic(enum.StrEnum):
+    """The statistic by which rows are scored."""
+
+    HIERARCHICAL = "hierarchical"
+    LIRA = "lira"
+    LIRA_FIXED = "lira-fixed"
+    RMIA = "rmia"
+    STUDENT_T = "student-t"
+    LOSS = "loss"
+
+
+@app.command()
+def votes(
+    answers: Annotated[Path, _FILE],
+    *,
+    teachers: Annotated[int | None, _TEACHERS] = None,
+    mechanism: Annotated[Kind, _MECHANISM] = Kind.GNMAX,
+    sigma: Annotated[float | None, _SIGMA] = None,
+    scale: Annotated[float | None, _SCALE] = None,
+    screen: Annotated[tuple[float, float] | None, _SCREEN] = None,
+    classes: Annotated[str | None, _CLASSES] = None,
+    query: Annotated[str, _QUERY] = "query",
+    label: Annotated[str, _LABEL] = "label",
+    method: Annotated[Method, _METHOD] = Method.POSTERIOR,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Recover the teachers' votes on each question from how often it got each label."""
+    ballot = _ballot(mechanism, sigma=sigma, scale=scale, screen=screen)
+    from ostraka.audit import answers as _answers
+
+    log = _answers.read(answers, query=query, label=label, classes=classes, screened=screen is not None)
+    found = _recovered(log, ballot, teachers, method)
+    if as_json:
+        typer.echo(json.dumps(_plain(log, found, ballot, teachers), indent=2))
+    else:
+        _print_votes(log, found)
+
+
+@app.command()
+def attributes(
+    answers: Annotated[Path, _FILE],
+    *,
+    members: Annotated[
+        Path,
+        typer.Option(help="Table that says which query is about a member of the group.", metavar="FILE"),
+    ],
+    teachers: Annotated[int, typer.Option(help="How many there are.", metavar="N", min=1)],
+    member: Annotated[str, typer.Option(help="Column of that table: 1 or 0.", metavar="COLUMN")] = "member",
+    at: Annotated[
+        float, typer.Option(help="Agreement below which somebody is called a member.", metavar="SHARE")
+    ] = 0.75,
+    mechanism: Annotated[Kind, _MECHANISM] = Kind.GNMAX,
+    sigma: Annotated[float | None, _SIGMA] = None,
+    scale: Annotated[float | None, _SCALE] = None,
+    screen: Annotated[tuple[float, float] | None, _SCREEN] = None,
+    classes: Annotated[str | None, _CLASSES] = None,
+    query: Annotated[str, _QUERY] = "query",
+    label: Annotated[str, _LABEL] = "label",
+    method: Annotated[Method, _METHOD] = Method.POSTERIOR,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Infer who belongs to a group from how little the teachers agree, and score the guesses."""
+    ballot = _ballot(mechanism, sigma=sigma, scale=scale, screen=screen)
+    if not 0 < at < 1:
+        raise typer.BadParameter(f"--at must be > 0 and < 1, got {at!r}")
+    import numpy as np
+
+    from ostraka.audit import answers as _answers
+    from ostraka.audit.attacks.wang import consensus_test
+
+    log = _answers.read(answers, query=query, label=label, classes=classes, screened=screen is not None)
+    member_of = _answers.read_members(members, query=query, member=member, queries=log.queries)
+    found = _recovered(log, ballot, teachers, method)
+    recovered = np.array([one.mean for one in found]).clip(min=0)
+    test = consensus_test(recovered, member_of, at=at)
+    if as_json:
+        low = (recovered.max(axis=1) / recovered.sum(axis=1) < at).tolist()
+        called = dict(zip(log.queries, low, strict=True))
+        typer.echo(json.dumps({**_rates(test), "called_member": called}, indent=2))
+    else:
+        _print_test(test)
+
+
+@app.command()
+def membership(
+    file: Annotated[Path, _SAVED],
+    *,
+    method: Annotated[
+        Statistic, typer.Option(help="Choose it before you see the rates.")
+    ] = Statistic.HIERARCHICAL,
+    defended: Annotated[list[str] | None, _DEFENDED] = None,
+    claimed_epsilon: Annotated[float | None, _CLAIM] = None,
+    delta: Annotated[float, _DELTA] = 1e-5,
+    report: Annotated[Path | None, _REPORT] = None,
+    rows: Annotated[int, _ROWS] = 20,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Infer who was in a model's training data, from confidences of reference models."""
+    attacked = {
+        name: attack_membership(path, method=method.value) for name, path in _files(file, defended).items()
+    }
+    finding = _finding(attacked["target"].scores, claimed_epsilon, delta)
+    tell("membership", attacked, finding=finding, report=report, rows=rows, as_json=as_json)
+
+
+@app.command()
+def generator(
+    file: Annotated[Path, _SAVED],
+    *,
+    defended: Annotated[list[str] | None, _DEFENDED] = None,
+    claimed_epsilon: Annotated[float | None, _CLAIM] = None,
+    delta: Annotated[float, _DELTA] = 1e-5,
+    report: Annotated[Path | None, _REPORT] = None,
+    rows: Annotated[int, _ROWS] = 20,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Infer who was in a generator's training data, from its discriminator or its samples."""
+    attacked = {name: attack_generator(path) for name, path in _files(file, defended).items()}
+    finding = _finding(attacked["target"].scores, claimed_epsilon, delta)
+    tell("generator", attacked, finding=finding, report=report, rows=rows, as_json=as_json)
+
+
+@app.command("property")
+def property_(
+    file: Annotated[Path, _SAVED],
+    *,
+    defended: Annotated[list[str] | None, _DEFENDED] = None,
+    seed: Annotated[int, typer.Option(help="Of the forest.", metavar="N", min=0)] = 0,
+    report: Annotated[Path | None, _REPORT] = None,
+    rows: Annotated[int, _ROWS] = 20,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Infer in which rounds of a collaboration others' batches had a property, from changes."""
+    attacked = {name: attack_property(path, seed=seed) for name, path in _files(file, defended).items()}
+    tell("property", attacked, finding=None, report=report, rows=rows, as_json=as_json)
+
+
+def _files(file: Path, defended: list[str] | None) -> dict[str, Path]:
+    """Return the files of the target and of the defended models, by name."""
+    found = {"target": file}
+    for each in defended or []:
+        name, equals, path = each.partition("=")
+        if not (name and equals and path) or name in found:
+            raise typer.BadParameter(f"--defended must be NAME=FILE with a new name, got {each!r}")
+        found[name] = Path(path)
+    return found
+
+
+def _finding(scores: Scores, claimed: float | None, delta: float) -> Finding | None:
+    if claimed is None:
+        return None
+    from ostraka.audit.one_run import audit_canaries
+
+    with console.usage("--claimed-epsilon"):
+        return audit_canaries(scores, claimed_epsilon=claimed, delta=delta)
+
+
+def _ballot(
+    kind: Kind, *, sigma: float | None, scale: float | None, screen: tuple[float, float] | None
+) -> BallotMechanism:
+    from ostraka.core.mechanisms.argmax import GNMax, LNMax
+    from ostraka.core.mechanisms.screen import Confident, Threshold
+
+    wanted, other, name = (scale, sigma, "scale") if kind is Kind.LNMAX else (sigma, scale, "sigma")
+    if wanted is None or other is not None:
+        raise typer.BadParameter(f"--mechanism {kind} needs --{name} VOTES, and no other noise")
+    if kind is Kind.LNMAX:
+        if screen is not None:
+            raise typer.BadParameter("--mechanism lnmax takes no --screen")
+        with console.usage("--scale"):
+            return LNMax(scale=wanted)
+    with console.usage("--sigma"):
+        argmax = GNMax(sigma=wanted)
+    if screen is None:
+        return argmax
+    with console.usage("--screen"):
+        return Confident(screen=Threshold(at=screen[0], sigma=screen[1]), argmax=argmax)
+
+
+def _recovered(
+    log: AnswerLog, ballot: BallotMechanism, teachers: int | None, method: Method
+) -> list[RecoveredVotes]:
+    from ostraka.audit.attacks.votes import recover_votes
+    from ostraka.console import Stages
+
+    found: list[RecoveredVotes] = []
+    with Stages({"recover": "questions"}) as stages:
+        for row in log.answers:
+            found.append(recover_votes(row, n_teachers=teachers, mechanism=ballot, method=method.value))
+            stages("recover", len(found), len(log.answers))
+    return found
+
+
+def _plain(
+    log: AnswerLog, found: list[RecoveredVotes], ballot: BallotMechanism, teachers: int | None
+) -> dict[str, Any]:
+    import numpy as np
+
+    def numbers(values: np.ndarray) -> list[float | None]:
+        return [float(value) if np.isfinite(value) else None for value in values]
+
+    questions = [
+        {
+            "query": name,
+            "answers": row.tolist(),
+            "mean": numbers(one.mean),
+            "lower": numbers(one.lower),
+            "upper": numbers(one.upper),
+            "mode": one.mode.tolist(),
+            "note": one.note,
+        }
+        for name, row, one in zip(log.queries, log.answers, found, strict=True)
+    ]
+    return {
+        "mechanism": repr(ballot),
+        "n_teachers": teachers,
+        "classes": list(log.classes),
+        "method": found[0].method,
+        "relative": found[0].relative,
+        "queries": questions,
+    }
+
+
+def _print_votes(log: AnswerLog, found: list[RecoveredVotes]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("query", "answers", *log.classes, box=None, header_style="")
+    for name, row, one in zip(log.queries, log.answers, found, strict=True):
+        cells = [
+            f"{mean:.1f}" if low != low else f"{mean:.1f} ({low:.0f}–{high:.0f})"  # noqa: PLR0124  (NaN)
+            for mean, low, high in zip(one.mean, one.lower, one.upper, strict=True)
+        ]
+        table.add_row(name, f"{row.sum():,}", *cells)
+    Console(highlight=False, markup=False).print(table)
+    kind = "relative to the mean count" if found[0].relative else "votes"
+    typer.echo(f"{kind}: estimate and 95 % interval, by {found[0].method}")
+    for note in sorted({one.note for one in found if one.note}):
+        typer.echo(f"note: {note}", err=True)
+
+
+def _rates(test: ConsensusTest) -> dict[str, Any]:
+    return {
+        "precision_balanced": test.precision,
+        "recall": test.recall,
+        "false_alarm": test.false_alarm,
+        "at": test.at,
+        "n_members": test.n_members,
+        "n_others": test.n_others,
+        "advantage": test.scores.advantage(),
+    }
+
+
+def _print_test(test: ConsensusTest) -> None:
+    typer.echo(f"below {test.at:.0%} agreement: {test.recall:.1%} of {test.n_members} members")
+    typer.echo(f"                     {test.false_alarm:.1%} of {test.n_others} others")
+    right = "nobody was called a member" if test.precision is None else f"{test.precision:.1%}"
+    typer.echo(f"called a member and is one, with as many members as others: {right}")
+
+
+_RATES = (0.001, 0.01, 0.1)
+
+
+class _Words(NamedTuple):
+    """What an attack scores, which of them it looks for, and what that says."""
+
+    question: str
+    things: str = "rows"
+    sought: str = "members"
+    thing: str = "row"
+
+
+_WORDS = {
+    "membership": _Words("It looks for the rows that a model was trained on."),
+    "generator": _Words("It looks for the rows that a generator was trained on."),
+    "property": _Words(
+        "It looks for the rounds in which another party's batch held rows with the property.",
+        "rounds",
+        "with the property",
+        "round",
+    ),
+}
+
+
+def tell(
+    name: str,
+    attacked: dict[str, Attacked],
+    *,
+    finding: Finding | None,
+    report: Path | None,
+    rows: int,
+    as_json: bool,
+) -> None:
+    """Print the findings, write the page if requested, and exit with the code of the verdict."""
+    found = {label: _figures(each) for label, each in attacked.items()}
+    if report is not None:
+        files.write(report, _page(name, attacked, found, finding, rows), private=True)
+    if as_json:
+        record = {"attack": name, "found": found, "finding": None if finding is None else finding.to_dict()}
+        typer.echo(json.dumps(record, indent=2))
+    else:
+        things, sought = _WORDS[name].things, _WORDS[name].sought
+        for label, figures in found.items():
+            typer.echo(
+                f"{label}: {figures['members']} {sought} among {figures['rows']} {things}, "
+                f"AUC {figures['auc']:.3f}"
+            )
+            if figures["left_out"]:
+                typer.echo(f"  {figures['left_out']} {things} in which nothing was seen are left out")
+            for rate in figures["rates"]:
+                typer.echo(
+                    f"  finds {rate['tpr']:.1%} ({rate['low']:.1%} to {rate['high']:.1%}) of them while it "
+                    f"accuses {rate['fpr']:.1%} of the others"
+                )
+        if finding is not None:
+            typer.echo(finding.sentence)
+    if finding is not None:
+        raise typer.Exit(EXIT[finding.verdict])
+
+
+def _figures(attacked: Attacked) -> dict[str, Any]:
+    scores = attacked.scores
+    rates = [scores.rate(fpr=fpr) for fpr in _RATES]
+    return {
+        "rows": len(attacked.member),
+        "left_out": attacked.left_out,
+        "members": int(attacked.member.sum()),
+        "auc": scores.auc(),
+        "rates": [{"fpr": r.fpr, "tpr": r.tpr, "low": r.low, "high": r.high} for r in rates],
+    }
+
+
+def _page(
+    name: str,
+    attacked: dict[str, Attacked],
+    found: dict[str, dict[str, Any]],
+    finding: Finding | None,
+    rows: int,
+) -> str:
+    import numpy as np
+
+    from ostraka.core.files import environment
+    from ostraka.report.figures import receiver_operating_curves
+
+    first = next(iter(attacked.values()))
+    order = np.argsort(-first.statistics, kind="stable")[:rows]
+    return (
+        environment()
+        .get_template("attack.html.j2")
+        .render(
+            name=name,
+            words=_WORDS[name],
+            found=found,
+            sentence=None if finding is None else finding.sentence,
+            drawing=receiver_operating_curves({label: each.scores for label, each in attacked.items()}),
+            suspects=[
+                (
+                    int(first.numbers[row]),
+                    f"{first.statistics[row]:#.3g}",
+                    "yes" if first.member[row] else "no",
+                )
+                for row in order
+            ],
+        )
+    )
+
+
+_MEMBERSHIP = ("confidences", "included", "target", "member")
+_WHITE, _BLACK = ("realness", "member"), ("candidates", "samples", "member")
+_PROPERTY = ("observed", "has_property", "with_property", "without")
+
+
+class Attacked(NamedTuple):
+    """A statistic for each row (or round), and whether it is a member."""
+
+    statistics: np.ndarray
+    member: np.ndarray
+    scores: Scores
+    numbers: np.ndarray  # of the rows in the file, from 0
+    left_out: int = 0  # rounds in which nothing was seen
+
+
+def attack_membership(file: Path, *, method: str) -> Attacked:
+    """Score the rows of one target model by the confidences of reference models."""
+    import numpy as np
+
+    from ostraka.audit.attacks.membership import ReferenceModels
+
+    arrays = _read(file, _MEMBERSHIP)
+    references = ReferenceModels.from_confidences(arrays["confidences"], _flags(file, arrays, "included"))
+    member = _flags(file, arrays, "member")
+    scores = references.scores(arrays["target"], member, method=method)
+    found = references.statistics(arrays["target"], method=method)
+    return Attacked(found, member, scores, np.arange(len(found)))
+
+
+def attack_generator(file: Path) -> Attacked:
+    """Score candidates by the realness that a target and a reference give them, or by samples of both."""
+    import numpy as np
+
+    from ostraka.audit.attacks.generators import nearest, residual
+
+    arrays = _read(file, _WHITE, _BLACK, optional=("reference", "reference_samples"))
+    if "realness" in arrays:
+        found, other = np.asarray(arrays["realness"], dtype=np.float64), arrays.get("reference")
+    else:
+        found = -nearest(arrays["candidates"], arrays["samples"])
+        known = arrays.get("reference_samples")
+        other = None if known is None else -nearest(arrays["candidates"], known)
+    if other is not None:
+        found = residual(found, np.asarray(other, dtype=np.float64))
+    return _attacked(file, found, arrays, "member")
+
+
+def attack_property(file: Path, *, seed: int) -> Attacked:
+    """Score rounds by their observed changes, with a forest trained on the observer's own changes."""
+    import numpy as np
+    from sklearn.ensemble import RandomForestClassifier
+
+    from ostraka.audit.attacks.properties import changed_sizes
+
+    arrays = _read(file, _PROPERTY)
+    parts = [arrays[name] for name in ("with_property", "without", "observed")]
+    if any(part.ndim != 2 or part.shape[1] != parts[0].shape[1] for part in parts):
+        raise ValueError(f"{file}: observed, with_property and without must have one row a change, as wide")
+    seen = _rounds_seen(file, arrays)
+    parts = [changed_sizes(part) for part in parts]
+    labels = np.arange(len(parts[0]) + len(parts[1])) < len(parts[0])
+    forest = RandomForestClassifier(50, random_state=seed).fit(np.concatenate(parts[:2]), labels)
+    return _attacked(file, forest.predict_proba(parts[2])[:, 1], arrays, "has_property", seen=seen)
+
+
+def _rounds_seen(file: Path, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Rounds that hold a change; files from which nothing can be learned are refused."""
+    for name in ("with_property", "without"):
+        if len(arrays[name]) < 2:
+            raise ValueError(
+                f"{file}: {name} must hold two or more changes of the observer's own, got {len(arrays[name])}"
+            )
+    observed, has = arrays["observed"], _flags(file, arrays, "has_property")
+    seen: np.ndarray = (observed != 0).any(axis=1)
+    if not seen.any():
+        raise ValueError(
+            f"{file}: observed must hold rounds in which others changed something, but all {len(observed)} "
+            "rounds are 0: is there a party beside the observer?"
+        )
+    if has.shape == seen.shape and (has[seen].all() or not has[seen].any()):
+        raise ValueError(
+            f"{file}: the property is in {'every' if has[seen].all() else 'no'} round, but has_property must "
+            "hold rounds with it and rounds without it"
+        )
+    return seen
+
+
+def _attacked(
+    file: Path,
+    found: np.ndarray,
+    arrays: dict[str, np.ndarray],
+    name: str,
+    *,
+    seen: np.ndarray | None = None,
+) -> Attacked:
+    import numpy as np
+
+    from ostraka.audit.attacks.members import read_members
+    from ostraka.core.scores import Scores
+
+    member = read_members(_flags(file, arrays, name), name=f"{file}: {name}", n_rows=len(found))
+    kept = np.arange(len(found)) if seen is None else np.flatnonzero(seen)
+    left_out, found, member = len(found) - len(kept), found[kept], member[kept]
+    scores = Scores.of(members=found[member], others=found[~member])
+    return Attacked(found, member, scores, kept, left_out)
+
+
+def _flags(file: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
+    values = arrays[name]
+    if values.dtype != bool and not ((values == 0) | (values == 1)).all():
+        raise ValueError(f"{file}: {name} must be 0 or 1")
+    return values.astype(bool)
+
+
+def _read(file: Path, *choices: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    import numpy as np
+
+    known = {*optional, *(name for names in choices for name in names)}
+    form = " or ".join(f"numpy.savez(…, {', '.join(f'{name}=…' for name in names)})" for names in choices)
+    try:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as saved:
+            arrays = {name: np.asarray(saved[name]) for name in saved.files if name in known}
+    except (ValueError, BadZipFile, EOFError, AttributeError, TypeError):
+        raise ValueError(f"{file} must hold plain numbers, written by {form}") from None
+    if not any(set(names) <= arrays.keys() for names in choices):
+        raise ValueError(f"{file} has {', '.join(sorted(arrays)) or 'none of the arrays'}, but needs {form}")
+    wrong = [
+        name
+        for name, values in arrays.items()
+        if values.dtype.kind not in "biuf" or not np.isfinite(values).all()
+    ]
+    if wrong:
+        raise ValueError(f"{file}: all arrays must hold finite numbers, but {', '.join(wrong)} has others")
+    return arrays

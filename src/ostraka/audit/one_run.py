@@ -1,0 +1,588 @@
+"""Guesses about canaries: which are made, how many are right, and the epsilon that this implies.
+
+Lower bounds on epsilon from one training with canaries in it.
+
+Audits of a training with canaries against the epsilon, or the Gaussian curve, that was claimed for it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import scipy.stats
+
+from ostraka.audit.bound import Bound, Finding, Measure, Verdict
+from ostraka.audit.cuts import check_confidence
+from ostraka.audit.intervals import (
+    gaussian_end,
+    largest_refuted,
+    near_tail,
+    planned_tail,
+    price_of_delta,
+    separate_end,
+    steinke_tail,
+)
+from ostraka.core import check
+from ostraka.core.numeric import clopper_pearson
+from ostraka.core.randomness import os_keyed
+from ostraka.core.scores import Scores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ostraka.core.curve import Curve
+
+_FEWEST = 30  # guesses: fewer show little, and every number that is tried costs confidence
+_DEFAULT_PART = 8  # one canary in eight is guessed where nothing else is said
+_COINS = 1e-6  # probability that fair coins are taken for unfair ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Guesses:
+    """One entry for each cut: how many guesses are made and how many are right.
+
+    ``planned``: the numbers of guesses were fixed before the scores were seen; missing ones count as wrong.
+    """
+
+    right: np.ndarray
+    made: np.ndarray
+    at: np.ndarray
+    n_canaries: int
+    n_candidates: int
+    planned: bool
+
+
+def label_guesses(runs: list[Scores], *, at: Any, guesses: Any) -> Guesses:
+    """The guesses of a game about labels, as :class:`ostraka.audit.attacks.Canaries` scores it."""
+    n_canaries, n_candidates = _label_sizes(runs)
+    values, (right, wrong) = _from_the_surest(runs)
+    made = right + wrong  # cuts may depend on this number only: it does not say who is right
+    if guesses is None:
+        chosen = _halves(values, made) if at is None else np.unique(np.asarray(at, dtype=np.float64))
+        if not chosen.size or not (np.isfinite(chosen) & (chosen > 0)).all():
+            raise ValueError(f"at must be finite and > 0, got {at!r}")
+        first, planned = np.searchsorted(values, chosen), False
+        numbers = made[first]
+    else:
+        numbers, planned = _plans(guesses, n_canaries), True
+        pointed = np.flatnonzero(np.append(values, np.inf) > 0)
+        first = np.array([pointed[np.argmax(made[pointed] <= number)] for number in numbers])
+        chosen = np.append(values, np.inf)[first]
+    return Guesses(
+        right=right[first],
+        made=numbers,
+        at=chosen,
+        n_canaries=n_canaries,
+        n_candidates=n_candidates,
+        planned=planned,
+    )
+
+
+def inclusion_guesses(runs: list[Scores], *, guesses: Any, rng: np.random.Generator) -> Guesses:
+    """The guesses of a game about inclusion: half of them the highest scores (in), half the lowest (out)."""
+    included, left_out = _fair_sides(runs)
+    n_canaries = included + left_out
+    if included == left_out and all(_looks_like_labels(each) for each in runs):
+        raise ValueError("scores look like those of ostraka.audit.attacks.Canaries.scores: say game='labels'")
+    usual = min(n_canaries, max(_FEWEST, n_canaries // _DEFAULT_PART))
+    numbers = _plans(usual if guesses is None else guesses, n_canaries)
+    values = np.unique(np.concatenate([each.values for each in runs]))
+    tally = np.stack([_tally(runs, name, values) for name in ("members", "others")])
+    right = [
+        _hits(tally[:, ::-1], number - number // 2, side=0, rng=rng)
+        + _hits(tally, number // 2, side=1, rng=rng)
+        for number in numbers
+    ]
+    return Guesses(
+        right=np.array(right),
+        made=numbers,
+        at=np.full(numbers.size, np.nan),
+        n_canaries=n_canaries,
+        n_candidates=2,
+        planned=True,
+    )
+
+
+def sign_guesses(runs: list[Scores], *, guesses: Any, half: bool, rng: np.random.Generator) -> Guesses:
+    """Guesses by signs of scores: in if above 0, out if below, 0 is wrong. The surest are farthest from 0."""
+    n_canaries = sum(_fair_sides(runs))
+    usual = (n_canaries + 1) // 2 if half else n_canaries
+    numbers = _plans(usual if guesses is None else guesses, n_canaries)
+    values = np.unique(np.abs(np.concatenate([each.values for each in runs])))
+    tally = np.zeros((2, values.size), dtype=np.int64)  # right, wrong
+    for each in runs:
+        place = np.searchsorted(values, np.abs(each.values))
+        for name, is_in in (("members", True), ("others", False)):
+            right = (each.values > 0) if is_in else (each.values < 0)
+            np.add.at(tally, (np.where(right, 0, 1), place), getattr(each, name))
+    return Guesses(
+        right=np.array([_hits(tally[:, ::-1], number, side=0, rng=rng) for number in numbers]),
+        made=numbers,
+        at=np.full(numbers.size, np.nan),
+        n_canaries=n_canaries,
+        n_candidates=2,
+        planned=True,
+    )
+
+
+def _fair_sides(runs: list[Scores]) -> tuple[int, int]:
+    """Canaries which were in, and which were out; a fair coin must have decided that."""
+    if not runs:
+        raise ValueError("scores must be those of one training or more, got none")
+    included, left_out = (
+        sum(int(getattr(each, name).sum()) for each in runs) for name in ("members", "others")
+    )
+    if scipy.stats.binomtest(included, included + left_out, 0.5).pvalue < _COINS:
+        raise ValueError(
+            f"scores must be of canaries that a fair coin included or left out, got {included:,} members and "
+            f"{left_out:,} others; for canaries with other labels say game='labels'"
+        )
+    return included, left_out
+
+
+def _plans(guesses: Any, n_canaries: int) -> np.ndarray:
+    numbers = np.unique(np.asarray(guesses))
+    if not numbers.size or numbers.dtype.kind not in "iu" or numbers[0] < 1 or numbers[-1] > n_canaries:
+        raise ValueError(f"guesses must be whole numbers from 1 to {n_canaries}, got {guesses!r}")
+    return numbers
+
+
+def _looks_like_labels(scores: Scores) -> bool:
+    """Whether at least half of all scores are 0 and none is below: one of two candidates was pointed at."""
+    both = scores.members + scores.others
+    return bool(scores.values.size > 2 and scores.values[0] == 0 and 2 * both[0] >= both.sum())
+
+
+def _tally(runs: list[Scores], name: str, values: np.ndarray) -> np.ndarray:
+    counts = np.zeros(values.size, dtype=np.int64)
+    for each in runs:
+        np.add.at(counts, np.searchsorted(values, each.values), getattr(each, name))
+    return counts
+
+
+def _hits(tally: np.ndarray, wanted: int, *, side: int, rng: np.random.Generator) -> int:
+    """The number of right guesses among the first ``wanted`` canaries; ties at the end are drawn by lot."""
+    both = tally.sum(axis=0)
+    before = np.cumsum(both)
+    whole = int(np.searchsorted(before, wanted, side="right"))
+    hits = int(tally[side, :whole].sum())
+    rest = wanted - (int(before[whole - 1]) if whole else 0)
+    if rest:
+        good, bad = int(tally[side, whole]), int(tally[1 - side, whole])
+        hits += int(rng.hypergeometric(good, bad, rest))
+    return hits
+
+
+def _label_sizes(runs: list[Scores]) -> tuple[int, int]:
+    """Canaries, and candidates of each."""
+    if not runs:
+        raise ValueError("scores must be those of one training or more, got none")
+    games = [(int(each.members.sum()), int(each.others.sum())) for each in runs]
+    decoys = {others / members for members, others in games}
+    if len(decoys) > 1 or not all(others % members == 0 for members, others in games):
+        raise ValueError(
+            "scores must be of games with as many decoys for each canary, as Canaries.scores counts them"
+        )
+    for each, (members, _) in zip(runs, games, strict=True):
+        pointed = each.values > 0
+        if (each.values < 0).any() or (each.members + each.others)[pointed].sum() > members:
+            raise ValueError(
+                "scores must be above 0 for one candidate of each canary at most, and 0 for the others, "
+                "as Canaries.scores counts them"
+            )
+    return sum(members for members, _ in games), 1 + int(decoys.pop())
+
+
+def _from_the_surest(runs: list[Scores]) -> tuple[np.ndarray, np.ndarray]:
+    """Values, and right and wrong guesses at each value or above it; a last column without any."""
+    values = np.unique(np.concatenate([each.values for each in runs]))
+    tally = np.zeros((2, values.size + 1), dtype=np.int64)
+    for row, name in zip(tally, ("members", "others"), strict=True):
+        row[:-1] = _tally(runs, name, values)
+    return values, tally[:, ::-1].cumsum(axis=1)[:, ::-1]
+
+
+def _halves(values: np.ndarray, made: np.ndarray) -> np.ndarray:
+    """The lowest scores of all guesses, of the surer half, of the surer quarter; ties belong together."""
+    wanted = int(made[np.searchsorted(values, 0.0, side="right")])
+    if not wanted:
+        return np.nextafter(np.zeros(1), 1.0)
+    cuts = [values[np.flatnonzero(made >= wanted)[-1]]]
+    while (wanted := math.ceil(wanted / 2)) >= _FEWEST:
+        cuts.append(values[np.flatnonzero(made >= wanted)[-1]])
+    return np.unique(cuts)
+
+
+def odds(share: np.ndarray, n_candidates: int) -> np.ndarray:
+    """The epsilon that allows this share of right guesses."""
+    with np.errstate(divide="ignore"):
+        log_odds = np.log(share) - np.log1p(-share)
+    return np.asarray(np.maximum(0.0, log_odds + math.log(n_candidates - 1)))
+
+
+def share_of(epsilon: float, n_candidates: int) -> float:
+    """The share of right guesses that an epsilon allows."""
+    return 1 / (1 + (n_candidates - 1) * math.exp(-epsilon))
+
+
+def if_independent(made: Guesses, cut: int, *, delta: float | None, error: float) -> tuple[float, float]:
+    """Estimate of epsilon of one cut and its upper end; ``delta``: of a Gaussian mechanism, at this delta."""
+    right, guesses = int(made.right[cut]), int(made.made[cut])
+    error /= made.right.size
+    if delta is not None:
+        end = partial(gaussian_end, guesses=guesses, n_canaries=made.n_canaries, separate=True, delta=delta)
+        return end(right, error=0.5), end(right + 1, error=1 - error) if right < guesses else math.inf
+    if not guesses:
+        return 0.0, math.inf
+    shares = np.array([right / guesses, clopper_pearson(np.array([right]), guesses, error=error)[1][0]])
+    estimate, upper = odds(shares, made.n_candidates)
+    return float(estimate), float(upper)
+
+
+Game = Literal["inclusion", "labels"]
+Method = Literal["steinke", "any-dependence", "many-runs", "gaussian", "independent", "independent-gaussian"]
+
+_ASSUMED = "if no canary's score depends on another's coin or noise, which is assumed and not checked"
+_NOTES: dict[Method, str] = {
+    "steinke": "Valid for fair coins and a number of guesses fixed in advance (Steinke et al. 2023).",
+    "any-dependence": "Valid however the canaries of one training depend on one another.",
+    "many-runs": "One canary in each of several independent trainings.",
+    "gaussian": "Valid for claims of Gaussian differential privacy only: smaller mu are refuted.",
+    "independent": f"Valid only {_ASSUMED}.",
+    "independent-gaussian": f"Valid for claims of Gaussian differential privacy only, and {_ASSUMED}.",
+}
+_DOWN = 1 - 1e-12
+_SET_ASIDE = 0.2  # of the error goes to guesses that delta may have given away, in independent trainings
+_MOST = 700.0  # nats
+
+
+def one_run_lower_bound(
+    scores: Scores | Sequence[Scores],
+    *,
+    delta: float,
+    confidence: float = 0.95,
+    game: Game = "inclusion",
+    guesses: int | Sequence[int] | None = None,
+    at: float | Sequence[float] | None = None,
+    curve: Curve | None = None,
+    independent: bool = False,
+    rng: np.random.Generator | None = None,
+) -> Bound:
+    """Lower bound on epsilon from guesses about canaries in one training.
+
+    Parameters
+    ----------
+    scores : Scores, or sequence of Scores
+        ``game="inclusion"``: a fair coin, one for each canary, decided whether it was in the training data;
+        ``members`` are the scores of those which were in, ``others`` of those which were not. The highest
+        scores are guessed to be in, the lowest out.
+        ``game="labels"``: scores of :meth:`ostraka.attacks.Canaries.scores`. One candidate of each canary is
+        pointed at, with a score above 0; the adversary guesses it if the score is large enough.
+        Several Scores: of several independent trainings, with canaries of their own.
+    delta : float in [0, 1)
+        Public. The delta of the claim; 0 for pure differential privacy.
+    confidence : float in (0, 1)
+    game : {"inclusion", "labels"}
+    guesses : int or sequence of int, optional
+        How many guesses to make, the surest ones, fixed **before** the scores were seen. Several: the best
+        counts, and they share the error. None: an eighth of all canaries for inclusion; where they are
+        ``independent`` half of them with a curve, and all without; for labels see ``at``.
+    at : float > 0 or sequence of float > 0, optional
+        For labels: score below which the adversary abstains, chosen **before** it was seen which guesses are
+        right. None, without ``guesses``: guess all, the surer half, the surer quarter and so on down to 30.
+    curve : Curve, optional
+        The claimed curve, which must be Gaussian. The bound is then the epsilon at ``delta`` of the largest
+        mu that is refuted: a statement about claims of Gaussian differential privacy, never about others.
+    independent : bool
+        For inclusion: the score of a canary depends on no other canary's coin and on no other canary's
+        noise. True of canaries in separate runs; true within a run where they move separate numbers whose
+        noise is drawn separately, which only reading the code can tell. Each canary is then guessed by the
+        sign of its score, whose 0 must mean undecided, as for ``sum_scores``.
+        The surest guesses are those whose scores are farthest from 0.
+    rng : numpy.random.Generator, optional
+        Draws lots among tied scores, for inclusion. None: keyed by the operating system.
+
+    Returns
+    -------
+    Bound
+        Its ``method`` and ``note`` state which theorem gave it.
+
+    Raises
+    ------
+    ValueError
+        No scores, coins that are not fair, games with different numbers of candidates, a curve that is not
+        Gaussian, ``at``, ``guesses``, ``delta`` or ``confidence`` out of range.
+
+    Guarantees
+    ----------
+    With probability ``confidence`` no training that is (epsilon, delta)-DP for one canary, for a smaller
+    epsilon, gave these scores. For delta = 0 the right guesses are stochastically fewer than
+    Binomial(guesses, e^epsilon / (e^epsilon + n_candidates - 1)). With delta, ``"steinke"``: Theorem 5.2,
+    for two candidates and a number of guesses fixed in advance. ``"any-dependence"``: J more guesses may be
+    right, where J has mean n_canaries delta and any dependence on the others; for any number of candidates
+    and of guesses. ``"many-runs"``: one canary in each of independent trainings, J binomial. ``"gaussian"``:
+    Mahloujifar et al. 2025, for a claimed Gaussian curve. ``"independent"``: right guesses are
+    stochastically fewer than Binomial(n_canaries, p), p = (e^epsilon + delta) / (e^epsilon + 1), which is
+    half of 1 + the total variation of a canary's game. ``"independent-gaussian"``: fewer than of the surest
+    guesses about independent Gaussian games (docs/memorisation.md).
+    Source: Steinke, Nasr and Jagielski 2023, arXiv:2305.08846, Theorem 5.2; docs/memorisation.md (any
+    dependence, and more candidates); Mahloujifar, Melis and Chaudhuri 2025, arXiv:2410.22235.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> included = rng.random(1000) < 0.5
+    >>> seen = included + rng.normal(size=1000)  # a Gaussian mechanism with mu = 1
+    >>> scores = Scores.of(members=seen[included], others=seen[~included])
+    >>> bound = one_run_lower_bound(scores, delta=1e-5, guesses=250)
+    >>> round(bound.epsilon, 2), bound.right, bound.method
+    (1.54, 216, 'steinke')
+    >>> from ostraka import Curve
+    >>> claim = Curve.gaussian(sensitivity=1.0, sigma=1.0)
+    >>> round(one_run_lower_bound(scores, delta=1e-5, guesses=250, curve=claim).epsilon, 2)
+    2.52
+    """
+    check_confidence(confidence)
+    check.one_of(game=game, allowed=get_args(Game))
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must be >= 0 and < 1, got {delta!r}")
+    if at is not None and (game == "inclusion" or guesses is not None):
+        raise ValueError("at must only be given for labels, and without guesses")
+    if independent and (game != "inclusion" or (guesses is not None and curve is None)):
+        raise ValueError(
+            "independent must only be given for inclusion, and without guesses unless a curve is claimed: "
+            "all are guessed"
+        )
+    if curve is not None and delta == 0:
+        raise ValueError("delta must be > 0 with a curve: at 0 no Gaussian curve has an epsilon")
+    runs = [scores] if isinstance(scores, Scores) else list(scores)
+    lots = os_keyed() if rng is None else rng
+    if independent:
+        made = sign_guesses(runs, guesses=guesses, half=curve is not None, rng=lots)
+    elif game == "inclusion":
+        made = inclusion_guesses(runs, guesses=guesses, rng=lots)
+    else:
+        made = label_guesses(runs, at=at, guesses=guesses)
+    method = _method(made, len(runs), curve, independent=independent)
+    error = 1 - confidence
+    lower, either = (_lower_ends(made, method, delta=delta, error=e) for e in (error, error / 2))
+    best = int(lower.argmax())  # where no cut shows anything, the one that guesses most
+    estimate, upper = if_independent(made, best, delta=None if curve is None else delta, error=error / 2)
+    details = {
+        "interval": (float(either[best]), upper),
+        "estimate": estimate,
+        "delta": float(delta),
+        "right": int(made.right[best]),
+        "guesses": int(made.made[best]),
+        "n_canaries": made.n_canaries,
+        "n_candidates": made.n_candidates,
+        "at": None if made.planned else float(made.at[best]),
+        "n_cuts": int(made.right.size),
+    }
+    return Bound(
+        quantity="epsilon",
+        value=float(lower[best]),
+        details=details,
+        confidence=confidence,
+        trials=made.n_canaries,
+        law=method,
+        sentence=_NOTES[method],
+    )
+
+
+def clearest_bound(bound: Bound) -> float:
+    """The bound if all canaries had been guessed, and every guess were right."""
+    all_right = Guesses(
+        right=np.array([bound.n_canaries]),
+        made=np.array([bound.n_canaries]),
+        at=np.array([np.nan]),
+        n_canaries=bound.n_canaries,
+        n_candidates=bound.n_candidates,
+        planned=bound.at is None,
+    )
+    return float(_lower_ends(all_right, bound.method, delta=bound.delta, error=1 - bound.confidence)[0])
+
+
+def claimed_mu(curve: Curve) -> float:
+    """The mu of a claimed curve, if it is exactly that of a Gaussian."""
+    orders, rdp = np.array(curve.orders), np.array(curve.rdp)
+    finite = np.isfinite(orders)
+    gaussian = orders[finite] * curve.mu_squared / 2
+    if not (
+        math.isfinite(curve.mu_squared)
+        and curve.mu_squared > 0
+        and curve.slack == 0
+        and np.allclose(rdp[finite], gaussian, rtol=1e-6, atol=0)
+    ):
+        raise ValueError(
+            "curve must be that of a Gaussian mechanism, such as Curve.gaussian(sensitivity=1, sigma=1): the "
+            "bound for curves is false for other claims. Leave curve away"
+        )
+    return math.sqrt(curve.mu_squared)
+
+
+def _method(made: Guesses, n_runs: int, curve: Curve | None, *, independent: bool) -> Method:
+    if curve is not None:
+        claimed_mu(curve)
+    if independent:
+        return "independent" if curve is None else "independent-gaussian"
+    if curve is not None:
+        if made.n_candidates != 2 or not made.planned:
+            raise ValueError("curve needs two candidates, and guesses that are fixed in advance")
+        return "gaussian"
+    if n_runs > 1 and made.n_canaries == n_runs and not made.planned:
+        return "many-runs"
+    return "steinke" if made.planned and made.n_candidates == 2 else "any-dependence"
+
+
+def _lower_ends(made: Guesses, method: Method, *, delta: float, error: float) -> np.ndarray:
+    """Lower end of epsilon for each cut; all of them together err with probability ``error``."""
+    cuts = list(zip(made.right.tolist(), made.made.tolist(), strict=True))
+    each = error / len(cuts)
+    if method == "independent":
+        ends = [separate_end(*cut, delta=delta, error=each) for cut in cuts]
+    elif method in {"gaussian", "independent-gaussian"}:
+        separate = method != "gaussian"
+        ends = [
+            gaussian_end(*cut, made.n_canaries, separate=separate, delta=delta, error=each) for cut in cuts
+        ]
+    elif delta == 0 or method == "many-runs":
+        return _independent_ends(made, delta=delta, error=error)
+    elif made.planned:
+        tails = partial(_planned, n_delta=made.n_canaries * delta, steinke=method == "steinke")
+        ends = [_tail_end(*cut, made.n_candidates, tails, error=each) for cut in cuts]
+    else:
+        distance, paid = price_of_delta(made.n_canaries, delta=delta, error=error)
+        tails, each = partial(near_tail, distance=distance), (error - paid) / len(cuts)
+        ends = [_tail_end(*cut, made.n_candidates, tails, error=each) for cut in cuts]
+    return np.array(ends)
+
+
+def _planned(right: int, guesses: int, share: float, *, n_delta: float, steinke: bool) -> float:
+    """The tail for a number of guesses that is fixed in advance; for fair coins the smaller of two bounds."""
+    tail = planned_tail(right, guesses, share, n_delta=n_delta)
+    return min(tail, steinke_tail(right, guesses, share, n_delta=n_delta)) if steinke else tail
+
+
+def _tail_end(
+    right: int, guesses: int, n_candidates: int, tail: Callable[[int, int, float], float], *, error: float
+) -> float:
+    """The largest epsilon under which so many right guesses have probability at most ``error``."""
+
+    def refuted(epsilon: float) -> bool:
+        return tail(right, guesses, share_of(epsilon, n_candidates)) <= error
+
+    return largest_refuted(refuted, most=_MOST) * _DOWN
+
+
+def _independent_ends(made: Guesses, *, delta: float, error: float) -> np.ndarray:
+    """Clopper and Pearson's ends; of independent trainings, without the guesses that delta gave away."""
+    given, chance = 0, 0.0
+    if delta > 0:
+        given = int(scipy.stats.binom.isf(_SET_ASIDE * error, made.n_canaries, delta))
+        chance = float(scipy.stats.binom.sf(given, made.n_canaries, delta))
+    least, _ = clopper_pearson(
+        np.maximum(made.right - given, 0),
+        np.maximum(made.made, 1),
+        error=(error - chance) / made.right.size,
+    )
+    return odds(least, made.n_candidates) * _DOWN
+
+
+def audit_canaries(
+    scores: Scores | Sequence[Scores],
+    *,
+    claimed_epsilon: float | None = None,
+    delta: float,
+    confidence: float = 0.95,
+    game: Game = "inclusion",
+    guesses: int | Sequence[int] | None = None,
+    at: float | Sequence[float] | None = None,
+    curve: Curve | None = None,
+    rng: np.random.Generator | None = None,
+) -> Finding:
+    """Compare guesses about canaries with the claim that was made for the training.
+
+    Parameters
+    ----------
+    scores, delta, confidence, game, guesses, at, rng
+        As for :func:`one_run_lower_bound`.
+    claimed_epsilon : float, nats, optional
+        The claim. None: that of ``curve`` at ``delta``.
+    curve : Curve, optional
+        A claimed Gaussian curve, which shows more; see :func:`one_run_lower_bound`.
+
+    Returns
+    -------
+    Finding
+        *Violated*: the claim is too small. *Inconclusive*: chance could be the reason for more right
+        guesses than the claim allows, or even right guesses only could not contradict it. Else
+        *consistent*: which is no proof, since another attack may guess better. ``trials`` are canaries.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`one_run_lower_bound`; a claim below 0, none, or one beside a curve.
+
+    Examples
+    --------
+    >>> from ostraka.core.scores import Scores
+    >>> scores = Scores.of(members=[0.9] * 95 + [0.0] * 5, others=[0.0] * 95 + [0.9] * 5)
+    >>> audit_canaries(scores, game="labels", claimed_epsilon=1.0, delta=0.0).verdict
+    'violated'
+    """
+    if (claimed_epsilon is None) == (curve is None):
+        raise ValueError("the claim must be either claimed_epsilon or curve")
+    bound = one_run_lower_bound(
+        scores,
+        delta=delta,
+        confidence=confidence,
+        game=game,
+        guesses=guesses,
+        at=at,
+        curve=curve,
+        rng=rng,
+    )
+    claimed = curve.epsilon(delta) if curve is not None else float(claimed_epsilon or 0.0)
+    check.nonnegative(claimed_epsilon=claimed if claimed_epsilon is None else claimed_epsilon)
+    verdict, sentence = _judged(bound, clearest=clearest_bound(bound), claimed=claimed)
+    what = "labels" if game == "labels" else "inclusion"
+    return Finding(
+        name=f"{what} of {bound.n_canaries:,} canaries, each one of {bound.n_candidates}",
+        verdict=verdict,
+        sentence=sentence,
+        measures=(
+            Measure(what=f"epsilon at delta {delta:g}", upper=claimed, exact=None, lower=bound.epsilon),
+        ),
+        confidence=confidence,
+        trials=bound.n_canaries,
+        method=bound.method,
+        note=bound.note,
+    )
+
+
+def _judged(bound: Bound, *, clearest: float, claimed: float) -> tuple[Verdict, str]:
+    seen = f"{bound.right:,} of {bound.guesses:,} guesses are right"
+    sure = f"at least {bound.epsilon:.4g} (confidence {bound.confidence:g})"
+    if bound.epsilon > claimed:
+        return "violated", (
+            f"The claim is false: {seen}, which takes an epsilon of {sure}, and {claimed:g} was claimed."
+        )
+    if clearest <= claimed:
+        return "inconclusive", (
+            f"So few canaries cannot contradict an epsilon of {claimed:g}: were every guess right, they "
+            f"would show {clearest:.4g}. Plant more."
+        )
+    if bound.estimate > claimed:
+        return "inconclusive", (
+            f"{seen.capitalize()}, which says {bound.estimate:.4g}, above the claim of {claimed:g}; but "
+            f"chance could be the reason, and only {sure} is certain. Plant more canaries."
+        )
+    return "consistent", (
+        f"Nothing contradicts an epsilon of {claimed:g}: {seen}, which takes an epsilon of {sure}. That "
+        f"is no proof: another attack may guess better."
+    )

@@ -1,0 +1,509 @@
+"""The law of GNMax on random votes: multinomial ballots, integrated out by generating functions.
+
+Lower bounds from pairs of votes that share all randomness but the target: tangents of the divergence.
+
+Lower bounds from draws of random votes, through the outcome map of the mechanism.
+
+Models of the votes on one query, in the worlds with and without a target.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import scipy.fft
+import scipy.special
+import scipy.stats
+
+from ostraka.audit.bound import Bound, renyi_bound
+from ostraka.audit.cuts import MOST_OUTCOMES, between_boxes, check_confidence, check_orders, of_coins, subsets
+from ostraka.audit.intervals import empirical_bernstein
+from ostraka.core import check
+from ostraka.core.curve import ORDERS
+from ostraka.core.kernels.noise import GAUSSIAN
+from ostraka.core.mechanisms.law import law
+from ostraka.core.private import Adjacency, Private
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ostraka.core.mechanisms.law import BallotMechanism
+
+    Numbers = tuple[np.ndarray, float, float, float, float]
+
+_REACH = 9.0  # of the integral over the winning count, in sigma
+_TINY = 1e-18
+
+
+def gaussian_argmax_law(n: int, law: np.ndarray, rest: np.ndarray, *, sigma: float) -> np.ndarray:
+    """P[class c wins], one row for each row of ``rest``: ``n`` ballots by ``law`` plus that row.
+
+    Multinomial counts are Poisson counts given their sum, so that the probability is one coefficient of a
+    product over the classes: of sum_k Poisson(k) Phi((x - k - rest) / sigma) z^k, for the winner with the
+    density instead. Read off on a circle; integrated over x by the trapezoid rule. Error below 1e-12: the
+    transform of a product of C functions as smooth as Phi falls like exp(-omega^2 / (2 C)).
+    """
+    mean = n * law
+    ends = [float(f(rest, axis=None)) for f in (np.min, np.max)]
+    width = 9 * math.sqrt(n) if n else 0.0
+    x = np.arange(
+        ends[0] + max(0.0, mean.min() - width) - _REACH * sigma,
+        ends[1] + min(float(n), mean.max() + width) + _REACH * sigma,
+        step := 0.8 * sigma / math.sqrt(law.size),
+    )
+    length = scipy.fft.next_fast_len(int(9 * math.sqrt(n)) + 40, real=True)
+    circle = np.exp(-2j * np.pi * np.outer(np.arange(n + 1), np.arange(length // 2 + 1)) / length)
+    factors = {
+        (c, shift): _factor(x, float(mean[c]), circle, shift=float(shift), sigma=sigma)
+        for c in range(law.size)
+        for shift in np.unique(rest[:, c])
+    }
+    turn = np.exp(2j * np.pi * np.arange(length // 2 + 1) * n / length)
+    weight = np.where((np.arange(turn.size) == 0) | (2 * np.arange(turn.size) == length), 1.0, 2.0)
+    pick = turn * weight / length / scipy.stats.poisson.pmf(n, n) * step
+    found = np.empty((len(rest), law.size))
+    for row, shifts in enumerate(rest):
+        below, wins = zip(*(factors[c, shift] for c, shift in enumerate(shifts)), strict=True)
+        before, after = np.ones_like(below[0]), [np.ones_like(below[0])]
+        for factor in below[:0:-1]:
+            after.append(after[-1] * factor)
+        for c in range(law.size):
+            found[row, c] = ((before * wins[c] * after[-1 - c]).sum(axis=0) @ pick).real
+            before = before * below[c]
+    found = np.maximum(found, 0.0)
+    return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+
+def _factor(
+    x: np.ndarray, mean: float, circle: np.ndarray, *, shift: float, sigma: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The transform over the number of ballots of one class, as a loser and as the winner."""
+    ballots = np.arange(len(circle))
+    mass = scipy.stats.poisson.pmf(ballots, mean)
+    keep = mass > _TINY
+    ballots, mass, circle = ballots[keep], mass[keep], circle[keep]
+    z = (x[:, None] - ballots - shift) / sigma
+    density = np.exp(-z * z / 2) / (sigma * math.sqrt(2 * math.pi))
+    return (mass * scipy.special.ndtr(z)) @ circle, (mass * density) @ circle
+
+
+_PILOT = 0.2  # share of the pairs that only choose where the divergence is touched
+_ROUNDING = 1e-14
+_NOTE = (
+    "Valid for any number of pairs and all orders at once (empirical Bernstein on a tangent of the "
+    "divergence), for the code that the outcome map describes, and the system the votes were drawn from."
+)
+
+
+def paired_bound(
+    mechanism: BallotMechanism,
+    votes_p: Private,
+    votes_q: Private,
+    *,
+    orders: tuple[float, ...],
+    confidence: float,
+) -> Bound:
+    """Lower bound from draws of votes, each made in both worlds; see :func:`votes_lower_bound`."""
+    worlds = [np.asarray(votes.open()) for votes in (votes_p, votes_q)]
+    if worlds[0].shape != worlds[1].shape or worlds[0].ndim != 2 or len(worlds[0]) < 10:
+        raise ValueError(
+            f"votes must be ten or more pairs of the same classes, got {votes_p.shape} and {votes_q.shape}"
+        )
+    moved = worlds[0] - worlds[1]
+    if np.abs(moved).max() > 1 or np.abs(moved).sum(axis=1).max() > 2 or np.abs(moved.sum(axis=1)).max() > 1:
+        raise ValueError("each pair of votes must differ in one ballot at most")
+    laws = [np.exp(mechanism.log_outcomes(votes)) for votes in worlds]
+    reach = mechanism.curve().delta(0.0)
+    return bound_pairs(*laws, reach=reach, orders=orders, confidence=confidence)
+
+
+def bound_pairs(
+    laws_p: np.ndarray,
+    laws_q: np.ndarray,
+    *,
+    reach: float,
+    orders: tuple[float, ...],
+    confidence: float,
+) -> Bound:
+    """The same from laws of the answers, (n_draws, n_outcomes); ``reach``: how far apart a pair can be."""
+    n_pilot = max(2, math.ceil(_PILOT * len(laws_p)))
+    laws = laws_p, laws_q
+    means = [law[:n_pilot].mean(axis=0) for law in laws]
+    drawn = [law[n_pilot:] for law in laws]
+
+    def numbers(order: float, sign: int) -> Numbers:
+        centred, slope_p, slope_q, height = tangent(drawn[::sign], means[::sign], order)
+        low = min(0.0, slope_q.min() - height) - reach * np.ptp(slope_p)
+        high = max(0.0, slope_q.max() - height) + reach * np.ptp(slope_p)
+        return centred, height, low, high, np.abs(slope_p).max()
+
+    return tangent_bound(
+        numbers, orders=orders, confidence=confidence, trials=len(laws_p), law="paired", sentence=_NOTE
+    )
+
+
+def tangent(
+    laws: Sequence[np.ndarray], means: Sequence[np.ndarray], order: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """The tangent plane of F = sum p^a q^(1 - a) at the mean laws: values for pairs of laws less its height.
+
+    Then its slopes in p - q and in q, and its height.
+    """
+    p, q = (mean + 1e-12 for mean in means)
+    ratio = np.log(p) - np.log(q)
+    slope_p = order * np.exp((order - 1) * ratio)
+    slope_q = slope_p + (1 - order) * np.exp(order * ratio)  # of q, when p moves along with it
+    # both are centred, which changes nothing where laws sum to 1, and keeps small differences exact
+    height, middle = float(slope_q @ q / q.sum()), float((slope_p.max() + slope_p.min()) / 2)
+    values = laws[1] @ (slope_q - height) + (laws[0] - laws[1]) @ (slope_p - middle)
+    return values, slope_p, slope_q, height
+
+
+def tangent_bound(
+    numbers: Callable[[float, int], Numbers],
+    *,
+    orders: tuple[float, ...],
+    confidence: float,
+    trials: int,
+    law: str,
+    sentence: str,
+    weights: np.ndarray | None = None,
+) -> Bound:
+    """Lower bounds at all orders in both directions, where the mean of some numbers is below e^((a - 1) D_a).
+
+    ``numbers(order, sign)``: the numbers less their height, that height, the ends between which all are, and
+    the size of the terms which float64 rounds. ``sign``: 1 for D(P ‖ Q), -1 for D(Q ‖ P). ``weights``: how
+    often each number came; None: once.
+    """
+    order = check_orders(orders)
+    check_confidence(confidence)
+    error = (1 - confidence) / (2 * order.size)
+    rank, ways = np.argsort(order), []
+    for sign in (1, -1):
+        bounds = np.zeros(order.size)
+        for place in np.flatnonzero(np.isfinite(order)):
+            a = order[place]
+            values, height, low, high, slope = numbers(a, sign)
+            span = high - low
+            if not (np.isfinite(span) and span > 0):
+                continue
+            times = np.ones(values.size) if weights is None else weights
+            n, mean = int(times.sum()), np.average(values, weights=times)
+            variance = float(times @ (values - mean) ** 2) / (n - 1) / span**2
+            least = empirical_bernstein((mean - low) / span, variance, n, error=error)[0] * span + low
+            value = height + float(least) - _ROUNDING * (1 + a * slope)
+            bounds[place] = max(0.0, math.log(value) / (a - 1) * (1 - 1e-12)) if value > 1 else 0.0
+        # a larger order never has a smaller divergence: what one order shows holds for all above it
+        bounds[rank] = np.maximum.accumulate(bounds[rank])
+        ways.append(bounds)
+    return renyi_bound(
+        ways[0],
+        ways[1],
+        orders=orders,
+        confidence=confidence,
+        trials=(trials, trials),
+        law=law,
+        sentence=sentence,
+    )
+
+
+_VOTES_NOTE = (
+    "Valid for any number of draws and all orders at once (empirical Bernstein), for the code that the "
+    "outcome map describes: it trusts the map, and the model the votes were drawn from."
+)
+
+
+def votes_lower_bound(
+    mechanism: BallotMechanism,
+    votes_p: Private,
+    votes_q: Private,
+    *,
+    paired: bool = False,
+    orders: tuple[float, ...] = ORDERS,
+    confidence: float = 0.95,
+) -> Bound:
+    """Lower bound on what one answer leaks when the votes themselves are random, as after retraining.
+
+    Parameters
+    ----------
+    mechanism : ballot mechanism, such as GNMax, LNMax or Threshold
+        Public.
+    votes_p, votes_q : Private of shape (n_draws, n_classes), in votes
+        One row for each independent draw of the votes on one query, in each world, such as those of
+        :func:`retrained_votes`.
+    paired : bool
+        Row i of both comes from one draw of all randomness but the target's presence: shards, seeds and
+        samples are the same. Then one ballot at most differs, and a few dozen real trainings tell what takes
+        millions of separate ones.
+    orders : tuple of float > 1
+    confidence : float in (0, 1)
+
+    Returns
+    -------
+    Bound
+        ``trials`` counts draws of votes, or pairs.
+
+    Raises
+    ------
+    ValueError
+        Fewer than two draws or ten pairs, other shapes, orders not above 1, a pair that differs in more than
+        one ballot.
+
+    Guarantees
+    ----------
+    Both trust the outcome map. Separate draws: the probability of an outcome is the mean of its probability
+    given the votes (Rao and Blackwell), so each draw tells far more than one sampled answer. The larger of
+    every 2-cut (up to 12 outcomes) and of the cut into all outcomes; the error is shared among all. Pairs:
+    ``F(p, q) = sum p^order q^(1 - order)`` is jointly convex and homogeneous, so it lies above its tangent
+    plane at any point, and F of the mean laws lies above the mean of that plane over pairs. A fifth of
+    the pairs choose the point.
+    Source: Maurer and Pontil 2009, arXiv:0907.3740, Theorem 4; docs/auditing.md.
+
+    Examples
+    --------
+    >>> from ostraka import Adjacency, GNMax, Private
+    >>> without = np.random.default_rng(0).multinomial(19, [0.6, 0.4], size=200) + [1, 0]
+    >>> votes_p, votes_q = (Private(v, Adjacency.one_ballot()) for v in (without + [-1, 1], without))
+    >>> bound = votes_lower_bound(GNMax(sigma=4.0), votes_p, votes_q, paired=True, orders=(2.0,))
+    >>> bound.rdp[0] > 0.015
+    True
+    """
+    if paired:
+        return paired_bound(mechanism, votes_p, votes_q, orders=orders, confidence=confidence)
+    return _separate_bound(mechanism, votes_p, votes_q, orders=orders, confidence=confidence)
+
+
+def _separate_bound(
+    mechanism: BallotMechanism,
+    votes_p: Private,
+    votes_q: Private,
+    *,
+    orders: tuple[float, ...],
+    confidence: float,
+) -> Bound:
+    order = check_orders(orders)
+    check_confidence(confidence)
+    laws = [np.exp(mechanism.log_outcomes(votes.open())) for votes in (votes_p, votes_q)]
+    n_outcomes = laws[0].shape[1]
+    if laws[1].shape[1] != n_outcomes or min(len(law) for law in laws) < 2:
+        raise ValueError(
+            f"votes must be two or more draws of the same classes, got {votes_p.shape} and {votes_q.shape}"
+        )
+    one = np.eye(n_outcomes, dtype=bool)
+    sets = np.concatenate([one, ~one]) if n_outcomes > MOST_OUTCOMES else subsets(n_outcomes)
+    error = (1 - confidence) / (2 * len(sets))  # a set's upper end is the lower end of its complement
+    p, q = (_ends(law, sets, error=error) for law in laws)
+    forward, reverse = _larger(sets, p, q, order), _larger(sets, q, p, order)
+    return renyi_bound(
+        forward,
+        reverse,
+        orders=orders,
+        confidence=confidence,
+        trials=(len(laws[0]), len(laws[1])),
+        law="votes",
+        sentence=_VOTES_NOTE,
+    )
+
+
+def _ends(law: np.ndarray, sets: np.ndarray, *, error: float) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper end of the probability of each set."""
+    mean, spread = law.mean(axis=0), np.cov(law, rowvar=False)
+    variance = ((sets @ spread) * sets).sum(axis=1)
+    return empirical_bernstein(sets @ mean, variance, len(law), error=error)
+
+
+def _larger(
+    sets: np.ndarray,
+    p: tuple[np.ndarray, np.ndarray],
+    q: tuple[np.ndarray, np.ndarray],
+    orders: np.ndarray,
+) -> np.ndarray:
+    """D(p ‖ q), the larger of its best 2-cut and of the cut into all outcomes."""
+    (low_p, high_p), (low_q, high_q) = p, q
+    # sets that p surely makes more likely; their complements are among the sets, too
+    coins = of_coins(np.maximum(low_p, high_q), high_q, orders).max(axis=1)
+    one = np.flatnonzero(sets.sum(axis=1) == 1)
+    one = one[sets[one].argmax(axis=1).argsort()]
+    return np.asarray(
+        np.maximum(coins, between_boxes(low_p[one], high_p[one], low_q[one], high_q[one], orders))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class VoteModel:
+    """The votes on one query in two worlds: a part that both share, and the target's part.
+
+    ``fixed + Mult(n, law) + one ballot of each party`` is shared. To it comes one row of ``moves``: with
+    probabilities ``present`` in the world with the target, and ``absent`` in the world without.
+
+    Attributes
+    ----------
+    n : int
+        Teachers who vote by ``law``, independently.
+    law : array of shape (n_classes,)
+    moves : integer array of shape (n_moves, n_classes), in votes
+        What the target's part can be. Any two rows differ in one ballot at most.
+    present, absent : arrays of shape (n_moves,)
+    fixed : integer array of shape (n_classes,), in votes
+        Ballots that are always the same.
+    parties : array of shape (n_parties, n_classes)
+        The law of each teacher who has one of their own.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> model = VoteModel.random_shards([0.6, 0.4], [0.1, 0.9], n_teachers=20)
+    >>> with_target, without = model.outcome_laws(GNMax(sigma=4.0))
+    >>> with_target.round(3), without.round(3)
+    (array([0.664, 0.336]), array([0.712, 0.288]))
+    """
+
+    n: int
+    law: np.ndarray
+    moves: np.ndarray
+    present: np.ndarray
+    absent: np.ndarray
+    fixed: np.ndarray
+    parties: np.ndarray
+
+    @classmethod
+    def random_shards(cls, law: Any, one: Any, *, n_teachers: int) -> Self:
+        """PATE: all rows are dealt anew. ``one``: law of the teacher whose shard holds the target.
+
+        Source: Chadha et al. 2024, arXiv:2402.09403, section 5.1.
+        """
+        check.integer(n_teachers=n_teachers, least=1)
+        absent, present = _law(law), _law(one)
+        n_classes = absent.size
+        return cls(
+            n=n_teachers - 1,
+            law=absent,
+            moves=np.eye(n_classes, dtype=np.int64),
+            present=present,
+            absent=absent,
+            fixed=np.zeros(n_classes, dtype=np.int64),
+            parties=np.empty((0, n_classes)),
+        )
+
+    @classmethod
+    def fixed_parties(cls, laws: Any, one: Any, *, party: int = 0) -> Self:
+        """CaPC: every party keeps its rows. ``one``: law of the party who also holds the target.
+
+        Source: Chadha et al. 2024, arXiv:2402.09403, section 5.2.
+        """
+        each = np.array([_law(law) for law in laws])
+        others = np.delete(each, party, axis=0)
+        sure = others.max(axis=1) == 1
+        return cls(
+            n=0,
+            law=np.full(each.shape[1], 1 / each.shape[1]),
+            moves=np.eye(each.shape[1], dtype=np.int64),
+            present=_law(one),
+            absent=each[party],
+            fixed=others[sure].sum(axis=0).astype(np.int64),
+            parties=others[~sure],
+        )
+
+    @classmethod
+    def neighbours(cls, law: Any, last: Any, *, n_neighbours: int, label: int, reached: float) -> Self:
+        """Private-kNN as modelled: the target, where it is ``reached``, takes the last neighbour's place.
+
+        ``law``, ``last``: of the labels of all neighbours, and of the last. A count can fall to -1 in the
+        model, and never in the system. Source: Chadha et al. 2024, arXiv:2402.09403, section 6.
+        """
+        base, leaving = _law(law), _law(last)
+        one = np.eye(base.size, dtype=np.int64)
+        return cls(
+            n=n_neighbours,
+            law=base,
+            moves=np.vstack([np.zeros((1, base.size), dtype=np.int64), one[label] - one]),
+            present=np.concatenate([[1 - reached], reached * leaving]),
+            absent=np.eye(1 + base.size)[0],
+            fixed=np.zeros(base.size, dtype=np.int64),
+            parties=np.empty((0, base.size)),
+        )
+
+    @property
+    def certain(self) -> bool:
+        """Whether the votes of both worlds are always the same, so that answers are independent in each."""
+        sure = all(law.max() == 1 for law in (self.present, self.absent))
+        return sure and not len(self.parties) and (self.n == 0 or self.law.max() == 1)
+
+    def has_outcome_laws(self, mechanism: BallotMechanism) -> bool:
+        """Whether :meth:`outcome_laws` knows the laws of this mechanism's answers."""
+        return not len(self.parties) and _gaussian_noise(mechanism) is not None
+
+    def outcome_laws(self, mechanism: BallotMechanism) -> tuple[np.ndarray, np.ndarray]:
+        """Probability of each answer with and without the target, all randomness integrated out.
+
+        Raises
+        ------
+        ValueError
+            Parties with random ballots of their own, or another mechanism: :meth:`lower_bound` draws votes
+            instead.
+        """
+        sigma = _gaussian_noise(mechanism)
+        if sigma is None or not self.has_outcome_laws(mechanism):
+            raise ValueError(
+                "the exact law must be that of an argmax with Gaussian noise, such as GNMax, without parties "
+                "whose ballots are random"
+            )
+        used = (self.present > 0) | (self.absent > 0)
+        laws = gaussian_argmax_law(self.n, self.law, self.fixed + self.moves[used], sigma=sigma)
+        return self.present[used] @ laws, self.absent[used] @ laws
+
+    def draw(self, *, n_draws: int, rng: np.random.Generator) -> np.ndarray:
+        """Independent draws of the part that both worlds share, (n_draws, n_classes), in votes."""
+        votes = self.fixed + rng.multinomial(self.n, self.law, size=n_draws)
+        for chances in np.cumsum(self.parties, axis=1):
+            chosen = np.searchsorted(chances[:-1], rng.random(n_draws), side="right")
+            votes[np.arange(n_draws), chosen] += 1
+        return votes
+
+    def worlds(self, *, n_draws: int, rng: np.random.Generator) -> tuple[Private, Private]:
+        """Pairs of votes, with and without the target, that share all but its part."""
+        shared, chance = self.draw(n_draws=n_draws, rng=rng), rng.random(n_draws)
+        present, absent = (
+            shared + self.moves[np.searchsorted(np.cumsum(w)[:-1], chance, side="right")]
+            for w in (self.present, self.absent)
+        )
+        return Private(present, Adjacency.one_ballot()), Private(absent, Adjacency.one_ballot())
+
+    def lower_bound(
+        self,
+        mechanism: BallotMechanism,
+        *,
+        n_draws: int = 10_000,
+        orders: tuple[float, ...] = ORDERS,
+        confidence: float = 0.95,
+        rng: np.random.Generator,
+    ) -> Bound:
+        """Lower bound for one answer from draws of the shared part; the target's part is integrated out.
+
+        The guarantee is that of pairs in :func:`votes_lower_bound`, and holds for the model.
+        """
+        if np.array_equal(self.present, self.absent):
+            n_draws = min(n_draws, 10)  # nothing to see
+        shared = self.draw(n_draws=n_draws, rng=rng)
+        used = np.flatnonzero((self.present > 0) | (self.absent > 0))
+        laws = [np.exp(mechanism.log_outcomes(shared + self.moves[move])) for move in used]
+        worlds = [np.tensordot(w[used], laws, axes=1) for w in (self.present, self.absent)]
+        reach = mechanism.curve().delta(0.0)
+        return bound_pairs(*worlds, reach=reach, orders=orders, confidence=confidence)
+
+
+def _gaussian_noise(mechanism: BallotMechanism) -> float | None:
+    """Sigma in votes, of an argmax of counts with Gaussian noise; else None."""
+    stages = law(mechanism).stages
+    kind, scale = stages[-1].noise or (None, 0.0)
+    return scale if kind == GAUSSIAN and len(stages) == 1 and stages[0].offset is None else None
+
+
+def _law(values: Any) -> np.ndarray:
+    law = np.asarray(values, dtype=np.float64)
+    if law.ndim != 1 or not (law >= 0).all() or not abs(law.sum() - 1) <= 1e-9:
+        raise ValueError(f"a law must be probabilities that sum to 1, got shape {law.shape}")
+    return np.asarray(law / law.sum())

@@ -1,0 +1,196 @@
+"""The record of ``ostraka account``, and its tables on the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostraka.core.result import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ostraka.cli.votes import Votes
+    from ostraka.core.accounting.bounds import Bound
+    from ostraka.core.curve import Curve
+    from ostraka.core.mechanisms.law import BallotMechanism
+
+_POINTS = 40  # of the figure
+_ONE_DIRECTION = "* covers one direction of the comparison only: it is what others report, not a proof"
+_WHERE_ALL_ANSWERED = "publishable numbers hold even if the screen lets every question through"
+_EXPECTED = "papernot2018 is the expected cost over the screen's noise"
+
+
+def record(
+    ballot: BallotMechanism,
+    cast: Votes,
+    *,
+    answers_per_query: int,
+    delta: float,
+    data: str,
+) -> Result:
+    """Return everything computed, with the public and the owner's parts separated."""
+    from ostraka.core.accounting.bounds import every_bound, exact_curve, exact_rdp
+    from ostraka.core.mechanisms.law import named, payments
+
+    n = len(cast.counts)
+    at = np.unique(np.rint(np.geomspace(1, n, _POINTS)).astype(int)) if n > _POINTS else np.arange(1, n + 1)
+    bounds = every_bound(ballot, cast.counts, answers_per_query=answers_per_query, at=at.tolist())
+    best = _publishable(bounds)
+    order = (answers_per_query * exact_curve(ballot, cast.counts)).best_order(delta)
+    cost = exact_rdp(ballot, cast.counts, orders=(order,))[:, 0] * answers_per_query
+    price = dict(zip(best.orders, best.rdp, strict=True))[order] / n
+    plain = {bound.name: _plain(bound, delta) for bound in bounds}
+    return Result(
+        kind="account",
+        settings={
+            "data": data,
+            "unit": "row",
+            "relation": "replace-one",
+            "n_teachers": cast.n_teachers,
+            "n_classes": cast.counts.shape[1],
+            "n_questions": n,
+            "answers_per_question": answers_per_query,
+            "n_answers": n * answers_per_query,
+            **named(ballot),
+        },
+        upper={
+            **_upper(best, delta, n_answers=n * answers_per_query),
+            "bounds": {bound.name: plain[bound.name] for bound in bounds if bound.publishable},
+        },
+        owner={
+            "epsilon_these_votes": min(
+                bound.epsilon(delta)[-1]
+                for bound in bounds
+                if bound.both_directions and not bound.publishable
+            ),
+            "bounds": {bound.name: plain[bound.name] for bound in bounds if not bound.publishable},
+            "consensus": cast.counts.max(axis=1) / cast.counts.sum(axis=1).clip(min=1),
+            "cost": cost,
+            "cost_order": order,
+            "price": price,
+        },
+        notes=_notes(screened=len(payments(ballot)) > 1, bounds=bounds, delta=delta),
+    )
+
+
+def _upper(best: Curve, delta: float, *, n_answers: int) -> dict[str, Any]:
+    """Return the sentence about the price that may be published."""
+    return {
+        "epsilon": best.epsilon(delta),
+        "delta": delta,
+        "curve": best.to_dict(),
+        "accountant": "smallest of the publishable bounds below",
+        "noise": "none was drawn: nothing was released",
+        "horizon": f"{n_answers:,} answers and nothing else",
+        "simulation": False,
+        "not_protected": [
+            "The number of teachers, of questions and of answers, and the questions themselves."
+        ],
+    }
+
+
+def show(result: Result, queries: Sequence[str], *, costliest: int) -> None:
+    """Print two tables on stdout: every bound, and the most expensive questions."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ostraka.report.page import at_most
+
+    settings, upper, owner = result.settings, result.upper, result.owner
+    console = Console(highlight=False, markup=False, emoji=False)
+    each = settings["answers_per_question"]
+    times = "" if each == 1 else f", each answered {each:,} times"
+    console.print(
+        f"{settings['n_questions']:,} questions{times}; {settings['mechanism']}"
+        + (f" after {settings['screen']}" if settings["screen"] else "")
+        + f"; delta {upper['delta']:g}\n"
+    )
+    table = Table(
+        "bound",
+        "epsilon",
+        "may be published",
+        "what it holds for",
+        box=None,
+        header_style="",
+        padding=(0, 2, 0, 0),
+    )
+    for part, may in ((upper, "yes"), (owner, "no: owner only")):
+        for name, bound in part["bounds"].items():
+            star = "" if bound["both_directions"] else " *"
+            table.add_row(name, at_most(float(bound["epsilon"][-1])) + star, may, bound["says"])
+    console.print(table)
+    console.print(
+        f"\npublishable: epsilon at most {at_most(float(upper['epsilon']))}. "
+        f"For these votes, owner only: at most {at_most(float(owner['epsilon_these_votes']))}."
+    )
+    stars = any(not bound["both_directions"] for bound in owner["bounds"].values())
+    for note in (*([_ONE_DIRECTION] if stars else []), *result.notes):
+        console.print(f"note: {note}")
+    if costliest:
+        console.print(_costliest(owner, queries, costliest))
+
+
+def _costliest(owner: dict[str, Any], queries: Sequence[str], n: int) -> Any:
+    """Return a table of the questions that cost most, with the teachers' agreement on each."""
+    from rich.table import Table
+
+    cost, consensus = np.array(owner["cost"]), np.array(owner["consensus"])
+    table = Table(
+        "question",
+        "share of the cost",
+        "of its price",
+        "teachers who agreed",
+        box=None,
+        header_style="",
+        title="\ncostliest questions (owner only)",
+        title_justify="left",
+        title_style="",
+        padding=(0, 2, 0, 0),
+    )
+    for place in np.argsort(-cost, kind="stable")[:n]:
+        table.add_row(
+            queries[place],
+            f"{100 * cost[place] / max(cost.sum(), 1e-300):.1f} %",
+            f"{100 * cost[place] / owner['price']:.0f} %",
+            f"{100 * consensus[place]:.0f} %",
+        )
+    return table
+
+
+def _publishable(bounds: Sequence[Bound]) -> Curve:
+    """Return the smallest of the bounds that hold for any votes, as one curve."""
+    from ostraka.core.curve import Curve
+
+    curves = [curve for bound in bounds for curve in bound.curves[-1:] if isinstance(curve, Curve)]
+    curves = [curve for curve in curves if curve.publishable]
+    best = curves[0]
+    for curve in curves[1:]:
+        best = best.smaller(curve)
+    return best
+
+
+def _plain(bound: Bound, delta: float) -> dict[str, Any]:
+    return {
+        "says": bound.says,
+        "both_directions": bound.both_directions,
+        "answers": bound.answers,
+        "epsilon": bound.epsilon(delta),
+    }
+
+
+def _notes(*, screened: bool, bounds: Sequence[Bound], delta: float) -> tuple[str, ...]:
+    notes = []
+    if screened:
+        notes += (
+            [_WHERE_ALL_ANSWERED, _EXPECTED]
+            if any(b.name == "papernot2018" for b in bounds)
+            else [_WHERE_ALL_ANSWERED]
+        )
+    if any(bound.epsilon(delta)[-1] == float("inf") for bound in bounds):
+        notes.append(
+            "infinite: what is rounded costs a little delta an answer, more the larger epsilon is, "
+            "and here more than there is"
+        )
+    return tuple(notes)

@@ -1,0 +1,284 @@
+"""``ostraka collect``: private statistics of many people, planned, collected and demonstrated."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ostraka import console
+from ostraka.console import argument, option, options
+
+if TYPE_CHECKING:
+    from ostraka.collect.tally import Tally
+    from ostraka.collect.task import Task
+
+app = typer.Typer(help="Private statistics: sums of many people's values that nobody can take apart.")
+
+_TASK = typer.Argument(metavar="TASK", help="The task's JSON file, from 'plan --out'.", show_default=False)
+_KEY = typer.Option("--identity", help="File of this role's secret; made if it is missing.", metavar="FILE")
+_FOLDER = typer.Option("--folder", help="Where this role keeps what must survive a crash.", metavar="DIR")
+_PORT = typer.Option("--port", help="0: any free one.")
+_HOST = typer.Option("--host", help="Address to listen at. Beyond this machine, put TLS in front.")
+
+
+@app.command()
+def key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Made if it is missing.", show_default=False)],
+    *,
+    keeper: Annotated[bool, typer.Option("--keeper", help="The key of a keeper.")] = False,
+) -> None:
+    """Print the public key of a tally, an enrolment or a keeper."""
+    from ostraka.collect.keeper import Keeper
+    from ostraka.secure.keys import Identity
+
+    identity = Identity.kept_at(file)
+    typer.echo(Keeper.key(identity) if keeper else identity.public_key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """Options of ``ostraka collect plan``."""
+
+    encoding: str = argument(
+        ...,
+        "tree:LOW:HIGH, histogram:LOW:HIGH:CELLS, grid:X0:X1:Y0:Y1:NxM, pairs:ITEMS:AT_MOST, "
+        "count-min:WIDTH:DEPTH:KEY or count-sketch:WIDTH:DEPTH:KEY.",
+        "ENCODING",
+        show_default=False,
+    )
+    clients: int = option(..., "How many are expected.")
+    epsilon: float = option(..., "What one release may cost.")
+    delta: float = option(1e-06, "The delta of that.")
+    trust: str = option("keepers", "keepers or clients.")
+    n_keepers: int = option(3, "How many keepers, if none are named.")
+    honest: int = option(1, "Keepers whose noise alone must suffice.")
+    colluding: float = option(0.1, "Share of clients that may collude.")
+    missing: float = option(0.1, "Share of clients that may vanish.")
+    items: int | None = option(None, "Items there are, to compare a sketch with all of them.")
+    least: int | None = option(None, "Fewer clients are refused. Default: 80 %.")
+    tally: str | None = option(None, "The tally's public key, to write a task.")
+    keeper: list[str] | None = option(None, "A keeper's public key; several times.")
+    out: Path | None = option(None, "Write the task here.", "FILE")
+    as_json: bool = option(False, "Print JSON on stdout.", name="--json")
+
+
+@app.command()
+@options(PlanOptions)
+def plan(given: PlanOptions) -> None:
+    """Predict noise, bytes and seconds; with --tally and --out, write the task."""
+    from ostraka.collect.plan import parsed
+    from ostraka.collect.plan import plan as planned
+
+    with console.usage():
+        chosen = parsed(given.encoding)
+        found = planned(
+            chosen,
+            n_clients=given.clients,
+            epsilon=given.epsilon,
+            delta=given.delta,
+            trust=given.trust,
+            n_keepers=len(given.keeper) if given.keeper else given.n_keepers,
+            honest=given.honest,
+            colluding=given.colluding,
+            missing=given.missing,
+            items=given.items,
+        )
+        if given.out is not None:
+            found["task"] = _write_task(given, chosen, found["sigma"], given.out)
+    if given.as_json:
+        typer.echo(json.dumps(found))
+        return
+    for name, value in found.items():
+        typer.echo(f"{name}: {value:,.4g}" if isinstance(value, float) else f"{name}: {value}")
+
+
+def _write_task(given: PlanOptions, encoding: Any, sigma: float, out: Path) -> str:
+    """Write the task that was planned, and return its hash."""
+    from ostraka.collect.task import Task
+
+    if given.tally is None:
+        raise typer.BadParameter("--out needs --tally, the public key of the tally: ostraka collect key FILE")
+    task = Task(
+        encoding,
+        sigma=sigma,
+        tally=given.tally,
+        keepers=tuple(given.keeper or ()),
+        least=max(3, int(0.8 * given.clients) if given.least is None else given.least),
+        honest=given.honest,
+        colluding=given.colluding,
+        missing=given.missing,
+    )
+    out.write_text(task.to_json(), encoding="utf-8")
+    return task.sha256
+
+
+@app.command()
+def keeper(
+    task: Annotated[Path, _TASK],
+    *,
+    identity: Annotated[Path, _KEY],
+    folder: Annotated[Path, _FOLDER],
+    port: Annotated[int, _PORT] = 0,
+    host: Annotated[str, _HOST] = "127.0.0.1",
+) -> None:
+    """Serve one keeper until interrupted."""
+    from ostraka.collect.keeper import Keeper
+    from ostraka.secure.keys import Identity
+    from ostraka.secure.wire import PartyServer
+
+    with console.usage():
+        one = Keeper(_task(task), Identity.kept_at(identity), folder=folder)
+    server = PartyServer(one, port=port, host=host)
+    typer.echo(server.url)
+    try:
+        server.serve_forever()
+    finally:
+        server.close()
+
+
+@app.command()
+def tally(
+    task: Annotated[Path, _TASK],
+    *,
+    identity: Annotated[Path, _KEY],
+    folder: Annotated[Path, _FOLDER],
+    clients: Annotated[int, typer.Option(help="Close when so many have reported.")],
+    seconds: Annotated[float, typer.Option(help="Close each exchange after so many seconds at the latest.")],
+    epsilon: Annotated[float, typer.Option(help="The ledger's budget, if the ledger is new.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="The delta of that.")] = 1e-6,
+    keeper: Annotated[
+        list[str] | None, typer.Option(help="Address of a keeper, in the task's order.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the released sums here.", metavar="FILE")] = None,
+    port: Annotated[int, _PORT] = 0,
+    host: Annotated[str, _HOST] = "127.0.0.1",
+) -> None:
+    """Serve the page and collect one round; then release its sums through the ledger in the folder."""
+    from ostraka.collect.network import run_exchanges
+    from ostraka.collect.tally import Tally
+    from ostraka.core.door import release
+    from ostraka.core.ledger.budget import Budget
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.secure.keys import Identity
+    from ostraka.secure.wire import PartyServer
+
+    with console.usage():
+        one = Tally(_task(task), Identity.kept_at(identity), keepers=keeper or (), folder=folder)
+    with PartyServer(one, port=port, host=host, pages=one.pages) as server:
+        typer.echo(server.url)
+        run_exchanges(one, n_clients=clients, seconds=seconds)
+        sums = one.close()
+    with Ledger(
+        folder / "collect.ledger", budget=Budget(epsilon=epsilon, delta=delta, adaptive=False)
+    ) as ledger:
+        answer = release(one.task.mechanism, sums, ledger=ledger, key=f"{one.task.sha256}/{one.round}")
+        found = _result(one, answer.tolist(), ledger.spent().epsilon(delta=delta), delta)
+    if out is None:
+        typer.echo(json.dumps(found))
+    else:
+        out.write_text(json.dumps(found), encoding="utf-8")
+
+
+@app.command()
+def send(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Of the tally.", show_default=False)],
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", help="A number, or a list in JSON.", show_default=False)
+    ],
+    *,
+    sha256: Annotated[str | None, typer.Option(help="Fingerprint of the task that was agreed on.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Remembers that this client has answered.", metavar="DIR")
+    ] = None,
+) -> None:
+    """Report one value, through all exchanges of the task.
+
+    If the task has an enrolment, this prints a claim and waits for the enrolment's signature of it.
+    """
+    from ostraka.collect import network
+
+    def certify(claim: str) -> bytes:
+        typer.echo(f"claim: {claim}", err=True)
+        return bytes.fromhex(typer.prompt("signature of the enrolment", err=True))
+
+    try:
+        read = json.loads(value)
+    except ValueError:
+        raise typer.BadParameter("the value must be a number or a list in JSON") from None
+    with console.usage():
+        found = network.send(url, read, sha256=sha256, folder=folder, certify=certify)
+    typer.echo(f"reported to the task {found}")
+
+
+@app.command()
+def enrol(
+    task: Annotated[Path, _TASK],
+    claim: Annotated[list[str], typer.Argument(metavar="CLAIM...", help="Of people who may take part.")],
+    *,
+    identity: Annotated[Path, _KEY],
+    folder: Annotated[Path, _FOLDER],
+) -> None:
+    """Sign the claims of clients, as the enrolment of a task; print a signature for each."""
+    from ostraka.collect.enrolment import Enrolment
+    from ostraka.secure.keys import Identity
+
+    with console.usage():
+        office = Enrolment(_task(task), Identity.kept_at(identity), folder=folder)
+        for one in claim:
+            typer.echo(office.enrol(one).hex())
+
+
+@app.command()
+def approve(
+    task: Annotated[Path, _TASK],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Of the tally.", show_default=False)],
+    *,
+    identity: Annotated[Path, _KEY],
+    folder: Annotated[Path, _FOLDER],
+    clients: Annotated[int, typer.Option(help="Approve when so many have joined.")],
+    seconds: Annotated[float, typer.Option(help="Approve after so many seconds at the latest.")],
+) -> None:
+    """Approve the roster of a round among clients: those who joined and are enrolled."""
+    from ostraka.collect.enrolment import Enrolment
+    from ostraka.collect.network import approve_roster
+    from ostraka.secure.keys import Identity
+
+    with console.usage():
+        office = Enrolment(_task(task), Identity.kept_at(identity), folder=folder)
+        approve_roster(url, office, n_clients=clients, seconds=seconds)
+
+
+@app.command()
+def demo(
+    *,
+    out: Annotated[Path, typer.Option(help="Folder of the report.", metavar="DIR")] = Path("collect-demo"),
+    clients: Annotated[int, typer.Option(help="Invented people.")] = 300,
+) -> None:
+    """Run whole rounds in one process and write a report with pictures."""
+    from ostraka.collect import demo as _collect_demo
+
+    typer.echo(_collect_demo.run(out, n_clients=clients))
+
+
+def _task(path: Path) -> Task:
+    from ostraka.collect.task import Task
+
+    return Task.from_json(path.read_text(encoding="utf-8"))
+
+
+def _result(tally: Tally, sums: list[int], epsilon: float, delta: float) -> dict[str, Any]:
+    """Return the public result: the task, the released sums and their cost."""
+    return {
+        "task": json.loads(tally.task.to_json()),
+        "n_clients": tally.n_clients,
+        "n_survivors": tally.n_survivors,
+        "variance": tally.variance,
+        "sums": sums,
+        "epsilon": epsilon,
+        "delta": delta,
+        "unit": "client",
+    }

@@ -1,0 +1,214 @@
+"""Predict the cost of a collection and the errors of its answers before it starts.
+
+A whole round in one process: for demonstrations, tests and measurements. It keeps nothing secret.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ostraka.collect.client import Client
+from ostraka.collect.encodings import CountMin, CountSketch, Histogram, Tree
+from ostraka.collect.estimate import nodes_of_ranks
+from ostraka.collect.messages import approval, degree
+from ostraka.collect.task import read
+from ostraka.core import check
+from ostraka.core.mechanisms.skellam import MOST_SUM_SIGMA, SkellamSum
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ostraka.collect.encodings import Encoding
+    from ostraka.collect.tally import Tally
+    from ostraka.secure.keys import Identity
+
+# Measured on one core (bench/collect.py, docs/collect.md), in seconds.
+_PAIR, _CELL = 75e-6, 3e-9  # both ends of a neighbour: two key agreements; one cell of one mask
+_KEEPER, _SHARE = 40e-6, 0.35e-6  # one report at a keeper; one multiplication in secret sharing
+_LEAST_SIGMA = 0.5
+_FANOUTS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 24, 32)
+_WIDE = 2**16
+_AS_GOOD = 1.05  # how far above the least variance a tree may lie that has fewer cells
+
+
+def sigma_for(encoding: Encoding, *, epsilon: float, delta: float) -> float:
+    """Return the smallest standard deviation, to one part in a thousand, that costs at most ``epsilon``."""
+    check.positive(epsilon=epsilon)
+    check.delta(delta)
+
+    def cost(sigma: float) -> float:
+        return SkellamSum(sigma=sigma, l1=encoding.l1, l2=encoding.l2).curve().epsilon(delta=delta)
+
+    low, high = _LEAST_SIGMA, MOST_SUM_SIGMA
+    if cost(high) > epsilon:
+        raise ValueError(f"epsilon must be at least {cost(high):.3g} for this encoding, got {epsilon!r}")
+    while high / low > 1.001:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if cost(middle) <= epsilon else (middle, high)
+    return math.ceil(high * 1000) / 1000
+
+
+def fanout_for(low: int, high: int) -> int:
+    """Return the fanout for ranks: of those near the least noise, the one with the fewest cells.
+
+    The noise of a rank is that of the nodes that add up to it; at one epsilon, the variance of each node is
+    in proportion to the number of levels. Of wide ranges, ten is near it.
+    """
+    if high - low > _WIDE:
+        return 10
+    trees = [Tree(low, high, fanout=fanout) for fanout in _FANOUTS]
+    noise = [
+        len(tree.sizes) * float(nodes_of_ranks(tree.sizes, tree.fanout, known=True).mean()) for tree in trees
+    ]
+    near = [tree for tree, one in zip(trees, noise, strict=True) if one <= _AS_GOOD * min(noise)]
+    return min(near, key=lambda tree: tree.cells).fanout
+
+
+def plan(
+    encoding: Encoding,
+    *,
+    n_clients: int,
+    epsilon: float,
+    delta: float,
+    trust: str = "keepers",
+    n_keepers: int = 3,
+    honest: int = 1,
+    colluding: float = 0.1,
+    missing: float = 0.1,
+    items: int | None = None,
+) -> dict[str, Any]:
+    """Predict noise, bytes and seconds of a round, and for a sketch also those of the whole vector."""
+    check.integer(n_clients=n_clients, least=3)
+    sigma = sigma_for(encoding, epsilon=epsilon, delta=delta)
+    vector = 4 * encoding.cells
+    found: dict[str, Any] = {"cells": encoding.cells, "sigma": sigma, "trust": trust, "n_clients": n_clients}
+    if trust == "keepers":
+        spread = sigma * math.sqrt(n_keepers / honest)
+        found |= {
+            "bytes a client": 48 + vector,
+            "bytes at the tally": n_clients * (48 + vector),
+            "bytes to a keeper": 32 * n_clients,
+            "seconds a client": n_keepers * (_KEEPER + _CELL * encoding.cells),
+            "seconds a keeper": n_clients * (_KEEPER + _CELL * encoding.cells),
+            "fails if": "one keeper does not answer",
+        }
+    else:
+        n_colluding, n_missing = math.ceil(colluding * n_clients), math.ceil(missing * n_clients)
+        k, t = degree(n_clients, n_colluding, n_missing)
+        survivors = n_clients - n_missing
+        spread = sigma * math.sqrt(n_clients / (survivors - n_colluding))
+        client = k * (_PAIR + _CELL * encoding.cells) + 2 * k * t * _SHARE
+        found |= {
+            "neighbours": k,
+            "threshold": t,
+            "bytes a client": vector + k * (82 + 38) + 260,
+            "bytes at the tally": n_clients * (vector + k * (82 + 38) + 260),
+            "seconds a client": client,
+            "seconds at the tally": n_missing * k * _PAIR / 2 + n_clients * t * t * _SHARE,
+            "fails if": f"more than {n_missing} clients vanish (else with a chance below 1e-6)",
+        }
+    found["noise in a cell"] = spread
+    if isinstance(encoding, CountMin | CountSketch) and items is not None:
+        direct = spread / sigma * sigma_for(Histogram(0, items, cells=items), epsilon=epsilon, delta=delta)
+        found |= _instead(encoding, spread, n_clients, items, direct)
+    return found | _errors(encoding, spread, n_clients)
+
+
+def _errors(encoding: Encoding, spread: float, n_clients: int) -> dict[str, Any]:
+    """Return the errors of the usual answers that follow from the noise alone."""
+    if isinstance(encoding, Tree):
+        nodes = float(nodes_of_ranks(encoding.sizes, encoding.fanout, known=True).mean())
+        return {"fanout": encoding.fanout, "error of a rank": spread * math.sqrt(nodes) / n_clients}
+    if isinstance(encoding, Histogram):
+        return {"error of a share": spread / n_clients}
+    return {}
+
+
+def _instead(
+    encoding: CountMin | CountSketch, spread: float, n_clients: int, items: int, direct: float
+) -> dict[str, Any]:
+    """Return, for a sketch, the noise of a vector with one cell for every item."""
+    direct *= encoding.at_most
+    collisions = n_clients * encoding.at_most / encoding.width
+    noise = spread * math.sqrt(math.pi / 2 / encoding.depth)
+    loses = direct < noise + collisions
+    return {
+        "error of a count in the sketch": noise + collisions,
+        "error of a count in the whole vector": direct,
+        "bytes of the whole vector": 4 * items,
+        "advice": "take the whole vector: its error is smaller" if loses else "take the sketch",
+    }
+
+
+def parsed(words: str) -> Encoding:
+    """Parse an encoding as typed, such as ``tree:0:1024`` or ``grid:0:1:0:1:32x32``.
+
+    A tree may be followed by its fanout; else it is chosen for quantiles.
+
+    Others: ``histogram:0:10:20``, ``pairs:169:6``, ``count-min:272:18:KEY``, ``count-sketch:272:18:KEY``.
+    """
+    kind, *parts = words.split(":")
+    found: dict[str, Any]
+    try:
+        if kind == "tree":
+            found = {"kind": "Tree", "low": int(parts[0]), "high": int(parts[1])}
+            found |= {"fanout": int(parts[2])} if len(parts) > 2 else {}
+        elif kind == "histogram":
+            found = {"kind": "Histogram", "low": float(parts[0]), "high": float(parts[1])}
+            found |= {"cells": int(parts[2])}
+        elif kind == "grid":
+            x, y, shape = parts[:2], parts[2:4], parts[4].split("x")
+            found = {"kind": "Grid", "x": [float(v) for v in x], "y": [float(v) for v in y]}
+            found |= {"shape": [int(v) for v in shape], "at_most": int(parts[5]) if len(parts) > 5 else 1}
+        elif kind == "pairs":
+            found = {"kind": "Pairs", "items": int(parts[0]), "at_most": int(parts[1])}
+        elif kind in {"count-min", "count-sketch"}:
+            found = {"kind": "CountMin" if kind == "count-min" else "CountSketch", "key": parts[2]}
+            found |= {"width": int(parts[0]), "depth": int(parts[1]), "at_most": 1}
+        else:
+            found = {}
+    except (ValueError, IndexError):
+        found = {}
+    if not found:
+        raise ValueError(
+            f"{words!r} is no encoding. Type tree:LOW:HIGH, histogram:LOW:HIGH:CELLS, grid:X0:X1:Y0:Y1:NxM, "
+            "pairs:ITEMS:AT_MOST or count-min:WIDTH:DEPTH:KEY"
+        )
+    if found["kind"] == "Tree" and "fanout" not in found:
+        found["fanout"] = fanout_for(found["low"], found["high"])
+    return read(found)
+
+
+def among_clients(
+    tally: Tally,
+    values: Sequence[Any],
+    *,
+    vanish: Mapping[int, str] | None = None,
+    enrolment: Identity | None = None,
+) -> list[int]:
+    """Run a round's exchanges among clients up to the last; return the numbers of the surviving clients.
+
+    ``vanish`` says before which exchange a client goes: "share", "mask", "confirm" or "unmask".
+    """
+    gone = dict(vanish or {})
+    clients = {number: Client(tally.task, round=tally.round) for number in range(len(values))}
+    for client in clients.values():
+        tally.receive(client.join())
+    tally.advance(
+        b"" if enrolment is None else approval(tally.task, enrolment, tally.entries(), round_=tally.round)
+    )
+    masked: list[int] = []
+    while True:
+        stage = tally.stage
+        clients = {number: one for number, one in clients.items() if gone.get(number) != stage}
+        for number, client in clients.items():
+            message = tally.outbox(bytes.fromhex(client.key))
+            if stage == "mask":
+                tally.receive(client.mask(values[number], message))
+                masked.append(number)
+            else:
+                tally.receive(getattr(client, stage)(message))
+        if stage == "unmask":
+            return masked
+        tally.advance()

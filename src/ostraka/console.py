@@ -1,0 +1,220 @@
+"""Exceptions become a sentence and an exit code. Tracebacks may quote private values and are not shown.
+
+Commands with many options: a frozen dataclass defines them, and Typer reads its fields.
+
+Progress on stderr: bars on a terminal, else one line for each stage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import dis
+import inspect
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from rich.progress import Progress, TaskID
+
+DONE, FAILED, USAGE, BUDGET, NOTHING_LEARNED, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+_OPTIONS = {  # of Python's names in messages of the library
+    "n_teachers=": "--teachers ",
+    "n_teachers": "--teachers",
+    "n_answers=": "--answers ",
+    "n_answers": "--answers",
+    "allow_overlap=True (--allow-overlap)": "--allow-overlap",
+    "public rows (X_public)": "rows of --public",
+}
+_RAISE = dis.opmap["RAISE_VARARGS"]
+_CLICK = typer.BadParameter.__mro__[
+    1
+]  # UsageError: Typer carries its own copy of click, which has no public name
+
+
+def told(error: BaseException) -> tuple[int, str]:
+    """Return the exit code for an exception, and its message."""
+    code, words = FAILED, ""
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else FAILED
+    elif isinstance(error, KeyboardInterrupt | typer.Abort):
+        code = INTERRUPTED
+        words = "interrupted. What was paid for is kept: type the same command again to go on"
+    elif isinstance(error, _CLICK):
+        context = getattr(error, "ctx", None)
+        see = f" See '{context.command_path} --help'" if context else ""
+        code, words = USAGE, f"{error.format_message()}{see}"  # type: ignore[attr-defined]
+    elif _over_budget(error):
+        code, words = BUDGET, str(error)
+    elif isinstance(error, OSError) and error.strerror:
+        words = ": ".join(str(part) for part in (error.filename, error.strerror) if part is not None)
+    elif raised_here(error.__traceback__):
+        words = str(error)
+    else:
+        words = _defect(error)
+    for name, option in _OPTIONS.items():
+        words = words.replace(name, option)
+    return code, words
+
+
+def _over_budget(error: BaseException) -> bool:
+    """Return whether the error is the ledger's BudgetExceeded, without importing the ledger."""
+    ledger = sys.modules.get("ostraka.core.ledger")
+    return ledger is not None and isinstance(error, ledger.BudgetExceeded)
+
+
+@contextlib.contextmanager
+def usage(option: str = "") -> Iterator[None]:
+    """Turn a ValueError inside the block into a usage error of this option."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: {error}" if option else str(error)) from error
+
+
+def raised_here(trace: TracebackType | None) -> bool:
+    """Return whether this package raised the error; only such messages are known to quote no data."""
+    # an exception of C code that was called from here (float("…")) ends in our frame, too, but not at a raise
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    frame = trace.tb_frame
+    is_ours = str(frame.f_globals.get("__name__", "")).split(".")[0] == "ostraka"
+    return is_ours and frame.f_code.co_code[trace.tb_lasti] == _RAISE
+
+
+def _defect(error: BaseException) -> str:
+    """Describe an error by its type and place, without its message."""
+    places = [
+        f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    return (
+        f"unexpected {type(error).__name__}, please report it with this line: {' > '.join(places[-6:])}. "
+        "Its message is not shown, because it may quote private values"
+    )
+
+
+Options = TypeVar("Options")
+
+
+def option(default: Any, text: str | None = None, metavar: str | None = None, **settings: Any) -> Any:
+    """A field that is an option, called as the field is, or ``name``; of default ``...`` it must be typed."""
+    return _field(default, typer.Option, help=text, metavar=metavar, **settings)
+
+
+def argument(default: Any, text: str, metavar: str, **settings: Any) -> Any:
+    """A field that is an argument with this help."""
+    return _field(default, typer.Argument, help=text, metavar=metavar, **settings)
+
+
+def _field(default: Any, reader: Any, **settings: Any) -> Any:
+    metadata = {"reader": reader, **settings}
+    return dataclasses.field(default=dataclasses.MISSING if default is ... else default, metadata=metadata)
+
+
+def options(kind: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
+    """Turn a function of one ``kind`` into a command whose parameters are the fields of ``kind``."""
+
+    def wrap(command: Callable[[Options], None]) -> Callable[..., None]:
+        def run(**given: Any) -> None:
+            command(kind(**given))
+
+        hints, parameters = get_type_hints(kind), []
+        for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+            settings = dict(field.metadata)
+            if reader := settings.pop("reader", None):
+                name = settings.pop("name", None)
+                if field.default is False and name is None:  # a flag without an opposite
+                    name = f"--{field.name.replace('_', '-')}"
+                read = reader(**settings) if name is None else reader(name, **settings)
+                hints[field.name] = Annotated[hints[field.name], read]
+            default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+            kwonly = inspect.Parameter.KEYWORD_ONLY
+            parameter = inspect.Parameter(field.name, kwonly, default=default, annotation=hints[field.name])
+            parameters.append(parameter)
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = hints
+        run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
+        return run
+
+    return wrap
+
+
+class Stages:
+    """A callable ``(stage, done, total)`` that shows the progress of each stage. Use it as a context manager.
+
+    Parameters
+    ----------
+    names : dict of str to str
+        What to call each stage, in the order in which they come: when one ends, the next is seen to
+        begin.
+
+    Examples
+    --------
+    >>> with Stages({"teachers": "teachers trained"}) as tell:
+    ...     tell("teachers", 250, 250)  # says "teachers trained: 250" on stderr
+    """
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+        self._finished: set[str] = set()
+        self._bars: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Show the progress of a stage; a finished stage stays finished."""
+        if stage in self._finished:
+            return
+        self._begin(stage)
+        if self._bars is not None:
+            self._bars.update(self._tasks[stage], completed=done, total=total)
+        if done >= total:
+            self._finish(stage, total)
+
+    def _begin(self, stage: str) -> None:
+        if self._bars is not None and stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(self._names.get(stage, stage), total=None)
+
+    def _finish(self, stage: str, total: int) -> None:
+        self._finished.add(stage)
+        later = [name for name in self._names if name not in self._finished]
+        if later:
+            self._begin(later[0])
+        if self._bars is None:
+            name = self._names.get(stage, stage)
+            print(name if total == 1 else f"{name}: {total:,}", file=sys.stderr)  # noqa: T201  (its purpose)
+
+    def __repr__(self) -> str:
+        return "Stages()"  # without an address: an estimator that holds one prints the same in every process
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._bars = _bars()
+            self._bars.start()
+            self._begin(next(iter(self._names)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars = None
+
+
+def _bars() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True))

@@ -1,0 +1,635 @@
+"""The exact cost of answers for given votes: every neighbour, both directions. For the owner only.
+
+The data-dependent bounds of Papernot et al. 2017 and 2018. For the owner only.
+
+Every valid bound on the cost of the same answers, and whether it may be published.
+
+The price of Gaussians over Poisson samples, as those of private training.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from ostraka.core import check
+from ostraka.core.curve import ORDERS, Curve
+from ostraka.core.laws.given import Given, both_ways
+from ostraka.core.laws.law import Law, composes
+from ostraka.core.mechanisms.law import check_ballot, classic_curve, law, payments
+from ostraka.core.mechanisms.screen import EVERY
+from ostraka.core.mechanisms.wrapped import amplified
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import ArrayLike
+
+    from ostraka.core.laws.cover import Pairs
+    from ostraka.core.laws.tables import Table
+    from ostraka.core.mechanisms.law import BallotMechanism, PublishedBound
+    from ostraka.core.mechanisms.neighbours import Neighbours
+
+# Each divergence is right to about 1e-11 of itself, or lost below 1e-190; what is added makes it err upwards.
+_OUTWARD, _LOST = 1 + 1e-9, 1e-190
+_MOST_PAIRS = 200_000  # over all answers of a profile; each costs about 20 microseconds
+
+
+def exact_curve(
+    mechanism: BallotMechanism,
+    counts: Any,
+    *,
+    relation: Literal["replace-one", "add-or-remove"] = "replace-one",
+    orders: tuple[float, ...] = ORDERS,
+) -> Curve:
+    """Rényi cost of answering each row of ``counts`` once, for these votes.
+
+    Parameters
+    ----------
+    mechanism : BallotMechanism
+        Public. ``Confident`` counts as one outcome law over the classes and "no answer"; for
+        Interactive-GNMax its screen is ``AgainstGuesses``. Compiled for the mechanisms of this library;
+        of any other the outcomes of all neighbours are enumerated.
+    counts : array of shape (n_queries, n_classes), in votes
+        Private.
+    relation : {"replace-one", "add-or-remove"}
+        One ballot changes its class; or one ballot is added or removed. See :class:`~ostraka.Adjacency`.
+    orders : tuple of float > 1
+        Rényi orders; the last may be infinity.
+
+    Returns
+    -------
+    Curve
+        ``publishable=False``: it depends on the votes, and is for the owner only.
+
+    Raises
+    ------
+    TypeError
+        Not a ballot mechanism.
+    ValueError
+        Counts not finite, of one class, or of the wrong shape; orders not above 1 and increasing.
+
+    Guarantees
+    ----------
+    For each order, the largest Rényi divergence between the outcome laws of ``counts`` and of any
+    neighbour, in either direction, summed over queries: at least the truth, and above it by no
+    more than a relative 1e-8 and 1e-26 a query. One ballot may change its vote in every query.
+    Source: docs/proof.md; Rényi composition of adaptively chosen queries, Mironov 2017,
+    arXiv:1702.07476, Prop. 1.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> votes = [[180, 40, 30], [90, 80, 80]]
+    >>> curve = exact_curve(GNMax(sigma=40.0), votes)
+    >>> curve.publishable, round(curve.epsilon(delta=1e-5), 3)
+    (False, 0.132)
+    """
+    rdp = exact_rdp(mechanism, counts, relation=relation, orders=orders).sum(axis=0)
+    n_queries = len(check.counts(counts))
+    slack = n_queries * mechanism.curve().slack
+    rdp = rdp * _OUTWARD + n_queries * _LOST
+    return Curve(orders, tuple(rdp.tolist()), "ballot", publishable=False, slack=slack)
+
+
+def exact_rdp(
+    mechanism: BallotMechanism,
+    counts: Any,
+    *,
+    relation: Literal["replace-one", "add-or-remove"] = "replace-one",
+    orders: tuple[float, ...] = ORDERS,
+) -> np.ndarray:
+    """Rényi cost of each single query, shape (n_queries, n_orders). Parameters as :func:`exact_curve`.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> exact_rdp(GNMax(sigma=40.0), [[150, 100], [125, 125]], orders=(2.0,)).round(6)
+    array([[0.000614],
+           [0.000796]])
+    """
+    order = np.array(orders, dtype=np.float64)
+    if not (order.size and order[0] > 1 and np.all(order[:-1] < order[1:])):
+        raise ValueError("orders must be above 1 and increasing")
+    rows, places = all_neighbours(mechanism, counts, relation=relation).distinct()
+    return np.asarray(rows.rdp(order)[places])
+
+
+def all_neighbours(mechanism: BallotMechanism, counts: Any, *, relation: str) -> Neighbours:
+    """Return all neighbours of each row; raise unless one unit moves ballots of an exact table of votes."""
+    check.one_of(relation=relation, allowed=("replace-one", "add-or-remove"))
+    check_ballot(mechanism)
+    promise = mechanism.promise
+    if promise.moves != "ballot" or promise.sampling_rate < 1 or promise.noise_sigma:
+        raise ValueError(f"exact costs are for one ballot of a table of votes; this hides {promise}")
+    from ostraka.core.mechanisms import neighbours  # noqa: PLC0415  (compiled code, loaded when needed)
+
+    return neighbours.neighbours(mechanism, check.counts(counts), relation=relation)
+
+
+class Profile(NamedTuple):
+    """Delta against epsilon for given votes: a number for the owner only.
+
+    Attributes
+    ----------
+    tables : tuple of Table
+        Of both directions: neighbours against the votes, the votes against neighbours.
+    publishable : bool
+        False: it depends on the votes.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> profile = exact_profile(GNMax(sigma=40.0), [[180, 40, 30], [90, 80, 80]])
+    >>> profile.delta(profile.epsilon(delta=1e-3)) <= 1e-3
+    True
+    """
+
+    tables: tuple[Table, ...]
+    publishable: bool = False
+
+    def epsilon(self, delta: float) -> float:
+        """Smallest epsilon >= 0 at which delta is proved for these votes, or infinity."""
+        check.delta(delta)
+        return max(table.epsilon(delta) for table in self.tables)
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest delta that is proved for these votes at epsilon, at most 1."""
+        check.nonnegative(epsilon=epsilon)
+        return max(table.delta(epsilon) for table in self.tables)
+
+
+def exact_profile(
+    mechanism: BallotMechanism,
+    counts: Any,
+    *,
+    relation: Literal["replace-one", "add-or-remove"] = "replace-one",
+) -> Profile:
+    """Exact (epsilon, delta) of answering each row of ``counts`` once, for these votes.
+
+    Parameters
+    ----------
+    mechanism : BallotMechanism
+        Public.
+    counts : array of shape (n_queries, n_classes), in votes
+        Private. A few thousand rows of ten classes, or a hundred thousand of two.
+    relation : {"replace-one", "add-or-remove"}
+        One ballot changes its class; or one ballot is added or removed. See :class:`~ostraka.Adjacency`.
+
+    Returns
+    -------
+    Profile
+        ``epsilon(delta)`` and ``delta(epsilon)``. ``publishable=False``: it depends on the votes.
+
+    Raises
+    ------
+    TypeError
+        Not a ballot mechanism.
+    ValueError
+        A mechanism with slack, whose law is not exactly that of its outcome map; too many rows; counts not
+        finite, of one class, or of the wrong shape.
+
+    Guarantees
+    ----------
+    ``delta(epsilon)`` is at least the largest ``P(S) - e^epsilon Q(S)`` over sets S of answers, where P and
+    Q are the laws of all answers for these votes and for votes in which each row is a neighbour of the
+    given one, in either direction, for questions that are fixed. One ballot may change its vote in every
+    query. It exceeds the recursion of docs/composition.md, over the rows from the last to the first, by
+    what interpolation adds: about 0.3 % of epsilon.
+    Source: docs/composition.md, "For given votes"; dominating pairs, Zhu, Dong and Wang 2022,
+    arXiv:2106.08567.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> from ostraka.core.accounting import exact_curve
+    >>> votes = [[180, 40, 30], [90, 80, 80]] * 50
+    >>> exact, renyi = exact_profile(GNMax(sigma=40.0), votes), exact_curve(GNMax(sigma=40.0), votes)
+    >>> round(exact.epsilon(delta=1e-5), 2), round(renyi.epsilon(delta=1e-5), 2)
+    (0.74, 0.82)
+    """
+    counts = check.counts(counts)
+    profiles = exact_profiles(mechanism, counts, relation=relation, at=[len(counts)])
+    if profiles is None:
+        raise ValueError(
+            f"counts must have at most {_MOST_PAIRS:,} neighbours in all, and the mechanism no slack, to be "
+            "composed exactly; exact_curve takes any"
+        )
+    return profiles[0]
+
+
+def exact_profiles(
+    mechanism: BallotMechanism,
+    counts: np.ndarray,
+    *,
+    at: Sequence[int],
+    relation: Literal["replace-one", "add-or-remove"] = "replace-one",
+    answers_per_query: int = 1,
+) -> list[Profile] | None:
+    """Profiles of the first rows, so many as ``at`` says, each answered so often; None for too many."""
+    if mechanism.curve().slack:
+        return None
+    laws: list[tuple[Pairs, Pairs]] = []
+    room = _MOST_PAIRS // answers_per_query
+    rows, places = all_neighbours(mechanism, counts, relation=relation).distinct()
+    for (log_q, lam), many in zip(rows.pairs(), np.bincount(places).tolist(), strict=True):
+        laws.append(both_ways(log_q, lam))
+        room -= many * (len(log_q) // 2)
+        if room < 0:
+            return None
+    each = [Given([law[way] for law in laws], places, answers_per_query).tables(at) for way in (0, 1)]
+    return [Profile(tables) for tables in zip(*each, strict=True)]
+
+
+_CHUNK = 4096  # queries at a time: bounds memory at about 4096 x len(ORDERS) doubles per temporary
+
+
+def papernot2018_curve(
+    mechanism: BallotMechanism,
+    counts: ArrayLike,
+    *,
+    screened: ArrayLike | None = None,
+    answered: ArrayLike | None = None,
+) -> Curve:
+    """Data-dependent Rényi bound of Papernot et al. 2018, each row of ``counts`` answered once.
+
+    Parameters
+    ----------
+    mechanism : GNMax, LNMax, or Confident (also for Interactive-GNMax)
+        Public. Any whose stages state their bounds (:class:`~ostraka.core.mechanisms.law.Stage`).
+    counts : array, shape (n_queries, n_classes), in votes
+        Private.
+    screened : array, shape (n_queries, n_classes), in votes, optional
+        What the screen saw, where that is not ``counts``: for Interactive-GNMax the votes minus
+        ``n_teachers`` times the student's guess. Only with a screen.
+    answered : bool array, shape (n_queries,), optional
+        Which queries the screen let through. Only with a screen. None: the expected cost, every
+        argmax weighted by its probability of being asked, as the paper plots it; that is a
+        forecast, not a bound on any one run.
+
+    Returns
+    -------
+    Curve
+        Not publishable: for the owner only. Capped at every order by the bounds for any votes
+        (order / sigma**2 for GNMax, order / (2 sigma**2) for the screen, pure DP for LNMax).
+
+    Raises
+    ------
+    TypeError
+        A mechanism without such a bound.
+    ValueError
+        A screen with noise on every count, malformed ``counts``, or options of a screen without one.
+
+    Guarantees
+    ----------
+    With D the data that gave ``counts``, bounds the divergence D(M(D) || M(D')) for every
+    neighbour D', and ONLY in this direction: the divergence D(M(D') || M(D)) can exceed it, so
+    it is no substitute for ``exact_curve``, which covers both. Rounded up.
+    Source: Papernot et al. 2018, arXiv:1802.08908, Theorem 6 with mu1 and mu2 of Prop. 10, the
+    probability of another outcome by Prop. 7, the cap by Prop. 8; for LNMax arXiv:1610.05755,
+    Theorem 3 and Lemma 4, in Rényi form.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> curve = papernot2018_curve(GNMax(sigma=40.0), [[240, 10], [130, 120]])
+    >>> round(curve.epsilon(delta=1e-5), 4)
+    0.1495
+    >>> curve.publishable
+    False
+    """
+    return spans_2018(mechanism, check.counts(counts), screened=screened, answered=answered)(slice(None))
+
+
+def spans_2018(
+    mechanism: BallotMechanism,
+    asked: np.ndarray,
+    *,
+    screened: ArrayLike | None = None,
+    answered: ArrayLike | None = None,
+) -> Callable[[slice], Curve]:
+    """The same for any run of the rows."""
+    check_ballot(mechanism)
+    *screens, argmax = payments(mechanism)
+    bound, log_q = _log_q(argmax, asked, screen=False)
+    if not screens:
+        if screened is not None or answered is not None:
+            raise ValueError("screened and answered are for mechanisms with a screen, such as Confident")
+        return lambda rows: _curve(_total(log_q[rows], bound))
+    seen = asked if screened is None else check.counts(screened)
+    if seen.shape != asked.shape:
+        raise ValueError(f"screened must have shape {asked.shape}, got {seen.shape}")
+    [screen] = screens
+    gate, doubt = _log_q(screen, seen, screen=True)
+    chances = (
+        np.exp(screen.log_outcomes(seen)[:, 0])
+        if answered is None
+        else _mask(answered, len(asked)).astype(float)
+    )
+    return lambda rows: _curve(_total(doubt[rows], gate) + _total(log_q[rows], bound, weights=chances[rows]))
+
+
+def _log_q(
+    mechanism: BallotMechanism, counts: np.ndarray, *, screen: bool
+) -> tuple[PublishedBound, np.ndarray]:
+    """The bound of 2018 of one stage, and the log of its q a query."""
+    bound = bound_2018(mechanism, screen=screen, guesses=True)
+    return bound, bound.log_q(law(mechanism).stages[-1].shown(counts))
+
+
+def moments2017_curve(mechanism: BallotMechanism, counts: ArrayLike, *, n_moments: int = 8) -> Curve:
+    """Data-dependent moments bound of Papernot et al. 2017 for LNMax, each row of ``counts`` answered once.
+
+    Parameters
+    ----------
+    mechanism : LNMax
+        Public.
+    counts : array, shape (n_queries, n_classes), in votes
+        Private.
+    n_moments : int >= 1
+        Moments 1, …, n_moments, which are the orders 2, …, n_moments + 1 (the paper takes 8).
+
+    Returns
+    -------
+    Curve
+        With those orders; ``rdp`` is moment(l) / l at order l + 1. Not publishable.
+
+    Raises
+    ------
+    TypeError
+        A mechanism without such a bound.
+    ValueError
+        Malformed ``counts``, or no moment.
+
+    Guarantees
+    ----------
+    As for :func:`papernot2018_curve`, in the same single direction. Rounded up.
+    Source: Papernot et al. 2017, arXiv:1610.05755, Theorems 2 and 3, Lemma 4; also never above
+    what pure (2 / scale)-DP implies.
+
+    Examples
+    --------
+    >>> from ostraka import LNMax
+    >>> moments2017_curve(LNMax(scale=20.0), [[240, 10]]).orders
+    (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
+    """
+    bound = law(mechanism).stages[0].moments
+    if bound is None:
+        raise TypeError(f"{mechanism!r} offers no moments bound of 2017; LNMax does")
+    check.integer(n_moments=n_moments, least=1)
+    orders = tuple(float(order) for order in range(2, n_moments + 2))
+    return _curve(_total(bound.log_q(check.counts(counts)), bound, orders), orders)
+
+
+def bound_2018(mechanism: BallotMechanism, *, screen: bool, guesses: bool = False) -> Any:
+    """The bound of 2018 of a screen or of an argmax, or an error that says which have it."""
+    stage = law(mechanism).stages[-1]
+    if screen and stage.bar is not None and stage.bar[0] == EVERY:
+        raise ValueError(f"the 2018 bound is for a screen with noise on the largest count, got {mechanism!r}")
+    if stage.bound is None or stage.passes != screen or (stage.offset is not None and not guesses):
+        which = "a screen; Threshold does" if screen else "an argmax; GNMax and LNMax do"
+        raise TypeError(f"{mechanism!r} offers no bound of 2018 for {which}")
+    return stage.bound
+
+
+def _curve(rdp: np.ndarray, orders: tuple[float, ...] = ORDERS) -> Curve:
+    return Curve(orders, tuple(float(value) for value in rdp), publishable=False)
+
+
+def _mask(answered: ArrayLike, n_queries: int) -> np.ndarray:
+    mask = np.asarray(answered)
+    if mask.dtype != bool or mask.shape != (n_queries,):
+        raise ValueError(f"answered must be bool of shape ({n_queries},), got {mask.dtype} of {mask.shape}")
+    return mask
+
+
+def _total(
+    log_q: np.ndarray,
+    bound: PublishedBound,
+    orders: tuple[float, ...] = ORDERS,
+    *,
+    weights: np.ndarray | None = None,
+) -> np.ndarray:
+    """Weighted sum over queries of the bound, rounded up; equal queries are computed once."""
+    value, where = np.unique(log_q, return_inverse=True)
+    times = np.bincount(where, weights=weights, minlength=len(value))
+    asked = times > 0  # 0 * infinity is a cost of nothing
+    value, times = value[asked], times[asked]
+    total = sum(
+        (
+            times[at : at + _CHUNK] @ bound.rdp(value[at : at + _CHUNK], orders)
+            for at in range(0, len(value), _CHUNK)
+        ),
+        start=np.zeros(len(orders)),
+    )
+    return np.asarray(total * (1 + 4e-16 * (8 + len(value))))
+
+
+_BOUNDS_OUTWARD = 1 + 1e-9  # as in exact_curve: each divergence is right to about 1e-11 of itself
+
+
+class _Kind(NamedTuple):
+    says: str
+    both_directions: bool = True
+
+
+_KINDS = {
+    "classic": _Kind("whatever the votes: the price of publishing the noisy counts"),
+    "gaussian": _Kind("whatever the votes: Gaussian differential privacy, composed exactly"),
+    "tight": _Kind("whatever the votes: the price of publishing the answer only"),
+    "adaptive": _Kind("whatever the votes: all answers together, composed exactly"),
+    "moments2017": _Kind("these votes: Papernot et al. 2017, Theorem 3", both_directions=False),
+    "papernot2018": _Kind("these votes: Papernot et al. 2018, Theorem 6", both_directions=False),
+    "exact": _Kind("these votes: the largest divergence over all neighbours"),
+    "composed": _Kind("these votes: all answers together, composed exactly over all neighbours"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """One bound on what the first answers cost, and the next, up to all of them.
+
+    Attributes
+    ----------
+    name : str
+        ``"classic"``, ``"gaussian"``, ``"tight"``, ``"adaptive"``, ``"moments2017"``, ``"papernot2018"``,
+        ``"exact"``, ``"composed"``.
+    says : str
+        What it holds for and where it comes from, in one line.
+    answers : tuple of int
+        After how many answers.
+    curves : tuple of Curve or Profile
+        The cost of so many. Owner only unless ``publishable``.
+    both_directions : bool
+        False: it bounds the divergence of these votes from their neighbours, not the reverse, and
+        so is no proof of (epsilon, delta)-DP.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> bounds = every_bound(GNMax(sigma=40.0), [[230, 10, 10]] * 100)
+    >>> {bound.name: round(bound.epsilon(delta=1e-5)[-1], 2) for bound in bounds}
+    {'classic': 1.48, 'gaussian': 1.36, 'tight': 1.16, 'adaptive': 1.07, 'papernot2018': 0.26, 'exact': 0.22,
+     'composed': 0.14}
+    >>> [bound.name for bound in bounds if bound.publishable]
+    ['classic', 'gaussian', 'tight', 'adaptive']
+    """
+
+    name: str
+    says: str
+    answers: tuple[int, ...]
+    curves: tuple[Curve | Profile, ...]
+    both_directions: bool
+
+    @property
+    def publishable(self) -> bool:
+        """Whether the bound was computed without the votes."""
+        return all(curve.publishable for curve in self.curves)
+
+    def epsilon(self, delta: float) -> tuple[float, ...]:
+        """Epsilon after each number of answers, at ``delta``."""
+        return tuple(curve.epsilon(delta) for curve in self.curves)
+
+
+def every_bound(
+    mechanism: BallotMechanism,
+    counts: Any,
+    *,
+    answers_per_query: int = 1,
+    at: Sequence[int] | None = None,
+) -> tuple[Bound, ...]:
+    """Return every available bound on the cost of answering the rows of ``counts`` in order.
+
+    Parameters
+    ----------
+    mechanism : BallotMechanism
+        Public. For Interactive-GNMax a ``Confident`` whose screen is ``AgainstGuesses``.
+    counts : array of shape (n_queries, n_classes), in votes
+        Private.
+    answers_per_query : int >= 1
+        How often each row is answered.
+    at : sequence of int, optional
+        After how many rows to look, increasing and at most ``n_queries``. None: after all of them.
+
+    Returns
+    -------
+    tuple of Bound
+        Those that exist for the mechanism. Whatever the votes, one with a screen costs what it would if
+        the screen let every row through; its exact cost is that of one outcome law; its 2018 bound is
+        the *expected* cost, as its authors plot it. ``"composed"`` is left out for very many answers.
+
+    Raises
+    ------
+    ValueError
+        Malformed counts, or ``at`` out of order.
+
+    Examples
+    --------
+    >>> from ostraka import LNMax
+    >>> *_, exact, composed = every_bound(LNMax(scale=20.0), [[240, 10], [130, 120]], at=[1, 2])
+    >>> exact.answers, [round(e, 3) for e in exact.epsilon(delta=1e-5)]
+    ((1, 2), [0.058, 0.111])
+    """
+    votes = check.counts(counts)
+    check.integer(answers_per_query=answers_per_query, least=1)
+    ends = (len(votes),) if at is None else tuple(int(end) for end in at)
+    if not ends or not all(a < b for a, b in zip((0, *ends), ends, strict=False)) or ends[-1] > len(votes):
+        raise ValueError(f"at must be increasing, from 1 to at most {len(votes)}, got {list(ends)}")
+    spans = [slice(start, end) for start, end in zip((0, *ends), ends, strict=False)]
+
+    def any_votes(name: str, each: Curve) -> Bound:
+        return _bound(name, [end * answers_per_query * each for end in ends], ends, answers_per_query)
+
+    def these_votes(name: str, cost: Callable[[slice], Curve]) -> Bound:
+        total, totals = None, []
+        for span in spans:
+            more = answers_per_query * cost(span)
+            total = more if total is None else total + more
+            totals.append(total)
+        return _bound(name, totals, ends, answers_per_query)
+
+    bounds = [any_votes(name, each) for name, each in _whatever_the_votes(mechanism).items()]
+    stages = law(mechanism).stages
+    if len(stages) == 1 and stages[0].moments is not None:
+        bounds.append(these_votes("moments2017", lambda span: moments2017_curve(mechanism, votes[span])))
+    if not stages[-1].passes and all(stage.bound is not None for stage in stages):
+        bounds.append(these_votes("papernot2018", spans_2018(mechanism, votes)))
+    rdp = exact_rdp(mechanism, votes, orders=ORDERS)
+    bounds.append(these_votes("exact", lambda span: _exact(rdp[span], mechanism.curve().slack)))
+    composed = exact_profiles(mechanism, votes, at=ends, answers_per_query=answers_per_query)
+    if composed is not None:
+        bounds.append(_bound("composed", composed, ends, answers_per_query))
+    return tuple(bounds)
+
+
+def _whatever_the_votes(mechanism: BallotMechanism) -> dict[str, Curve]:
+    """Each bound for any votes on its own, of one answer."""
+    classic, whole = classic_curve(mechanism), mechanism.curve()
+    no_orders = replace(whole, rdp=(math.inf,) * len(whole.rdp))
+    curves = {} if classic is None else {"classic": replace(classic, mu_squared=math.inf, laws=None)}
+    if math.isfinite(whole.mu_squared):
+        curves["gaussian"] = replace(no_orders, laws=None)
+    curves["tight"] = replace(whole, mu_squared=math.inf, laws=None)
+    return {**curves, "adaptive": no_orders} if composes(whole.laws) else curves
+
+
+def _bound(name: str, curves: Sequence[Curve | Profile], ends: tuple[int, ...], times: int) -> Bound:
+    kind = _KINDS[name]
+    return Bound(
+        name=name,
+        says=kind.says,
+        answers=tuple(end * times for end in ends),
+        curves=tuple(curves),
+        both_directions=kind.both_directions,
+    )
+
+
+def _exact(rdp: np.ndarray, slack: float) -> Curve:
+    total = rdp.sum(axis=0) * _BOUNDS_OUTWARD
+    return Curve(ORDERS, tuple(total.tolist()), "ballot", publishable=False, slack=len(rdp) * slack)
+
+
+def sampled_gaussian_curve(
+    *, sigma: float, sampling_rate: float, steps: int = 1, sensitivity: float = 1.0, moves: str = "row"
+) -> Curve:
+    """The cost of Gaussian releases to a unit which takes part in each with probability ``sampling_rate``.
+
+    Parameters
+    ----------
+    sigma : float > 0
+        Standard deviation of the noise. Public.
+    sampling_rate : float in (0, 1]
+        Poisson probability, anew for every step. Public; who took part is secret.
+    steps : int >= 1
+        Releases. Each may depend on the ones before.
+    sensitivity : float > 0, in the units of sigma
+        How far one unit that takes part moves what is released, as a Euclidean norm.
+    moves : str
+        As :attr:`ostraka.Adjacency.moves`.
+
+    Returns
+    -------
+    Curve
+        For one unit added or removed, both directions.
+
+    Guarantees
+    ----------
+    Epsilon and delta come from the exact composition of the privacy loss distributions, discretised upwards
+    (Doroshenko et al. 2022, arXiv:2207.04380), with all rounding and what is cut off charged; Rényi
+    divergences are those of :class:`~ostraka.core.mechanisms.Subsampled`. Such curves add with all others.
+    Source: Zhu, Dong and Wang 2022, arXiv:2106.08567, Theorem 10 (adaptive composition of dominating pairs);
+    docs/composition.md.
+
+    Examples
+    --------
+    >>> curve = sampled_gaussian_curve(sigma=1.0, sampling_rate=0.01, steps=1000)
+    >>> round(curve.epsilon(delta=1e-5), 2)
+    1.83
+    """
+    check.integer(steps=steps, least=1)
+    whole = Curve.gaussian(sensitivity=sensitivity, sigma=sigma, moves=moves)
+    one = amplified(whole, sampling_rate=sampling_rate)
+    return steps * replace(one, laws=(Law.sampled(sampling_rate, whole.mu_squared),))

@@ -1,0 +1,116 @@
+"""The checks at the public border. Messages name public numbers; private arrays are shown by shape only."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_MOST_NOISE = 1e150
+
+
+def positive(**named: float) -> None:
+    """Raise unless every number is finite and > 0."""
+    for name, value in named.items():
+        if not (_is_number(value) and math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} must be finite and > 0, got {value!r}")
+
+
+def noise(**named: float) -> None:
+    """Raise unless every scale of noise is > 0 and at most 1e150 votes: squares of more leave float64."""
+    positive(**named)
+    for name, value in named.items():
+        if value > _MOST_NOISE:
+            raise ValueError(f"{name} must be at most {_MOST_NOISE:g} votes, got {value!r}")
+
+
+def nonnegative(**named: float) -> None:
+    """Raise unless every number is >= 0 (infinity is allowed, NaN is not)."""
+    for name, value in named.items():
+        if not (_is_number(value) and value >= 0):
+            raise ValueError(f"{name} must be >= 0, got {value!r}")
+
+
+def integer(*, least: int = 0, **named: int) -> None:
+    """Raise unless every value is an integer >= ``least``."""
+    for name, value in named.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+
+
+def finite(**named: float) -> None:
+    """Raise unless every number is finite."""
+    for name, value in named.items():
+        if not (_is_number(value) and math.isfinite(value)):
+            raise ValueError(f"{name} must be finite, got {value!r}")
+
+
+def one_of(*, allowed: tuple[str, ...], **named: str) -> None:
+    """Raise unless every value is one of the allowed words."""
+    for name, value in named.items():
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def delta(value: float) -> None:
+    """Raise unless 0 < delta < 1."""
+    if not (_is_number(value) and 0 < value < 1):
+        raise ValueError(f"delta must be > 0 and < 1, got {value!r}")
+
+
+def counts(values: Any) -> np.ndarray:
+    """Vote counts as float64 of shape (n_queries, n_classes), finite, 2 to 1,000 classes."""
+    try:
+        array = np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError):  # which would quote a value
+        array = None
+    if array is None:
+        raise ValueError(f"counts must be numbers, got {_kind(values)}")
+    if array.ndim != 2:
+        raise ValueError(f"counts must have shape (n_queries, n_classes), got {array.shape}")
+    if array.shape[1] < 2:
+        raise ValueError(f"counts must have two classes or more, got {array.shape[1]}")
+    if array.shape[1] > 1000:
+        raise ValueError(
+            f"counts must have at most 1,000 classes (docs/floating-point.md), got {array.shape[1]}"
+        )
+    if not np.isfinite(array).all():
+        raise ValueError(f"counts of shape {array.shape} must be finite")
+    return array
+
+
+def require(module: str, *, extra: str) -> ModuleType:
+    """Import an optional dependency, or say which install command brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{module} is not installed: pip install 'ostraka[{extra}]', or, in the folder of a checkout, "
+            f"pip install '.[{extra}]'"
+        ) from error
+
+
+def _kind(values: object) -> str:
+    """The kind of an array's values in one word, without a value."""
+    if isinstance(values, np.ndarray):
+        return f"an array of {values.dtype.type.__name__}"
+    return f"a {type(values).__name__}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def nats(epsilon: float, *, digits: int = 4) -> str:
+    """An epsilon for a message: a number, or why there is none."""
+    if math.isfinite(epsilon):
+        return f"{epsilon:.{digits}g}"
+    return (
+        "more than can be claimed (too little noise, or so many answers that what is rounded outweighs "
+        "delta: docs/floating-point.md)"
+    )

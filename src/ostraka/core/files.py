@@ -1,0 +1,91 @@
+"""Writing files whole and durably, readable by their owner alone where they are secret.
+
+HTML pages from the templates of this package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jinja2 import Environment
+
+_OWNER_ONLY, _USUAL = 0o600, 0o666
+
+
+def write(
+    path: str | os.PathLike[str], content: str | bytes | Callable[[Path], object], *, private: bool = False
+) -> None:
+    """Replace a file atomically and durably. A reader finds the old content or the new one.
+
+    Parameters
+    ----------
+    path : path
+    content : str, bytes, or a function that writes to the path it is given
+    private : bool
+        Only the owner may read the file. The other permissions follow the process's umask.
+    """
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)  # left by a process that was killed
+    _fill(beside, content, _OWNER_ONLY if private else _USUAL)
+    beside.replace(path)
+    sync_folder(path.parent)
+
+
+def create(path: str | os.PathLike[str], content: str | bytes) -> bytes:
+    """Create a private file durably, unless it exists. Return what the file holds.
+
+    Of several processes that create one file at once, the first one's content counts for all.
+    """
+    path = Path(path)
+    if not path.exists():
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        try:
+            _fill(beside, content, _OWNER_ONLY)
+            with contextlib.suppress(FileExistsError):
+                os.link(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
+        sync_folder(path.parent)
+    return path.read_bytes()
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on stable storage."""
+    if hasattr(os, "O_DIRECTORY"):  # pragma: no branch  (Windows opens no folders)
+        handle = os.open(folder, os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _fill(path: Path, content: str | bytes | Callable[[Path], object], mode: int) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(handle, "wb") as file:
+        if callable(content):
+            content(path)
+        else:
+            file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def environment() -> Environment:
+    """Return the settings of every HTML page: values are escaped, and a missing value is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  (only pages need it)
+
+    return Environment(
+        loader=PackageLoader("ostraka"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,1 @@
+"""Compiled kernels: what they compute is documented where Python calls them."""

@@ -1,0 +1,199 @@
+"""The state of one mechanism's recursion, which is kept and continued when more answers are needed.
+
+Fixed pairs beside a table: one kernel of all of them, applied only at the points that are asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ostraka.core.kernels.recursion import first_answers
+from ostraka.core.laws.gaussian import Envelope, NotSmoothError, Smooth, Tail
+from ostraka.core.laws.law import ARGMAX, Law, argmax_family, screen_family
+from ostraka.core.laws.stored import stencils
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.core.laws.cover import Pairs
+
+_EVERY = 16  # answers after which a state is kept
+_MOST_RUNS = 4
+_MOST_BY_ONE = 64  # answers that are taken one by one where the smooth bound does not hold
+_WORTHWHILE = 0.2  # shift; with less noise, other bounds are smaller
+# Up to which shift w is followed how far down. With less noise, rare outcomes cost more than they tell.
+_TAILS = ((0.07, Tail(1e-16, 3e-13)), (0.095, Tail(1e-13, 1e-10)), (0.133, Tail(1e-12, 1e-9)))
+
+
+class _Way(NamedTuple):
+    """Settings of one recursion: grid spacings in shifts, and the number of answers taken one by one."""
+
+    step: float
+    finer: int  # how much wider the spacing of the first answers is
+    first: int
+
+
+_WAY = _Way(0.0175, 2, 28)
+
+
+def table(law: Law) -> tuple[float, np.ndarray] | None:
+    """A grid spacing, and w after so many answers at 0, 1, ... of it; None where it cannot be followed."""
+    key = law.kind, law.size
+    run = _runs.pop(key, None) or _Run(law._replace(uses=1), _WAY)
+    _runs[key] = run
+    while len(_runs) > _MOST_RUNS:
+        del _runs[next(iter(_runs))]
+    return run.values(law.uses)
+
+
+def followed(law: Law) -> Callable[[int], tuple[float, np.ndarray] | None]:
+    """The same of one mechanism, by the number of answers: all are of one recursion, which is not shared."""
+    return _Run(law._replace(uses=1), _WAY).values
+
+
+class _Run:
+    """All counts of one mechanism on one grid."""
+
+    def __init__(self, law: Law, way: _Way) -> None:
+        self._way, self._shift = way, math.sqrt(law.mu_squared)
+        self._family = argmax_family if law.kind == ARGMAX else screen_family
+        self._first: dict[int, np.ndarray] = {}
+        self._kept: dict[int, Smooth] = {}
+        self._last: Smooth | None = None  # what was asked for last: often the next has one answer more
+        self._tail = next((tail for most, tail in _TAILS if self._shift <= most), None)
+
+    def values(self, answers: int) -> tuple[float, np.ndarray] | None:
+        """A grid spacing, and w after so many answers at 0, 1, ... of it."""
+        first = self._way.first
+        if answers > first and self._tail is not None:
+            with contextlib.suppress(NotSmoothError):
+                return self._way.step * self._shift, self._state(answers, self._tail).values()
+            self._tail = None
+        if answers > (_MOST_BY_ONE if self._shift <= _WORTHWHILE else first):
+            return None
+        if answers > len(self._first):
+            self._follow(first if answers <= first else _MOST_BY_ONE)
+        return self._way.step * self._way.finer * self._shift, self._first[answers]
+
+    def _state(self, answers: int, tail: Tail) -> Smooth:
+        if not self._kept:
+            self._kept[self._way.first] = self._begin(tail)
+        nearest = self._kept[max(count for count in self._kept if count <= answers)]
+        if self._last is not None and nearest.answers <= self._last.answers <= answers:
+            nearest = self._last
+        state = copy.copy(nearest)
+        while state.answers < answers:
+            state.advance()
+            if state.answers % _EVERY == 0:
+                self._kept[state.answers] = copy.copy(state)
+        self._last = state
+        return state
+
+    def _follow(self, answers: int) -> None:
+        step = self._way.step * self._way.finer * self._shift
+        self._first = first_answers(self._family(self._shift), shift=self._shift, step=step, answers=answers)
+
+    def _begin(self, tail: Tail) -> Smooth:
+        way, shift = self._way, self._shift
+        step = way.step * shift
+        envelope = Envelope(self._family(shift, finest=True), shift=shift, step=step)
+        if not self._first:
+            self._follow(way.first)
+        last = self._first[way.first]
+        begun, step = way.first, way.step * shift
+        return Smooth(
+            last, finer=way.finer, answers=begun, shift=shift, step=step, envelope=envelope, tail=tail
+        )
+
+
+_runs: dict[tuple[str, float], _Run] = {}
+
+
+_OUTWARD = 1e-12
+_REMEMBERED = 64  # values of one table
+
+
+class Kernel(NamedTuple):
+    """A fixed pair on a grid: weights at the places -reach, ..., reach, and fully revealing mass."""
+
+    weights: np.ndarray
+    revealing: float
+
+    @property
+    def reach(self) -> int:
+        """How many grid points it reaches to either side."""
+        return len(self.weights) // 2
+
+
+def kernel(pair: Pairs, step: float) -> Kernel:
+    """The weights by which a pair averages a convex function of e^x on a grid of x; errs upwards."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(pair.mass > 0, pair.difference / pair.mass, 0.0)
+    widest = float(np.abs(np.log1p(np.maximum(ratios, -1 + 1e-12))).max())
+    reach = math.ceil(widest / step) + 1
+    way = stencils(pair, step=step, reach=reach)
+    weights = np.zeros(2 * reach + 1)
+    np.add.at(weights, way.offsets[0] + reach, way.weights[0])
+    return Kernel(weights, float(way.constants[0]))
+
+
+def together(one: Kernel, two: Kernel) -> Kernel:
+    """Both, one after the other. Only positive numbers add up, and the sums are rounded up."""
+    weights = np.convolve(one.weights, two.weights) * (1 + _OUTWARD)
+    return Kernel(weights, (one.revealing + two.revealing) * (1 + _OUTWARD))
+
+
+class Averaged:
+    """Upper bounds of a table's function after a kernel.
+
+    Beyond its points the function is continued: by the chord from (0, 1) below, by the last value above.
+    """
+
+    def __init__(self, start: int, step: float, values: np.ndarray, by: Kernel) -> None:
+        self._start, self._step, self._values, self._by = start, step, values, by
+        self._fall = (1 - float(values[0])) / math.exp(start * step)
+        self._at = lru_cache(_REMEMBERED)(self._value)
+
+    def epsilon(self, delta: float) -> float:
+        """Smallest epsilon >= 0 at which delta is proved, or infinity."""
+        low, high = 0, self._start + len(self._values) + self._by.reach
+        if self._at(low) <= delta:
+            return 0.0
+        if not self._at(high) <= delta:
+            return math.inf
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._at(middle) <= delta else (middle, high)
+        before, after = self._at(low), self._at(high)
+        share = min(1.0, (before - delta) / (before - after) + _OUTWARD)
+        x = self._step * low + math.log1p(share * math.expm1(self._step))
+        return x + _OUTWARD * (1 + abs(x))
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest proved delta at epsilon, at most 1: on the chord between grid points."""
+        end = self._start + len(self._values) + self._by.reach
+        if not epsilon < self._step * end:
+            return self._at(end)
+        i = max(0, math.floor(epsilon / self._step - 1e-9))
+        beyond = min(epsilon - self._step * i, self._step)
+        share = max(0.0, math.expm1(beyond) / math.expm1(self._step) - _OUTWARD * (1 + i))
+        on_chord = self._at(i) + min(1.0, share) * (self._at(i + 1) - self._at(i))
+        return min(1.0, on_chord * (1 + _OUTWARD))
+
+    def _value(self, i: int) -> float:
+        """The bound at one grid point."""
+        reach, n = self._by.reach, len(self._values)
+        first, last = i - reach - self._start, i + reach + 1 - self._start
+        inside = self._values[max(0, first) : max(0, last)]
+        below = self._step * (self._start + np.arange(first, min(0, last)))
+        around = np.concatenate(
+            [1 - self._fall * np.exp(below), inside, np.full(reach * 2 + 1, self._values[-1])]
+        )
+        around = around[: 2 * reach + 1] if first < n else np.full(2 * reach + 1, self._values[-1])
+        return min(1.0, (float(around @ self._by.weights) + self._by.revealing) * (1 + _OUTWARD))

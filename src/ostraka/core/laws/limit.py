@@ -1,0 +1,189 @@
+"""Many answers against one Gaussian: what an answer adds to a Gaussian is at most a little more Gaussian.
+
+If no pair of a family, beside a Gaussian of squared shift m, tells more than a Gaussian of m + d, then n
+uses beside a Gaussian of m or more tell no more than one that is larger by n d (docs/composition.md).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from ostraka.core.laws import stored
+from ostraka.core.laws.gaussian import gaussian_delta, mirrored
+from ostraka.core.laws.law import (
+    ARGMAX,
+    LARGEST_SHIFT,
+    SCREEN,
+    SMALLEST_SHIFT,
+    Law,
+    argmax_family,
+    screen_family,
+)
+
+STARTS = (8, 32, 128)  # squared shifts that a Gaussian has before the first answer
+_ABOUT = {
+    8: 0.743,
+    32: 0.656,
+    128: 0.645,
+}  # what an answer then adds, in squared shifts: decides which is tried
+_WORTHWHILE = 40  # uses
+_STEP = 0.05  # shifts
+_STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as fully revealing
+_OUTWARD, _UP = 1e-12, 1e-9
+_FINER = (6, 8, 12, 16, 24, 32, 64, 128)  # the same, for several families
+_LEAST_DELTA = 2e-15
+_MOST_DELTA = 1e-10  # by one answer; a bound that adds more to delta is of no use
+
+
+class Part(NamedTuple):
+    """A Gaussian of this squared shift, and a delta beside it."""
+
+    mu_squared: float
+    delta: float
+
+
+class Levels(NamedTuple):
+    """From which squared shifts on a unit of mass costs how much; the costs fall."""
+
+    begin: np.ndarray
+    rate: np.ndarray
+    mass: np.ndarray  # what is paid for at the beginning of each level
+
+    @classmethod
+    def of(cls, laws: tuple[Law, ...]) -> Levels:
+        """Levels at which the costs hold for each of these families."""
+        widest = max((law.mu_squared for law in laws), default=0.0)
+        begin, rate = [0.0], [1.0]
+        for start in _FINER:
+            each = [one(law, start).mu_squared / law.mu_squared for law in laws]
+            begin.append((start + 1) * widest)
+            rate.append(min(rate[-1], max(each, default=1.0) * (1 + _UP)))
+        mass = np.concatenate([[0.0], np.cumsum(np.diff(begin) / np.array(rate[:-1]))])
+        return cls(np.array(begin), np.array(rate), mass)
+
+    def before(self, mass: np.ndarray | float) -> np.ndarray:
+        """The squared shift that pays for this mass."""
+        at = np.searchsorted(self.mass, mass, side="right") - 1
+        return np.asarray(self.begin[at] + (mass - self.mass[at]) * self.rate[at])
+
+    def after(self, mu_squared: float) -> float:
+        """The mass that a Gaussian of this squared shift pays for."""
+        at = int(np.searchsorted(self.begin, mu_squared, side="right")) - 1
+        return float(self.mass[at] + (mu_squared - self.begin[at]) / self.rate[at])
+
+
+def within_reach(law: Law) -> bool:
+    """Whether its answers can be followed: an argmax or a screen with enough noise."""
+    return law.kind in (ARGMAX, SCREEN) and SMALLEST_SHIFT <= math.sqrt(law.mu_squared) <= LARGEST_SHIFT
+
+
+def beside(law: Law) -> Part:
+    """The smallest Gaussian that all uses of this law come to, in any order, beside other releases."""
+    alone = Part(law.uses * law.mu_squared * (1 + _OUTWARD), law.uses * law.delta)
+    start = min(STARTS, key=lambda start: start + law.uses * _ABOUT[start])
+    if law.uses < _WORTHWHILE or not within_reach(law):
+        return alone
+    each = one(law._replace(uses=1), start)
+    whole = (start * law.mu_squared + law.uses * each.mu_squared) * (1 + _OUTWARD)
+    return min(alone, Part(whole, law.uses * each.delta))
+
+
+def together(laws: tuple[Law, ...]) -> Part:
+    """A Gaussian that bounds all of these, in whatever order, also one that answers decide."""
+    followed = tuple(law for law in laws if within_reach(law))
+    fixed = sum(law.uses * law.mu_squared for law in laws if law not in followed)
+    each = tuple(law._replace(uses=1) for law in followed)
+    paid = levels(each)
+    mass = sum(law.uses * law.mu_squared for law in followed)
+    most = [max(one(law, start).delta for start in _FINER) for law in each]
+    delta = sum(law.uses * one_delta for law, one_delta in zip(followed, most, strict=True))
+    delta += sum(law.uses * law.delta for law in laws)
+    return Part(float((fixed + paid.before(mass)) * (1 + _UP)), delta)
+
+
+@lru_cache(maxsize=64)
+def levels(laws: tuple[Law, ...]) -> Levels:
+    """Levels for all of these families."""
+    return Levels.of(laws)
+
+
+def after(law: Law, begun: Part) -> Part:
+    """The Gaussian after these uses, where there was one before the first of them."""
+    each = Part(law.mu_squared, 0.0)
+    within = [start for start in STARTS if begun.mu_squared >= start * law.mu_squared and within_reach(law)]
+    if within:
+        each = min(each, one(law._replace(uses=1), max(within)))
+    whole = (begun.mu_squared + law.uses * each.mu_squared) * (1 + _OUTWARD)
+    return Part(whole, begun.delta + law.uses * each.delta)
+
+
+def larger_gaussian(
+    values: np.ndarray, step: float, *, least: float, most: float, delta: float = _LEAST_DELTA
+) -> Part | None:
+    """A Gaussian that exceeds the function with these values at 0, step, ... everywhere; None beyond most.
+
+    Where the function is below ``delta`` that number alone exceeds it.
+
+    The function is convex in v = e^x and falls, so it lies below its chords. The Gaussian lies above its
+    tangents. On each interval the tangent in the middle is compared with the chord, at both ends.
+    """
+    delta = max(delta, float(values[-1]) * (1 + _OUTWARD) + _LEAST_DELTA)
+    count = int((values > delta).sum()) + 1
+    low, middle = np.arange(count) * step, (np.arange(count) + 0.5) * step
+    needed = values[: count + 1] if count < values.size else np.append(values, values[-1])
+    needed = needed * (1 + _OUTWARD) - delta
+    left, right = np.exp(low), np.exp(low + step)
+    centre = np.exp(middle)
+
+    def exceeds(mu_squared: float) -> bool:
+        mu = math.sqrt(mu_squared)
+        slope = ndtr(-middle / mu - mu / 2)
+        above = ndtr(mu / 2 - middle / mu)
+        height = above - centre * slope - 1e-13 * above
+        ends = (height + slope * (centre - left), height + slope * (centre - right))
+        return bool((ends[0] >= needed[:-1]).all() and (ends[1] >= needed[1:]).all())
+
+    if not exceeds(most):
+        return None
+    while most - least > 1e-7 * most:
+        between = (least + most) / 2
+        least, most = (least, between) if exceeds(between) else (between, most)
+    return Part(most * (1 + _OUTWARD), delta)
+
+
+@lru_cache(maxsize=64)
+def one(law: Law, start: int) -> Part:
+    """What one answer adds to a Gaussian of ``start`` squared shifts of its own."""
+    name = f"one {law.kind} {law.size.hex()} {start}"
+    known = stored.load(name)
+    if known is not None:
+        return Part(*map(float, known))
+    before = start * law.mu_squared
+    gaussian = larger_gaussian(*_followed(law, before), least=before, most=before + law.mu_squared)
+    each = Part(law.mu_squared, 0.0)
+    if gaussian is not None and gaussian.delta <= _MOST_DELTA:
+        each = Part((gaussian.mu_squared - before) * (1 + _OUTWARD), gaussian.delta)
+    stored.save(name, np.array(each))
+    return each
+
+
+def _followed(law: Law, before: float) -> tuple[np.ndarray, float]:
+    """One answer beside a Gaussian of this squared shift: bounds at 0, step, ..., and the step."""
+    from ostraka.core.kernels import recursion  # noqa: PLC0415  (compiled code, loaded when needed)
+
+    shift = math.sqrt(law.mu_squared)
+    step = _STEP * shift
+    reach = int(_STEEPEST * shift / step) + 2
+    family = argmax_family(shift) if law.kind == ARGMAX else screen_family(shift)
+    points = int((8.4 * math.sqrt(before) + before / 2 + 2 * shift) / step)
+    x = np.arange(points + reach + recursion.APART) * step
+    w = mirrored(gaussian_delta(x, math.sqrt(before)), step, reach)
+    stop = reach + points
+    w[stop:] = w[stop - 1]  # beyond the last point w only falls
+    recursion.Recursion(family, step=step, reach=reach).advance(w, stop)
+    return w[reach:stop].copy(), step

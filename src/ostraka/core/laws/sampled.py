@@ -1,0 +1,203 @@
+"""Exact composition of sampled Gaussians: privacy loss distributions, discretised and cut off upwards.
+
+One use compares P = (1 - q) N(0, 1) + q N(mu, 1) with Q = N(0, 1), and Q with P. The mass of P and that of
+Q in each cell of losses are split between the ends of the cell so that both stay the same, which tells more
+than the cell did (Doroshenko et al. 2022, arXiv:2207.04380). Masses of independent losses convolve. The
+larger of both directions counts. docs/composition.md has the bounds of the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from ostraka.core.laws import pure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ostraka.core.laws.law import Law
+
+_FURTHEST = 12.0  # standard deviations; what lies beyond counts as fully revealing
+_FINE = 0.02  # of the standard deviation of one loss: the spacing of the grid
+_LEAST_STEP, _MOST_STEP = 1e-9, 0.02
+_POINTS_OF_ONE = 1 << 18  # at most, of the grid of one loss
+_MOST_POINTS = 1 << 20
+_LARGEST_SHIFT = 20.0  # beyond, losses overflow, and the other bounds of a curve are as good
+_TAIL = 1e-15  # mass beyond the grid
+_ROUNDING = 2.0**-52
+_OUTWARD = 1e-11  # of a mass: rounding of a split, moved up
+
+
+class _Losses(NamedTuple):
+    """Masses at start, start + 1, … times the step; the rest up to 1 counts as fully revealing."""
+
+    start: int
+    masses: np.ndarray
+    uses: int
+
+
+def hockey_sticks(laws: Sequence[Law]) -> tuple[float, int, np.ndarray] | None:
+    """Step, start and upper bounds of the largest P(S) - e^x Q(S), x = step (start + i), in both directions.
+
+    None where the grid would have too many points, or one use reveals nearly everything.
+    """
+    if any(not law.is_pure and law.mu_squared > _LARGEST_SHIFT**2 for law in laws):
+        return None
+    step = _step(laws)
+    both = [_one_way([_losses(law, step, added=added) for law in laws], step) for added in (False, True)]
+    if both[0] is None or both[1] is None:
+        return None
+    start = min(each[0] for each in both if each)
+    end = max(each[0] + len(each[1]) for each in both if each)
+    values = np.zeros(end - start)
+    for way, bound in (each for each in both if each):
+        low = way - start
+        values[:low] = np.maximum(values[:low], _risen(float(bound[0]), way * step, step, low))
+        values[low : low + len(bound)] = np.maximum(values[low : low + len(bound)], bound)
+        values[low + len(bound) :] = np.maximum(values[low + len(bound) :], bound[-1])
+    return step, start, values
+
+
+def _risen(bound: float, x: float, step: float, points: int) -> np.ndarray:
+    """Bounds at so many grid points below x: there P(S) - e^y Q(S) is larger by at most e^x - e^y."""
+    falls = np.log(-np.expm1(-np.arange(points, 0, -1) * step))
+    larger = np.exp(np.minimum(x + falls, 0.0))  # e^x alone may leave float64
+    return np.asarray(np.minimum(1.0, (bound + larger) * (1 + _OUTWARD)))
+
+
+def _step(laws: Sequence[Law]) -> float:
+    """Grid spacing: as fine as the narrowest loss asks for, and no finer than what many of them can show."""
+    spread = [law.uses * _variance(law) for law in laws]
+    whole, uses = sum(spread), sum(law.uses for law in laws)
+    widest = max(_widest(law) for law in laws)
+    fine = min(_FINE * math.sqrt(whole / uses), _MOST_STEP)
+    return float(max(fine, widest / _POINTS_OF_ONE, _LEAST_STEP))
+
+
+def _widest(law: Law) -> float:
+    """Length of the range of losses of one use, about."""
+    if law.is_pure:
+        return 2 * law.size
+    mu = math.sqrt(law.mu_squared)
+    low, high = _loss(np.array([-_FURTHEST, mu + _FURTHEST]), mu, law.rate)
+    return float(high - low)
+
+
+def _variance(law: Law) -> float:
+    """About that of the loss of one use; decides the grid only."""
+    if law.is_pure:
+        return law.size**2
+    q, mu_squared = law.rate, law.mu_squared
+    return min(mu_squared, q * q * math.expm1(min(mu_squared, 50.0)))
+
+
+def _losses(law: Law, step: float, *, added: bool) -> _Losses:
+    """One use on the grid; ``added``: of Q against P."""
+    if law.is_pure:
+        return _split(*pure.losses(law, step), step, law.uses)
+    mu, q = math.sqrt(law.mu_squared), law.rate
+    ends = np.array([-_FURTHEST, mu + _FURTHEST])
+    low, high = np.floor(_loss(ends, mu, q) / step).astype(np.int64) + np.array([0, 1])
+    edges = _where(np.arange(low, high + 1) * step, mu, q)
+    edges[0], edges[-1] = -math.inf, ends[1]  # above the last: counts as fully revealing
+    without = _normal_cells(edges)
+    mixed = (1 - q) * without + q * _normal_cells(edges - mu)
+    cells = np.arange(low, high)
+    if added:
+        # the loss changes its sign, and what lies above the last edge was below all the rest
+        return _split(-cells - 1, without, mixed, step, law.uses)
+    return _split(cells, mixed, without, step, law.uses)
+
+
+def _loss(x: np.ndarray, mu: float, q: float) -> np.ndarray:
+    """Loss at x: log P / Q."""
+    grown = mu * x - mu * mu / 2
+    if q == 1:  # a whole Gaussian, whose losses have no end
+        return grown
+    far = grown + math.log(q) + np.log1p((1 - q) / q * np.exp(-np.abs(grown)))
+    return np.asarray(np.where(grown > 30, far, np.log1p(q * np.expm1(np.minimum(grown, 30.0)))))
+
+
+def _where(loss: np.ndarray, mu: float, q: float) -> np.ndarray:
+    """The inverse of :func:`_loss`; minus infinity below its range."""
+    if q == 1:
+        return (loss + mu * mu / 2) / mu
+    with np.errstate(divide="ignore", invalid="ignore"):
+        grown = np.where(loss > 30, loss - math.log(q), np.log1p(np.expm1(np.minimum(loss, 30.0)) / q))
+        x = (grown + mu * mu / 2) / mu
+    return np.where(np.isnan(x), -math.inf, x)
+
+
+def _normal_cells(edges: np.ndarray) -> np.ndarray:
+    """Normal probabilities between neighbours, from the side where they are small."""
+    left, right = ndtr(edges), ndtr(-edges)
+    return np.asarray(np.where(edges[1:] < 0, left[1:] - left[:-1], right[:-1] - right[1:]))
+
+
+def _split(cells: np.ndarray, p: np.ndarray, q: np.ndarray, step: float, uses: int) -> _Losses:
+    """Each mass of p between both ends of its cell, so that the mass of q stays the same, or falls."""
+    start = int(cells.min())
+    upper = (p - q * np.exp(cells * step)) / -math.expm1(-step)
+    upper = np.clip(upper + (_OUTWARD + 8 * _ROUNDING / step) * p, 0.0, p)
+    masses = np.zeros(int(cells.max()) - start + 2)
+    np.add.at(masses, cells - start, p - upper)
+    np.add.at(masses, cells - start + 1, upper)
+    return _Losses(start, masses, uses)
+
+
+def _one_way(parts: list[_Losses], step: float) -> tuple[int, np.ndarray] | None:
+    """First place, and the bounds, of all uses of all parts together."""
+    low, high, outside = _window(parts, step)
+    if not 0 <= high - low <= _MOST_POINTS:
+        return None
+    n = 1 << (high - low + 1).bit_length()
+    spectrum, worst = np.ones(n // 2 + 1, dtype=complex), np.zeros(n // 2 + 1)
+    shift, revealing = 0, 0.0
+    for part in parts:
+        folded = np.bincount(np.arange(len(part.masses)) % n, weights=part.masses, minlength=n)
+        one = np.fft.rfft(folded)
+        # an error e of one factor becomes uses * e * |factor|^(uses - 1) of the power
+        size = np.abs(one)
+        worst = worst * size**part.uses + np.abs(spectrum) * part.uses * size ** (part.uses - 1)
+        spectrum = spectrum * one**part.uses
+        shift += part.uses * part.start
+        revealing += part.uses * max(0.0, 1 - math.fsum(part.masses) + 8 * _ROUNDING)
+    # a transform errs by log2(n) roundings of the whole mass in each number, and up to n numbers are summed
+    doubt = math.log2(n) * _ROUNDING * float(worst.mean() + np.abs(spectrum).mean()) * n
+    masses = np.maximum(np.roll(np.fft.irfft(spectrum, n), shift - low), 0.0)[: high - low + 1]
+    return low, np.minimum(1.0, _sticks(masses, step) * (1 + 1e-9) + revealing + outside + doubt)
+
+
+def _sticks(masses: np.ndarray, step: float) -> np.ndarray:
+    """Return the sum over l > i of p_l (1 - e^(-(l - i) step)), for each i."""
+    # it is e^-step times the sum at i + 1, and (1 - e^-step) times the mass above i: nothing is subtracted
+    from scipy.signal import lfilter  # noqa: PLC0415  (slow to import, seldom needed)
+
+    above = np.cumsum(masses[::-1])  # at each point and above, from the top
+    later = np.concatenate([[0.0], above[:-1]]) * -math.expm1(-step)
+    return np.asarray(lfilter([1.0], [1.0, -math.exp(-step)], later)[::-1])
+
+
+def _window(parts: list[_Losses], step: float) -> tuple[int, int, float]:
+    """Places between which all but a little of the composed mass lies, and how much is outside (Chernoff)."""
+    ends = []
+    for sign in (-1, 1):
+        best = math.inf
+        for rate in np.geomspace(1e-2, 3e3, 30):
+            grown = sum(part.uses * _log_moment(part, sign * rate * step) for part in parts)
+            best = min(best, (grown - math.log(_TAIL)) / rate)
+        ends.append(sign * best)
+    return math.floor(ends[0] / step) - 1, math.ceil(ends[1] / step) + 1, 2 * _TAIL
+
+
+def _log_moment(part: _Losses, rate: float) -> float:
+    """Log of the mean of e^(rate place)."""
+    places = rate * (part.start + np.arange(len(part.masses)))
+    highest, lowest = float(places.max()), float(places.min())
+    # many uses multiply what this rounds: the exponents, and a sum of so many numbers
+    doubt = _ROUNDING * (8 + len(places) + 2 * max(abs(highest), abs(lowest)))
+    return highest + math.log(float(np.exp(places - highest) @ part.masses) + 1e-300) + doubt

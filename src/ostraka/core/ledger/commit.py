@@ -1,0 +1,434 @@
+"""Grant or refuse many charge requests in order, and write the granted ones in one transaction.
+
+An open ledger: checks on opening, reading the newest state, and committing store and anchor durably.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self
+
+from ostraka.core import check
+from ostraka.core.ledger.budget import DAMAGED, Budget, BudgetExceeded, KeyConflict, LedgerError, LedgerMoved
+from ostraka.core.ledger.chain import (
+    CHARGE,
+    Anchor,
+    ChargeRequest,
+    Receipt,
+    Row,
+    Seal,
+    alike,
+    check_anchored,
+    comparable,
+    covers,
+    price,
+    protection,
+)
+from ostraka.core.ledger.group import Group
+from ostraka.core.ledger.history import History
+from ostraka.core.ledger.postgres import PostgresStore
+from ostraka.core.ledger.store import SQLiteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ostraka.core.curve import Priced
+    from ostraka.core.ledger.balance import Balance
+    from ostraka.core.ledger.store import Store
+
+Outcome = Receipt | BudgetExceeded | KeyConflict
+Quote = tuple[str, str, bytes, bytes]  # mechanism, unit, orders, cost of one use in whole units
+_REMEMBERED = 1024
+
+
+class PricedRequest(NamedTuple):
+    """A charge request after its checks, with its prices looked up."""
+
+    account: str
+    key: str
+    asked: bytes
+    cost: Quote
+    reserve: Quote
+    answer: int
+    times: int
+    follows: bool
+    protects: str
+    simulation: int
+
+
+class PriceList:
+    """Cache of mechanism prices. ``adaptive``: answers decide which of a request's two prices is paid."""
+
+    def __init__(self, *, adaptive: bool = False) -> None:
+        self._adaptive = adaptive
+        self._new = threading.Lock()
+        self._pairs: dict[tuple[Priced, Priced], tuple[Quote, Quote]] = {}
+
+    def quote(self, mechanism: Priced) -> Quote:
+        """Return name, unit, orders and cost of a mechanism whose curve is publishable."""
+        curve = mechanism.curve()
+        if not curve.publishable:
+            raise ValueError(
+                f"{mechanism!r} has a cost computed from private data: only publishable curves are charged"
+            )
+        orders, cost = price(curve)
+        return repr(mechanism), curve.moves, orders, cost
+
+    def priced(self, asked: ChargeRequest, *, unit: str, simulation: bool) -> PricedRequest:
+        """Check a request and look its prices up; raise ValueError for a wrong argument."""
+        check_text(account=asked.account, key=asked.key)
+        check.integer(least=-(2**31), answer=asked.answer)
+        check.integer(least=1, times=asked.times)
+        cost, reserve = self._pair(asked.cost, asked.reserve)
+        return PricedRequest(
+            asked.account,
+            asked.key,
+            _from_hex(asked.digest),
+            cost,
+            reserve,
+            int(asked.answer),
+            int(asked.times),
+            bool(asked.follows),
+            protection(unit, cost[0]),
+            int(simulation),
+        )
+
+    def _pair(self, cost: Priced, reserve: Priced) -> tuple[Quote, Quote]:
+        try:
+            return self._pairs[cost, reserve]
+        except (KeyError, TypeError):  # new, or not hashable
+            with self._new:  # else every thread of a service would compute the first price
+                return self._fresh(cost, reserve)
+
+    def _fresh(self, cost: Priced, reserve: Priced) -> tuple[Quote, Quote]:
+        with contextlib.suppress(KeyError, TypeError):
+            return self._pairs[cost, reserve]
+        pair = self.quote(cost), self.quote(reserve)
+        (_, *kind, low), (_, *other, high) = pair
+        if kind != other or not covers(high, low):
+            raise ValueError(f"reserve must cost at least {cost!r} at every order, got {reserve!r}")
+        high = comparable(high, low)
+        if self._adaptive:  # what is paid first decides the budget's rule, and answers must not
+            low, high = alike(low, high)
+        pair = (*pair[0][:-1], low), (*pair[1][:-1], high)
+        if len(self._pairs) >= _REMEMBERED:
+            self._pairs.clear()
+        with contextlib.suppress(TypeError):
+            self._pairs[cost, reserve] = pair
+        return pair
+
+
+def serve(
+    history: History, store: Store, callers: Sequence[Sequence[PricedRequest]], *, some: Row | None
+) -> list[list[Outcome] | LedgerError]:
+    """Decide the requests of several callers in order. A caller with another unit gets its own error.
+
+    ``some`` is any entry on record; it is checked where a repeated question's entry would be.
+    """
+    bound, fitting, errors = history.bound, list[PricedRequest](), {}
+    for n, questions in enumerate(callers):
+        for question in questions:
+            _, unit, orders, _ = question.cost
+            bound = bound or (question.protects, unit, orders)
+            if bound != (question.protects, unit, orders):
+                errors[n] = unlike(history.path, bound, question.protects, unit)
+        fitting += () if n in errors else questions
+    outcomes = iter(decide(history, store, fitting, some=some))
+    return [errors[n] if n in errors else [next(outcomes) for _ in q] for n, q in enumerate(callers)]
+
+
+def unlike(path: str, bound: tuple[str, str, bytes], protects: str, unit: str) -> LedgerError:
+    """Return the error for a charge whose unit, relation or orders differ from the ledger's."""
+    return LedgerError(
+        f"{path} counts {bound[1]} curves that protect a {bound[0]}; this is a {unit} curve that protects a "
+        f"{protects}, or has other orders: use a separate ledger, or a mechanism of the same relation. "
+        "Prices for a unit added or removed do not add to prices for one replaced: it is up to twice as far"
+    )
+
+
+def decide(
+    history: History, store: Store, questions: Sequence[PricedRequest], *, some: Row | None
+) -> list[Outcome]:
+    """Grant or refuse each request and write the granted ones. Refusals depend on publishable totals only."""
+    known = store.with_keys([(q.account, q.key) for q in questions])
+    first = store.with_asked([q.asked for q in questions])
+    # the same work for new and repeated questions, so that response times do not tell them apart
+    looked = (*known.values(), *(first.get(question.asked, some) for question in questions))
+    history.check_each([row for row in looked if row is not None], store)
+    drafts: list[Row] = []
+    found: list[Row | BudgetExceeded | KeyConflict] = []
+    for question in questions:
+        same_key = known.get((question.account, question.key))
+        if question.follows and found and not isinstance(found[-1], Row):
+            found.append(found[-1])
+        elif same_key is None:
+            granted = _granted(history, question, first.get(question.asked), history.seq + 1 + len(drafts))
+            if isinstance(granted, Row):
+                drafts.append(granted)
+                known[question.account, question.key] = granted
+                first.setdefault(question.asked, granted)
+            found.append(granted)
+        elif same_key.asked == question.asked:
+            found.append(same_key)
+        else:
+            found.append(
+                KeyConflict(
+                    f"key {question.key!r} stands for another question: use a new key; nothing was charged"
+                )
+            )
+    written = {}
+    if drafts:
+        written = {row.seq: row for row in history.write(drafts, store)}
+    return [_outcome(history, written.get(row.seq, row)) if isinstance(row, Row) else row for row in found]
+
+
+def _granted(history: History, question: PricedRequest, first: Row | None, seq: int) -> Row | BudgetExceeded:
+    """Return the new entry, charged to the ledger's budget and the client's account if both suffice."""
+    balance = history.accounts.get(question.account)
+    reserve = history.reserve(*question.reserve)
+    if balance is None or not (
+        history.dataset.fits(reserve, uses=question.times) and balance.fits(reserve, uses=question.times)
+    ):
+        return _refusal(history, question, balance)
+    cost = history.price(*question.cost)
+    if first is None:
+        history.take(history.dataset, cost, under=reserve)
+    history.take(balance, cost, under=reserve)
+    return Row(
+        seq=seq,
+        kind=CHARGE,
+        account=question.account,
+        key=question.key,
+        price=cost.id,
+        uses=0 if first else 1,
+        protects=question.protects,
+        simulation=question.simulation,
+        epsilon=history.dataset.at_most,
+        asked=question.asked,
+        answer=first.answer if first else question.answer,
+    )
+
+
+def _refusal(history: History, question: PricedRequest, balance: Balance | None) -> BudgetExceeded:
+    """Return the refusal, with the same words for a spent ledger, a spent client and an unknown client."""
+    return BudgetExceeded(
+        f"account {question.account!r} has too little left for one more question; nothing was charged",
+        asked=history.alone(*question.reserve),
+        left=balance.left if balance else 0.0,
+    )
+
+
+def _outcome(history: History, row: Row) -> Receipt:
+    balance = history.accounts[row.account]
+    left = max(0.0, balance.budget.epsilon - balance.at_most)
+    return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer or 0, left=left)
+
+
+def check_text(**named: str) -> None:
+    """Raise unless every value is printable text."""
+    for name, value in named.items():
+        if not (isinstance(value, str) and value and value.isprintable()):
+            raise ValueError(f"{name} must be printable text and not empty, got {value!r}")
+
+
+def _from_hex(digest: str) -> bytes:
+    try:
+        asked = bytes.fromhex(digest)
+    except (TypeError, ValueError):
+        asked = b""
+    if not asked:
+        raise ValueError(f"digest must be hexadecimal and not empty, got {digest!r}")
+    return asked
+
+
+class CommittedState:
+    """Store, history and anchor of an open ledger; base of :class:`~ostraka.core.ledger.Ledger`."""
+
+    def __init__(
+        self,
+        where: str | os.PathLike[str],
+        *,
+        budget: Budget | None = None,
+        secret: bytes | None = None,
+        anchor: str | os.PathLike[str] | None = None,
+        owner: bool = False,
+        read_only: bool = False,
+    ) -> None:
+        self._seal = Seal(secret)
+        self._store = _open_store(os.fspath(where), budget=budget, secret=self._seal.name)
+        self.path, self.budget = self._store.path, self._store.budget
+        self._prices = PriceList(adaptive=self.budget.adaptive)
+        self._history = History(self.path, self.budget, self._seal)
+        self._group: Group[Sequence[PricedRequest], list[Outcome]] = Group(self._serve)
+        self._on_record: Row | None = None  # the newest entry known here, as the last transaction read it
+        self._writes = not read_only
+        self._anchor: Anchor | None = None
+        self._durable = 0, b""  # number and digest of the newest entry that was on record, whoever wrote it
+        try:
+            if self._writes:
+                self._store.own(alone=owner)
+            if anchor is None:
+                self.verify()
+            else:
+                self._start_from(Anchor(anchor, self._seal, read_only=read_only))
+            self._durable = self._history.seq, self._history.head
+        except BaseException:
+            self.close()
+            raise
+
+    def _start_from(self, anchor: Anchor) -> None:
+        """Check the ledger against its anchor, and read the entries after the last snapshot of totals."""
+        self._anchor = anchor
+        with _damage_reported(self.path), self._store.reading() as store:
+            self._history.resume(store)
+            known = anchor.read()
+            if known is None or known[0] < self._history.seq:  # the anchor is older than the snapshot
+                self.verify()
+            else:
+                self._history.follow(store)
+            check_anchored(anchor, self._history, store)
+        self._remember()
+
+    def _remember(self) -> None:
+        """Write the anchor. After a failure the ledger is poisoned: a later start may refuse its end."""
+        if self._anchor is None or not self._writes:
+            return
+        try:
+            self._anchor.write(self._history.seq, self._history.head)
+        except BaseException as error:
+            trouble = "could not write its anchor, so nothing was answered"
+            self._store.poison(trouble)
+            if isinstance(error, OSError):
+                raise LedgerError(f"{self.path} {trouble} ({error.strerror or error})") from error
+            raise
+
+    def verify(self) -> None:
+        """Read and check every digest, total and answer again. Other threads wait meanwhile.
+
+        Raises
+        ------
+        LedgerError
+            A check failed; ``seq`` is the first bad entry.
+        """
+        with _damage_reported(self.path), self._store.reading() as store:
+            with ThreadPoolExecutor(max_workers=1) as beside:
+                sound = beside.submit(store.check)  # both checks take about as long
+                history = History(self.path, self.budget, self._seal)
+                history.verify(store)
+                sound.result()
+            if self._anchor is not None:
+                check_anchored(self._anchor, history, store)
+            self._history = history
+            self._note_on_record()
+
+    def probe(self) -> None:
+        """Check that a charge could be written now: take the write lock, look at the newest entry, let go.
+
+        Raises
+        ------
+        LedgerUnavailable, LedgerMoved or LedgerError
+            As a charge would.
+        """
+        with contextlib.suppress(_ProbedError), self._writing():
+            raise _ProbedError  # rolls back
+
+    def waited(self) -> float:
+        """Return the seconds for which the database has not answered a call: 0 while it answers."""
+        return self._store.waited()
+
+    def close(self) -> None:
+        """Close the file. In a process that did not open the ledger: do nothing."""
+        self._store.close()
+        if self._anchor is not None:
+            self._anchor.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Ledger({self.path!r}, budget={self.budget})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self!r} cannot be pickled: open Ledger({self.path!r}) in each process")
+
+    def _serve(self, callers: Sequence[Sequence[PricedRequest]]) -> list[list[Outcome] | LedgerError]:
+        with self._writing() as history:
+            return serve(history, self._store, callers, some=self._on_record)
+
+    @contextmanager
+    def _reading(self) -> Iterator[History]:
+        """Hold the store, and give the state after the newest entry."""
+        with self._store.reading() as store:
+            if self._history.dirty:  # a charge was taken in memory, and its transaction rolled back
+                self._history = History(self.path, self.budget, self._seal)
+                self._history.resume(store)
+                self._history.follow(store)
+            elif not store.alone:
+                self._history.follow(store)
+            self._note_on_record()
+            yield self._history
+
+    def _note_on_record(self) -> None:
+        """Remember the newest entry that was read, unless this is an owner, who knows what it wrote."""
+        if not self._store.alone and self._history.seq > self._durable[0]:
+            self._durable = self._history.seq, self._history.head
+
+    @contextmanager
+    def _writing(self) -> Iterator[History]:
+        """Give the newest state while no other process can write; writes are durable when the block ends."""
+        if not self._writes:
+            raise LedgerError(f"{self.path} was opened to be read: leave read_only= out")
+        with self._store.reading():
+            with self._store.writing():
+                self._check_on_record()
+                with self._reading() as history:
+                    before = history.seq
+                    yield history
+            history.settle()
+            self._durable = history.seq, history.head
+            if history.seq != before:
+                self._remember()
+
+    def _check_on_record(self) -> None:
+        """Raise LedgerMoved unless the newest entry known here is on record, and for an owner the newest."""
+        seq, head = self._durable
+        rows = self._store.with_next(seq)
+        self._on_record = rows[0] if rows else None
+        lost = seq and (self._on_record is None or self._on_record.digest != head)
+        longer = bool(rows) and rows[-1].seq > seq
+        in_doubt = self._history.dirty  # a lost connection may have committed one more transaction
+        if lost or (self._store.alone and longer and not in_doubt):
+            trouble = (
+                f"has another history than the {seq} entries known here, so it was replaced or rolled back"
+            )
+            self._store.poison(trouble)
+            raise LedgerMoved(f"{self.path} {trouble}: stop, and put the newest copy back")
+
+
+def _open_store(where: str, *, budget: Budget | None, secret: str) -> Store:
+    """The store of a ledger's address: a path, ``sqlite:///path``, or ``postgresql://…``."""
+    if where.startswith(("postgresql://", "postgres://")):
+        return PostgresStore(where, budget=budget, secret=secret)
+    return SQLiteStore(where.removeprefix("sqlite:///"), budget=budget, secret=secret)
+
+
+class _ProbedError(Exception):
+    """Ends a probe's transaction."""
+
+
+@contextmanager
+def _damage_reported(path: str) -> Iterator[None]:
+    """Report values of the wrong type as damage: a damaged page can produce them."""
+    try:
+        yield
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise LedgerError(
+            f"{path} {DAMAGED} (a field has an impossible value: {type(error).__name__})"
+        ) from error

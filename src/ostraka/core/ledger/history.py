@@ -1,0 +1,327 @@
+"""State derived from the entries: head, totals and accounts. Built by reading, updated while writing."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ostraka.core.ledger.balance import Balance
+from ostraka.core.ledger.budget import DAMAGED, Budget, LedgerError
+from ostraka.core.ledger.chain import (
+    CHARGE,
+    GRANT,
+    Price,
+    Row,
+    Seal,
+    is_free,
+    protection,
+    to_curve,
+    without_laws,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ostraka.core.ledger.chain import Fields
+    from ostraka.core.ledger.store import Store
+
+SNAPSHOT_EVERY = 10_000  # entries between two snapshots of all totals, from which a start can resume
+
+
+# The first digest says by which rule an adaptive budget decides. A ledger that began with RenyiFilter alone
+# keeps it: runs that ended under that rule have spent delta of their own.
+_PLAN, _EARLIER_RULE, _RULE = 0, 1, 2
+TWO_RELATIONS = "two neighbouring relations"  # of a ledger from before they were told apart
+
+
+class Total(NamedTuple):
+    """Total of one account after entry ``seq``. The ledger's own account has an empty name and no cap."""
+
+    seq: int
+    account: str
+    cap: float | None
+    protects: str
+    simulation: int
+    total: bytes | None
+
+
+class History:
+    """The state of a ledger after its entry number ``seq``."""
+
+    def __init__(self, path: str, budget: Budget, seal: Seal) -> None:
+        self.path, self.budget, self._seal = path, budget, seal
+        self.genesis = self._genesis(_RULE if budget.adaptive else _PLAN)
+        self.seq, self.head = 0, self.genesis
+        self.protects: str | None = None  # whom everything protects, as the first charge was recorded
+        self.bound: tuple[str, str, bytes] | None = None  # whom, and under which relation; unit, orders
+        self.simulation = False
+        self.prices: dict[int, Price] = {}
+        self._first: Price | None = None  # of the first charge that is not free, by order of entries
+        self._earlier_rule = False
+        self.dataset = Balance(budget, self._deciding)
+        self.accounts: dict[str, Balance] = {}
+        self._by_value: dict[tuple[str, str, bytes, bytes], Price] = {}
+        self._like: tuple[Price, str] | None = None  # the last price and unit that were checked
+        self._snapshot = 0
+        self._new: list[Price] = []
+        self._quoted: dict[tuple[str, str, bytes, bytes], Price] = {}
+        self._alone: dict[tuple[str, str, bytes, bytes], float] = {}
+        self._touched: set[Balance] = set()
+        self.dirty = False  # memory holds charges that are not on stable storage
+
+    def begins_with(self, head: bytes) -> bool:
+        """Whether this is the digest of the budget alone, before any entry."""
+        return head == self.genesis or (self.budget.adaptive and head == self._genesis(_EARLIER_RULE))
+
+    def _genesis(self, rule: int) -> bytes:
+        epsilon, delta = self.budget.epsilon.hex(), self.budget.delta.hex()
+        return self._seal.link(bytes(32), ["ostraka", epsilon, delta, rule, self._seal.name])
+
+    def _deciding(self, price: Price) -> Price:
+        """The price that decides the rule of an adaptive budget, where this one is asked for next."""
+        # public, and fixed before the first answer; what is free tells nothing
+        first = self._first or price
+        return without_laws(first) if self._earlier_rule else first
+
+    def _note_first(self, priced: Price | None) -> None:
+        if self._first is None and priced and not is_free(priced.cost):
+            self._first = priced
+
+    def _note_rule(self, row: Fields, priced: Price | None) -> None:
+        """Keep the earlier rule where the first entry follows its digest."""
+        before = self._genesis(_EARLIER_RULE)
+        if self.budget.adaptive and row[-1] == self._seal.entry(row, before, _digest(priced)):
+            self.genesis, self._earlier_rule = before, True
+
+    # Reading -----------------------------------------------------------------------------------
+
+    def follow(self, store: Store) -> None:
+        """Read, check and count the entries that were added since."""
+        tally: Counter[tuple[str, Price, int]] = Counter()
+        for fields in store.rows(self.seq):
+            seq, kind, account, _, price, uses, protects, simulation, _, _, _, _, state, _, digest = fields
+            if self.seq + 1 != seq:
+                raise self.damaged(self.seq + 1, "it is missing")
+            priced = self.prices.get(price or 0) or self._priced(Row._make(fields), store)
+            if seq == 1:
+                self._note_rule(fields, priced)
+                self.head = self.genesis
+            if digest != self._seal.entry(fields, self.head, _digest(priced)):
+                raise self.damaged(seq, "its fields do not match its digest, or do not follow")
+            if kind == CHARGE and priced:
+                self._bind(seq, priced, protects)
+                self.simulation |= bool(simulation)
+                if account and account not in self.accounts:
+                    raise self.damaged(seq, "it charges an account without a grant")
+                self._note_first(priced)
+                tally[account, priced, uses] += 1
+            elif kind == GRANT:
+                self._granted(Row._make(fields))
+            else:
+                raise self.damaged(seq, "it is neither a charge nor a grant")
+            self.seq, self.head = seq, digest
+            if state is not None:
+                self._count(tally)
+                self._compare(Row._make(fields), store)
+        self._count(tally)
+        self.settle()
+
+    def _bind(self, seq: int, priced: Price, protects: str) -> None:
+        if (priced, protects) == self._like:
+            return
+        self.protects = self.protects or protects
+        bound = (protection(protects, priced.mechanism), priced.unit, priced.orders)
+        if self.bound not in (None, bound):
+            if protects != self.protects or self.bound[1:] != bound[1:]:
+                raise self.damaged(seq, "its unit or orders differ from the entries before")
+            bound = (f"{protects} ({TWO_RELATIONS})", *bound[1:])  # from before ledgers knew relations
+        self.bound, self._like = bound, (priced, protects)
+
+    def _count(self, tally: Counter[tuple[str, Price, int]]) -> None:
+        """Charge the counted uses to their accounts, and reset the counter."""
+        for (account, priced, uses), times in tally.items():
+            self.dataset.take(priced, uses=uses * times)
+            self._touched.add(self.dataset)
+            if account:
+                self.accounts[account].take(priced, uses=times)
+                self._touched.add(self.accounts[account])
+        tally.clear()
+
+    def _compare(self, row: Row, store: Store) -> None:
+        totals, self._snapshot = self._totals(row.seq), row.seq
+        if row.state != self._digest_of(totals) or store.totals(row.seq) != totals:
+            raise self.damaged(row.seq, "its totals are not the totals of the entries up to it")
+
+    def resume(self, store: Store) -> None:
+        """Start from the last snapshot of all totals instead of the first entry."""
+        row = store.last_snapshot()
+        if row is None:
+            return
+        totals = [Total(*total) for total in store.totals(row.seq)]
+        self.read_prices(store)
+        if self.budget.adaptive:
+            self._read_first(store)
+        if self.checked(row, store).state != self._digest_of(totals):
+            raise self.damaged(row.seq, "its totals are not those recorded")
+        bound = next(iter(self.prices.values()), None)
+        for priced in self.prices.values():
+            self._bind(row.seq, priced, totals[0].protects)
+        for total in totals:
+            if total.account:
+                self.accounts[total.account] = Balance(self._capped(total.cap), self._deciding)
+            balance = self.accounts[total.account] if total.account else self.dataset
+            if total.total is not None and bound:
+                balance.resume(bound, total.total)
+            self.simulation |= bool(total.simulation)
+        self.seq, self.head, self._snapshot = row.seq, row.digest, row.seq
+
+    def _read_first(self, store: Store) -> None:
+        """Read and check the entries up to the first charge that is not free."""
+        head = b""
+        for fields in store.rows(0):
+            priced = self._priced(Row._make(fields), store)
+            if not head:
+                self._note_rule(fields, priced)
+                head = self.genesis
+            if fields[-1] != self._seal.entry(fields, head, _digest(priced)):
+                raise self.damaged(fields[0], "its fields do not match its digest, or do not follow")
+            self._note_first(priced)
+            if self._first is not None:
+                return
+            head = fields[-1]
+
+    def checked(self, row: Row, store: Store) -> Row:
+        """Check the digest of an entry that was read on its own; return the entry."""
+        self.check_each([row], store)
+        return row
+
+    def check_each(self, rows: Sequence[Row], store: Store) -> None:
+        """Check the digests of entries that were read on their own."""
+        heads = store.heads([row.seq - 1 for row in rows])
+        for row in rows:
+            before = heads.get(row.seq - 1, self.genesis)
+            if row.digest != row.seal(self._seal, before, _digest(self._priced(row, store))):
+                raise self.damaged(row.seq, "its fields do not match its digest, or do not follow")
+
+    def _priced(self, row: Row, store: Store) -> Price | None:
+        if row.price is None:
+            return None
+        if row.price not in self.prices:
+            self.read_prices(store)
+        if row.price not in self.prices:
+            raise self.damaged(row.seq, "it has no price")
+        return self.prices[row.price]
+
+    def read_prices(self, store: Store) -> None:
+        """Read the prices that were added since."""
+        for number, mechanism, unit, orders, cost in store.prices(len(self.prices)):
+            self._learn(self._seal.price(number, mechanism, unit, orders, cost))
+
+    def _learn(self, priced: Price) -> None:
+        self.prices[priced.id] = priced
+        self._by_value[priced.mechanism, priced.unit, priced.orders, priced.cost] = priced
+
+    def _granted(self, row: Row) -> None:
+        balance = self.accounts.get(row.account)
+        if balance is None:
+            self.accounts[row.account] = Balance(self._capped(row.cap), self._deciding)
+        else:
+            balance.cap(self._capped(row.cap))
+
+    def _capped(self, cap: float | None) -> Budget:
+        # no cap above the ledger's own: a filter's room for rounding shrinks as its epsilon grows
+        epsilon = min(cap or 0.0, self.budget.epsilon)
+        return Budget(epsilon=epsilon, delta=self.budget.delta, adaptive=self.budget.adaptive)
+
+    def verify(self, store: Store) -> None:
+        """Read and check everything, including stray entries and stored answers."""
+        count = store.count()  # counted first: others can add entries meanwhile
+        self.follow(store)
+        if self.seq < count:
+            raise self.damaged(self.seq + 1, "it is not in sequence")
+        for seq, array, digest, sealed in store.answers():
+            if sealed is None or digest != self._seal.link(sealed, ["answer"], array):
+                raise self.damaged(seq, "its answer is not the one recorded")
+
+    # Writing -----------------------------------------------------------------------------------
+
+    def price(self, mechanism: str, unit: str, orders: bytes, cost: bytes) -> Price:
+        """The price with these values; a new one if none is recorded."""
+        known = self._by_value.get((mechanism, unit, orders, cost))
+        if known is None:
+            known = self._seal.price(len(self.prices) + 1, mechanism, unit, orders, cost)
+            self._learn(known)
+            self._new.append(known)
+        return known
+
+    def reserve(self, *quote: Any) -> Price:
+        """A price used for checks only, which is not recorded."""
+        reserve = self._quoted.get(quote)
+        if reserve is None:
+            reserve = self._quoted[quote] = self._seal.price(0, *quote)
+        return reserve
+
+    def alone(self, *quote: Any) -> float:
+        """Return the epsilon of a single use."""
+        if quote not in self._alone:
+            priced = self.reserve(*quote)
+            self._alone[quote] = to_curve(priced.cost, priced.unit, priced.orders).epsilon(self.budget.delta)
+        return self._alone[quote]
+
+    def take(self, balance: Balance, priced: Price, *, uses: int = 1, under: Price | None = None) -> None:
+        """Charge an account for an entry that is about to be written."""
+        self.dirty = True
+        self._note_first(priced)
+        self._touched.add(balance)
+        balance.take(priced, uses=uses, under=under)
+
+    def write(self, rows: Sequence[Row], store: Store) -> list[Row]:
+        """Seal entries whose charges were taken, and append them to the store."""
+        self.dirty = True
+        sealed, totals = [], []
+        now = int(time.time())  # recorded, and never decided by
+        for n, row in enumerate(rows, 1):
+            priced = self.prices[row.price] if row.price else None
+            if priced:
+                self._bind(row.seq, priced, row.protects)
+                self.simulation |= bool(row.simulation)
+            else:
+                self._granted(row)
+            if n == len(rows) and row.seq - self._snapshot >= max(SNAPSHOT_EVERY, 2 * len(self.accounts)):
+                totals, self._snapshot = self._totals(row.seq), row.seq
+                row = row._replace(state=self._digest_of(totals))  # noqa: PLW2901
+            sealed.append(row.sealed(self._seal, self.head, _digest(priced), at=now))
+            self.seq, self.head = row.seq, sealed[-1].digest
+        store.append(sealed, self._new, totals)
+        return sealed
+
+    def settle(self) -> None:
+        """Note that everything written is durable."""
+        self.dirty = False
+        self._new.clear()
+        for balance in self._touched:
+            balance.settle()
+        self._touched.clear()
+
+    # Snapshots of all totals ---------------------------------------------------------------------
+
+    def _totals(self, seq: int) -> list[Total]:
+        protects, flag = self.protects or "", int(self.simulation)
+        return [Total(seq, "", None, protects, flag, self.dataset.after())] + [
+            Total(seq, name, balance.budget.epsilon, protects, flag, balance.after())
+            for name, balance in sorted(self.accounts.items())
+        ]
+
+    def _digest_of(self, totals: Sequence[Total]) -> bytes:
+        plain: list[int | str | None] = ["totals", *(repr(total[:-1]) for total in totals)]
+        # chained to the genesis digest, which covers the budget and is known without reading entries
+        return self._seal.link(self.genesis, plain, *(total.total or b"" for total in totals))
+
+    def damaged(self, seq: int, wrong: str) -> LedgerError:
+        """Return the error for a damaged entry ``seq``."""
+        return LedgerError(f"{self.path} {DAMAGED} (entry {seq}: {wrong})", seq=seq)
+
+
+def _digest(priced: Price | None) -> bytes:
+    return priced.digest if priced else bytes(32)

@@ -1,0 +1,392 @@
+"""The ledger: durable charges against a budget, and the answers stored with them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, cast
+
+from ostraka.core import check
+from ostraka.core.ledger.budget import BudgetExceeded, KeyConflict, LedgerError
+from ostraka.core.ledger.chain import (
+    CHARGE,
+    GRANT,
+    INFINITE,
+    Anchor,
+    Row,
+    comparable,
+    covers,
+    is_free,
+    price,
+    protection,
+)
+from ostraka.core.ledger.commit import Outcome, Quote, check_text, unlike
+from ostraka.core.ledger.readings import Readings
+from ostraka.core.released import from_bytes, to_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ostraka.core.curve import Curve, Priced
+    from ostraka.core.ledger.chain import ChargeRequest
+    from ostraka.core.ledger.history import History
+    from ostraka.core.released import AnyRelease
+
+
+class Ledger(Readings):
+    """Durable, append-only charges against a budget. A charge is written before its answer leaves.
+
+    Parameters
+    ----------
+    where : str or path-like
+        An SQLite file on a local disk (a path, or ``sqlite:///path``), or ``":memory:"`` for experiments.
+    budget : Budget, optional
+        Needed for a new file. For an existing one it must equal the stored budget; None takes that.
+    secret : bytes, 32 or more, optional
+        Digests are then HMAC-SHA256 under it, so entries cannot be forged without it. A ledger
+        that was begun with a secret opens with this secret only.
+    anchor : path, optional
+        Another file, on another disk if possible, which records the newest entry. It is written after
+        each commit and before anything is answered. A ledger without that entry is an older copy or
+        another ledger, and is refused. Opening then reads from the last snapshot of totals on;
+        :meth:`verify` reads everything.
+    owner : bool
+        Lock out all other writers until closed. New entries of others then need no look-up.
+    read_only : bool
+        Never write. A ledger that another process owns opens in this way only.
+
+    Raises
+    ------
+    LedgerError
+        The file is damaged, not a ledger, unreachable, or has another budget.
+
+    Guarantees
+    ----------
+    A charge is on stable storage before :meth:`charge` returns. Entries are never changed, removed
+    or refunded. Threads and processes may charge one file at once (each process opens its own
+    ``Ledger``), and together never overspend. Sums are exact: each price is rounded up once.
+
+    What is answered under accepted charges is (budget.epsilon, budget.delta)-differentially private
+    for one protected unit, however the questions are chosen, if the mechanisms and numbers of
+    uses are fixed in advance (Mironov 2017, arXiv:1702.07476, Prop. 1, at each order; Dong et al.
+    2019, arXiv:1905.02383, Cor. 2, for the Gaussian part). It also holds where earlier answers
+    decide only how often *one* mechanism is used, as in Confident-GNMax with a fixed number of
+    screens: its uses then fit up to a number fixed in advance, which is a filter at one order
+    (Feldman and Zrnic 2020, arXiv:2008.11193, Thm. 3.1; Smith and Thakurta 2022, arXiv:2210.17520,
+    for the Gaussian part). Where answers may decide more than that, begin the ledger with
+    ``Budget(adaptive=True)``: its rule (docs/composition.md) holds for anything.
+    Where answers decide how much is used, the bound is the budget; :meth:`epsilon` is a reading.
+
+    Without ``anchor`` an older copy put in place of the file is not noticed; without ``secret``,
+    changes by somebody who also recomputes the digests. :attr:`head`, noted elsewhere, shows both.
+
+    Examples
+    --------
+    >>> from ostraka import Budget, GNMax, Ledger
+    >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+    ...     ledger.charge(GNMax(sigma=40.0), uses=100, unit="row", simulation=False)
+    ...     ledger.left() < 2.0
+    1
+    True
+    """
+
+    def charge(
+        self, mechanism: Priced, *, uses: int, unit: str, simulation: bool, key: str | None = None
+    ) -> int:
+        """Record the cost of ``uses`` uses durably, or refuse and record nothing.
+
+        Parameters
+        ----------
+        mechanism : Mechanism
+            Public, with a ``repr`` that names its parameters. Its ``curve()`` must be publishable.
+        uses : int >= 0
+        unit : str
+            The protected unit. The first charge binds the ledger to it, and to the mechanism's neighbouring
+            relation, which the entry states beside it: ``"row (add-or-remove)"``; replace-one goes unsaid.
+        simulation : bool
+            The noise will come from a reproducible generator.
+        key : str, optional
+            Public name of the release. A key charged before returns that entry and costs nothing.
+
+        Returns
+        -------
+        int
+            Sequence number of the entry.
+
+        Raises
+        ------
+        BudgetExceeded
+            The total after the charge is not known to be within the budget.
+        LedgerError
+            The ledger counts for another unit or relation, or the key was used for another question.
+        ValueError
+            A cost computed from private data, or a wrong argument.
+        """
+        _check_uses(uses)
+        check_text(unit=unit)
+        if key is not None:
+            check_text(key=key)
+        quote = self._prices.quote(mechanism)
+        if not uses:  # nothing is asked: it must not decide how later charges add up
+            quote = (*quote[:3], price(0 * mechanism.curve())[1])
+        unit = protection(unit, quote[0])
+        with self._writing() as history:
+            known = self._store.with_keys([("", key)]).get(("", key)) if key is not None else None
+            if known:
+                asked = quote[0], int(uses), unit, int(simulation)
+                was = history.prices[history.checked(known, self._store).price or 0].mechanism
+                if (was, known.uses, protection(known.protects, was), known.simulation) != asked:
+                    raise KeyConflict(
+                        f"key {key!r} was charged for another question in {self.path}: use a new key"
+                    )
+                return known.seq
+            _check_bound(history, quote, unit)
+            reserve = history.reserve(*quote)
+            total = history.dataset.curve(reserve, uses=int(uses))
+            if not history.dataset.allows(total, reserve):
+                raise self._refusal(history, quote[0], int(uses), total)
+            priced = history.price(*quote)
+            history.take(history.dataset, priced, uses=int(uses))
+            row = Row(
+                seq=history.seq + 1,
+                kind=CHARGE,
+                account="",
+                key=key,
+                price=priced.id,
+                uses=int(uses),
+                protects=unit,
+                simulation=int(simulation),
+                epsilon=total.epsilon(self.budget.delta),
+            )
+            history.write([row], self._store)
+        return row.seq
+
+    def affords(self, mechanism: Priced, *, uses: int) -> bool:
+        """Whether :meth:`charge` would find enough left for this now. Nothing is recorded."""
+        _check_uses(uses)
+        quote = self._prices.quote(mechanism)
+        with self._reading() as history:
+            _check_bound(history, quote, history.bound[0] if history.bound else None)
+            reserve = history.reserve(*quote)
+            return history.dataset.allows(history.dataset.curve(reserve, uses=int(uses)), reserve)
+
+    def charge_each(
+        self, requests: Sequence[ChargeRequest], *, unit: str = "row", simulation: bool = False
+    ) -> list[Outcome]:
+        """Charge the requests of clients. Requests of many threads share one transaction.
+
+        Parameters
+        ----------
+        requests : sequence of ChargeRequest
+            Decided in this order.
+        unit : str
+            The protected unit, as in :meth:`charge`.
+        simulation : bool
+            As in :meth:`charge`.
+
+        Returns
+        -------
+        list of Receipt, BudgetExceeded or KeyConflict
+            One for each request. A receipt means that the charge is on stable storage, for the ledger's
+            budget and for the client, and that ``receipt.answer`` may leave. The other two mean that
+            nothing was recorded. A known key with the same digest gives its receipt again and costs
+            nothing. A known digest under a new key gives the stored answer: it costs the ledger's
+            budget nothing, and the client its full price.
+
+        Raises
+        ------
+        LedgerError
+            Nothing may be answered. After a commit of unknown outcome, every later call raises.
+        ValueError
+            A wrong argument, or a cost computed from private data.
+        """
+        check_text(unit=unit)
+        priced = [self._prices.priced(each, unit=unit, simulation=simulation) for each in requests]
+        return self._group.submit(priced)
+
+    def grant(self, account: str, *, budget_epsilon: float) -> int:
+        """Set the cap of a client's account, which is created if it does not exist.
+
+        Parameters
+        ----------
+        account : str
+            Public.
+        budget_epsilon : float > 0, nats
+            The cap, at the ledger's delta. With a cap below what was spent, nothing is left.
+
+        Returns
+        -------
+        int
+            Sequence number of the entry. An unchanged cap adds an entry as well.
+        """
+        check_text(account=account)
+        check.positive(budget_epsilon=budget_epsilon)
+        with self._writing() as history:
+            row = Row(
+                seq=history.seq + 1,
+                kind=GRANT,
+                account=account,
+                key=None,
+                price=None,
+                uses=0,
+                protects=history.protects or "",
+                simulation=0,
+                epsilon=history.dataset.epsilon,
+                cap=float(budget_epsilon),
+            )
+            history.write([row], self._store)
+        return row.seq
+
+    def record(self, entry: int, answer: AnyRelease) -> AnyRelease:
+        """Store the public answer of a keyed entry, unless one is stored; return the stored one.
+
+        Parameters
+        ----------
+        entry : int
+            What :meth:`charge` returned.
+        answer : array, dict of named arrays, or Model
+            Public. Not of objects.
+
+        Returns
+        -------
+        array, dict of named arrays, or Model
+            The first answer recorded by any process, so that every caller has the same. For an entry
+            without key, ``answer`` itself, which is not stored.
+
+        Raises
+        ------
+        LedgerError
+            There is no such entry.
+        """
+        with self._reading():
+            row = self._store.with_seq(entry)
+        if row is None:
+            raise LedgerError(f"{self.path} has no entry {entry}: charge first, then record")
+        if row.key is None:
+            return answer
+        array = to_bytes(answer)
+        with self._writing() as history:
+            history.checked(row, self._store)
+            first = self._store.answer(entry)
+            if first is None:
+                self._store.add_answer(entry, array, self._seal.link(row.digest, ["answer"], array))
+        return cast("AnyRelease", from_bytes(array if first is None else first))
+
+    def anchor(self, path: str | os.PathLike[str]) -> None:
+        """Create a new anchor for this copy, which the caller knows to be the newest.
+
+        Parameters
+        ----------
+        path : str or path-like
+            A file that does not exist yet, on another disk if possible.
+        """
+        if os.path.lexists(path):
+            raise LedgerError(f"{path} exists: move it away first, if it is an obsolete anchor")
+        self.verify()
+        anchor = Anchor(path, self._seal)
+        try:
+            anchor.write(self._history.seq, self._history.head)
+        finally:
+            anchor.close()
+
+    def adopt(self, *, by: str, lost: int = 0, reserve: Priced | None = None) -> int:
+        """Go on with this copy, after its server was replaced or an older copy restored. Open it to be read.
+
+        Parameters
+        ----------
+        by : str
+            Who decided that; it stands in the chain.
+        lost : int >= 0
+            The number of answers that were given and are not on record here: at least the difference to the
+            newest number in any anchor, receipt or reply.
+        reserve : Mechanism, optional
+            What each of them may have cost at most: what the service reserves for an answer. Needed where
+            ``lost`` is not 0. It must cost at least what any answer on record did.
+
+        Returns
+        -------
+        int
+            Sequence number of the entry, which charges the ledger's budget for what was lost.
+
+        Raises
+        ------
+        BudgetExceeded
+            The budget does not pay for what was lost: it counts as spent, and nothing is adopted.
+        LedgerError
+            The ledger is open for writing.
+        """
+        _check_uses(lost)
+        check_text(by=by)
+        if lost and reserve is None:
+            raise ValueError("reserve must be what an answer cost at most, where any were lost")
+        if self._writes:
+            raise LedgerError(f"{self.path} is open for writing: open it with read_only=True to adopt it")
+        with self._store.reading():
+            where = self._store.own_for_adoption()
+            self._writes = True
+        with self._writing() as history:
+            if history.bound is None and lost:
+                raise LedgerError(
+                    f"{self.path} has no charge on record, so it is not known what it protects: count its "
+                    "whole budget as spent, and begin another ledger for other data"
+                )
+            if history.bound is None:
+                self._store.adopt()
+                return history.seq
+            protects, unit, orders = history.bound
+            quote = "Adopted()", unit, orders, bytes(len(orders) + 16)  # free
+            if reserve is not None:
+                name, *_, cost = self._prices.quote(reserve)
+                for paid in history.prices.values():
+                    if not covers(cost, paid.cost):
+                        raise ValueError(
+                            f"reserve must cost at least what {paid.mechanism} on record did, got {reserve!r}"
+                        )
+                    cost = cost if is_free(paid.cost) else comparable(cost, paid.cost)
+                _check_bound(history, self._prices.quote(reserve), protects)
+                quote = name, unit, orders, cost
+            total = history.dataset.curve(history.reserve(*quote), uses=int(lost))
+            if not history.dataset.allows(total, history.reserve(*quote)):
+                raise self._refusal(history, quote[0], int(lost), total)
+            seq = history.seq + 1
+            priced = history.price(*quote)
+            history.take(history.dataset, priced, uses=int(lost))
+            row = Row(
+                seq=seq,
+                kind=CHARGE,
+                account="",
+                key=f"{seq}: {where} adopted by {by}, {int(lost)} lost",
+                price=priced.id,
+                uses=int(lost),
+                protects=protects,
+                simulation=0,
+                epsilon=total.epsilon(self.budget.delta),
+            )
+            history.write([row], self._store)
+            self._store.adopt()
+        return seq
+
+    def _refusal(self, history: History, mechanism: str, uses: int, total: Curve) -> BudgetExceeded:
+        before, left = history.dataset.epsilon, history.dataset.left
+        asked = total.epsilon(self.budget.delta) - before
+        budget = f"{self.budget.epsilon:g} left at delta={self.budget.delta:g}"
+        if self.budget.adaptive:
+            budget += ", less the price of choosing questions by earlier answers"
+        return BudgetExceeded(
+            f"{self.path} has epsilon {left:.6g} of {budget}, and {uses} uses of {mechanism} "
+            f"would add {check.nats(asked, digits=6)}; nothing was charged: ask fewer questions, or "
+            "use more noise",
+            asked=asked,
+            left=left,
+        )
+
+
+def _check_bound(history: History, quote: Quote, protects: str | None) -> None:
+    _, unit, orders, _ = quote
+    if history.bound and history.bound != (protects, unit, orders):
+        raise unlike(history.path, history.bound, protects or "", unit)
+
+
+def _check_uses(uses: int) -> None:
+    check.integer(uses=uses)
+    if uses >= INFINITE:
+        raise ValueError(f"uses must be below 2**62, got {uses!r}")

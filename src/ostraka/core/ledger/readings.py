@@ -1,0 +1,211 @@
+"""Read-only methods of an open ledger: entries, accounts, receipts, answers and totals."""
+
+from __future__ import annotations
+
+import html
+import time
+from typing import TYPE_CHECKING, Any
+
+from ostraka.core import axes as _axes
+from ostraka.core.ledger.budget import DAY, LedgerError, Outlook, Pace
+from ostraka.core.ledger.chain import CHARGE, Account, Brief, Entry, Receipt, Row
+from ostraka.core.ledger.commit import CommittedState
+from ostraka.core.released import from_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ostraka.core.curve import Curve, Priced
+    from ostraka.core.released import Released
+
+_BLOCK = 1_000  # entries read at once, from the newest back
+
+
+class Readings(CommittedState):
+    """The methods of :class:`~ostraka.core.ledger.Ledger` that only read."""
+
+    def _repr_html_(self) -> str:
+        """Budget, what is spent and what is left, for notebooks."""
+        facts = {"ledger": repr(self), "spent": f"{self.epsilon():.4g}", "left": f"{self.left():.4g}"}
+        rows = (f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in facts.items())
+        return f"<table>{''.join(rows)}</table>"
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw epsilon after each entry, and the budget; returns matplotlib's axes, new ones for None.
+
+        Examples
+        --------
+        >>> from ostraka import Budget, GNMax, Ledger
+        >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+        ...     n = ledger.charge(GNMax(sigma=40.0), uses=100, unit="row", simulation=False)
+        ...     ledger.plot().get_ylabel()
+        'ε spent at δ = 1e-05'
+        """
+        spent = [entry.epsilon_after for entry in self.entries()]
+        return _axes.spending(spent, cap=self.budget.epsilon, delta=self.budget.delta, axes=axes)
+
+    def accounts(self) -> tuple[Account, ...]:
+        """Every client's account, by name."""
+        with self._reading() as history:
+            return tuple(
+                Account(name=name, cap=balance.budget.epsilon, spent=balance.epsilon, left=balance.left)
+                for name, balance in sorted(history.accounts.items())
+            )
+
+    def uses_left(self, mechanism: Priced, *, account: str | None = None, most: int = 10**9) -> int:
+        """The number of further uses of a mechanism that fit, up to ``most``, if no other program charges.
+
+        Parameters
+        ----------
+        mechanism : Mechanism
+            Public.
+        account : str, optional
+            A client, whose number is never above that of the ledger's budget. None: that of the budget.
+        most : int
+            Where to stop counting.
+
+        Examples
+        --------
+        >>> from ostraka import Budget, GNMax, Ledger
+        >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+        ...     n = ledger.uses_left(GNMax(sigma=40.0))
+        ...     ledger.affords(GNMax(sigma=40.0), uses=n), ledger.affords(GNMax(sigma=40.0), uses=n + 1)
+        (True, False)
+        """
+        quote = self._prices.quote(mechanism)
+        with self._reading() as history:
+            price = history.reserve(*quote)
+            left = history.dataset.uses_left(price, most=most)
+            if account is None:
+                return left
+            balance = history.accounts.get(account)
+            return balance.uses_left(price, most=left) if balance else 0
+
+    def outlook(self) -> Outlook:
+        """The number of further uses of the price charged last, and how long they last at the present rate.
+
+        The rate is that of the last 24 hours, by the times of the entries. Reads the entries of one day, from
+        the newest back.
+
+        Examples
+        --------
+        >>> from ostraka import Budget, GNMax, Ledger
+        >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+        ...     n = ledger.charge(GNMax(sigma=40.0), uses=100, unit="row", simulation=False)
+        ...     seen = ledger.outlook()
+        ...     seen.in_a_day, seen.answers_left == ledger.uses_left(GNMax(sigma=40.0))
+        (100, True)
+        """
+        now, pace = int(time.time()), Pace()
+        with self._reading() as history:
+            last = self._last_charge(history.seq)
+            if last is None:
+                return Outlook()
+            price = history.prices[last.price or 0]
+            left = history.dataset.uses_left(price, most=10**9)
+            for at, uses in self._charged_since(now - DAY, history.seq):
+                if at <= now:  # else a clock was wrong
+                    pace.add(at, uses)
+        rate = pace.per_second(now)
+        seconds = left / rate if rate > 0 else None
+        return Outlook(
+            mechanism=price.mechanism,
+            answers_left=left,
+            in_a_day=pace.in_a_day(now),
+            seconds_to_empty=0.0 if not left else seconds,
+        )
+
+    def _last_charge(self, seq: int) -> Row | None:
+        """The newest entry up to ``seq`` that the budget was charged for."""
+        while seq and (row := self._store.with_seq(seq)) is not None:
+            if row.uses and row.price:
+                return row
+            seq -= 1
+        return None
+
+    def _charged_since(self, begin: int, seq: int) -> Iterator[tuple[int, int]]:
+        """Return time and uses of the charges since a time, up to entry ``seq``."""
+        # a clock may be set back, so times need not rise: reading ends at a whole block of older entries
+        while seq > 0:
+            start = max(0, seq - _BLOCK)
+            rows = map(Row._make, self._store.rows(start, seq - start))
+            times = [(row.at, row.uses * (row.kind == CHARGE)) for row in rows]
+            recent = [(at, uses) for at, uses in times if at is not None and at >= begin]
+            if not recent:
+                return
+            yield from recent
+            seq = start
+
+    def receipt(self, seq: int) -> Receipt:
+        """The receipt of a client's charge as :meth:`charge_each` gave it, with the epsilon left now.
+
+        Raises
+        ------
+        LedgerError
+            There is no such charge.
+        """
+        with self._reading() as history:
+            row = self._store.with_seq(seq)
+            if row is None or row.answer is None:
+                raise LedgerError(f"{self.path} has no client's charge {seq}")
+            history.checked(row, self._store)
+            left = history.accounts[row.account].left
+            return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer, left=left)
+
+    def answer(self, entry: int) -> Released | None:
+        """The answer stored for an entry, or None."""
+        with self._store.reading() as store:
+            array = store.answer(entry)
+        return None if array is None else from_bytes(array)
+
+    def spent(self) -> Curve:
+        """The cost of everything charged so far."""
+        with self._reading() as history:
+            return history.dataset.curve()
+
+    def epsilon(self, delta: float | None = None) -> float:
+        """Epsilon of everything charged so far, at ``delta`` (None: the budget's)."""
+        return self.spent().epsilon(self.budget.delta if delta is None else delta)
+
+    def left(self) -> float:
+        """Epsilon that is left at the budget's delta; never negative."""
+        return max(0.0, self.budget.epsilon - self.epsilon())
+
+    def entries(self, *, after: int = 0, limit: int | None = None) -> tuple[Entry, ...]:
+        """Entries in order: those after number ``after``, ``limit`` at most."""
+        with self._reading() as history:
+            rows = map(Row._make, self._store.rows(after, limit))
+            return tuple(row.entry(history.prices[row.price] if row.price else None) for row in rows)
+
+    def briefly(self, *, after: int, limit: int) -> list[Brief]:
+        """Entries after number ``after`` in order, ``limit`` at most: quicker than :meth:`entries`."""
+        with self._reading() as history:
+            names = {number: price.mechanism for number, price in history.prices.items()}
+            rows = self._store.rows(after, limit)
+            return [
+                Brief(seq, account, names.get(price or 0, ""), uses, answer, asked, epsilon, at)
+                for seq, _, account, _, price, uses, _, _, epsilon, asked, answer, _, _, at, _ in rows
+            ]
+
+    def count(self) -> int:
+        """Return the number of entries."""
+        with self._reading() as history:
+            return history.seq
+
+    @property
+    def simulation(self) -> bool:
+        """Whether any noise came from a reproducible generator; once true, always true."""
+        with self._reading() as history:
+            return history.simulation
+
+    @property
+    def unit(self) -> str | None:
+        """The protected unit of all charges; None before the first charge."""
+        with self._reading() as history:
+            return history.protects
+
+    @property
+    def head(self) -> str:
+        """Digest over the budget and every entry, in hexadecimal: note it elsewhere, compare it later."""
+        with self._reading() as history:
+            return history.head.hex()

@@ -1,0 +1,436 @@
+"""The SQLite file: its tables, creating one, and checks before use.
+
+Rows are only ever added: triggers forbid the rest. Every commit waits for stable storage
+(write-ahead log, ``synchronous=FULL``).
+
+SQLite before 3.51.3 can lose a commit when a checkpoint that lets writers through meets another
+connection that restarts the log (sqlite.org/wal.html, "The WAL-Reset Bug"). So connections do not
+checkpoint by themselves; :func:`checkpoint` does, in a mode that keeps other writers out meanwhile.
+
+The writer lock of a ledger file: exclusive for an owner, shared otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import sys
+import tempfile
+import threading
+import weakref
+from collections import Counter
+from contextlib import closing, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ostraka.core import files
+from ostraka.core.ledger.budget import DAMAGED, Budget, LedgerError, LedgerMoved, LedgerUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+APPLICATION, VERSION = 0x6F737472, 3  # "ostr" in SQLite's header; and the version of the tables below
+_SHORT, _OWNER_WAITS = 100, 5_000  # milliseconds: for a checkpoint, and of an owner for any lock
+_PIECE = 2**20  # bytes of the log read at a time
+PATIENCE = 60.0  # seconds to wait for the transactions of others, each of about a millisecond
+TABLES = """
+CREATE TABLE budget (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    epsilon REAL NOT NULL,
+    delta REAL NOT NULL,
+    adaptive INTEGER NOT NULL CHECK (adaptive IN (0, 1)),
+    secret TEXT NOT NULL
+) STRICT;
+CREATE TABLE price (
+    id INTEGER PRIMARY KEY,
+    mechanism TEXT NOT NULL,
+    unit TEXT NOT NULL,
+    orders BLOB NOT NULL,
+    cost BLOB NOT NULL
+) STRICT;
+CREATE INDEX price_mechanism ON price (mechanism);
+CREATE TABLE entry (
+    seq INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    account TEXT NOT NULL,
+    key TEXT,
+    price INTEGER REFERENCES price,
+    uses INTEGER NOT NULL,
+    protects TEXT NOT NULL,
+    simulation INTEGER NOT NULL,
+    epsilon REAL NOT NULL,
+    asked BLOB,
+    answer INTEGER,
+    cap REAL,
+    state BLOB,
+    digest BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX entry_key ON entry (account, key) WHERE key IS NOT NULL;
+CREATE UNIQUE INDEX entry_asked ON entry (asked) WHERE asked IS NOT NULL AND uses > 0;
+CREATE INDEX entry_state ON entry (seq) WHERE state IS NOT NULL;
+CREATE INDEX entry_simulation ON entry (seq) WHERE simulation <> 0;
+CREATE TABLE total (
+    entry INTEGER NOT NULL REFERENCES entry,
+    account TEXT NOT NULL,
+    cap REAL,
+    protects TEXT NOT NULL,
+    simulation INTEGER NOT NULL,
+    total BLOB,
+    PRIMARY KEY (entry, account)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE answer (
+    entry INTEGER PRIMARY KEY REFERENCES entry,
+    array BLOB NOT NULL,
+    digest BLOB NOT NULL
+) STRICT;
+"""
+# what each format adds to the one before; a new file is made in the same steps, so its tables are the same
+UPGRADES = {2: "ALTER TABLE entry ADD COLUMN at INTEGER"}
+_TABLE_NAMES = ("answer", "budget", "entry", "price", "total")
+_NEVER_REPLACED = {  # INSERT OR REPLACE would delete without a delete trigger
+    "answer": "EXISTS (SELECT 1 FROM answer WHERE entry = NEW.entry)",
+    "budget": "EXISTS (SELECT 1 FROM budget)",
+    "entry": "NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM entry)"
+    " OR EXISTS (SELECT 1 FROM entry WHERE account = NEW.account AND key = NEW.key)"
+    " OR (NEW.uses > 0 AND EXISTS (SELECT 1 FROM entry WHERE asked = NEW.asked AND uses > 0))",
+    "total": "EXISTS (SELECT 1 FROM total WHERE entry = NEW.entry AND account = NEW.account)",
+    "price": "NEW.id IS NOT (SELECT coalesce(max(id), 0) + 1 FROM price)",
+}
+_ADVICE = {
+    sqlite3.SQLITE_NOTADB: "is not a ledger: give the path of a ledger, or of a file that does not exist yet",
+    sqlite3.SQLITE_CORRUPT: DAMAGED,
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: it must be a file, in a directory you may write: chmod u+w",
+    sqlite3.SQLITE_READONLY: "cannot be written, and nothing was: chmod u+w the file and its directory",
+}
+_PASSING = {  # the transaction was rolled back, and another try may succeed
+    sqlite3.SQLITE_BUSY: "is held by another process, and nothing was charged: try again when that is done",
+    sqlite3.SQLITE_FULL: "cannot grow, the disk is full, and nothing was charged: free some space, try again",
+}
+
+
+@contextmanager
+def explained(path: str) -> Iterator[None]:
+    """Turn errors of SQLite and the system into one sentence with the path and what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED:
+            raise LedgerMoved(f"{path} was moved or removed while it was open: put it back") from error
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _PASSING:
+            raise LedgerUnavailable(f"{path} {_PASSING[code]} (SQLite: {error})") from error
+        advice = _ADVICE.get(code, "could not be used, and nothing was answered")
+        raise LedgerError(f"{path} {advice} (SQLite: {error})") from error
+    except UnicodeDecodeError as error:  # from the text of a damaged table
+        raise LedgerError(f"{path} {DAMAGED} ({error})") from error
+    except FileNotFoundError as error:
+        raise LedgerError(f"{path} has no directory: mkdir -p {Path(path).parent}") from error
+    except OSError as error:
+        raise LedgerError(
+            f"{path} cannot be used ({error.strerror}): choose a directory you may write"
+        ) from error
+
+
+def open_file(path: str, budget: Budget | None, secret: str) -> sqlite3.Connection:
+    """Connect to the ledger at ``path``; create it if it is missing and a budget is given."""
+    if path != ":memory:" and os.path.lexists(path):
+        return _connect(Path(path))
+    if budget is None:
+        raise LedgerError(f"no ledger at {path}: to begin one, add budget=Budget(epsilon=…, delta=…)")
+    if path == ":memory:":
+        return _memory(budget, secret)
+    create(Path(path), lambda db: _fill(db, budget, secret))
+    return _connect(Path(path))
+
+
+def _memory(budget: Budget, secret: str) -> sqlite3.Connection:
+    db = connect(":memory:")
+    _fill(db, budget, secret)
+    return db
+
+
+def create(path: Path, fill: Callable[[sqlite3.Connection], object]) -> None:
+    """Create a new file atomically: ``path`` never holds an incomplete database."""
+    for left_over in (f"{path}-wal", f"{path}-journal"):
+        if os.path.lexists(left_over):
+            raise LedgerError(f"{path} is missing, but {left_over} exists: restore it beside it")
+    handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    try:
+        with closing(connect(draft)) as db:
+            db.execute("PRAGMA synchronous = FULL")
+            fill(db)
+            db.execute("PRAGMA journal_mode = WAL")
+        with contextlib.suppress(FileExistsError):  # another process created it first
+            os.link(draft, path)
+        files.sync_folder(path.parent)
+    finally:
+        Path(draft).unlink()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open an existing ledger for durable writing, after checking that it is one."""
+    if not path.is_file():
+        raise LedgerError(
+            f"{path} is not a file: give the path of a ledger, or of a file that does not exist yet"
+        )
+    if path.stat().st_size == 0:
+        raise LedgerError(
+            f"{path} is empty, and a ledger never is: if it was one, it {DAMAGED}; otherwise rm it"
+        )
+    db = connect(path.absolute().as_uri() + "?mode=rw", uri=True)
+    try:
+        _identify(db, path)
+        make_durable(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def inspect(db: sqlite3.Connection, path: str) -> tuple[Budget, str]:
+    """Check the tables; return the budget and the name of the secret."""
+    if _schema(db) != _expected_schema():
+        raise LedgerError(f"{path} {DAMAGED} (its tables or triggers were changed)")
+    row = db.execute("SELECT epsilon, delta, adaptive, secret FROM budget").fetchone()
+    try:
+        return Budget(epsilon=row[0], delta=row[1], adaptive=bool(row[2])), row[3]
+    except (TypeError, ValueError) as error:
+        raise LedgerError(f"{path} {DAMAGED} (it has no budget)") from error
+
+
+def upgrade(db: sqlite3.Connection, path: str, lock: FileLock) -> None:
+    """Bring an older format to the present one, in one transaction, while nobody else writes."""
+    if path == ":memory:" or _one(db, "PRAGMA user_version") == VERSION:
+        return
+    try:
+        lock.take(alone=True)
+    except LedgerError as error:
+        raise LedgerError(
+            f"{path} has an older format, and is in use: stop the other program first"
+        ) from error
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        for version in range(int(str(_one(db, "PRAGMA user_version"))), VERSION):
+            db.execute(UPGRADES[version])
+        db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute("COMMIT")
+    finally:
+        lock.release()
+
+
+def check(db: sqlite3.Connection, path: str) -> None:
+    """Check every page and index."""
+    if (found := _one(db, "PRAGMA integrity_check(1)")) != "ok":
+        raise LedgerError(f"{path} {DAMAGED} (SQLite: {found})")
+
+
+def watch(path: Path) -> sqlite3.Connection:
+    """Open a second, read-only connection to a ledger that is open."""
+    db = connect(path.absolute().as_uri() + "?mode=ro", uri=True)
+    db.execute("PRAGMA mmap_size = 0")
+    return db
+
+
+def checkpoint(db: sqlite3.Connection) -> None:
+    """Move the log into the file and empty the log, while other writers are kept out.
+
+    A long reader, such as a backup, leaves the log as it is for now.
+    """
+    (wait,) = db.execute("PRAGMA busy_timeout").fetchone()
+    db.execute(f"PRAGMA busy_timeout = {_SHORT}")
+    try:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {wait}")
+
+
+def expect_no_others(db: sqlite3.Connection) -> None:
+    """Wait less for locks: an owner has no other writers to wait for."""
+    db.execute(f"PRAGMA busy_timeout = {_OWNER_WAITS}")
+
+
+def settle(db: sqlite3.Connection, path: str) -> None:
+    """Write the log to disk again, then move it into the file.
+
+    After a failed sync, pages read from the log may not be on the disk, and nothing writes them again:
+    a power cut would lose them and every charge after them.
+    """
+    db.execute("BEGIN IMMEDIATE")  # keeps other writers out meanwhile
+    try:
+        with contextlib.suppress(FileNotFoundError), Path(f"{path}-wal").open("r+b") as log:
+            while content := log.read(_PIECE):
+                log.seek(-len(content), os.SEEK_CUR)
+                log.write(content)
+            log.flush()
+            os.fsync(log.fileno())
+    finally:
+        db.execute("ROLLBACK")
+    checkpoint(db)
+
+
+def connect(name: str, *, uri: bool = False) -> sqlite3.Connection:
+    if sqlite3.sqlite_version_info < (3, 37):
+        raise LedgerError(f"SQLite {sqlite3.sqlite_version} is too old, 3.37 is needed: use a newer Python")
+    return sqlite3.connect(name, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=uri)
+
+
+def _fill(db: sqlite3.Connection, budget: Budget, secret: str) -> None:
+    db.execute("PRAGMA page_size = 1024")
+    marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+    db.executescript(f"BEGIN; {marks} {TABLES} {'; '.join(UPGRADES.values())}")
+    for table in _TABLE_NAMES:
+        refuse = f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+        for verb in ("UPDATE", "DELETE"):
+            db.execute(f"CREATE TRIGGER {table}_{verb.lower()} BEFORE {verb} ON {table} {refuse}")
+        db.execute(
+            f"CREATE TRIGGER {table}_append BEFORE INSERT ON {table} WHEN {_NEVER_REPLACED[table]} {refuse}"
+        )
+    values = (budget.epsilon, budget.delta, int(budget.adaptive), secret)
+    db.execute("INSERT INTO budget VALUES (1, ?, ?, ?, ?)", values)
+    db.execute("COMMIT")
+
+
+def _identify(db: sqlite3.Connection, path: Path) -> None:
+    """Check that the file is a ledger, before anything is written to it."""
+    application, version = _one(db, "PRAGMA application_id"), _one(db, "PRAGMA user_version")
+    if application != APPLICATION:
+        raise LedgerError(f"{path} belongs to another program: give the path of a ledger, or of a new file")
+    if version != VERSION and version not in UPGRADES:
+        raise LedgerError(
+            f"{path} has format {version}, this ostraka knows {VERSION}: pip install -U ostraka"
+        )
+
+
+def make_durable(db: sqlite3.Connection, path: Path) -> None:
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA fullfsync = ON")  # macOS: through the drive's own cache
+    db.execute("PRAGMA mmap_size = 0")
+    db.execute("PRAGMA wal_autocheckpoint = 0")
+    db.execute("BEGIN IMMEDIATE")
+    version = _one(db, "PRAGMA user_version")
+    db.execute(
+        f"PRAGMA user_version = {version}"
+    )  # where writing is forbidden, fail now and not at the first charge
+    db.execute("ROLLBACK")
+    mode, synchronous = _one(db, "PRAGMA journal_mode = WAL"), _one(db, "PRAGMA synchronous")
+    if (mode, synchronous) != ("wal", 2):
+        raise LedgerError(f"{path} lies where SQLite cannot write durably (mode {mode}): use a local disk")
+
+
+def _schema(db: sqlite3.Connection) -> list[tuple[str, str]]:
+    return db.execute(
+        "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
+    ).fetchall()
+
+
+@cache
+def _expected_schema() -> list[tuple[str, str]]:
+    with closing(_memory(Budget(epsilon=1.0, delta=0.5), "")) as db:
+        return _schema(db)
+
+
+def _one(db: sqlite3.Connection, query: str) -> object:
+    return db.execute(query).fetchone()[0]
+
+
+try:
+    import fcntl as _fcntl
+except ImportError:  # pragma: no cover  (not a POSIX system: files can be shared, not owned)
+    _fcntl = None  # type: ignore[assignment]
+
+
+_fcntl_: Any = _fcntl
+# Elsewhere flock and fcntl locks exclude each other: SQLite could not lock a file that is locked by flock.
+_ON_THE_FILE_ITSELF = sys.platform == "linux"
+OPENING = threading.RLock()  # held while a connection is opened or closed
+_connections: Counter[tuple[int, int]] = Counter()  # of this process, by device and inode
+_unlocked: dict[tuple[int, int], list[int]] = {}  # handles to close after the last connection of their file
+_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+class FileLock:
+    """An flock on the ledger file itself, for the life of one SQLite connection.
+
+    Closing any handle of a file drops all fcntl locks of the process on it, and SQLite needs its own
+    until the last connection is closed. So handles are closed after that. Open a connection and
+    make its FileLock while holding ``OPENING``.
+    """
+
+    def __init__(self, ledger: str) -> None:
+        self.alone, self._ledger, self._handle = False, ledger, -1
+        found = os.stat(ledger)  # noqa: PTH116  (text, as SQLite takes it)
+        self._file = found.st_dev, found.st_ino
+        _connections[self._file] += 1
+        _held.add(self)
+
+    def take(self, *, alone: bool) -> None:
+        """Take the lock: exclude all other writers, or only an owner."""
+        if _fcntl_ is None:  # pragma: no cover
+            if alone:
+                raise LedgerError(f"{self._ledger} cannot be owned on this system: leave owner= out")
+            return
+        path = self._ledger if _ON_THE_FILE_ITSELF else f"{self._ledger}-owner"
+        flags = os.O_RDONLY if _ON_THE_FILE_ITSELF else os.O_RDWR | os.O_CREAT
+        handle = os.open(path, flags | os.O_CLOEXEC, 0o600)
+        try:
+            _fcntl_.flock(handle, _fcntl_.LOCK_NB | (_fcntl_.LOCK_EX if alone else _fcntl_.LOCK_SH))
+        except BlockingIOError:
+            _unlocked.setdefault(self._file, []).append(handle)
+            who = "is open for writing elsewhere" if alone else "is owned by another process"
+            raise LedgerError(
+                f"{self._ledger} {who}: stop that first, or open it with read_only=True"
+            ) from None
+        self._handle, self.alone = handle, alone
+
+    def release(self) -> None:
+        """Release the lock for other writers; the connection stays open."""
+        if self._handle >= 0:
+            _fcntl_.flock(self._handle, _fcntl_.LOCK_UN)
+            _unlocked.setdefault(self._file, []).append(self._handle)
+        self._handle, self.alone = -1, False
+
+    def is_same_file(self) -> bool:
+        """Whether the ledger's path still names the file that was opened."""
+        try:
+            found = os.stat(self._ledger)  # noqa: PTH116  (text, and for each transaction)
+        except FileNotFoundError:
+            return False
+        return (found.st_dev, found.st_ino) == self._file
+
+    def close(self) -> None:
+        """Release the lock, after the connection is closed."""
+        with OPENING:
+            self.release()
+            if self in _held:
+                _held.discard(self)
+                _connections[self._file] -= 1
+            if not _connections[self._file]:
+                for handle in _unlocked.pop(self._file, []):
+                    os.close(handle)
+
+    def forget(self) -> None:
+        """Close the handle of a forked child. The parent's lock stays."""
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
+
+
+def _forget_all() -> None:
+    for lock in list(_held):
+        lock.forget()
+    for handles in _unlocked.values():
+        for handle in handles:
+            os.close(handle)
+    _held.clear()
+    _connections.clear()
+    _unlocked.clear()
+
+
+if hasattr(os, "register_at_fork"):  # pragma: no branch
+    os.register_at_fork(
+        before=OPENING.acquire, after_in_parent=OPENING.release, after_in_child=OPENING.release
+    )
+    os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,419 @@
+"""What SQLite and PostgreSQL have in common as the storage of a ledger: one shape of SQL.
+
+Notice that another program removed, replaced or wrote an owner's SQLite files.
+
+A ledger in an SQLite file: transactions and queries.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from abc import abstractmethod
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+from ostraka.core.ledger import sqlite
+from ostraka.core.ledger.budget import Budget, LedgerError, LedgerMoved
+from ostraka.core.ledger.chain import Price, Row
+from ostraka.core.ledger.history import Total
+from ostraka.core.ledger.sqlite import OPENING, FileLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ostraka.core.ledger.chain import Fields
+
+COLUMNS = ", ".join(Row._fields)
+_BATCH = 1000  # rows read at a time, so that no long read holds back a checkpoint
+
+
+class Store(Protocol):
+    """Rows in a database. Methods that read or write rows are called inside ``reading`` or ``writing``."""
+
+    path: str
+    budget: Budget
+    secret: str
+    _release: Callable[[], object]
+    _process: int
+    _lock: AbstractContextManager[Any]
+    _trouble: str | None = None
+    _begun: float | None = None  # when a call began that has not come back
+
+    def _begin(self, path: str) -> None:
+        self.path, self._process, self._lock = path, os.getpid(), threading.RLock()
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other process can have added entries."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def own(self, *, alone: bool) -> None:
+        """Take the writer lock: exclusive, or shared with other writers."""
+
+    @abstractmethod
+    def own_for_adoption(self) -> str:
+        """Take the writer lock alone, on whatever server this is; return what shall be adopted."""
+
+    @abstractmethod
+    def adopt(self) -> None:
+        """Take this server for the right one from now on, with the transaction that is being written."""
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[Self]:
+        """Keep all other writers out, then commit durably. An exception rolls back."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Check the database's own structure; called while another thread reads."""
+
+    @abstractmethod
+    def _explained(self) -> AbstractContextManager[None]:
+        """Turn errors of the database into one sentence."""
+
+    @abstractmethod
+    def _ask(self, query: str, *values: Any) -> Any:
+        """Run one statement, with $ before names of tables and ? for values; return a cursor."""
+
+    @contextmanager
+    def reading(self) -> Iterator[Self]:
+        """Hold the connection for this thread; refuse a store that is closed or poisoned."""
+        if os.getpid() != self._process:  # neither connections nor SQLite's locks survive a fork
+            raise LedgerError(f"{self.path} was opened by another process: open Ledger(…) in this one")
+        with self._lock, self._explained():
+            if self._trouble:
+                raise LedgerError(f"{self.path} {self._trouble}: open Ledger(…) again")
+            yield self
+
+    def poison(self, trouble: str) -> None:
+        """Refuse every later use, with this reason."""
+        self._trouble = trouble
+
+    def waited(self) -> float:
+        """Return the seconds for which a call of the database has not come back."""
+        begun = self._begun
+        return 0.0 if begun is None else time.monotonic() - begun
+
+    def close(self) -> None:
+        """Close it. In a process that did not open it, do nothing."""
+        if os.getpid() == self._process:
+            with self._lock:
+                self._trouble = "is closed"
+                self._release()
+
+    def rows(self, after: int, limit: int | None = None) -> Iterator[Fields]:
+        """The fields of entries, in order, ``limit`` at most."""
+        while limit is None or limit > 0:
+            size = _BATCH if limit is None else min(_BATCH, limit)
+            batch = self._entries("WHERE seq > ? ORDER BY seq LIMIT ?", after, size).fetchall()
+            yield from batch
+            if len(batch) < size:
+                return
+            after, limit = batch[-1][0], None if limit is None else limit - size
+
+    def prices(self, after: int) -> list[tuple[int, str, str, bytes, bytes]]:
+        """Number, mechanism, unit, orders and cost of prices, in order."""
+        found = self._ask("SELECT * FROM $price WHERE id > ? ORDER BY id", after)
+        return list(found)
+
+    def with_seq(self, seq: int) -> Row | None:
+        """The entry number ``seq``."""
+        return next(map(Row._make, self._entries("WHERE seq = ?", seq)), None)
+
+    def with_next(self, seq: int) -> list[Row]:
+        """The entry number ``seq`` and the one after it, as far as there are any."""
+        return list(map(Row._make, self._entries("WHERE seq IN (?, ?) ORDER BY seq", seq, seq + 1)))
+
+    def last_snapshot(self) -> Row | None:
+        """The newest entry that records all totals."""
+        newest = self._entries("WHERE state IS NOT NULL ORDER BY seq DESC LIMIT 1")
+        return next(map(Row._make, newest), None)
+
+    @abstractmethod
+    def with_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Row]:
+        """The entries with these accounts and keys."""
+
+    @abstractmethod
+    def with_asked(self, asked: Sequence[bytes]) -> dict[bytes, Row]:
+        """The entries that first paid for these questions."""
+
+    @abstractmethod
+    def heads(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        """The digests of the entries with these numbers."""
+
+    @abstractmethod
+    def append(self, rows: Sequence[Row], prices: Sequence[Price], totals: Sequence[Total]) -> None:
+        """Add entries at the end, with the prices and totals that are new with them."""
+
+    def totals(self, seq: int) -> list[Total]:
+        """All totals recorded with an entry, by account."""
+        found = self._ask("SELECT * FROM $total WHERE entry = ?", seq)
+        return sorted((Total._make(row) for row in found), key=lambda total: total.account)
+
+    def count(self) -> int:
+        """Return the number of entries."""
+        return int(self._ask("SELECT count(*) FROM $entry").fetchone()[0])
+
+    def answer(self, seq: int) -> bytes | None:
+        """The array stored for an entry."""
+        found = self._ask('SELECT "array" FROM $answer WHERE entry = ?', seq).fetchone()
+        return found[0] if found else None
+
+    def add_answer(self, seq: int, array: bytes, digest: bytes) -> None:
+        """Store the array of an entry that has none."""
+        self._ask("INSERT INTO $answer VALUES (?, ?, ?)", seq, array, digest)
+
+    def answers(self) -> Iterator[tuple[int, bytes, bytes, bytes | None]]:
+        """Entry, array and digest of every array, with the entry's digest."""
+        yield from self._ask(
+            'SELECT entry, "array", a.digest, e.digest FROM $answer a LEFT JOIN $entry e ON seq = entry'
+        )
+
+    def _entries(self, where: str, *values: Any) -> Any:
+        return self._ask(f"SELECT {COLUMNS} FROM $entry {where}", *values)  # noqa: S608  (names of our own)
+
+
+def agreed(
+    path: str, *, found: Budget, expected: Budget | None, name: str, secret: str
+) -> tuple[Budget, str]:
+    """Return the stored budget and name of the secret; raise if they are not what the caller expects."""
+    if expected is not None and not expected.agrees_with(found):
+        raise LedgerError(f"{path} has {found}, not {expected}: leave budget= out to use its own")
+    if name != secret:
+        wants = "another secret" if name and secret else "a secret" if name else "no secret"
+        raise LedgerError(f"{path} was begun with {wants}: pass the same secret= as then")
+    return found, name
+
+
+MOVED = (
+    "was removed, replaced or changed by another program while it was open: stop, and put the newest copy "
+    "back"
+)
+
+
+class Unchanged:
+    """A snapshot of an owner's files, by which changes of other programs are noticed.
+
+    Only the owner writes to them: to the ledger itself at a checkpoint, to its log at a commit.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.note_checkpoint()
+
+    def note_checkpoint(self) -> None:
+        """Record the present state of both files as this program's own."""
+        self._file = _seen(self._path)
+        self.note_commit()
+
+    def note_commit(self) -> None:
+        """Record the present state of the log as this program's own."""
+        self._log = _seen(f"{self._path}-wal")
+
+    def holds(self, *, log: bool) -> bool:
+        """Return whether no file was removed, replaced or written by another program."""
+        if self._file is None or _seen(self._path) != self._file:
+            return False
+        return not log or _seen(f"{self._path}-wal") == self._log
+
+
+def _seen(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116  (text, and twice for each transaction)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+_Value = TypeVar("_Value")
+
+CHECKPOINT_EVERY = 1000  # commits of one store: about 16 MB of write-ahead log, unless they are large
+CHECKPOINT_BYTES = 64 * 2**20
+_STORE_BATCH = 1000  # values that one statement takes
+_UNKNOWN = "was interrupted while it wrote, so it is unknown whether the last charge is recorded"
+_INSERT = f"INSERT INTO entry ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608  (names of our own)
+
+
+class SQLiteStore(Store):
+    """Rows in an SQLite file."""
+
+    def __init__(self, path: str, *, budget: Budget | None, secret: str) -> None:
+        self._begin(path)
+        self._commits = 0
+        self._file_lock: FileLock | None = None
+        self._unchanged: Unchanged | None = None
+        with sqlite.explained(path), OPENING:
+            self._db = sqlite.open_file(path, budget, secret)
+            if path != ":memory:":
+                self._file_lock = FileLock(path)
+            try:
+                if self._file_lock is not None:
+                    sqlite.upgrade(self._db, path, self._file_lock)
+                found, name = sqlite.inspect(self._db, path)
+                self.budget, self.secret = agreed(
+                    path, found=found, expected=budget, name=name, secret=secret
+                )
+            except BaseException:
+                _release(self._db, self._file_lock, self._process)
+                raise
+        # a ledger that is dropped without close(), such as an estimator's, must not leak its connection
+        self._release = weakref.finalize(self, _release, self._db, self._file_lock, self._process)
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other process can have added entries."""
+        return self.path == ":memory:" or (self._file_lock is not None and self._file_lock.alone)
+
+    def own(self, *, alone: bool) -> None:
+        """Take the writer lock: exclusive, or shared with other writers."""
+        if self._file_lock is not None:
+            with sqlite.explained(self.path):
+                self._file_lock.take(alone=alone)
+                sqlite.settle(self._db, self.path)
+                if alone:
+                    sqlite.expect_no_others(self._db)
+                    self._unchanged = Unchanged(self.path)
+
+    def own_for_adoption(self) -> str:
+        """Take the writer lock alone; a file has no lineage but its anchor."""
+        self.own(alone=True)
+        return "file"
+
+    def adopt(self) -> None:
+        """Do nothing: what was adopted is an entry."""
+
+    @contextmanager
+    def writing(self) -> Iterator[Self]:
+        """Keep all other writers out, then commit durably. An exception rolls back."""
+        with self.reading():
+            db = self._db
+            self._roll_back()  # left over if an interrupt hit between two of the lines below
+            self._check_unchanged(log=True)
+            if self._log_is_long():
+                self._checkpoint()
+            self._begun = self._begun or time.monotonic()
+            db.execute("BEGIN IMMEDIATE")
+            self._begun = None
+            try:
+                yield self
+                self._commit()
+            except BaseException:
+                self._roll_back()
+                raise
+            finally:
+                if self._unchanged:  # also where it failed: a full disk leaves a part of the log
+                    self._unchanged.note_commit()
+            self._check_unchanged(log=False)
+
+    def _checkpoint(self) -> None:
+        try:
+            sqlite.checkpoint(self._db)
+            self._commits = 0
+        finally:
+            if self._unchanged:
+                self._unchanged.note_checkpoint()
+
+    def _check_unchanged(self, *, log: bool) -> None:
+        if self._file_lock is None:
+            return
+        same = self._unchanged.holds(log=log) if self._unchanged else self._file_lock.is_same_file()
+        if not same:
+            self._trouble = MOVED
+            raise LedgerMoved(f"{self.path} {MOVED}")
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
+            trouble, self._trouble = self._trouble, _UNKNOWN
+            self._db.execute("ROLLBACK")
+            self._trouble = trouble
+
+    def _log_is_long(self) -> bool:
+        if self._commits < CHECKPOINT_EVERY and self._commits % 16:
+            return False
+        log = Path(f"{self.path}-wal")
+        return self._commits >= CHECKPOINT_EVERY or (log.exists() and log.stat().st_size > CHECKPOINT_BYTES)
+
+    def _commit(self) -> None:
+        self._trouble = _UNKNOWN
+        try:
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
+                self._roll_back()  # the log's end was not written: the transaction does not exist
+                self._trouble = None
+                raise
+            raise LedgerError(
+                f"{self.path} {self._trouble}: open Ledger(…) again (SQLite: {error})"
+            ) from error
+        self._trouble = None
+        self._commits += 1
+
+    def check(self) -> None:
+        """Check every page and index of the file; called while another thread reads."""
+        if self.path == ":memory:":
+            sqlite.check(self._db, self.path)
+            return
+        with closing(sqlite.watch(Path(self.path))) as db:
+            sqlite.check(db, self.path)
+
+    def with_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Row]:
+        """The entries with these accounts and keys."""
+        names: dict[str, list[str]] = {}
+        for account, key in keys:
+            names.setdefault(account, []).append(key)
+        return {
+            (row.account, row.key or ""): row
+            for account, asked in names.items()
+            for row in self._among("WHERE account = ? AND key IN", asked, account)
+        }
+
+    def with_asked(self, asked: Sequence[bytes]) -> dict[bytes, Row]:
+        """The entries that first paid for these questions."""
+        return {row.asked or b"": row for row in self._among("WHERE uses > 0 AND asked IN", asked)}
+
+    def heads(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        """The digests of the entries with these numbers. A number given twice is looked up twice."""
+        found: dict[int, bytes] = {}
+        for part in _parts(numbers):
+            wanted = ", ".join(["(?)"] * len(part))
+            query = f"SELECT seq, digest FROM (VALUES {wanted}) CROSS JOIN entry ON seq = column1"  # noqa: S608  (placeholders)
+            found.update(self._db.execute(query, part))
+        return found
+
+    def append(self, rows: Sequence[Row], prices: Sequence[Price], totals: Sequence[Total]) -> None:
+        """Add entries at the end, with the prices and totals that are new with them."""
+        new = ((p.id, p.mechanism, p.unit, p.orders, p.cost) for p in prices)
+        self._db.executemany("INSERT INTO price VALUES (?, ?, ?, ?, ?)", new)
+        self._db.executemany(_INSERT, rows)
+        self._db.executemany("INSERT INTO total VALUES (?, ?, ?, ?, ?, ?)", totals)
+
+    def _explained(self) -> AbstractContextManager[None]:
+        return sqlite.explained(self.path)
+
+    def _ask(self, query: str, *values: Any) -> sqlite3.Cursor:
+        return self._db.execute(query.replace("$", ""), values)
+
+    def _among(self, where: str, values: Sequence[str | bytes], *before: str) -> Iterator[Row]:
+        """The entries for which a value is in a list: one statement for many."""
+        for part in _parts(values):
+            found = self._entries(f"{where} ({', '.join('?' * len(part))})", *before, *part)
+            yield from map(Row._make, found)
+
+
+def _parts(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
+    """Yield pieces that one statement can take."""
+    return (values[start : start + _STORE_BATCH] for start in range(0, len(values), _STORE_BATCH))
+
+
+def _release(db: sqlite3.Connection, lock: FileLock | None, process: int) -> None:
+    """Close a connection and its lock, unless this is a forked child, which must not touch its parent's."""
+    if os.getpid() == process:
+        with OPENING:
+            db.close()
+            if lock is not None:
+                lock.close()

@@ -1,0 +1,508 @@
+"""Cost of the argmax of counts with Skellam noise, where of equal ones the first wins: docs/proof.md.
+
+The supremum over three outcomes (one of two classes wins, the other, somebody else) is searched over whole
+numbers. Up to sigma = 20 no whole number near the largest value is left out; beyond, the margins are those of
+Gaussian noise.
+
+Skellam noise on a cell that moves by a whole number: its Rényi divergence, and a dominating Gaussian.
+
+Skellam noise: whole numbers, so several parties, clients or keepers can each add a share of it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, localcontext
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+from scipy.special import ive, logsumexp, ndtri_exp
+
+from ostraka.core import check
+from ostraka.core.curve import ORDERS, Curve
+from ostraka.core.laws.law import GAUSSIAN, NEAR_GAUSSIAN, Law
+from ostraka.core.numeric import up
+from ostraka.core.private import Adjacency
+
+if TYPE_CHECKING:
+    from ostraka.core.private import Private
+
+LogDensity: TypeAlias = Callable[[float, int], np.ndarray]
+
+_FURTHEST = 6.0  # beyond order / sigma = 6 the price of both noisy counts is little above, and is used
+_LEAST_SIGMA = 0.5  # below it, too
+_FINE_UP_TO = 2.0  # in order / sigma: where the answer is, and worth a finer search
+_COARSE, _FINE, _LINE = 4, 20, 100  # points a sigma
+_COARSE_MARGIN, _MARGIN, _ROUNDING = 0.01, 6e-4, 1e-8
+_AT_ONCE = 2**14  # columns of a product
+
+
+@lru_cache(maxsize=32)
+def argmax_rdp(variance: float, one_count: tuple[float, ...], law: LogDensity) -> tuple[float, ...]:
+    """Cost of one answer at each order, for all votes and any number of classes; errs up. Nats.
+
+    ``one_count`` is what one noisy count costs at each order, ``law`` the noise: the log probabilities of 0
+    to so many, of a variance.
+    """
+    sigma, single = math.sqrt(variance), np.array(one_count)
+    both, orders = 2 * single, np.array(ORDERS)
+    where = orders <= (_FURTHEST * sigma if sigma >= _LEAST_SIGMA else 0.0)
+    bound = both.copy()
+    if where.any():
+        largest = np.maximum(
+            _over_line(variance, law, orders[where]), _over_plane(variance, law, orders[where])
+        )
+        largest = np.maximum(largest, single[where])  # far out one of the classes cannot win
+        bound[where] = np.minimum(both[where], largest * (1 + _ROUNDING))
+    return tuple(up(value) for value in bound.tolist())
+
+
+def _over_line(variance: float, law: LogDensity, orders: np.ndarray) -> np.ndarray:
+    """Return the largest divergence where no third class can win: the noisy difference of two counts."""
+    sigma = math.sqrt(2 * variance)
+    step = max(1, math.floor(sigma / _LINE))
+    reach = step * (math.ceil(16 * sigma / step) + 30)
+    spare = math.ceil(3 * sigma) + 60  # what lies beyond is below 1e-16 of the outermost sums
+    density = _density(2 * variance, law, reach + spare)
+    below, above = np.cumsum(density), np.cumsum(density[::-1])[::-1]
+    ahead = np.arange(spare - 2, 2 * reach + spare, step)
+    one, two = (np.stack([below[at], above[at + 1]]) for at in (ahead, ahead + 2))
+    return _largest(one, two, orders) * (1 + (0.0 if step == 1 else _MARGIN))
+
+
+def _over_plane(variance: float, law: LogDensity, orders: np.ndarray) -> np.ndarray:
+    """Return the largest divergence of three outcomes on a coarse lattice, refined where it is large."""
+    sigma = math.sqrt(variance)
+    coarse, fine = (max(1, math.floor(sigma / points)) for points in (_COARSE, _FINE))
+    side = np.arange(-math.ceil(5 * sigma) - 10, math.ceil(10 * sigma) + 10, coarse)
+    at = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
+    laws = _moved(variance, law, at)
+    values = np.max(
+        [_divergences(*pair, orders) for one, two in laws for pair in ((one, two), (two, one))], 0
+    )
+    largest = values.max(axis=0)
+    if coarse == 1:
+        return np.asarray(largest)
+    refined = orders <= _FINE_UP_TO * sigma
+    near = (values[:, refined] * (1 + _COARSE_MARGIN) >= largest[refined]).any(axis=1)
+    largest = largest * (1 + _COARSE_MARGIN)
+    if near.any():
+        steps = np.arange(-(coarse // (2 * fine)) - 1, coarse // (2 * fine) + 2) * fine
+        around = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(1, -1, 2)
+        points = np.unique((at[near][:, None] + around).reshape(-1, 2), axis=0)
+        best = [_largest(one, two, orders[refined]) for one, two in _moved(variance, law, points)]
+        largest[refined] = np.max(best, axis=0) * (1 + (0.0 if fine == 1 else _MARGIN))
+    return np.asarray(largest)
+
+
+def _moved(variance: float, law: LogDensity, at: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the laws at each point (a, b) and one ballot away, for both rules for ties with the bar."""
+    return [
+        (_outcomes(variance, law, at, late), _outcomes(variance, law, at + np.array([-1, 1]), late))
+        for late in (0, 1)
+    ]
+
+
+def _outcomes(variance: float, law: LogDensity, at: np.ndarray, late: int) -> np.ndarray:
+    """Return P(A >= B, A >= 0), P(B > A, B >= late) and P(A < 0, B < late) at every (a, b), shape (3, n)."""
+    # late: whether the class at the bar comes before (1) or after (0) the second one, which loses ties to
+    # the first
+    firsts, seconds = np.unique(at[:, 0]), np.unique(at[:, 1])
+    end = int(at.max()) + math.ceil(12 * math.sqrt(variance)) + 60
+    middle = end - min(0, int(at.min())) + 2
+    density = _density(variance, law, middle)
+    below = np.cumsum(density)
+    first, second = np.zeros((2, len(firsts), len(seconds)))
+    for start in range(0, end, _AT_ONCE):
+        x = np.arange(start, min(end, start + _AT_ONCE)) + middle
+        a, b = x - firsts[:, None], x - seconds[:, None]
+        first += density[a] @ below[b].T
+        second += below[a - 1] @ (density[b] * (x >= middle + late)).T
+    i, j = np.searchsorted(firsts, at[:, 0]), np.searchsorted(seconds, at[:, 1])
+    neither = below[middle - 1 - at[:, 0]] * below[middle + late - 1 - at[:, 1]]
+    return np.stack([first[i, j], second[i, j], neither])
+
+
+@lru_cache(maxsize=4)
+def _density(variance: float, law: LogDensity, reach: int) -> np.ndarray:
+    """Probabilities of -reach, …, reach."""
+    half = np.exp(law(variance, reach))
+    return np.concatenate([half[:0:-1], half])
+
+
+def _largest(one: np.ndarray, two: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    """Return the largest divergence in either direction over all laws, outcomes first."""
+    from ostraka.core.kernels.divergence import largest_divergence  # noqa: PLC0415  (compiled code)
+
+    divergences = np.zeros(len(orders))
+    for p, q in ((one.T, two.T), (two.T, one.T)):
+        log_q = np.log(q)
+        largest_divergence(
+            np.ascontiguousarray(log_q), np.ascontiguousarray(np.log(p) - log_q), orders, divergences
+        )
+    return divergences
+
+
+def _divergences(p: np.ndarray, q: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    """Rényi divergences of p from q, outcomes first, shape (points, orders); no term is negative."""
+    ratio = (np.log(p) - np.log(q))[:, :, None]
+    excess = q[:, :, None] * (np.expm1(np.minimum(orders * ratio, 700.0)) - orders * np.expm1(ratio))
+    return np.asarray(np.log1p(np.maximum(excess, 0.0).sum(axis=0)) / (orders - 1))
+
+
+MOST_STEP = 64  # the largest move of one cell that is priced
+_LEAST_VARIANCE = 1e-200  # below, a ratio of neighbouring chances leaves float64
+_SKELLAM_LAW_ROUNDING = 1e-10  # nats: far more than the sums below err by (tests compare with 50 digits)
+_TAIL = math.log(2.0**-100)  # what lies further out is left to the slack of the curve
+
+
+@lru_cache(maxsize=256)
+def shift_rdp(variance: float, shift: int) -> tuple[float, ...]:
+    """Rényi divergence of Skellam noise moved by ``shift``, for each order, rounded up by 1e-10 nats."""
+    reach = math.ceil(2 * shift * ORDERS[-2] + 40 * math.sqrt(variance)) + 50
+    half = log_density(variance, reach)
+    at = np.concatenate([half[:0:-1], half])  # whole numbers from -reach to reach
+    unmoved, moved = at[shift:], at[:-shift]  # the density is even: both directions are this one
+    stride = max(1, math.floor(math.sqrt(variance) / 2))
+    coarse_here, coarse_moved = unmoved[::stride], moved[::stride]
+    rdp = []
+    for order in ORDERS:
+        if not math.isfinite(order):  # Skellam ratios are unbounded: there is no pure differential privacy
+            rdp.append(math.inf)
+            continue
+        coarse = order * coarse_here + (1 - order) * coarse_moved
+        near = np.flatnonzero(coarse > coarse.max() - 80)
+        first, last = max(0, (near[0] - 1) * stride), (near[-1] + 1) * stride + 1
+        terms = order * unmoved[first:last] + (1 - order) * moved[first:last]
+        total = float(logsumexp(terms))
+        inside = max(terms[0], terms[-1]) < total - 60  # the mass of this order lies well inside the sum
+        rdp.append(up(max(total, 0.0) / (order - 1) + _SKELLAM_LAW_ROUNDING) if inside else math.inf)
+    return tuple(rdp)
+
+
+def shift_mu(variance: float, shift: int) -> float:
+    """Return mu, rounded up: but for 2^-100, a Gaussian moved by mu deviations dominates the move.
+
+    The density is log-concave, so the best tests are thresholds, and the trade-off function is linear
+    between them. It lies above that of the Gaussian, which is convex, as soon as it does so at every
+    threshold i: if z(i) - z(i - shift) <= mu, where z is the normal quantile of P[X <= i].
+    """
+    z = _normal_quantiles(variance)
+    inner = len(z) // 2 - (MOST_STEP - shift)  # thresholds as far out as this move needs
+    middle = len(z) // 2
+    z = z[middle - inner : middle + inner]
+    return float((z[shift:] - z[:-shift]).max()) * (1 + 1e-9) + _SKELLAM_LAW_ROUNDING
+
+
+@lru_cache(maxsize=8)
+def _normal_quantiles(variance: float) -> np.ndarray:
+    """Return z(i) for i from -n to n - 1, where P[X > n - 1 - MOST_STEP] is below 2^-100."""
+    reach = math.ceil(60 * math.sqrt(variance)) + 300 + MOST_STEP
+    tails = np.logaddexp.accumulate(log_density(variance, reach)[::-1])[::-1][1:]  # log P[X > i], i >= 0
+    last = int(np.argmax(tails < _TAIL)) + MOST_STEP
+    if not (tails[last - MOST_STEP] < _TAIL and last + 100 < len(tails)):
+        raise ValueError("the tails of this noise are too long to be priced")
+    right = -ndtri_exp(tails[: last + 1])
+    return np.concatenate([-right[::-1], right])  # the density is even: z(-1 - i) = -z(i)
+
+
+def log_density(variance: float, reach: int) -> np.ndarray:
+    """Return log probabilities of 0, …, reach from Bessel ratios I(k)/I(k-1), by downward recursion."""
+    if variance < _LEAST_VARIANCE:
+        raise ValueError(
+            "sigma must be at least 1e-100: less noise has no price in float64; use a larger one"
+        )
+    top = reach + math.ceil(10 * math.sqrt(variance)) + 50
+    ratio = variance / (top + 0.5 + math.sqrt((top + 1.5) ** 2 + variance**2))
+    logs = np.empty(reach + 1)
+    logs[0] = math.log(ive(0, variance))
+    for k in range(top, 0, -1):
+        ratio = 1 / (2 * k / variance + ratio)
+        if k <= reach:
+            logs[k] = math.log(ratio)
+    return np.cumsum(logs)
+
+
+MOST_SIGMA = 10_000.0  # in votes; keeps tables and sums short
+MOST_SUM_SIGMA = 1_000.0  # its tables are made in a second
+# Clients in a browser draw from tables of 128 bits, each number within 2^-110; and at most 64^2 cells move,
+# each of which a Gaussian dominates but for 2^-100.
+_SLACK = 2.0**-60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkellamMax:
+    """Argmax of counts to which the parties have already added noise: it adds none itself.
+
+    Parameters
+    ----------
+    sigma : float > 0, in votes
+        Standard deviation of the noise that honest parties together put on each count. Public.
+    changed : int >= 2, default 2
+        How many counts of a row one party can move, each by one. A ballot moves two; towards an asker who
+        cheats with secret questions it is the number of classes.
+    reveals : {"counts", "argmax"}, default "counts"
+        What is seen of the noisy counts: ``"counts"``, all of them; ``"argmax"``, only which is the largest,
+        the first of equal ones. ``"argmax"`` needs ``changed=2`` and ``sigma`` of at most 1,000.
+
+    Raises
+    ------
+    ValueError
+        ``sigma`` not positive, or above 10,000 (1,000); ``changed`` below 2; an unknown word.
+
+    Guarantees
+    ----------
+    One moved ballot costs at most ``curve()``, with ``reveals="counts"`` also where the noisy counts
+    themselves are seen. The Rényi divergence of Skellam noise moved by one is summed numerically for each
+    order and rounded up; ``changed`` counts move by one. With ``reveals="argmax"`` the price is that of the
+    argmax of the same noisy counts, for all votes and any number of classes. :attr:`promise` lets only votes
+    in that carry exactly this noise and are seen so: noise can be neither forgotten nor added twice.
+    Source: Agarwal, Kairouz and Liu 2021, arXiv:2110.04995 (the mechanism); docs/proof.md (the argmax).
+
+    Examples
+    --------
+    >>> round((100 * SkellamMax(sigma=40.0).curve()).epsilon(delta=1e-5), 2)
+    1.36
+    >>> round((100 * SkellamMax(sigma=40.0, reveals="argmax").curve()).epsilon(delta=1e-5), 2)
+    1.16
+    """
+
+    sigma: float
+    changed: int = 2
+    reveals: Literal["counts", "argmax"] = "counts"
+
+    def __post_init__(self) -> None:
+        check.positive(sigma=self.sigma)
+        check.integer(changed=self.changed, least=2)
+        check.one_of(reveals=self.reveals, allowed=("counts", "argmax"))
+        most = MOST_SIGMA if self.reveals == "counts" else MOST_SUM_SIGMA
+        if self.sigma > most:
+            raise ValueError(f"sigma must be at most {most:,.0f} votes, got {self.sigma!r}")
+        if self.reveals == "argmax" and self.changed > 2:
+            raise ValueError(f"changed must be 2 where only the argmax is seen, got {self.changed}")
+
+    @property
+    def promise(self) -> Adjacency:
+        """One ballot may move, in counts that already contain this noise."""
+        return Adjacency(noise_sigma=self.sigma, argmax_only=self.reveals == "argmax")
+
+    def curve(self) -> Curve:
+        """Cost of one row of noisy counts, or of their argmax, for every possible votes."""
+        if self.reveals == "argmax":
+            rdp = argmax_rdp(self.sigma**2, shift_rdp(self.sigma**2, 1), log_density)
+        else:
+            rdp = skellam_rdp(self.sigma**2, self.changed)
+        # each count is dominated by a Gaussian, and the argmax is computed from all of them
+        one_count = up(shift_mu(self.sigma**2, 1) ** 2)
+        return Curve(ORDERS, rdp, "ballot", laws=(Law(NEAR_GAUSSIAN, one_count, self.changed),))
+
+    def uses(self, private: Private) -> int:
+        """One use a query."""
+        return len(private)
+
+    def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
+        """The answers, int64 of shape (n_queries,); ties of counts are broken by ``rng``."""
+        noisy = private.open()
+        return np.asarray((noisy + rng.random(noisy.shape) / 2).argmax(axis=1), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkellamSum:
+    """A sum of clients' vectors of whole numbers, with Skellam noise on every cell.
+
+    Parameters
+    ----------
+    sigma : float > 0, at most 1,000
+        Standard deviation of the noise on each cell, in the unit of the cells. Public.
+    l1, l2 : float >= 1
+        How far two encodings of one client can lie apart, in these norms. Public. The smaller must be
+        below 65.
+    adds : bool, default False
+        False: the sums carry the noise already, because clients or keepers added it. True: the sums are
+        exact, and :meth:`release` adds the noise.
+
+    Raises
+    ------
+    ValueError
+        A parameter out of range; when asked, sums that are not whole numbers.
+
+    Guarantees
+    ----------
+    ``curve()`` covers every whole-number change of one client's vector within both norms, in both
+    directions, also where all noisy cells are seen. It bounds the Rényi divergence, and names a
+    Gaussian that dominates the change; the smaller epsilon holds.
+    :attr:`promise` names the norms and the noise: sums with other noise, or with none, are refused.
+    Source: Agarwal, Kairouz and Liu 2021, arXiv:2110.04995 (the mechanism); the worst case is a linear
+    program over the costs of single cells; the Gaussian is proved in docs/collect.md.
+
+    Examples
+    --------
+    >>> tree = SkellamSum(sigma=36.0, l1=20.0, l2=20**0.5)
+    >>> round(tree.curve().epsilon(delta=1e-6), 3)
+    0.501
+    """
+
+    sigma: float
+    l1: float
+    l2: float
+    adds: bool = False
+
+    def __post_init__(self) -> None:
+        check.positive(sigma=self.sigma, l1=self.l1, l2=self.l2)
+        if self.sigma > MOST_SUM_SIGMA:
+            raise ValueError(f"sigma must be at most {MOST_SUM_SIGMA:,.0f}, got {self.sigma!r}")
+        if min(self.l1, self.l2) < 1 or min(self.l1, self.l2) > MOST_STEP:
+            raise ValueError(f"l1 and l2 must be 1 or more, one of them at most {MOST_STEP}")
+        if not isinstance(self.adds, bool):
+            raise ValueError(f"adds must be True or False, got {self.adds!r}")  # noqa: TRY004  (house style)
+
+    @property
+    def promise(self) -> Adjacency:
+        """One client's vector within both norms, in sums that carry exactly this noise (or none)."""
+        return vector_adjacency(self.l1, self.l2, sigma=0.0 if self.adds else self.sigma)
+
+    def curve(self) -> Curve:
+        """Cost of one release of all cells."""
+        variance, l1, l2 = self.sigma**2, self.l1, self.l2
+        mu_squared = vector_mu_squared(variance, l1, l2)
+        return Curve(
+            ORDERS,
+            vector_rdp(variance, l1, l2),
+            "vector",
+            mu_squared=mu_squared,
+            slack=_SLACK,
+            laws=(Law(GAUSSIAN, mu_squared),),
+        )
+
+    def uses(self, private: Private) -> int:  # noqa: ARG002  (part of the protocol)
+        """One use for the whole array: the norms bound all of it."""
+        return 1
+
+    def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
+        """The noisy sums, int64 of the shape of ``private``."""
+        sums = private.open()
+        if not np.issubdtype(sums.dtype, np.integer):
+            raise ValueError(f"sums must be whole numbers, got {sums.dtype}")
+        noise = skellam(self.sigma**2, sums.shape, rng=rng) if self.adds else 0
+        return np.asarray(sums + noise, dtype=np.int64)
+
+
+def vector_adjacency(l1: float, l2: float, *, sigma: float) -> Adjacency:
+    """The adjacency of sums of clients' vectors which carry Skellam noise of this standard deviation."""
+    return Adjacency(unit="client", moves="vector", l1=l1, l2=l2, noise_sigma=sigma)
+
+
+@lru_cache(maxsize=32)
+def skellam_rdp(variance: float, changed: int = 2) -> tuple[float, ...]:
+    """Rényi divergence, rounded up, when so many counts with this noise move by one; nats for each order."""
+    return tuple(up(changed * value) for value in shift_rdp(variance, 1))
+
+
+@lru_cache(maxsize=32)
+def vector_rdp(variance: float, l1: float, l2: float) -> tuple[float, ...]:
+    """The largest Rényi divergence, rounded up, of any whole-number move within both norms."""
+    single = np.array([shift_rdp(variance, step) for step in _steps(l1, l2)])
+    return tuple(up(value, ulps=64) for value in _costliest(single, l1, l2).tolist())
+
+
+@lru_cache(maxsize=32)
+def vector_mu_squared(variance: float, l1: float, l2: float) -> float:
+    """The square of a mean shift, rounded up, whose Gaussian dominates every move within both norms.
+
+    Independent cells are dominated by independent Gaussians, whose squared shifts add.
+    """
+    single = np.array([[shift_mu(variance, step) ** 2] for step in _steps(l1, l2)])
+    return up(float(_costliest(single, l1, l2)[0]), ulps=64)
+
+
+def _steps(l1: float, l2: float) -> range:
+    """The moves of one cell that both norms allow."""
+    return range(1, math.floor(min(l1, l2)) + 1)
+
+
+def _costliest(single: np.ndarray, l1: float, l2: float) -> np.ndarray:
+    """Return the largest cost of a whole move, given the costs of one cell for moves of 1, 2, 3 and so on."""
+    # costs of cells add; with n(k) cells moved by k, the worst case is a linear program: maximise the sum of
+    # n(k) cost(k) where the n(k) k add to at most l1 and the n(k) k^2 to at most l2^2; fractions only raise
+    # it, and two values of k suffice, since there are two constraints
+    steps, area = _steps(l1, l2), l2 * l2 * (1 + 1e-12)
+    worst = np.zeros(single.shape[1])
+    for i, one in enumerate(steps):
+        worst = np.maximum(worst, min(l1 / one, area / one**2) * single[i])
+        for j, two in enumerate(steps[:i]):
+            fine = (l1 * one - area) / (two * (one - two))  # cells that move by the smaller step
+            coarse = (area - l1 * two) / (one * (one - two))
+            if fine > 0 and coarse > 0:
+                worst = np.maximum(worst, fine * single[j] + coarse * single[i])
+    return worst
+
+
+def skellam(variance: float, shape: tuple[int, ...], *, rng: np.random.Generator | None = None) -> np.ndarray:
+    """Draw exactly, int64, from ``rng`` or the operating system; use more bits where 64 do not decide."""
+    size = math.prod(shape)
+    words = _words(2 * size, rng)
+    thresholds = _thresholds(variance / 2)
+    draws = np.searchsorted(thresholds, words, side="left")
+    for place in np.flatnonzero(thresholds[draws] == words).tolist():
+        draws[place] = _settled(variance / 2, int(words[place]), rng)
+    return np.asarray((draws[:size] - draws[size:]).reshape(shape), dtype=np.int64)
+
+
+def largest_draw(variance: float) -> int:
+    """Return a bound which the size of a draw exceeds with probability at most 2^-64."""
+    return len(_thresholds(variance / 2))
+
+
+def _words(size: int, rng: np.random.Generator | None) -> np.ndarray:
+    if rng is None:
+        return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
+    return rng.integers(0, 2**64, size=size, dtype=np.uint64)
+
+
+def _settled(mean: float, number: int, rng: np.random.Generator | None) -> int:
+    """Return the Poisson draw whose first 64 bits equal those of a threshold, with more bits."""
+    bits = 64
+    while True:
+        number, bits = (number << 64) | int(_words(1, rng)[0]), bits + 64
+        thresholds = _poisson(mean, bits)
+        place = bisect_left(thresholds, number)
+        if thresholds[place] != number:
+            return place
+
+
+@lru_cache(maxsize=32)
+def _thresholds(mean: float) -> np.ndarray:
+    """Poisson probabilities of at most 0, 1, 2, …, in steps of 2^-64, rounded down."""
+    table = np.array(_poisson(mean, 64), dtype=np.uint64)
+    table.setflags(write=False)
+    return table
+
+
+def _poisson(mean: float, bits: int) -> list[int]:
+    """Poisson probabilities of at most 0, 1, … in steps of 2^-bits, until one rounds down to 1 - 2^-bits."""
+    digits = math.ceil(0.302 * bits) + 30
+    while (floors := _floors(mean, bits, digits)) is None:
+        digits += 30
+    return floors
+
+
+def _floors(mean: float, bits: int, digits: int) -> list[int] | None:
+    """Return these probabilities rounded down; None if ``digits`` do not decide all of them."""
+    with localcontext(Context(prec=digits, rounding=ROUND_HALF_EVEN, Emin=MIN_EMIN, Emax=MAX_EMAX)):
+        rate, scale, most = Decimal(mean), Decimal(2**bits), 2**bits - 1
+        # n steps lose less than 4 n units of the last place, and n is below 10^8
+        chance, doubt = (-rate).exp(), scale * Decimal(10) ** (10 - digits)
+        below, floors = chance, list[int]()
+        while not floors or floors[-1] < most:
+            at_least = max(0, int(below * scale - doubt))
+            if at_least != min(most, int(below * scale + doubt)):
+                return None
+            floors.append(at_least)
+            chance *= rate / len(floors)
+            below += chance
+    return floors

@@ -1,0 +1,46 @@
+"""``ostraka sample``: write tables of a made-up hospital for trying out the commands."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003  (Typer reads it)
+from typing import Annotated, Any
+
+import typer
+
+_WARDS = ("surgery", "heart", "children", "lungs")
+
+
+def sample(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where to write private.csv and public.csv.")
+    ],
+    *,
+    rows: Annotated[int, typer.Option(help="Rows of private.csv.", min=100, metavar="N")] = 12_000,
+    seed: Annotated[int, typer.Option(help="Of the made-up rows.", min=0, metavar="N")] = 0,
+) -> None:
+    """Write two tables of made-up hospital visits: a private one, and a public one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, n_rows, number in (("private", rows, seed), ("public", max(500, rows // 6), seed + 1)):
+        _write(folder / f"{name}.csv", n_rows=n_rows, seed=number, named=name == "private")
+    typer.echo(
+        f"{folder}/private.csv and {folder}/public.csv hold made-up visits. Learn who comes back:\n"
+        f"ostraka learn {folder}/private.csv --label readmitted --public {folder}/public.csv --person patient"
+    )
+
+
+def _write(path: Path, *, n_rows: int, seed: int, named: bool) -> None:
+    """Write the visits of patients, about three each; public ones have no names."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    patient = np.sort(rng.integers(0, n_rows // 3, n_rows))
+    age = rng.integers(18, 95, n_rows // 3)[patient]
+    ward = rng.choice(_WARDS, n_rows)
+    days = 1 + rng.poisson(4, n_rows)
+    drugs = rng.poisson(1 + age / 25)
+    risk = (age - 60) / 15 + (days - 5) / 3 + (drugs - 3) / 3 + (ward == "heart") - 0.4
+    again = np.where(rng.random(n_rows) < 1 / (1 + np.exp(-2 * risk)), "yes", "no")
+    columns: dict[str, Any] = {"patient": [f"p{k:05d}" for k in patient]} if named else {}
+    columns |= {"age": age, "ward": ward, "days": days, "drugs": drugs, "readmitted": again}
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    path.write_text("\n".join(lines) + "\n", encoding="utf8")

@@ -1,0 +1,231 @@
+"""Checks against mistakes that would silently weaken privacy or distort a figure.
+
+Rows are compared by digests under a key of this process; nothing of them is kept on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+
+from ostraka.data.parquet import ParquetRows
+
+REPEATED = (
+    "most private rows occur several times. If equal rows are one person's, only one of them is protected: "
+    "pass groups= (--person COLUMN) to protect people"
+)
+WAY_OUT = (
+    "they would be neither private nor a test; take rows of other units, or allow_overlap=True "
+    "(--allow-overlap), which the record states"
+)
+KEY = os.urandom(16)
+_FALSE_ALARM = 1e-4  # that equal rows of two independent samples of one population are taken for copies
+_Z = 4.5  # standard deviations, for the same reason: a chance of 3e-6
+_SKETCH = 512  # smallest digests of a table: two tables that share a few per cent of their rows share some
+_BLOCK = 1 << 14  # rows whose digests are made at a time
+_REFIT = (
+    "these private rows were learned from before in this process, under another ledger: each result states "
+    "its own epsilon only, and together they cost about the sum. Pass one ledger=PATH to all of them"
+)
+_seen: list[np.ndarray] = []
+_warned: list[bool] = []
+
+
+def row_digests(X: Any, *, columns: Any = None) -> np.ndarray:
+    """Return a 64-bit digest of each row; different rows collide with a chance of 2⁻⁶⁴.
+
+    Parameters
+    ----------
+    X : array or data frame, shape (n_rows, n_columns)
+    columns : sequence of str, optional
+        Names in the order to read them in. None: as they come.
+    """
+    return _digests(_columns(X, names=columns))
+
+
+def require_apart(private: np.ndarray, others: np.ndarray, *, what: str, way_out: str) -> None:
+    """Refuse public rows that seem to be copies of private ones.
+
+    Rows of coarse tables are often equal by chance. If both tables were samples of one population, then of
+    all rows of one value, each would stand in either table by chance. Copies balance the tables more.
+
+    Raises
+    ------
+    ValueError
+        Some are copies; the message says how many, and ``way_out``.
+    """
+    pooled = _pooled(private, others)
+    if not (_pairs_beyond_chance(*pooled) or _balanced_beyond_chance(*pooled)):
+        return
+    copies = int(np.isin(others, private).sum())
+    raise ValueError(f"{copies:,} of the {len(others):,} {what} are private rows, too: {way_out}")
+
+
+def seems_repeated(X: Any, digests: np.ndarray) -> bool:
+    """Return whether most rows occur twice, although few would if the columns were independent."""
+    if _twins(digests) <= len(digests) / 2:
+        return False
+    shuffle = np.random.default_rng(0)  # decides about a warning only
+    if isinstance(X, ParquetRows):  # rows of one group are enough to see it
+        X = next(block for _, block in X.blocks(X.pieces))
+    shuffled = _digests([shuffle.permutation(column) for column in _columns(X)])
+    return _twins(shuffled) < len(shuffled) / 10
+
+
+def require_safe_pipeline(model: Any, *, public_given: bool) -> None:
+    """Refuse a scikit-learn Pipeline that fits its other steps to the private rows before this estimator.
+
+    Raises
+    ------
+    ValueError
+        Such a step, or public rows that do not pass through the steps.
+    """
+    pipeline = _pipeline_of(model)
+    if pipeline is None:
+        return
+    before = [step for _, step in pipeline.steps[:-1] if step is not None and step != "passthrough"]
+    for step in before:
+        if not isinstance(step, FrozenEstimator) and get_tags(step).requires_fit:
+            raise ValueError(
+                f"{type(step).__name__} stands before {type(model).__name__} in a Pipeline and was fitted to "
+                "private rows, so their privacy is lost. Put it inside the teachers and the student, "
+                f"estimator=make_pipeline({type(step).__name__}(), …), or fit it to public rows and freeze "
+                "it with sklearn.frozen.FrozenEstimator"
+            )
+    if before and public_given and "X_public" not in (getattr(pipeline, "transform_input", None) or ()):
+        raise ValueError(
+            "X_public does not pass through the steps of the Pipeline that X passes through: use "
+            "Pipeline(…, transform_input=['X_public']) with metadata routing, as docs/quickstart.md has it"
+        )
+
+
+def warn_of_refits(digests: np.ndarray) -> None:
+    """Warn once in a process that the same rows were learned from under two ledgers in memory."""
+    sketch = _counts(np.sort(digests))[0][:_SKETCH].copy()  # not a view of all digests
+    if not _warned and any(np.isin(sketch, earlier).any() for earlier in _seen):
+        _warned.append(True)
+        warnings.warn(_REFIT, stacklevel=2)
+    _seen.append(sketch)
+
+
+def _pipeline_of(model: Any) -> Pipeline | None:
+    """The Pipeline that is fitting this estimator as its last step, if one is."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, Pipeline) and caller.steps[-1][1] is model:
+            return caller
+        frame = frame.f_back
+    return None
+
+
+def _pairs_beyond_chance(totals: np.ndarray, mine: np.ndarray) -> bool:
+    """Test whether more of the values that occur twice are in both tables than chance explains."""
+    from scipy.stats import binom
+
+    twice = totals == 2
+    n, m = mine.sum(), totals.sum() - mine.sum()
+    apart = int((mine[twice] == 1).sum())
+    return bool(binom.sf(apart - 1, twice.sum(), 2 * n * m / (n + m) ** 2) < _FALSE_ALARM)
+
+
+def _balanced_beyond_chance(totals: np.ndarray, mine: np.ndarray) -> bool:
+    """Whether the tables share more rows, each value counted as in the table with fewer, than by chance."""
+    from scipy.stats import binom
+
+    rate = mine.sum() / totals.sum()
+    mean = variance = 0.0
+    for kind, n in zip(*map(np.ndarray.tolist, _counts(np.sort(totals))), strict=True):
+        counts = np.arange(kind + 1)
+        chance, shared = binom.pmf(counts, kind, rate), np.minimum(counts, kind - counts)
+        expected = float(chance @ shared)
+        mean, variance = mean + n * expected, variance + n * (float(chance @ shared**2) - expected**2)
+    excess = float(np.minimum(mine, totals - mine).sum()) - mean
+    return bool(excess > _Z * np.sqrt(variance) > 0)
+
+
+def _pooled(private: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how often each different row occurs in both tables together, and in the private one."""
+    # the rows of both tables come first, then those of the other table alone
+    (values, counts), (other_values, other_counts) = _counted(private), _counted(others)
+    places = np.minimum(np.searchsorted(values, other_values), len(values) - 1)
+    both = values[places] == other_values
+    totals = counts.copy()
+    totals[places[both]] += other_counts[both]
+    alone = other_counts[~both]
+    return np.concatenate([totals, alone]), np.concatenate([counts, np.zeros_like(alone)])
+
+
+def block_digests(key: bytes, block: np.ndarray) -> np.ndarray:
+    """Digests of numbers under the key of another process."""
+    return _digests(list(block.T), key=key)
+
+
+def _digests(columns: list[np.ndarray], *, key: bytes = KEY) -> np.ndarray:
+    """Return a digest of each row, made block by block: a block fits a processor's cache."""
+    digests = np.full(len(columns[0]), int.from_bytes(key[:8]), dtype=np.uint64)
+    keyed = [column if column.dtype.kind in "biuf" else _keyed(column) for column in columns]
+    for start in range(0, len(digests), _BLOCK):
+        digest = digests[start : start + _BLOCK]
+        for column, words in zip(columns, keyed, strict=True):
+            part = words[start : start + _BLOCK]
+            digest ^= part if words is not column else _bits(part)
+            _mix(digest)
+    return digests
+
+
+def _columns(X: Any, *, names: Any = None) -> list[np.ndarray]:
+    """Return the columns of an array or a data frame, of which in this order."""
+    if not hasattr(X, "columns"):
+        return list(np.asarray(X).T)
+    return [np.asarray(X[name]) for name in (X.columns if names is None else names)]
+
+
+def _twins(digests: np.ndarray) -> int:
+    """Return the number of rows that are equal to another one."""
+    counts = _counts(np.sort(digests))[1]
+    return int(counts[counts > 1].sum())
+
+
+def _counted(digests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Count the different rows; a table that is repeated k times as a whole counts once."""
+    values, counts = _counts(np.sort(digests))
+    return values, counts // np.gcd.reduce(counts)
+
+
+def _counts(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different numbers of a sorted array, and how often each occurs."""
+    # NumPy's unique looks each number up in a table of all, which takes ten times as long for a million
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    return ordered[starts], np.diff(np.append(starts, len(ordered)))
+
+
+def _bits(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers as 64-bit words, equal ones as equal words."""
+    floats = numbers.astype(np.float64) + 0.0  # -0.0 is 0.0
+    floats[np.isnan(floats)] = np.nan
+    return floats.view(np.uint64)
+
+
+def _keyed(column: np.ndarray) -> np.ndarray:
+    """Return keyed digests of texts and other values."""
+    texts, codes = np.unique([str(value) for value in column.tolist()], return_inverse=True)
+    keys = [hashlib.blake2b(text.encode(), key=KEY, digest_size=8).digest() for text in texts.tolist()]
+    return np.frombuffer(b"".join(keys), dtype=np.uint64)[codes]
+
+
+def _mix(words: np.ndarray) -> None:
+    """Apply the finaliser of SplitMix64 in place: every bit depends on every bit."""
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)

@@ -1,0 +1,119 @@
+"""The one search for nearest rows: its result for a row and its points depends on no other row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_CELLS = 2**17  # distances held at a time, or those of _LEAST_ROWS rows
+_LEAST_ROWS = 64
+_NUMBERS = 2**16  # of pairs of rows at a time
+_MODERATE = 1e30  # a squared length that single precision can add to others
+_TINY = 2.0**-100  # a product that underflows changes a sum by less than this
+
+
+def nearest(
+    rows: np.ndarray,
+    versions: Sequence[np.ndarray],
+    k: int = 1,
+    *,
+    starts: np.ndarray | None = None,
+    on_progress: Callable[[int, int], object] = lambda _done, _total: None,
+) -> np.ndarray:
+    """The places of the ``k`` nearest points of each row, nearest first: int64, (n_rows, k).
+
+    Parameters
+    ----------
+    rows : float32 array, or float64 array of numbers below 1e100; shape (n_rows, n_columns)
+        Either these or the points are private.
+    versions : sequence of arrays, shape (n_points, n_columns)
+        The points, and every small change of them: a distance is the least over the versions.
+    k : int >= 1
+        No more than there are points, or groups of points, are returned.
+    starts : int array, optional
+        The first point of each group: of each of the ``k`` nearest groups, its nearest point is returned.
+    on_progress : callable(done, total)
+
+    Guarantees
+    ----------
+    The order of two points is that of :func:`squared_distances`, and then of their places: a function of the
+    row and of the points, bit for bit, whatever other rows there are. A matrix product, whose last bits
+    depend on the number of rows and on the library, only selects candidates, with a margin. In any order of
+    summation a product of n columns errs by n u |row| |point| at most, where u is the unit roundoff
+    (Higham 2002, equation 3.5); the margin is more than twice the errors of the product and of the sums.
+    """
+    k = min(k, len(versions[0] if starts is None else starts))
+    places = np.empty((len(rows), k), dtype=np.int64)
+    if not rows.size:
+        places[:] = 0
+        return places
+    points = [version.astype(rows.dtype, copy=False) for version in versions]
+    with np.errstate(over="ignore"):
+        own, squares = _squares(rows), np.maximum.reduce([_squares(version) for version in points])
+    if rows.dtype == np.float32 and not max(own.max(), squares.max()) < _MODERATE:
+        return nearest(rows.astype(np.float64), points, k, starts=starts, on_progress=on_progress)
+    share = 2 * (rows.shape[1] + 8) * float(np.finfo(rows.dtype).epsneg)
+    margins = (share * squares).astype(rows.dtype)
+    own = (2 * (share * own + rows.shape[1] * _TINY)).astype(rows.dtype)
+    least_halves = [(_squares(version) / 2 - margins).astype(rows.dtype) for version in points]
+    n_points = len(margins)
+    step = max(_LEAST_ROWS, _CELLS // n_points)
+    for begin in range(0, len(rows), step):
+        block = slice(begin, min(begin + step, len(rows)))
+        some = rows[block]
+        least = _distances(some, points[0], least_halves[0])
+        for version, halves in zip(points[1:], least_halves[1:], strict=True):
+            np.minimum(least, _distances(some, version, halves), out=least)
+        if k == 1:
+            lines, best = np.arange(len(some)), least.argmin(axis=1)
+            reach = least[lines, best] + 2 * margins[best]
+        else:
+            most = least + 2 * margins
+            most = most if starts is None else np.minimum.reduceat(most, starts, axis=1)
+            reach = np.partition(most, k - 1, axis=1)[:, k - 1]
+        candidates = ~(least > (reach + own[block])[:, None])  # written so that NaN is kept
+        if k == 1:  # a row with one candidate has its nearest point
+            places[block, 0] = best
+            candidates[lines, best] = False
+            unsure = np.unique(np.flatnonzero(candidates) // n_points)
+            candidates[unsure, best[unsure]] = True
+            some, candidates = some[unsure], candidates[unsure]
+        row, point = np.nonzero(candidates)
+        exact = np.minimum.reduce([squared_distances(some, version, row, point) for version in points])
+        order = np.lexsort((point, exact, row))
+        if starts is not None:  # the nearest point of each group
+            group = row * len(starts) + np.searchsorted(starts, point, side="right") - 1
+            order = order[np.sort(np.unique(group[order], return_index=True)[1])]
+        row = row[order]
+        rank = np.arange(len(row)) - np.searchsorted(row, row)
+        places[block][unsure if k == 1 else slice(None)] = point[order][rank < k].reshape(-1, k)
+        on_progress(block.stop, len(rows))
+    return places
+
+
+def squared_distances(rows: np.ndarray, points: np.ndarray, row: np.ndarray, point: np.ndarray) -> np.ndarray:
+    """Squared distances of pairs of a row and a point, float64; each is summed alone, in one order."""
+    total = np.empty(len(row))
+    step = max(1, _NUMBERS // max(1, rows.shape[1]))
+    for begin in range(0, len(row), step):
+        block = slice(begin, begin + step)
+        apart = rows[row[block]].astype(np.float64)
+        apart -= points[point[block]]
+        np.square(apart, out=apart)
+        np.add.reduce(apart, axis=1, out=total[block])  # along contiguous lines: its order is that of columns
+    return total
+
+
+def _distances(rows: np.ndarray, points: np.ndarray, halves: np.ndarray) -> np.ndarray:
+    """Half of each squared distance, less half of the row's square and a margin, with rounding errors."""
+    product = rows @ points.T
+    return np.asarray(np.subtract(halves, product, out=product))
+
+
+def _squares(rows: np.ndarray) -> np.ndarray:
+    """Squared lengths; only margins depend on their last bits."""
+    return np.asarray(np.einsum("ij,ij->i", rows, rows))

@@ -1,0 +1,229 @@
+"""Rows in Parquet files: workers read them by row group where the files lie, each its own shards' rows."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+_ENDINGS = {".parquet", ".pq"}
+
+
+class Piece(NamedTuple):
+    """A row group: its file, its number there, the number of its first row in that file and in all files."""
+
+    path: str
+    group: int
+    first_in_file: int
+    first: int
+    n_rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ParquetRows:
+    """The features of rows in Parquet files. Private.
+
+    Attributes
+    ----------
+    pieces : tuple of Piece
+        All row groups, in the order of the rows.
+    columns : tuple of str
+        Columns to read.
+    features : callable(table, piece) -> float64 array, shape (n_rows, n_features)
+        Turns the columns of a row group into features. It may raise ValueError without private values.
+    n_features : int
+    sha256 : str
+        Hash of the files, in their order.
+    """
+
+    pieces: tuple[Piece, ...]
+    columns: tuple[str, ...]
+    features: Callable[[Any, Piece], np.ndarray]
+    n_features: int
+    sha256: str
+
+    @classmethod
+    def of(
+        cls,
+        path: Path,
+        *,
+        columns: Sequence[str],
+        features: Callable[[Any, Piece], np.ndarray],
+        n_features: int,
+    ) -> ParquetRows:
+        """These columns of a file or folder."""
+        files = files_of(path)
+        return cls(pieces_of(files), tuple(columns), features, n_features, hashed(files))
+
+    @classmethod
+    def numbers(cls, path: Path, *, aside: Sequence[str]) -> ParquetRows:
+        """All columns of a file or folder but those that are ``aside``; they must hold numbers."""
+        import pyarrow as pa
+
+        schema = schema_of(files_of(path), needed=aside)
+        names = [name for name in schema.names if name not in aside]
+        for name in names:
+            kind = schema.field(name).type
+            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+                raise ValueError(
+                    f"column {name!r} of {path} must hold numbers, got {kind}: leave it out of the files, "
+                    "or use 'ostraka learn', which turns text into features as public rows have it"
+                )
+        if not names:
+            raise ValueError(f"{path} has no columns to learn from beside {', '.join(map(repr, aside))}")
+        return cls.of(path, columns=names, features=_numbers, n_features=len(names))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and of features."""
+        last = self.pieces[-1]
+        return last.first + last.n_rows, self.n_features
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"ParquetRows(shape={self.shape})"
+
+    def blocks(self, pieces: Iterable[Piece]) -> Iterator[tuple[Piece, np.ndarray]]:
+        """Some row groups and their features, read one after the other."""
+        from pyarrow import parquet
+
+        opened: Any = None
+        path = ""
+        for piece in pieces:
+            if piece.path != path:
+                opened, path = parquet.ParquetFile(piece.path), piece.path
+            table = opened.read_row_group(piece.group, columns=list(self.columns))
+            if table.num_rows != piece.n_rows:
+                raise ValueError(f"{path} was changed while it was read: start again")
+            yield piece, self.features(table, piece)
+
+    def taken(self, numbers: np.ndarray, *, nan: bool) -> np.ndarray:
+        """The features of these rows, float64 (len(numbers), n_features), from one pass over the files."""
+        order = np.argsort(numbers, kind="stable")
+        ordered = numbers[order]
+        found = np.empty((len(numbers), self.n_features))
+        for piece, block in self.blocks(self.pieces):
+            if not (nan or np.isfinite(block).all()):
+                raise ValueError(
+                    f"row group {piece.group} of {piece.path} has missing or infinite numbers, which these "
+                    "teachers do not take: drop or fill such rows"
+                )
+            start, stop = np.searchsorted(ordered, (piece.first, piece.first + piece.n_rows))
+            found[order[start:stop]] = block[ordered[start:stop] - piece.first]
+        return found
+
+
+def files_of(path: Path) -> list[Path]:
+    """The Parquet file, or those of a folder in the order of their names.
+
+    Raises
+    ------
+    ValueError
+        There are none, or the folder has folders, whose files would be left out.
+    """
+    inner = [each for each in path.iterdir() if each.is_dir()] if path.is_dir() else []
+    if inner:
+        raise ValueError(f"{path} has a folder in it, {inner[0].name}: put all Parquet files into one folder")
+    files = sorted(each for each in path.iterdir() if _is_parquet(each)) if path.is_dir() else [path]
+    if not files or not all(map(_is_parquet, files)):
+        raise ValueError(f"{path} must be a Parquet file or a folder of Parquet files (.parquet or .pq)")
+    return files
+
+
+def schema_of(files: Sequence[Path], *, needed: Sequence[str] = ()) -> Any:
+    """The columns, which must be the same in all files.
+
+    Raises
+    ------
+    ValueError
+        They are not, or a needed one is not there, or a file is no Parquet file.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    first = None
+    for path in files:
+        try:
+            schema = parquet.read_schema(path)
+        except (pa.ArrowException, OSError):
+            raise ValueError(
+                f"{path} cannot be read as Parquet: is it there and complete, and is that its format?"
+            ) from None
+        first = schema if first is None else first
+        if len(set(schema.names)) < len(schema.names):
+            raise ValueError(f"{path} has two columns of one name: rename one")
+        if not schema.equals(first):
+            raise ValueError(f"{path} must have the columns of {files[0]}, with the same types")
+        for name in needed:
+            if name not in schema.names:
+                raise ValueError(f"{path} has no column {name!r}; its columns are: {', '.join(schema.names)}")
+    return first
+
+
+def pieces_of(files: Sequence[Path]) -> tuple[Piece, ...]:
+    """All row groups, file by file.
+
+    Raises
+    ------
+    ValueError
+        There are no rows.
+    """
+    from pyarrow import parquet
+
+    pieces, first = [], 0
+    for path in files:
+        facts, in_file = parquet.read_metadata(path), 0
+        for group in range(facts.num_row_groups):
+            n_rows = facts.row_group(group).num_rows
+            pieces.append(Piece(str(path.resolve()), group, in_file, first, n_rows))
+            first, in_file = first + n_rows, in_file + n_rows
+    if not first:
+        raise ValueError(f"{files[0].parent} has Parquet files without rows")
+    return tuple(pieces)
+
+
+def column_of(path: Path, name: str) -> np.ndarray:
+    """One column of a file or folder, as labels or people.
+
+    Raises
+    ------
+    ValueError
+        It is not there, or some rows have no value.
+    """
+    from pyarrow import parquet
+
+    files = files_of(path)
+    schema_of(files, needed=[name])
+    parts = [parquet.ParquetFile(each).read(columns=[name])[name] for each in files]
+    if any(part.null_count for part in parts):
+        raise ValueError(f"column {name!r} of {path} is empty in some rows: drop or fill them")
+    return np.concatenate([part.to_numpy() for part in parts])
+
+
+def hashed(files: Sequence[Path]) -> str:
+    """SHA-256 of the files' own hashes, in their order."""
+    whole = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            whole.update(hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest()
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() in _ENDINGS
+
+
+def _numbers(table: Any, _piece: Piece) -> np.ndarray:
+    """Columns of numbers side by side; what is missing is NaN."""
+    found = np.empty((table.num_rows, table.num_columns))
+    for place, column in enumerate(table.columns):
+        found[:, place] = column.cast("float64", safe=False).to_numpy()
+    return found

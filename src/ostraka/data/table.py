@@ -1,0 +1,723 @@
+"""Cells of files and frames: text, numbers, dates and missing values. Each cell is read on its own.
+
+How a file is read is public: by options, by the public file, by its first line, which holds the names of its
+columns. A byte that is not of the encoding, a line with another number of cells than the header, and text
+where a number is expected concern their own cell or line, which is then missing. Messages quote no cell.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # lower case; where a number is expected
+_SPELLINGS = (*MISSING, "NA", "N/A", "NaN", "Null", "NULL", "None", "NONE")
+_NO_VALUE = {"NAType", "NaTType"}  # of pandas, which is not imported for them
+_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+_IS_NUMBER = re.compile(_NUMBER, re.ASCII)
+_BAD = "\ufffd"  # what a decoder writes for bytes that are not of its encoding
+_SHOWN = 20  # column names in a message
+_DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d")  # and ISO 8601 with a time
+_DAY = 86_400.0
+_DELIMITERS = ",;\t|"
+_SAID = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
+_HEAD, _LINES = 1 << 20, 20  # of a file: bytes, and lines of a public one, from which its delimiter is told
+_BLOCK = 1 << 22  # bytes that are read at a time
+_LONGEST = 1 << 20  # bytes of a line, and 256 more for each column: a longer one is missing
+_MARKS = ((codecs.BOM_UTF8, "utf8"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_INSTALL = "pip install openpyxl"
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell of an array or a frame holds no value: None, NaN, NA."""
+    return cell is None or (isinstance(cell, float) and math.isnan(cell)) or type(cell).__name__ in _NO_VALUE
+
+
+def number(cell: Any) -> float:
+    """A cell as a number; NaN if it is none, is not finite, or is missing.
+
+    >>> number(" 1e3"), number(True), number("nan(1)"), number("1_000"), number(None)
+    (1000.0, 1.0, nan, nan, nan)
+    """
+    if isinstance(cell, bytes | str):
+        cell = word(cell)
+        if not _IS_NUMBER.fullmatch(cell):
+            return math.nan
+    elif is_missing(cell):
+        return math.nan
+    try:
+        value = float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+    return value if math.isfinite(value) else math.nan
+
+
+def word(cell: Any) -> str:
+    r"""A cell as text without blanks around it, empty if it is missing; 7.0 is 7.
+
+    >>> word(7.0), word(" cook "), word(None), word(b"caf\xe9")
+    ('7', 'cook', '', '')
+    """
+    if isinstance(cell, bytes):
+        cell = cell.decode(errors="replace")
+    if isinstance(cell, str):
+        return "" if _BAD in cell else cell.strip()
+    if is_missing(cell):
+        return ""
+    if isinstance(cell, float | np.floating) and float(cell).is_integer():
+        return str(int(cell))
+    return str(cell).strip()
+
+
+def numbers(cells: Any) -> np.ndarray:
+    """A column as float64, each cell by :func:`number`."""
+    array = cells_of(cells)
+    if array.dtype.kind in "biuf":
+        values = array.astype(np.float64)
+        return np.where(np.isfinite(values), values, np.nan)
+    return np.array([number(cell) for cell in array.tolist()], dtype=np.float64)
+
+
+def cells_of(values: Any) -> np.ndarray:
+    """A column as an array; the cells of a list keep their types, where an array would make all text."""
+    if isinstance(values, list | tuple):
+        return np.fromiter(values, dtype=object, count=len(values))
+    array = np.asarray(values)
+    return array.astype(np.str_) if array.dtype.kind == "M" else array
+
+
+def named(frame: Any) -> dict[str, np.ndarray]:
+    """The columns of a data frame of any library, or of a dict of columns, by name."""
+    if hasattr(frame, "keys") and not hasattr(frame, "columns") and not hasattr(frame, "schema"):
+        return {str(name): cells_of(frame[name]) for name in frame.keys()}  # noqa: SIM118  (any mapping)
+    import narwhals
+
+    table = narwhals.from_native(frame, eager_only=True)
+    # where a value is missing, an array of whole numbers would become one of floats
+    return {
+        name: cells_of(table[name].to_list())
+        if table[name].null_count()
+        else cells_of(table[name].to_numpy())
+        for name in table.columns
+    }
+
+
+def text_of(column: Any) -> Any:
+    """An Arrow column of text; a cell that is not UTF-8 holds a mark that stands for no value."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        cells = column.cast(pa.large_binary()).to_pylist()
+        return pa.array([None if cell is None else cell.decode(errors="replace") for cell in cells])
+    return column
+
+
+class Format(NamedTuple):
+    """Delimiter, encoding and decimal sign of a CSV file; None where nobody has declared it."""
+
+    delimiter: str | None = None
+    encoding: str | None = None
+    decimal: str | None = None
+
+    def checked(self) -> Format:
+        """Itself.
+
+        Raises
+        ------
+        ValueError
+            A sign that cannot stand there, or an encoding in which one row decides how others are read.
+        """
+        if self.delimiter is not None and (len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n\\'):
+            raise ValueError(f"the delimiter must be one ASCII character such as ';', got {self.delimiter!r}")
+        if self.decimal not in {None, ".", ","}:
+            raise ValueError(f"the decimal sign must be '.' or ',', got {self.decimal!r}")
+        if self.encoding is not None and not _is_row_wise(self.encoding):
+            raise ValueError(
+                f"the encoding must be UTF-8, UTF-16 or a code page such as cp1252, got {self.encoding!r}: "
+                "in others one row may decide how the next is read"
+            )
+        return self
+
+    @property
+    def said(self) -> str:
+        """A note for the user on an unusual format; empty for UTF-8 with commas."""
+        odd = []
+        if self.delimiter != ",":
+            sign = _SAID.get(self.delimiter or "", repr(self.delimiter))
+            odd.append(
+                f"with {sign} between cells" + (", so that 3,5 may stand for 3.5" * (self.decimal == ","))
+            )
+        if self.encoding != "utf8":
+            odd.append(f"as {self.encoding} text")
+        return f"is read {' and '.join(odd)}" if odd else ""
+
+
+UNDECLARED = Format()
+_USUAL = Format(",", "utf8", ".")
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Table:
+    """Columns of a file and its path. Cells may be private, so the repr does not show them.
+
+    Attributes
+    ----------
+    path : Path
+    frame : pyarrow.Table
+        CSV columns are text, but for those that were asked for as numbers: what a column means is decided
+        from public rows, not guessed per file.
+    numbering : integer array of shape (n_rows,)
+        Where each row stands in the file, from 1, the header not counted.
+    missing : tuple of str
+        Lower case. What stands for no number.
+    said : tuple of str
+        What is unusual about the file, as sentences for the user.
+    form : Format
+        Of a CSV file.
+    public : bool
+        Whether messages may name its rows.
+    """
+
+    path: Path
+    frame: Any
+    numbering: np.ndarray
+    missing: tuple[str, ...] = MISSING
+    said: tuple[str, ...] = ()
+    form: Format = _USUAL
+    public: bool = False
+
+    def __len__(self) -> int:
+        return int(self.frame.num_rows)
+
+    @property
+    def names(self) -> list[str]:
+        """Column names, which are public."""
+        return list(self.frame.column_names)
+
+    def split(self, chosen: np.ndarray) -> tuple[Table, Table]:
+        """The rows where a boolean mask is false, and those where it is true."""
+        rest, taken = (
+            self._with(self.frame.filter(mask), self.numbering[mask]) for mask in (~chosen, chosen)
+        )
+        return rest, taken
+
+    def part(self, rows: slice) -> Table:
+        """Return a range of rows."""
+        start, stop, _ = rows.indices(len(self))
+        return self._with(self.frame.slice(start, stop - start), self.numbering[rows])
+
+    def without(self, names: Iterable[str]) -> Table:
+        """Return the other columns."""
+        return self._with(self.frame.drop_columns(list(names)), self.numbering)
+
+    def require(self, name: str, *, option: str) -> None:
+        """Raise unless there is a column of that name."""
+        if name in self.names:
+            return
+        shown = ", ".join(self.names[:_SHOWN]) + (", …" if len(self.names) > _SHOWN else "")
+        # a private file without a header has a row in its first line, and it is not shown
+        listed = (
+            f"its columns are: {shown}"
+            if self.public
+            else f"the first line names {len(self.names)} columns, and none so"
+        )
+        raise ValueError(f"{self.path} has no column {name!r} ({option}); {listed}")
+
+    def type_of(self, name: str) -> tuple[Literal["number", "date", "text"], str | None]:
+        """What a public column holds in all of its rows, and the format of dates, None for ISO 8601.
+
+        A cell may be missing, but not all.
+        """
+        import pyarrow as pa
+
+        kind = self.frame.schema.field(name).type
+        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            return "date", None
+        values, strange = self.numbers(name)
+        if np.isnan(values).all() and not strange.any():
+            return "text", None
+        if not strange.any():
+            return "number", None
+        for form in (None, *_DATES):
+            if not self.days(name, form)[1].any():
+                return "date", form
+        return "text", None
+
+    def numbers(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The column as float64, NaN where there is no number; and the cells that hold something else."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        column = self.frame[name]
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.int8())
+        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+            values = np.array(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+            strange = np.isinf(values)
+            for text in self.missing:
+                values[values == number(text)] = np.nan
+        else:
+            texts = self.strings(name)
+            if self.form.decimal == ",":
+                texts = compute.replace_substring(texts, ",", ".")
+            absent = compute.is_in(compute.utf8_lower(texts), pa.array(self.missing))
+            nothing = pa.scalar(None, pa.string())
+            try:  # Arrow takes these numbers, and names of infinity and NaN
+                kept = compute.cast(compute.if_else(absent, nothing, texts), pa.float64())
+            except pa.ArrowInvalid:
+                fits = compute.match_substring_regex(texts, f"^{_NUMBER}$")
+                fits = compute.and_not(fits, absent)
+                kept = compute.cast(compute.if_else(fits, texts, nothing), pa.float64())
+            values = np.array(kept.to_numpy(zero_copy_only=False))
+            strange = ~(np.isfinite(values) | absent.to_numpy(zero_copy_only=False))
+        values[~np.isfinite(values)] = np.nan
+        return values, strange
+
+    def days(self, name: str, form: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """Dates of a format (None: ISO 8601) as days since 1970, NaN where none is; and what is no date."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        column = self.frame[name]
+        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+            return _days(column.cast(pa.timestamp("s"), safe=False)), np.zeros(len(column), dtype=bool)
+        codes, texts = self.kinds(name)
+        known = [None if text.lower() in self.missing else text for text in texts]
+
+        def parsed(cells: list[str | None]) -> Any:
+            text = pa.array(cells, pa.string())
+            if form is None:
+                return compute.cast(text, pa.timestamp("s"))
+            return compute.strptime(text, format=form, unit="s")
+
+        try:
+            values = _days(parsed(known))
+        except pa.ArrowInvalid:
+            values = np.array([_day(parsed, text) for text in known])
+        strange = np.isnan(values) & np.array([text is not None for text in known], dtype=bool)
+        return values[codes], strange[codes]
+
+    def strings(self, name: str) -> Any:
+        """The column as Arrow text without blanks around it; missing cells are empty, 7.0 is 7."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        column = self.frame[name]
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            return pa.array([word(cell) for cell in column.to_pylist()], pa.string())
+        column = compute.fill_null(compute.utf8_trim_whitespace(text_of(column)), "")
+        if compute.any(bad := compute.match_substring(column, _BAD)).as_py():
+            column = compute.if_else(bad, "", column)
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        return whole.cast(pa.string())
+
+    def text(self, name: str) -> list[str]:
+        """Return the column as a list of text."""
+        texts: list[str] = self.strings(name).to_pylist()
+        return texts
+
+    def kinds(self, name: str) -> tuple[np.ndarray, list[str]]:
+        """Return each cell's index into the different texts, and these texts in order of first appearance."""
+        encoded = self.strings(name).dictionary_encode()
+        return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
+
+    def row(self, mask: np.ndarray) -> int:
+        """The number of the first row of a mask, for messages about public rows."""
+        return int(self.numbering[mask.argmax()])
+
+    def _with(self, frame: Any, numbering: np.ndarray) -> Table:
+        return replace(self, frame=frame, numbering=numbering)
+
+
+def read(
+    path: Path,
+    *,
+    public: bool,
+    form: Format = UNDECLARED,
+    like: Table | None = None,
+    numbers: Iterable[str] = (),
+    missing: Iterable[str] = (),
+) -> Table:
+    """Read a CSV file (also compressed, as ``.csv.gz``), a Parquet file or an Excel sheet, by its name.
+
+    Parameters
+    ----------
+    path : Path
+    public : bool
+        Whether its rows may decide how it is read, and a message may name one. Of a private file only the
+        first line does, which names its columns.
+    form : Format
+        What is declared.
+    like : Table, optional
+        A public one that decides what is not declared.
+    numbers : iterable of str
+        Columns of a CSV file to read as numbers at once, if all their cells are.
+    missing : iterable of str
+        What stands for no number, beside :data:`MISSING`.
+
+    Raises
+    ------
+    ValueError
+        The file is empty, has no rows, no header, repeated names, or is not what its name says; a public file
+        has a line with another number of cells than the header.
+    OSError
+        It is not there or not readable.
+    """
+    with path.open("rb") as file:
+        if not file.read(1):
+            raise ValueError(f"{path} is empty: it needs a header line with column names, and rows")
+    said = ""
+    none = (*MISSING, *(text.strip().lower() for text in missing))
+    if path.suffix.lower() in {".parquet", ".pq"}:
+        frame = _parquet(path)
+    elif path.suffix.lower() in {".xlsx", ".xlsm"}:
+        frame = _excel(path)
+    else:
+        form, names = _format(path, form.checked(), like=None if like is None else like.form, public=public)
+        frame = _csv(path, form, names, public=public, numbers=numbers, missing={*_SPELLINGS, *missing})
+        said = form.said
+    if not frame.num_rows:
+        raise ValueError(f"{path} has column names but no rows")
+    form = Format(*(value or usual for value, usual in zip(form, _USUAL, strict=True)))
+    notes = (f"{path} {said}",) if said else ()
+    return Table(path, frame, np.arange(1, frame.num_rows + 1), none, notes, form, public)
+
+
+def _format(path: Path, form: Format, *, like: Format | None, public: bool) -> tuple[Format, list[str]]:
+    """How a CSV file is read, and the names in its first line."""
+    with _opened(path) as file:
+        head = file.read(_HEAD)
+    delimiter, encoding, decimal = form
+    like = like or _USUAL
+    encoding = encoding or next((name for mark, name in _MARKS if head.startswith(mark)), None)
+    if encoding is None:
+        encoding = (like.encoding if not public or _is_utf8(path) else "cp1252") or "utf8"
+    text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(head).lstrip("\ufeff")
+    lines = [line.rstrip("\r") for line in text.split("\n") if line.strip()]
+    lines = lines[: _LINES if public and len(lines) > 1 else 1]
+    if len(lines) > 1 and len(head) == _HEAD:
+        lines = lines[:-1]  # cut somewhere
+    if delimiter is None:
+        delimiter = _delimiter(lines, first=like.delimiter or ",")
+    if decimal is None:
+        decimal = like.decimal if like.delimiter == delimiter else "." if delimiter == "," else ","
+    names = _cells(lines[0], delimiter) if lines else []
+    check_header(path, names)
+    return Format(delimiter, encoding, decimal), names
+
+
+def _csv(
+    path: Path, form: Format, names: list[str], *, public: bool, numbers: Iterable[str], missing: set[str]
+) -> Any:
+    """A table of text; the given columns are numbers if all of their cells are."""
+    import pyarrow as pa
+    from pyarrow import csv as reader
+
+    quick = set(numbers) & set(names)
+    limit = _LONGEST + 256 * len(names)
+    while True:
+        typed = dict.fromkeys(names, pa.string()) | dict.fromkeys(quick, pa.float64())
+        converting = reader.ConvertOptions(
+            column_types=typed,
+            null_values=sorted(missing),
+            strings_can_be_null=False,
+            decimal_point=form.decimal or ".",
+        )
+        with _opened(path) as file:
+            lines = _Lines(file, form, len(names), limit=limit)
+            try:
+                frame = reader.read_csv(
+                    pa.PythonFile(lines, mode="r"),
+                    read_options=reader.ReadOptions(column_names=names, block_size=max(_BLOCK, 2 * limit)),
+                    parse_options=reader.ParseOptions(delimiter=form.delimiter or ","),
+                    convert_options=converting,
+                )
+            except pa.ArrowInvalid:
+                frame = None
+        if public and lines.wrong:
+            raise ValueError(
+                f"{path} cannot be read as CSV: line {lines.wrong} has another number of cells than the "
+                "header"
+            )
+        if frame is not None:
+            return frame
+        if not quick:
+            if not lines.n_rows:
+                return pa.table({name: pa.array([], pa.string()) for name in names})
+            raise ValueError(f"{path} cannot be read as CSV: is it text with a header line?")
+        quick = set()  # some cell is no number that Arrow knows
+
+
+class _Lines(io.RawIOBase):
+    """The rows of a CSV file in clean UTF-8. Each line is mended on its own; the header is left out."""
+
+    def __init__(self, file: Any, form: Format, n_cells: int, *, limit: int) -> None:
+        self._delimiter, self._n, self._limit = form.delimiter or ",", n_cells, limit
+        self._blocks = self._mended(_decoded(file, form.encoding or "utf8", limit))
+        self._rest = memoryview(b"")
+        self.n_rows, self.wrong = 0, 0  # rows; the first line with another number of cells
+        self._line = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._rest = memoryview(block)
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+    def _mended(self, blocks: Iterator[str]) -> Iterator[bytes]:
+        header = True
+        for text in blocks:
+            block = text.replace("\r\n", "\n").replace("\r", " ").encode()
+            while header and block:
+                line, _, block = block.partition(b"\n")
+                self._line += 1
+                header = not line.strip()
+            if not block:
+                continue
+            raw = np.frombuffer(block, dtype=np.uint8)
+            ends = np.flatnonzero(raw == ord("\n"))
+            counts = [
+                np.diff(np.searchsorted(np.flatnonzero(raw == ord(sign)), ends), prepend=0)
+                for sign in (self._delimiter, '"')
+            ]
+            sizes = np.diff(ends, prepend=-1) - 1
+            good = (counts[0] == self._n - 1) & (counts[1] == 0) & (sizes <= self._limit) & (sizes > 0)
+            if not good.all():
+                lines = block.split(b"\n")
+                for place in np.flatnonzero(~good).tolist():
+                    lines[place] = self._line_of(lines[place], self._line + place + 1)
+                block = b"\n".join(lines)
+            self.n_rows += int(np.count_nonzero(sizes))
+            self._line += len(ends)
+            yield block
+
+    def _line_of(self, line: bytes, place: int) -> bytes:
+        """A line as Arrow reads it: with the right number of cells, in quotes where needed, or blank."""
+        if not line.strip():
+            return b""
+        cells = _cells(line.decode(), self._delimiter) if len(line) <= self._limit else []
+        if len(cells) != self._n:
+            self.wrong = self.wrong or place
+            cells = [_BAD] * self._n
+        made = io.StringIO()
+        csv.writer(made, delimiter=self._delimiter, lineterminator="").writerow(cells)
+        return made.getvalue().encode()
+
+
+def _decoded(file: Any, encoding: str, limit: int) -> Iterator[str]:
+    """Whole lines of text, each block ending with a line break. A line that is far too long is cut."""
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    rest, first = "", True
+    while data := file.read(_BLOCK):
+        text = decoder.decode(data)
+        text, first = (text.lstrip("\ufeff") if first else text), False
+        head, line_break, tail = text.rpartition("\n")
+        if line_break:
+            yield rest + head + line_break
+            rest = tail
+        else:
+            rest = (rest + text)[: limit + 1]
+    if rest := rest + decoder.decode(b"", final=True):
+        yield rest + "\n"
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    """The cells of one line; none where a cell is larger than the csv module takes."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        return []
+
+
+def _delimiter(lines: list[str], *, first: str) -> str:
+    """The sign that splits all lines into equally many cells, the most there can be; ``first`` of equals."""
+    counts = {sign: [len(_cells(line, sign)) for line in lines] for sign in (first, *_DELIMITERS)}
+    same = {sign: sizes[0] for sign, sizes in counts.items() if lines and sizes[0] > 1 and len({*sizes}) == 1}
+    most = same or {sign: sizes[0] for sign, sizes in counts.items() if sizes}
+    return max(most, key=most.__getitem__) if most else first
+
+
+def _opened(path: Path) -> Any:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+def _is_utf8(path: Path) -> bool:
+    decoder = codecs.getincrementaldecoder("utf8")()
+    try:
+        with _opened(path) as file:
+            while block := file.read(_BLOCK):
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_row_wise(encoding: str) -> bool:
+    """Whether a byte means the same wherever it stands, or the encoding is a Unicode form of whole units."""
+    try:
+        name = codecs.lookup(encoding).name
+        if name in {"utf-8", "utf-8-sig"} or name.startswith("utf-16"):
+            return True
+        alone = [bytes([byte]).decode(encoding, "replace") for byte in range(256)]
+        both = (bytes(range(256)), bytes(range(255, -1, -1)))
+        whole = [text.decode(encoding, "replace") for text in both]
+    except (LookupError, UnicodeError):
+        return False
+    return alone[:128] == [chr(byte) for byte in range(128)] and whole == [
+        "".join(alone),
+        "".join(alone[::-1]),
+    ]
+
+
+def check_header(path: Path, names: Sequence[str]) -> None:
+    """Refuse a first line that cannot be column names, without showing it: it may be a private row."""
+    bad = any(not name.strip() or _IS_NUMBER.fullmatch(name.strip()) for name in names)
+    if not names or bad or len(set(names)) < len(names):
+        raise ValueError(
+            f"the first line of {path} does not look like column names (one is empty, a number or repeated): "
+            "add a header line"
+        )
+
+
+def _parquet(path: Path) -> Any:
+    """A Parquet file with the types that it declares."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        names = parquet.read_schema(path).names
+        table = None if len(set(names)) < len(names) else parquet.read_table(path)
+    except (pa.ArrowException, OSError):
+        raise ValueError(
+            f"{path} cannot be read as Parquet: is it complete, and is that its format?"
+        ) from None
+    if table is None:
+        raise ValueError(f"{path} has two columns of one name: rename one")
+    return table
+
+
+def _excel(path: Path) -> Any:
+    """The first sheet of a workbook, as text; its first row holds the column names."""
+    import pyarrow as pa
+
+    try:
+        import openpyxl  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        raise ValueError(f"{path} is an Excel file: type {_INSTALL}, or save it as CSV") from None
+    try:
+        values = openpyxl.load_workbook(path, read_only=True, data_only=True).worksheets[0].values
+        names, *lines = [[_sheet_cell(value) for value in line] for line in values]
+    except Exception:  # noqa: BLE001  (whatever it was, its message may quote a cell)
+        raise ValueError(f"{path} cannot be read as Excel: is it complete, and is that its format?") from None
+    check_header(path, [name or "" for name in names])
+    return pa.table(
+        {
+            name: pa.array([line[place] if place < len(line) else None for line in lines], pa.string())
+            for place, name in enumerate(names)
+        }
+    )
+
+
+def _sheet_cell(value: Any) -> str | None:
+    if value is None:
+        return None
+    return str(value.isoformat()) if hasattr(value, "isoformat") else word(value)
+
+
+def _days(stamps: Any) -> np.ndarray:
+    import pyarrow as pa
+
+    seconds = stamps.cast(pa.int64()).cast(pa.float64())
+    if isinstance(seconds, pa.ChunkedArray):
+        seconds = seconds.combine_chunks()
+    return np.array(seconds.to_numpy(zero_copy_only=False)) / _DAY
+
+
+def _day(parsed: Any, text: str | None) -> float:
+    import pyarrow as pa
+
+    try:
+        return float(_days(parsed([text]))[0])
+    except pa.ArrowInvalid:
+        return math.nan
+
+
+def rows(X: Any, estimator: Any) -> Any:
+    """Check the rows. CSR matrices and data frames keep their type."""
+    from scipy.sparse import issparse
+    from sklearn.utils import get_tags
+
+    X = X.tocsr() if issparse(X) else X if hasattr(X, "iloc") else np.asarray(X)
+    if len(X.shape) < 2 or not X.shape[0]:
+        raise ValueError(f"X must have shape (n_rows, n_features) with one row or more, got {X.shape}")
+    values = X.data if issparse(X) else X
+    floats = isinstance(values, np.ndarray) and values.dtype.kind == "f"
+    if floats and not np.isfinite(values).all() and not get_tags(estimator).input_tags.allow_nan:
+        raise ValueError(f"X of shape {X.shape} must be finite: drop or fill the rows with NaN or infinity")
+    return X
+
+
+def selected(X: Any, rows: np.ndarray) -> Any:
+    """Some rows of an array, a CSR matrix or a data frame."""
+    if isinstance(X, np.ndarray):
+        return X.take(rows, axis=0)  # the same as X[rows], several times as fast
+    from sklearn.utils import _safe_indexing
+
+    return _safe_indexing(X, rows)
+
+
+def feature_table(features: Any, name: str) -> np.ndarray:
+    """Check features, and return them as finite float32 numbers.
+
+    A matrix product rounds a row differently depending on its place; rounding to float32 removes almost all
+    of that difference.
+    """
+    from scipy.sparse import issparse
+
+    if issparse(features):
+        raise ValueError(
+            f"{name} must have dense features, got a sparse matrix: end the transformer with TruncatedSVD, "
+            "fitted on public rows, or call toarray()"
+        )
+    table = None
+    try:
+        with np.errstate(over="ignore"):
+            table = np.ascontiguousarray(features, dtype=np.float32)
+    except (TypeError, ValueError):  # its text would quote a value
+        table = None
+    if table is None:
+        raise ValueError(f"{name} must have numbers as features: give a transformer that makes them")
+    if table.ndim != 2 or not table.size:
+        raise ValueError(
+            f"{name} must have shape (n_rows, n_features), with one row or more, got {table.shape}"
+        )
+    if not np.isfinite(table).all():
+        raise ValueError(
+            f"{name} of shape {table.shape} must be finite and below 3e38: drop or fill the rows"
+        )
+    return table

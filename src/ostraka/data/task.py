@@ -1,0 +1,547 @@
+"""The tables of a command as arrays to learn from; public rows alone decide what columns become.
+
+Tables come in files (CSV, Excel, Parquet), in folders of Parquet files, or in ``.npz`` files with one array
+of rows (numbers, images or sparse), labels, and optionally people.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ostraka.data import columns as encoding
+from ostraka.data.table import MISSING, UNDECLARED, Format, Table, read
+from ostraka.data.units import numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ostraka.data.columns import Features, Shown
+    from ostraka.data.parquet import ParquetRows, Piece
+
+_TEST = 0.2  # of the public rows, where their labels are known
+_SPARSE = {"data", "indices", "indptr", "format", "shape"}  # as scipy.sparse.save_npz writes
+_TOPICS = 32
+_WIDE = 200  # columns of a sparse matrix, above which it is turned into few
+_SAVE = "np.savez('rows.npz', X=X, y=y)"
+HELD_OUT = "The held-out rows: their features are used as public questions, their labels to measure accuracy."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """The options about columns. Public.
+
+    Attributes
+    ----------
+    label : str
+        What to learn.
+    person : str or None
+        Whom a row belongs to; None: every row is its own unit.
+    drop, text : sequence of str
+        Columns to leave out; columns of kinds, even if they are written as numbers.
+    classes : sequence of str
+        The classes there may be; empty: those of the private labels, which then count as public. A private
+        label that is none of them counts as the first.
+    fill : bool
+        Put the public median where a number is missing. Otherwise public rows must have all numbers, and the
+        public mean stands for a missing private one.
+    missing : sequence of str
+        What stands for no number, beside the usual.
+    form : Format
+        Delimiter, encoding and decimal sign, where they are declared.
+    """
+
+    label: str
+    person: str | None = None
+    drop: Sequence[str] = ()
+    text: Sequence[str] = ()
+    classes: Sequence[str] = ()
+    fill: bool = False
+    missing: Sequence[str] = ()
+    form: Format = UNDECLARED
+
+
+class Shape(NamedTuple):
+    """Public facts about a task, for printing."""
+
+    name: str
+    n_rows: int
+    n_features: int
+    n_public: int
+    unit: str
+    n_units: int
+    classes_declared: bool
+    said: tuple[str, ...]
+    not_protected: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Task:
+    """Arrays to learn from. Its repr shows no values.
+
+    Attributes
+    ----------
+    name : str
+        Public.
+    X_private, y_private, groups : arrays
+        Private. ``groups`` is None when a row is the unit. Of a folder, ``X_private`` stays in the files.
+    X_public : array of shape (n_public, n_features)
+        Public rows to ask the teachers about.
+    public_rows : integer array of shape (n_public,)
+        Where these stand in their file, from 0.
+    X_test, y_test : arrays or None
+        Public rows with their true labels that are never asked about, to measure accuracy with.
+    classes : array or None
+        Public. None: the labels' own.
+    encoder : fitted transformer or None
+        From a table's cells, in the order of ``columns``, to the features: learned from public rows.
+    columns : tuple of str
+        Public.
+    not_protected : tuple of str
+        Public sentences.
+    said : tuple of str
+        How the tables were read, where that is not the usual way.
+    shown : Shown or None
+        How the public table was read, for the files of the student.
+    array : str
+        Name of the array of rows in an ``.npz`` file; empty for tables.
+    image_shape : (height, width) or None
+        Rows are grey images.
+    unread : dict
+        How many private cells of a column held something else than it should, and were read as the missing
+        value or the first class. For the owner alone; not counted in folders.
+    """
+
+    name: str
+    X_private: Any
+    y_private: np.ndarray
+    groups: np.ndarray | None
+    X_public: np.ndarray
+    public_rows: np.ndarray
+    X_test: np.ndarray | None
+    y_test: np.ndarray | None
+    classes: np.ndarray | None
+    encoder: Any
+    columns: tuple[str, ...]
+    not_protected: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+    shown: Shown | None = None
+    array: str = ""
+    image_shape: tuple[int, int] | None = None
+    unread: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> Shape:
+        """Return the facts that may be printed about a task."""
+        return Shape(
+            name=self.name,
+            n_rows=len(self.y_private),
+            n_features=self.X_private.shape[1],
+            n_public=len(self.X_public),
+            unit="row" if self.groups is None else "person",
+            n_units=self.n_units,
+            classes_declared=self.classes is not None,
+            said=self.said,
+            not_protected=self.not_protected,
+        )
+
+    @property
+    def n_units(self) -> int:
+        """The number of rows, or of people."""
+        return numbered(len(self.y_private) if self.groups is None else self.groups)[1]
+
+    @property
+    def n_classes(self) -> int:
+        """The number of classes declared, else of those in the labels."""
+        return len(np.unique(self.y_private)) if self.classes is None else len(self.classes)
+
+
+def digits(*, seed: int) -> Task:
+    """Return scikit-learn's digits: 1,150 as private rows, 450 as public ones, 197 to measure accuracy."""
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    test, public, private = np.split(np.random.default_rng(seed).permutation(len(y)), [197, 647])
+    return Task(
+        name="scikit-learn's digits",
+        X_private=X[private],
+        y_private=y[private],
+        groups=None,
+        X_public=X[public],
+        public_rows=public,
+        X_test=X[test],
+        y_test=y[test],
+        classes=np.arange(10),
+        encoder=None,
+        columns=tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8)),
+        image_shape=(8, 8),
+    )
+
+
+def require_public(private: Path, public: Path | None, holdout: float | None) -> None:
+    """Refuse a command that names no public rows, or two kinds.
+
+    Raises
+    ------
+    ValueError
+        Neither a public table nor a share to hold out was given, or both, or no share.
+    """
+    if public is not None and holdout is not None:
+        raise ValueError("--public and --holdout exclude each other: public rows come from one place")
+    if public is None and holdout is None:
+        raise ValueError(
+            "the teachers need public rows to answer questions about, and none were named. Type --public "
+            "FILE for unlabelled rows that may be known to anybody, or --holdout 0.2 to give up the privacy "
+            f"of a fifth of {private}"
+        )
+    if holdout is not None and not 0 < holdout < 1:
+        raise ValueError(f"--holdout must be > 0 and < 1, got {holdout!r}")
+
+
+def tables(private: Path, public: Path | None, *, columns: Columns, holdout: float | None, seed: int) -> Task:
+    """Read a private table and a public one, or hold rows out of the private one.
+
+    Raises
+    ------
+    ValueError
+        The tables cannot be used: the message says what, where, and what to type.
+    """
+    require_public(private, public, holdout)
+    if ".npz" in {path.suffix.lower() for path in (private, public) if path is not None}:
+        return _of_arrays(private, public, columns=columns, holdout=holdout, seed=seed)
+    if public is None:
+        table = read(private, public=False, form=columns.form, missing=columns.missing)
+        names = _features(table, columns)
+        owners = encoding.people(table, columns.person)
+        table, asked = table.split(_held_out(len(table), owners, share=holdout or 0.0, seed=seed))
+        asked = replace(asked, public=True)
+    else:
+        asked = read(public, public=True, form=columns.form, missing=columns.missing)
+        table = (
+            _head(private, columns)
+            if private.is_dir()
+            else read(
+                private,
+                public=False,
+                form=columns.form,
+                like=asked,
+                numbers=_likely_numbers(asked, columns),
+                missing=columns.missing,
+            )
+        )
+        names = _features(table, columns)
+    unread: dict[str, int] = {}
+    codes, texts = table.kinds(columns.label)
+    where = f"{table.path}: column {columns.label!r} (--label)"
+    known, strange = encoding.labels(where, texts, columns.classes)
+    labels = known[codes]
+    if strange.any():
+        unread[columns.label] = int(strange[codes].sum())
+    y = encoding.public_labels(asked, columns.label, like=labels)
+    unknown = _unknown_classes(y, labels, columns, where=public)
+    test = _tested(len(asked), known=y is not None, seed=seed)
+    features, said = encoding.understood(asked, names, as_text=columns.text, fill=columns.fill)
+    encoder = encoding.encoder(asked.split(test)[0], features)
+    X = encoding.matrix(asked, features, encoder)
+    groups = encoding.people(table, columns.person)
+    notes = (*table.said, *asked.said, *unknown, *said)
+    whole = [table]
+    del table  # so that its memory is free again while it is transformed
+    return Task(
+        name=private.name,
+        X_private=(
+            _stored(private, features, encoder, columns=columns, width=X.shape[1])
+            if private.is_dir()
+            else encoding.matrix(whole.pop(), features, encoder, unread=unread)
+        ),
+        y_private=labels,
+        groups=groups,
+        X_public=X[~test],
+        public_rows=asked.numbering[~test] - 1,
+        X_test=X[test] if test.any() else None,
+        y_test=y[test] if y is not None and test.any() else None,
+        classes=encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
+        encoder=encoder,
+        columns=names,
+        not_protected=(HELD_OUT,) if public is None else (),
+        said=tuple(dict.fromkeys(notes)),
+        shown=encoding.Shown.of(asked.split(test)[0], features),
+        unread=unread,
+    )
+
+
+def _likely_numbers(asked: Table, columns: Columns) -> list[str]:
+    """Return the columns that hold numbers in the public rows; dates are left out here."""
+    aside = {columns.label, columns.person, *columns.drop, *columns.text}
+    return [name for name in asked.names if name not in aside and asked.type_of(name)[0] == "number"]
+
+
+def _features(table: Table, columns: Columns) -> tuple[str, ...]:
+    """Return the columns to learn from, after a check that all columns named by options exist."""
+    named = [(columns.label, "--label"), (columns.person, "--person")]
+    named += [(name, "--drop") for name in columns.drop] + [(name, "--text") for name in columns.text]
+    for name, option in named:
+        if name is not None:
+            table.require(name, option=option)
+    aside = {columns.label, columns.person, *columns.drop}
+    features = tuple(name for name in table.names if name not in aside)
+    if not features:
+        raise ValueError(
+            f"{table.path} has no columns besides --label, --person and --drop: nothing to learn from"
+        )
+    return features
+
+
+def _of_arrays(
+    private: Path, public: Path | None, *, columns: Columns, holdout: float | None, seed: int
+) -> Task:
+    """Return a task from ``.npz`` files, with rows held out of the private one if there is no public one."""
+    rows = _arrays(private, columns, private=True)
+    if public is None:
+        held = _held_out(rows.X.shape[0], rows.people, share=holdout or 0.0, seed=seed)
+        rows, asked = rows.part(~held), rows.part(held)
+        _checked(private, rows.name, asked.X, private=False)
+        places = np.flatnonzero(held)
+    else:
+        asked = _arrays(public, columns, private=False)
+        places = np.arange(asked.X.shape[0])
+    X, X_public, step = _dense(rows, asked)
+    where = f"{private}: array {columns.label!r} (--label)"
+    if rows.labels is None or rows.labels.dtype.kind not in "biufU":
+        raise ValueError(f"{where} must hold classes: whole numbers or texts")
+    values = rows.labels.astype(np.int64) if rows.labels.dtype.kind == "b" else rows.labels
+    names, codes = np.unique(values, return_inverse=True)
+    known, strange = encoding.labels(where, names.tolist(), columns.classes)
+    labels = known[codes]
+    unknown = _unknown_classes(asked.labels, labels, columns, where=public)
+    test = _tested(len(X_public), known=asked.labels is not None, seed=seed)
+    return Task(
+        name=private.name,
+        X_private=X,
+        y_private=labels,
+        groups=rows.people,
+        X_public=X_public[~test],
+        public_rows=places[~test],
+        X_test=X_public[test] if test.any() else None,
+        y_test=asked.labels[test].astype(labels.dtype) if asked.labels is not None and test.any() else None,
+        classes=encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
+        encoder=step,
+        columns=tuple(f"{rows.name}_{place}" for place in range(rows.X.shape[1])),
+        not_protected=(HELD_OUT,) if public is None else (),
+        said=unknown,
+        array=rows.name,
+        image_shape=rows.image_shape,
+        unread={columns.label: int(strange[codes].sum())} if strange.any() else {},
+    )
+
+
+def _unknown_classes(
+    y: np.ndarray | None, labels: np.ndarray, columns: Columns, *, where: Path | None
+) -> tuple[str, ...]:
+    """Say that public labels are no classes, or refuse where most are: accuracy would be measured wrongly."""
+    if y is None or where is None:  # held-out rows, whose labels are of the private table
+        return ()
+    classes = encoding.spelled(columns.classes, labels.dtype) if columns.classes else np.unique(labels)
+    y = y.astype(labels.dtype) if labels.dtype.kind != "U" else y
+    lost = ~np.isin(y, classes)
+    if not lost.any():
+        return ()
+    shown = ", ".join(repr(str(each)) for each in np.unique(y[lost])[:3])
+    said = (
+        f"{where}: {lost.sum():,} of {len(lost):,} public rows have a label in column {columns.label!r} "
+        f"that is none of the {len(classes)} classes, such as {shown}"
+    )
+    if 2 * lost.sum() > len(lost):
+        raise ValueError(
+            f"{said}: spell labels as in the private file, or remove the column, and no accuracy is measured"
+        )
+    return (f"{said}; these rows count as wrong",)
+
+
+def _held_out(n_rows: int, people: np.ndarray | None, *, share: float, seed: int) -> np.ndarray:
+    """Return a mask of held-out rows; all rows of a person are held out together."""
+    units, n_units, _ = numbered(n_rows if people is None else people)
+    n_held = round(share * n_units)
+    if not 0 < n_held < n_units:
+        raise ValueError(f"--holdout {share:g} leaves one side empty: there are {n_units} units")
+    chosen = np.random.default_rng(seed).permutation(n_units)[:n_held]
+    return np.isin(units, chosen)
+
+
+def _tested(n_rows: int, *, known: bool, seed: int) -> np.ndarray:
+    """Choose the public rows that measure accuracy and are not asked about."""
+    test = np.zeros(n_rows, dtype=bool)
+    if known:
+        test[np.random.default_rng(seed).permutation(n_rows)[: round(_TEST * n_rows)]] = True
+    return test
+
+
+class Rows(NamedTuple):
+    """Arrays of one file, whose values may be private.
+
+    ``X`` has shape (n_rows, n_columns), dense or sparse; ``image_shape`` is that of grey images; ``name`` is
+    the array's name; ``labels`` and ``people`` are None where the file has none.
+    """
+
+    path: Path
+    X: Any
+    labels: np.ndarray | None
+    people: np.ndarray | None
+    name: str
+    image_shape: tuple[int, int] | None
+
+    def __repr__(self) -> str:
+        return f"Rows({self.path}, shape={self.X.shape})"
+
+    def part(self, rows: np.ndarray) -> Rows:
+        """Return the selected rows."""
+        labels = None if self.labels is None else self.labels[rows]
+        people = None if self.people is None else self.people[rows]
+        return self._replace(X=self.X[rows], labels=labels, people=people)
+
+
+def _arrays(path: Path, columns: Columns, *, private: bool) -> Rows:
+    """Read the rows of a file.
+
+    Raises
+    ------
+    ValueError
+        No ``.npz`` file of plain arrays, no or several arrays of rows, or not a label for each row.
+    """
+    found = _loaded(path)
+    aside = {name: found.pop(name, None) for name in (columns.label, columns.person) if name is not None}
+    for name, option in ((columns.label, "--label"), (columns.person, "--person")):
+        if private and name is not None and aside[name] is None:
+            raise ValueError(
+                f"{path} has no array {name!r} ({option}); it has {', '.join(found) or 'none'}: write one "
+                f"file by {_SAVE}"
+            )
+    for name in columns.drop:
+        found.pop(name, None)
+    name, X = _sparse(path, found) if set(found) >= _SPARSE else _rows(path, found)
+    for values, option in ((aside[columns.label], "--label"), (aside.get(columns.person or ""), "--person")):
+        if values is not None and values.shape != (X.shape[0],):
+            raise ValueError(
+                f"{path}: {option} must have one value for each of {X.shape[0]:,} rows, has shape "
+                f"{values.shape}"
+            )
+    shape = X.shape[1:3] if X.ndim == 3 or (X.ndim == 4 and X.shape[3] == 1) else None
+    labels, people = aside[columns.label], aside.get(columns.person or "")
+    flat = X if X.ndim == 2 else X.reshape(len(X), -1)
+    return Rows(path, _checked(path, name, flat, private=private), labels, people, name, shape)
+
+
+def _dense(private: Rows, public: Rows) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Return both as dense arrays, and the step, fitted on public rows, which reduced wide sparse rows."""
+    if private.X.shape[1] != public.X.shape[1]:
+        raise ValueError(
+            f"{private.path} has {private.X.shape[1]:,} numbers a row and {public.path} "
+            f"{public.X.shape[1]:,}: both must have the same"
+        )
+    private = private._replace(X=_filled(private.X, public.X))
+    if not hasattr(private.X, "toarray") and not hasattr(public.X, "toarray"):
+        return private.X, public.X, None
+    if private.X.shape[1] <= _WIDE:
+        return *(
+            each.X.toarray() if hasattr(each.X, "toarray") else each.X for each in (private, public)
+        ), None
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    n_topics = max(1, min(_TOPICS, public.X.shape[0] - 1))
+    step = make_pipeline(TruncatedSVD(n_components=n_topics, random_state=0), StandardScaler()).fit(public.X)
+    return step.transform(private.X), step.transform(public.X), step
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (ValueError, zipfile.BadZipFile, EOFError):
+        pass  # its message may quote what is in the file
+    raise ValueError(f"{path} cannot be read as .npz with plain arrays: write it by {_SAVE}")
+
+
+def _rows(path: Path, found: dict[str, Any]) -> tuple[str, Any]:
+    tables = {name: array for name, array in found.items() if array.ndim >= 2}
+    if len(tables) != 1:
+        raise ValueError(
+            f"{path} must have one array of rows beside the labels, has {', '.join(tables) or 'none'}: leave "
+            f"others out by --drop, or write it by {_SAVE}"
+        )
+    ((name, array),) = tables.items()
+    return name, array
+
+
+def _sparse(path: Path, found: dict[str, Any]) -> tuple[str, Any]:
+    from scipy import sparse
+
+    kinds = {b"csr": sparse.csr_array, b"csc": sparse.csc_array}
+    kind = kinds.get(found["format"].item())
+    if kind is None:
+        raise ValueError(f"{path} holds a sparse matrix of another kind than CSR or CSC: write X.tocsr()")
+    parts = found["data"], found["indices"], found["indptr"]
+    return "X", kind(parts, shape=tuple(found["shape"].tolist())).tocsr()
+
+
+def _checked(path: Path, name: str, X: Any, *, private: bool) -> Any:
+    values = X.data if hasattr(X, "toarray") else X
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"{path}: array {name!r} must hold numbers, has dtype {values.dtype}")
+    if not X.shape[0]:
+        raise ValueError(f"{path} has no rows")
+    if not (private or np.isfinite(values.astype(np.float64, copy=False)).all()):
+        raise ValueError(
+            f"{path}: array {name!r} has cells that are missing or infinite: put public numbers there, such "
+            "as the public median"
+        )
+    return X.astype(np.float64)
+
+
+def _filled(X: Any, public: Any) -> Any:
+    """The public mean of the column, or zero in a sparse matrix, where a private number is not finite."""
+    if hasattr(X, "toarray"):
+        X.data[~np.isfinite(X.data)] = 0.0
+        return X
+    bad = ~np.isfinite(X)
+    return np.where(bad, np.asarray(public.mean(axis=0)).ravel(), X)
+
+
+def _head(folder: Path, columns: Columns) -> Table:
+    """Labels and people of all rows. Other columns are there by name, and empty."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from ostraka.data.parquet import files_of, pieces_of, schema_of
+
+    files = files_of(folder)
+    names = schema_of(files).names
+    pieces_of(files)  # refuses files without rows
+    known = [name for name in dict.fromkeys((columns.label, columns.person)) if name in names]
+    frame = pa.concat_tables([parquet.ParquetFile(path).read(columns=known) for path in files])
+    whole = {name: frame[name] if name in known else pa.nulls(frame.num_rows) for name in names}
+    others = sorted({each.name for each in folder.iterdir()} - {path.name for path in files})
+    said = [f"{folder} holds files which are not Parquet and are left out, such as {name}" for name in others]
+    return Table(folder, pa.table(whole), np.arange(1, frame.num_rows + 1), said=tuple(said[:1]))
+
+
+def _stored(folder: Path, features: Features, encoder: Any, *, columns: Columns, width: int) -> ParquetRows:
+    """The features of all rows, which workers compute from the files as public rows have decided."""
+    from ostraka.data.parquet import ParquetRows
+
+    missing = (*MISSING, *(text.strip().lower() for text in columns.missing))
+    work = partial(_piece_features, features=features, encoder=encoder, missing=missing)
+    return ParquetRows.of(folder, columns=features.names, features=work, n_features=width)
+
+
+def _piece_features(
+    frame: Any, piece: Piece, *, features: Features, encoder: Any, missing: tuple[str, ...]
+) -> np.ndarray:
+    rows = np.arange(piece.first_in_file, piece.first_in_file + len(frame)) + 1
+    return encoding.matrix(Table(Path(piece.path), frame, rows, missing), features, encoder)

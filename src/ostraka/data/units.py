@@ -1,0 +1,422 @@
+"""Protected units: which rows belong to one person, however the person's identifier is written.
+
+The partition of the private rows into shards, made once by a keyed hash and stored.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import os
+import re
+import unicodedata
+from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
+from math import isnan
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostraka.core import check
+from ostraka.core import check as _check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+LATEST = 3  # version of the spelling of identifiers
+_DIGITS = 400  # of an identifier that is written out; a larger number is written with an exponent
+_LARGEST = 2.0**53  # of floats: above, whole numbers that differ are one float
+_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?([+-]\d\d:?\d\d|Z)?)?", re.ASCII)
+
+
+def numbered(units: Any) -> tuple[np.ndarray, int, str]:
+    """The number of each row's unit, how many units there are, and what a unit is. Private."""
+    if are_rows(units):
+        return np.arange(units), int(units), "row"
+    codes, names = named(units, version=LATEST)
+    return codes, len(names), "person"
+
+
+def are_rows(units: Any) -> bool:
+    """Whether each row is a unit, and ``units`` their number."""
+    if not isinstance(units, int | np.integer) or isinstance(units, bool):
+        return False
+    check.integer(n_rows=int(units), least=1)
+    return True
+
+
+def named(units: Any, *, version: int) -> tuple[np.ndarray, list[str]]:
+    """The number of each row's person, and the names of the persons in this order.
+
+    Raises
+    ------
+    ValueError
+        A row names nobody; or it names a person by a truth value or by a float above 2**53, in which several
+        people would be one, and one person two.
+    """
+    array = _cells(units)
+    if array.ndim != 1 or not len(array):
+        raise ValueError(f"units must name the person of each row, in one dimension, got shape {array.shape}")
+    # two spellings of one person must not be two units: joining two people is safe, splitting one is not
+    spelled: Callable[[Any], str] = _spelled if version == 1 else _canonical if version == 2 else _one_form
+    spelled = str if array.dtype.kind in "iu" else spelled
+    if array.dtype.kind in "iufSU":
+        values, places = np.unique(array, return_inverse=True)
+    else:
+        values, places = array, np.arange(len(array))
+    names, codes = np.unique([spelled(value) for value in values.tolist()], return_inverse=True)
+    if (names == "").any():
+        raise ValueError("every row must name its person, but some do not: drop these rows or fill them in")
+    return codes[places], names.tolist()
+
+
+def _cells(units: Any) -> np.ndarray:
+    """One-dimensional cells; a list keeps the type of each, where an array would make all of them text."""
+    if isinstance(units, list | tuple) and not any(isinstance(cell, list | tuple) for cell in units):
+        return np.fromiter(units, dtype=object, count=len(units))
+    array = np.asarray(units)
+    return np.where(np.isnat(array), "", array.astype(np.str_)) if array.dtype.kind == "M" else array
+
+
+def _one_form(value: Any) -> str:
+    """The one spelling of version 3: no invisible characters, and a date is the same as its midnight."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, float) and abs(value) >= _LARGEST):
+        raise ValueError(
+            "identifiers of people must be text or whole numbers, but some are truth values, or floats of "
+            "2**53 or more, which are one number for several people: write them as text"
+        )
+    text = _canonical(value)
+    if not (text.isascii() and text.isprintable()):
+        text = _canonical("".join(c for c in text if unicodedata.category(c) not in {"Cf", "Cc"}))
+    return _day(text) if _TIME.fullmatch(text) else text
+
+
+def _day(text: str) -> str:
+    """A date in ISO 8601; with the time of day in UTC, unless that is midnight."""
+    try:
+        moment = dt.datetime.fromisoformat(text)
+        moment = moment.astimezone(dt.UTC).replace(tzinfo=None) if moment.tzinfo else moment
+    except (ValueError, OverflowError):
+        return text
+    return moment.isoformat() if moment.time() != dt.time() else moment.date().isoformat()
+
+
+def _canonical(value: Any) -> str:
+    """Return the spelling of version 2: text in Unicode form NFC, numbers in their shortest form."""
+    text = unicodedata.normalize("NFC", _spelled(value))
+    if text[:1].isalpha():  # not a number; "nan" and "inf" in text are names
+        return text
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return text
+    if not number.is_finite():
+        return text
+    shortest = number.normalize(Context(prec=max(28, len(text)), Emax=MAX_EMAX, Emin=MIN_EMIN))
+    plain = abs(shortest.adjusted()) < _DIGITS
+    return f"{shortest or abs(shortest):f}" if plain else str(shortest)
+
+
+def _spelled(value: Any) -> str:
+    """Return an identifier as text without surrounding blanks; empty for None, NaN and blanks."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if (
+        value is None
+        or type(value).__name__ in {"NAType", "NaTType"}
+        or (isinstance(value, float) and isnan(value))
+        or (isinstance(value, np.datetime64) and np.isnat(value))
+    ):
+        return ""
+    return (value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)).strip()
+
+
+_VERSIONS = range(1, LATEST + 1)  # of the order in partition and of the spelling of identifiers
+_KEY_BYTES = (16, 64)  # a shorter key can be guessed from its commitment; BLAKE2b takes no longer one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Manifest:
+    """The partition of the private rows into one shard for each teacher, written once.
+
+    It holds neither identifiers nor the key. But it tells which rows belong together and which teacher
+    saw them, so it is private. Its :attr:`sha256` may be published.
+
+    Attributes
+    ----------
+    n_teachers : int
+    unit : str
+        ``"row"``, or ``"person"`` when rows were grouped. What the privacy claim protects.
+    shards : int32 array, shape (n_rows,)
+        The teacher that sees each row.
+    units : int32 array, shape (n_rows,)
+        Place of each row's unit in the keyed order. Two rows have the same place if and only if they
+        have the same unit.
+    commitment : str
+        SHA-256 of the key. The key proves that the partition was not chosen by hand:
+        ``partition(units, n_teachers=…, key=key).sha256`` is the same again.
+    version : int
+        Which order :func:`partition` used: 2, or 1 for a manifest written before.
+
+    Raises
+    ------
+    ValueError
+        The shards are not disjoint, complete, non-empty and whole: see :meth:`check`.
+
+    Guarantees
+    ----------
+    The neighbouring relation is *replace-one*: the data of one unit (one row, or all rows of one
+    person) is replaced by any other data, while every other unit stays in the
+    shard this manifest names. Then at most one shard differs, so at most one teacher, so at most
+    one ballot in each query. The number of units, of rows and the manifest itself are the same
+    on both sides and treated as public. It is *not* add-or-remove with the deal repeated: that
+    would move other units between shards.
+
+    Examples
+    --------
+    >>> manifest = partition(["ann", "bob", "ann", "eve", "joe"], n_teachers=2, key=b"sixteen bytes ok")
+    >>> manifest
+    Manifest(n_teachers=2, n_rows=5, n_units=4, unit='person')
+    >>> Manifest.from_json(manifest.to_json()).sha256 == manifest.sha256
+    True
+    """
+
+    n_teachers: int
+    unit: str
+    shards: np.ndarray
+    units: np.ndarray
+    commitment: str
+    version: int = LATEST
+
+    def __post_init__(self) -> None:
+        _check.integer(n_teachers=self.n_teachers, least=1)
+        if self.version not in _VERSIONS:
+            raise ValueError(f"version must be one of {[*_VERSIONS]}, got {self.version!r}")
+        if self.unit not in {"row", "person"}:
+            raise ValueError(f"unit must be 'row' or 'person', got {self.unit!r}")
+        for name in ("shards", "units"):
+            array = np.array(getattr(self, name), dtype=np.int32)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        self.check()
+
+    @property
+    def n_rows(self) -> int:
+        """Number of private rows."""
+        return len(self.shards)
+
+    @property
+    def n_units(self) -> int:
+        """Number of protected units."""
+        return int(self.units.max()) + 1
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the whole manifest, in hex. Public."""
+        digest = hashlib.sha256(json.dumps(self._header(), sort_keys=True).encode())
+        digest.update(self.shards.astype("<i4").tobytes())
+        digest.update(self.units.astype("<i4").tobytes())
+        return digest.hexdigest()
+
+    def rows(self) -> list[np.ndarray]:
+        """The rows of each teacher, in the order of the data: ``n_teachers`` integer arrays."""
+        narrow = self.shards.astype(np.min_scalar_type(self.n_teachers))  # 16 bits are sorted by counting
+        order = np.argsort(narrow, kind="stable")
+        return np.split(order, np.cumsum(np.bincount(self.shards, minlength=self.n_teachers))[:-1])
+
+    def check(self, units: Any = None) -> None:
+        """Check that this is a partition, and that it is one of these rows.
+
+        Parameters
+        ----------
+        units : int or array of shape (n_rows,), optional
+            As for :func:`partition`. None: only the manifest itself is checked.
+
+        Raises
+        ------
+        ValueError
+            A row without a shard, an empty shard, shards whose numbers of units differ by more
+            than one, a unit in two shards; or ``units`` are other rows or other people.
+        """
+        self._check_alone()
+        if units is None:
+            return
+        codes, _, unit = numbered(units)
+        if len(codes) != self.n_rows or unit != self.unit:
+            raise ValueError(
+                f"the manifest is for {self.n_rows} rows by {self.unit}, not for {len(codes)} by {unit}: "
+                "it belongs to other data; start in a new folder, or without a manifest"
+            )
+        first = np.full(int(codes.max()) + 1, -1, dtype=np.int32)
+        first[codes] = self.units
+        if len(first) != self.n_units or (first[codes] != self.units).any():
+            raise ValueError(
+                "the manifest groups the rows into other people than the data does: it belongs to other data"
+            )
+
+    def to_json(self) -> str:
+        """The manifest with its hash, as JSON."""
+        arrays = {"shards": self.shards.tolist(), "units": self.units.tolist()}
+        return json.dumps({**self._header(), "sha256": self.sha256, **arrays})
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """The inverse of :meth:`to_json`, checked.
+
+        Raises
+        ------
+        ValueError
+            ``text`` is not a manifest, or was changed since it was written.
+        """
+        try:
+            record = json.loads(text)
+            manifest = cls(**{name: record[name] for name in cls.__slots__})
+            said = {**manifest._header(), "sha256": manifest.sha256}
+            intact = all(record[name] == value for name, value in said.items())
+        except (ValueError, TypeError, KeyError, OverflowError):
+            intact = False
+        if not intact:
+            raise ValueError(
+                "the manifest is damaged or was changed: take it from a backup, or start in a new folder"
+            )
+        return manifest
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "version": int(self.version),
+            "n_teachers": int(self.n_teachers),
+            "n_rows": self.n_rows,
+            "n_units": self.n_units,
+            "unit": self.unit,
+            "commitment": self.commitment,
+        }
+
+    def _check_alone(self) -> None:
+        if self.shards.ndim != 1 or self.shards.shape != self.units.shape or not len(self.shards):
+            raise ValueError(f"a manifest must hold one shard and one unit a row, got {self.shards.shape}")
+        if self.units.min() < 0 or (np.bincount(self.units) == 0).any():
+            raise ValueError("the units of a manifest must be numbered from 0 without gaps")
+        if self.shards.min() < 0 or self.shards.max() >= self.n_teachers:
+            raise ValueError(f"every row must belong to one of {self.n_teachers} shards")
+        shard_of = np.empty(self.n_units, dtype=np.int32)
+        shard_of[self.units] = self.shards
+        if (shard_of[self.units] != self.shards).any():
+            raise ValueError(f"a {self.unit} must lie in one shard, but one lies in two")
+        sizes = np.bincount(shard_of, minlength=self.n_teachers)
+        if sizes.min() == 0 or sizes.max() - sizes.min() > 1:
+            raise ValueError(f"{self.n_teachers} shards must share the units equally, and none may be empty")
+
+    def __repr__(self) -> str:
+        sizes = f"n_teachers={self.n_teachers}, n_rows={self.n_rows}, n_units={self.n_units}"
+        return f"Manifest({sizes}, unit={self.unit!r})"
+
+
+def partition(units: Any, *, n_teachers: int, key: bytes | None = None, version: int = LATEST) -> Manifest:
+    """Assign the units to the teachers in the order of a keyed hash, in equal numbers.
+
+    Parameters
+    ----------
+    units : int, or array of shape (n_rows,)
+        The number of rows, if each row is a unit. Otherwise the person of each row: numbers or text,
+        private. Identifiers are the same person if they are the same number ("7", 7.0, "007") or the
+        same text after Unicode normalisation (NFC) and without invisible characters, or the same time
+        (a date is its midnight). Truth values, and floats of 2**53 or more, are refused.
+    n_teachers : int
+        Number of shards. Public.
+    key : bytes, 16 to 64, optional
+        Its holder can compute a unit's shard from its name. None: 32 bytes from the operating system,
+        which are not stored.
+    version : int, default 3
+        1 or 2 repeat the order of manifests of these versions, to verify one with its key.
+
+    Returns
+    -------
+    Manifest
+        Checked. Its docstring states the neighbouring relation.
+
+    Raises
+    ------
+    ValueError
+        Fewer units than teachers, a row without a person, or a key that is too short or too long.
+
+    Examples
+    --------
+    >>> partition(1297, n_teachers=100).rows()[0].shape
+    (13,)
+    """
+    _check.integer(n_teachers=n_teachers, least=1)
+    key = os.urandom(32) if key is None else key
+    if not isinstance(key, bytes) or not _KEY_BYTES[0] <= len(key) <= _KEY_BYTES[1]:
+        raise ValueError(f"key must be {_KEY_BYTES[0]} to {_KEY_BYTES[1]} bytes, or None for a new one")
+    hashes: np.ndarray
+    if are_rows(units):
+        unit, codes, n_units = "row", np.arange(units), int(units)
+        hashes = (
+            _row_hashes(n_units, key) if version > 1 else _name_hashes(map(str, range(n_units)), unit, key)
+        )
+    else:
+        codes, names = named(units, version=version)
+        unit, n_units, hashes = "person", len(names), _name_hashes(names, "person", key)
+    if n_units < n_teachers:
+        many = {"row": "rows", "person": "people"}[unit]
+        raise ValueError(
+            f"{n_teachers} teachers need at least {n_teachers} {many}, but there are {n_units}: "
+            f"use n_teachers={n_units} or fewer"
+        )
+    rank = np.empty(n_units, dtype=np.int32)
+    rank[_order(hashes)] = np.arange(n_units, dtype=np.int32)
+    return Manifest(
+        n_teachers=int(n_teachers),
+        unit=unit,
+        shards=rank[codes] % n_teachers,
+        units=rank[codes],
+        commitment=hashlib.sha256(b"ostraka manifest key\0" + key).hexdigest(),
+        version=version,
+    )
+
+
+def deal(
+    units: Any, *, n_rows: int, n_teachers: int, manifest: Manifest | None = None, key: bytes | None = None
+) -> Manifest:
+    """A new manifest, or the given one after checking that it fits. ``units`` as for :func:`partition`."""
+    if not isinstance(units, int) and len(units) != n_rows:
+        raise ValueError(f"groups must name one person for each row: got {len(units)} for {n_rows} rows")
+    if manifest is None:
+        return partition(units, n_teachers=n_teachers, key=key)
+    manifest.check(units)
+    if manifest.n_teachers != n_teachers:
+        raise ValueError(f"the manifest is for {manifest.n_teachers} teachers, but n_teachers={n_teachers}")
+    return manifest
+
+
+def _row_hashes(n_rows: int, key: bytes) -> np.ndarray:
+    """A keyed hash of each row number, shape (n_rows, 2): AES-256 of the number, under a derived key."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    blocks = np.zeros((n_rows, 2), dtype="<u8")
+    blocks[:, 0] = np.arange(n_rows)
+    derived = hashlib.blake2b(b"ostraka rows of a manifest", digest_size=32, key=key).digest()
+    encryptor = Cipher(algorithms.AES(derived), modes.ECB()).encryptor()  # noqa: S305  (a permutation of blocks)
+    return np.frombuffer(encryptor.update(blocks.tobytes()), dtype=">u8").reshape(n_rows, 2)
+
+
+def _name_hashes(names: Iterable[str], unit: str, key: bytes) -> np.ndarray:
+    """A keyed hash of each name, shape (n_names, 2)."""
+    start = hashlib.blake2b(f"{unit}:".encode(), digest_size=16, key=key)
+    digests = bytearray()
+    for name in names:
+        whole = start.copy()
+        whole.update(name.encode(errors="surrogatepass"))
+        digests += whole.digest()
+    return np.frombuffer(digests, dtype=">u8").reshape(-1, 2)
+
+
+def _order(hashes: np.ndarray) -> np.ndarray:
+    """The order of hashes as big-endian numbers of 128 bits."""
+    first = hashes[:, 0].astype(np.uint64)  # in the order of this processor's bytes
+    order = np.argsort(first)
+    ordered = first[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        order = np.lexsort((hashes[:, 1], hashes[:, 0]))
+    return order

@@ -1,0 +1,18 @@
+"""Estimators that run the whole pipeline, and the plans they follow.
+
+:class:`PATEFM` needs torch, so it is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ostraka.core.imports import face
+
+if TYPE_CHECKING:
+    from ostraka.learn.classifier import PATEClassifier as PATEClassifier
+    from ostraka.learn.ways.labels import PATEFM as PATEFM
+
+__all__ = ["PATEFM"]
+
+__getattr__, __dir__ = face(__name__, __file__)

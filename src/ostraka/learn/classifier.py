@@ -1,0 +1,459 @@
+"""Methods of fitted estimators: keep the run, measure, audit, pickle.
+
+PATEClassifier: teachers on disjoint shards, noisy answers and a student, as one scikit-learn estimator.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ostraka.data import guards
+from ostraka.data.guards import (
+    REPEATED,
+    WAY_OUT,
+    require_apart,
+    require_safe_pipeline,
+    seems_repeated,
+)
+from ostraka.data.parquet import ParquetRows
+from ostraka.learn.handover import by_name, plain
+from ostraka.learn.record import record, with_accuracies, with_audit
+from ostraka.learn.run import PRIVATE_ATTRIBUTES, Run
+from ostraka.learn.session import Seeds, begin, dense, labels_of, split
+from ostraka.learn.students.distil import Distilled
+from ostraka.learn.ways.choose import choose
+from ostraka.voters.parquet import applied
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from sklearn.utils import Tags
+
+    from ostraka.core.consistent import Consistent
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.core.mechanisms.law import Mechanism
+    from ostraka.core.mechanisms.screen import Threshold
+    from ostraka.core.result import Result
+    from ostraka.data.units import Manifest
+    from ostraka.learn.ways.plan import Planned
+
+
+def _can_say_how_sure(model: Any) -> bool:
+    """Whether the student of an estimator has probabilities."""
+    student = getattr(model, "student_", model.student)
+    return student is None or isinstance(student, str) or hasattr(student, "predict_proba")
+
+
+class Fitted(ClassifierMixin, BaseEstimator):
+    """The part that both estimators share. ``_run`` holds the run, ``_session`` keeps its ledger open."""
+
+    progress: Callable[[str, int, int], object] | None
+    result_: Result
+    student: Any
+    student_: Any
+    _run: Run
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The student's class of each row."""
+        check_is_fitted(self, "student_")
+        return np.asarray(self.student_.predict(self._queries(X)))
+
+    @available_if(_can_say_how_sure)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The student's probability of each class, shape (n_rows, n_classes)."""
+        check_is_fitted(self, "student_")
+        return np.asarray(self.student_.predict_proba(self._queries(X)))
+
+    def audit(self, *, trials: int | None = None, confidence: float = 0.95) -> Result:
+        """Simulate the strongest adversary against the run, for a lower bound; kept in ``result_``.
+
+        Nothing private is read: :func:`ostraka.audit.audit_run` with this fit's mechanism, teachers
+        and number of answers (for :class:`~ostraka.learn.PATEFM`, the first ``n_answers`` queries).
+
+        Parameters
+        ----------
+        trials : int, optional
+            Runs to simulate in each world. None: what takes a second or two.
+        confidence : float in (0, 1)
+
+        Returns
+        -------
+        Result
+            ``lower`` has epsilon at the run's delta, and where it comes from.
+        """
+        check_is_fitted(self, "student_")
+        self.result_ = with_audit(self._run, self.result_, trials=trials, confidence=confidence)
+        return self.result_
+
+    def to_sklearn(self, *, columns: Sequence[str] | None = None, encoder: Any = None) -> Any:
+        """The student as a plain scikit-learn model, which loads where this library is not installed.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Names to select columns by, whatever their order. None: as the student was fitted.
+        encoder : fitted ColumnTransformer, optional
+            From these columns to the features that this estimator was fitted to.
+
+        Returns
+        -------
+        scikit-learn classifier
+            Public. It predicts what :meth:`predict` does.
+
+        Raises
+        ------
+        ValueError
+            The student is of another library, or this estimator was pickled since.
+        """
+        check_is_fitted(self, "student_")
+        public = None if self._run.owned is None else self._run.owned.public
+        if public is None and isinstance(self._run.student, Distilled):
+            raise ValueError("to_sklearn needs the public rows: call it before the estimator is pickled")
+        model = plain(self._run.student, public, self._run.labels)
+        return model if columns is None else by_name(model, public, columns=columns, encoder=encoder)
+
+    def _finish(self, run: Run) -> Self:
+        """Set the fitted attributes and make the record."""
+        for name in ("classes", "student", "plan", "held_out", "labels", "asked"):
+            setattr(self, f"{name}_", getattr(run, name))
+        for name in PRIVATE_ATTRIBUTES:
+            setattr(self, name, getattr(run.owned, name.rstrip("_")))
+        self._run, self.result_ = run, record(run)
+        return self
+
+    def _queries(self, X: Any) -> Any:
+        """The rows as the student takes them."""
+        return X
+
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(stage, done, total)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True  # noise has no seed
+        tags.classifier_tags.poor_score = True  # so few rows as scikit-learn's checks have drown in it
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the public state, without teachers, votes, ledger and manifest."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        for name in (*PRIVATE_ATTRIBUTES, "_session"):
+            state.pop(name, None)
+        if "_run" in state:
+            state["_run"], state["result_"] = state["_run"].public(), state["result_"].public()
+        return state
+
+
+_ASKS = ("least-confident", "random")
+
+
+class PATEClassifier(Fitted):
+    """A classifier learned from private rows by secret ballot.
+
+    Teachers are trained on disjoint shards of the private rows and vote on public ones; a
+    mechanism answers with noise, charged to a ledger first; a student learns from the answers.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier, optional
+        The teachers. None: decision trees where a shard has more rows than there are features,
+        else one nearest neighbour.
+    n_teachers : int or "auto"
+        ``"auto"``: a teacher for every 13 units, 250 at the most.
+    mechanism : Mechanism, optional
+        None: :class:`~ostraka.GNMax` with the least noise that (epsilon, delta) pays for.
+    screen : Threshold, optional
+        Ask the teachers only where they agree enough (Confident-GNMax).
+    epsilon : float
+        All that this fit may spend, in nats.
+    delta : float, optional
+        None: that of the ledger, else the smaller of 1e-5 and a tenth of 1 / n_units.
+    n_answers : int, optional
+        How many public rows to ask about. None: 100, or ten a class if that is more, as far as
+        (epsilon, delta) and the number of teachers go; with ``mechanism``, as many as are paid for.
+    student : scikit-learn classifier or str, optional
+        What learns from the answers: see :class:`~ostraka.learn.students.Distilled`. None: ``"auto"``.
+        With ``way="counts"`` also ``"fixmatch"`` (needs torch): what learns from the labels of which the
+        posterior is sure. None there: what suits the cells.
+    way : {"argmax", "counts", "rounds", "auto"}
+        ``"argmax"``: teachers vote on public rows, one paid answer each. ``"counts"``: every unit casts one
+        ballot in all, for a public cell, and one table is paid for. ``"rounds"``: every row casts a ballot in
+        each of twelve rounds, for what the model of the rounds before gets wrong (docs/noisy-counts.md).
+        ``"auto"``: what does best on public rows with made-up labels; see ``expected_``.
+    cells : GraphCells, QuantileCells, FeatureCells or the like, or a list of different ones, optional
+        Not fitted. Where ballots go, for ``"counts"`` and ``"rounds"``. ``"rounds"`` takes features of each
+        row's own (:class:`~ostraka.voters.rows.FeatureCells`). None for ``"counts"``: bins
+        (QuantileCells) for data frames, fewer than 30 columns or columns of different kinds. Other arrays
+        (images, embeddings) get features of each row's own where there are 1,000 public rows and enough
+        private ones for the noise, else the graph of the public rows. Declare images by
+        ``GraphCells(image_shape=(8, 8))``. Of a list, the cells that label public rows best where other
+        public rows vote with made-up labels (docs/noisy-counts.md says how far to trust that).
+    relation : {"replace-one", "zero-out"}
+        What is hidden of one unit: that its data is not any other data, or, for ``"counts"`` and with less
+        noise, only that it is not left out (:class:`~ostraka.Adjacency`).
+    asks : {"least-confident", "random"}
+        Which rows to ask about: first typical ones, then those the student is least sure of; or any.
+    consistent : bool or Consistent
+        Ask one question once: public rows that are the same up to a grid get one label for one
+        charge (:class:`~ostraka.core.consistent.Consistent`). True: cells of a thousandth of each
+        column's public range, and a secret in a file beside the ledger's.
+    classes : array, optional
+        Every class there may be, which is then no secret of the labels.
+    holdout : float in (0, 1), optional
+        Without ``X_public``: the share of units whose rows are given up as public questions. None:
+        :meth:`fit` refuses to run without ``X_public``.
+    allow_overlap : bool
+        Accept public rows, and rows to :meth:`evaluate` with, that are copies of private ones; the
+        record says so.
+    ledger : Ledger, str or path, optional
+        Where to charge. None: in memory. A path: that file, with budget (epsilon, delta) if new.
+    manifest : Manifest, str or path, optional
+        The partition of the rows, of an earlier fit. A path: read from that file, or made and written
+        there, readable by its owner only.
+    engine, n_jobs, progress
+        As in :class:`~ostraka.TeacherEnsemble`; the stages are ``"shards"``, ``"teachers"``,
+        ``"votes"``, ``"answers"`` and ``"student"``.
+    random_state : int, numpy.random.RandomState or None
+        Seeds training, what is held out and what is asked first. **Never any noise.**
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    student_ : Distilled
+        Public: all that predictions need.
+    labels_ : int64 array, shape (n_public,)
+        Public. The class index answered for each public row, or ``ABSTAIN``.
+    asked_ : int64 array, shape (n_answers,)
+        Public. Rows of ``X_public`` (or of ``held_out_``) in the order they were asked about.
+    held_out_ : int64 array or None
+        Rows of ``X`` that were used as public ones.
+    plan_ : Plan, CountsPlan or RoundsPlan
+    way_ : str
+        ``"argmax"``, ``"counts"`` or ``"rounds"``.
+    expected_ : dict of str to float
+        Public. Where there was a choice: mean accuracy of each on public rows with made-up labels.
+    result_ : Result
+        The record of the run; ``result_.public()`` is what may be shown.
+    ledger_, manifest_, ensemble_, votes_
+        For the owner only. They, and the owner's part of ``result_``, are not pickled.
+
+    Notes
+    -----
+    With an integer ``random_state`` and neither ``ledger`` nor ``manifest``, the same fit in one
+    process, while the first estimator lives, gets the same answers and costs nothing more.
+
+    Guarantees
+    ----------
+    Everything public about a fitted estimator is (``plan_.epsilon``, ``plan_.delta``)-differentially
+    private for one unit of the private rows, replaced by any other or as ``relation`` says (see
+    :class:`~ostraka.data.units.Manifest`), by composition over all answers. Given: the numbers of rows
+    and units, the class list, and the held-out rows. :meth:`evaluate` adds accuracies that are not.
+    Source: Papernot et al. 2017, arXiv:1610.05755; Papernot et al. 2018, arXiv:1802.08908.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = PATEClassifier(n_teachers=100, epsilon=3.6, delta=1e-4, student="spreading")
+    >>> model = model.fit(X[500:], y[500:], X_public=X[:300])
+    >>> model.score(X[300:500], y[300:500]) > 0.5
+    True
+    >>> model.result_.upper["epsilon"] <= 3.6
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        n_teachers: int | str = "auto",
+        mechanism: Mechanism | None = None,
+        screen: Threshold | None = None,
+        epsilon: float = 2.0,
+        delta: float | None = None,
+        n_answers: int | None = None,
+        student: Any = None,
+        way: str = "argmax",
+        cells: Any = None,
+        relation: str = "replace-one",
+        asks: str = "least-confident",
+        consistent: Consistent | bool = False,
+        classes: Any = None,
+        holdout: float | None = None,
+        allow_overlap: bool = False,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
+        manifest: Manifest | str | os.PathLike[str] | None = None,
+        engine: str = "joblib",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.n_teachers = n_teachers
+        self.mechanism = mechanism
+        self.screen = screen
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_answers = n_answers
+        self.student = student
+        self.way = way
+        self.cells = cells
+        self.relation = relation
+        self.asks = asks
+        self.consistent = consistent
+        self.classes = classes
+        self.holdout = holdout
+        self.allow_overlap = allow_overlap
+        self.ledger = ledger
+        self.manifest = manifest
+        self.engine = engine
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.progress = progress
+
+    def plan(
+        self, *, n_units: int, n_classes: int, n_public: int, X_public: Any = None, grouped: bool = False
+    ) -> Planned:
+        """The plan of :meth:`fit` for these numbers of units, classes and public rows; reads no data.
+
+        Parameters
+        ----------
+        n_units, n_classes, n_public : int
+        X_public : array or data frame, optional
+            The public rows: needed where ``way`` is not ``"argmax"``.
+        grouped : bool
+            Whether people with several rows are the units.
+
+        Raises
+        ------
+        BudgetExceeded
+            (epsilon, delta) is too small for it.
+        ValueError
+            delta >= 1 / n_units, or a number out of range.
+        """
+        facts = {"n_units": n_units, "n_classes": n_classes, "n_public": n_public, "grouped": grouped}
+        plan: Planned = choose(self, X_public, **facts).plan
+        return plan
+
+    def fit(self, X: Any, y: Any, X_public: Any = None, groups: Any = None) -> Self:
+        """Learn: deal, train, vote, ask and pay, distil.
+
+        An interrupted fit that is repeated with the same data, settings, ``random_state``, manifest
+        and ledger file goes on where it stopped, and pays for no answer twice.
+
+        Parameters
+        ----------
+        X : array or data frame, shape (n_rows, n_features)
+            Private.
+        y : array of shape (n_rows,)
+            Private.
+        X_public : array or data frame, shape (n_public, n_features), optional
+            Public. None: a share ``holdout`` of the units is given up as public questions; their
+            labels are not used. In a scikit-learn Pipeline, see docs/quickstart.md.
+        groups : array of shape (n_rows,), optional
+            Private. Whom each row belongs to: then a person is the protected unit, else a row.
+
+        Raises
+        ------
+        BudgetExceeded
+            The plan does not fit the ledger; nothing was trained, charged or answered.
+        ValueError
+            Data or settings that cannot be used; the message names public numbers only.
+        """
+        if self.asks not in _ASKS:
+            raise ValueError(f"asks must be one of {', '.join(_ASKS)}, got {self.asks!r}")
+        require_safe_pipeline(self, public_given=X_public is not None)
+        X = self._queries(X, reset=True)
+        y = labels_of(y, n_rows=X.shape[0])
+        X_public = None if X_public is None else self._queries(X_public)
+        seeds = Seeds.of(self.random_state)
+        data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
+        digests = _digests_of(self, data.X)
+        if groups is None and seems_repeated(data.X, digests):
+            warnings.warn(REPEATED, stacklevel=2)
+        if X_public is not None:
+            self._require_apart(digests, X_public, "public rows (X_public)")
+        way = choose(
+            self,
+            data.public,
+            n_units=data.n_units,
+            n_classes=len(data.classes(self.classes)),
+            n_public=data.public.shape[0],
+            grouped=groups is not None,
+        )
+        self.way_, self.expected_ = way.plan.way, dict(way.expected)
+        self._session = begin(self, data, way.plan, digests=digests)
+        self._finish(way.learn(self, data, seeds, self._session))
+        chosen = {"way": self.way_, **({"expected": way.expected} if way.expected else {})}
+        self.result_ = replace(self.result_, settings={**self.result_.settings, **chosen})
+        return self
+
+    def evaluate(self, X: Any, y: Any, *, X_private: Any = None, y_private: Any = None) -> Result:
+        """Measure on rows with known labels that were never asked about; also kept in ``result_``.
+
+        Parameters
+        ----------
+        X, y : arrays
+            Rows that are not protected, and their true labels.
+        X_private, y_private : arrays, optional
+            The private rows, to train one of the teachers' kind on all of them, for comparison.
+
+        Returns
+        -------
+        Result
+            ``utility`` has the accuracy of the student and of always saying the commonest class,
+            balanced accuracy, recall of each class, AUC and calibration error;
+            ``owner["utility"]`` what comes from private rows without noise, as long as this
+            estimator still has its teachers: the plurality, the mean teacher, the non-private model.
+
+        Raises
+        ------
+        ValueError
+            Rows to measure with are private rows, as far as this estimator still has its digests.
+        """
+        check_is_fitted(self, "student_")
+        X = self._queries(X)
+        if hasattr(self, "_session"):
+            self._require_apart(self._session.digests, X, "rows to measure with")
+        self.result_ = with_accuracies(
+            self._run, self.result_, X, np.asarray(y), X_private=X_private, y_private=y_private
+        )
+        return self.result_
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        both = (self.estimator, self.student)
+        both_may = [hasattr(model, "fit") and get_tags(model).input_tags.allow_nan for model in both]
+        tags.input_tags.allow_nan, tags.input_tags.sparse = all(both_may), True  # made dense
+        return tags
+
+    def _queries(self, X: Any, *, reset: bool = False) -> Any:
+        """A data frame or rows in files as they came, anything else as a dense array of numbers."""
+        frame = hasattr(X, "iloc") or isinstance(X, ParquetRows)
+        X = dense(X)
+        finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
+        validated = validate_data(self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite)
+        return X if frame else validated
+
+    def _require_apart(self, digests: np.ndarray, X: Any, what: str) -> None:
+        if not self.allow_overlap:
+            require_apart(digests, _digests_of(self, X), what=what, way_out=WAY_OUT)
+
+
+def _digests_of(model: PATEClassifier, X: Any) -> np.ndarray:
+    """Digests of rows; of rows in files, made by the engine's workers, where the files lie."""
+    if isinstance(X, ParquetRows):
+        work = partial(guards.block_digests, guards.KEY)
+        return np.concatenate(applied(X, work, engine=model.engine, n_jobs=model.n_jobs))
+    return guards.row_digests(X, columns=getattr(model, "feature_names_in_", None))

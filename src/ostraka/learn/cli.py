@@ -1,0 +1,408 @@
+"""Checks of options that run before heavy imports and before any file is read.
+
+``ostraka learn``: learn a private model from a table of private rows, and state its price.
+
+Output of ``ostraka learn``: the plan before the run, the results after it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import shutil
+import sys
+import textwrap
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+import ostraka
+from ostraka import console
+from ostraka.console import options
+from ostraka.core import imports
+from ostraka.learn.options import LearnOptions
+from ostraka.report import folder
+from ostraka.voters.named import Way
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ostraka.core.result import Result
+    from ostraka.data.task import Shape, Task
+    from ostraka.learn.classifier import PATEClassifier
+    from ostraka.learn.ways.plan import Planned
+
+
+def require_sensible(given: LearnOptions) -> None:
+    """Check the combination of ``learn``'s options and that the files exist; print the files that are read.
+
+    Raises
+    ------
+    typer.BadParameter
+        Options that contradict each other, rows of a folder that not only teachers would learn from, or a
+        folder to write that holds a finished run.
+    OSError
+        A file cannot be opened.
+    """
+    private, public = given.private, given.public
+    if given.auto and any(choice is not None for choice in given.of_teachers):
+        raise typer.BadParameter("--auto chooses --teachers, --answers, --sigma and --screen: leave them out")
+    if (given.out / folder.RESULT).exists():
+        raise folder.finished(given.out)
+    if private is None:
+        if given.label or public or given.person or given.holdout is not None:
+            raise typer.BadParameter(
+                "type the file of private rows first: ostraka learn FILE --label COLUMN …"
+            )
+        typer.echo("reading scikit-learn's digits", err=True)
+        return
+    if given.label is None:
+        raise typer.BadParameter(f"type --label and the column of {private} to learn")
+    for path in (private, public):
+        if path is not None and not (path is private and path.is_dir()):
+            path.open("rb").close()
+    typer.echo(f"reading {private}" + (f" and {public}" if public is not None else ""), err=True)
+    if private.is_dir() and given.holdout is not None:
+        raise typer.BadParameter(
+            f"the rows of {private} stay in their files: type --public FILE instead of --holdout"
+        )
+    if private.is_dir() and given.chosen_way() is not Way.ARGMAX:
+        raise typer.BadParameter(
+            f"the rows of {private} stay in their files, where teachers learn from them: type --teachers N "
+            "or --way argmax; for noisy counts, type one file"
+        )
+
+
+_LAST = {"student": "student trained", "audit": "adversary simulated", "record": "cost and accuracy"}
+_FORMAT = 2  # of plan.json: 1 had digests of the tables without a key
+_NOT_SETTINGS = ("private", "public", "out", "as_json", "owner")
+_LATER = {"encoding", "delimiter", "decimal"}  # options that runs of before have not in their settings
+_UNREAD = (
+    "for the owner: {0:,} cells of column {1!r} could not be read, and count as missing (as the first "
+    "class where that is the label)"
+)
+_HANDED_OVER = (
+    "\nwritten to {0}: {1} may be passed on; {2} are for the owner of the data. "
+    "'ostraka report {0} --public' writes a page that may be passed on."
+)
+_NOTHING_LEARNED = (
+    "\nostraka: the model learned nothing: {0}. What was spent stays spent. {1}; type --out with another "
+    "folder for the next run"
+)
+
+
+@options(LearnOptions)
+def learn(given: LearnOptions) -> None:
+    """Learn from private rows by secret ballot; write a model, its price and a report to a folder."""
+    require_sensible(given)
+    with imports.uncollected():
+        from ostraka.learn.run import learned_nothing
+        from ostraka.learn.ways.choose import way_of
+        from ostraka.report import folder as _folder
+
+    task = _task(given)
+    for name, n_cells in task.unread.items():
+        wrapped(_UNREAD.format(n_cells, name), on_stderr=True)
+    with console.usage():
+        model = _model(given, task, given.chosen_way())
+        if given.auto:
+            _choose(model, task)
+        plan = model.plan(
+            n_units=task.n_units,
+            n_classes=task.n_classes,
+            n_public=len(task.X_public),
+            X_public=task.X_public,
+            grouped=task.groups is not None,
+        )
+    if given.answers is None:
+        way_of(plan).require_hope(
+            n_units=task.n_units,
+            n_classes=task.n_classes,
+            n_public=len(task.X_public),
+            unit=task.shape.unit,
+            epsilon=model.epsilon,
+        )
+    show_plan(task.shape, plan, teacher=type(model.estimator).__name__, out=given.out)
+    options = given.context.params.items()
+    begun = {k: v for k, v in options if k not in _NOT_SETTINGS and not (k in _LATER and v is None)}
+    begun |= {"version": ostraka.__version__, "format": _FORMAT}
+    tables = {"private": given.private, "public": given.public}
+    result = _learn(task, model, plan, given.out, begun, tables=tables)
+    if given.as_json:
+        typer.echo((result if given.owner else result.public()).to_json())
+    else:
+        show_result(result)
+        show_choice(result)
+    wrapped(_HANDED_OVER.format(given.out, *_folder.contents(given.out)), on_stderr=True)
+    if why := learned_nothing(result):
+        wrapped(_NOTHING_LEARNED.format(why, way_of(plan).advice), on_stderr=True)
+        raise typer.Exit(console.NOTHING_LEARNED)
+
+
+def _task(given: LearnOptions) -> Task:
+    """Return the tables as arrays, or the digits if no table is given."""
+    from ostraka.data import task as data
+    from ostraka.data.table import Format
+
+    if given.private is None or given.label is None:
+        return data.digits(seed=given.seed)
+    with console.usage():
+        data.require_public(given.private, given.public, given.holdout)
+        form = Format(given.delimiter, given.encoding, given.decimal).checked()
+    columns = data.Columns(
+        label=given.label,
+        person=given.person,
+        drop=given.drop or (),
+        text=given.text or (),
+        classes=[name.strip() for name in (given.classes or "").split(",") if name.strip()],
+        fill=given.fill,
+        missing=given.missing or (),
+        form=form,
+    )
+    return data.tables(given.private, given.public, columns=columns, holdout=given.holdout, seed=given.seed)
+
+
+def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
+    """Make the estimator that the options describe."""
+    from ostraka.core.mechanisms.argmax import GNMax
+    from ostraka.core.mechanisms.screen import Threshold
+    from ostraka.learn.classifier import PATEClassifier
+
+    defaults, screen = given.defaults, given.screen
+    return PATEClassifier(
+        given.teacher.estimator(default=defaults.teacher),
+        n_teachers=defaults.n_teachers if given.teachers is None else given.teachers,
+        mechanism=None if given.sigma is None else GNMax(sigma=given.sigma),
+        screen=None if screen is None else Threshold(at=screen[0], sigma=screen[1]),
+        epsilon=defaults.budget(way) if given.epsilon is None else given.epsilon,
+        delta=defaults.delta if given.delta is None else given.delta,
+        n_answers=given.answers,
+        student=given.student_for(way),
+        way=way.value,
+        cells=None if way is Way.ROUNDS else _cells(task),
+        relation=given.relation.value,
+        classes=task.classes,
+        allow_overlap=given.allow_overlap,
+        engine=given.engine.value,
+        n_jobs=given.jobs,
+        random_state=given.seed,
+    )
+
+
+def _cells(task: Task) -> Any:
+    """The public cells for rows that are images; None for tables, whose columns decide."""
+    from ostraka.voters.cells import GraphCells
+
+    if task.image_shape is None:
+        return None
+    return GraphCells(image_shape=task.image_shape, time=5.0 if task.image_shape == (8, 8) else 8.0)
+
+
+def _choose(model: PATEClassifier, task: Task) -> None:
+    """Set the parameters that ``ostraka plan`` proposes for these public numbers."""
+    from ostraka.core.accounting.plan import propose
+
+    delta = min(1e-5, 0.1 / task.n_units) if model.delta is None else model.delta
+    n_public = len(task.X_public)
+    proposal = propose(
+        n_rows=task.n_units, n_classes=task.n_classes, delta=delta, epsilon=model.epsilon, n_public=n_public
+    )
+    model.set_params(
+        n_teachers=proposal.n_teachers,
+        mechanism=proposal.mechanism,
+        screen=proposal.screen,
+        n_answers=proposal.n_questions,
+        delta=delta,
+    )
+
+
+def _learn(
+    task: Task,
+    model: PATEClassifier,
+    plan: Planned,
+    out: Path,
+    begun: dict[str, Any],
+    *,
+    tables: dict[str, Path | None],
+) -> Result:
+    """Fit and write. After an interruption, the same command goes on from here."""
+    from ostraka import console as _progress
+    from ostraka.core.ledger.budget import Budget
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.learn.ways.choose import way_of
+    from ostraka.report import folder as _folder
+
+    going_on = _folder.open_run(out, begun, tables=tables)
+    if going_on:
+        typer.echo(f"going on with {out}: what was paid for is used again", err=True)
+    budget = Budget(epsilon=model.epsilon, delta=plan.delta, adaptive=False)
+    with (
+        Ledger(out / _folder.LEDGER, budget=budget) as ledger,
+        _progress.Stages(way_of(plan).stages | _LAST) as stages,
+    ):
+        model.set_params(ledger=ledger, manifest=out / _folder.MANIFEST, progress=stages)
+        try:
+            model.fit(task.X_private, task.y_private, task.X_public, task.groups)
+        except ValueError:
+            if not (going_on or any(True for _ in ledger.entries())):
+                _folder.forget(out)
+            raise
+        model.audit()
+        stages("audit", 1, 1)
+        result = _record(task, model, begun)
+        stages("record", 1, 1)
+    _write(task, model, result, out, keep_teachers=begun["keep_teachers"])
+    return result
+
+
+def _record(task: Task, model: PATEClassifier, begun: dict[str, Any]) -> Result:
+    """Return the record with accuracies, if labels are known, and with facts that only the command knows."""
+    import numpy as np
+
+    if task.X_test is None:
+        result = replace(model.result_, utility={"student": None, "majority": None, **model.result_.utility})
+    else:
+        here = isinstance(task.X_private, np.ndarray)  # not in files, too many to train one model on all
+        X, y = (task.X_private, task.y_private) if here else (None, None)
+        result = model.evaluate(task.X_test, task.y_test, X_private=X, y_private=y)
+    n_test = 0 if task.y_test is None else len(task.y_test)
+    settings = {
+        "data": task.name,
+        "label": begun["label"],
+        "person": begun["person"],
+        "columns": task.columns,
+        "n_measured": n_test,
+        "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        "version": begun["version"],
+        "seed": begun["seed"],
+    }
+    protected = {**result.upper, "not_protected": [*task.not_protected, *result.upper["not_protected"]]}
+    owner = {**result.owner, **({"unread": task.unread} if task.unread else {})}
+    return replace(result, settings={**result.settings, **settings}, upper=protected, owner=owner)
+
+
+def _write(task: Task, model: PATEClassifier, result: Result, out: Path, *, keep_teachers: bool) -> None:
+    """Write all files, the record last: it marks the run as finished."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from ostraka.core.mechanisms.law import ABSTAIN
+    from ostraka.learn import handover
+    from ostraka.report import folder as _folder
+
+    answers = model.labels_[model.asked_]
+    labels = [None if answer == ABSTAIN else model.classes_[answer].item() for answer in answers]
+    table = pa.table({"row": task.public_rows[model.asked_], "label": labels})
+    if keep_teachers:
+        _keep_teachers(task, model, out / _folder.TEACHERS)
+    student = _plain_student(task, model)
+    lines = handover.write_student(student, out, shown=task.shown, array=task.array)
+    why_not = handover.write_onnx(student, out, original=model.student_, shown=task.shown, rows=task.X_public)
+    _folder.write(out / _folder.LABELS, lambda path: parquet.write_table(table, path))
+    handover.write_card(result, lines, out, onnx=(out / _folder.ONNX).exists())
+    _folder.write_reports(out, result)
+    _folder.write(out / _folder.RESULT, result.to_json())
+    typer.echo(f"\nto use the student (model-card.md says what it needs):\n\n{lines}", err=True)
+    if why_not:
+        typer.echo(f"\n{why_not}", err=True)
+
+
+def _plain_student(task: Task, model: PATEClassifier) -> Any:
+    """Return the student as a plain scikit-learn model, or unchanged if it cannot be converted."""
+    from sklearn.pipeline import make_pipeline
+
+    try:
+        if task.array:
+            made = model.to_sklearn()
+            return made if task.encoder is None else make_pipeline(task.encoder, made)
+        return model.to_sklearn(columns=task.columns, encoder=task.encoder)
+    except ValueError:
+        return model.student_ if task.encoder is None else make_pipeline(task.encoder, model.student_)
+
+
+def _keep_teachers(task: Task, model: PATEClassifier, folder: Path) -> None:
+    """Save the ensemble with the reader of its rows and the mechanism of its answers."""
+    import shutil
+
+    from ostraka.core.consistent import Consistent
+    from ostraka.core.mechanisms.law import payments
+    from ostraka.voters.saved import SavedTeachers
+
+    *screens, argmax = payments(model.plan_.mechanism)
+    numbers = range(len(task.columns))
+    if hasattr(task.encoder, "transformers_"):
+        numbers = {name: places for name, _, places in task.encoder.transformers_}["numbers"]
+    saved = SavedTeachers(
+        ensemble=model.ensemble_,
+        mechanism=argmax,
+        screen=screens[0] if screens else None,
+        columns=task.columns,
+        numeric=tuple(place in numbers for place in range(len(task.columns))),
+        grid=Consistent.grid_of(task.X_public),
+        encoder=task.encoder,
+    )
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was interrupted after this
+    saved.save(folder)
+
+
+_NARROWEST = 20
+
+
+def show_plan(task: Shape, plan: Planned, *, teacher: str, out: Path) -> None:
+    """Print the plan and its largest possible cost on stderr."""
+    from ostraka.learn.ways.choose import way_of
+    from ostraka.report.page import at_most
+
+    rows = [
+        ("private", f"{task.name}: {task.n_rows:,} rows, {task.n_features:,} features"),
+        ("protected", f"one {task.unit}, of {task.n_units:,}"),
+        *way_of(plan)
+        .words(n_units=task.n_units, n_public=task.n_public, unit=task.unit, teacher=teacher)
+        .items(),
+        ("expected", f"epsilon at most {at_most(plan.epsilon)} at delta {plan.delta:g}"),
+        ("folder", str(out)),
+    ]
+    if not task.classes_declared:
+        rows.append(("note", "the list of classes is taken from the private labels and counts as public"))
+    rows += [("read", text) for text in task.said]
+    rows += [("not protected", text) for text in task.not_protected]
+    margin = 2 + max(len(name) for name, _ in rows)
+    wrapped("Plan", on_stderr=True)
+    for name, value in rows:
+        wrapped(f"{name:<{margin}}{value}", indent=margin, on_stderr=True)
+
+
+def show_result(result: Result) -> None:
+    """Print the summary on stdout, with owner-only lines marked, and what epsilon means."""
+    from ostraka.report.page import privacy_label, summary_table
+
+    table = summary_table(result)
+    margin = 2 + max(len(row.name) for row in table)
+    for heading, rows in itertools.groupby(table, key=lambda row: row.heading):
+        wrapped(f"\n{heading}")
+        for row in rows:
+            mark = "   [owner only]" if row.owner_only else ""
+            wrapped(f"  {row.name:<{margin}}{row.value}{mark}", indent=margin + 2)
+    wrapped("\n" + privacy_label(result)["claim"])
+    if any(row.owner_only for row in table):
+        wrapped("\nLines marked [owner only] come from the private data without noise: do not pass them on.")
+
+
+def show_choice(result: Result) -> None:
+    """Print which way was chosen and what each was expected to give, where there was a choice."""
+    expected: dict[str, float] = result.settings.get("expected", {})
+    if expected:
+        said = ", ".join(f"{name} {value:.3f}" for name, value in expected.items())
+        best = max(expected, key=lambda name: expected[name])
+        wrapped(f"\nChosen: {best}. Expected accuracy on public rows with made-up labels: {said}.")
+
+
+def wrapped(text: str, *, indent: int = 0, on_stderr: bool = False) -> None:
+    """Print a line, folded to the width of a terminal; in a pipe or a file it stays one line."""
+    stream = sys.stderr if on_stderr else sys.stdout
+    if stream.isatty():
+        width = max(shutil.get_terminal_size().columns, _NARROWEST)
+        hang = " " * min(indent, width - _NARROWEST // 2)
+        text = textwrap.fill(text, width, subsequent_indent=hang, replace_whitespace=False)
+    typer.echo(text, err=on_stderr)

@@ -1,0 +1,631 @@
+"""A torch network whose layers are affine between its ReLUs, as a perceptron of scikit-learn.
+
+Public bins and a model of their counts, as a scikit-learn pipeline.
+
+The student as a plain scikit-learn model, which loads and predicts where this library is not installed.
+
+Convert students to ONNX, those of tables in double precision.
+
+Edges of bins are values of public rows. In 32 bits a row moves across an edge: with skl2onnx, whose bins are
+in 32 bits, one prediction in eight differs.
+
+Files for the users of a model: a plain scikit-learn student, code that loads it, and a model card.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.dummy import DummyClassifier
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import KBinsDiscretizer, LabelBinarizer, MinMaxScaler, OneHotEncoder
+from sklearn.semi_supervised import SelfTrainingClassifier
+from sklearn.utils import _safe_indexing
+
+from ostraka.core.mechanisms.law import ABSTAIN
+from ostraka.data.columns import one_hot
+from ostraka.learn.students.counts import Spreading
+from ostraka.learn.students.distil import Distilled
+from ostraka.learn.ways.counts import BinnedStudent
+from ostraka.networks import TorchClassifier
+from ostraka.report import folder as _folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from ostraka.core.result import Result
+    from ostraka.data.columns import Shown
+    from ostraka.learn.students.counts import MomentLogistic
+    from ostraka.voters.bins import QuantileCells
+
+
+def perceptron(network: TorchClassifier, classes: np.ndarray) -> MLPClassifier:
+    """Return the same classifier, with a dense matrix for each affine part: a convolution is one, too.
+
+    Raises
+    ------
+    ValueError
+        The network is no sequence of layers, or is not affine between its ReLUs.
+    """
+    import torch
+    from torch import nn
+
+    affine = (nn.Unflatten, nn.Flatten, nn.Conv2d, nn.BatchNorm2d, nn.Linear, nn.Identity)
+    module = network.module_
+    layers = list(module) if isinstance(module, nn.Sequential) else []
+    if not layers or not all(isinstance(layer, (*affine, nn.ReLU)) for layer in layers):
+        raise ValueError(f"{type(module).__name__} is no scikit-learn model: keep the student as it is")
+    parts: list[list[nn.Module]] = [[]]
+    for layer in layers:
+        if isinstance(layer, nn.ReLU):
+            parts.append([])
+        else:
+            parts[-1].append(layer)
+    shape: tuple[int, ...] = (network.n_features_in_,)
+    weights, offsets = [], []
+    for part in parts:
+        run = nn.Sequential(*part).eval().cpu()
+        size = int(np.prod(shape))
+        with torch.inference_mode():
+            zero = run(torch.zeros(1, *shape))
+            units = [run(batch.reshape(-1, *shape)) - zero for batch in torch.split(torch.eye(size), 512)]
+        weights.append(torch.cat(units).flatten(1).numpy())
+        offsets.append(zero.flatten().numpy())
+        shape = tuple(zero.shape[1:])
+    return _made(weights, offsets, classes)
+
+
+def _made(weights: list[np.ndarray], offsets: list[np.ndarray], classes: np.ndarray) -> MLPClassifier:
+    """Return a fitted perceptron of these layers."""
+    if len(classes) == 2:  # scikit-learn has one output there
+        weights[-1] = weights[-1][:, 1:] - weights[-1][:, :1]
+        offsets[-1] = offsets[-1][1:] - offsets[-1][:1]
+    model = MLPClassifier(hidden_layer_sizes=tuple(len(offset) for offset in offsets[:-1]))
+    model.coefs_, model.intercepts_, model.n_layers_ = weights, offsets, len(weights) + 1
+    model.n_outputs_ = len(offsets[-1])
+    model.out_activation_ = "logistic" if len(classes) == 2 else "softmax"
+    model.classes_, model.n_features_in_ = classes, len(weights[0])
+    model._label_binarizer = LabelBinarizer().fit(classes)  # noqa: SLF001  (as its own fit does)
+    return model
+
+
+def binned(cells: QuantileCells, model: MomentLogistic) -> Pipeline:
+    """Convert a binned classifier to a pipeline: bins of numbers, categorical columns, one weight for each.
+
+    Raises
+    ------
+    ValueError
+        The bins are of a data frame; only those of plain arrays of numbers can be written so.
+    """
+    blocks = cells._one_hot  # noqa: SLF001  (its fitted parts are the model)
+    if blocks is None:
+        raise ValueError("bins of a data frame are no scikit-learn model: keep the student as it is")
+    ends = np.cumsum([book.shape[1] for book in cells.codebooks_])[:-1]
+    weights = np.split(model.coef_, ends)
+    edges: list[np.ndarray] = []
+    alone: list[int] = []
+    together: list[int] = []
+    numbers: list[np.ndarray] = []
+    kinds: list[np.ndarray] = []
+    intercept = model.intercept_.copy()
+    for block, (_, bounds), weight in zip(blocks, cells._bins, weights, strict=True):  # noqa: SLF001
+        if len(block) == 1:
+            alone += block
+            edges.append(np.nextafter(bounds, np.inf))  # a bin holds its upper end here, and its lower there
+            numbers.append(weight[:-1])
+        else:
+            names = bounds.tolist()  # of columns with a bin of their own
+            codes = [names.index(str(k)) if str(k) in names else len(names) for k in range(len(block))]
+            together += block
+            kinds.append(weight[codes] - weight[-1])
+            intercept += weight[-1]
+    coefficients = np.concatenate([np.empty((0, len(intercept))), *numbers, *kinds])
+    steps = [("bins", _discretiser(edges), alone)] if alone else []
+    steps += [("kinds", "passthrough", together)] if together else []
+    return Pipeline(
+        [
+            ("bins", _applied(steps, n_columns=len(alone) + len(together))),
+            ("weights", _linear(coefficients, intercept, model.classes_)),
+        ]
+    )
+
+
+def _discretiser(edges: list[np.ndarray]) -> KBinsDiscretizer:
+    """Return a fitted discretiser with these inner edges."""
+    sizes = np.array([len(inner) + 1 for inner in edges])
+    discretiser = KBinsDiscretizer(encode="onehot-dense", strategy="uniform", subsample=None)
+    discretiser.bin_edges_ = np.empty(len(edges), dtype=object)
+    discretiser.bin_edges_[:] = [np.concatenate([[-np.inf], inner, [np.inf]]) for inner in edges]
+    discretiser.n_bins_, discretiser.n_features_in_ = sizes, len(edges)
+    spread = OneHotEncoder(categories=[np.arange(size) for size in sizes], sparse_output=False)
+    discretiser._encoder = spread.fit(np.zeros((1, len(edges))))  # noqa: SLF001  (as its own fit does)
+    return discretiser
+
+
+def _applied(steps: list[tuple[str, Any, list[int]]], *, n_columns: int) -> ColumnTransformer:
+    columns = ColumnTransformer(
+        [(name, "passthrough", places) for name, _, places in steps], sparse_threshold=0
+    )
+    columns.fit(np.zeros((1, n_columns)))
+    columns.transformers = steps
+    fitted = {name: step for name, step, _ in steps if step != "passthrough"}
+    columns.transformers_ = [(name, fitted.get(name, step), at) for name, step, at in columns.transformers_]
+    return columns
+
+
+def _linear(coefficients: np.ndarray, intercept: np.ndarray, classes: np.ndarray) -> LogisticRegression:
+    model = LogisticRegression()
+    if len(classes) == 2:
+        coefficients, intercept = (each[..., 1:] - each[..., :1] for each in (coefficients, intercept))
+    model.coef_, model.intercept_, model.classes_ = coefficients.T.copy(), intercept, classes
+    model.n_features_in_, model.n_iter_ = len(coefficients), np.array([1], dtype=np.int32)
+    return model
+
+
+def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
+    """A scikit-learn classifier that predicts what the student predicts.
+
+    Parameters
+    ----------
+    student : Distilled, or a student of counts
+        Fitted.
+    X, labels
+        What it was fitted to: public rows, and class indices or ``ABSTAIN``.
+
+    Raises
+    ------
+    ValueError
+        The student is of another library, or a fit to the labels' names predicts something else.
+    """
+    if isinstance(student, BinnedStudent):
+        return binned(student.cells, student.model)
+    if isinstance(student, Pipeline):
+        _require_sklearn(student)
+        return student
+    if not isinstance(student, Distilled):
+        return _inside(student, X)
+    classes, model = student.classes_, student.model_
+    if model is None:
+        constant = classes[labels[labels != ABSTAIN][0]]
+        rows = _safe_indexing(X, np.arange(len(classes)) % X.shape[0])
+        return DummyClassifier(strategy="constant", constant=constant).fit(rows, classes)
+    if isinstance(model, Spreading):
+        copied = _spread(model, classes)
+    elif isinstance(network := getattr(model, "model_", model), TorchClassifier):
+        copied = perceptron(network, classes[network.classes_])
+    elif type(model).__module__.partition(".")[0] == "sklearn":
+        copied = _refitted(model, X, labels, classes)
+    else:
+        raise ValueError(f"{type(model).__name__} is no scikit-learn model: keep the student as it is")
+    if not np.array_equal(copied.predict(X), student.predict(X)):
+        raise ValueError(f"{type(model).__name__} predicts something else when it is fitted again")
+    return copied
+
+
+def by_name(model: Any, X: np.ndarray | None, *, columns: Sequence[str], encoder: Any = None) -> Pipeline:
+    """Put a step before the model which selects its columns by name.
+
+    Parameters
+    ----------
+    model : fitted classifier
+        Of features, as ``encoder`` makes them of the columns.
+    X : array of shape (n_rows, n_features)
+        Public features; looked at only where there is no encoder.
+    columns : sequence of str
+    encoder : fitted ColumnTransformer, optional
+        None: the columns are the features.
+    """
+    if encoder is None:
+        rows = np.zeros((1, len(columns))) if X is None else X
+        encoder = ColumnTransformer([("numbers", "passthrough", list(range(len(columns))))]).fit(rows)
+    named = copy.deepcopy(encoder)
+    named.feature_names_in_ = np.array(columns, dtype=object)
+    for _, step, places in named.transformers_:
+        if isinstance(places, int):
+            continue  # a step that takes one column of text, whatever its name
+        for part in (step, *(getattr(step, "named_steps", None) or {}).values()):
+            if hasattr(part, "n_features_in_") and not isinstance(part, Pipeline):
+                part.feature_names_in_ = named.feature_names_in_[places]
+                break
+    return Pipeline([("columns", named), ("student", model)])
+
+
+def _inside(student: Any, X: Any) -> Any:
+    """Return the scikit-learn model inside a student of counts, if that model alone decides."""
+    if len(student.classes_) == 1:
+        rows = np.zeros((1, student.n_features_in_))
+        return DummyClassifier(strategy="constant", constant=student.classes_[0]).fit(rows, student.classes_)
+    inner: Any = getattr(student, "model_", None)
+    ours = type(inner).__module__.partition(".")[0] != "sklearn"
+    if ours or (X is not None and not np.array_equal(inner.predict(np.asarray(X)), student.predict(X))):
+        raise ValueError(f"{type(student).__name__} is no scikit-learn model: keep the student as it is")
+    return inner
+
+
+def _require_sklearn(pipeline: Pipeline) -> None:
+    """Raise ValueError if a step is not of scikit-learn, or calls a function, which may be anybody's."""
+    for _, step in pipeline.steps:
+        if isinstance(step, Pipeline):
+            _require_sklearn(step)
+        elif type(step).__module__.partition(".")[0] != "sklearn" or getattr(step, "func", None):
+            raise ValueError(f"{type(step).__name__} is no scikit-learn model: keep the student as it is")
+
+
+def _refitted(model: Any, X: Any, labels: np.ndarray, classes: np.ndarray) -> Any:
+    """The same model, fitted to names of classes instead of their indices."""
+    answered = np.flatnonzero(labels != ABSTAIN)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a classifier thinks of so few rows helps nobody
+        if isinstance(model, SelfTrainingClassifier):
+            named = np.full(len(labels), ABSTAIN, dtype=object)
+            named[answered] = classes[labels[answered]]
+            return clone(model).fit(X, named)
+        return clone(model).fit(_safe_indexing(X, answered), classes[labels[answered]])
+
+
+def _spread(model: Spreading, classes: np.ndarray) -> Pipeline:
+    """Return kernel ridge regression and the choice of the largest score, as steps that scikit-learn has."""
+    # Nystroem multiplies kernels by a matrix, here the dual coefficients; a linear classifier with
+    # coefficients of one takes the largest
+    ridge = model._extension  # noqa: SLF001  (its fitted parts are the model)
+    names = classes[model.classes_]
+    n = len(names)
+    scores = Nystroem(kernel="rbf", gamma=ridge.gamma, n_components=len(ridge.X_fit_))
+    scores.components_, scores.normalization_ = ridge.X_fit_, ridge.dual_coef_.T
+    scores.component_indices_ = np.arange(len(ridge.X_fit_))
+    scores.n_features_in_ = ridge.X_fit_.shape[1]
+    positive = MinMaxScaler(feature_range=(0.0, 1e300), clip=True)  # clips at zero, and scales by one
+    positive.scale_, positive.min_, positive.n_features_in_ = np.ones(n), np.zeros(n), n
+    largest = SGDClassifier(loss="modified_huber")
+    weights, prior = 2.0 * np.eye(n), 2e-9 * model._prior - 1.0  # noqa: SLF001
+    if n == 2:  # one row decides between two classes
+        weights, prior = np.array([[-1.0, 1.0]]), np.array([1e-9 * (model._prior[1] - model._prior[0])])  # noqa: SLF001
+    largest.coef_, largest.intercept_, largest.classes_ = weights, prior, names
+    largest.n_features_in_, largest.t_, largest.n_iter_ = n, 1.0, 1
+    return make_pipeline(scores, positive, largest)
+
+
+_OPSET, _ML_OPSET = 20, 3
+_ARRAYS = 17  # the operator set of skl2onnx
+_UNKNOWN = "\0"  # a text that no public row holds
+
+
+_CHECKED = 200  # rows of arrays: the reference evaluator takes them one by one
+
+
+def array_model(student: Any, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return an ONNX model of a student of arrays as skl2onnx converts it, and some rows to try it with."""
+    from ostraka.core import check
+
+    converter = check.require("skl2onnx", extra="onnx")
+    floats = check.require("skl2onnx.common.data_types", extra="onnx").FloatTensorType
+    if student.n_features_in_ != rows.shape[1]:
+        raise ValueError("its rows are sparse, and skl2onnx has no such input")
+    some = rows[:_CHECKED].astype(np.float32)
+    if not np.array_equal(some, rows[:_CHECKED]):
+        raise ValueError("these numbers do not fit into 32 bits, in which skl2onnx calculates")
+    kinds = [("X", floats([None, rows.shape[1]]))]
+    made = converter.to_onnx(student, initial_types=kinds, options={"zipmap": False}, target_opset=_ARRAYS)
+    return made, {"X": some}
+
+
+def table_model(student: Any) -> Any:
+    """Return an ONNX model of a pipeline of an encoder and a linear student, or raise ValueError.
+
+    Its inputs are the columns, shape (n_rows, 1): doubles and texts. Its outputs are ``predicted`` and
+    ``probabilities``.
+    """
+    if not hasattr(student, "feature_names_in_"):
+        raise ValueError("this student is no plain scikit-learn model")
+    graph, columns = _Graph(), student.feature_names_in_.tolist()
+    if clash := {"predicted", "probabilities"} & set(columns):
+        raise ValueError(f"a column has the name of an output, {min(clash)!r}")
+    encoder, model = (step for _, step in student.steps)
+    features = _encoded(graph, encoder, columns)
+    if hasattr(model, "steps"):
+        (_, bins), (_, model) = model.steps
+        features = _binned(graph, bins, features)
+    if type(model).__name__ != "LogisticRegression":
+        raise ValueError(f"{type(model).__name__} is not linear")
+    return _decided(graph, model, features)
+
+
+def columns_of(cells: np.ndarray, student: Any) -> dict[str, np.ndarray]:
+    """Return the inputs of the model of a table, for rows of cells."""
+    encoder = student.steps[0][1]
+    numbers = next(places for name, _, places in encoder.transformers_ if name == "numbers")
+    used = {each for _, _, places in encoder.transformers_ for each in _each(places)}
+    return {
+        name: cells[:, [place]].astype(np.float64) if place in numbers else cells[:, [place]]
+        for place, name in enumerate(student.feature_names_in_)
+        if place in used
+    }
+
+
+def _each(places: Any) -> Iterator[int]:
+    yield from places if isinstance(places, list) else [places]
+
+
+class _Graph:
+    """Nodes, constants and inputs of a model."""
+
+    def __init__(self) -> None:
+        from onnx import helper
+
+        self.helper = helper
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.inputs: list[Any] = []
+
+    def add(self, operator: str, *inputs: str, out: str = "", domain: str = "", **settings: Any) -> str:
+        """Add a node, and return the name of its output."""
+        name = out or f"/{operator}_{len(self.nodes)}"
+        self.nodes.append(self.helper.make_node(operator, list(inputs), [name], domain=domain, **settings))
+        return name
+
+    def constant(self, values: Any) -> str:
+        """Add an array of doubles, whole numbers or texts."""
+        from onnx import TensorProto, numpy_helper
+
+        array, name = np.asarray(values), f"/constant_{len(self.constants)}"
+        if array.dtype.kind in "OU":
+            texts = [text.encode() for text in array.ravel().tolist()]
+            made = self.helper.make_tensor(name, TensorProto.STRING, array.shape, texts)
+        else:
+            made = numpy_helper.from_array(array, name)
+        self.constants.append(made)
+        return name
+
+    def column(self, name: str, *, text: bool) -> str:
+        """Add an input."""
+        from onnx import TensorProto
+
+        kind = TensorProto.STRING if text else TensorProto.DOUBLE
+        self.inputs.append(self.helper.make_tensor_value_info(name, kind, ["n_rows", 1]))
+        return name
+
+    def joined(self, parts: Sequence[str]) -> str:
+        """Put matrices side by side."""
+        return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
+
+    def doubles(self, name: str) -> str:
+        """Convert to doubles."""
+        from onnx import TensorProto
+
+        return self.add("Cast", name, to=TensorProto.DOUBLE)
+
+
+def _encoded(graph: _Graph, encoder: Any, columns: Sequence[str]) -> str:
+    """Add the encoder's steps."""
+    parts: list[str] = []
+    inputs: dict[int, str] = {}
+    for name, step, places in encoder.transformers_:
+        if name.startswith("text "):
+            raise ValueError(f"column {columns[places]!r} holds sentences, and ONNX cannot hash words")
+        if name == "remainder" or places == []:
+            continue
+        for place in _each(places):
+            if place not in inputs:
+                inputs[place] = graph.column(columns[place], text=name != "numbers")
+        if name == "numbers":
+            parts.append(_scaled(graph, step, [inputs[place] for place in places]))
+        elif name == "kinds":
+            parts += [_kinds(graph, step, k, inputs[place]) for k, place in enumerate(places)]
+        else:
+            parts.append(_beginnings(graph, step, inputs[places]))
+    return graph.joined(parts)
+
+
+def _scaled(graph: _Graph, step: Any, inputs: Sequence[str]) -> str:
+    values, scaler = graph.joined(inputs), step
+    if hasattr(step, "named_steps"):
+        imputer, scaler = step.named_steps.values()
+        missing = graph.add("IsNaN", values)
+        values = graph.add("Where", missing, graph.constant(imputer.statistics_[None]), values)
+    if not hasattr(scaler, "mean_"):  # passed through
+        return values
+    centred = graph.add("Sub", values, graph.constant(scaler.mean_[None]))
+    return graph.add("Div", centred, graph.constant(scaler.scale_[None]))
+
+
+def _kinds(graph: _Graph, encoder: Any, place: int, column: str) -> str:
+    """Add a table of the encoder's own rows, one for each category and one for all other texts."""
+    known = encoder.categories_[place].tolist()
+    rows = one_hot([*known, _UNKNOWN], place, encoder, n_kinds=len(encoder.categories_))
+    codes = {"keys_strings": known, "values_int64s": list(range(len(known))), "default_int64": len(known)}
+    code = graph.add("LabelEncoder", column, domain="ai.onnx.ml", **codes)
+    flat = graph.add("Reshape", code, graph.constant(np.array([-1])))
+    return graph.add("Gather", graph.constant(rows), flat, axis=0)
+
+
+def _beginnings(graph: _Graph, vectorizer: Any, column: str) -> str:
+    """Add a comparison with each known prefix of a code."""
+    prefixes = vectorizer.get_feature_names_out().tolist()
+    found = [graph.add("RegexFullMatch", column, pattern=f"(?s){re.escape(each)}.*") for each in prefixes]
+    return graph.doubles(graph.joined(found))
+
+
+def _binned(graph: _Graph, bins: Any, features: str) -> str:
+    """Add the bins of numbers; a number is in the bin after the last edge that it reaches."""
+    parts = []
+    for _, step, places in bins.transformers_:
+        if not hasattr(step, "bin_edges_"):  # passed through
+            parts.append(graph.add("Gather", features, graph.constant(np.array(places)), axis=1))
+            continue
+        for place, edges in zip(places, step.bin_edges_, strict=True):
+            number = graph.add("Gather", features, graph.constant(np.array([place])), axis=1)
+            one = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(np.array([[-np.inf]]))))
+            inner = edges[1:-1][None]
+            if inner.size == 0:
+                parts.append(one)
+                continue
+            reached = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(inner)))
+            none = graph.add("Sub", one, one)
+            parts.append(graph.add("Sub", graph.joined([one, reached]), graph.joined([reached, none])))
+    return graph.joined(parts)
+
+
+def _decided(graph: _Graph, model: Any, features: str) -> Any:
+    """Add scores, probabilities and the likeliest class, and return the whole model."""
+    from onnx import TensorProto
+
+    classes = model.classes_
+    products = graph.add("MatMul", features, graph.constant(np.ascontiguousarray(model.coef_.T)))
+    scores = graph.add("Add", products, graph.constant(model.intercept_[None]))
+    if len(classes) == 2:
+        second = graph.add("Sigmoid", scores)
+        first = graph.add("Sub", graph.constant(np.ones((1, 1))), second)
+        graph.add("Concat", first, second, axis=1, out="probabilities")
+        above = graph.add("Greater", scores, graph.constant(np.zeros((1, 1))))
+        place = graph.add("Cast", above, to=TensorProto.INT64)
+        place = graph.add("Reshape", place, graph.constant(np.array([-1])))
+    else:
+        graph.add("Softmax", scores, axis=1, out="probabilities")
+        place = graph.add("ArgMax", scores, axis=1, keepdims=0)
+    text = classes.dtype.kind in "OU"
+    graph.add("Gather", graph.constant(classes if text else classes.astype(np.int64)), place, out="predicted")
+    kind = TensorProto.STRING if text else TensorProto.INT64
+    make = graph.helper
+    outputs = [
+        make.make_tensor_value_info("predicted", kind, ["n_rows"]),
+        make.make_tensor_value_info("probabilities", TensorProto.DOUBLE, ["n_rows", len(classes)]),
+    ]
+    made = make.make_graph(graph.nodes, "student", graph.inputs, outputs, graph.constants)
+    opsets = [make.make_opsetid("", _OPSET), make.make_opsetid("ai.onnx.ml", _ML_OPSET)]
+    return make.make_model(made, opset_imports=opsets, producer_name="ostraka", ir_version=9)
+
+
+def write_student(
+    student: Any,
+    folder: Path,
+    *,
+    shown: Shown | None = None,
+    array: str = "",
+) -> str:
+    """Write the student, and return the lines of Python that load it and predict. All of it is public."""
+    from ostraka.core.imports import model_bytes, skops_io
+
+    path, content = folder / _folder.STUDENT, model_bytes(student)
+    _folder.write(path, lambda at: at.write_bytes(content))
+    trusted = skops_io().get_untrusted_types(data=content)
+    if array:
+        return "\n".join(_array_lines(trusted, array))
+    return "\n".join(_lines(trusted, shown))
+
+
+def write_onnx(student: Any, folder: Path, *, original: Any, shown: Shown | None, rows: np.ndarray) -> str:
+    """Write the student as ONNX if it predicts public rows as the original does; else return why not.
+
+    Nothing is written, and nothing is said, where onnx is not installed.
+
+    Parameters
+    ----------
+    student
+        As it is written for scikit-learn.
+    folder : Path
+    original : classifier
+        The student of the run.
+    shown : Shown or None
+        None: the student takes the features as they are.
+    rows : array of shape (n_public, n_features)
+        Public features.
+    """
+    try:
+        import onnx
+        from onnx.reference import ReferenceEvaluator
+    except ImportError:
+        return ""
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the converter's own code
+            if shown is None:
+                made, feed = array_model(student, rows)
+            else:
+                made, feed = table_model(student), columns_of(shown.cells, student)
+            onnx.checker.check_model(made)
+            outputs: Any = ReferenceEvaluator(made).run(None, feed)
+            said = np.asarray(outputs[0])
+    except Exception as error:  # noqa: BLE001  (the run is paid for, and whole without this file)
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "  # not one of our reasons
+        first, *_ = f"{error}".splitlines() or [""]
+        return f"{_folder.ONNX} is not written: {kind}{first}"
+    expected = np.asarray(original.predict(rows[: len(said)]))
+    wrong = int((said.astype(str) != expected.astype(str)).sum())
+    if wrong:
+        return (
+            f"{_folder.ONNX} is not written: it predicts {wrong:,} of {len(said):,} public rows differently"
+        )
+    _folder.write(folder / _folder.ONNX, made.SerializeToString())
+    return ""
+
+
+def write_card(result: Result, lines: str, folder: Path, *, onnx: bool) -> None:
+    """A model card in Hugging Face's format, from the public record."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    from ostraka.report.page import privacy_label, summary_table
+
+    environment = Environment(  # noqa: S701  (Markdown, not HTML)
+        loader=PackageLoader("ostraka"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    shown = result.public()
+    card = environment.get_template("model-card.md.j2").render(
+        label=privacy_label(shown), rows=summary_table(shown), result=shown, lines=lines, onnx=onnx
+    )
+    _folder.write(folder / _folder.CARD, card)
+
+
+def _array_lines(trusted: list[str], array: str) -> list[str]:
+    trust = f", trusted={trusted!r}" if trusted else ""
+    return [
+        "import numpy as np",
+        "import skops.io",
+        "",
+        f'student = skops.io.load("student.skops"{trust})',
+        f'rows = np.load("rows.npz")["{array}"]  # of a sparse matrix: scipy.sparse.load_npz("rows.npz")',
+        "print(student.predict(rows.reshape(len(rows), -1) if rows.ndim > 2 else rows))",
+    ]
+
+
+def _lines(trusted: list[str], shown: Shown | None) -> list[str]:
+    trust = f", trusted={trusted!r}" if trusted else ""
+    lines = ["import pandas as pd", "import skops.io", ""]
+    lines.append(f'student = skops.io.load("student.skops"{trust})')
+    lines += ['rows = pd.read_csv("rows.csv")'] if shown is None else _reading(shown)
+    return [*lines, "print(student.predict(rows))  # columns are found by name; others are ignored"]
+
+
+def _reading(shown: Shown) -> list[str]:
+    """Return lines that read text, numbers and dates as they were read here."""
+    delimiter, encoding, decimal = shown.form
+    how = "" if delimiter == "," else f", sep={delimiter!r}"
+    how += "" if encoding == "utf8" else f", encoding={encoding!r}"
+    lines = [f'rows = pd.read_csv("rows.csv"{how}, dtype=str, keep_default_na=False)']
+    lines.append("rows = rows.apply(lambda column: column.str.strip())")
+    known = ""
+    if shown.missing:
+        lines.append(f"missing = {list(shown.missing)!r}")
+        known = ".where(~column.str.lower().isin(missing))"
+    if shown.numbers:
+        comma = "" if decimal == "." else '.str.replace(",", ".")'
+        lines.append(f"numbers = {list(shown.numbers)!r}")
+        number = f"column{comma}{known}.astype(float)"
+        lines.append(f"rows[numbers] = rows[numbers].apply(lambda column: {number})")
+    if shown.dates:
+        lines.append('start, day = pd.Timestamp("1970-01-01"), pd.Timedelta(days=1)')
+    for name, form in shown.dates:
+        lines.append(f"column = rows[{name!r}]")
+        parsed = f"pd.to_datetime(column{known}{f', format={form!r}' if form else ''})"
+        lines.append(f"rows[{name!r}] = ({parsed} - start) / day")
+    return lines

@@ -1,0 +1,127 @@
+"""The options of ``ostraka learn``, and their defaults for tables and for the digits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ostraka.console import argument, option
+from ostraka.voters.named import DIGITS, TABLES, Defaults, Engine, Relation, Student, Teacher, Way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnOptions:
+    """Options of ``ostraka learn``, and the defaults that depend on the data."""
+
+    context: typer.Context
+    private: Path | None = argument(
+        None,
+        "Private rows: CSV, Excel, .npz, Parquet (file or folder). Default: scikit-learn's digits.",
+        "FILE",
+    )
+    label: str | None = option(None, "Column to learn.", "COLUMN")
+    public: Path | None = option(None, "Public rows, unlabelled, for the teachers to vote on.", "FILE")
+    holdout: float | None = option(
+        None, "Instead of --public: give up the privacy of this share of the rows.", "SHARE"
+    )
+    allow_overlap: bool = option(False, "Accept public rows that are private rows, too; the label says so.")
+    person: str | None = option(None, "Column that says whom a row belongs to; protects people.", "COLUMN")
+    drop: list[str] | None = option(None, "Column to leave out; may be repeated.", "COLUMN")
+    text: list[str] | None = option(
+        None, "Column of kinds that are written as numbers; may be repeated.", "COLUMN"
+    )
+    classes: str | None = option(None, "All classes there may be. Default: those of the label.", "A,B,…")
+    fill: bool = option(False, "Put the public median where a number is missing.")
+    missing: list[str] | None = option(
+        None, "What stands for a missing number, such as -999; may be repeated.", "TEXT"
+    )
+    encoding: str | None = option(
+        None, "Of CSV files, such as cp1252. Default: that of the public file, else UTF-8.", "NAME"
+    )
+    delimiter: str | None = option(
+        None, "Between the cells of CSV files. Default: as in the first line.", "SIGN"
+    )
+    decimal: str | None = option(
+        None, "Decimal sign. Default: a point, or a comma where none is between cells.", "SIGN"
+    )
+    teachers: int | None = option(
+        None, "How many. Default: one for 13 units, at most 250; 100 for the digits.", "N"
+    )
+    teacher: Teacher = option(Teacher.AUTO, "What is trained on each shard.")
+    student: Student = option(
+        Student.AUTO, "What learns from the answers. fixmatch is for many images by counts, and needs torch."
+    )
+    way: Way | None = option(
+        None,
+        "argmax: teachers answer questions. counts: every row casts one ballot in all. rounds: "
+        "every row votes twelve times for what the model so far gets wrong, for many rows of numbers. "
+        "auto: what does better on public rows with made-up labels. Default: counts, or argmax where "
+        "options of teachers are given.",
+    )
+    relation: Relation = option(
+        Relation.REPLACE_ONE,
+        "What epsilon is about. replace-one: a row becomes any other. zero-out, by counts or in "
+        "rounds only: a row is left out, which promises less and takes less noise.",
+    )
+    epsilon: float | None = option(None, "Budget. Default: 1; with argmax 2, or 3.2 for the digits.", "NATS")
+    delta: float | None = option(None, "Default: 1e-5 or 0.1 / units, the smaller.", "P")
+    answers: int | None = option(None, "Questions to ask. Default: 100, or ten a class.", "N")
+    sigma: float | None = option(None, "Noise, in votes. Default: what the budget pays for.", "VOTES")
+    screen: tuple[float, float] | None = option(
+        None, "Answer only where a noisy plurality reaches AT votes.", "AT SIGMA"
+    )
+    auto: bool = option(False, "Choose teachers, noise, screen and questions as 'ostraka plan' does.")
+    out: Path = option(Path("run"), "Folder to write.", "FOLDER")
+    seed: int = option(0, "Of training and splitting; never of noise.", "N", min=0)
+    keep_teachers: bool = option(False, "Also write the teachers, for 'ostraka serve'; they are private.")
+    engine: Engine = option(Engine.JOBLIB, "Where the teachers train.")
+    jobs: int | None = option(None, "Processes. Default: all cores.", "N")
+    as_json: bool = option(False, "Print the public record as JSON.", name="--json")
+    owner: bool = option(False, "With --json: the owner's part too.")
+
+    @property
+    def defaults(self) -> Defaults:
+        """The defaults of the options that are not given."""
+        return DIGITS if self.private is None else TABLES
+
+    @property
+    def of_teachers(self) -> tuple[object, ...]:
+        """The values of the options that ``--auto`` chooses."""
+        return (self.teachers, self.answers, self.sigma, self.screen)
+
+    def student_for(self, way: Way) -> Any:
+        """The student in the options; None: the one that suits the counts or the rounds."""
+        if way in {Way.COUNTS, Way.ROUNDS} and self.student is Student.AUTO:
+            return None
+        if way is Way.ROUNDS:
+            raise typer.BadParameter("--way rounds has a student of its own: leave out --student")
+        if way is not Way.COUNTS and self.student is Student.FIXMATCH:
+            raise typer.BadParameter("--student fixmatch learns from counts: leave out --way and teachers")
+        return self.student.estimator(default=self.defaults.student)
+
+    def chosen_way(self) -> Way:
+        """The way in the options, else the default; options of teachers imply an argmax."""
+        of_teachers = (
+            any(choice is not None for choice in self.of_teachers) or self.auto or self.keep_teachers
+        )
+        models = self.teacher is not Teacher.AUTO or self.student not in {Student.AUTO, Student.FIXMATCH}
+        way = self.way or (Way.ARGMAX if of_teachers or models else self.defaults.way)
+        if self.way not in {None, Way.ARGMAX} and of_teachers:
+            raise typer.BadParameter(
+                "--way counts, --way rounds and --way auto choose for themselves: leave out --teachers, "
+                "--answers, --sigma, --screen, --auto and --keep-teachers"
+            )
+        if self.relation is Relation.ZERO_OUT and way not in {Way.COUNTS, Way.ROUNDS}:
+            raise typer.BadParameter(
+                "--relation zero-out is for --way counts and --way rounds: type one of them, and leave out "
+                "options of teachers"
+            )
+        if way is Way.ROUNDS and self.person is not None:
+            raise typer.BadParameter(
+                "--way rounds protects rows, not people: type --way counts; or keep one row of each person, "
+                "and leave out --person"
+            )
+        return way

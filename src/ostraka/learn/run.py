@@ -1,0 +1,296 @@
+"""Measures of a student on rows with known labels, in addition to accuracy.
+
+Run: the facts of one fit in one value. Both estimators fill it; the record is made from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from ostraka.core.mechanisms.law import ABSTAIN
+
+if TYPE_CHECKING:
+    from ostraka.core.curve import Curve
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.core.private import Private
+    from ostraka.core.result import Result
+    from ostraka.data.units import Manifest
+    from ostraka.learn.session import Data, Session
+    from ostraka.learn.ways.plan import Planned
+    from ostraka.voters.teachers import TeacherEnsemble
+
+_BINS = 10
+_FEW_TEACHERS = 10
+_CLEARLY = 2.0  # standard errors above chance
+
+
+def measured(
+    student: Any, X: Any, y: np.ndarray, *, classes: np.ndarray
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Accuracy, balanced accuracy, recall of each class, confusion matrix, AUC and calibration.
+
+    Parameters
+    ----------
+    student : fitted classifier
+    X, y : arrays
+        Public rows and their true labels.
+    classes : array of shape (n_classes,)
+
+    Returns
+    -------
+    utility : dict
+        ``student``, ``majority``, ``balanced``, ``auc`` (two classes with probabilities, else None),
+        ``calibration_error`` and ``recall`` by class (None where ``y`` lacks it).
+    series : dict
+        ``confusion`` with a row for each true class; ``calibration``: mean confidence, accuracy and
+        number of rows in each bin of confidence.
+    """
+    predicted = np.asarray(student.predict(X))
+    confusion = np.array(
+        [[np.sum((y == true) & (predicted == label)) for label in classes] for true in classes]
+    )
+    rows = confusion.sum(axis=1)
+    recall = [float(confusion[k, k] / rows[k]) if rows[k] else None for k in range(len(classes))]
+    recalls = [value for value in recall if value is not None]
+    sure = np.asarray(student.predict_proba(X)) if hasattr(student, "predict_proba") else None
+    binary = len(classes) == 2 and sure is not None and rows.all()
+    calibration, error = (None, None) if sure is None else _calibration(sure, predicted == y)
+    utility = {
+        "student": float((predicted == y).mean()),
+        "majority": float(np.unique(y, return_counts=True)[1].max() / len(y)),
+        "balanced": float(np.mean(recalls)) if recalls else None,
+        "auc": float(roc_auc_score(y == classes[1], sure[:, 1])) if binary and sure is not None else None,
+        "calibration_error": error,
+        "recall": {str(name): value for name, value in zip(classes.tolist(), recall, strict=True)},
+    }
+    return utility, {"confusion": confusion, "calibration": calibration}
+
+
+def learned_nothing(result: Result) -> str:
+    """Return why the student is no better than guessing; empty if it is better or this is unknown.
+
+    Parameters
+    ----------
+    result : Result
+        Of :class:`~ostraka.PATEClassifier`, best after ``evaluate``.
+
+    Returns
+    -------
+    str
+        Part of a sentence.
+
+    Examples
+    --------
+    >>> from ostraka.core.result import Result
+    >>> learned_nothing(Result(kind="learn", settings={"n_classes": 2}, utility={"classes_said": 1}))
+    'the student says the same class of every row'
+    """
+    n_classes = result.settings["n_classes"]
+    if _ranks(result):
+        return ""
+    if result.utility.get("classes_said", n_classes) < 2:
+        return "the student says the same class of every row"
+    balanced, confusion = result.utility.get("balanced"), result.series.get("confusion")
+    if balanced is None or confusion is None:
+        return ""
+    rows = np.sum(confusion, axis=1)
+    rows = rows[rows > 0]
+    chance = 1 / n_classes
+    error = float(np.sqrt(np.sum(chance * (1 - chance) / rows)) / len(rows))
+    if balanced > chance + _CLEARLY * error:
+        return ""
+    return f"the student's balanced accuracy is {100 * balanced:.1f} %, no better than a guess"
+
+
+def _ranks(result: Result) -> bool:
+    """Return whether the student ranks rows of two classes clearly better than chance."""
+    auc, confusion = result.utility.get("auc"), result.series.get("confusion")
+    if auc is None or confusion is None:
+        return False
+    n = np.sum(confusion, axis=1)
+    error = float(np.sqrt((n.sum() + 1) / (12 * n.prod()))) if n.all() else np.inf  # of a random order
+    return bool(auc > 0.5 + _CLEARLY * error)
+
+
+def warnings_of(
+    *, n_teachers: int, answers: np.ndarray, predicted: np.ndarray, classes: np.ndarray
+) -> list[str]:
+    """Return sentences about public facts that make a model poor.
+
+    Parameters
+    ----------
+    n_teachers : int
+    answers : int array
+        Class indices that were released, without abstentions.
+    predicted : array
+        The student's classes of the public rows.
+    classes : array of shape (n_classes,)
+    """
+    sentences = []
+    if n_teachers < _FEW_TEACHERS:
+        sentences.append(
+            f"Only {n_teachers} teachers voted: noise that hides one of them hides most of what they say."
+        )
+    if len(answers) < 2 * len(classes):
+        sentences.append(
+            f"The student learned from {len(answers)} answers about {len(classes)} classes: few."
+        )
+    unheard = [str(name) for k, name in enumerate(classes.tolist()) if k not in set(answers.tolist())]
+    if unheard:
+        sentences.append(
+            f"No answer was {', '.join(unheard[:10])}{', …' if len(unheard) > 10 else ''}: "
+            "no public row that was asked about seems to hold it, so the student cannot say it."
+        )
+    if len(np.unique(predicted)) < 2:
+        sentences.append(
+            "The student says the same class of every public row. If another class is rare, rank rows by "
+            "predict_proba instead; else it learned nothing."
+        )
+    return sentences
+
+
+def _calibration(sure: np.ndarray, right: np.ndarray) -> tuple[dict[str, Any], float]:
+    """Mean confidence and accuracy in bins of confidence, and the mean gap between them (ECE)."""
+    confidence = sure.max(axis=1)
+    place = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
+    filled = [k for k in range(_BINS) if (place == k).any()]
+    rows = [int((place == k).sum()) for k in filled]
+    claims = [float(confidence[place == k].mean()) for k in filled]
+    shares = [float(right[place == k].mean()) for k in filled]
+    gap = sum(n * abs(a - b) for n, a, b in zip(rows, claims, shares, strict=True)) / len(right)
+    return {"confidence": claims, "accuracy": shares, "rows": rows}, float(gap)
+
+
+_HELD_OUT = (
+    "{} rows of the private table were held out as public questions: their features are not protected at all "
+    "(their labels were not used for training)."
+)
+_COPIED = (
+    "Public rows may be copies of private rows (allow_overlap): the features of such rows are not protected, "
+    "and accuracy measured on them is not that of new rows."
+)
+PRIVATE_ATTRIBUTES = ("ensemble_", "ledger_", "manifest_", "votes_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Owned:
+    """The part of a run that stays with the owner of the data. It is never pickled.
+
+    Attributes
+    ----------
+    ensemble, ledger, manifest, votes
+        As the attributes of the estimators.
+    public : array or data frame
+        The public rows that were asked about, kept to train students of fewer answers.
+    seconds : dict of str to float
+        How long training took.
+    """
+
+    ensemble: Any
+    ledger: Ledger
+    manifest: Manifest
+    votes: Private
+    public: Any
+    seconds: dict[str, float]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Numbers to publish: of units, and of rows where these are the units."""
+        rows = {"n_rows": self.manifest.n_rows} if self.votes.adjacency.unit == "row" else {}
+        return rows | {"n_units": self.manifest.n_units}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Run:
+    """The record of a fit. All of it is public, except ``owned``.
+
+    Attributes
+    ----------
+    plan : Plan, LabelPlan or CountsPlan
+    classes : array of shape (n_classes,)
+    student : fitted classifier
+    student_name, teacher, asks : str
+        How the record names them.
+    labels : int64 array, shape (n_public,)
+        Class index answered for each public row, or ``ABSTAIN``.
+    asked : int64 array
+        Rows in the order they were asked about.
+    held_out : int64 array or None
+        Rows of the private table that were used as public ones.
+    n_classes_said : int or None
+        How many different classes the student says of the public rows.
+    spent : Curve
+        Cost of all charges in the ledger, and of the answers that were planned and not given.
+    noise : str
+        Where the noise came from.
+    notes : tuple of str
+        What is not protected.
+    warnings : tuple of str
+        Public facts that make the student poor.
+    owned : Owned or None
+    """
+
+    plan: Planned
+    classes: np.ndarray
+    student: Any
+    student_name: str
+    teacher: str
+    asks: str
+    labels: np.ndarray
+    asked: np.ndarray
+    held_out: np.ndarray | None
+    n_classes_said: int | None
+    spent: Curve
+    noise: str
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    owned: Owned | None
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        data: Data,
+        session: Session,
+        *,
+        plan: Planned,
+        predicted: Any,
+        notes: tuple[str, ...],
+        ensemble: TeacherEnsemble | None = None,
+        votes: Private,
+        public: Any,
+        seconds: dict[str, float],
+        **facts: Any,
+    ) -> Run:
+        """The run of an estimator on data; ``predicted`` are its classes of public rows, None if too many."""
+        labels = facts["labels"]
+        answers = labels[labels != ABSTAIN]
+        warned = predicted is not None and warnings_of(
+            n_teachers=plan.n_teachers, answers=answers, predicted=predicted, classes=facts["classes"]
+        )
+        held_out = () if data.held_out is None else (_HELD_OUT.format(len(data.held_out)),)
+        copies = (_COPIED,) if getattr(model, "allow_overlap", False) else ()
+        return cls(
+            plan=plan,
+            held_out=data.held_out,
+            n_classes_said=None if predicted is None else len(np.unique(predicted)),
+            notes=(*held_out, *copies, *notes),
+            warnings=tuple(warned or ()),
+            owned=Owned(
+                ensemble=ensemble,
+                ledger=session.ledger,
+                manifest=session.manifest,
+                votes=votes,
+                public=public,
+                seconds=seconds,
+            ),
+            **facts,
+        )
+
+    def public(self) -> Run:
+        """The same run without the owner's part."""
+        return replace(self, owned=None)

@@ -1,0 +1,234 @@
+"""Sessions: the ledger and the partition of a fit, shared by repetitions of the same fit.
+
+Two fits of the same rows under two ledgers in memory would spend twice and report once. So while
+an estimator that has made a fit lives, the same fit in the same process gets its partition and
+its ledger, finds every answer there, and pays nothing.
+
+The private and the public rows of a fit, and the seeds of its training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils import _safe_indexing
+
+from ostraka.core import files
+from ostraka.core.ledger.budget import Budget
+from ostraka.core.ledger.ledger import Ledger
+from ostraka.data.guards import warn_of_refits
+from ostraka.data.labels import Labels, one_type
+from ostraka.data.parquet import ParquetRows
+from ostraka.data.units import Manifest, numbered, partition
+from ostraka.learn.keys import digest, key_of
+
+if TYPE_CHECKING:
+    from ostraka.learn.classifier import PATEClassifier
+    from ostraka.learn.ways.labels import PATEFM
+    from ostraka.learn.ways.plan import Planned
+
+_NO_MATTER = ("engine", "n_jobs", "progress")
+_PROCESS_SECRET = os.urandom(32)  # for ledgers in memory, which end with the process
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, repr=False)
+class Session:
+    """The ledger that a fit charges, the partition of its rows, and the secret beside the ledger.
+
+    ``digests`` are those of the private rows, as :func:`ostraka.data.guards.row_digests` makes them.
+    """
+
+    ledger: Ledger
+    manifest: Manifest
+    secret: bytes
+    digests: np.ndarray
+
+    def key(self, data: Data, *settings: Any) -> str:
+        """A name for these questions to these teachers. Other private rows or labels get another one."""
+        parts = (*settings, self.manifest.sha256, *map(_array, data))
+        return key_of(*parts, secret=self.secret, ledger=self.ledger)
+
+
+_OPEN: WeakValueDictionary[bytes, Session] = WeakValueDictionary()
+_KEY = os.urandom(32)  # so that the names of open sessions tell nothing about the rows
+
+
+def begin(model: PATEClassifier | PATEFM, data: Data, plan: Planned, *, digests: np.ndarray) -> Session:
+    """The session of the same fit if one is open, else a new one: a ledger, and the units dealt to teachers.
+
+    Raises
+    ------
+    ValueError
+        The ledger has another delta, or the manifest belongs to other data.
+    """
+    if model.ledger is not None or model.manifest is not None or not isinstance(model.random_state, int):
+        return _new(model, data, plan, digests)  # which is never the same as another
+    settings = {name: value for name, value in model.get_params(deep=False).items() if name not in _NO_MATTER}
+    content = digest(settings, *map(_array, data)).encode()
+    name = hashlib.blake2b(content, key=_KEY).digest()
+    session = _OPEN.get(name)
+    return _OPEN.setdefault(name, _new(model, data, plan, digests)) if session is None else session
+
+
+def _new(model: PATEClassifier | PATEFM, data: Data, plan: Planned, digests: np.ndarray) -> Session:
+    manifest = _dealt(model.manifest, data.units, n_teachers=plan.n_teachers)
+    ledger = model.ledger
+    if not isinstance(ledger, Ledger):
+        if ledger is None:
+            warn_of_refits(digests)
+        where = ":memory:" if ledger is None else os.fspath(ledger)
+        old = where != ":memory:" and Path(where).exists()  # a ledger that is there keeps its own budget
+        budget = None if old else Budget(epsilon=model.epsilon, delta=plan.delta, adaptive=False)
+        ledger = Ledger(where, budget=budget)
+    if ledger.budget.delta != plan.delta:
+        raise ValueError(
+            f"delta must be the ledger's, {ledger.budget.delta:g}, got {plan.delta:g}: leave it out"
+        )
+    if ledger.path == ":memory:" or "://" in ledger.path:
+        return Session(ledger, manifest, _PROCESS_SECRET, digests)
+    return Session(ledger, manifest, files.create(f"{ledger.path}.secret", os.urandom(32)), digests)
+
+
+def _dealt(given: Any, units: Any, *, n_teachers: int) -> Manifest:
+    """The manifest given or read, else a new one. No other place of this package or the CLI deals."""
+    if given is None:
+        return partition(units, n_teachers=n_teachers)
+    manifest: Manifest = given
+    if not isinstance(given, Manifest):
+        path = Path(given)
+        # of several processes that deal at once, one deals for all: answers are found by the partition
+        new = not path.exists()
+        text = (
+            files.create(path, partition(units, n_teachers=n_teachers).to_json())
+            if new
+            else path.read_bytes()
+        )
+        manifest = Manifest.from_json(text.decode())
+    manifest.check(units)
+    return manifest
+
+
+def _array(part: Any) -> Any:
+    """The part of the data that is hashed; of rows in files, their hash."""
+    if isinstance(part, ParquetRows):
+        return part.sha256
+    return None if part is None else np.asarray(part)
+
+
+_MOST_GIGABYTES = 2.0
+
+
+class Data(NamedTuple):
+    """Private rows, labels and units; public rows, and which rows of the private table these are, if any."""
+
+    X: Any
+    y: np.ndarray
+    groups: np.ndarray | None
+    public: Any
+    held_out: np.ndarray | None
+
+    def classes(self, declared: Any) -> np.ndarray:
+        """The declared classes, else those of the private labels."""
+        return Labels.of(self.y, declared).classes
+
+    @property
+    def n_units(self) -> int:
+        """Number of units to deal to teachers."""
+        return numbered(self.units)[1]
+
+    @property
+    def public_numbers(self) -> str:
+        """What a record says is public. How many rows a person has is that person's own."""
+        return f"The numbers of {'rows, ' if self.groups is None else ''}units and features"
+
+    @property
+    def units(self) -> Any:
+        """Units in the form that :func:`ostraka.voters.partition` takes."""
+        return len(self.y) if self.groups is None else self.groups
+
+
+class Seeds(NamedTuple):
+    """One seed for each part of the training; no mechanism uses any of them."""
+
+    holdout: int
+    teachers: int
+    student: int
+    asking: int
+
+    @classmethod
+    def of(cls, random_state: int | np.random.RandomState | None) -> Seeds:
+        """Seeds drawn from scikit-learn's ``random_state``."""
+        seed = (
+            random_state.randint(2**31 - 1)
+            if isinstance(random_state, np.random.RandomState)
+            else random_state
+        )
+        return cls(*(np.random.SeedSequence(seed).generate_state(4) >> 1).tolist())
+
+
+def dense(X: Any) -> Any:
+    """A sparse matrix as an array, or a refusal where that is too large; anything else as it came.
+
+    An empty data frame is refused here: scikit-learn looks into arrays only.
+    """
+    if hasattr(X, "iloc") and not len(X):
+        raise ValueError(f"X must have one row or more, got a data frame of shape {X.shape}")
+    if not issparse(X):
+        return X
+    gigabytes = 8 * math.prod(X.shape) / 1e9
+    if gigabytes > _MOST_GIGABYTES:
+        raise ValueError(
+            f"X is a sparse matrix of shape {X.shape}, which takes {gigabytes:.0f} GB as an array: make it "
+            "narrow first by a step that was fitted to public rows, such as TruncatedSVD(32).fit(X_public) "
+            "(docs/tables.md)"
+        )
+    return X.toarray()
+
+
+def split(X: Any, y: np.ndarray, groups: Any, *, X_public: Any, holdout: float | None, seed: int) -> Data:
+    """Take the public rows given, or hold out the rows of a share of the units."""
+    if groups is not None:
+        groups = np.asarray(groups)
+        if groups.shape != (len(y),):
+            raise ValueError(
+                f"groups must name one person for each of {len(y)} rows, got shape {groups.shape}"
+            )
+    if X_public is not None:
+        return Data(X, y, groups, X_public, None)
+    if holdout is None:
+        raise ValueError(
+            "X_public must be given: unprotected rows to ask the teachers about. If there are "
+            "none, holdout=0.2 gives up the privacy of a fifth of the private units instead"
+        )
+    if not 0 < holdout < 1:
+        raise ValueError(f"holdout must be > 0 and < 1, got {holdout!r}")
+    unit_of, n_units, _ = numbered(len(y) if groups is None else groups)
+    n_held = max(1, round(holdout * n_units))
+    if n_held >= n_units:
+        raise ValueError(
+            f"n_samples={len(y)} from {n_units} units are too few to hold {n_held} out: pass X_public="
+        )
+    mask = np.isin(unit_of, np.random.default_rng(seed).permutation(n_units)[:n_held])
+    rows = np.flatnonzero(~mask)
+    return Data(
+        _safe_indexing(X, rows),
+        y[rows],
+        None if groups is None else groups[rows],
+        _safe_indexing(X, np.flatnonzero(mask)),
+        np.flatnonzero(mask),
+    )
+
+
+def labels_of(y: Any, *, n_rows: int, declared: Any = None) -> np.ndarray:
+    """The private labels, checked: one for each row, and two classes or more unless classes are declared."""
+    labels: np.ndarray = one_type(y, n_rows=n_rows)
+    Labels.of(labels, declared, least=2)
+    return labels

@@ -1,0 +1,332 @@
+"""FixMatch: semi-supervised training with pseudo-labels and augmentation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
+
+from ostraka.core import check as _check
+from ostraka.core.mechanisms.law import ABSTAIN
+from ostraka.learn.students.distil import coded
+from ostraka.nets.devices import device, threads
+from ostraka.nets.generative import square, strided
+from ostraka.nets.images import ImageAugment, TableAugment
+from ostraka.nets.training import Objective, digest, epoch_callback, train
+from ostraka.networks import TorchClassifier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sklearn.utils import Tags
+
+    from ostraka.nets.images import Augmentation
+
+_IMAGES, _UNLABELLED = 64, 3  # labelled images in a step, and unlabelled ones for each
+_OF_IMAGES = ("convolutional", "wide-resnet")
+
+
+class FixMatch(ClassifierMixin, BaseEstimator):
+    """A torch network from a few labelled rows and many without a label.
+
+    A step takes ``batch_size`` labelled rows and ``ratio`` times as many unlabelled ones. Labelled rows are
+    trained on in their weakly augmented form. A confident prediction for the weak form of an unlabelled row
+    becomes the label of the row's strong form.
+
+    Parameters
+    ----------
+    network : TorchClassifier, optional
+        Module, optimizer, schedule, device and seed of the training. ``batch_size`` counts labelled rows.
+        An epoch is one pass over the unlabelled rows, in whole batches. The network's ``augment`` is not
+        used. None: a perceptron, Adam at 1e-3, 20 epochs of batches of 64 with a cosine schedule.
+    augment : ImageAugment or TableAugment, optional
+        Any object with methods ``weak`` and ``strong``. None: that of square drawings with values from 0
+        to 1 if the network's module is named "convolutional" or "wide-resnet", otherwise that of tables.
+    ratio : int, default 7
+        Unlabelled rows for each labelled one in a batch.
+    threshold : float in (0, 1), default 0.95
+        Rows whose largest class probability is lower are not used.
+    weight : float >= 0, default 1.0
+        Weight of the unlabelled rows' loss.
+    average : float in [0, 1), default 0.999
+        Decay of the moving average of the weights in a step; in step t at most (1 + t) / (10 + t), so that
+        the first weights are forgotten soon. The averaged network predicts.
+    unlabelled : array of shape (n_unlabelled, n_features), optional
+        More public rows. None: all rows given to ``fit`` serve as unlabelled rows; otherwise these rows and
+        the unanswered ones do.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    model_ : TorchClassifier
+        The fitted network, with the averaged weights.
+    losses_ : list of float
+        Mean loss of each epoch.
+
+    Raises
+    ------
+    ValueError
+        No answer, labels out of range or soft, a parameter out of range, unlabelled rows of another width,
+        or a missing device. Raised before the training.
+    TrainingDiverged
+        The loss was not finite; ``model_`` is as after the last good epoch.
+
+    Notes
+    -----
+    Source: Sohn et al. 2020, arXiv:2001.07685, equations 3 and 4. Differences: pseudo-labels come from a
+    separate forward pass without gradients, and rows below the threshold make no second pass.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> some = np.where(np.arange(150) % 10 == 0, y, ABSTAIN)
+    >>> network = TorchClassifier(epochs=50, batch_size=8, learning_rate=0.01, n_threads=1, random_state=0)
+    >>> bool(FixMatch(network).fit(X, some).score(X, y) > 0.9)
+    True
+    """
+
+    learns_from_unanswered = True  # so that Distilled hands it every row
+
+    def __init__(
+        self,
+        network: TorchClassifier | None = None,
+        *,
+        augment: Augmentation | None = None,
+        ratio: int = 7,
+        threshold: float = 0.95,
+        weight: float = 1.0,
+        average: float = 0.999,
+        unlabelled: Any = None,
+    ) -> None:
+        self.network = network
+        self.augment = augment
+        self.ratio = ratio
+        self.threshold = threshold
+        self.weight = weight
+        self.average = average
+        self.unlabelled = unlabelled
+
+    @classmethod
+    def of_images(
+        cls,
+        X: Any,
+        image_shape: tuple[int, int],
+        *,
+        n_steps: int = 1500,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> Self:
+        """Settings for many labels and grey drawings on a plain ground, such as digits, of any range.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+            The rows to learn from. Their range and number are used.
+        image_shape : (height, width)
+        n_steps : int
+            Steps of the training, of 64 labelled and 192 unlabelled images: about a minute on one core for
+            MNIST.
+        random_state : int, numpy.random.RandomState or None
+        """
+        _check.integer(n_steps=n_steps, least=1)
+        low, high = float(np.min(X)), float(np.max(X))
+        shape = (1, *image_shape)
+        network = TorchClassifier(
+            partial(strided, shape=shape),
+            epochs=-(-n_steps // max(1, len(X) // (_IMAGES * _UNLABELLED))),
+            batch_size=_IMAGES,
+            learning_rate=6e-3,
+            schedule="cosine",
+            random_state=random_state,
+        )
+        augment = ImageAugment(shape=shape, span=(low, high), fill=low, strength=0.5)
+        return cls(network, augment=augment, ratio=_UNLABELLED, threshold=0.9)
+
+    def fit(self, X: Any, y: Any, *, classes: Any = None) -> Self:
+        """Train from new weights.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+        y : array of shape (n_rows,)
+            With ``classes``: indices into it, as mechanisms return them. Without: the labels.
+            ``ABSTAIN`` (-1) where there is no answer.
+        classes : array of shape (n_classes,), optional
+            Names of all classes, including those without an answer.
+        """
+        self._check()
+        if y is None:
+            raise ValueError("FixMatch requires y to be passed, but the target y is None")
+        X = validate_data(self, X, dtype=np.float32)
+        self.classes_, codes = coded(y, classes, n_rows=len(X))
+        if len(self.classes_) < 2:  # scikit-learn's tests expect this sentence
+            raise ValueError("FixMatch cannot learn from one class: y must hold two or more")
+        answered = codes != ABSTAIN
+        self._train(X[answered], codes[answered], self._unlabelled(X, answered))
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities, float64 of shape (n_rows, n_classes)."""
+        probabilities: np.ndarray = self._fitted(X).predict_proba(X)
+        return probabilities
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class of each row."""
+        return np.asarray(self._fitted(X).predict(X))
+
+    def logits(self, X: Any) -> np.ndarray:
+        """The averaged network's output before softmax, float64 of shape (n_rows, n_classes)."""
+        return self._fitted(X).logits(X)
+
+    def _fitted(self, X: Any) -> TorchClassifier:
+        check_is_fitted(self, "model_")
+        validate_data(self, X, reset=False, dtype=np.float32)
+        return self.model_
+
+    def _check(self) -> None:
+        if not isinstance(self.network, TorchClassifier | None):
+            raise TypeError(f"network must be a TorchClassifier, got {type(self.network).__name__}")
+        for name in ("weak", "strong"):
+            if self.augment is not None and not callable(getattr(self.augment, name, None)):
+                raise ValueError(f"augment must have the methods weak and strong, got {self.augment!r}")
+        _check.integer(ratio=self.ratio, least=1)
+        _check.finite(threshold=self.threshold, weight=self.weight, average=self.average)
+        _check.nonnegative(weight=self.weight)
+        if not 0 < self.threshold < 1:
+            raise ValueError(f"threshold must be > 0 and < 1, got {self.threshold!r}")
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average must be >= 0 and < 1, got {self.average!r}")
+
+    def _unlabelled(self, X: np.ndarray, answered: np.ndarray) -> np.ndarray:
+        if self.unlabelled is None:
+            return X
+        others = check_array(self.unlabelled, dtype=np.float32, input_name="unlabelled")
+        if others.shape[1] != X.shape[1]:
+            raise ValueError(f"unlabelled must have {X.shape[1]} features as X has, got {others.shape[1]}")
+        return others if answered.all() else np.concatenate([others, X[~answered]])
+
+    def _train(self, X: np.ndarray, codes: np.ndarray, others: np.ndarray) -> None:
+        """Train ``model_`` on labelled and unlabelled rows."""
+        model = default_network() if self.network is None else clone(self.network)
+        where, seed = device(model.device), model.seed()
+        module = model.new_module(n_features=X.shape[1], n_classes=len(self.classes_), seed=seed).to(where)
+        model.classes_, model.n_features_in_, model.module_ = self.classes_, X.shape[1], module
+        model.require_logits(torch.as_tensor(X[:2], device=where))
+        match = _Match(
+            rows=torch.as_tensor(X, device=where),
+            targets=torch.as_tensor(codes, device=where),
+            others=torch.as_tensor(others, device=where),
+            augment=self._augmentation(model, X.shape[1]),
+            batch_size=model.batch_size,
+            ratio=self.ratio,
+            threshold=self.threshold,
+            weight=self.weight,
+        )
+        match.require_fitting()
+        averaged = AveragedModel(module, multi_avg_fn=partial(_averaged, self.average))
+        self.model_ = model
+        module.train()
+        try:
+            with threads(model.n_threads):
+                self.losses_ = model.losses_ = train(
+                    [
+                        Objective(
+                            optimizer=model.new_optimizer(module.parameters()),
+                            loss=partial(match.loss, module),
+                        )
+                    ],
+                    match.batches,
+                    steps=match.steps,
+                    epochs=model.epochs,
+                    seed=seed,
+                    state={"module": module, "average": averaged},
+                    schedule=model.rate_schedule(),
+                    after_step=lambda: averaged.update_parameters(module),
+                    checkpoint=model.checkpoint,
+                    fingerprint=f"{digest(X, codes, others)}, {match}, average={self.average}, {module}",
+                    on_epoch=epoch_callback(model.progress),
+                )
+        finally:
+            model.module_ = averaged.module.eval()
+
+    def _augmentation(self, model: TorchClassifier, n_features: int) -> Augmentation:
+        if self.augment is not None:
+            return self.augment
+        image = isinstance(model.module, str) and model.module in _OF_IMAGES
+        return ImageAugment(shape=square(n_features)) if image else TableAugment()
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True  # twenty epochs are few for the small data of its checks
+        return tags
+
+
+def default_network() -> TorchClassifier:
+    """The default network of FixMatch."""
+    return TorchClassifier(batch_size=64, schedule="cosine")
+
+
+def _averaged(
+    average: float, mean: list[torch.Tensor], now: list[torch.Tensor], done: torch.Tensor | int
+) -> None:
+    """One step of the moving average."""
+    kept = min(average, (1 + int(done)) / (10 + int(done)))
+    for each, new in zip(mean, now, strict=True):
+        each.lerp_(new, 1 - kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Match:
+    """The data, the batches and the loss of a training."""
+
+    rows: torch.Tensor = field(repr=False)
+    targets: torch.Tensor = field(repr=False)
+    others: torch.Tensor = field(repr=False)
+    augment: Augmentation
+    batch_size: int
+    ratio: int
+    threshold: float
+    weight: float
+
+    @property
+    def steps(self) -> int:
+        """Batches in an epoch. A short last batch is left out, unless it is the only one."""
+        return max(1, len(self.others) // (self.ratio * self.batch_size))
+
+    def require_fitting(self) -> None:
+        """Try the augmentation on the smallest and the largest values, and pass on its errors."""
+        for rows in (self.rows, self.others):
+            extremes = torch.stack([rows.amin(dim=0), rows.amax(dim=0)])
+            with torch.random.fork_rng():
+                shapes = {self.augment.weak(extremes).shape, self.augment.strong(extremes).shape}
+            if shapes != {extremes.shape}:
+                raise ValueError("augment must return rows of the shape that it was given")
+
+    def batches(self, generator: torch.Generator) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Numbers of labelled and unlabelled rows: each unlabelled row once, labelled rows repeatedly."""
+        few, many = self.batch_size, self.ratio * self.batch_size
+        rounds = -(-self.steps * few // len(self.rows))
+        labelled = torch.cat([torch.randperm(len(self.rows), generator=generator) for _ in range(rounds)])
+        others = torch.randperm(len(self.others), generator=generator)
+        for step in range(self.steps):
+            yield labelled[step * few : (step + 1) * few], others[step * many : (step + 1) * many]
+
+    def loss(self, module: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        """Equation 3, plus ``weight`` times equation 4."""
+        labelled, others = (numbers.to(self.rows.device) for numbers in batch)
+        public = self.others[others]
+        with torch.no_grad():
+            sure, guess = torch.softmax(module(self.augment.weak(public)), dim=1).max(dim=1)
+        learned = sure >= self.threshold
+        strong = self.augment.strong(public)[learned]
+        logits = module(torch.cat([self.augment.weak(self.rows[labelled]), strong]))
+        known = nn.functional.cross_entropy(logits[: len(labelled)], self.targets[labelled])
+        guessed = nn.functional.cross_entropy(logits[len(labelled) :], guess[learned], reduction="sum")
+        return known + self.weight * guessed / len(others)

@@ -1,0 +1,1 @@
+"""Ways to learn: what is asked, at which price, in which order."""

@@ -1,0 +1,222 @@
+"""Choose where ballots go, by public numbers and by trials on public rows with made-up labels.
+
+Choose how private rows vote, by trials on public rows with made-up labels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.utils import _safe_indexing
+
+from ostraka.core import check
+from ostraka.core.accounting.calibration import calibrate
+from ostraka.core.ledger.budget import BudgetExceeded
+from ostraka.core.ledger.ledger import Ledger
+from ostraka.core.mechanisms.counts import NoisyCounts
+from ostraka.learn.ways.argmax import Argmax
+from ostraka.learn.ways.counts import Counts, counted, expected_labels
+from ostraka.learn.ways.plan import Facts, World
+from ostraka.learn.ways.rounds import Rounds
+from ostraka.voters.bins import QuantileCells
+from ostraka.voters.cells import GraphCells
+from ostraka.voters.fixed import numbers
+from ostraka.voters.rows import FeatureCells, own_features
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.learn.ways.plan import Planned, Way
+
+_CLUSTERS = (1, 2, 4)  # of each class, in three made-up labellings
+_MOST_ROWS = 6000  # public rows of a trial; half of them vote
+_MANY_COLUMNS = 30
+_ENOUGH = 1000  # public rows for features of each row's own without being asked; chosen on selection data
+_KINDS = 0.2  # share of columns of zeros and ones in a table of categories
+_LOUDER = 4  # squared: sums must be twice as long as their noise
+_WRONG = 0.05  # share of made-up labels that are any class
+
+
+def best_cells(given: Any, public: Any, facts: Facts) -> tuple[Any, dict[str, float]]:
+    """Return the cells which do best on public rows, not fitted, and what each was expected to give.
+
+    Raises
+    ------
+    ValueError
+        There are none, or something else is among them.
+    """
+    several = _default_cells(public, facts) if given is None else given
+    several = tuple(several) if isinstance(several, list | tuple) else (several,)
+    for cells in several:
+        if not (hasattr(cells, "codes") or own_features(cells)):
+            raise ValueError(
+                "cells must be GraphCells, QuantileCells or FeatureCells, or have their methods, or be a "
+                f"list of such, got {type(cells).__name__}"
+            )
+    if not several:
+        raise ValueError("cells must be some, got an empty list")
+    if len(several) > 1:
+        several = tuple(cells for cells in several if _can_be_heard(cells, public, facts)) or several[:1]
+    if len(several) == 1:
+        return several[0], {}
+    choices = {f"counts, {type(cells).__name__}": cells for cells in several}
+    if len(choices) < len(several):
+        raise ValueError("cells must be of different kinds where there are several")
+    expected = _expected(choices, public, facts)
+    best = max(expected, key=lambda name: expected[name], default=next(iter(choices)))
+    return choices[best], expected
+
+
+def made_up(rows: Any, n_classes: int, rng: np.random.Generator, *, many: int = 1) -> np.ndarray:
+    """Classes of so many clusters of rows each, and some labels that are wrong."""
+    points = QuantileCells().fit(rows).lines(rows) if hasattr(rows, "iloc") else np.asarray(rows, dtype=float)
+    points = points.reshape(len(points), -1) - points.reshape(len(points), -1).mean(axis=0)
+    clusters = KMeans(min(many * n_classes, len(points)), n_init=1, random_state=int(rng.integers(2**31)))
+    wrong = rng.random(len(points)) < _WRONG
+    classes = clusters.fit_predict(points) % n_classes
+    return np.where(wrong, rng.integers(0, n_classes, size=len(points)), classes)
+
+
+def _expected(choices: dict[str, Any], public: Any, facts: Facts) -> dict[str, float]:
+    """Mean accuracy of the labels of public rows, where as many others vote with made-up labels."""
+    rng = np.random.default_rng(0)
+    rows = _safe_indexing(public, rng.permutation(public.shape[0])[:_MOST_ROWS])
+    half = rows.shape[0] // 2
+    asked, voting = (_safe_indexing(rows, np.arange(*ends)) for ends in ((0, half), (half, 2 * half)))
+    labels = [made_up(rows, facts.n_classes, rng, many=many) for many in _CLUSTERS]
+    expected = {}
+    for name, cells in choices.items():
+        try:
+            way = Counts.planned(cells, asked, facts)
+        except BudgetExceeded:
+            continue  # these cells are then no choice
+        right = []
+        for y in labels:
+            ballots = np.eye(facts.n_classes)[y[half : 2 * half]]
+            counts = counted(way.cells, way.plan, voting, ballots, rng)
+            right.append((expected_labels(way.cells, asked, counts, plan=way.plan) == y[:half]).mean())
+        expected[name] = float(np.mean(right))
+    return expected
+
+
+def _can_be_heard(cells: Any, public: Any, facts: Facts) -> bool:
+    """Whether features of each row's own could tell classes apart through the noise, by public numbers."""
+    if not own_features(cells):
+        return True
+    if facts.grouped:
+        return False
+    far = math.sqrt(2)
+    least = calibrate(
+        lambda sigma: NoisyCounts(sigma=sigma, l2=far), n_answers=1, epsilon=facts.epsilon, delta=facts.delta
+    )
+    share = 1 / facts.n_classes
+    # squared lengths of a class's sum, if its classes explain half of the variance, and of its noise
+    n_features = cells.n_columns(public.shape[0]) if hasattr(cells, "n_columns") else public.shape[0]
+    signal = facts.n_units**2 * share * (1 - share) / 2 / n_features
+    reach = 1 if facts.relation == "zero-out" else 2  # in lengths of a ballot
+    return bool(signal > _LOUDER * (reach * least / far) ** 2 * n_features)
+
+
+def _default_cells(public: Any, facts: Facts) -> Any:
+    """Return bins for columns of different kinds; for many columns of one kind, features or the graph."""
+    if hasattr(public, "iloc") or public.shape[1] < _MANY_COLUMNS:
+        return QuantileCells()
+    table = np.asarray(public)
+    binary = np.isin(table, (0, 1)).all(axis=0) & (table.min(axis=0) != table.max(axis=0))
+    if _KINDS < binary.mean() < 1:
+        return QuantileCells()
+    return FeatureCells() if features_suit(public, facts) else GraphCells()
+
+
+def features_suit(public: Any, facts: Facts) -> bool:
+    """Whether features of each row's own may be taken without being asked for, by public numbers."""
+    numbers = not hasattr(public, "iloc") and public.shape[0] >= _ENOUGH
+    return numbers and _can_be_heard(FeatureCells(), public, facts)
+
+
+_WAYS = ("argmax", "counts", "rounds", "auto")
+_RELATIONS = {"replace-one": _WAYS, "zero-out": ("counts", "rounds")}  # and the ways that can promise it
+_WORLDS = 3  # made-up labellings
+_WAYS_MOST_ROWS = 2000  # public rows to simulate with
+
+
+def way_of(plan: Planned) -> Way:
+    """The way that a plan is of, without cells: enough to show, record and audit it."""
+    ways: dict[str, type[Way]] = {"argmax": Argmax, "counts": Counts, "rounds": Rounds, "labels": Argmax}
+    return ways[plan.way](plan=plan)
+
+
+def choose(model: Any, public: Any, **sizes: Any) -> Way:
+    """The way that an estimator names, or the one that does best on public rows with made-up labels.
+
+    Raises
+    ------
+    BudgetExceeded
+        (epsilon, delta) is too small for every way there is.
+    ValueError
+        An unknown way or relation, a way that cannot promise the relation, or no public rows to plan from.
+    """
+    check.one_of(way=model.way, allowed=_WAYS)
+    check.one_of(relation=model.relation, allowed=tuple(_RELATIONS))
+    if model.way not in (ways := _RELATIONS[model.relation]):
+        raise ValueError(
+            f"relation={model.relation!r} is for way={' or '.join(map(repr, ways))}, got way={model.way!r}: "
+            f"pass way={ways[0]!r}, or relation='replace-one'"
+        )
+    delta, ledger = model.delta, model.ledger
+    if delta is None:
+        delta = ledger.budget.delta if isinstance(ledger, Ledger) else min(1e-5, 0.1 / sizes["n_units"])
+    facts = Facts(epsilon=model.epsilon, delta=delta, relation=model.relation, **sizes)
+    if model.way == "argmax":
+        return Argmax.planned(model, facts)
+    if public is None:
+        raise ValueError(f"way={model.way!r} is planned from public rows: pass X_public=")
+    if model.way == "rounds":
+        if model.student is not None:
+            raise ValueError(
+                f"student must be None for way='rounds', which has its own, got {model.student!r}"
+            )
+        return Rounds.planned(_with_own_features(model.cells, public), public, facts)
+    cells, expected = best_cells(model.cells, public, facts)
+    if model.way == "counts":
+        return replace(Counts.planned(cells, public, facts), expected=expected)
+    choices: dict[str, Callable[[Any], Way]] = {"counts": lambda rows: Counts.planned(cells, rows, facts)}
+    suits = model.cells is None and features_suit(public, facts)
+    own = cells if own_features(cells) or not suits else FeatureCells()
+    if own_features(own) and not facts.grouped:
+        choices["rounds"] = lambda rows: Rounds.planned(own, rows, facts)
+    choices["argmax"] = lambda _: Argmax.planned(model, facts)
+    rng = np.random.default_rng(0)
+    rows = _safe_indexing(public, rng.permutation(public.shape[0])[:_WAYS_MOST_ROWS])
+    worlds = [World(rows=rows, y=made_up(rows, facts.n_classes, rng), facts=facts) for _ in range(_WORLDS)]
+    accuracies = {}
+    for name, planned in choices.items():
+        with contextlib.suppress(BudgetExceeded):  # this way is then no choice
+            way = planned(worlds[0].public)
+            accuracies[name] = float(np.mean([way.trial(model, world, rng) for world in worlds]))
+    best = max(accuracies, key=lambda name: accuracies[name], default="counts")
+    return replace(choices[best](public), expected=expected | accuracies)
+
+
+def _with_own_features(given: Any, public: Any) -> Any:
+    """The cells for rounds: the given ones with features of each row's own, or those of numbers."""
+    if given is None:
+        try:
+            numbers(public, "X_public")
+        except ValueError as error:
+            raise ValueError(
+                f"{error} for way='rounds': pass way='counts', or cells=FeatureCells(encoder) with an "
+                "encoder of columns that was fitted on public rows"
+            ) from None
+    several = given if isinstance(given, list | tuple) else (FeatureCells() if given is None else given,)
+    for cells in several:
+        if own_features(cells):
+            return cells
+    raise ValueError(
+        f"cells must have features of each row's own for way='rounds': pass FeatureCells, got {given!r}"
+    )

@@ -1,0 +1,227 @@
+"""Perceptrons trained in compiled code: one network on each thread at a time."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
+
+import numpy as np
+import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
+import torch
+from torch import nn
+
+from ostraka.nets import compiled
+from ostraka.nets.devices import device, preserve_generators, threads
+from ostraka.nets.stacks import weights_of
+from ostraka.nets.training import Objective, StackBatches, train
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from ostraka.nets.stacks import TrainingPlan, Weights
+    from ostraka.nets.training import TrainingSet
+    from ostraka.networks import TorchClassifier
+
+_WORK = 2**30  # weights times rows before a thread takes the next network, whose memory it then has to read
+_LEAST = 1024  # a row costs at least as much as with this number of weights
+_ADAM = (None, torch.optim.Adam, torch.optim.AdamW)
+
+
+def is_compilable(network: TorchClassifier, module: nn.Module) -> bool:
+    """Whether the compiled code implements these settings and this module."""
+    return (
+        device(network.device).type == "cpu"
+        and network.optimizer in _ADAM
+        and network.augment is None
+        and _is_perceptron(module)
+    )
+
+
+def train_perceptrons(
+    plan: TrainingPlan,
+    training_sets: Sequence[TrainingSet],
+    *,
+    checkpoint: str | os.PathLike[str] | None,
+    fingerprint: str,
+    on_progress: Callable[[int, int], object],
+) -> tuple[list[Weights], np.ndarray, list[float]]:
+    """Same result as :func:`ostraka.nets.vectorised.train_stack`."""
+    network = plan.network
+    batches = StackBatches(
+        training_sets,
+        n_classes=plan.n_classes,
+        batch_size=network.batch_size,
+        hold_out=network.patience is not None,
+        where=torch.device("cpu"),
+    )
+    with (
+        threads(network.n_threads) as n_threads,
+        preserve_generators(),
+        threadpoolctl.threadpool_limits(1, user_api="blas"),  # otherwise every thread starts more threads
+        ThreadPoolExecutor(n_threads) as pool,
+    ):
+        learners = [_Learner(plan, batches, number) for number in range(len(training_sets))]
+        rows = int(batches.steps.max()) * network.batch_size
+        epochs_at_once = max(1, _WORK // (max(learners[0].weights.numel(), _LEAST) * rows))
+        train(  # its "epoch" is a round over all networks; it stores checkpoints of the learners
+            [Objective(optimizer=None, loss=lambda n_epochs: _round(learners, n_epochs, pool, on_progress))],
+            lambda _generator: [epochs_at_once],
+            steps=1,
+            epochs=-(-network.epochs // epochs_at_once),
+            seed=training_sets[0].seed,
+            state={} if checkpoint is None else {"learners": nn.ModuleList(learners)},
+            checkpoint=checkpoint,
+            fingerprint=fingerprint,
+        )
+    networks, failed = zip(*[learner.result() for learner in learners], strict=True)
+    losses = torch.stack([learner.losses for learner in learners]).sum(dim=0)
+    return list(networks), np.array(failed), losses.tolist()
+
+
+def _round(
+    learners: Sequence[_Learner],
+    n_epochs: int,
+    pool: ThreadPoolExecutor,
+    on_progress: Callable[[int, int], object],
+) -> torch.Tensor:
+    """Train every network for this number of epochs."""
+    begin, epochs, many = int(learners[0].epoch), len(learners[0].losses), len(learners)
+    end = min(begin + n_epochs, epochs)
+    tasks = [pool.submit(learner.train_to, end) for learner in learners]
+    try:
+        for done, task in enumerate(tasks, start=1):
+            task.result()
+            on_progress(begin * many + done * (end - begin), epochs * many)
+    finally:
+        for task in tasks:
+            task.cancel()
+        wait(tasks)  # after an interrupt the training loop restores weights: no thread may write them then
+    return torch.zeros(())
+
+
+class _Learner(nn.Module):
+    """One perceptron in training. It shares no state with another."""
+
+    weights: torch.Tensor
+    moments: torch.Tensor
+    best_weights: torch.Tensor
+    losses: torch.Tensor
+    best_loss: torch.Tensor
+    epochs_waited: torch.Tensor
+    failed: torch.Tensor
+    epoch: torch.Tensor
+
+    def __init__(self, plan: TrainingPlan, batches: StackBatches, number: int) -> None:
+        super().__init__()
+        self.network, self.batches, self.number = plan.network, batches, number
+        made = weights_of(
+            plan.network.new_module(
+                n_features=plan.n_features, n_classes=plan.n_classes, seed=batches.seeds[number]
+            )
+        )
+        self.shapes = {name: tuple(whole.shape) for name, whole in made.items()}
+        self.widths = np.array([plan.n_features, *(shape[0] for shape in self.shapes.values())][::2])
+        defaults = plan.optimizer([nn.Parameter(torch.empty(0))]).defaults
+        self.constants = (*defaults["betas"], defaults["eps"], defaults["weight_decay"])
+        weights = torch.cat([whole.detach().t().flatten() for whole in made.values()])
+        for name, buffer in {
+            "weights": weights,
+            "moments": torch.zeros(2, len(weights)),
+            "best_weights": None if plan.network.patience is None else weights.clone(),
+            "losses": torch.zeros(plan.network.epochs, dtype=torch.float64),
+            "best_loss": torch.tensor(torch.inf, dtype=torch.float64),
+            "epochs_waited": torch.tensor(0),
+            "failed": torch.tensor(False),
+            "epoch": torch.tensor(0),
+        }.items():
+            self.register_buffer(name, buffer)
+
+    def train_to(self, end: int) -> None:
+        """Train up to that epoch, unless the network has failed or has waited too long."""
+        begin, patience = int(self.epoch), self.network.patience
+        at_once = end - begin if patience is None else 1  # one call for each epoch takes 10 % more time
+        for epoch in range(begin, end, at_once):
+            if self.failed or (patience is not None and int(self.epochs_waited) >= patience):
+                break
+            self._train(range(epoch, epoch + at_once))
+            if patience is not None:
+                self._validate()
+        self.epoch.fill_(end)
+
+    def result(self) -> tuple[Weights, bool]:
+        """The weights with the names and shapes of the module, and whether the network failed."""
+        last = self.weights if self.network.patience is None else self.best_weights
+        parts = torch.split(last, [math.prod(shape) for shape in self.shapes.values()])
+        named = {
+            name: part.reshape(shape[::-1]).t().clone(memory_format=torch.contiguous_format)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+        return named, bool(self.failed) or not all(bool(edge.isfinite()) for edge in last.aminmax())
+
+    def _train(self, epochs: range) -> None:
+        steps = int(self.batches.steps[self.number])
+        order = np.stack([self.batches.order(self.number, epoch) for epoch in epochs])
+        rates = np.full((len(epochs), steps), self.network.learning_rate)
+        schedule, begin = self.network.rate_schedule(), epochs[0] * steps
+        if schedule is not None:
+            whole = self.network.epochs * steps
+            rates *= np.reshape([schedule((begin + step) / whole) for step in range(rates.size)], rates.shape)
+        losses = compiled.train(self._examples(), self._perceptron(), order, rates, begin)
+        diverged = np.isinf(losses)
+        self.losses.numpy()[epochs.start : epochs.stop] = np.where(diverged, 0.0, losses)
+        self.failed.fill_(bool(diverged.any()))
+
+    def _validate(self) -> None:
+        """Keep the weights if the held-out loss is the lowest so far. Without held-out rows, always keep."""
+        held = self.batches.held_rows[self.number]
+        loss = compiled.held_out_loss(self._examples(), self._perceptron(), held) if len(held) else -np.inf
+        better = loss < float(self.best_loss) or loss == -np.inf
+        if better:
+            self.best_loss.fill_(loss)
+            np.copyto(self.best_weights.numpy(), self.weights.numpy())  # torch would start more threads
+        self.epochs_waited.fill_(0 if better else int(self.epochs_waited) + 1)
+
+    def _examples(self) -> compiled.Examples:
+        batches, number = self.batches, self.number
+        return compiled.Examples(
+            rows=batches.rows.numpy(),
+            codes=batches.codes.numpy(),
+            row_weights=batches.row_weights[number].numpy(),
+            absent=batches.absent[number].numpy(),
+        )
+
+    def _perceptron(self) -> compiled.Perceptron:
+        return compiled.Perceptron(
+            widths=self.widths,
+            weights=self.weights.numpy(),
+            moments=self.moments.numpy(),
+            constants=self.constants,
+        )
+
+
+def _is_perceptron(module: nn.Module) -> bool:
+    """Whether a module consists of linear layers with ReLU between them, all trained, without hooks."""
+    layers = list(module) if type(module) is nn.Sequential else []
+    linear, between = layers[::2], layers[1::2]
+    return (
+        len(layers) % 2 == 1
+        and all(type(layer) is nn.Linear and layer.bias is not None for layer in linear)
+        and all(type(layer) is nn.ReLU for layer in between)
+        and len(set(module.parameters())) == 2 * len(linear)
+        and list(weights_of(module)) == _names(module)
+        and all(each.requires_grad and each.dtype is torch.float32 for each in module.parameters())
+        and not any(_hooked(part) for part in module.modules())
+    )
+
+
+def _names(module: nn.Module) -> list[str]:
+    """Names of the weights and biases, in their order in a perceptron's vector."""
+    linear = [name for name, layer in module.named_children() if type(layer) is nn.Linear]
+    return [f"{name}.{part}" for name in linear for part in ("weight", "bias")]
+
+
+def _hooked(module: nn.Module) -> bool:
+    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(module, name) for name in names)

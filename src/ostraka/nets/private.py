@@ -1,0 +1,458 @@
+"""Gradients of rows: their norms without computing each (ghost norms), and their weighted sum.
+
+One row may not change another's gradient, not even in the last bit. Products of linear layers are sums of
+whole numbers, exact in any order (``_WholeProducts``). All else goes by elements, in blocks of one shape and
+on one thread; a block ends with padding, which takes what vector instructions leave over. Where a convolution
+is not the same in every place of a block, which is tried once on made-up numbers, and where gradients are
+computed one by one, a block has one row. Norms and sums are in double precision.
+
+Training with clipped and noisy gradients of Poisson samples, for several networks at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import nn
+from torch.func import functional_call, grad, vmap
+
+from ostraka.core.diverged import TrainingDiverged
+from ostraka.nets.training import Objective, train
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator
+
+_ROWS, _PADDING = 112, 16  # of a block
+_BITS = 22  # of a number of a row, in units of the row
+_ALIKE: dict[tuple[object, ...], bool] = {}  # whether every place of a block is like the others, by layer
+
+_MIXES_ROWS = (nn.modules.batchnorm._BatchNorm,)  # noqa: SLF001  (all of them)
+
+
+class _Seen(NamedTuple):
+    """One layer in one forward pass."""
+
+    layer: nn.Module
+    given: torch.Tensor
+    out: torch.Tensor
+    version: int
+
+
+class RowGradients(NamedTuple):
+    """Norms of the gradients of rows, and the sum of the gradients with given weights."""
+
+    norms: torch.Tensor  # (n_rows,)
+    weighted_sum: Callable[[torch.Tensor], dict[str, torch.Tensor]]
+
+
+def row_gradients(
+    module: nn.Module, losses: Callable[[nn.Module, torch.Tensor], torch.Tensor], rows: torch.Tensor
+) -> RowGradients:
+    """Gradients of one batch, one a row.
+
+    Linear, Conv2d and Embedding layers which are called once need one forward and one backward pass to the
+    outputs of layers. All other modules take ``vmap``, which is slower and computes every gradient.
+
+    Raises
+    ------
+    ValueError
+        A layer that mixes rows, such as batch normalisation: no clipping bounds what one row does.
+    """
+    if any(isinstance(each, _MIXES_ROWS) for each in module.modules()):
+        raise ValueError("module must treat every row alone: batch normalisation mixes rows")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _row_gradients(module, losses, rows)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _row_gradients(
+    module: nn.Module, losses: Callable[[nn.Module, torch.Tensor], torch.Tensor], rows: torch.Tensor
+) -> RowGradients:
+    layers = {each: name for name, each in module.named_modules() if _trained(each)}
+    if all(_is_known(layer) for layer in layers):
+        ghost = _ghost(module, losses, rows, layers)
+        if ghost is not None:
+            return ghost
+    return _one_by_one(module, losses, rows)
+
+
+def _blocks(rows: torch.Tensor, n_rows: int) -> Iterator[torch.Tensor]:
+    """The rows in blocks of ``n_rows`` and of padding, all of one shape."""
+    for part in torch.split(rows, n_rows):
+        block = torch.zeros((n_rows + _PADDING, *rows.shape[1:]), dtype=rows.dtype, device=rows.device)
+        block[: len(part)] = part
+        yield block
+
+
+def _trained(layer: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
+
+
+def _is_known(layer: nn.Module) -> bool:
+    if not all(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
+        return False
+    if type(layer) is nn.Conv2d:
+        return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    if type(layer) is nn.Embedding:
+        return not layer.scale_grad_by_freq and not layer.sparse and layer.max_norm is None
+    return type(layer) is nn.Linear
+
+
+def _recorder(seen: list[_Seen]) -> Callable[[nn.Module, tuple[torch.Tensor, ...], torch.Tensor], None]:
+    def record(layer: nn.Module, given: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
+        seen.append(_Seen(layer, given[0].detach(), out, out._version))  # noqa: SLF001
+
+    return record
+
+
+def _ghost(  # noqa: C901  (one pass, and what makes it worthless)
+    module: nn.Module,
+    losses: Callable[[nn.Module, torch.Tensor], torch.Tensor],
+    rows: torch.Tensor,
+    names: dict[nn.Module, str],
+) -> RowGradients | None:
+    """None where a layer is called twice, or what it returns is changed in place."""
+    n_rows, parts = _ROWS, list[list[tuple[nn.Module, torch.Tensor, torch.Tensor]]]()
+    while not parts:
+        for block in _blocks(rows, n_rows):
+            seen: list[_Seen] = []
+            hooks = [layer.register_forward_hook(_recorder(seen)) for layer in names]
+            exact = [layer for layer in names if type(layer) is nn.Linear]
+            for layer in exact:
+                layer.forward = partial(_exact_linear, layer)  # type: ignore[method-assign]
+            try:
+                values = losses(module, block)
+            finally:
+                for hook in hooks:
+                    hook.remove()
+                for layer in exact:
+                    del layer.forward
+            once = len({id(each.layer) for each in seen}) == len(seen)
+            kept = all(each.out._version == each.version for each in seen)  # noqa: SLF001
+            if not (once and kept and all(len(each.given) == len(block) for each in seen)):
+                return None
+            if n_rows > 1 and not all(_is_alike(each) for each in seen):
+                n_rows, parts = 1, []
+                break
+            slopes = torch.autograd.grad(values.sum(), [each.out for each in seen], allow_unused=True)
+            parts.append(
+                [
+                    (each.layer, given[:n_rows], out[:n_rows])
+                    for each, slope in zip(seen, slopes, strict=True)
+                    if slope is not None
+                    for given, out in [_as_products(each, slope)]
+                ]
+            )
+    pairs = [
+        (of_layer[0][0], *(torch.cat([part[k] for part in of_layer])[: len(rows)] for k in (1, 2)))
+        for of_layer in zip(*parts, strict=True)
+    ]
+    squares = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+    with torch.no_grad():
+        for layer, given, slope in pairs:
+            squares += _square(layer, given, slope)
+
+    def weighted_sum(weights: torch.Tensor) -> dict[str, torch.Tensor]:
+        found: dict[str, torch.Tensor] = {}
+        kept = weights > 0  # a row without weight may have slopes that are not finite
+        weights = weights[kept].double()
+        with torch.no_grad():
+            for layer, of_all, slopes_of_all in pairs:
+                whole = bool(kept.all())
+                given, slope = (of_all, slopes_of_all) if whole else (of_all[kept], slopes_of_all[kept])
+                prefix = f"{names[layer]}." if names[layer] else ""
+                found[f"{prefix}weight"] = _summed(layer, given, slope, weights)
+                if getattr(layer, "bias", None) is not None:
+                    found[f"{prefix}bias"] = weights @ slope.sum(dim=1)
+        return found
+
+    return RowGradients(squares.sqrt(), weighted_sum)
+
+
+class _WholeProducts(torch.autograd.Function):
+    """Rows times a matrix: whole numbers of 22 bits, in units of the row, times whole numbers.
+
+    Their sums are exact in double precision, so that a product depends on its row and on the matrix alone.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(matrix)
+        return _whole_products(rows, matrix)
+
+    @staticmethod
+    def backward(ctx: Any, slope: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (matrix,) = ctx.saved_tensors
+        return _whole_products(slope, matrix.T), None
+
+
+def _whole_products(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    bits = 53 - _BITS - math.ceil(math.log2(max(2, len(matrix))))
+    whole, unit = _whole(matrix.double().reshape(1, -1), bits)
+    own, units = _whole(rows.reshape(-1, rows.shape[-1]).double(), _BITS)
+    product = (own @ whole.reshape(matrix.shape)) * (units * unit)
+    return product.to(rows.dtype).reshape(*rows.shape[:-1], matrix.shape[1])
+
+
+def _whole(rows: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whole numbers of so many bits for every row, and the power of two that is their unit."""
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    exponent = torch.frexp(largest).exponent.clamp_min(-90)  # smaller numbers count as 0
+    unit = torch.ldexp(torch.ones_like(largest), exponent - bits)
+    return torch.round(rows / unit), unit
+
+
+def _exact_linear(layer: nn.Linear, rows: torch.Tensor) -> torch.Tensor:
+    product = cast("torch.Tensor", _WholeProducts.apply(rows, layer.weight.T))  # type: ignore[no-untyped-call]
+    return product if layer.bias is None else product + layer.bias
+
+
+def _is_alike(seen: _Seen) -> bool:
+    """Whether a layer's products of a row are the same, bit for bit, in every place of a block."""
+    layer, shape = seen.layer, tuple(seen.given.shape)
+    if type(layer) is not nn.Conv2d:
+        return True  # products of whole numbers, or rows that are looked up
+    weight = getattr(layer, "weight")  # noqa: B009  (a module's attribute, whose type is not known)
+    key = (type(layer), shape, tuple(weight.shape), weight.device.type, torch.get_num_threads())
+    if key not in _ALIKE:
+        generator = torch.Generator().manual_seed(0)
+        given = torch.randn(shape, generator=generator).to(weight.device).requires_grad_()
+        slope = torch.randn(seen.out.shape, generator=generator).to(weight.device)
+        results = []
+        for turn in range(3):  # places of rows: as they are, the other way round, and by chance
+            order = [
+                torch.arange(_ROWS),
+                torch.arange(_ROWS).flip(0),
+                torch.randperm(_ROWS, generator=generator),
+            ]
+            places = torch.cat([order[turn], torch.arange(_ROWS, shape[0])])
+            out = layer(given[places])
+            (back,) = torch.autograd.grad(out, given, slope[places])
+            results.append((out.detach()[places.argsort()][:_ROWS], back[:_ROWS]))
+        _ALIKE[key] = all(
+            torch.equal(a, b) for other in results for a, b in zip(results[0], other, strict=True)
+        )
+    return _ALIKE[key]
+
+
+def _as_products(each: _Seen, slope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return inputs and output gradients, (n_rows, places, …); their products are the weights' gradients."""
+    layer = each.layer
+    if isinstance(layer, nn.Conv2d):
+        given = nn.functional.unfold(
+            each.given,
+            layer.kernel_size,
+            dilation=layer.dilation,
+            padding=cast("tuple[int, ...]", layer.padding),
+            stride=layer.stride,
+        )
+        return given.transpose(1, 2).double(), slope.flatten(2).transpose(1, 2).double()
+    if isinstance(layer, nn.Embedding):
+        slope = slope.reshape(len(slope), -1, slope.shape[-1])
+        places = each.given.reshape(len(each.given), -1)
+        if layer.padding_idx is not None:
+            slope = slope * (places != layer.padding_idx)[:, :, None]
+        return places, slope.double()
+    return (
+        each.given.reshape(len(each.given), -1, each.given.shape[-1]).double(),
+        slope.reshape(len(slope), -1, slope.shape[-1]).double(),
+    )
+
+
+def _square(layer: nn.Module, given: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+    """Squared norms of the gradients of one layer, one a row."""
+    if isinstance(layer, nn.Embedding):
+        same = (given[:, :, None] == given[:, None, :]).to(slope.dtype)
+        return ((slope @ slope.transpose(1, 2)) * same).sum(dim=(1, 2))
+    n_places = given.shape[1]
+    if n_places == 1:
+        square = given.square().sum(dim=(1, 2)) * slope.square().sum(dim=(1, 2))
+    elif n_places**2 < given.shape[2] * slope.shape[2]:
+        square = ((given @ given.transpose(1, 2)) * (slope @ slope.transpose(1, 2))).sum(dim=(1, 2))
+    else:
+        square = (slope.transpose(1, 2) @ given).square().sum(dim=(1, 2))
+    if layer.bias is not None:
+        square = square + slope.sum(dim=1).square().sum(dim=1)
+    return square.clamp_min(0.0)
+
+
+def _summed(
+    layer: nn.Module, given: torch.Tensor, slope: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """The weighted sum of the gradients of a layer's weight."""
+    weight = getattr(layer, "weight")  # noqa: B009  (a module's attribute, whose type is not known)
+    if isinstance(layer, nn.Embedding):
+        whole = torch.zeros_like(weight, dtype=torch.float64)
+        return whole.index_add_(0, given.flatten(), (slope * weights[:, None, None]).flatten(0, 1))
+    if given.shape[1] == 1:
+        return ((slope[:, 0] * weights[:, None]).T @ given[:, 0]).reshape(weight.shape)
+    each = slope.transpose(1, 2) @ given  # of each row, so that rounding is a share of its length
+    summed: torch.Tensor = torch.tensordot(weights, each, dims=1)
+    return summed.reshape(weight.shape)
+
+
+class _OfOneRow(nn.Module):
+    """The loss of one row as a module, so that parameters can be replaced."""
+
+    def __init__(self, module: nn.Module, losses: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.module = module
+        self.losses = losses
+
+    def forward(self, row: torch.Tensor) -> torch.Tensor:
+        return self.losses(self.module, row[None])[0]
+
+
+def _one_by_one(
+    module: nn.Module, losses: Callable[[nn.Module, torch.Tensor], torch.Tensor], rows: torch.Tensor
+) -> RowGradients:
+    whole = _OfOneRow(module, losses)
+    parameters = {name: each.detach() for name, each in whole.named_parameters() if each.requires_grad}
+
+    def loss(weights: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = functional_call(whole, weights, (row,))
+        return out
+
+    one = vmap(grad(loss), in_dims=(None, 0), randomness="different")
+    of_rows = [one(parameters, block) for block in _blocks(rows, 1)]
+    each = {name: torch.stack([of_row[name][0] for of_row in of_rows]).double() for name in parameters}
+    squares = sum(gradient.flatten(1).square().sum(dim=1) for gradient in each.values())
+
+    def weighted_sum(weights: torch.Tensor) -> dict[str, torch.Tensor]:
+        kept = weights > 0
+        return {
+            name.removeprefix("module."): torch.tensordot(weights[kept].double(), gradient[kept], dims=1)
+            for name, gradient in each.items()
+        }
+
+    return RowGradients(torch.as_tensor(squares).sqrt(), weighted_sum)
+
+
+BINS = 100  # of the histogram of norms
+_KEPT = 0.5  # share of gradients that the clip leaves as they are
+_AT_ONCE = 32 * 112  # rows
+# of a gradient's length, for what double precision rounds: a sum of m rows in any order errs by m u times the
+# sum of their lengths at most, u = 2^-53, so that sums of n rows with one row more or less differ by the
+# clipped gradient and 4 n u _AT_ONCE clips, which is below 1e-5 for up to six million rows in a sample
+_SLACK = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PrivateTraining:
+    """The settings that all steps share. All of them are public except ``rows`` and ``owners``."""
+
+    modules: list[nn.Module]
+    losses: Callable[[nn.Module, torch.Tensor], torch.Tensor]
+    rows: torch.Tensor = field(repr=False)
+    owners: np.ndarray = field(repr=False)  # which network each row belongs to
+    sampling_rate: float
+    sigma: float  # noise of the gradient, in clips
+    sigma_norms: float | None  # noise of the histogram of norms; None: the clip is fixed
+    clip: float  # fixed, or the end of the histogram
+    expected: np.ndarray  # rows of each network in a sample
+    rng: np.random.Generator = field(repr=False)
+    public_gradient: Callable[[nn.Module], dict[str, torch.Tensor]] | None = None
+
+    def run(
+        self,
+        *,
+        steps: int,
+        learning_rate: float,
+        seed: int,
+        checkpoint: str | os.PathLike[str] | None = None,
+        fingerprint: str = "",
+    ) -> None:
+        """Train the networks in place.
+
+        Raises
+        ------
+        TrainingDiverged
+            A weight is not finite at the end. No number of the training is in the message.
+        """
+        each = [parameter for module in self.modules for parameter in module.parameters()]
+        optimizer = torch.optim.Adam(each, lr=learning_rate)
+        per = max(k for k in range(1, min(steps, 50) + 1) if steps % k == 0)
+
+        def batches(_: torch.Generator) -> Iterator[np.ndarray]:
+            return (self.sample() for _ in range(per))
+
+        train(
+            [Objective(optimizer=optimizer, loss=self.step)],
+            batches,
+            steps=per,
+            epochs=steps // per,
+            seed=seed,
+            state={f"network {k}": module for k, module in enumerate(self.modules)},
+            checkpoint=checkpoint,
+            fingerprint=fingerprint,
+        )
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in each):
+            raise TrainingDiverged("a weight is not finite: try a smaller learning_rate or clip")
+
+    def sample(self) -> np.ndarray:
+        """Places of the rows which take part in one step, each by its own coin."""
+        return np.flatnonzero(self.rng.random(len(self.owners)) < self.sampling_rate)
+
+    def step(self, sample: Any) -> torch.Tensor:
+        """Store the noisy gradients of one sample. The returned loss is 0, since the true one is private."""
+        parts: list[list[RowGradients]] = []
+        with torch.random.fork_rng(devices=[]):
+            # where a loss draws noise, it is each row's own: known noise, dealt out by place, would let one
+            # row more change that of all others
+            torch.manual_seed(int(self.rng.integers(2**63)))
+            for k, module in enumerate(self.modules):
+                own = self.rows[torch.from_numpy(sample[self.owners[sample] == k])]
+                some = torch.split(own, _AT_ONCE) if len(own) else ()
+                parts.append([row_gradients(module, self.losses, part) for part in some])
+        norms = [part.norms.numpy() for of_module in parts for part in of_module]
+        clip = self.noisy_clip(np.concatenate(norms) if norms else np.zeros(0))
+        for of_module, k, module in zip(parts, range(len(parts)), self.modules, strict=True):
+            summed = _private_steps_summed(
+                [part.weighted_sum(_weights(part.norms, clip)) for part in of_module]
+            )
+            public = {} if self.public_gradient is None else self.public_gradient(module)
+            for name, parameter in module.named_parameters():
+                noise = self.rng.standard_normal(parameter.shape, dtype=np.float64) * (self.sigma * clip)
+                gradient = torch.from_numpy(noise) + summed.get(name, torch.zeros(()))
+                gradient = gradient / max(float(self.expected[k]), 1.0)
+                parameter.grad = (gradient + public.get(name, torch.zeros(()))).to(parameter.dtype)
+        return torch.zeros(())
+
+    def noisy_clip(self, norms: np.ndarray) -> float:
+        """The clip of this step: fixed, or the noisy median of the norms of its sample."""
+        if self.sigma_norms is None:
+            return self.clip
+        inside = np.nan_to_num(norms, nan=self.clip, posinf=self.clip) * (BINS / self.clip)
+        counts = np.bincount(np.minimum(inside.astype(np.int64), BINS - 1), minlength=BINS)
+        below = np.cumsum(counts + self.rng.standard_normal(BINS) * self.sigma_norms)
+        place = int(np.argmax(below >= _KEPT * max(float(below[-1]), 0.0)))
+        return (place + 1) * self.clip / BINS
+
+
+def _weights(norms: torch.Tensor, clip: float) -> torch.Tensor:
+    """Return the factor that shortens each gradient to ``clip``; 0 if a gradient is not finite."""
+    shortened = (clip / norms.clamp_min(1e-12)).clamp_max(1.0)
+    return torch.where(torch.isfinite(norms), shortened * (1 - _SLACK), torch.zeros_like(norms))
+
+
+def _private_steps_summed(parts: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """The sum of few sums, each with what its rounding lost carried along (Knuth's two-sum)."""
+    total: dict[str, torch.Tensor] = {}
+    lost: dict[str, torch.Tensor] = {}
+    for part in parts:
+        for name, more in part.items():
+            before = total.get(name, torch.zeros_like(more))
+            after = before + more
+            back = after - before
+            lost[name] = lost.get(name, torch.zeros_like(more)) + ((before - (after - back)) + (more - back))
+            total[name] = after
+    return {name: value + lost[name] for name, value in total.items()}

@@ -1,0 +1,371 @@
+"""What a party's own ledger pays for its answers, and how many secret rounds it has answered.
+
+A party: its own rows and model, and one masked ballot per row in each round that it joins.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ostraka.core.ledger.budget import BudgetExceeded, LedgerError
+from ostraka.core.mechanisms.skellam import skellam
+from ostraka.data.labels import Labels
+from ostraka.data.table import rows
+from ostraka.parties.models import check_supported, fixed_model
+from ostraka.parties.secret import SecretSessions, most_ask_bytes
+from ostraka.secure import rounds
+from ostraka.secure.hidden import pack, unpack
+from ostraka.secure.keys import exchange_key, new_secret
+from ostraka.secure.rounds import Call, Round, checked, refused, unsealed
+from ostraka.voters.voting import Shard, Teacher, count_votes, train, vote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.parties.secret import Session
+    from ostraka.secure.agreement import Agreement
+    from ostraka.secure.keys import Identity
+    from ostraka.secure.rounds import PartyError
+
+_USED_UP = "what it may answer is used up"
+
+
+class Payments:
+    """Charges of one party under one agreement. Without a ledger there is no budget, only a cap on rounds."""
+
+    def __init__(self, name: str, agreement: Agreement, ledger: Ledger | None) -> None:
+        self.ledger = ledger
+        self._name, self._agreement = name, agreement
+        self._lock = threading.Lock()
+        self._left = 0
+        if agreement.secret is not None:
+            self._left = agreement.secret.max_rounds - self._rounds_in(ledger)
+
+    def afford(self, n_rows: int) -> None:
+        """Refuse before the other parties pay, if this party's ledger cannot afford the round."""
+
+        def affords(ledger: Ledger) -> None:
+            if not ledger.affords(self._agreement.mechanism, uses=n_rows):
+                raise refused(self._name, _USED_UP, self._name, code="budget_exceeded")
+
+        self._on_ledger(affords)
+
+    def pay(self, n_rows: int, transcript: bytes | None = None) -> None:
+        """Charge the ledger durably, before any vote leaves; a secret round's transcript is its name.
+
+        The transcript holds a fresh key of this party, so that no other round has the same name.
+        """
+        key = None if transcript is None else self._name_of(transcript)
+        mechanism = self._agreement.mechanism
+        self._on_ledger(
+            lambda ledger: ledger.charge(mechanism, uses=n_rows, unit="party", simulation=False, key=key)
+        )
+
+    def cap(self, *, spend: int = 0) -> None:
+        """Refuse secret rounds beyond the agreed number, those of this agreement in the ledger included."""
+        with self._lock:
+            if self._left < 1:
+                raise refused(self._name, "it has answered as many rounds as were agreed", self._name)
+            self._left -= spend
+
+    def _rounds_in(self, ledger: Ledger | None) -> int:
+        keys = [] if ledger is None else [entry.key or "" for entry in ledger.entries()]
+        return sum(key.startswith(self._name_of(b"")) for key in keys)
+
+    def _name_of(self, transcript: bytes) -> str:
+        return f"{self._agreement.sha256} {transcript.hex()}"
+
+    def _on_ledger(self, work: Callable[[Ledger], object]) -> None:
+        """Run work on the ledger; turn its errors into refusals that do not show its file."""
+        try:
+            if self.ledger is not None:
+                work(self.ledger)
+        except BudgetExceeded:
+            raise refused(self._name, _USED_UP, self._name, code="budget_exceeded") from None
+        except LedgerError:
+            raise refused(self._name, "its ledger is out of order", self._name, code="internal") from None
+
+
+Checked = TypeVar("Checked")
+
+_OPEN_ROUNDS = 64  # the oldest is given up for a new one
+_ASK_ALONE = threading.Lock()  # estimators may use global generators and warning filters
+
+
+class Party:
+    """One party: it trains on its own rows, which never leave, and answers rounds of questions.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier
+        This party's own choice. It may differ from the others'.
+    X : array of shape (n_rows, n_features)
+        Private. Finite numbers.
+    y : array of shape (n_rows,)
+        Private. Classes of the agreement.
+    agreement : Agreement
+        What all parties agreed on. It has this identity's key among its members.
+    identity : Identity
+        What this party signs with.
+    ledger : Ledger, optional
+        This party's own: it pays the agreement's price before each answer, and refuses beyond its
+        budget. None: it answers any number of rounds.
+    random_state : int, optional
+        Seeds the training, never noise or masks.
+
+    Raises
+    ------
+    ValueError
+        The identity is not a member, wrong shapes, a class that is not in the agreement.
+
+    Guarantees
+    ----------
+    Each answer is the one-hot votes (plus this party's noise, with ``noise="parties"``) plus masks
+    modulo 2^32. It looks uniform without the round's secret of this party or, for each other
+    participant, of that one. Only the sum over *all* participants of one call shows anything, and
+    only to the aggregator. Secrets are drawn for one round, used once and forgotten, so a mask
+    never hides two votes, not even after a restart; a second request in a round is refused.
+
+    A model that cannot be trained or asked votes for a class fixed by the party's place in the
+    agreement. The error is reported to no other participant.
+
+    Not protected: how long an answer takes; the questions, which every participant sees.
+    Source: Bonawitz et al. 2017, doi:10.1145/3133956.3133982 (masks, without recovery of dropped
+    parties); Choquette-Choo et al. 2021, arXiv:2102.05188 (CaPC).
+
+    Examples
+    --------
+    >>> from ostraka.parties.parties import Agreement, Identity
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> us = {name: Identity.fresh() for name in ("north", "south", "west")}
+    >>> agreement = Agreement(
+    ...     members={name: one.public_key for name, one in us.items()},
+    ...     aggregator=Identity.fresh().public_key, classes=[0, 1], n_features=1, sigma=1.0)
+    >>> Party(GaussianNB(), [[0.0], [1.0]], [0, 1], agreement=agreement, identity=us["west"])
+    Party(name='west')
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        agreement: Agreement,
+        identity: Identity,
+        ledger: Ledger | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        places = {key: (place, name) for place, (name, key) in enumerate(agreement.members.items())}
+        if identity.public_key not in places:
+            raise ValueError("this identity is none of the agreement's members")
+        place, self.name = places[identity.public_key]
+        self.agreement = agreement
+        self._identity = identity
+        self._payments = Payments(self.name, agreement, ledger)
+        self._open: OrderedDict[str, tuple[Call, bytes]] = OrderedDict()
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._lock = threading.Lock()
+        check_supported(estimator, agreement)
+        shard = self._shard(estimator, X, np.asarray(y), place, random_state)
+        with _ASK_ALONE:
+            self._teacher: Teacher = train(estimator, [shard])[0]
+        if self._teacher.failed:
+            warnings.warn(
+                f"The model of {self.name} could not be trained and votes a class fixed by place. "
+                "That is private: do not publish it. To see why, train it by hand.",
+                stacklevel=2,
+            )
+        self._secret: SecretSessions | None = None
+        if agreement.secret is not None:
+            self._secret = SecretSessions(self.name, agreement, fixed_model(self._teacher, agreement))
+
+    @property
+    def answers(self) -> dict[str, Callable[[bytes], bytes]]:
+        """The handlers of messages, by address."""
+        found: dict[str, Callable[[bytes], bytes]] = {"/v1/join": self.join, "/v1/vote": self.vote}
+        if self._secret is not None:
+            found |= {"/v1/ask": self.ask, "/v1/layer": self.layer}
+        if self.agreement.argmax_only:
+            found |= {"/v1/hold": self.hold, "/v1/argmax": self.argmax}
+        return found
+
+    @property
+    def most_bytes(self) -> int:
+        """The length of the longest valid message to this party."""
+        more = 0 if self._secret is None else most_ask_bytes(self.agreement)
+        return rounds.most_bytes(self.agreement) + more
+
+    def join(self, sealed: bytes) -> bytes:
+        """Join a round; return a fresh key for it, signed.
+
+        Raises
+        ------
+        PartyError
+            The call is not the aggregator's, not under this agreement, or beyond the budget.
+        """
+        call = self._checked(lambda: Call.read(self._from_aggregator("call", sealed), self.agreement))
+        if self.name not in call.participants:
+            raise self._refusal("it is not among the participants of the call")
+        self._payments.afford(call.n_rows)
+        secret = new_secret()
+        with self._lock:
+            if call.id in self._known:
+                raise self._refusal("it knows this round already: start a new one")
+            if self._secret is None:
+                self._open[call.digest] = call, secret
+            self._known[call.id] = None
+            while len(self._open) > _OPEN_ROUNDS:
+                self._open.popitem(last=False)
+            while len(self._known) > 64 * _OPEN_ROUNDS:  # its secret is long gone: masks would be new ones
+                self._known.popitem(last=False)
+        reply = self._identity.seal("reply", rounds.reply(call, self.name, exchange_key(secret)))
+        if self._secret is None:
+            return reply
+        sessions = self._secret
+        self._payments.cap()
+        weights = self._checked(lambda: sessions.join(call, secret))
+        return pack([reply, self._identity.seal("weights", bytes.fromhex(call.digest) + weights)])
+
+    def ask(self, sealed: bytes) -> bytes:
+        """Take masked rows and the opening of a model's first layer; return this party's half of the result.
+
+        Raises
+        ------
+        PartyError
+            As :meth:`vote`; or the dealer did not sign the material for this round and party.
+        """
+        sessions = self._sessions()
+        request, material = self._checked(lambda: unpack(sealed, 2))  # the dealer signed the second
+        body = self._from_aggregator("ask", request)
+        session, answer = self._checked(lambda: sessions.ask(body, material))
+        return self._identity.seal("ask", self._transcript(session) + answer)
+
+    def layer(self, sealed: bytes) -> bytes:
+        """Take the opening of the second layer; return this party's half of it. PartyError as :meth:`ask`."""
+        sessions, body = self._sessions(), self._from_aggregator("layer", sealed)
+        session, answer = self._checked(lambda: sessions.layer(body))
+        return self._identity.seal("layer", self._transcript(session) + answer)
+
+    def hold(self, sealed: bytes) -> bytes:
+        """Add up all votes as the holder, noise included, and compare; return this party's part of it.
+
+        Raises
+        ------
+        PartyError
+            As :meth:`ask`; or another party's votes are not of this round, or this party is not the holder.
+        """
+        sessions = self._sessions()
+        request, material = self._checked(lambda: unpack(sealed, 2))
+        body = self._from_aggregator("hold", request)
+        session, total = self._checked(lambda: sessions.hold(body, material))
+        self._take(session)
+        total = total + self._noise(total.shape) + self._masks(session)
+        answer = self._checked(lambda: sessions.compared(session, total.astype(np.uint32)))
+        return self._identity.seal("hold", self._transcript(session) + answer)
+
+    def argmax(self, sealed: bytes) -> bytes:
+        """Return the holder's half of the noisy argmax, as ones and zeros. PartyError as :meth:`ask`."""
+        sessions, body = self._sessions(), self._from_aggregator("argmax", sealed)
+        session, ones = self._checked(lambda: sessions.argmax(body))
+        return self._identity.seal("argmax", self._transcript(session) + ones.astype("<u4").tobytes())
+
+    def vote(self, sealed: bytes) -> bytes:
+        """Return the masked votes, signed. A party votes at most once in a round.
+
+        Raises
+        ------
+        PartyError
+            The request is not the aggregator's, its round is not open, somebody's reply or the
+            rows are not those of the call, or the budget is used up.
+        """
+        if self._secret is not None:
+            return self._turned(self._secret, self._from_aggregator("turn", sealed))
+        body = self._from_aggregator("request", sealed)
+        digest, replies, data = self._checked(lambda: rounds.unpack(body))
+        with self._lock:
+            found = self._open.pop(digest, None)
+        if found is None:
+            raise self._refusal("this round is not open: it was answered, given up, or never joined")
+        call, secret = found
+        round_ = self._checked(lambda: Round.gather(call, replies, self.agreement))
+        if round_.keys[self.name] != exchange_key(secret):
+            raise self._refusal("its own key in the request is not the one it gave")
+        rows = self._checked(lambda: rounds.rows_of(data, call, self.agreement))
+        self._payments.pay(call.n_rows)
+        votes = self._votes(rows).astype(np.uint32)
+        masked = votes + self._noise(votes.shape) + self._masks_of(round_, secret)
+        return self._identity.seal("votes", round_.transcript + masked.astype("<u4").tobytes())
+
+    def _turned(self, sessions: SecretSessions, body: bytes) -> bytes:
+        """Take a secret round's last message; return this party's half of its votes, masked."""
+        session, half = self._checked(lambda: sessions.turn(body))
+        self._take(session)
+        masked = half + self._noise(half.shape) + self._masks(session)
+        return self._identity.seal("votes", self._transcript(session) + masked.astype("<u4").tobytes())
+
+    def _take(self, session: Session) -> None:
+        """Count and pay for a secret round, before anything that depends on votes leaves."""
+        self._payments.cap(spend=1)
+        self._payments.pay(session.call.n_rows, self._transcript(session))
+
+    def _masks(self, session: Session) -> np.ndarray:
+        """Return the masks of a secret round: the asker's too, unless the holder adds up."""
+        if session.round is None:
+            raise self._refusal("the round has no participants yet")
+        return self._masks_of(session.round, session.secret, aggregator=not self.agreement.argmax_only)
+
+    def _votes(self, rows: np.ndarray) -> np.ndarray:
+        n_classes = len(self.agreement.classes)
+        with _ASK_ALONE:
+            ballot = vote(rows, n_classes, [self._teacher])[0]
+        return count_votes(ballot.codes[None], n_classes=n_classes)
+
+    def _noise(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Draw this party's share of the noise, uint32 modulo 2^32: none if the aggregator adds it."""
+        if self.agreement.noise == "aggregator":
+            return np.zeros(shape, dtype=np.uint32)
+        return skellam(self.agreement.share, shape).astype(np.uint32)
+
+    def _masks_of(self, round_: Round, secret: bytes, *, aggregator: bool = True) -> np.ndarray:
+        n_classes = len(self.agreement.classes)
+        return self._checked(
+            lambda: rounds.total_mask(secret, self.name, round_, n_classes=n_classes, aggregator=aggregator)
+        )
+
+    def _sessions(self) -> SecretSessions:
+        if self._secret is None:
+            raise self._refusal("the agreement has no secret questions")
+        return self._secret
+
+    def _transcript(self, session: Session) -> bytes:
+        return b"" if session.round is None else session.round.transcript
+
+    def _from_aggregator(self, purpose: str, sealed: bytes) -> bytes:
+        return unsealed(self.name, self.agreement.aggregator, purpose, sealed, self.name)
+
+    def _checked(self, work: Callable[[], Checked]) -> Checked:
+        return checked(self.name, work, self.name)
+
+    def _refusal(self, why: str) -> PartyError:
+        return refused(self.name, why, self.name)
+
+    def _shard(self, estimator: Any, X: Any, y: np.ndarray, place: int, random_state: int | None) -> Shard:
+        X = rows(np.asarray(X), estimator)
+        if X.shape != (len(X), self.agreement.n_features):
+            raise ValueError(f"X must have shape (n_rows, {self.agreement.n_features}), got {X.shape}")
+        codes = Labels.of(y, self.agreement.classes, n_rows=len(X), least=2).encode(y)
+        seed = np.random.SeedSequence(random_state, spawn_key=(place,))
+        return Shard(X.astype(np.float64), codes, seed, place % len(self.agreement.classes))
+
+    def __repr__(self) -> str:
+        return f"Party(name={self.name!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(f"{self!r} does not travel: its rows and keys stay in its own process")

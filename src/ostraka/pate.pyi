@@ -1,0 +1,4 @@
+# For type checkers: ``ostraka.pate`` is ``ostraka.learn``.
+
+from ostraka.learn import PATEFM as PATEFM
+from ostraka.learn import PATEClassifier as PATEClassifier

@@ -1,0 +1,3 @@
+# For type checkers: ``ostraka.plots`` is ``ostraka.report.figures``.
+
+from ostraka.report.figures import figures as figures

@@ -1,0 +1,46 @@
+"""``ostraka report``: write the page and the label of a run again, from its record."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003  (Typer reads it)
+from typing import Annotated
+
+import typer
+
+
+def report(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="A run, as ostraka learn --out wrote it.", show_default=False),
+    ],
+    *,
+    public: Annotated[
+        bool, typer.Option("--public", help="Without the owner's part, as report-public.html.")
+    ] = False,
+    controller: Annotated[
+        str, typer.Option(help="Who is responsible for the data; stands on the page.", metavar="NAME")
+    ] = "",
+    purpose: Annotated[
+        str, typer.Option(help="What the model is for; stands on the page.", metavar="TEXT")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the privacy label on stdout.")] = False,
+) -> None:
+    """Make a run's report.html and privacy-label.json again, from its result.json alone."""
+    import json
+
+    from ostraka import console
+    from ostraka.report import folder as _folder
+    from ostraka.report.page import privacy_label
+
+    try:
+        result = _folder.load(folder)
+        page = _folder.write_reports(folder, result, public=public, controller=controller, purpose=purpose)
+        label = json.dumps(privacy_label(result), indent=2)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        if console.raised_here(error.__traceback__):
+            raise
+        raise ValueError(
+            f"{folder / _folder.RESULT} is no record as ostraka writes it ({type(error).__name__}): restore "
+            "it from a copy, or run the command again that began it"
+        ) from error
+    typer.echo(label if as_json else str(page))

@@ -1,0 +1,151 @@
+"""The folder of a run: its file names, and functions that begin, continue and read a run."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ostraka.core import files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ostraka.core.result import Result
+    from ostraka.report.page import Figure
+
+PLAN, MANIFEST, LEDGER = "plan.json", "manifest.json", "ledger.sqlite"
+STUDENT, ONNX = "student.skops", "student.onnx"
+LABELS, LABEL = "labels.parquet", "privacy-label.json"
+TEACHERS, SERVICE = "teachers", "service"  # folders for the owner alone
+RESULT, REPORT, PUBLIC_REPORT = "result.json", "report.html", "report-public.html"
+CARD = "model-card.md"
+SECRET = f"{LEDGER}.secret"  # the estimator's name for it, too
+FOR_ANYBODY = (STUDENT, ONNX, CARD, LABELS, LEDGER, LABEL, PUBLIC_REPORT)  # all else is for the owner
+
+
+def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | None]) -> bool:
+    """Make a folder for a plan and its tables, or check that it holds the same ones; return whether it did.
+
+    Raises
+    ------
+    typer.BadParameter
+        It is finished, belongs to another plan, or is somebody else's folder.
+    """
+    plan = json.loads(json.dumps(plan))  # as it will be read back
+    if (folder / RESULT).exists():
+        raise finished(folder)
+    if (folder / PLAN).exists():
+        _same(folder, json.loads((folder / PLAN).read_text()), plan | _fingerprints(folder, tables))
+        return True
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise typer.BadParameter(f"{folder} is not empty and not a run: type --out with another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / PLAN, json.dumps(plan | _fingerprints(folder, tables), indent=2))
+    return False
+
+
+def contents(folder: Path) -> tuple[str, str]:
+    """Name what is in a run's folder: what may be passed on, and what is for the owner of the data."""
+    there = {each.name: each.is_dir() for each in folder.iterdir()}
+    public = [name for name in FOR_ANYBODY if name in there]
+    owners = [name + "/" * there[name] for name in sorted(there.keys() - public)]
+    return _listed(public), _listed(owners)
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
+def forget(folder: Path) -> None:
+    """Remove the folder of a run that was refused before anything was charged."""
+    for path in (folder / PLAN, folder / MANIFEST, *folder.glob(f"{LEDGER}*")):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # something else is in it
+        folder.rmdir()
+
+
+def finished(folder: Path) -> typer.BadParameter:
+    """Return the error that refuses to write over a finished run."""
+    return typer.BadParameter(
+        f"{folder} holds a finished run, which is not overwritten: type --out with another folder "
+        f"to learn again, or 'ostraka report {folder}' to make its pages again"
+    )
+
+
+def _same(folder: Path, before: dict[str, Any], plan: dict[str, Any]) -> None:
+    """Refuse to go on with other settings or data: the ledger there has paid for the first ones."""
+    if before.get("format") != plan.get("format"):
+        raise typer.BadParameter(
+            f"{folder} holds an unfinished run of another version of ostraka, which this one cannot go on "
+            "with; what it spent is in its ledger and stays spent: type --out with another folder"
+        )
+    changed = sorted(name for name in before.keys() | plan.keys() if before.get(name) != plan.get(name))
+    if changed:
+        raise typer.BadParameter(
+            f"{folder} holds an unfinished run with other {', '.join(changed)}: type the command that "
+            "began it to go on, or --out with another folder"
+        )
+
+
+def _fingerprints(folder: Path, tables: dict[str, Path | None]) -> dict[str, str | None]:
+    """Return an HMAC of each table under the folder's secret: a run goes on with the same data only."""
+    # a digest without a key would let anybody who guesses the private table check the guess
+    secret = files.create(folder / SECRET, os.urandom(32))
+    return {name: None if path is None else _hmac(path, secret) for name, path in tables.items()}
+
+
+def _hmac(path: Path, secret: bytes) -> str:
+    if path.is_dir():  # of Parquet files
+        names = sorted(each.name for each in path.iterdir() if each.is_file())
+        parts = [(name, _hmac(path / name, secret)) for name in names]
+        return hmac.new(secret, json.dumps(parts).encode(), digestmod="sha256").hexdigest()
+    digest = hmac.new(secret, digestmod="sha256")
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write(path: Path, content: str | bytes | Callable[[Path], object]) -> None:
+    """Write a file atomically; only the owner can read what is not for anybody."""
+    files.write(path, content, private=path.name not in FOR_ANYBODY)
+
+
+def load(folder: Path) -> Result:
+    """Read the record of a finished run."""
+    from ostraka.core.result import Result
+
+    if not (folder / RESULT).is_file():
+        begun = " yet: type the command that began it to finish it" if (folder / PLAN).exists() else ""
+        raise ValueError(f"{folder} holds no {RESULT}{begun or ': type the folder of a finished run'}")
+    return Result.from_json((folder / RESULT).read_text())
+
+
+def write_reports(
+    folder: Path, result: Result, *, public: bool = False, controller: str = "", purpose: str = ""
+) -> Path:
+    """Write the label, the page and the public page from the record alone."""
+    from ostraka.report.page import privacy_label, render_html
+
+    write(folder / LABEL, json.dumps(privacy_label(result), indent=2, ensure_ascii=False) + "\n")
+    shown = result.public() if public else result
+    page = folder / (PUBLIC_REPORT if public else REPORT)
+    html = render_html(shown, figures=_figures(shown), controller=controller, purpose=purpose)
+    write(page, html)
+    return page
+
+
+def _figures(result: Result) -> tuple[Figure, ...]:
+    from ostraka.report.figures import figures
+
+    try:
+        return figures(result)
+    except ImportError as error:
+        typer.echo(f"note: the report has no figures: {error}", err=True)
+        return ()

@@ -1,0 +1,759 @@
+"""The HTTP server of services, tallies, keepers, parties and dealers: limits from accept to the last byte.
+
+A connection is a stranger's from its arrival on. Strangers may be slow, but not long and not many: each wait
+has a deadline, and where there are too many of them, in all or of one address, the oldest is dropped. This
+is counted before TLS, so silence costs a descriptor and no handshake. Whoever has sent a complete request is
+no stranger while it is answered, so slow clients do not compete with working ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import json
+import logging
+import os
+import resource
+import socket
+import ssl
+import traceback
+from collections import Counter, OrderedDict, deque
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Protocol
+
+import httptools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+_LOG = logging.getLogger("ostraka.wire")
+REQUEST: ContextVar[str] = ContextVar("ostraka_request", default="")
+REQUEST_HEADER = b"ostraka-request"
+# Codes of refusals that any server may give, with the default message of each.
+WORDS = {
+    "bad_request": "this is no request in HTTP/1.1 that can be read in one way only",
+    "not_found": "there is nothing here",
+    "bad_method": "this path does not take this method",
+    "no_length": "the message must state its length",
+    "too_large": "the body is too large",
+    "late": "the request did not arrive in time",
+    "busy": "too much is waiting: try again, with the same Idempotency-Key",
+    "unavailable": "there is no answer in time, and its outcome is unknown: try again, with the same "
+    "Idempotency-Key",
+    "failed": "the server failed to answer; its own log says where",
+}
+_NOTHING_ELSE = (
+    b"default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; "
+    b"frame-ancestors 'none'; base-uri 'none'"
+)
+Headers = tuple[tuple[bytes, bytes], ...]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+# Headers that must not be repeated: a proxy could read one value and this server the other.
+_ONCE = frozenset(
+    b"authorization content-encoding content-type host idempotency-key transfer-encoding".split()
+)
+_VERSIONS = frozenset({"1.0", "1.1"})
+_NO_DESCRIPTOR = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_MOST_FILES = 16_384  # open files: connections, most of all
+_BACKLOG = 2_048
+_LOOK = 0.25  # seconds between two looks at the deadlines
+_LINGER = 1.0  # seconds in which a body that was refused may still arrive
+_GRACE = 10.0  # seconds for answers in progress when the server stops
+_NEVER = float("inf")
+_HEAD = (
+    b"%s\r\ncontent-type: %s\r\ncontent-length: %d\r\ncache-control: no-store\r\n"
+    b"x-content-type-options: nosniff\r\n%s\r\n%s"
+)
+_STATUS = {each.value: b"HTTP/1.1 %d %s" % (each.value, each.phrase.encode()) for each in HTTPStatus}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Status, body and headers of a response."""
+
+    status: int
+    body: bytes
+    kind: bytes = b"application/json"
+    more: Headers = ()
+
+    @classmethod
+    def json(cls, content: Any, *, status: int = 200, more: Headers = ()) -> Reply:
+        """A body in strict JSON."""
+        return cls(status, json.dumps(content, allow_nan=False, ensure_ascii=False).encode(), more=more)
+
+    @classmethod
+    def html(cls, page: str, *, more: Headers = ()) -> Reply:
+        """A self-contained HTML page without scripts."""
+        policy = (b"content-security-policy", _NOTHING_ELSE)
+        return cls(200, page.encode(), b"text/html; charset=utf-8", (policy, *more))
+
+    def raw(self, *also: tuple[bytes, bytes], keep_alive: bool = False, with_body: bool = True) -> bytes:
+        """The reply as the bytes of an HTTP/1.1 response, with further headers."""
+        lines = b"".join([b"%s: %s\r\n" % header for header in (*self.more, *also)])
+        if not keep_alive:
+            lines += b"connection: close\r\n"
+        start, body = _STATUS[self.status], self.body if with_body else b""
+        return _HEAD % (start, self.kind, len(self.body), lines, body)
+
+
+class Refused(Exception):  # noqa: N818  (a reply, not a defect)
+    """A refused request: status, code, and a message that quotes nothing private."""
+
+    def __init__(self, status: int, code: str, words: str = "", *, more: Headers = ()) -> None:
+        super().__init__(code)
+        self.status, self.code = status, code
+        self.reply = Reply.json(
+            {"ok": False, "code": code, "error": words or WORDS[code]}, status=status, more=more
+        )
+
+
+@dataclass(slots=True)
+class Request:
+    """A request. The application may note in ``route``, ``last`` and ``who`` what its head says."""
+
+    method: str = ""
+    path: str = ""
+    query: bytes = b""
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+    body: bytes = b""
+    peer: str = ""
+    keep: bool = False
+    refused: Refused | None = None
+    route: Any = None
+    last: str = ""
+    who: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How many strangers, how long each wait, how much of everything. All are public.
+
+    Attributes
+    ----------
+    most_strangers : int
+        Connections without a complete request. Never more than half of the process's descriptors.
+    share : float in (0, 1]
+        The part of them that one address may have, unless it is a proxy's.
+    head_seconds, idle_seconds, write_seconds : float
+        For TLS and a request's head; between two requests; for a client to read.
+    answer_seconds : float
+        After which a client is told that the outcome is unknown.
+    least_rate : float
+        Bytes a second of a body, beyond ``head_seconds``.
+    most_head, most_body, most_held : int
+        Bytes of path and headers, of one body, and of all unfinished bodies.
+    at_once : int
+        Requests that are being answered.
+    """
+
+    most_strangers: int = 2_000
+    share: float = 0.5
+    head_seconds: float = 5.0
+    idle_seconds: float = 30.0
+    write_seconds: float = 20.0
+    answer_seconds: float = _NEVER
+    least_rate: float = 65_536.0
+    most_head: int = 16 * 1024
+    most_body: int = 64 * 1024
+    most_held: int = 2**28
+    at_once: int = 512
+
+
+class Application(Protocol):
+    """What a server serves."""
+
+    limits: Limits
+    server: Server | None  # set by the server
+
+    def admit(self, request: Request) -> bool:
+        """Look at a head: whether its sender is known, and so no stranger.
+
+        It may set ``request.refused``; a body is then not read.
+        """
+        ...
+
+    async def reply(self, request: Request) -> Reply:
+        """Return the reply to a complete request, or that of ``request.refused``. It raises nothing."""
+        ...
+
+
+class Strangers:
+    """Connections that have sent no complete request, or have been answered without a valid key.
+
+    A new connection is always taken. Where there are too many of strangers, an older one is dropped:
+    first one that was answered already, then the one that waits longest.
+
+    Parameters
+    ----------
+    most : int
+        Connections in all.
+    share : float in (0, 1]
+        The part of them that one address may have, unless it is a proxy's.
+    proxies : sequence of networks
+        Addresses whose ``X-Forwarded-For`` counts.
+    """
+
+    def __init__(self, *, most: int = 2_000, share: float = 0.5, proxies: Sequence[Network] = ()) -> None:
+        self._most, self._each, self._proxies = most, max(1, int(share * most)), tuple(proxies)
+        self._waiting: OrderedDict[Any, str] = OrderedDict()
+        self._answered: OrderedDict[Any, str] = OrderedDict()
+        self._count: Counter[str] = Counter()
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._answered)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a stranger's connection should be closed after its reply."""
+        return len(self) > self._most // 2
+
+    def arrived(self, connection: Any, peer: str, *, answered: bool = False) -> None:
+        """Register a connection, and drop another one if there are too many."""
+        group = _grouped(peer)
+        (self._answered if answered else self._waiting)[connection] = group  # it has a method drop
+        self._count[group] += 1
+        if self._count[group] > self._each and not self._is_proxy(peer):
+            self.drop(group)
+        elif len(self) > self._most:
+            self.drop()
+
+    def left(self, connection: Any) -> None:
+        """Forget a connection that has ended or has sent a request."""
+        group = self._waiting.pop(connection, None) or self._answered.pop(connection, None)
+        if group is not None:
+            self._count[group] -= 1
+            if not self._count[group]:
+                del self._count[group]
+
+    def replaced(self, connection: Any, other: Any) -> bool:
+        """Give the place of a connection to another one; return whether it had one."""
+        group = self._waiting.pop(connection, None)
+        if group is not None:
+            self._waiting[other] = group
+        return group is not None
+
+    def drop(self, group: str | None = None) -> bool:
+        """Drop the oldest, of one address or of all; return whether there was one."""
+        for kind in (self._answered, self._waiting):
+            for connection, address in kind.items():
+                if group in (None, address):
+                    self.dropped += 1
+                    self.left(connection)
+                    connection.drop()
+                    return True
+        return False
+
+    def address(self, peer: str, forwarded: bytes) -> str:
+        """Return the client's address: the peer's, or the one that a trusted proxy reports."""
+        claimed = [each.strip() for each in forwarded.decode("latin-1").split(",")] if forwarded else []
+        address = peer
+        while claimed and self._is_proxy(address):
+            address = claimed.pop()
+        return _grouped(address)
+
+    def _is_proxy(self, address: str) -> bool:
+        if not self._proxies:
+            return False
+        try:
+            place = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(place in network for network in self._proxies)
+
+
+def networks(names: Sequence[str]) -> list[Network]:
+    """Parse networks such as 10.0.0.0/8 or ::1."""
+    try:
+        return [ipaddress.ip_network(name) for name in names]
+    except ValueError as error:
+        raise ValueError(f"proxy must be an address or a network such as 10.0.0.0/8: {error}") from None
+
+
+def _grouped(address: str) -> str:
+    """One customer's IPv6 addresses are one address."""
+    try:
+        place = ipaddress.ip_address(address)
+    except ValueError:
+        return "unreadable"
+    return str(ipaddress.ip_network((place, 64), strict=False)) if place.version == 6 else str(place)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+def gauge_lines(gauges: Iterable[tuple[str, str, float]]) -> list[str]:
+    """Gauges (name, meaning, value) as lines of Prometheus text."""
+    lines = []
+    for name, meaning, value in gauges:
+        lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge", f"{name} {value:g}"]
+    return lines
+
+
+def log_unexpected(error: BaseException, log: logging.Logger = _LOG) -> None:
+    """Log kind, function and line of an error, without its message, which may quote private values."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    log.error("unexpected %s in %s, line %s", type(error).__name__, last.name, last.lineno)
+
+
+class Server:
+    """Serve an application on a listening socket, in a running event loop.
+
+    Parameters
+    ----------
+    application : Application
+        Whose ``limits`` hold.
+    sock : socket
+        It listens already; the server closes it.
+    certificate, key : path, optional
+        PEM files for TLS; :meth:`reload` reads them again.
+    proxies : sequence of networks
+        Addresses without a limit of connections, whose ``X-Forwarded-For`` counts.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        sock: socket.socket,
+        *,
+        certificate: Path | None = None,
+        key: Path | None = None,
+        proxies: Sequence[Network] = (),
+    ) -> None:
+        self.application, self.limits, self.socket = application, application.limits, sock
+        most = min(self.limits.most_strangers, _descriptors() // 2)
+        # a new connection is read some turns of the loop later, and may not be pushed out before
+        self._batch = max(1, min(200, most // 8))
+        self.strangers = Strangers(most=most, share=self.limits.share, proxies=proxies)
+        self.open: set[_Silent | _Conversation] = set()
+        self.working: set[_Conversation] = set()
+        self.held = 0  # bytes of unfinished bodies
+        self._files = None if certificate is None else (certificate, key)
+        self.tls: ssl.SSLContext | None = None
+        self.reload()
+        self._stopped = asyncio.Event()
+        self.stopping = False
+        application.server = self
+
+    def reload(self) -> None:
+        """Read the certificate and its key; new connections get them. OSError: the old ones stay."""
+        if self._files is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*self._files)
+            self.tls = context
+
+    def stop(self) -> None:
+        """Accept nothing more; :meth:`serve` returns when what is being answered was answered."""
+        self._stopped.set()
+
+    async def serve(self) -> None:
+        """Serve until :meth:`stop`."""
+        self.loop = asyncio.get_running_loop()
+        self.socket.setblocking(False)
+        self.loop.add_reader(self.socket.fileno(), self._accept)
+        watch = self.loop.create_task(self._watch())
+        try:
+            await self._stopped.wait()
+            self.stopping = True
+            self.loop.remove_reader(self.socket.fileno())
+            self.socket.close()
+            for connection in tuple(self.open):
+                connection.finish()
+            until = self.loop.time() + _GRACE
+            while self.open and self.loop.time() < until:  # noqa: ASYNC110  (once, at the end)
+                await asyncio.sleep(0.01)
+        finally:
+            watch.cancel()
+            for connection in tuple(self.open):
+                connection.drop()
+            self.socket.close()
+            await asyncio.sleep(0)  # the dropped ones end
+
+    def gauges(self) -> list[tuple[str, str, float]]:
+        """Gauges for monitoring."""
+        return [
+            ("ostraka_connections", "Open connections.", len(self.open)),
+            ("ostraka_strangers", "Those without a valid key or a complete request.", len(self.strangers)),
+            ("ostraka_strangers_dropped", "Those dropped for newer ones so far.", self.strangers.dropped),
+            ("ostraka_requests_running", "Requests that are being answered.", len(self.working)),
+        ]
+
+    def hold(self, n_bytes: int) -> None:
+        """Count bytes of an unfinished body; where all are too many, the longest is dropped."""
+        self.held += n_bytes
+        if self.held > self.limits.most_held:
+            max(self.open, key=lambda one: one.held).drop()
+
+    def _accept(self) -> None:
+        for _ in range(self._batch):
+            try:
+                sock, address = self.socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _NO_DESCRIPTOR and not self.strangers.drop():
+                    self.loop.remove_reader(self.socket.fileno())  # or it would be told again at once
+                    self.loop.call_later(_LOOK, self._listen)
+                return
+            sock.setblocking(False)
+            with contextlib.suppress(OSError):  # it has gone again
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _Silent(self, sock, str(address[0]))
+
+    def _listen(self) -> None:
+        if not self.stopping:
+            self.loop.add_reader(self.socket.fileno(), self._accept)
+
+    async def _watch(self) -> None:
+        """End what is late. One look at all costs less than timers of each."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            now = self.loop.time()
+            for connection in [one for one in self.open if one.deadline < now]:
+                connection.late()
+
+
+def _descriptors() -> int:
+    """Raise the limit of open files as far as the system allows, and return it; often it is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return most if soft == resource.RLIM_INFINITY else soft
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return most
+    return soft
+
+
+class _Silent:
+    """A connection that has sent nothing yet: a descriptor and a place among the strangers."""
+
+    __slots__ = ("_handed", "_server", "_sock", "_task", "deadline", "peer")
+    held = 0
+
+    def __init__(self, server: Server, sock: socket.socket, peer: str) -> None:
+        self._server, self._sock, self.peer = server, sock, peer
+        self._task: asyncio.Task[None] | None = None
+        self._handed = False  # the socket, to a transport, which closes it
+        self.deadline = server.loop.time() + server.limits.head_seconds
+        server.open.add(self)
+        server.loop.add_reader(sock.fileno(), self._speaks)
+        server.strangers.arrived(self, peer)
+
+    def drop(self) -> None:
+        """End it now; in a handshake the transport sees the end of the socket."""
+        self._server.strangers.left(self)
+        self._server.open.discard(self)
+        if self._task is None:
+            self._server.loop.remove_reader(self._sock.fileno())
+        else:
+            self._task.cancel()
+        if self._handed:
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
+        else:
+            self._sock.close()
+
+    late = finish = drop
+
+    def _speaks(self) -> None:
+        try:
+            first = self._sock.recv(1, socket.MSG_PEEK)
+        except OSError:
+            first = b""
+        if not first or (self._server.tls is not None and first != b"\x16"):
+            self.drop()
+            return
+        self._server.loop.remove_reader(self._sock.fileno())
+        self._task = self._server.loop.create_task(self._open())
+
+    async def _open(self) -> None:
+        """Start the conversation, after the handshake of TLS if there is one."""
+        server, seconds = self._server, self._server.limits.head_seconds
+        tls: dict[str, Any] = {}
+        self._handed = True
+        if server.tls is not None:
+            tls = {"ssl": server.tls, "ssl_handshake_timeout": seconds, "ssl_shutdown_timeout": seconds}
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            await server.loop.connect_accepted_socket(lambda: _Conversation(server, self), self._sock, **tls)
+        server.strangers.left(self)
+        server.open.discard(self)
+
+
+class _Conversation(asyncio.Protocol):
+    """The requests of a connection, one after the other. The parser calls the ``on_…`` methods.
+
+    ``deadline`` is that of the present wait, whichever it is.
+    """
+
+    def __init__(self, server: Server, silent: _Silent) -> None:
+        self._server, self._silent, self._limits = server, silent, server.limits
+        self.peer, self.deadline, self.held = silent.peer, _NEVER, 0
+        self._parser = httptools.HttpRequestParser(self)
+        self._queue: deque[Request] = deque()
+        self._task: asyncio.Task[None] | None = None  # of the request that is being answered
+        self._known = False  # a valid key was shown
+        self._late = False  # the client was told so; its reply is discarded
+        self._resting = False  # between two requests
+        self._body_seconds = 0.0
+        self._ending = False  # nothing more is read
+        self._clogged = False  # the client does not read
+        self._paused = False
+        self._began = self._in_message = self._in_head = False
+        self._raw = self._shown = self._size = 0  # bytes of the message: received, shown by the parser, body
+        self._request: Request | None = None
+        self._headers: dict[bytes, bytes] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport, server = transport, self._server
+        server.open.add(self)
+        server.open.discard(self._silent)
+        if not server.strangers.replaced(self._silent, self):
+            self.drop()
+        self.deadline = server.loop.time() + self._limits.head_seconds
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._ending = True
+        self._queue.clear()
+        self._release()
+        self._server.strangers.left(self)
+        self._server.open.discard(self)
+
+    def drop(self) -> None:
+        """End the connection now; the reply to a request in progress is discarded."""
+        self._ending = True
+        self._queue.clear()
+        self._release()
+        self.transport.abort()
+
+    def finish(self) -> None:
+        """End the connection after the present answer."""
+        self._ending = True
+        self._queue.clear()
+        if self._clogged:
+            self.drop()
+        elif self._task is None:
+            self._close()
+
+    def late(self) -> None:
+        """A wait took too long: tell a client that reads, and end."""
+        ended = self._late or self.transport.is_closing() or (self._ending and self._task is None)
+        if ended or self._clogged or not (self._in_message or self._task):
+            self.drop()
+            return
+        self._late = self._task is not None
+        refused = Refused(503, "unavailable") if self._late else Refused(408, "late")
+        self.transport.write(refused.reply.raw())
+        self._close()
+
+    def data_received(self, data: bytes) -> None:
+        if self._ending:
+            return
+        self._raw += len(data)
+        if self._resting:
+            self._resting = False
+            self._hurry()
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._ending = True
+        except httptools.HttpParserError as error:
+            refused = error.__context__
+            self._refuse(refused if isinstance(refused, Refused) else Refused(400, "bad_request"))
+        if self._began:
+            self._began, self._raw = False, self._shown + self._size
+        most = self._limits.most_head if self._in_head or not self._in_message else 0
+        if self._raw > (most or self._limits.most_head + 8 * self._limits.most_body):
+            self.drop()
+
+    def eof_received(self) -> bool:
+        """Answer what was asked before the client ended its side; half a request is refused."""
+        if self._in_message:
+            self._refuse(Refused(400, "bad_request"))
+        self._ending = True
+        return self._server.tls is None and (self._task is not None or bool(self._queue))
+
+    def pause_writing(self) -> None:
+        self._clogged = True
+        self.deadline = self._server.loop.time() + self._limits.write_seconds
+
+    def resume_writing(self) -> None:
+        self._clogged = False
+        if self._task is not None:
+            self.deadline = self._server.loop.time() + self._limits.answer_seconds
+        elif not self.transport.is_closing():
+            self._go_on()
+
+    def on_message_begin(self) -> None:
+        self._began = self._in_message = self._in_head = True
+        self._url, self._headers = b"", {}
+        self._parts: list[bytes] = []
+        self._body_seconds = 0.0
+        self._shown = self._size = self._raw = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+        self._shown += len(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            raise Refused(400, "bad_request", "a request must have no trailers")
+        name = name.lower()
+        self._shown += len(name) + len(value) + 4
+        if name in self._headers:
+            if name in _ONCE:
+                raise Refused(400, "bad_request", "a header must not be repeated")
+            value = self._headers[name] + b", " + value
+        self._headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        if self._ending:
+            return
+        self._in_head, headers, limits = False, self._headers, self._limits
+        version = self._parser.get_http_version()
+        if self._shown > limits.most_head:
+            raise Refused(400, "bad_request", f"path and headers must be at most {limits.most_head} bytes")
+        if version not in _VERSIONS or (version == "1.1" and not headers.get(b"host")):
+            raise Refused(400, "bad_request")
+        path, _, query = self._url.partition(b"?")
+        method = self._parser.get_method().decode()
+        request = self._request = Request(method, path.decode("latin-1"), query, headers, peer=self.peer)
+        pieces = b"transfer-encoding" in headers
+        n_bytes = limits.most_body if pieces else int(headers.get(b"content-length", b"0"))
+        self._admit(request, has_body=n_bytes > 0)
+        if n_bytes > limits.most_body:
+            raise self._too_large()
+        self._body_seconds = n_bytes / limits.least_rate
+        if n_bytes and self._task is None:
+            self._hurry()
+            if headers.get(b"expect", b"").lower() == b"100-continue":
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _admit(self, request: Request, *, has_body: bool) -> None:
+        """Let the application look at the head. A request with a body ends the connection if refused."""
+        if self._server.application.admit(request) and not self._known:
+            self._known = True
+            self._server.strangers.left(self)
+        if has_body and request.refused is not None:
+            raise request.refused
+
+    def on_body(self, body: bytes) -> None:
+        if self._ending:
+            return
+        self._parts.append(body)
+        self._size += len(body)
+        self.held += len(body)
+        self._server.hold(len(body))
+        if self._size > self._limits.most_body:
+            raise self._too_large()
+
+    def on_message_complete(self) -> None:
+        request, self._in_message, self._raw = self._request, False, 0
+        if self._ending or request is None:
+            return
+        self._release()
+        request.body, request.keep = b"".join(self._parts), self._parser.should_keep_alive()
+        self._parts, self._request, self._body_seconds = [], None, 0.0
+        self._ask(request)
+
+    def _ask(self, request: Request) -> None:
+        """Answer a request when it is its turn."""
+        self._queue.append(request)
+        if self._task is None and not self._clogged:
+            self._next()
+        elif not self._paused and not self._ending:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def _next(self) -> None:
+        server, request = self._server, self._queue.popleft()
+        if not self._known:
+            server.strangers.left(self)
+        if len(server.working) >= self._limits.at_once:
+            request.refused = Refused(503, "busy", more=((b"retry-after", b"1"),))
+        server.working.add(self)
+        self.deadline = server.loop.time() + self._limits.answer_seconds
+        self._task = server.loop.create_task(self._answer(request))
+
+    async def _answer(self, request: Request) -> None:
+        name = os.urandom(8).hex()
+        REQUEST.set(name)
+        try:
+            reply = await self._server.application.reply(request)
+        except Exception as error:  # noqa: BLE001  (its message may quote private values)
+            log_unexpected(error)
+            reply = Refused(500, "failed").reply
+        self._task = None
+        self._server.working.discard(self)
+        if not (self._late or self.transport.is_closing()):
+            self._write(request, reply, name)
+
+    def _write(self, request: Request, reply: Reply, name: str) -> None:
+        """Write a reply in one piece; then go on, or end."""
+        keep = request.keep and not (self._ending and not self._queue)
+        if keep and not self._known and not self._queue and self._server.strangers.crowded:
+            keep = False
+        raw = reply.raw((REQUEST_HEADER, name.encode()), keep_alive=keep, with_body=request.method != "HEAD")
+        self.transport.write(raw)
+        if not self._known:
+            self._server.strangers.arrived(self, self.peer, answered=True)
+        if not keep:
+            self._close()
+        elif not self._clogged:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Answer the next request, or wait for it."""
+        if self._queue:
+            self._next()
+            return
+        if self._ending:
+            self._close()
+            return
+        if self._in_message:
+            self._hurry()
+        else:
+            self._resting = True
+            self.deadline = self._server.loop.time() + self._limits.idle_seconds
+        if self._paused:
+            self._paused = False
+            self.transport.resume_reading()
+
+    def _hurry(self) -> None:
+        """From now on the rest of the message must arrive in time."""
+        self.deadline = self._server.loop.time() + self._limits.head_seconds + self._body_seconds
+
+    def _refuse(self, refused: Refused) -> None:
+        """Refuse what cannot be read further, after the replies to what came before."""
+        if self._ending:
+            return
+        self._release()
+        request = self._request or Request()
+        self._request, request.refused, request.keep = None, refused, False
+        self._ask(request)
+        self._ending = True
+
+    def _too_large(self) -> Refused:
+        return Refused(413, "too_large", f"the body must be at most {self._limits.most_body} bytes")
+
+    def _release(self) -> None:
+        self._server.held -= self.held
+        self.held = 0
+
+    def _close(self) -> None:
+        self._ending = True
+        now = self._server.loop.time()
+        if self._in_message and self.transport.can_write_eof():  # to end now could reset the reply
+            self.deadline = now + _LINGER
+            self.transport.write_eof()
+        else:
+            self.deadline = now + self._limits.write_seconds
+            self.transport.close()

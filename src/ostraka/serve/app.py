@@ -1,0 +1,264 @@
+"""The HTTP application: the table of routes with their roles, and the handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ostraka.core.ledger.budget import LedgerError, LedgerUnavailable
+from ostraka.secure import server
+from ostraka.secure.server import Limits, Reply, Request, log_unexpected
+from ostraka.serve.answering import PATIENCE
+from ostraka.serve.keys import CLIENT, OWNER, Holder, bearer
+from ostraka.serve.limits import Buckets
+from ostraka.serve.openapi import described, page
+from ostraka.serve.owner import overview, render
+from ostraka.serve.requests import Refused, idempotency_key, require_json, unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ostraka.serve.deployment import Deployment
+
+_LOG = logging.getLogger("ostraka.serve")
+_FIRST_PAGE = 5.0  # seconds that the first drawing of the owner's page may delay the start
+_ANSWER = 30.0  # seconds after which a client is told that the outcome is unknown
+_AT_ONCE = 4_096  # requests; questions are bounded by their rows
+_RATE, _BURST = 20.0, 200  # requests without a valid key a second, and at once, of one address
+_Value = TypeVar("_Value")
+ANYONE = Holder("", "anyone")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Method, path, allowed roles and handler of one route. A path may end in {seq}."""
+
+    method: str
+    path: str
+    roles: tuple[str, ...]
+    handler: Callable[[Application, Request], Awaitable[Reply]]
+    summary: str
+
+
+class Application:
+    """The service: its start and end, and a reply to each request.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        What is served: teachers, ledger, keys and limits.
+    log_requests : bool
+        Log a line for each request: its name, route, status, client and duration.
+    """
+
+    def __init__(self, deployment: Deployment, *, log_requests: bool = False) -> None:
+        self.deployment, self._log_requests = deployment, log_requests
+        self.limits = Limits(
+            most_body=deployment.settings.most_bytes, answer_seconds=_ANSWER, at_once=_AT_ONCE
+        )
+        self.server: server.Server | None = None
+        self.strangers = Buckets(rate=_RATE, burst=_BURST)  # by address
+        told = described(deployment.rows, deployment.classes, ROUTES)
+        self.schema, self.docs = Reply.json(told), Reply.html(page(told))
+        self._exact = {(route.method, route.path): route for route in ROUTES if "{" not in route.path}
+        self._open = {
+            (route.method, route.path.rpartition("/")[0]): route for route in ROUTES if "{" in route.path
+        }
+
+    async def start(self) -> None:
+        """Start answering, and draw the owner's page once: its imports, kernels and counts are then ready."""
+        self.deployment.start()
+        self._first = asyncio.create_task(asyncio.to_thread(lambda: render(overview(self.deployment))))
+        self._first.add_done_callback(_tell_failure)
+        await asyncio.wait({self._first}, timeout=_FIRST_PAGE)  # clients do not wait behind its imports
+
+    async def close(self) -> None:
+        """End, after the first page: it reads the ledger; it may have failed, and raises nothing here."""
+        await asyncio.wait({self._first})
+        await self.deployment.close()
+
+    def admit(self, request: Request) -> bool:
+        """Find the route and the holder of the key; return whether there is one."""
+        who = self.deployment.keys.holder(bearer(request.headers))
+        try:
+            if who is None:
+                self._slow_down(request)
+            route, request.last = self._route(request.method, request.path)
+            request.route, request.who = route, self._who(route, who)
+            if route.roles and request.who.role not in route.roles:
+                raise Refused(403, "forbidden")
+            if route.method == "POST":
+                require_json(request.headers)
+        except server.Refused as refused:
+            request.refused = refused
+        return who is not None
+
+    async def reply(self, request: Request) -> Reply:
+        """Serve one request. It raises nothing: the message of an exception may quote private values."""
+        client, begun = "" if request.who is None else request.who.name, time.perf_counter()
+        place = "" if request.route is None else request.route.path
+        try:
+            if request.refused is not None:
+                raise request.refused  # noqa: TRY301  (one place counts refusals)
+            reply: Reply = await request.route.handler(self, request)
+        except server.Refused as refused:
+            reply = self._refused(client, refused)
+        except LedgerUnavailable:
+            reply = self._refused(client, unavailable())
+        except Exception as error:  # noqa: BLE001  (its message may quote private values)
+            log_unexpected(error, _LOG)
+            reply = self._refused(client, Refused(500, "failed"))
+        if self._log_requests:
+            seconds = round(time.perf_counter() - begun, 6)
+            fields = {"route": place, "status": reply.status, "client": client, "seconds": seconds}
+            _LOG.info("%s %s", place or "no route", reply.status, extra={"fields": fields})
+        return reply
+
+    def _slow_down(self, request: Request) -> None:
+        """Refuse a request without a valid key from an address that has sent too many."""
+        address = request.peer
+        if self.server is not None:
+            forwarded = request.headers.get(b"x-forwarded-for", b"")
+            address = self.server.strangers.address(address, forwarded)
+        if wait := self.strangers.take(address, 1):
+            raise Refused(429, "too_many", more=((b"retry-after", b"%d" % wait),))
+
+    def _refused(self, client: str, refused: server.Refused) -> Reply:
+        self.deployment.metrics.refused(client, refused.code)
+        return refused.reply
+
+    def _route(self, method: str, path: str) -> tuple[Route, str]:
+        route = self._exact.get((method, path))
+        if route is not None:
+            return route, ""
+        start, _, last = path.rpartition("/")
+        route = self._open.get((method, start))
+        if route is not None and last:
+            return route, last
+        others = [each.method for each in ROUTES if each.path == path]
+        if last:
+            others += [each.method for each in ROUTES if each.path == f"{start}/{{seq}}"]
+        if others:
+            raise Refused(405, "bad_method", more=((b"allow", ", ".join(others).encode()),))
+        raise Refused(404, "not_found")
+
+    def _who(self, route: Route, who: Holder | None) -> Holder:
+        """Return the holder of the request's key, if the route needs a key."""
+        if not route.roles:
+            return ANYONE
+        if who is None and not self.deployment.keys.readable:
+            raise Refused(503, "keys_unreadable", more=((b"retry-after", b"5"),))
+        if who is None:
+            scheme = b"Basic" if route.path == "/" else b"Bearer"
+            raise Refused(401, "unauthorized", more=((b"www-authenticate", scheme + b' realm="ostraka"'),))
+        return who
+
+
+def _tell_failure(first: asyncio.Task[Any]) -> None:
+    """Log why a thread failed for which nobody waits; of a ledger's errors the next request tells."""
+    error = None if first.cancelled() else first.exception()
+    if error is not None and not isinstance(error, LedgerError):
+        log_unexpected(error, _LOG)
+
+
+async def label(app: Application, request: Request) -> Reply:
+    """Label one row or a batch."""
+    begun = time.perf_counter()
+    there, who = app.deployment, request.who
+    _pace(there, who, 1)  # before its body is read: a malformed body counts as well
+    key = idempotency_key(request.headers)
+    rows, single = there.rows.read(request.body)
+    _pace(there, who, len(rows) - 1)
+    try:
+        receipts = await there.batcher.ask(who.name, key, rows)
+    except Refused as refused:
+        if refused.code != "budget_exceeded":
+            raise
+        raise Refused(402, refused.code, more=(there.left(who.name),)) from None
+    results = [there.shown(receipt) for receipt in receipts]
+    there.metrics.answered(who.name, rows=len(rows), seconds=time.perf_counter() - begun)
+    body = results[0] if single else f'{{"results": [{", ".join(results)}]}}'
+    return Reply(200, body.encode(), more=await there.left_after(who.name, receipts))
+
+
+def _pace(there: Deployment, who: Holder, rows: int) -> None:
+    wait = there.buckets.take(who.name, rows) if rows else 0
+    if wait:
+        raise Refused(429, "too_fast", more=((b"retry-after", b"%d" % wait),))
+
+
+async def _in_time(app: Application, work: Callable[..., _Value], *given: object) -> _Value:
+    """Return what a thread returns; give it up once the ledger does not answer."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *given))
+    while not (await asyncio.wait({task}, timeout=PATIENCE))[0]:
+        if app.deployment.ledger.waited() > PATIENCE:
+            task.add_done_callback(_tell_failure)
+            raise unavailable()
+    return task.result()
+
+
+async def budget(app: Application, request: Request) -> Reply:
+    """Budget of the client; for an owner, of every client and of the ledger."""
+    return Reply.json(await _in_time(app, app.deployment.budget, request.who))
+
+
+async def receipt(app: Application, request: Request) -> Reply:
+    """A receipt on record: one of the client's own, or any for an owner."""
+    found = await _in_time(app, app.deployment.receipt, request.who, request.last)
+    if found is None:
+        raise Refused(404, "not_found")
+    return Reply.json(found)
+
+
+async def health(_app: Application, _: Request) -> Reply:
+    """Whether the service is alive."""
+    return Reply.json({"ok": True})
+
+
+async def ready(app: Application, _: Request) -> Reply:
+    """Whether the service can charge, which it must do before it answers."""
+    readiness = app.deployment.readiness
+    problems = await _in_time(app, readiness.problems)
+    if problems:
+        raise Refused(503, "not_ready", "; ".join(problems), more=((b"retry-after", b"2"),))
+    return Reply.json({"ready": True, "age": round(readiness.age, 1)})
+
+
+async def metrics(app: Application, _: Request) -> Reply:
+    """Counters for Prometheus."""
+    connections = [] if app.server is None else app.server.gauges()
+    text = app.deployment.metrics.text([*await _in_time(app, app.deployment.gauges), *connections])
+    return Reply(200, text.encode(), b"text/plain; version=0.0.4; charset=utf-8")
+
+
+async def schema(app: Application, _: Request) -> Reply:
+    """Describe this interface, as OpenAPI 3.1."""
+    return app.schema
+
+
+async def docs(app: Application, _: Request) -> Reply:
+    """Describe this interface, as a page."""
+    return app.docs
+
+
+async def home(app: Application, request: Request) -> Reply:
+    """The owner's page. With ``?every=60`` the browser loads it again each minute."""
+    every = 60 if request.query == b"every=60" else 0
+    page = await _in_time(app, lambda: render(overview(app.deployment), every=every))
+    return Reply.html(page, more=((b"refresh", b"%d" % every),) if every else ())
+
+
+ROUTES = (
+    Route("POST", "/v1/label", (CLIENT,), label, "Label one row or a batch."),
+    Route("GET", "/v1/budget", (CLIENT, OWNER), budget, "Budget granted, spent and left."),
+    Route("GET", "/v1/ledger/receipt/{seq}", (CLIENT, OWNER), receipt, "A receipt on record."),
+    Route("GET", "/health", (), health, "Whether the service is alive."),
+    Route("GET", "/ready", (), ready, "Whether the service can charge, which it must do before it answers."),
+    Route("GET", "/metrics", (OWNER,), metrics, "Counters for Prometheus."),
+    Route("GET", "/openapi.json", (), schema, "This interface, as OpenAPI 3.1."),
+    Route("GET", "/docs", (), docs, "This interface, as a page."),
+    Route("GET", "/", (OWNER,), home, "The owner's page."),
+)

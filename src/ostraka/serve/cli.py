@@ -1,0 +1,263 @@
+"""``ostraka serve``: the voter of a run behind HTTP, for clients with keys and budgets.
+
+Configuration files for a service: a systemd unit, an nginx server, and Prometheus alert rules.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+import os
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path  # noqa: TC003  (Typer reads it)
+from typing import TYPE_CHECKING
+
+import typer
+
+from ostraka import console
+from ostraka.console import argument, option, options
+
+if TYPE_CHECKING:
+    from ostraka.core.ledger.budget import Budget
+    from ostraka.core.mechanisms.law import BallotMechanism
+    from ostraka.serve.deployment import Deployment
+    from ostraka.voters.saved import SavedTeachers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """Options of ``ostraka serve``."""
+
+    folder: Path = argument(..., "Of 'ostraka learn … --keep-teachers'.", "RUN")
+    epsilon: float | None = option(None, "All that this service may ever spend.", "NATS")
+    delta: float | None = option(None, "Goes with --epsilon.", "P")
+    db: str | None = option(None, "sqlite:///FILE or postgresql://…; a file in RUN/service otherwise.", "URL")
+    shared: bool = option(False, "Other processes serve the same run from the same PostgreSQL.")
+    processes: int | None = option(None, "Processes that the teachers vote in.", "N")
+    sigma: float | None = option(None, "Noise, in votes. Default: the run's.", "VOTES")
+    screen: tuple[float, float] | None = option(
+        None, "Answer only where a noisy plurality reaches AT votes.", "AT SIGMA"
+    )
+    host: str = option("127.0.0.1", "Address to listen on.", "ADDRESS")
+    port: int = option(8000, metavar="N", min=1, max=65535)
+    tls_cert: Path | None = option(None, "Certificate chain, PEM.", "FILE", exists=True)
+    tls_key: Path | None = option(None, "Its private key, PEM.", "FILE", exists=True)
+    behind_proxy: bool = option(False, "TLS ends at a proxy of yours before this address.")
+    proxy: list[str] | None = option(
+        None, "Network whose X-Forwarded-For counts; may be repeated.", "NETWORK"
+    )
+    rate: float = option(100.0, "Rows a second, for each client.", "N")
+    burst: int = option(1000, "Rows at once, for each client.", "N")
+    most_bytes: int = option(65536, "Largest request body.", "N")
+    most_rows: int = option(256, "Rows in one request.", "N")
+    trust: list[str] | None = option(None, "A type that your teachers hold; may be repeated.", "TYPE")
+    log_json: bool = option(False, "Logs as lines of JSON.")
+    log_requests: bool = option(False, "Log each request.")
+    systemd: bool = option(False, "Print a unit, and leave.")
+    nginx: str | None = option(None, "Print nginx's configuration for this name, and leave.", "NAME")
+    alerts: bool = option(False, "Print Prometheus rules, and leave.")
+    check: bool = option(False, "Open and verify everything, and leave.")
+    as_json: bool = option(False, "With --check: print JSON.", name="--json")
+
+
+@options(ServeOptions)
+def serve(given: ServeOptions) -> None:
+    """Serve the teachers or another voter of a run over HTTP. Every answer is charged before it leaves."""
+    from ostraka.report import folder as _folder
+    from ostraka.secure.server import networks
+    from ostraka.serve import server
+    from ostraka.serve.app import Application
+    from ostraka.serve.deployment import Deployment, Settings, recognise
+    from ostraka.serve.keys import pepper
+    from ostraka.voters.saved import SavedTeachers
+
+    if given.systemd or given.nginx or given.alerts:
+        if given.systemd:
+            typer.echo(systemd(given.folder), nl=False)
+        if given.nginx:
+            limits = {"port": given.port, "most_bytes": given.most_bytes}
+            typer.echo(nginx(given.nginx, host=given.host, **limits), nl=False)
+        if given.alerts:
+            typer.echo(alerts(), nl=False)
+        return
+    _require_private_transport(given)
+    if given.shared and not (given.db or "").startswith(("postgresql://", "postgres://")):
+        raise typer.BadParameter("--shared needs --db postgresql://…: a file has one service")
+    with console.usage():
+        settings = Settings(
+            most_bytes=given.most_bytes, most_rows=given.most_rows, rate=given.rate, burst=given.burst
+        )
+        pepper_, proxies = pepper(os.environ), networks(given.proxy or ())
+    place, teachers = given.folder / _folder.SERVICE, given.folder / _folder.TEACHERS
+    if teachers.is_dir():
+        recognise(SavedTeachers.name(teachers), place, os.environ)
+    loaded = SavedTeachers.load(teachers, trusted=given.trust or (), processes=given.processes)
+    saved = _with(loaded, given.sigma, given.screen)
+    label = given.folder / _folder.LABEL
+    there = Deployment.open(
+        saved=saved,
+        folder=place,
+        db=given.db or f"sqlite:///{place.resolve() / 'ledger.sqlite'}",
+        budget=_budget(given.folder, given.epsilon, given.delta, adaptive=saved.screen is not None),
+        settings=settings,
+        environment=os.environ,
+        pepper=pepper_,
+        label=json.loads(label.read_text()) if label.is_file() else None,
+        shared=given.shared,
+    )
+    if given.check:
+        _tell(there, as_json=given.as_json)
+        there.ledger.close()
+        return
+    _announce(there, f"{'https' if given.tls_cert else 'http'}://{given.host}:{given.port}")
+    app = Application(there, log_requests=given.log_requests)
+    server.run(
+        app,
+        host=given.host,
+        port=given.port,
+        cert=given.tls_cert,
+        key=given.tls_key,
+        proxies=proxies,
+        log_json=given.log_json,
+    )
+
+
+def _require_private_transport(given: ServeOptions) -> None:
+    """Refuse to send keys in the open."""
+    if (given.tls_cert is None) != (given.tls_key is None):
+        raise typer.BadParameter("--tls-cert and --tls-key go together")
+    if not (given.tls_cert or given.behind_proxy or _is_loopback(given.host)):
+        raise typer.BadParameter(
+            f"--host {given.host} can be reached by others, and keys would travel in the open: "
+            "type --tls-cert and --tls-key, or --behind-proxy"
+        )
+
+
+def _with(saved: SavedTeachers, sigma: float | None, screen: tuple[float, float] | None) -> SavedTeachers:
+    """Return the same voter with other noise."""
+    from ostraka.core.mechanisms.argmax import GNMax
+    from ostraka.core.mechanisms.screen import Threshold
+
+    if saved.kind == "parties" and not (sigma is None and screen is None):
+        raise typer.BadParameter("--sigma and --screen are not for parties: they agreed on the noise")
+    with console.usage():
+        return dataclasses.replace(
+            saved,
+            mechanism=saved.mechanism if sigma is None else _sampled(saved, GNMax(sigma=sigma)),
+            screen=saved.screen
+            if screen is None
+            else _sampled(saved, Threshold(at=screen[0], sigma=screen[1])),
+        )
+
+
+def _sampled(saved: SavedTeachers, mechanism: BallotMechanism) -> BallotMechanism:
+    """Return the mechanism for votes of these, which may come from a sample of the units."""
+    from ostraka.core.mechanisms.wrapped import Subsampled
+
+    if saved.adjacency.relation == "replace-one":
+        return mechanism
+    return Subsampled(mechanism=mechanism, sampling_rate=saved.adjacency.sampling_rate)
+
+
+def _budget(folder: Path, epsilon: float | None, delta: float | None, *, adaptive: bool) -> Budget | None:
+    """Return the budget of the options; None to use the ledger's own."""
+    from ostraka.core.ledger.budget import Budget
+    from ostraka.report import folder as _folder
+
+    if epsilon is None and delta is None:
+        return None
+    if epsilon is None or delta is None:
+        raise typer.BadParameter("--epsilon and --delta go together")
+    recorded = (folder / _folder.RESULT).is_file()
+    if not recorded:
+        typer.echo("note: there is no record of a run, so --delta is not compared with 1 / units", err=True)
+    units = _folder.load(folder).settings["n_units"] if recorded else 1
+    if delta >= 1 / units:
+        raise typer.BadParameter(
+            f"--delta must be below 1 / {units} units, got {delta:g}: a mechanism that publishes one unit "
+            "at random would be allowed"
+        )
+    with console.usage():
+        return Budget(epsilon=epsilon, delta=delta, adaptive=adaptive)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _announce(there: Deployment, where: str) -> None:
+    ledger = there.ledger
+    left = (
+        f"epsilon {ledger.left():.4g} of {ledger.budget.epsilon:g} is left at delta {ledger.budget.delta:g}"
+    )
+    said = [
+        f"serving {there.saved.n_ballots} {there.saved.kind} at {where} (interface: {where}/docs)",
+        f"{left}, for one {there.unit}; what the run itself spent comes on top",
+    ]
+    if not there.keys.kept:
+        said.append("there is no key yet: type 'ostraka keys add' in another terminal")
+    for line in said:
+        typer.echo(line, err=True)
+
+
+def _tell(there: Deployment, *, as_json: bool) -> None:
+    ledger = there.ledger
+    told = {
+        there.saved.kind: there.saved.n_ballots,
+        "mechanism": repr(there.saved.mechanism),
+        "screen": None if there.saved.screen is None else repr(there.saved.screen),
+        "epsilon": ledger.budget.epsilon,
+        "delta": ledger.budget.delta,
+        "left": ledger.left(),
+        "unit": there.unit,
+        "head": ledger.head,
+    }
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+        return
+    for name, value in told.items():
+        typer.echo(f"{name}: {value}")
+
+
+def systemd(run: Path) -> str:
+    """Return a systemd unit that runs the present command line without ``--systemd``."""
+    program = shutil.which("ostraka") or "/usr/local/bin/ostraka"
+    told = [each for each in sys.argv[1:] if each != "--systemd"]
+    told = [str(run.resolve()) if each == str(run) else each for each in told]
+    return _rendered("systemd.j2", command=shlex.join([program, *told]), run=str(run.resolve()))
+
+
+def nginx(name: str, *, host: str, port: int, most_bytes: int) -> str:
+    """Return an nginx server in front of the service, with the certificate path of Debian's certbot."""
+    place = f"/etc/letsencrypt/live/{name}"
+    return _rendered(
+        "nginx.j2",
+        name=name,
+        host=f"[{host}]" if ":" in host else host,
+        port=port,
+        most_bytes=most_bytes,
+        cert=f"{place}/fullchain.pem",
+        key=f"{place}/privkey.pem",
+    )
+
+
+def alerts() -> str:
+    """Return alert rules for Prometheus."""
+    return _rendered("alerts.yml")
+
+
+def _rendered(template: str, **values: object) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("ostraka", "templates/operate")
+    plain = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True)  # noqa: S701  (no HTML)
+    if template.endswith(".yml"):
+        return loader.get_source(plain, template)[0]
+    return plain.get_template(template).render(**values)

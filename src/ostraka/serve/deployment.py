@@ -1,0 +1,390 @@
+"""The secrets of a service folder, and the teachers that the folder belongs to.
+
+A deployed service: teachers, ledger, keys and limits, opened together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import logging
+import math
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from ostraka.core import check, files
+from ostraka.core.consistent import Consistent
+from ostraka.core.ledger.budget import Budget, KeyConflict, LedgerError, LedgerMoved, LedgerUnavailable
+from ostraka.core.ledger.chain import ChargeRequest
+from ostraka.core.ledger.ledger import Ledger
+from ostraka.core.mechanisms.law import ABSTAIN
+from ostraka.serve import clock
+from ostraka.serve.answering import PATIENCE, Answerer, Batcher, Reserved, require_servable
+from ostraka.serve.keys import CLIENT, Holder, Keyring
+from ostraka.serve.limits import Buckets
+from ostraka.serve.metrics import AnswersLeft, Metrics, Readiness
+from ostraka.serve.owner import Checkpoint, RunningCounts
+from ostraka.serve.requests import Rows, known_texts
+from ostraka.serve.server import keep_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from ostraka.core.ledger.chain import Account, Receipt
+    from ostraka.secure.server import Headers
+    from ostraka.voters.saved import SavedTeachers
+
+_KNOWN = "teachers.mac"
+
+
+def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
+    """Return a secret from OSTRAKA_…_SECRET, or from a private file, which is created if missing."""
+    variable = f"OSTRAKA_{name.upper()}_SECRET"
+    if variable in environment:
+        with contextlib.suppress(ValueError):
+            found = bytes.fromhex(environment[variable])
+            if len(found) >= 32:
+                return found
+        raise ValueError(f"{variable} must be 64 or more hexadecimal digits")
+    return files.create(folder / f"{name}.secret", os.urandom(32))
+
+
+def recognise(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
+    """Refuse other teachers than this service began with, by their hash, before they are parsed.
+
+    Raises
+    ------
+    LedgerError
+        The hash differs.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    known = folder / _KNOWN
+    if known.is_file() and not hmac.compare_digest(
+        known.read_bytes(), _sealed(teachers, folder, environment)
+    ):
+        raise LedgerError(
+            "the teachers are not those that this service began with: put these back, or serve a copy of the "
+            "run without its service folder"
+        )
+
+
+def remember(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
+    """Store the teachers' hash for an early check at later starts; the ledger's own check decides."""
+    files.create(folder / _KNOWN, _sealed(teachers, folder, environment))
+
+
+def _sealed(teachers: str, folder: Path, environment: Mapping[str, str]) -> bytes:
+    secret = secret_of("ledger", folder, environment)
+    return hmac.digest(secret, f"ostraka/teachers/1\x00{teachers}".encode(), "sha256")
+
+
+ITSELF = "service"  # the account of free entries, which bind the ledger to its teachers
+LEFT, ANSWERS_LEFT = b"ostraka-left", b"ostraka-answers-left"
+SECONDS_TO_EMPTY = b"ostraka-seconds-to-empty"
+_LOG = logging.getLogger("ostraka.serve")
+_LOOK = 1.0  # seconds between checks of the file of keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Limits of requests and rates. All are public."""
+
+    most_bytes: int = 64 * 1024
+    most_rows: int = 256
+    rate: float = 100.0
+    burst: int = 1_000
+
+    def __post_init__(self) -> None:
+        check.integer(least=1, most_bytes=self.most_bytes, most_rows=self.most_rows, burst=self.burst)
+        check.positive(rate=self.rate)
+
+
+class Deployment:
+    """Teachers, an owned ledger, keys and limits. Built first, then started in the event loop."""
+
+    def __init__(
+        self,
+        *,
+        saved: SavedTeachers,
+        ledger: Ledger,
+        keys: Keyring,
+        consistent: Consistent,
+        settings: Settings,
+        label: dict[str, Any] | None = None,
+        checkpoint: Checkpoint | None = None,
+        stop: Callable[[BaseException], object] | None = None,
+    ) -> None:
+        self.saved, self.ledger, self.keys, self.settings, self.label = saved, ledger, keys, settings, label
+        self.classes: list[Any] = saved.classes
+        self._said = {ABSTAIN: _said(None)} | {code: _said(label) for code, label in enumerate(self.classes)}
+        self.rows = Rows(saved.columns, saved.numeric, most=settings.most_rows, categories=known_texts(saved))
+        self.buckets = Buckets(rate=settings.rate, burst=settings.burst)
+        self.metrics, self.since = Metrics(), clock.now()
+        self._checkpoint = checkpoint
+        self.counts = checkpoint.read(ledger) if checkpoint else RunningCounts()
+        self.verified = True  # opening has verified it
+        answerer, self.unit = Answerer(saved, consistent), saved.adjacency.unit
+        require_servable(saved, answerer.reserve, ledger.budget)
+        self._bind(answerer, consistent)
+        self._grant()
+        self._left = {account.name: account.left for account in ledger.accounts()}
+        self._stop = stop or _stop
+        self.batcher = Batcher(answerer, ledger, stop=self._stop)
+        self.answers_left = AnswersLeft(
+            ledger, answerer.reserve, rate=lambda name: self.counts.per_second(clock.now(), name)
+        )
+        self.readiness = Readiness(ledger, keys, self.batcher)
+        self._background: list[asyncio.Task[None]] = []
+        self._working_out: dict[str, asyncio.Task[None]] = {}
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        saved: SavedTeachers,
+        folder: Path,
+        db: str,
+        budget: Budget | None,
+        settings: Settings,
+        environment: Mapping[str, str],
+        pepper: bytes,
+        label: dict[str, Any] | None = None,
+        stop: Callable[[BaseException], object] | None = None,
+        shared: bool = False,
+    ) -> Self:
+        """Open a service folder. Missing secrets are created. ``shared``: other processes charge, too."""
+        recognise(saved.sha256, folder, environment)
+        consistent = Consistent(
+            secret=secret_of("answers", folder, environment),
+            kept=True,
+            grid=saved.grid,
+            # everything a label depends on: under other noise the digest of a question differs
+            teachers=f"{saved.sha256} {saved.mechanism!r} {saved.screen!r}",
+            grid_in_teachers=True,
+        )
+        secret = secret_of("ledger", folder, environment)
+        ledger = Ledger(
+            db,
+            budget=budget,
+            secret=secret,
+            anchor=folder / "ledger.anchor",
+            owner=not shared,
+        )
+        try:
+            there = cls(
+                saved=saved,
+                ledger=ledger,
+                keys=Keyring(folder / "keys.json", pepper),
+                consistent=consistent,
+                settings=settings,
+                label=label,
+                checkpoint=Checkpoint(folder / "counts.json", secret),
+                stop=stop,
+            )
+            remember(saved.sha256, folder, environment)
+        except BaseException:
+            ledger.close()
+            raise
+        return there
+
+    def start(self) -> None:
+        """Start in the running event loop."""
+        self.batcher.start()
+        self._background = [
+            asyncio.create_task(self._look()),
+            asyncio.create_task(self.counts.keep_up(self.ledger, self._checkpoint)),
+            asyncio.create_task(keep_alive(self.readiness)),
+        ]
+
+    async def close(self) -> None:
+        """Answer the waiting requests, then close the ledger."""
+        for task in self._background:
+            task.cancel()
+        await self.batcher.close()
+        if self._checkpoint is not None:
+            with contextlib.suppress(LedgerError):
+                await asyncio.to_thread(self._write_counts, self._checkpoint)
+        self.ledger.close()
+
+    def _write_counts(self, checkpoint: Checkpoint) -> None:
+        self.counts.catch_up(self.ledger)
+        checkpoint.write(self.counts, self.ledger)
+
+    def shown(self, receipt: Receipt) -> str:
+        """Return an answer in JSON for clients. The label is null if the teachers abstained."""
+        return f'{self._said[receipt.answer]}{receipt.seq}, "head": "{receipt.head}"}}}}'
+
+    async def left_after(self, name: str, receipts: Sequence[Receipt]) -> Headers:
+        """Record what a client has left after answers; return it as headers, rounded down."""
+        self._left[name] = receipts[-1].left
+        self.answers_left.given(name, len(receipts))
+        for account in ("", name):
+            if self.answers_left.stale(account):
+                await self._work_out(account)
+        more = min(self.answers_left.of(), self.answers_left.of(name))
+        lasts = self.answers_left.seconds_to_empty(name)  # at the client's own rate: others' is not told
+        lasts = clock.DAY * more if lasts is None else lasts  # it asked one today
+        return (self.left(name), (ANSWERS_LEFT, b"%d" % more), (SECONDS_TO_EMPTY, b"%d" % lasts))
+
+    async def _work_out(self, account: str) -> None:
+        """Work out the answers left, once for all requests that wait; a known count is renewed meanwhile."""
+        task = self._working_out.get(account)
+        if task is None:
+            task = asyncio.create_task(asyncio.to_thread(self._try_to_work_out, account))
+            self._working_out[account] = task
+            task.add_done_callback(lambda _: self._working_out.pop(account, None))
+        if self.answers_left.known(account) is None:
+            await asyncio.wait({task}, timeout=PATIENCE)
+
+    def _try_to_work_out(self, account: str) -> None:
+        with contextlib.suppress(LedgerError):  # the next charge deals with it
+            self.answers_left.work_out(account)
+
+    def left(self, name: str) -> tuple[bytes, bytes]:
+        """The header with the last known remaining budget, rounded down."""
+        return LEFT, b"%.6f" % (math.floor(self._left.get(name, 0.0) * 1e6) / 1e6)
+
+    def accounts(self) -> tuple[Account, ...]:
+        """The accounts of clients."""
+        return tuple(account for account in self.ledger.accounts() if account.name != ITSELF)
+
+    def budget(self, who: Holder) -> dict[str, Any]:
+        """Return the budgets that ``who`` may see."""
+        work_out, lasts = self.answers_left.work_out, self.answers_left.seconds_to_empty
+        self.counts.catch_up(self.ledger)
+        accounts = [
+            {
+                "client": each.name,
+                "epsilon": each.cap,
+                "spent": each.spent,
+                "left": each.left,
+                "answers_left": work_out(each.name),
+                "seconds_to_empty": lasts(each.name),
+            }
+            for each in self.accounts()
+            if who.role != CLIENT or each.name == who.name
+        ]
+        budget = self.ledger.budget
+        if who.role == CLIENT:
+            nothing = {"client": who.name, "epsilon": 0, "spent": 0, "left": 0, "answers_left": 0}
+            nothing["seconds_to_empty"] = 0
+            mine = accounts[0] if accounts else nothing
+            return {**mine, "delta": budget.delta, "unit": self.unit}
+        return {
+            "epsilon": budget.epsilon,
+            "delta": budget.delta,
+            "spent": self.ledger.epsilon(),
+            "left": self.ledger.left(),
+            "answers_left": work_out(),
+            "seconds_to_empty": lasts(),
+            "unit": self.unit,
+            "clients": accounts,
+        }
+
+    def receipt(self, who: Holder, number: str) -> dict[str, Any] | None:
+        """Return a receipt that ``who`` may see; None if it is missing or another client's."""
+        if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
+            return None
+        entries = self.ledger.entries(after=int(number) - 1, limit=1)
+        if not entries or entries[0].answer is None or entries[0].seq != int(number):
+            return None
+        entry = entries[0]
+        if who.role == CLIENT and entry.account != who.name:
+            return None
+        return {
+            "seq": entry.seq,
+            "head": entry.head,
+            "client": entry.account,
+            "key": entry.key,
+            "digest": entry.digest,
+            "mechanism": entry.mechanism,
+        }
+
+    def gauges(self) -> list[tuple[str, str, float]]:
+        """Return gauges of the ledger's budget for monitoring."""
+        return [
+            ("ostraka_epsilon_budget", "Epsilon that may ever be spent.", self.ledger.budget.epsilon),
+            ("ostraka_epsilon_spent", "Publishable epsilon spent so far.", self.ledger.epsilon()),
+            ("ostraka_delta", "Delta of both.", self.ledger.budget.delta),
+            ("ostraka_rows_waiting", "Rows that wait for their answer.", self.batcher.waiting),
+            ("ostraka_answers_left", "Answers that the budget still pays for.", self.answers_left.work_out()),
+            ("ostraka_answers_per_second", "Answers a second, over a day.", self.answers_left.rate("")),
+            ("ostraka_ready", "1 if the service can charge.", float(not self.readiness.problems())),
+            ("ostraka_keys_readable", "1 if the file of keys can be read.", float(self.keys.readable)),
+        ]
+
+    def _bind(self, answerer: Answerer, consistent: Consistent) -> None:
+        """Bind the ledger to these teachers, this noise and this secret; refuse a ledger bound to others."""
+        if self.saved.screen is not None and not self.ledger.budget.adaptive:
+            raise LedgerError(
+                "this ledger was begun for a service without a screen: leave --screen out, or serve a copy "
+                "of the run without its service folder"
+            )
+        if ITSELF not in {account.name for account in self.ledger.accounts()}:
+            self.ledger.grant(ITSELF, budget_epsilon=self.ledger.budget.epsilon)
+        free = Reserved(each=answerer.reserve, uses=0)
+        binding = ChargeRequest(
+            account=ITSELF, key="teachers", digest=consistent.name, cost=free, reserve=free, answer=0
+        )
+        (outcome,) = self.ledger.charge_each([binding], unit=self.unit)
+        if isinstance(outcome, KeyConflict):
+            raise LedgerError(
+                "this ledger counts for other teachers, other noise or another secret, and there is one "
+                "ledger for each: type the --sigma and --screen with which it was begun and go back to its "
+                "teachers and secrets, or serve a copy of the run without its service folder, whose budget "
+                "then comes on top"
+            )
+        if isinstance(outcome, Exception):
+            raise outcome
+
+    def _grant(self) -> None:
+        """Write the caps of the file of keys into the ledger, as grants of its chain."""
+        caps = {account.name: account.cap for account in self.ledger.accounts()}
+        for name, kept in self.keys.kept.items():
+            if kept.epsilon is not None and caps.get(name) != kept.epsilon:
+                self.ledger.grant(name, budget_epsilon=kept.epsilon)
+
+    async def _look(self) -> None:
+        """Apply new keys, revoked keys and new grants within a second or two."""
+        to_grant = False
+        while True:
+            await asyncio.sleep(_LOOK)
+            try:
+                to_grant = self.keys.refresh() or to_grant
+                if to_grant:
+                    await asyncio.to_thread(self._grant)
+                    accounts = await asyncio.to_thread(self.ledger.accounts)
+                    self._left.update({account.name: account.left for account in accounts})
+                    to_grant = False
+            except LedgerUnavailable as error:
+                _LOG.warning("grants wait until the ledger can be used again: %s", error)
+            except LedgerError as error:  # it is unknown whether a grant was written
+                self._stop(error)
+            except (AttributeError, OSError, TypeError, ValueError) as error:
+                _LOG.error(
+                    "the file of keys cannot be read (%s): no key is valid until it can",
+                    type(error).__name__,
+                )
+
+
+def _said(label: Any) -> str:
+    """Return the part of an answer that is the same for every receipt."""
+    abstained = "true" if label is None else "false"
+    return f'{{"label": {json.dumps(label)}, "abstained": {abstained}, "receipt": {{"seq": '
+
+
+def _stop(error: BaseException) -> None:
+    """End the process: nobody is answered after a charge of unknown outcome, or beside a moved ledger."""
+    if isinstance(error, LedgerMoved):
+        said = (
+            "the ledger was removed, replaced or rolled back (%s): stopping; put the newest copy back first"
+        )
+    else:
+        said = "the outcome of a charge is unknown (%s): stopping; start the service again"
+    _LOG.critical(said, type(error).__name__)
+    logging.shutdown()
+    os._exit(1)

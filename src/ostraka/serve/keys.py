@@ -1,0 +1,192 @@
+"""API keys: 256 random bits, shown once, stored as an HMAC under a pepper that is not on disk."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import hmac
+import json
+import os
+import re
+import secrets
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ostraka.core import check, files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+PEPPER = "OSTRAKA_PEPPER"
+CLIENT, OWNER = "client", "owner"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_KEY = re.compile(rb"ostraka_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+_NOBODY = bytes(32)
+_RESERVED = "service"  # the account of the service's own entries
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The person or program a key belongs to. A request's account is this name, never part of its body."""
+
+    name: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRecord:
+    """A holder's entry in the file: the HMAC of each valid key, and the cap that the ledger grants.
+
+    ``epsilon`` is None for owners, and for clients whose cap was set by ``ostraka ledger grant``.
+    """
+
+    role: str
+    epsilon: float | None
+    keys: dict[str, str]
+
+
+def pepper(environment: Mapping[str, str]) -> bytes:
+    """The pepper of the environment: 32 bytes or more in hexadecimal."""
+    written = environment.get(PEPPER, "")
+    try:
+        found = bytes.fromhex(written)
+    except ValueError:
+        found = b""
+    if len(found) < 32:
+        raise ValueError(
+            f"{PEPPER} must be 64 or more hexadecimal digits in the environment: type "
+            f"export {PEPPER}=$(openssl rand -hex 32) once, and keep it where the service starts"
+        )
+    return found
+
+
+class Keyring:
+    """The file of keys. Without the pepper its content does not let anyone use a key."""
+
+    def __init__(self, path: Path, pepper: bytes) -> None:
+        self._path, self._pepper = path, pepper
+        self._stamp: tuple[int, int] | None = None
+        self._holders: dict[bytes, tuple[bytes, Holder]] = {}
+        self.kept: dict[str, KeyRecord] = {}
+        self.readable = True
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Read the file if it changed; return whether it did."""
+        stamp = None
+        with contextlib.suppress(FileNotFoundError):
+            found = self._path.stat()
+            stamp = (found.st_ino, found.st_mtime_ns)
+        if stamp == self._stamp:
+            return False
+        try:
+            kept = _read(self._path)
+            holders = {
+                number.encode(): (bytes.fromhex(mac), Holder(name, each.role))
+                for name, each in kept.items()
+                for number, mac in each.keys.items()
+            }
+        except (AttributeError, OSError, TypeError, ValueError):
+            # the file may end a key: none is valid until it can be read
+            self._holders, self._stamp, self.readable = {}, None, False
+            raise
+        self.kept, self._holders, self._stamp, self.readable = kept, holders, stamp, True
+        return True
+
+    def holder(self, key: bytes) -> Holder | None:
+        """The holder of a key, or None. An unknown key takes as long as a wrong one."""
+        form = _KEY.fullmatch(key)
+        known, holder = self._holders.get(form[1], (_NOBODY, None)) if form else (_NOBODY, None)
+        return holder if hmac.compare_digest(self._mac(key), known) else None
+
+    def add(self, name: str, *, role: str, epsilon: float | None = None) -> str:
+        """Add a holder; return its first key, which is stored nowhere."""
+        check.one_of(role=role, allowed=(CLIENT, OWNER))
+        if not _NAME.fullmatch(name) or name == _RESERVED:
+            raise ValueError(
+                f"name must be 1 to 64 letters, digits, '.', '_' or '-', and not {_RESERVED!r}, got {name!r}"
+            )
+        if epsilon is not None:
+            check.positive(epsilon=epsilon)
+            if role == OWNER:
+                raise ValueError("epsilon must not be given for an owner, who cannot ask for labels")
+        with self._changing() as kept:
+            if name in kept:
+                raise ValueError(f"there is a {kept[name].role} {name!r} already: type 'keys rotate {name}'")
+            kept[name] = KeyRecord(role=role, epsilon=epsilon, keys={})
+            return self._new(kept, name)
+
+    def rotate(self, name: str) -> str:
+        """Add a key for a holder. Its old keys stay valid until they are revoked."""
+        with self._changing() as kept:
+            _require(kept, name)
+            return self._new(kept, name)
+
+    def grant(self, name: str, *, epsilon: float) -> None:
+        """Change the cap that the ledger grants a client."""
+        check.positive(epsilon=epsilon)
+        with self._changing() as kept:
+            _require(kept, name)
+            if kept[name].role != CLIENT:
+                raise ValueError(f"{name!r} is an {kept[name].role}, who has no budget of its own")
+            kept[name] = replace(kept[name], epsilon=epsilon)
+
+    def revoke(self, name: str, *, number: str | None = None) -> None:
+        """Revoke one key of a holder by its number, or all of them. The account stays in the ledger."""
+        with self._changing() as kept:
+            _require(kept, name)
+            ended = set(kept[name].keys) if number is None else {number}
+            if not ended <= set(kept[name].keys):
+                raise ValueError(f"{name!r} has no key {number!r}: type 'keys list'")
+            left = {each: mac for each, mac in kept[name].keys.items() if each not in ended}
+            kept[name] = replace(kept[name], keys=left)
+
+    def _new(self, kept: dict[str, KeyRecord], name: str) -> str:
+        number = secrets.token_hex(6)
+        key = f"ostraka_{number}_{secrets.token_urlsafe(32)}"
+        keys = {**kept[name].keys, number: self._mac(key.encode()).hex()}
+        kept[name] = replace(kept[name], keys=keys)
+        return key
+
+    def _mac(self, key: bytes) -> bytes:
+        return hmac.digest(self._pepper, b"ostraka/key/1\x00" + key, "sha256")
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[dict[str, KeyRecord]]:
+        """Give the file's content for changes and write it back, under a lock."""
+        lock = os.open(self._path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            kept = _read(self._path)
+            yield kept
+            listed = {name: asdict(each) for name, each in kept.items()}
+            files.write(self._path, json.dumps(listed, indent=2), private=True)
+        finally:
+            os.close(lock)
+        self.refresh()
+
+
+def bearer(headers: dict[bytes, bytes]) -> bytes:
+    """The key of a request: a bearer token, or the password of basic authentication (a browser's)."""
+    scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer":
+        return given.strip()
+    if scheme.lower() == b"basic":
+        with contextlib.suppress(ValueError):
+            return base64.b64decode(given, validate=True).partition(b":")[2]
+    return b""
+
+
+def _read(path: Path) -> dict[str, KeyRecord]:
+    try:
+        listed: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    return {name: KeyRecord(**fields) for name, fields in listed.items()}
+
+
+def _require(kept: dict[str, KeyRecord], name: str) -> None:
+    if name not in kept:
+        raise ValueError(f"there is no holder {name!r}: type 'keys list', or 'keys add {name}'")

@@ -1,0 +1,211 @@
+"""Descriptions of the interface from the table of routes: OpenAPI 3.1 and an HTML page."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import TYPE_CHECKING, Any
+
+import ostraka
+from ostraka.serve.requests import KEY, MOST_TEXT, WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ostraka.serve.app import Route
+    from ostraka.serve.requests import Rows
+
+_STYLE = (
+    ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;"
+    "padding:0 1rem}pre{overflow:auto;padding:1rem;border:1px solid #8888}"
+    "td{padding:.1rem 1rem .1rem 0;vertical-align:top}"
+)
+_INTEGER, _NUMBER, _TEXT = {"type": "integer"}, {"type": "number"}, {"type": "string"}
+_HEX = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_LEFT = {
+    "description": "Epsilon, at the ledger's delta, that the client has left: publishable, rounded down.",
+    "schema": {"type": "string", "pattern": r"^\d+\.\d{6}$"},
+}
+_ANSWERS = {
+    "description": "How many more answers the client can be given, at least.",
+    "schema": {"type": "string", "pattern": r"^\d+$"},
+}
+_LASTS = {
+    "description": "Seconds until the client has no answers left, at its own rate of the last day.",
+    "schema": {"type": "string", "pattern": r"^\d+$"},
+}
+# Which refusals a route can give, beside 404 and 405 for what is no route.
+_CODES = {
+    "/v1/label": {
+        400: "The body or the Idempotency-Key is not as described. Nothing was charged.",
+        402: "The budget does not pay for it. Nothing was answered.",
+        409: WORDS["key_conflict"],
+        413: WORDS["too_large"],
+        415: WORDS["bad_content"],
+        429: WORDS["too_fast"],
+        500: WORDS["failed"],
+        503: WORDS["busy"],
+    },
+    "/v1/ledger/receipt/{seq}": {404: "No such receipt, or it belongs to another client."},
+}
+# Every route can refuse what is no request, what comes too often without a key, and what it cannot do now.
+_ALWAYS = {400: WORDS["bad_request"], 429: WORDS["too_many"], 500: WORDS["failed"], 503: WORDS["unavailable"]}
+
+
+def described(rows: Rows, classes: Sequence[Any], routes: Sequence[Route]) -> dict[str, Any]:
+    """Return the OpenAPI document."""
+    paths: dict[str, Any] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "ostraka: labels from private data, each paid for before it leaves",
+            "version": ostraka.__version__,
+        },
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "schemas": _schemas(rows, classes),
+        },
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "summary": route.summary,
+        "description": (route.handler.__doc__ or "").strip(),
+        "responses": {"200": _success(route.path)},
+    }
+    codes = _ALWAYS | _CODES.get(route.path, {})
+    if route.roles:
+        told["security"] = [{"key": []}]
+        codes |= {401: WORDS["unauthorized"], 403: f"Only for the role {' or '.join(route.roles)}."}
+    for status, words in sorted(codes.items()):
+        told["responses"][str(status)] = {"description": words, "content": _json(_ref("Error"))}
+    if route.path == "/v1/label":
+        told["responses"]["402"]["headers"] = {"Ostraka-Left": _LEFT}
+        told["parameters"] = [
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "required": True,
+                "description": "New for each request, the same for its retries: these pay once.",
+                "schema": {"type": "string", "pattern": f"^{KEY}$"},
+            }
+        ]
+        told["requestBody"] = {"required": True, "content": _json(_ref("Question"))}
+    if "{seq}" in route.path:
+        told["parameters"] = [
+            {"name": "seq", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 1}}
+        ]
+    return told
+
+
+def _success(path: str) -> dict[str, Any]:
+    if path == "/v1/label":
+        told = {
+            "Ostraka-Left": _LEFT,
+            "Ostraka-Answers-Left": _ANSWERS,
+            "Ostraka-Seconds-To-Empty": _LASTS,
+        }
+        either = {"oneOf": [_ref("Answer"), _ref("Answers")]}
+        return {
+            "description": "Paid for.",
+            "headers": told,
+            "content": _json(either),
+        }
+    kinds = {"/": "text/html", "/docs": "text/html", "/metrics": "text/plain"}
+    schemas = {"/v1/budget": _ref("Budget"), "/v1/ledger/receipt/{seq}": _ref("Receipt")}
+    if path in kinds:
+        return {"description": "Text.", "content": {kinds[path]: {"schema": _TEXT}}}
+    return {"description": "Done.", "content": _json(schemas.get(path, {"type": "object"}))}
+
+
+def _schemas(rows: Rows, classes: Sequence[Any]) -> dict[str, Any]:
+    text = {**_TEXT, "maxLength": MOST_TEXT}
+    row = {
+        "type": "array",
+        "description": "Cells: " + ", ".join(rows.columns),
+        "prefixItems": [_NUMBER if is_number else text for is_number in rows.numeric],
+        "items": False,
+        "minItems": len(rows.columns),
+    }
+    paid = _object(seq=_INTEGER, head=_HEX)
+    answer = _object(label={"enum": [*classes, None]}, abstained={"type": "boolean"}, receipt=paid)
+    lasts = {"type": ["number", "null"]}
+    spent: dict[str, Any] = {"epsilon": _NUMBER, "spent": _NUMBER, "left": _NUMBER, "answers_left": _INTEGER}
+    spent["seconds_to_empty"] = lasts
+    account = {"client": _TEXT, **spent}
+    entry = _object(seq=_INTEGER, head=_HEX, client=_TEXT, key=_TEXT, digest=_HEX, mechanism=_TEXT)
+    many = {"type": "array", "items": row, "minItems": 1, "maxItems": rows.most}
+    data: dict[str, Any] = {**spent, "delta": _NUMBER, "unit": _TEXT}
+    clients = {"type": "array", "items": _object(**account)}
+    return {
+        "Question": {"oneOf": [_object(row=row), _object(rows=many)]},
+        "Answer": answer,
+        "Answers": _object(results={"type": "array", "items": answer, "minItems": 1}),
+        "Budget": {
+            "oneOf": [
+                _object(**account, delta=_NUMBER, unit=_TEXT),
+                _object(**data, clients=clients),
+            ]
+        },
+        "Receipt": entry,
+        "Error": _object(ok={"const": False}, code={"enum": sorted(WORDS)}, error=_TEXT),
+    }
+
+
+def _object(**members: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": members,
+        "required": sorted(members),
+        "additionalProperties": False,
+    }
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def page(document: dict[str, Any]) -> str:
+    """Return the document as one self-contained HTML page."""
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8>",
+        "<meta name=viewport content='width=device-width'>",
+        f"<title>{html.escape(document['info']['title'])}</title>",
+        f"<style>{_STYLE}</style>",
+        f"<h1>{html.escape(document['info']['title'])}</h1>",
+        "<p>The same as <a href='/openapi.json'>OpenAPI 3.1</a>.</p>",
+    ]
+    for path, methods in document["paths"].items():
+        for method, told in methods.items():
+            parts += _section(f"{method.upper()} {path}", told)
+    for name, schema in document["components"]["schemas"].items():
+        parts.append(f"<h2 id='{name}'>{name}</h2>{_code(schema)}")
+    return "\n".join(parts) + "</html>\n"
+
+
+def _section(title: str, told: dict[str, Any]) -> list[str]:
+    parts = [f"<h2>{html.escape(title)}</h2>", f"<p>{html.escape(told['description'])}</p>"]
+    if "security" in told:
+        parts.append("<p>Needs a key: <code>Authorization: Bearer ostraka_…</code></p>")
+    for each in told.get("parameters", ()):
+        said = f" {each['description']}" if "description" in each else ""
+        parts.append(f"<p><code>{html.escape(each['name'])}</code> ({each['in']}).{html.escape(said)}</p>")
+    if "requestBody" in told:
+        parts.append("<p>Body: <a href='#Question'>Question</a>.</p>")
+    rows = "".join(
+        f"<tr><td><code>{status}</code><td>{html.escape(reply['description'])}"
+        for status, reply in told["responses"].items()
+    )
+    return [*parts, f"<table>{rows}</table>"]
+
+
+def _code(content: Any) -> str:
+    return f"<pre>{html.escape(json.dumps(content, indent=1, ensure_ascii=False))}</pre>"

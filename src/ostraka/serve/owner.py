@@ -1,0 +1,772 @@
+"""The owner's page: one HTML document of bounded size, without scripts or requests.
+
+The numbers of the owner's page as values. All of them are public.
+
+The present numbers of the owner's page, read from public values only.
+
+Counts of the ledger's entries for the owner's page, kept in a file across restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import hmac
+import json
+import math
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import TYPE_CHECKING, Any
+
+from ostraka.core import files
+from ostraka.core.files import environment
+from ostraka.core.ledger.budget import LedgerError, Pace
+from ostraka.core.mechanisms.law import ABSTAIN
+from ostraka.core.mechanisms.screen import Confident
+from ostraka.report.page import at_most, sentence
+from ostraka.serve import clock
+from ostraka.serve.requests import ADVICE, WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from jinja2 import Template
+
+    from ostraka.core.ledger.chain import Account, Brief
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.core.mechanisms.law import BallotMechanism
+    from ostraka.serve.deployment import Deployment
+    from ostraka.voters.saved import SavedTeachers
+
+_POINTS = 400  # of the drawing
+_ROWS = 50  # of any table
+_LETTERS = 80  # of a name
+_LOW = 0.1  # share of the budget left that gives a warning
+_SOON = 7 * clock.DAY  # time to empty that gives one
+_MANY = 100  # requests without a valid key that give one
+_FEW = 5  # names in an alert
+_WIDE, _HIGH = 1000, 300  # of the drawing, stretched to fit
+_EXAMPLE = 55  # percent for the leader, in the example vote of the meter
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    """An axis label of the drawing, and its position in percent from the left or the bottom."""
+
+    at: float
+    text: str
+    day: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawing:
+    """The history as SVG paths in a box of _WIDE by _HIGH."""
+
+    line: str
+    area: str
+    cap: float
+    below: tuple[_Tick, ...]
+    beside: tuple[_Tick, ...]
+    says: str
+
+
+def render(seen: Overview, *, every: int = 0) -> str:
+    """Return the page as self-contained HTML. It is slow, so call it outside the event loop.
+
+    ``every``: seconds after which the reply's header asks the browser to load it again; 0 for never.
+    """
+    total = sum(client.answers for client in seen.clients)
+    shown = sorted(seen.clients, key=lambda client: (-client.spent, client.name))
+    return _template().render(
+        seen=seen,
+        claim=sentence(epsilon=seen.epsilon, delta=seen.delta, unit=seen.unit, relation=seen.relation),
+        drawing=_drawing(seen),
+        answers=total,
+        repeats=sum(client.repeats for client in seen.clients),
+        story=_story(seen),
+        alerts=_alerts(seen),
+        every=every,
+        clients=shown[:_ROWS],
+        unlisted=_together(shown[_ROWS:]),
+        latest=seen.latest[:_ROWS],
+        costs=seen.costs[:_ROWS],
+        meter=_meter(seen),
+        refusals=_refusals(seen),
+        refused=sum(refusal.times for refusal in seen.refusals),
+        label_rows=_label_rows(seen),
+        n_rows=_ROWS,
+    )
+
+
+@functools.cache
+def _template() -> Template:
+    pages = environment()
+    pages.filters |= {
+        "delta": _delta,
+        "empty": _empty,
+        "lasting": clock.lasting,
+        "utc": clock.utc,
+        "down": functools.partial(_rounded, direction=ROUND_FLOOR),
+        "name": _name,
+        "part": _part,
+        "up": functools.partial(_rounded, direction=ROUND_CEILING),
+    }
+    return pages.get_template("owner.html.j2")
+
+
+def _drawing(seen: Overview) -> _Drawing:
+    """Draw the epsilon spent after each entry: a step at each point, flat in between."""
+    # the ledger records upper bounds, and no earlier total exceeds the present one
+    last = max(seen.ledger.counted, 1)
+    top = seen.epsilon * 1.04
+    points = _thinned([(0, 0.0), *((seq, min(spent, seen.spent, top)) for seq, spent, _ in seen.history)])
+    steps = "".join(f"H{_WIDE * seq / last:.1f}V{_HIGH * (1 - spent / top):.1f}" for seq, spent in points[1:])
+    line = f"M0 {_HIGH}{steps}H{_WIDE}"
+    half = last // 2
+    entries = [0, half, last] if half else [0, last]
+    return _Drawing(
+        line=line,
+        area=f"{line}V{_HIGH}Z",
+        cap=_HIGH * (1 - seen.epsilon / top),
+        below=tuple(_Tick(100 * seq / last, f"{seq:,}", _day_of(seen, seq)) for seq in entries),
+        beside=tuple(_Tick(100 * value / top, f"{value:g}") for value in _round_values(seen.epsilon)),
+        says=_in_words(seen),
+    )
+
+
+def _in_words(seen: Overview) -> str:
+    """Describe the drawing in words for screen readers: its start, its quarters and its end."""
+    if not seen.history:
+        return f"Nothing is spent of epsilon {seen.epsilon:g}."
+    told = []
+    for quarter in (1, 2, 3):
+        until = seen.ledger.counted * quarter / 4
+        spent = max((spent for seq, spent, _ in seen.history if seq <= until), default=0.0)
+        told.append(f"{at_most(min(spent, seen.spent))} after entry {math.floor(until):,}")
+    end = f"{at_most(seen.spent)} of {seen.epsilon:g} after all {seen.ledger.entries:,} entries"
+    return f"Epsilon spent: {', '.join(told)}, {end}."
+
+
+def _thinned(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+    """Return at most _POINTS points, including the first and the last."""
+    if len(points) <= _POINTS:
+        return points
+    step = (len(points) - 1) / (_POINTS - 1)
+    return [points[round(number * step)] for number in range(_POINTS)]
+
+
+def _round_values(top: float) -> list[float]:
+    """Return axis values: 0, a few round numbers, and the top in place of the one nearest to it."""
+    step = 10.0 ** math.floor(math.log10(top))
+    step *= next(part for part in (0.2, 0.5, 1.0, 2.0) if top / (part * step) <= 5)
+    below = [step * number for number in range(math.ceil(top / step))]
+    return [float(f"{value:.6g}") for value in below if top - value > step / 2] + [top]
+
+
+def _together(clients: Sequence[ClientView]) -> tuple[int, float, int] | None:
+    """Sum up the clients beyond the list: their number, what they spent, and their answers."""
+    if not clients:
+        return None
+    return len(clients), sum(each.spent for each in clients), sum(each.answers for each in clients)
+
+
+def _meter(seen: Overview) -> list[tuple[Any, float, float, float]]:
+    """Return the votes hidden from the best attacker by each repeated question: before, now, and afresh."""
+    # afresh: with new noise for each answer; the votes are private and not on this page, so the values are
+    # of an example vote. Computed where nothing was repeated, too: the page that is drawn at the start
+    # compiles what they need
+    points = (0, 1, *(question.times for question in seen.repeated))
+    before, now, *new = _hidden(seen.ballot, seen.n_teachers, seen.n_classes, points)
+    return [(question, before, now, each) for question, each in zip(seen.repeated, new, strict=True)]
+
+
+@functools.lru_cache(maxsize=64)
+def _hidden(
+    ballot: BallotMechanism, n_teachers: int, n_classes: int, points: tuple[int, ...]
+) -> tuple[float, ...]:
+    from ostraka.audit.attacks.leakage import leakage_meter  # noqa: PLC0415  (compiled code, loaded when needed)
+
+    leader = -(-_EXAMPLE * n_teachers // 100)
+    votes = [leader, n_teachers - leader, *[0] * (n_classes - 2)]
+    return tuple(leakage_meter(ballot, [votes], n_answers=list(points))[0].tolist())
+
+
+def _refusals(seen: Overview) -> list[tuple[RefusalView, str, str]]:
+    """Return refusals, most frequent first, with the message to the client and advice to the owner."""
+    most = sorted(seen.refusals, key=lambda each: (-each.times, each.client, each.code))[:_ROWS]
+    return [(each, WORDS.get(each.code, ""), ADVICE.get(each.code, "")) for each in most]
+
+
+def _story(seen: Overview) -> list[tuple[str, str, str]]:
+    """Return the headline's facts: name, value, and meaning in words."""
+    total = sum(client.answers for client in seen.clients)
+    rate = f"{seen.in_a_day:,}"
+    return [
+        ("Left", f"{seen.answers_left:,} answers", "at least, of the costliest kind"),
+        ("Used", f"{total:,} answers", f"ε {_rounded(seen.spent, direction=ROUND_CEILING)} spent"),
+        ("In the last 24 hours", rate, "answers that the budget paid for"),
+        ("Empty", *_when_empty(seen)),
+    ]
+
+
+def _when_empty(seen: Overview) -> tuple[str, str]:
+    """Return the day on which the budget is spent at the present rate, and the time until then."""
+    if not seen.answers_left:
+        return "now", "nothing more is answered"
+    if seen.seconds_to_empty is None:
+        return "not in sight", "nobody asked in the last 24 hours"
+    lasts = clock.lasting(seen.seconds_to_empty)
+    return clock.date(seen.at + seen.seconds_to_empty), f"in {lasts}, at the present rate"
+
+
+def _empty(client: ClientView, at: int) -> str:
+    """Say in a few words when one client's budget is spent."""
+    if client.answers_left == 0:
+        return "spent"
+    if client.seconds_to_empty is None:
+        return "not at the present rate"
+    return f"{clock.date(at + client.seconds_to_empty)} (in {clock.lasting(client.seconds_to_empty)})"
+
+
+def _alerts(seen: Overview) -> list[tuple[str, str]]:
+    """Return what needs the owner's attention: a title and a sentence each."""
+    found = [("The service cannot charge now.", f"It answers 503: {'; '.join(seen.problems)}.")]
+    found = found if seen.problems else []
+    if not seen.answers_left:
+        words = "Every question is refused. Nobody can add to this budget: what is known stays known."
+        found.append(("The budget is spent.", words))
+    elif seen.left <= _LOW * seen.epsilon:
+        words = (
+            f"ε {_rounded(seen.left, direction=ROUND_FLOOR)} of {seen.epsilon:g} is left. What does not "
+            "fit is refused. Nobody can add to this budget: what is known of the data stays known."
+        )
+        found.append(("The budget is nearly spent.", words))
+    elif seen.seconds_to_empty is not None and seen.seconds_to_empty < _SOON:
+        words = f"At the present rate it lasts {clock.lasting(seen.seconds_to_empty)}."
+        found.append(("The budget will be spent soon.", words))
+    spent = [client.name for client in seen.clients if client.answers_left == 0 and client.answers]
+    if spent and seen.answers_left:
+        names = ", ".join(_name(name, 30) for name in spent[:_FEW])
+        more = f" and {len(spent) - _FEW:,} more" if len(spent) > _FEW else ""
+        found.append(("Clients have nothing left.", f"{names}{more}: their questions are refused."))
+    guessed = sum(each.times for each in seen.refusals if each.code == "unauthorized")
+    if guessed >= _MANY:
+        words = f"{guessed:,} requests came without one since the start: see the refusals."
+        found.append(("Many requests without a valid key.", words))
+    return found
+
+
+def _day_of(seen: Overview, seq: int) -> str:
+    """The day of the last step of the history up to an entry; empty where it is not known."""
+    found = [at for number, _, at in seen.history if number <= seq and at is not None]
+    return clock.date(found[-1]) if found and seq else ""
+
+
+def _label_rows(seen: Overview) -> list[tuple[str, str]]:
+    """Return the run's privacy claim, and its sum with the whole budget of this service."""
+    label = seen.label or {}
+    epsilon = math.inf if label.get("epsilon") is None else float(label["epsilon"])
+    rows = [
+        ("Epsilon, at most", at_most(epsilon)),
+        ("Delta", _delta(label.get("delta"))),
+        ("Epsilon, at least", _lower(label.get("lower"))),
+    ]
+    alike = (
+        label.get("unit") == seen.unit and label.get("relation") == seen.relation
+    )  # else the sum is of neither
+    if alike and label.get("delta") is not None and math.isfinite(epsilon):
+        both = f"{at_most(epsilon + seen.epsilon)} at δ = {_delta(label['delta'] + seen.delta)}"
+        rows.append(("With this service’s whole budget", both))
+    if label.get("n_units"):
+        rows.append(("Number of units", f"{label['n_units']:,}"))
+    names = {"unit": "Protected unit", "relation": "Neighbouring relation"}
+    names |= {"mechanism": "Mechanism", "screen": "Screen", "accountant": "Accountant", "noise": "Noise"}
+    return rows + [(text, str(label[name])) for name, text in names.items() if label.get(name) is not None]
+
+
+def _lower(audit: dict[str, Any] | None) -> str:
+    if audit is None:
+        return "not audited yet"
+    confidence = f" (confidence {100 * audit['confidence']:g} %)" if audit.get("confidence") else ""
+    return _rounded(float(audit["epsilon"]), direction=ROUND_FLOOR) + confidence
+
+
+def _rounded(value: float, *, direction: str) -> str:
+    """Round to three decimals: up for what is spent, down for what is left."""
+    if not math.isfinite(value):
+        return "infinite"
+    return f"{Decimal(repr(value)).quantize(Decimal('0.001'), rounding=direction):f}"
+
+
+def _delta(value: float | None) -> str:
+    if value is None:
+        return "not stated"
+    return f"{value:g} (1 in {math.floor(1 / Decimal(repr(value))):,})" if value else "0"
+
+
+def _name(text: str, letters: int = _LETTERS) -> str:
+    """Return a name with unprintable characters escaped, cut to one line."""
+    plain = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    return plain if len(plain) <= letters else f"{plain[: letters - 1]}…"
+
+
+def _part(value: float, whole: float) -> float:
+    """Return the percentage of the whole, for the length of a bar."""
+    return round(100 * min(1.0, max(0.0, value / whole)), 1) if whole > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientView:
+    """One client: cap, spent and left in nats at the ledger's delta, and counts of its questions.
+
+    ``answers_left`` is None until it is worked out; ``seconds_to_empty`` is None where the client asked
+    nothing in the last day.
+    """
+
+    name: str
+    cap: float
+    spent: float
+    left: float
+    answers: int
+    abstained: int
+    repeats: int
+    valid_keys: int
+    answers_left: int | None = None
+    in_a_day: int = 0
+    seconds_to_empty: float | None = None
+    latest: tuple[AnswerView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostView:
+    """One kind of answer: epsilon of one alone at the ledger's delta, and their number."""
+
+    mechanism: str
+    epsilon: float
+    answers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionView:
+    """A question asked more than once. Its noise was drawn once: see docs/service.md.
+
+    ``repeaters`` is the number of clients that asked it after its first time.
+    """
+
+    digest: str
+    times: int
+    repeaters: int
+    abstained: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerView:
+    """One answer. ``epsilon`` is that of one alone; ``repeated`` means that the data paid nothing."""
+
+    seq: int
+    client: str
+    digest: str
+    mechanism: str
+    epsilon: float
+    epsilon_after: float
+    abstained: bool
+    repeated: bool
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalView:
+    """Requests of one client ("" unknown) that were refused with one code, and when the last one was."""
+
+    client: str
+    code: str
+    times: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerView:
+    """State of the ledger. ``verified``: checked at start from its anchor on, and no failure since.
+
+    ``counted`` entries are in the history and in all counts; the next view counts more.
+    """
+
+    entries: int
+    counted: int
+    head: str
+    verified: bool
+    simulation: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """All numbers of the page.
+
+    Attributes
+    ----------
+    mechanism, screen : str and str or None
+    ballot : GNMax, LNMax or (Threshold, GNMax)
+        The mechanism for the leakage meter, which leaves out a screen before Laplace noise.
+    n_teachers, n_classes : int
+    unit, relation : str
+        What is protected, and between which neighbours.
+    epsilon, delta, spent, left : float
+        The ledger's budget, which the answers of all clients are charged to.
+    answers_left : int
+        How many more answers the budget pays for, at least.
+    in_a_day : int
+        Answers charged to the budget in the last 24 hours.
+    seconds_to_empty : float or None
+        How long the answers last at that rate.
+    at, since : int
+        When these numbers were taken, and when the service started.
+    problems : tuple of str
+        Why the service cannot charge now, if it cannot.
+    history : tuple of (entry number, epsilon spent after it, its time or None)
+        At most 400 points, the last one included.
+    clients, costs, repeated, latest
+        By name; costliest first; most often asked first, at most 20; newest first, at most 20.
+    refusals : tuple of RefusalView
+        Since the service started: a refusal leaves no entry.
+    ledger : LedgerView
+    label : dict or None
+        The privacy label of the run that trained the teachers: its cost comes on top.
+    """
+
+    mechanism: str
+    screen: str | None
+    ballot: BallotMechanism
+    n_teachers: int
+    n_classes: int
+    unit: str
+    relation: str
+    epsilon: float
+    delta: float
+    spent: float
+    left: float
+    answers_left: int
+    in_a_day: int
+    seconds_to_empty: float | None
+    at: int
+    since: int
+    problems: tuple[str, ...]
+    history: tuple[tuple[int, float, int | None], ...]
+    clients: tuple[ClientView, ...]
+    costs: tuple[CostView, ...]
+    repeated: tuple[QuestionView, ...]
+    latest: tuple[AnswerView, ...]
+    refusals: tuple[RefusalView, ...]
+    ledger: LedgerView
+    label: dict[str, Any] | None
+
+
+_WORKING_OUT = 0.1  # seconds of a view for the answers that clients have left; the rest comes with the next
+
+
+def _ballot(saved: SavedTeachers) -> BallotMechanism:
+    if saved.screen is None:
+        return saved.mechanism
+    return Confident(screen=saved.screen, argmax=saved.mechanism)
+
+
+def overview(there: Deployment) -> Overview:
+    """Return the present numbers of the page."""
+    ledger, saved, counts = there.ledger, there.saved, there.counts
+    known = ledger.count()  # counted first: later charges belong to the next view
+    counts.catch_up(ledger)
+    now = clock.now()
+    left = _left(there, "", time.monotonic() + _WORKING_OUT) or 0
+    return Overview(
+        mechanism=repr(saved.mechanism),
+        screen=None if saved.screen is None else repr(saved.screen),
+        ballot=_ballot(saved),
+        n_teachers=saved.n_ballots,
+        n_classes=len(saved.classes),
+        unit=there.unit,
+        relation=saved.adjacency.relation,
+        epsilon=ledger.budget.epsilon,
+        delta=ledger.budget.delta,
+        spent=ledger.epsilon(),
+        left=ledger.left(),
+        answers_left=left,
+        in_a_day=counts.in_a_day(now),
+        seconds_to_empty=there.answers_left.seconds_to_empty(),
+        at=now,
+        since=there.since,
+        problems=tuple(there.readiness.problems()),
+        history=tuple(counts.history),
+        clients=_clients(there, now),
+        costs=tuple(
+            CostView(mechanism=name, epsilon=epsilon, answers=int(answers))
+            for name, (epsilon, answers) in sorted(counts.costs.items(), key=lambda item: -item[1][0])
+        ),
+        repeated=counts.repeated(),
+        latest=counts.latest(),
+        refusals=tuple(
+            RefusalView(client=who, code=code, times=n, at=there.metrics.last_refused[who, code])
+            for (who, code), n in sorted(there.metrics.refusals.items())
+        ),
+        ledger=LedgerView(
+            entries=max(known, counts.seq),
+            counted=counts.seq,
+            head=ledger.head,
+            verified=there.verified,
+            simulation=ledger.simulation,
+        ),
+        label=there.label,
+    )
+
+
+def _clients(there: Deployment, now: int) -> tuple[ClientView, ...]:
+    """Return a view of every client; the answers left are computed for the largest spenders first."""
+    until = time.monotonic() + _WORKING_OUT
+    accounts = sorted(there.accounts(), key=lambda account: -account.spent)
+    known = {each.name: _left(there, each.name, until) for each in accounts}
+    return tuple(_client(there, account, known[account.name], now) for account in there.accounts())
+
+
+def _left(there: Deployment, name: str, until: float) -> int | None:
+    """Return one client's answers left: the known count, or a new one if there is time."""
+    left = there.answers_left
+    if left.stale(name) and time.monotonic() < until:
+        left.work_out(name)
+    return left.known(name)
+
+
+def _client(there: Deployment, account: Account, left: int | None, now: int) -> ClientView:
+    counts, name = there.counts, account.name
+    rate = counts.per_second(now, name)
+    return ClientView(
+        name=name,
+        cap=account.cap,
+        spent=account.spent,
+        left=account.left,
+        answers=counts.answers[name],
+        abstained=counts.abstained[name],
+        repeats=counts.repeats[name],
+        valid_keys=len(there.keys.kept[name].keys) if name in there.keys.kept else 0,
+        answers_left=left,
+        in_a_day=counts.in_a_day(now, name),
+        seconds_to_empty=None if left is None else 0.0 if not left else left / rate if rate > 0 else None,
+        latest=counts.latest_of(name),
+    )
+
+
+_READING_TIME = 0.05  # seconds of reading per view; the rest is counted in the background
+_SLICE = 0.005  # seconds of reading in the background at a time, during which nothing is charged
+_PAUSE = 0.02
+_PAGE = 200  # entries read at a time; nothing is charged during a read
+_COUNTS_POINTS = 400  # of the history
+_REPEATED = 20  # questions listed
+_KEPT = 10_000  # repeated questions counted at a time
+_WRITTEN = 1_000  # of them that are kept in the file
+_LATEST = 10  # answers listed
+_LATEST_OF_ONE = 5  # and of each client
+_EVERY = 10_000  # entries between two checkpoints
+_VERSION = 1
+
+
+class RunningCounts:
+    """Counts of the entries so far. Each view reads the entries since the last one. Bounded in size."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.seq = 0
+        self.history: list[tuple[int, float, int | None]] = []
+        self.answers: Counter[str] = Counter()
+        self.abstained: Counter[str] = Counter()
+        self.repeats: Counter[str] = Counter()
+        self.costs: dict[str, list[float]] = {}
+        self.pace = Pace()
+        self.paces: defaultdict[str, Pace] = defaultdict(Pace)
+        self._latest: deque[Brief] = deque(maxlen=_LATEST)
+        self._latest_of: defaultdict[str, deque[Brief]] = defaultdict(lambda: deque(maxlen=_LATEST_OF_ONE))
+        self._again: dict[str, Counter[str]] = {}
+        self._stopped: set[str] = set()
+
+    def catch_up(self, ledger: Ledger, *, seconds: float = _READING_TIME) -> bool:
+        """Read new entries for a limited time; return whether all of them are counted."""
+        until = time.monotonic() + seconds
+        with self._lock:
+            while time.monotonic() < until:
+                entries = ledger.briefly(after=self.seq, limit=_PAGE)
+                if not entries:
+                    return True
+                for entry in entries:
+                    self._count(entry, ledger)
+                self.seq = entries[-1].seq
+                self._shrink()
+        return False
+
+    def _shrink(self) -> None:
+        if len(self.history) > 2 * _COUNTS_POINTS:
+            self.history = self.history[:-1:2] + self.history[-1:]
+        if len(self._again) > 2 * _KEPT:
+            self._again = dict(self._often(_KEPT))
+            self._stopped &= self._again.keys()
+
+    async def keep_up(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> None:
+        """Count in the background in small steps, and write checkpoints at intervals."""
+        while True:
+            done = True
+            with contextlib.suppress(LedgerError):  # the next charge deals with it
+                done = await asyncio.to_thread(self.catch_up, ledger, seconds=_SLICE)
+                if checkpoint and self.seq >= checkpoint.seq + _EVERY:
+                    await asyncio.to_thread(checkpoint.write, self, ledger)
+            await asyncio.sleep(1.0 if done else _PAUSE)
+
+    def repeated(self) -> tuple[QuestionView, ...]:
+        """The questions asked most often, of those asked more than once."""
+        with self._lock:
+            return tuple(
+                QuestionView(
+                    digest=name, times=1 + by.total(), repeaters=len(by), abstained=name in self._stopped
+                )
+                for name, by in self._often(_REPEATED)
+            )
+
+    def latest(self) -> tuple[AnswerView, ...]:
+        """The latest answers, newest first."""
+        with self._lock:
+            return tuple(self._view(entry) for entry in reversed(self._latest))
+
+    def latest_of(self, client: str) -> tuple[AnswerView, ...]:
+        """The latest answers of one client, newest first."""
+        with self._lock:
+            return tuple(self._view(entry) for entry in reversed(self._latest_of.get(client, ())))
+
+    def per_second(self, now: int, client: str = "") -> float:
+        """Answers a second over the last day: of the data's budget, or of one client's."""
+        with self._lock:
+            pace = self.paces.get(client) if client else self.pace
+            return pace.per_second(now) if pace else 0.0
+
+    def in_a_day(self, now: int, client: str = "") -> int:
+        """Answers in the last day: of the data's budget, or of one client's."""
+        with self._lock:
+            pace = self.paces.get(client) if client else self.pace
+            return pace.in_a_day(now) if pace else 0
+
+    def _view(self, entry: Brief) -> AnswerView:
+        return AnswerView(
+            seq=entry.seq,
+            client=entry.account,
+            digest=(entry.digest or b"").hex(),
+            mechanism=entry.mechanism,
+            epsilon=self.costs[entry.mechanism][0],
+            epsilon_after=entry.epsilon_after,
+            abstained=entry.answer == ABSTAIN,
+            repeated=not entry.uses,
+            at=entry.at,
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """Return the counts as JSON values, without the latest answers, which the ledger holds."""
+        with self._lock:
+            often = self._often(_WRITTEN)
+            return {
+                "seq": self.seq,
+                "history": self.history,
+                "answers": self.answers,
+                "abstained": self.abstained,
+                "repeats": self.repeats,
+                "costs": self.costs,
+                "pace": self.pace.plain(),
+                "paces": {name: pace.plain() for name, pace in self.paces.items()},
+                "again": [(name, by, name in self._stopped) for name, by in often],
+            }
+
+    def resume(self, plain: Mapping[str, Any], ledger: Ledger) -> None:
+        """Continue from the value of :meth:`plain`."""
+        self.seq = int(plain["seq"])
+        self.history = [(seq, epsilon, at) for seq, epsilon, at in plain["history"]]
+        self.answers, self.abstained = Counter(plain["answers"]), Counter(plain["abstained"])
+        self.repeats, self.costs = Counter(plain["repeats"]), dict(plain["costs"])
+        self.pace = Pace.of(plain["pace"])
+        self.paces.update({name: Pace.of(each) for name, each in plain["paces"].items()})
+        self._again = {name: Counter(by) for name, by, _ in plain["again"]}
+        self._stopped = {name for name, _, stopped in plain["again"] if stopped}
+        for entry in ledger.briefly(after=max(0, self.seq - _PAGE), limit=min(_PAGE, self.seq)):
+            if entry.mechanism in self.costs and entry.answer is not None and entry.account:
+                self._latest.append(entry)
+                self._latest_of[entry.account].append(entry)
+
+    def _often(self, most: int) -> list[tuple[str, Counter[str]]]:
+        return sorted(self._again.items(), key=lambda item: -item[1].total())[:most]
+
+    def _count(self, entry: Brief, ledger: Ledger) -> None:
+        if not self.history or entry.epsilon_after > self.history[-1][1]:
+            self.history.append((entry.seq, entry.epsilon_after, entry.at))
+        if entry.answer is None or not entry.account or entry.digest is None or _is_free(entry):
+            return
+        self._latest.append(entry)
+        self._latest_of[entry.account].append(entry)
+        if entry.at is not None:
+            self.pace.add(entry.at, entry.uses)
+            self.paces[entry.account].add(entry.at, 1)
+        self.answers[entry.account] += 1
+        self.abstained[entry.account] += entry.answer == ABSTAIN
+        if entry.mechanism not in self.costs:  # the first entry of its kind is no repeat
+            self.costs[entry.mechanism] = [_alone(ledger, entry.seq), 0]
+        self.costs[entry.mechanism][1] += 1
+        if entry.uses:
+            return
+        self.repeats[entry.account] += 1
+        name = entry.digest.hex()
+        self._again.setdefault(name, Counter())[entry.account] += 1
+        if entry.answer == ABSTAIN:
+            self._stopped.add(name)
+
+
+class Checkpoint:
+    """A file beside the ledger with the counts of its entries so far.
+
+    It is sealed under the ledger's secret and names the head after its last entry. A file that does not fit
+    is not used: everything is then counted again.
+    """
+
+    def __init__(self, path: Path, secret: bytes) -> None:
+        self._path, self._secret, self.seq = path, secret, 0
+
+    def read(self, ledger: Ledger) -> RunningCounts:
+        """Return the counts of the file, or new ones."""
+        counts = RunningCounts()
+        with contextlib.suppress(FileNotFoundError, KeyError, TypeError, ValueError):
+            seal, text = self._path.read_text(encoding="utf-8").split("\n", 1)
+            found = json.loads(text)
+            last = ledger.entries(after=int(found["seq"]) - 1, limit=1)
+            known = last and last[0].seq == found["seq"] and last[0].head == found["head"]
+            if hmac.compare_digest(seal, self._seal(text)) and found["version"] == _VERSION and known:
+                counts.resume(found, ledger)
+                self.seq = counts.seq
+        return counts
+
+    def write(self, counts: RunningCounts, ledger: Ledger) -> None:
+        """Replace the file, if anything is counted."""
+        plain = counts.plain()
+        last = ledger.entries(after=plain["seq"] - 1, limit=1) if plain["seq"] else ()
+        if not last:
+            return
+        text = json.dumps({"version": _VERSION, "head": last[0].head, **plain})
+        with contextlib.suppress(OSError):  # a full disk: the counts are made again
+            files.write(self._path, f"{self._seal(text)}\n{text}".encode(), private=True)
+            self.seq = plain["seq"]
+
+    def _seal(self, text: str) -> str:
+        return hmac.digest(self._secret, b"ostraka counts\0" + text.encode(), "sha256").hex()
+
+
+def _alone(ledger: Ledger, seq: int) -> float:
+    """Epsilon of one entry by itself."""
+    (entry,) = ledger.entries(after=seq - 1, limit=1)
+    return entry.curve.epsilon(ledger.budget.delta)
+
+
+def _is_free(entry: Brief) -> bool:
+    """Whether an entry is free: it binds a key to a batch, or the ledger to its teachers."""
+    return entry.mechanism.startswith("Reserved(")

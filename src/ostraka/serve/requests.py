@@ -1,0 +1,194 @@
+"""The refusals of a service: their codes and words.
+
+Strict checks of request bodies and headers, before any charge. Messages quote no cell.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ostraka.secure import server
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ostraka.secure.server import Headers
+    from ostraka.voters.saved import SavedTeachers
+
+# Codes of refusals, with the default message of each.
+WORDS = {
+    **server.WORDS,
+    "bad_json": "the body is not strict JSON",
+    "bad_schema": "the body does not fit the schema at /openapi.json",
+    "bad_key": "the Idempotency-Key is missing or malformed",
+    "bad_content": "the body is not plain application/json",
+    "too_many": "too many requests without a valid key from this address: wait as long as Retry-After says",
+    "keys_unreadable": "the service cannot read its file of keys, so no key is valid now: try again",
+    "unauthorized": "type a valid key: Authorization: Bearer ostraka_…",
+    "budget_exceeded": "the budget does not pay for this; nothing was answered",
+    "forbidden": "this key's role may not do this",
+    "key_conflict": "this Idempotency-Key was used for another question: use a new one",
+    "too_fast": "too many rows a second: wait as long as Retry-After says",
+    "unavailable": "the ledger cannot be written now; nothing was answered: try again, with the same "
+    "Idempotency-Key",
+    "not_ready": "the service cannot charge now, and so cannot answer",
+    "failed": "the service failed before anything was charged: try again, with the same Idempotency-Key",
+}
+# What an owner can do about refusals.
+ADVICE = {
+    "budget_exceeded": "raise the client's cap with 'ostraka keys', unless the data's own budget is spent",
+    "unauthorized": "somebody has a wrong, revoked or no key; 'ostraka keys list' names those that count",
+    "forbidden": "a client's key was used for an owner's page, or an owner's for questions",
+    "too_fast": "the client asks above --rate and --burst",
+    "too_many": "one address asks without a valid key; name your own proxy with --proxy",
+    "key_conflict": "the client's program uses one Idempotency-Key for two questions",
+    "busy": "more is asked than this machine answers; batches take less",
+    "unavailable": "the ledger is locked, its disk is full, or the database is away",
+    "keys_unreadable": "put a copy of keys.json back",
+    "not_ready": "see the alert at the top",
+    "failed": "a defect: the log names the place",
+    "bad_schema": "the client's program sends other cells than /docs says",
+}
+
+
+class Refused(server.Refused):
+    """A refused request of a service; its message is that of the code unless it is given."""
+
+    def __init__(self, status: int, code: str, words: str = "", *, more: Headers = ()) -> None:
+        super().__init__(status, code, words or WORDS[code], more=more)
+
+
+def unavailable() -> Refused:
+    """Return the refusal for a ledger that cannot be written: locked, full or out of reach."""
+    return Refused(503, "unavailable", more=((b"retry-after", b"2"),))
+
+
+MOST_TEXT = 1_000  # characters of one cell
+KEY = r"[A-Za-z0-9._:-]{1,100}"
+_KEY = re.compile(KEY)
+_NUMBERS = frozenset({int, float})
+_SHAPE = 'the body must be an object with one member: "row", a list of cells, or "rows", a list of such lists'
+
+
+class Rows:
+    """The rows that a service accepts: their width, and which cells are numbers."""
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        numeric: Sequence[bool],
+        *,
+        most: int,
+        categories: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
+        self.columns, self.numeric, self.most = tuple(columns), tuple(numeric), most
+        self._known = [(categories or {}).get(name) for name in self.columns]
+        self._width = len(self.columns)
+        self._all_numbers = all(numeric)
+
+    def read(self, body: bytes) -> tuple[list[list[Any]], bool]:
+        """Return the rows of a body, and whether it was a single row."""
+        try:
+            asked = _STRICT.decode(body.decode())
+        except Refused:
+            raise
+        except RecursionError:
+            raise Refused(400, "bad_json", "the body must not be nested more than two deep") from None
+        except ValueError:  # whose message may quote a cell
+            raise Refused(400, "bad_json", "the body must be JSON in UTF-8") from None
+        if not isinstance(asked, dict) or len(asked) != 1 or not asked.keys() <= {"row", "rows"}:
+            raise Refused(400, "bad_schema", _SHAPE)
+        single = "row" in asked
+        rows = [asked["row"]] if single else asked["rows"]
+        if not isinstance(rows, list) or not 1 <= len(rows) <= self.most:
+            raise Refused(400, "bad_schema", f"rows must be a list of 1 to {self.most} rows")
+        for number, row in enumerate(rows):
+            self._check(row, "row" if single else f"rows[{number}]")
+        return rows, single
+
+    def _check(self, row: Any, where: str) -> None:
+        if not isinstance(row, list):
+            raise Refused(400, "bad_schema", f"{where} must be a list of cells")
+        if len(row) != self._width:
+            raise Refused(400, "bad_schema", f"{where} must have {self._width} cells, got {len(row)}")
+        if self._all_numbers and _NUMBERS.issuperset(map(type, row)) and _finite_sum(row):
+            return  # the fast path; the loop below names the bad cell
+        for place, (cell, is_number) in enumerate(zip(row, self.numeric, strict=True)):
+            if is_number and not (type(cell) in _NUMBERS and _finite(cell)):
+                self._bad_cell(where, place, "a finite number")
+            if not is_number and not (isinstance(cell, str) and _is_text(cell)):
+                self._bad_cell(where, place, f"text of at most {MOST_TEXT} characters")
+            known = self._known[place]
+            if not is_number and known is not None and cell not in known:
+                self._bad_cell(where, place, f"one of the {len(known)} texts of the public rows")
+
+    def _bad_cell(self, where: str, place: int, kind: str) -> NoReturn:
+        raise Refused(400, "bad_schema", f"{where}[{place}] ({self.columns[place]}) must be {kind}")
+
+
+def known_texts(saved: SavedTeachers) -> dict[str, frozenset[str]]:
+    """Return the texts of the public rows by column; any other text would be encoded as zeros."""
+    found: dict[str, frozenset[str]] = {}
+    for _, encoder, places in getattr(saved.encoder, "transformers_", ()):
+        known = getattr(encoder, "categories_", None)
+        if known is not None:
+            texts = [frozenset(map(str, each)) for each in known]
+            found |= {saved.columns[place]: each for place, each in zip(places, texts, strict=True)}
+    return found
+
+
+def idempotency_key(headers: dict[bytes, bytes]) -> str:
+    """Return the Idempotency-Key, by which a retry is recognised as the same request."""
+    key = headers.get(b"idempotency-key", b"").decode("latin-1")
+    if not _KEY.fullmatch(key):
+        raise Refused(
+            400,
+            "bad_key",
+            "type a new Idempotency-Key for each request, and the same for its retries: 1 to 100 letters, "
+            "digits, '.', '_', ':' or '-'",
+        )
+    return key
+
+
+def require_json(headers: dict[bytes, bytes]) -> None:
+    """Refuse other content types, and compressed bodies: a small one could expand to a large one."""
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind != b"application/json":
+        raise Refused(415, "bad_content", "Content-Type must be application/json")
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise Refused(415, "bad_content", "the body must not be compressed: leave Content-Encoding out")
+
+
+def _finite(number: float) -> bool:
+    try:
+        return math.isfinite(float(number))
+    except OverflowError:  # an integer beyond every float
+        return False
+
+
+def _finite_sum(row: list[float]) -> bool:
+    try:
+        return math.isfinite(sum(map(abs, row)))
+    except OverflowError:  # an integer beyond every float
+        return False
+
+
+def _is_text(cell: str) -> bool:
+    return len(cell) <= MOST_TEXT and not any("\ud800" <= letter <= "\udfff" for letter in cell)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise Refused(400, "bad_json", "the body must not name a member twice")
+    return found
+
+
+def _no_constant(_: str) -> NoReturn:
+    raise Refused(400, "bad_json", "the body must be strict JSON: NaN and Infinity are not numbers of it")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)

@@ -1,0 +1,3 @@
+# For type checkers: ``ostraka.service`` is ``ostraka.serve``.
+
+from ostraka.serve import Client as Client

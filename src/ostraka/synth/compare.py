@@ -1,0 +1,140 @@
+"""A copy beside the rows it was made from: marginals, what a model learns, nearest rows. Private."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ostraka.data.schema import Column, Schema
+
+_MOST_ROWS = 20_000  # that a model learns from
+_FEWEST_ROWS = 40  # that a model is compared on
+_NEAR_ROWS, _AMONG = 500, 10_000  # rows whose nearest is found, and among how many
+_MOST_PAIRS = 200
+_FROM_SEED = 0
+
+
+def compared(schema: Schema, real: np.ndarray, copy: np.ndarray, *, target: str | None) -> dict[str, Any]:
+    """Marginals, pairs of columns, models and nearest rows, as plain JSON types. For the owner only.
+
+    Parameters
+    ----------
+    schema : Schema
+    real, copy : int arrays, shape (n_rows, n_columns)
+        Codes. ``real`` are private, and so is all that is returned.
+    target : str, optional
+        What the models predict.
+    """
+    rng = np.random.default_rng(_FROM_SEED)
+    columns = [_column(column, real[:, j], copy[:, j]) for j, column in enumerate(schema.columns)]
+    return {
+        "n_real": len(real),
+        "n_copy": len(copy),
+        "columns": columns,
+        "pairs": _pairs(schema.sizes, real, copy, rng),
+        "learned": None if target is None else _learned(real, copy, schema.place(target), rng),
+        "near": _near(real, copy, rng),
+    }
+
+
+def _column(column: Column, real: np.ndarray, copy: np.ndarray) -> dict[str, Any]:
+    shares = [np.bincount(codes, minlength=column.size) / max(1, len(codes)) for codes in (real, copy)]
+    return {
+        "name": column.name,
+        "values": _values(column),
+        "real": shares[0].tolist(),
+        "copy": shares[1].tolist(),
+        "apart": float(np.abs(shares[0] - shares[1]).sum() / 2),
+    }
+
+
+def _values(column: Column) -> list[str]:
+    """Names of the codes."""
+    if column.categories:
+        names = list(column.categories)
+    else:
+        names = [f"{low:g} to {high:g}" for low, high in zip(column.edges, column.edges[1:], strict=False)]
+    return [*names, "missing"] if column.missing else names
+
+
+def _pairs(sizes: tuple[int, ...], real: np.ndarray, copy: np.ndarray, rng: np.random.Generator) -> float:
+    """Mean total variation of tables of two columns; of some pairs at random where there are many."""
+    pairs = list(combinations(range(len(sizes)), 2))
+    if not pairs:
+        return 0.0
+    chosen = rng.choice(len(pairs), size=min(_MOST_PAIRS, len(pairs)), replace=False)
+    apart = []
+    for a, b in (pairs[k] for k in chosen):
+        place = [rows[:, a] * sizes[b] + rows[:, b] for rows in (real, copy)]
+        cells, where = np.unique(np.concatenate(place), return_inverse=True)
+        tables = [
+            np.bincount(part, minlength=cells.size) / max(1, len(part))
+            for part in np.split(where.ravel(), [len(real)])
+        ]
+        apart.append(np.abs(tables[0] - tables[1]).sum() / 2)
+    return float(np.mean(apart))
+
+
+def _learned(
+    real: np.ndarray, copy: np.ndarray, target: int, rng: np.random.Generator
+) -> dict[str, Any] | None:
+    """Return accuracy and AUC, on half of the real rows, of models of the other half and of the copy."""
+    # None where there are too few rows or one class only
+    order = rng.permutation(len(real))
+    half = len(real) // 2
+    rows = {"original": real[order[:half]], "copy": copy[: max(half, 1)]}
+    test = real[order[half:]][:_MOST_ROWS]
+    counts = [np.unique(part[:, target]).size for part in (*rows.values(), test)]
+    if half < _FEWEST_ROWS or min(counts) < 2:
+        return None
+    truth = test[:, target]
+    found = {name: _scored(part[:_MOST_ROWS], test, target) for name, part in rows.items()}
+    majority = np.bincount(rows["original"][:, target]).argmax()
+    return {**found, "majority": float(np.mean(truth == majority)), "n_test": len(test)}
+
+
+def _scored(rows: np.ndarray, test: np.ndarray, target: int) -> dict[str, float]:
+    """Accuracy and AUC of boosted trees; of many classes, the mean AUC of each, weighted by its size."""
+    from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415  (slow to import)
+    from sklearn.metrics import roc_auc_score  # noqa: PLC0415
+
+    model = HistGradientBoostingClassifier(random_state=_FROM_SEED, max_iter=50, early_stopping=False)
+    model.fit(np.delete(rows, target, axis=1), rows[:, target])
+    chances = model.predict_proba(np.delete(test, target, axis=1))
+    truth = test[:, target]
+    each = [
+        (float(roc_auc_score(truth == label, chances[:, k])), int((truth == label).sum()))
+        for k, label in enumerate(model.classes_)
+        if (len(model.classes_) > 2 or k == 1) and 0 < (truth == label).sum() < len(truth)
+    ]
+    weights = sum(n for _, n in each)
+    return {
+        "accuracy": float(np.mean(model.classes_[chances.argmax(axis=1)] == truth)),
+        "auc": sum(area * n for area, n in each) / weights if weights else 0.5,
+    }
+
+
+def _near(real: np.ndarray, copy: np.ndarray, rng: np.random.Generator) -> dict[str, Any] | None:
+    """Return in how many columns a row differs from the nearest real one: rows of the copy, and real rows."""
+    # a real row is not compared with itself, and both look among as many real rows
+    if len(real) < 2 or not len(copy):
+        return None
+    order = rng.permutation(len(real))
+    n_asked = min(_NEAR_ROWS, len(real) // 2, len(copy))
+    asked, among = real[order[:n_asked]], real[order[n_asked : n_asked + _AMONG]]
+    sampled = copy[rng.choice(len(copy), size=n_asked, replace=False)]
+    found = {"copy": _differences(sampled, among), "original": _differences(asked, among)}
+    width = real.shape[1]
+    return {
+        "n_asked": n_asked,
+        "n_among": len(among),
+        **{name: (np.bincount(each, minlength=width + 1) / n_asked).tolist() for name, each in found.items()},
+    }
+
+
+def _differences(rows: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """The least number of columns in which each row differs from one of the others."""
+    return np.array([(among != row).sum(axis=1).min() for row in rows], dtype=np.int64)

@@ -1,0 +1,198 @@
+"""The steps that all generators share in fit: private rows with their owners, one charge, one record."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ostraka.core.accounting.calibration import calibrate
+from ostraka.core.door import release
+from ostraka.core.ledger.budget import Budget
+from ostraka.core.ledger.ledger import Ledger
+from ostraka.core.private import Adjacency, Private
+from ostraka.core.randomness import os_keyed
+from ostraka.core.result import Result
+from ostraka.data.labels import Labels, one_type
+from ostraka.data.units import numbered
+from ostraka.synth import clusters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostraka.core.mechanisms.law import Releasing
+
+ROWS_OF_A_PERSON = 8
+_TOO_MUCH = re.compile(r"sigma\w* must be (at most|from)")
+
+
+def numbers(X: Any) -> np.ndarray:
+    """Rows as a table of finite numbers, float32; numbers beyond 1e15 count as that.
+
+    Raises
+    ------
+    ValueError
+        No table, or numbers that are missing or infinite; no value is in the message.
+    """
+    try:
+        with np.errstate(over="ignore"):
+            rows = np.asarray(X, dtype=np.float32)
+    except (TypeError, ValueError):  # which would quote a value
+        rows = None
+    if rows is None or rows.ndim != 2 or not rows.size:
+        raise ValueError("X must be a table of numbers with a row and a column or more")
+    if not np.isfinite(rows).all():
+        wide = np.asarray(X, dtype=np.float64)  # where float32 overflows
+        if not np.isfinite(wide).all():
+            raise ValueError(f"X of shape {rows.shape} must be finite: some numbers are missing or infinite")
+        rows = clusters.bounded(wide).astype(np.float32)
+    return clusters.bounded(rows)
+
+
+def labelled(X: Any, y: Any, classes: Any) -> tuple[np.ndarray, np.ndarray, int]:
+    """Rows, the place of each label in the public ``classes``, and how many classes there are.
+
+    Without ``y`` all rows are of one class.
+
+    Raises
+    ------
+    ValueError
+        Rows that are no numbers, labels without ``classes``, of another length, or a label that is none of
+        them; no value is in the message.
+    """
+    rows = numbers(X)
+    if y is None:
+        return rows, np.zeros(len(rows), dtype=np.int64), 1
+    return rows, _class_codes(y, classes, len(rows)), len(classes)
+
+
+def _class_codes(y: Any, classes: Any, n_rows: int) -> np.ndarray:
+    if classes is None:
+        raise ValueError("classes must be given with y: the list of all classes is public, not read off y")
+    labels = Labels(one_type(classes))
+    if len(np.unique(labels.classes)) != len(labels.classes) or not len(labels.classes):
+        raise ValueError("classes must be a list of different classes")
+    return labels.encode(one_type(y, n_rows=n_rows))
+
+
+def rows_of_persons(
+    groups: Any, n_rows: int, *, most: int = ROWS_OF_A_PERSON, rng: np.random.Generator | None
+) -> np.ndarray:
+    """For each row that is used, the number of used rows of the same person; 0 for the other rows.
+
+    At most ``most`` rows of a person are used, chosen at random and for each person independently of all
+    others, so that adding a person does not change whose other rows are used. Two spellings of one person
+    are one person, and every row must name one.
+    """
+    owners = np.asarray(groups)
+    if owners.shape != (n_rows,):
+        raise ValueError(f"groups must be one a row, shape ({n_rows},), got {owners.shape}")
+    person = numbered(owners)[0]
+    shuffled = (os_keyed() if rng is None else rng).permutation(n_rows)
+    order = shuffled[np.argsort(person[shuffled], kind="stable")]
+    sizes = np.bincount(person)
+    rank = np.arange(n_rows) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    used, kept = np.zeros(n_rows, dtype=np.int64), order[rank < most]
+    used[kept] = np.minimum(sizes[person[kept]], most)
+    return used
+
+
+def private_rows(
+    X: np.ndarray,
+    codes: np.ndarray,
+    groups: Any,
+    *,
+    most: int = ROWS_OF_A_PERSON,
+    rng: np.random.Generator | None,
+) -> Private:
+    """Rows, class and share: at most ``most`` rows of a person, chosen at random, share 1."""
+    shares, unit = np.ones(len(X)), "row"
+    if groups is not None:
+        used, unit = rows_of_persons(groups, len(X), most=most, rng=rng), "person"
+        shares = np.where(used > 0, 1 / np.maximum(used, 1), 0.0)
+    inside = shares > 0
+    rows = np.empty((int(inside.sum()), X.shape[1] + 2), dtype=np.float32)
+    rows[:, :-2], rows[:, -2], rows[:, -1] = (
+        X[inside],
+        codes[inside],
+        np.floor(shares[inside] * 2**20) / 2**20,
+    )
+    return Private(rows, Adjacency(unit=unit, moves="row", relation="add-or-remove"))
+
+
+def least_noise(
+    made: Callable[[float], Releasing], *, epsilon: float, delta: float, precision: float = 1e-6
+) -> float:
+    """The least noise with which ``made`` keeps (epsilon, delta).
+
+    Raises
+    ------
+    ValueError
+        Settings out of range, or an epsilon so small that no noise can be drawn for it.
+    """
+    try:
+        return calibrate(made, n_answers=1, epsilon=epsilon, delta=delta, precision=precision)
+    except ValueError as error:
+        if not _TOO_MUCH.match(str(error)):
+            raise
+    raise ValueError(
+        f"epsilon must be larger, got {epsilon!r}: it needs more noise than can be drawn, and than any table "
+        "survives. Ask for fewer columns, clusters or rounds, or for a larger epsilon"
+    )
+
+
+def check_whole(private: Private) -> None:
+    """Raise ValueError unless the share of each row, its last number, is 1: one row of a person at most."""
+    rows: np.ndarray = private.open()
+    if rows.ndim != 2 or rows.shape[1] < 3:
+        raise ValueError(f"rows must be numbers, a class and a share, got shape {rows.shape}")
+    if not (rows[:, -1] == 1).all():
+        raise ValueError("rows must end with a share of 1 each: give private_rows most=1")
+
+
+def charged(
+    mechanism: Releasing,
+    private: Private,
+    *,
+    epsilon: float,
+    delta: float,
+    ledger: Ledger | None,
+    rng: np.random.Generator | None,
+) -> dict[str, np.ndarray]:
+    """The release, after its charge; without a ledger, to one in memory with exactly this budget."""
+    own = ledger or Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=delta, adaptive=False))
+    try:
+        return cast("dict[str, np.ndarray]", release(mechanism, private, ledger=own, rng=rng))
+    finally:
+        if ledger is None:
+            own.close()
+
+
+def record(
+    mechanism: Releasing,
+    private: Private,
+    *,
+    delta: float,
+    simulation: bool,
+    public: tuple[str, ...] = ("the number of columns and the list of classes, which are public",),
+    **settings: Any,
+) -> Result:
+    """The plain record of a fit. ``public``: what the guarantee does not protect."""
+    return Result(
+        kind="synth",
+        settings={
+            "unit": private.adjacency.unit,
+            "relation": private.adjacency.relation,
+            "mechanism": repr(mechanism),
+            **settings,
+        },
+        upper={
+            "epsilon": mechanism.curve().epsilon(delta=delta),
+            "delta": delta,
+            "curve": mechanism.curve().to_dict(),
+            "simulation": simulation,
+            "not_protected": list(public),
+        },
+        notes=("The lower bound is missing: no audit was run.",),
+    )

@@ -1,0 +1,484 @@
+"""Logistic regressions of many small shards, trained together by Newton's method.
+
+Every shard has its own system of equations, so that no shard changes another's solution by a bit: shapes
+depend on a shard's own size and classes, and a shard whose solution has converged is not changed any more.
+
+Scores whose largest is a scikit-learn model's prediction, as one product of terms of a row and weights.
+
+Votes of all teachers by one matrix product of scores; the ballots equal those of separate predictions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ostraka.voters.voting import Teacher
+
+_MOST_PARAMETERS = 128  # of one teacher: with more, scikit-learn is as fast
+_MOST_ROWS = 2000  # of one teacher: with more, scikit-learn is as fast
+_NUMBERS_AT_ONCE = 2**18  # in the systems of equations that are solved at once: 2 MiB
+_PADDING = 8  # numbers of rows are rounded up to a multiple, so that shards share shapes
+_STEPS, _HALVINGS = 50, 30
+_TOLERANCE = 1e-3  # share of scikit-learn's own tolerance
+_FREE = ("C", "fit_intercept", "max_iter", "n_jobs", "random_state", "tol", "verbose", "warm_start")
+
+
+class _Problem(NamedTuple):
+    """Shards of one shape: rows with a last column of ones, class of each row, weight (0 for padding)."""
+
+    rows: np.ndarray  # (n_shards, n_rows, n_columns)
+    targets: np.ndarray  # (n_shards, n_rows, n_outputs), 0 or 1
+    weights: np.ndarray  # (n_shards, n_rows)
+    penalty: np.ndarray  # (n_outputs * n_columns,)
+
+
+def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) -> list[Any]:
+    """Return a fitted copy of the estimator per shard; None for a shard which must be fitted separately.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier
+    X : sequence of arrays, shape (n_rows, n_features)
+        Private. Rows of each shard.
+    codes : sequence of integer arrays
+        Private. Their classes, numbered from 0 without gaps; each shard has two classes or more.
+
+    Returns
+    -------
+    list of LogisticRegression or None
+        Its solution has a gradient below a thousandth of ``tol``.
+    """
+    models: list[Any] = [None] * len(X)
+    if not _applies(estimator):
+        return models
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, (rows, own) in enumerate(zip(X, codes, strict=True)):
+        if dense(rows):
+            n_classes, n_rows = int(own.max()) + 1, -(-len(rows) // _PADDING) * _PADDING
+            size = (n_classes, n_rows, rows.shape[1])
+            if n_rows <= _MOST_ROWS and _n_outputs(n_classes) * (rows.shape[1] + 1) <= _MOST_PARAMETERS:
+                groups.setdefault(size, []).append(number)
+    for (n_classes, n_rows, n_features), numbers in groups.items():
+        cells = (_n_outputs(n_classes) * (n_features + 1)) ** 2 + n_rows * (n_features + 1)
+        at_once = max(1, _NUMBERS_AT_ONCE // cells)
+        for start in range(0, len(numbers), at_once):
+            part = numbers[start : start + at_once]
+            problem = _posed(estimator, [X[k] for k in part], [codes[k] for k in part], n_classes, n_rows)
+            tolerance = _TOLERANCE * estimator.tol
+            solutions, converged, steps = _solved(problem, tolerance, min(_STEPS, estimator.max_iter))
+            for number, solution, good, n_iter in zip(part, solutions, converged, steps, strict=True):
+                if good:
+                    models[number] = _fitted(estimator, solution, n_classes, n_iter)
+    return models
+
+
+def dense(rows: Any) -> bool:
+    """Whether they are a plain array whose numbers doubles hold: others are fitted by scikit-learn."""
+    return isinstance(rows, np.ndarray) and (rows.dtype.kind in "iu" or rows.dtype == np.float64)
+
+
+def _applies(estimator: Any) -> bool:
+    """Whether it is scikit-learn's own logistic regression with the default solver and penalty."""
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (late: not every ensemble is linear)
+
+    if type(estimator) is not LogisticRegression:
+        return False
+    usual, own = LogisticRegression().get_params(), estimator.get_params()
+    return all(own[name] == value for name, value in usual.items() if name not in _FREE) and bool(
+        0 < own["C"] < np.inf and own["max_iter"] >= 1 and own["tol"] > 0 and not own["warm_start"]
+    )
+
+
+def _n_outputs(n_classes: int) -> int:
+    """One logit for two classes, as in scikit-learn, otherwise one for each class."""
+    return 1 if n_classes == 2 else n_classes
+
+
+def _posed(
+    estimator: Any, X: Sequence[np.ndarray], codes: Sequence[np.ndarray], n_classes: int, n_rows: int
+) -> _Problem:
+    """Return the training problem of shards of one shape."""
+    n_outputs, n_columns = _n_outputs(n_classes), X[0].shape[1] + 1
+    rows = np.zeros((len(X), n_rows, n_columns))
+    targets = np.zeros((len(X), n_rows, n_outputs))
+    weights = np.zeros((len(X), n_rows))
+    classes = np.array([1]) if n_outputs == 1 else np.arange(n_classes)
+    for number, (own, own_codes) in enumerate(zip(X, codes, strict=True)):
+        rows[number, : len(own), :-1] = own
+        rows[number, : len(own), -1] = estimator.fit_intercept
+        targets[number, : len(own)] = own_codes[:, None] == classes
+        weights[number, : len(own)] = 1.0
+    penalty = np.full((n_outputs, n_columns), 1 / estimator.C)
+    if estimator.fit_intercept:
+        penalty[:, -1] = 0.0  # otherwise the last column is 0, and so is its weight
+    return _Problem(rows, targets, weights, penalty.ravel())
+
+
+def _solved(problem: _Problem, tolerance: float, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return parameters (n_shards, n_outputs, n_columns), whether they converged, and the number of steps."""
+    n_shards, _, n_columns = problem.rows.shape
+    n_outputs = problem.targets.shape[2]
+    found = np.zeros((n_shards, n_outputs * n_columns))
+    steps = np.zeros(n_shards, dtype=np.int64)
+    running = np.ones(n_shards, dtype=bool)
+    limit = tolerance * problem.weights.sum(axis=1)
+    with np.errstate(all="ignore"):  # a shard that overflows does not converge
+        for _ in range(most + 1):
+            chosen = np.flatnonzero(running)
+            mine = problem._replace(
+                rows=problem.rows[chosen], targets=problem.targets[chosen], weights=problem.weights[chosen]
+            )
+            now = found[chosen]
+            loss, gradient, curvature = _derivatives(mine, now)
+            going = ~(np.abs(gradient).max(axis=1) <= limit[chosen])
+            running[chosen] = going
+            if not going.any() or steps.max() == most:
+                break
+            found[chosen[going]] = _stepped(mine, now, loss, gradient, curvature)[going]
+            steps[chosen[going]] += 1
+    return found.reshape(n_shards, n_outputs, n_columns), ~running & np.isfinite(found).all(axis=1), steps
+
+
+def _derivatives(problem: _Problem, found: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return loss, gradient and Hessian of each shard: cross-entropy of rows plus squared weights / 2 C."""
+    (n_shards, _, n_columns), n_outputs = problem.rows.shape, problem.targets.shape[2]
+    logits = _logits(problem, found)
+    probabilities = _probabilities(logits)
+    loss = _loss(problem, logits, found)
+    residual = (probabilities - problem.targets) * problem.weights[:, :, None]
+    gradient = (residual.transpose(0, 2, 1) @ problem.rows).reshape(n_shards, -1) + problem.penalty * found
+    curvature = np.empty((n_shards, n_outputs, n_columns, n_outputs, n_columns))
+    turned = problem.rows.transpose(0, 2, 1)
+    for k in range(n_outputs):
+        for m in range(k + 1):
+            share = probabilities[:, :, k] * ((k == m) - probabilities[:, :, m]) * problem.weights
+            block = turned @ (problem.rows * share[:, :, None])
+            curvature[:, k, :, m] = block
+            curvature[:, m, :, k] = block
+    hessian = curvature.reshape(n_shards, n_outputs * n_columns, -1)
+    diagonal = np.arange(hessian.shape[1])
+    hessian[:, diagonal, diagonal] += problem.penalty
+    if n_outputs > 1:  # the loss does not depend on the intercepts' sum: keep it 0, as scikit-learn does
+        last = np.arange(n_outputs) * n_columns + n_columns - 1
+        hessian[:, last[:, None], last] += 1.0
+    return loss, gradient, hessian
+
+
+def _stepped(
+    problem: _Problem, now: np.ndarray, loss: np.ndarray, gradient: np.ndarray, curvature: np.ndarray
+) -> np.ndarray:
+    """Make one Newton step for each shard, halved until the loss falls; NaN where no step lowers it."""
+    try:
+        direction = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
+    except np.linalg.LinAlgError:  # of some shard: find out which
+        direction = np.array([_direction(h, g) for h, g in zip(curvature, gradient, strict=True)])
+    slope = (direction * gradient).sum(axis=1)
+    size = np.ones(len(now))
+    for _ in range(_HALVINGS):
+        trial = now - size[:, None] * direction
+        there = _loss(problem, _logits(problem, trial), trial)
+        worse = ~(there <= loss - 1e-4 * size * slope + 1e-12 * np.abs(loss))
+        if not worse.any():
+            break
+        size = np.where(worse, size / 2, size)
+    return np.where(worse[:, None], np.nan, trial)
+
+
+def _direction(curvature: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    try:
+        return np.asarray(np.linalg.solve(curvature, gradient))
+    except np.linalg.LinAlgError:
+        return np.full_like(gradient, np.nan)
+
+
+def _logits(problem: _Problem, found: np.ndarray) -> np.ndarray:
+    whole = found.reshape(len(found), problem.targets.shape[2], -1)
+    return np.asarray(problem.rows @ whole.transpose(0, 2, 1))
+
+
+def _probabilities(logits: np.ndarray) -> np.ndarray:
+    if logits.shape[2] == 1:
+        return np.asarray(1 / (1 + np.exp(-logits)))
+    shifted = np.exp(logits - logits.max(axis=2, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=2, keepdims=True))
+
+
+def _loss(problem: _Problem, logits: np.ndarray, found: np.ndarray) -> np.ndarray:
+    if logits.shape[2] == 1:
+        normaliser = np.logaddexp(0.0, logits[:, :, 0])
+    else:
+        top = logits.max(axis=2)
+        normaliser = top + np.log(np.exp(logits - top[:, :, None]).sum(axis=2))
+    each = normaliser - (logits * problem.targets).sum(axis=2)
+    return np.asarray((each * problem.weights).sum(axis=1) + (problem.penalty * found**2).sum(axis=1) / 2)
+
+
+def _fitted(estimator: Any, solution: np.ndarray, n_classes: int, n_iter: int) -> Any:
+    """A copy of the estimator with this solution."""
+    model = copy.copy(estimator)
+    model.classes_ = np.arange(n_classes)
+    model.coef_ = solution[:, :-1].copy()
+    model.intercept_ = solution[:, -1].copy() if estimator.fit_intercept else np.zeros(len(solution))
+    model.n_features_in_ = solution.shape[1] - 1
+    model.n_iter_ = np.array([n_iter], dtype=np.int32)
+    return model
+
+
+LINEAR = {  # predict the class of the largest score; of two classes the second, where its score is above 0
+    "sklearn.discriminant_analysis.LinearDiscriminantAnalysis",
+    "sklearn.linear_model._logistic.LogisticRegression",
+    "sklearn.linear_model._ridge.RidgeClassifier",
+    "sklearn.linear_model._stochastic_gradient.SGDClassifier",
+    "sklearn.svm._classes.LinearSVC",
+}
+
+
+class Scores(NamedTuple):
+    """One model's weights, (n_present, n_terms), and offsets, (n_present,).
+
+    ``size`` bounds what adds up to an offset, in absolute values. Rounding errors are a share of it.
+    """
+
+    weights: np.ndarray
+    offsets: np.ndarray
+    size: float
+
+
+class Terms(NamedTuple):
+    """What to multiply, the same for all models: terms of rows, (n_rows, n_terms); and a model's scores."""
+
+    of_rows: Callable[[np.ndarray], np.ndarray]
+    of_model: Callable[[Any], Scores | None]
+
+
+def terms_of(models: Sequence[Any]) -> Terms | None:
+    """Return the terms for models of one kind; None for another kind.
+
+    Which terms, and whether there are any, depends on settings of the estimator and on types of numbers: both
+    are public. ``of_model`` returns None for a model whose scores are not finite, which moves no other's.
+    """
+    if not models:
+        return Terms(lambda X: X, _linear)
+    kind = _kind(models[0])
+    make = _of_coefficients if kind in LINEAR else _MADE.get(kind)
+    terms = None if make is None else make(models)
+    if terms is None:
+        return None
+    return terms._replace(of_model=lambda model: terms.of_model(model) if _kind(model) == kind else None)
+
+
+def _of_coefficients(models: Sequence[Any]) -> Terms | None:
+    return Terms(lambda X: X, _linear) if _plain(models[0].coef_) else None
+
+
+def linear_scores(model: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Weights (n_present, n_features) and offsets (n_present,) whose largest score is the prediction."""
+    if _kind(model) not in LINEAR or not _plain(model.coef_):
+        return None
+    if not (np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()):
+        return None
+    coef = np.atleast_2d(model.coef_)
+    intercept = np.broadcast_to(model.intercept_, len(coef))  # some have a 0 where none was fitted
+    if len(coef) > 1:
+        return coef, intercept
+    ahead = coef[0]  # of two classes: how far the second is ahead of the first
+    return np.stack([np.zeros_like(ahead), ahead]), np.array([0.0, intercept[0]])
+
+
+def _linear(model: Any) -> Scores | None:
+    found = linear_scores(model)
+    return None if found is None else Scores(*found, float(np.abs(found[1]).max()))
+
+
+def _normal(models: Sequence[Any]) -> Terms | None:
+    """Gaussian naive Bayes: log likelihoods are quadratic; rows and means are moved by one middle."""
+    first = models[0]
+    even = first.priors is None or (np.asarray(first.priors) > 0).all()
+    if not (_plain(first.theta_) and first.var_smoothing > 0 and even):
+        return None
+    middle = np.median([model.theta_.mean(axis=0) for model in models], axis=0)  # a bad model moves it little
+
+    def of_model(model: Any) -> Scores | None:
+        means, precisions, spread = model.theta_ - middle, 1 / model.var_, np.log(2 * np.pi * model.var_)
+        prior, away = np.log(model.class_prior_), (means**2 * precisions).sum(axis=1) / 2
+        size = np.abs(prior) + np.abs(spread).sum(axis=1) / 2 + away
+        weights = np.concatenate([means * precisions, -precisions / 2], axis=1)
+        return _finite(weights, prior - spread.sum(axis=1) / 2 - away, size)
+
+    return Terms(lambda X: _squared(X - middle), of_model)
+
+
+def _nearest(models: Sequence[Any]) -> Terms | None:
+    """Nearest centroids: minus half of squared distances, whose terms scikit-learn adds up, too."""
+    first = models[0]
+    if not (_plain(first.centroids_) and first.metric == "euclidean" and _named(first.priors, "uniform")):
+        return None
+
+    def of_model(model: Any) -> Scores | None:
+        away = (model.centroids_**2).sum(axis=1) / 2
+        halves = np.full_like(model.centroids_, -0.5)
+        return _finite(np.concatenate([model.centroids_, halves], axis=1), -away, away)
+
+    return Terms(_squared, of_model)
+
+
+def _counted(models: Sequence[Any]) -> Terms | None:
+    """Multinomial naive Bayes: log probabilities are weights."""
+    first = models[0]
+    usual = _plain(first.feature_log_prob_) and (np.asarray(first.alpha) > 0).all()
+    return Terms(lambda X: X, _multinomial) if usual else None
+
+
+def _multinomial(model: Any) -> Scores | None:
+    return _finite(model.feature_log_prob_, model.class_log_prior_, np.abs(model.class_log_prior_))
+
+
+def _binary(models: Sequence[Any]) -> Terms | None:
+    """Bernoulli naive Bayes: each feature is 1 above a threshold, which is a setting, else 0."""
+    first = models[0]
+    threshold = first.binarize
+    if not (_plain(first.feature_log_prob_) and (np.asarray(first.alpha) > 0).all()):
+        return None
+
+    def of_model(model: Any) -> Scores | None:
+        if model.binarize != threshold:
+            return None
+        absent = np.log(1 - np.exp(model.feature_log_prob_))  # rounded as by scikit-learn
+        size = np.abs(model.class_log_prior_) + np.abs(absent).sum(axis=1)
+        weights = model.feature_log_prob_ - absent
+        return _finite(weights, model.class_log_prior_ + absent.sum(axis=1), size)
+
+    return Terms(lambda X: X if threshold is None else (threshold < X).astype(np.float64), of_model)
+
+
+def _squared(X: np.ndarray) -> np.ndarray:
+    return np.concatenate([X, X**2], axis=1)
+
+
+def _finite(weights: np.ndarray, offsets: np.ndarray, size: np.ndarray) -> Scores | None:
+    known = np.isfinite(weights).all() and np.isfinite(offsets).all() and np.isfinite(size).all()
+    return Scores(weights, offsets, float(size.max())) if known else None
+
+
+def _plain(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype == np.float64
+
+
+def _named(setting: Any, name: str) -> bool:
+    return isinstance(setting, str) and setting == name
+
+
+def _kind(model: Any) -> str:
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+_MADE: dict[str, Callable[[Sequence[Any]], Terms | None]] = {
+    "sklearn.naive_bayes.BernoulliNB": _binary,
+    "sklearn.naive_bayes.GaussianNB": _normal,
+    "sklearn.naive_bayes.MultinomialNB": _counted,
+    "sklearn.neighbors._nearest_centroid.NearestCentroid": _nearest,
+}
+
+
+# Two ways to add up d products differ by less than this times (d + 2) machine epsilons of their size.
+_ROUNDING = 8.0
+_CELLS = 2**18  # scores held at a time: 2 MiB, which fit a cache
+
+
+class LinearTeachers:
+    """Every teacher's scores for every class, weights of shape (n_classes, n_terms, n_teachers).
+
+    A teacher's ballot on a row is what it predicts for that row alone: if its two best classes are closer
+    than rounding errors, or its scores are not finite, it is asked alone. So a ballot depends neither on the
+    rest of the batch nor on other teachers. Rounding errors are bounded in two ways, the second by a
+    teacher's own weights, so that a teacher of huge weights slows down no other.
+    """
+
+    def __init__(
+        self,
+        teachers: Sequence[Teacher],
+        terms: Terms,
+        weights: np.ndarray,
+        offsets: np.ndarray,
+        sizes: np.ndarray,
+    ) -> None:
+        self._teachers, self._terms = teachers, terms
+        self._weights, self._offsets = weights, offsets[:, None, :]
+        self._counter = np.uint16 if offsets.shape[1] < 1 << 16 else np.int64  # the smaller, the faster
+        self._largest = np.abs(weights).max(axis=(0, 2)), sizes.max(initial=0.0)
+        with np.errstate(over="ignore"):
+            self._lengths = np.sqrt(np.square(weights).max(axis=0).sum(axis=0)), sizes
+        self._ulp = _ROUNDING * (weights.shape[1] + 2) * np.finfo(np.float64).eps
+
+    @classmethod
+    def of(cls, teachers: Sequence[Teacher], *, n_classes: int, n_features: int) -> Self | None:
+        """Stack these teachers, or return None if their predictions are no largest scores."""
+        with np.errstate(all="ignore"):  # scores that are not finite are refused
+            terms = terms_of([teacher.model for teacher in teachers if teacher.model is not None])
+            if terms is None:
+                return None
+            n_terms = terms.of_rows(np.zeros((1, n_features))).shape[1]
+            weights = np.zeros((n_classes, n_terms, len(teachers)))
+            offsets, sizes = np.full((n_classes, len(teachers)), -np.inf), np.zeros(len(teachers))
+            for number, teacher in enumerate(teachers):
+                found = None if teacher.model is None else terms.of_model(teacher.model)
+                if found is not None:
+                    weights[teacher.present, :, number], offsets[teacher.present, number] = found[:2]
+                    sizes[number] = found.size
+                elif teacher.model is None:
+                    offsets[teacher.codes(np.empty((1, 0)))[0], number] = 0.0
+                else:
+                    offsets[:, number] = 0.0  # a tie everywhere: it is asked alone
+        return cls(teachers, terms, weights, offsets, sizes)
+
+    def counts(self, X: np.ndarray) -> np.ndarray:
+        """Votes on finite rows: int64 (n_rows, n_classes). Private."""
+        counts = np.empty((len(X), len(self._weights)), dtype=np.int64)
+        for rows, scores, near in self._scored(X):
+            part = np.add.reduce(near, axis=2, dtype=self._counter).T.astype(np.int64)
+            for row in np.flatnonzero(part.sum(axis=1) > scores.shape[2]):
+                for number in np.flatnonzero(near[:, row].sum(axis=0) > 1):
+                    part[row] -= near[:, row, number]
+                    part[row, self._asked(X, rows.start + row, int(number))] += 1
+            counts[rows] = part
+        return counts
+
+    def predictions(self, X: np.ndarray) -> np.ndarray:
+        """Each teacher's class index for finite rows: int64 (n_teachers, n_rows). Private."""
+        codes = np.empty((self._weights.shape[2], len(X)), dtype=np.int64)
+        for rows, scores, near in self._scored(X):
+            codes[:, rows] = scores.argmax(axis=0).T
+            for row, number in zip(*np.nonzero(near.sum(axis=0) > 1), strict=True):
+                codes[number, rows.start + row] = self._asked(X, rows.start + row, number)
+        return codes
+
+    def _scored(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Yield scores of blocks of rows, (n_classes, n_rows, n_teachers), and which may be the best."""
+        (weights, offset), (lengths, sizes) = self._largest, self._lengths
+        at_once = max(1, _CELLS // (len(self._weights) * self._weights.shape[2]))
+        for start in range(0, len(X), at_once):
+            part = X[start : start + at_once]
+            with np.errstate(over="ignore", invalid="ignore"):
+                terms = self._terms.of_rows(part)
+                scores = terms @ self._weights
+                scores += self._offsets
+                unsure = self._ulp * (np.abs(terms) @ weights + offset)
+                own = np.linalg.norm(terms, axis=1)[:, None] * (self._ulp * lengths) + self._ulp * sizes
+                best = scores.max(axis=0) - np.fmin(unsure[:, None], own)
+                near = ~(scores < best)  # true where scores overflow
+            yield slice(start, start + len(part)), scores, near
+
+    def _asked(self, X: np.ndarray, row: int, number: int) -> int:
+        """Return the ballot of one teacher, predicted on its own; its fallback where it fails."""
+        with contextlib.suppress(Exception), warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            return int(self._teachers[number].codes(X[row : row + 1])[0])
+        return self._teachers[number].fallback

@@ -1,0 +1,250 @@
+"""The kinds of voters that can be saved: what each is written as, and how it is read back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ostraka.core.private import Adjacency
+from ostraka.parties import saved as remote
+from ostraka.parties.parties import PartyEnsemble
+from ostraka.voters import saved_networks as networks
+from ostraka.voters.neighbours import Nearest, NeighbourVoter
+from ostraka.voters.networks import as_network
+from ostraka.voters.prompts import PromptEnsemble
+from ostraka.voters.saved_files import write_arrays, write_model
+from ostraka.voters.split import SplitTeachers
+from ostraka.voters.teachers import TeacherEnsemble
+from ostraka.voters.voting import Teacher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ostraka.voters.saved_files import SavedFiles
+
+_A_FILE = 25  # teachers
+_CLASSES = 1 << 16  # of rows that vote with their labels, which are stored as uint16
+
+
+class Kind(Protocol):
+    """One kind of voter: what is public about it, and its files."""
+
+    name: str
+
+    def width(self, voter: Any) -> int | None:
+        """Numbers in a question; 0: a question is one text; None: not known."""
+        ...
+
+    def adjacency(self, voter: Any) -> Adjacency:
+        """What one unit can do to the votes."""
+        ...
+
+    def ballots(self, voter: Any) -> int:
+        """The largest number of ballots in a query."""
+        ...
+
+    def check(self, voter: Any) -> None:
+        """Raise ValueError unless the voter can be saved."""
+        ...
+
+    def write(self, voter: Any, folder: Path) -> dict[str, Any]:
+        """Write the files of a voter, and return what the list says about it."""
+        ...
+
+    def read(self, listed: dict[str, Any], files: SavedFiles) -> Any:
+        """The voter of a list and its files."""
+        ...
+
+
+class _Teachers:
+    """Scikit-learn teachers, as skops files."""
+
+    name = "teachers"
+
+    def width(self, voter: TeacherEnsemble) -> int:
+        return int(voter.n_features_in_)
+
+    def adjacency(self, voter: TeacherEnsemble) -> Adjacency:
+        return Adjacency.one_ballot(unit=voter.unit_)
+
+    def ballots(self, voter: TeacherEnsemble) -> int:
+        return len(voter.teachers_)
+
+    def check(self, voter: TeacherEnsemble) -> None:
+        """Any can be saved."""
+
+    def write(self, voter: TeacherEnsemble, folder: Path) -> dict[str, Any]:
+        teachers = [_plain(teacher) for teacher in voter.teachers_]
+        write_model(folder / "estimator.skops", voter.estimator)
+        for start in range(0, len(teachers), _A_FILE):
+            write_model(folder / f"teachers-{start // _A_FILE:04}.skops", teachers[start : start + _A_FILE])
+        return {"unit": voter.unit_, "n_teachers": len(teachers), "n_features": self.width(voter)}
+
+    def read(self, listed: dict[str, Any], files: SavedFiles) -> TeacherEnsemble:
+        n_features = listed["n_features"]
+        estimator = files.model("estimator.skops", n_features=n_features)
+        teachers = [
+            _teacher(plain)
+            for name in files.mine("teachers-")
+            for plain in files.model(name, n_features=n_features)
+        ]
+        files.require(teachers, listed["n_teachers"])
+        return restored(estimator, teachers, listed)
+
+
+class _Networks(_Teachers):
+    """Teachers that are torch networks, as plain arrays."""
+
+    name = "networks"
+
+    def check(self, voter: TeacherEnsemble) -> None:
+        networks.check(voter.teachers_)
+
+    def write(self, voter: TeacherEnsemble, folder: Path) -> dict[str, Any]:
+        for start in range(0, len(voter.teachers_), _A_FILE):
+            part = voter.teachers_[start : start + _A_FILE]
+            write_arrays(folder / f"networks-{start // _A_FILE:04}.npz", networks.arrays(part))
+        return {
+            "unit": voter.unit_,
+            "n_teachers": len(voter.teachers_),
+            "n_features": self.width(voter),
+            "network": networks.settings(voter.estimator),
+        }
+
+    def read(self, listed: dict[str, Any], files: SavedFiles) -> TeacherEnsemble:
+        plan = networks.plan_of(listed, files.network)
+        parts = [files.arrays(name) for name in files.mine("networks-")]
+        teachers = [teacher for part in parts for teacher in networks.teachers(part, plan)]
+        files.require(teachers, listed["n_teachers"])
+        return restored(plan.network, teachers, listed)
+
+
+class _Neighbours:
+    """Private rows that vote with their labels, as plain arrays, and their public transformer."""
+
+    name = "neighbours"
+
+    def width(self, voter: NeighbourVoter) -> int | None:
+        return int(voter.n_features_in_) if voter.transformer is None else None
+
+    def adjacency(self, voter: NeighbourVoter) -> Adjacency:
+        rate = voter.sampling_rate if voter.relation == "add-or-remove" else 1.0
+        return Adjacency(unit=voter.unit_, relation=voter.relation, sampling_rate=rate)
+
+    def ballots(self, voter: NeighbourVoter) -> int:
+        return int(voter.k)
+
+    def check(self, voter: NeighbourVoter) -> None:
+        """Any can be saved."""
+
+    def write(self, voter: NeighbourVoter, folder: Path) -> dict[str, Any]:
+        crowd = voter._crowd  # noqa: SLF001  (the same package)
+        arrays = {"features": crowd.features, "codes": crowd.codes}
+        write_arrays(
+            folder / "rows.npz", arrays if crowd.starts is None else arrays | {"starts": crowd.starts}
+        )
+        if voter.transformer is not None:
+            write_model(folder / "transformer.skops", voter.transformer)
+        how = {name: getattr(voter, name) for name in ("k", "sampling_rate", "metric", "relation")}
+        return {"unit": voter.unit_, "neighbours": how}
+
+    def read(self, listed: dict[str, Any], files: SavedFiles) -> NeighbourVoter:
+        arrays = files.arrays("rows.npz")
+        features, codes, starts = arrays["features"], arrays["codes"], arrays.get("starts")
+        n_classes = len(listed["classes"])
+        right = (
+            (features.ndim, features.dtype.name, codes.dtype.name) == (2, "float32", "uint16")
+            and codes.shape == (len(features),)
+            and len(codes) > 0
+            and int(codes.max()) < n_classes <= _CLASSES
+            and np.isfinite(features).all()
+            and (starts is None or _are_starts(starts, len(codes)))
+        )
+        if not right:
+            raise ValueError(f"{files.folder / 'rows.npz'} must hold rows, a class of each, and units")
+        transformer = None
+        if files.named("transformer.skops"):
+            transformer = files.model("transformer.skops", n_features=len(listed["grid"]))
+        voter = NeighbourVoter(**listed["neighbours"], transformer=transformer)
+        crowd = Nearest(features, codes, starts, cosine=voter.metric == "cosine")
+        return voter.restore(crowd, classes=np.array(listed["classes"]), unit=listed["unit"])
+
+
+class _Split(_Teachers):
+    """Teachers of a folder that are in several processes."""
+
+    name = "teachers in processes"
+
+    def ballots(self, voter: Any) -> int:
+        return int(voter.n_teachers)
+
+    def check(self, voter: Any) -> None:
+        raise ValueError(f"these {voter.n_teachers} teachers are saved already: copy their folder")
+
+
+def _are_starts(starts: np.ndarray, n_rows: int) -> bool:
+    whole = starts.ndim == 1 and starts.dtype.kind in "iu" and len(starts) > 0 and starts[0] == 0
+    return bool(whole and (np.diff(starts) > 0).all() and starts[-1] < n_rows)
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind for kind in (_Teachers(), _Networks(), _Neighbours(), remote.Parties(), remote.Prompts())
+}
+
+
+def kind_of(voter: Any) -> Kind:
+    """The kind of a fitted voter."""
+    if isinstance(voter, TeacherEnsemble):
+        return KINDS["teachers" if as_network(voter.estimator) is None else "networks"]
+    if isinstance(voter, SplitTeachers):
+        return _Split()
+    types = {NeighbourVoter: "neighbours", PartyEnsemble: "parties", PromptEnsemble: "prompts"}
+    for kind, name in types.items():
+        if isinstance(voter, kind):
+            return KINDS[name]
+    raise TypeError(f"ensemble must be fitted teachers or another voter, got {type(voter).__name__}")
+
+
+def split(
+    folder: Path,
+    listed: dict[str, Any],
+    kind: str,
+    *,
+    sha256: str,
+    processes: int,
+    trusted: Iterable[str],
+    network: Any,
+) -> SplitTeachers:
+    """The teachers of a folder in several processes."""
+    if kind not in {"teachers", "networks"} or network is not None:
+        raise ValueError("processes are for teachers, and for networks that ostraka has a name for")
+    return SplitTeachers(folder, listed, sha256=sha256, processes=processes, trusted=trusted)
+
+
+def restored(estimator: Any, teachers: list[Teacher], listed: dict[str, Any]) -> TeacherEnsemble:
+    """An ensemble of teachers that were trained before."""
+    ensemble = TeacherEnsemble(estimator, n_teachers=len(teachers), n_jobs=1)
+    return ensemble.restore(
+        teachers,
+        classes=np.array(listed["classes"]),
+        n_features=listed["n_features"],
+        unit=listed["unit"],
+    )
+
+
+def _plain(teacher: Teacher) -> dict[str, Any]:
+    """Convert a teacher to types that skops can store; large numbers become text."""
+    return {
+        "model": teacher.model,
+        "present": teacher.present,
+        "fallback": int(teacher.fallback),
+        "entropy": str(teacher.seed.entropy),
+        "spawn_key": [int(part) for part in teacher.seed.spawn_key],
+    }
+
+
+def _teacher(plain: dict[str, Any]) -> Teacher:
+    seed = np.random.SeedSequence(int(plain["entropy"]), spawn_key=tuple(plain["spawn_key"]))
+    return Teacher(plain["model"], np.asarray(plain["present"]), seed, plain["fallback"])

@@ -1,0 +1,336 @@
+"""Train teachers on their shards, predict, and count the ballots.
+
+Engines: teachers train and vote in this process, on several cores, or on a Ray or Dask cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+import sys
+import threading
+import time
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import joblib
+import numpy as np
+import sklearn
+import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
+from sklearn.base import clone
+
+from ostraka.core import check
+from ostraka.voters import closed_form, kinds
+from ostraka.voters.kinds import LinearTeachers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+def count_votes(predictions: Any, *, n_classes: int) -> np.ndarray:
+    """Count the teachers' ballots.
+
+    Parameters
+    ----------
+    predictions : integer array, shape (n_teachers, n_queries)
+        Private. Class indices; a teacher may not abstain.
+    n_classes : int >= 2
+        Public.
+
+    Returns
+    -------
+    int64 array, shape (n_queries, n_classes), in votes
+        Private: wrap it with :class:`~ostraka.Private`.
+
+    Raises
+    ------
+    ValueError
+        Not two-dimensional, not integers, or not in ``range(n_classes)``.
+
+    Examples
+    --------
+    >>> count_votes([[0, 1], [0, 2], [1, 2]], n_classes=3)
+    array([[2, 1, 0],
+           [0, 1, 2]])
+    """
+    check.integer(n_classes=n_classes, least=2)
+    ballots = np.asarray(predictions)
+    if ballots.ndim != 2 or not ballots.size:
+        raise ValueError(f"predictions must have shape (n_teachers, n_queries), got {ballots.shape}")
+    if ballots.dtype.kind not in "iu":
+        raise ValueError(f"predictions must be integer class indices, got dtype {ballots.dtype}")
+    if ballots.min() < 0 or ballots.max() >= n_classes:
+        raise ValueError(
+            f"predictions must be class indices in range({n_classes}): a teacher may not abstain"
+        )
+    n_queries = ballots.shape[1]
+    cells = np.arange(n_queries) * n_classes + ballots.astype(np.int64)
+    counts = np.bincount(cells.ravel(), minlength=n_queries * n_classes)
+    return counts.reshape(n_queries, n_classes).astype(np.int64)
+
+
+_LOCK = threading.RLock()  # global generators and warning filters belong to the whole process
+
+
+class Shard(NamedTuple):
+    """One teacher's rows, the class index of each, its seed, and the class it votes if training fails."""
+
+    X: Any
+    codes: np.ndarray
+    seed: np.random.SeedSequence
+    fallback: int
+
+    def __repr__(self) -> str:
+        return "Shard(private)"
+
+
+class Predictions(NamedTuple):
+    """One teacher's class index for each query: its ballots."""
+
+    codes: np.ndarray
+    failed: bool
+
+    def __repr__(self) -> str:
+        return "Predictions(private)"
+
+
+class Teacher(NamedTuple):
+    """A trained estimator and the classes of its predictions. Without a model it always votes one class."""
+
+    model: Any
+    present: np.ndarray
+    seed: np.random.SeedSequence
+    fallback: int
+
+    def __repr__(self) -> str:
+        return "Teacher(private)"
+
+    @property
+    def failed(self) -> bool:
+        """Whether its shard has several classes but training failed."""
+        return self.model is None and len(self.present) != 1
+
+    def codes(self, X: Any) -> np.ndarray:
+        """The class index of each row. Raises what the estimator raises."""
+        if self.model is None:
+            return np.full(X.shape[0], self.present[0] if len(self.present) == 1 else self.fallback)
+        local = np.asarray(self.model.predict(X))
+        whole = local.astype(np.int64)
+        if local.shape != (X.shape[0],) or (whole != local).any() or not _within(whole, len(self.present)):
+            raise ValueError("a teacher must predict one of its classes for each row: use a classifier")
+        return self.present[whole]
+
+
+def train(estimator: Any, shards: Sequence[Shard]) -> list[Teacher]:
+    """Train a clone on each shard. No shard affects another teacher, and no error text is shown."""
+    teachers = []
+    with _quiet():
+        coded = [np.unique(shard.codes, return_inverse=True) for shard in shards]
+        several = [place for place, (present, _) in enumerate(coded) if len(present) > 1]
+        method = closed_form if closed_form.applies(estimator) else kinds
+        together = method.fit_together(
+            estimator, [shards[k].X for k in several], [coded[k][1] for k in several]
+        )
+        models = dict(zip(several, together, strict=True))
+        for place, (shard, (present, local)) in enumerate(zip(shards, coded, strict=True)):
+            model = models.get(place)
+            if model is None and len(present) > 1:
+                # the text of an exception may hold private values, and an error may cost one ballot only
+                with contextlib.suppress(Exception):
+                    model = seeded(estimator, shard.seed).fit(shard.X, local)
+            teachers.append(Teacher(model, present, shard.seed, shard.fallback))
+    return teachers
+
+
+def vote(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> list[Predictions]:
+    """Every teacher's predictions; a teacher that fails votes its fallback."""
+    smallest = np.min_scalar_type(n_classes)
+    together = _linear_codes(X, n_classes, teachers)
+    if together is not None:
+        cast = zip(together.astype(smallest), teachers, strict=True)
+        return [Predictions(codes, teacher.failed) for codes, teacher in cast]
+    predictions = []
+    with _quiet():
+        for teacher in teachers:
+            codes = np.full(X.shape[0], teacher.fallback)
+            failed = True
+            with contextlib.suppress(Exception):  # as in training
+                _seed_globals(teacher.seed)
+                codes, failed = teacher.codes(X), teacher.failed
+            predictions.append(Predictions(codes.astype(smallest), failed))
+    return predictions
+
+
+def _linear_codes(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> np.ndarray | None:
+    """The class indices of all teachers by one product; None if they have no scores of that form."""
+    if not isinstance(X, np.ndarray) or X.dtype != np.float64 or not np.isfinite(X).all():
+        return None
+    linear = LinearTeachers.of(teachers, n_classes=n_classes, n_features=X.shape[1])
+    return None if linear is None else linear.predictions(X)
+
+
+def dry_run(estimator: Any, X: Any, codes: np.ndarray) -> None:
+    """Train one teacher on public rows and let it predict; its errors are public and are raised."""
+    seed = np.random.SeedSequence(0)
+    with _quiet(trusted=False):
+        Teacher(seeded(estimator, seed).fit(X, codes), np.unique(codes), seed, 0).codes(X)
+
+
+def seeded(estimator: Any, seed: np.random.SeedSequence) -> Any:
+    """A clone whose every ``random_state``, nested ones too, is drawn from ``seed``."""
+    _seed_globals(seed)
+    teacher = clone(estimator)
+    names = sorted(name for name in teacher.get_params() if name.split("__")[-1] == "random_state")
+    if names:
+        states = (seed.generate_state(len(names)) >> 1).tolist()
+        teacher.set_params(**dict(zip(names, states, strict=True)))
+    return teacher
+
+
+def _seed_globals(seed: np.random.SeedSequence) -> None:
+    """Seed the global generators, from which estimators may draw."""
+    state = int(seed.generate_state(1)[0])
+    np.random.seed(state)  # noqa: NPY002
+    random.seed(state)
+
+
+@contextlib.contextmanager
+def _quiet(*, trusted: bool = True) -> Iterator[None]:
+    """Suppress warnings, use one thread (more are slower for small tasks), and skip repeated checks."""
+    # the global generators are restored on exit; the lock is there because a second thread, which trains
+    # another shard, would draw from the same global generators
+    with _LOCK, _undisturbed(trusted=trusted):
+        yield
+
+
+@functools.lru_cache(maxsize=1)
+def _pools(_n_modules: int) -> threadpoolctl.ThreadpoolController:
+    """Return the libraries with thread pools. The search takes 10 ms and is repeated after new imports."""
+    return threadpoolctl.ThreadpoolController()
+
+
+@contextlib.contextmanager
+def _undisturbed(*, trusted: bool) -> Iterator[None]:
+    before = np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        with (
+            warnings.catch_warnings(),
+            _pools(len(sys.modules)).limit(limits=1),
+            sklearn.config_context(assume_finite=trusted, skip_parameter_validation=trusted),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        np.random.set_state(before[0])  # noqa: NPY002
+        random.setstate(before[1])
+
+
+def _within(codes: np.ndarray, n_classes: int) -> bool:
+    return bool(codes.min() >= 0 and codes.max() < n_classes)
+
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+_INTERVAL = 0.2  # seconds between two reports of progress
+_TRY_ALONE = 1.0  # seconds of processor time in this process before a pool is considered
+_WORTH_A_POOL = 4.0  # seconds of processor time left, below which starting worker processes takes longer
+
+
+def spread(
+    work: Callable[[Sequence[Item]], list[Answer]],
+    items: Sequence[Item],
+    *,
+    engine: str,
+    n_jobs: int | None,
+    on_progress: Callable[[int, int], object] = lambda _done, _total: None,
+) -> list[Answer]:
+    """Apply ``work`` to every item, and return the answers in the order of the items.
+
+    ``work`` takes a batch and must treat each item separately. A task carries only the items of its
+    batch, in memory and never through a memory-mapped file, because they may be private.
+    """
+    done: list[Answer] = []
+    if engine == "joblib":
+        done = _alone(work, items, alone=joblib.effective_n_jobs(_jobs(n_jobs)) == 1, on_progress=on_progress)
+    left = items[len(done) :]
+    if not left:
+        return done
+    with _backend(engine):
+        streams = joblib.parallel.get_active_backend()[0].supports_return_generator  # Ray's does not
+        pool = joblib.Parallel(
+            n_jobs=_jobs(n_jobs),
+            return_as="generator" if streams else "list",
+            max_nbytes=None,
+            pre_dispatch="all",
+        )
+        size = -(-len(left) // (4 * joblib.effective_n_jobs(_jobs(n_jobs))))
+        batches = [list(left[start : start + size]) for start in range(0, len(left), size)]
+        for answers in pool(joblib.delayed(work)(batch) for batch in batches):
+            done += answers
+            on_progress(len(done), len(items))
+    return done
+
+
+def n_workers(engine: str, n_jobs: int | None) -> int:
+    """How many workers an engine has, which is started if it is not running."""
+    with _backend(engine):
+        return int(joblib.effective_n_jobs(_jobs(n_jobs)))
+
+
+def _alone(
+    work: Callable[[Sequence[Item]], list[Answer]],
+    items: Sequence[Item],
+    *,
+    alone: bool,
+    on_progress: Callable[[int, int], object],
+) -> list[Answer]:
+    """Work in this process, a fraction of a second at a time, until a pool would be faster."""
+    # processor time decides: on a busy machine a pool would wait just as long, and start slowly
+    done: list[Answer] = []
+    start, start_work = time.perf_counter(), time.process_time()
+    pace = _INTERVAL  # seconds for an item; unknown at first, so that the first batch is one item
+    while len(done) < len(items):
+        done += work(items[len(done) : len(done) + max(1, int(_INTERVAL / pace))])
+        on_progress(len(done), len(items))
+        pace = (time.perf_counter() - start) / len(done)
+        worked = time.process_time() - start_work
+        left = worked / len(done) * (len(items) - len(done))
+        if not alone and worked > _TRY_ALONE and left > _WORTH_A_POOL:
+            break
+    return done
+
+
+def _jobs(n_jobs: int | None) -> int | None:
+    """All cores, unless the caller or a surrounding ``joblib.parallel_config`` says how many."""
+    ambient = joblib.parallel.get_active_backend()[1]
+    return n_jobs if n_jobs is not None or ambient is not None else -1
+
+
+@contextlib.contextmanager
+def _backend(engine: str) -> Iterator[None]:
+    """The joblib back end of that name."""
+    if engine == "ray":
+        _start_ray(check.require("ray", extra="ray"))
+        check.require("ray.util.joblib", extra="ray").register_ray()
+    if engine == "dask":
+        _start_dask(check.require("distributed", extra="dask"))
+    with contextlib.nullcontext() if engine == "joblib" else joblib.parallel_config(backend=engine):
+        yield
+
+
+def _start_ray(ray: Any) -> None:
+    """Use the Ray of this session. If there is none, connect to RAY_ADDRESS or start one on this machine."""
+    if not ray.is_initialized():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about its own future defaults
+            ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+
+
+def _start_dask(distributed: Any) -> None:
+    """Use the Dask client of this session. If there is none, start a local cluster for the session."""
+    try:
+        distributed.get_client()
+    except ValueError:
+        distributed.Client(dashboard_address=None)  # becomes the session's client, and is closed at exit

@@ -1,0 +1,133 @@
+"""Twenty-four columns of labels: whoever takes labels takes the same ones, and gives them the same codes."""
+
+import datetime as dt
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import DataConversionWarning
+from sklearn.neighbors import KNeighborsClassifier
+
+from ostraka.data.labels import Labels
+from ostraka.learn.session import Data, labels_of
+from ostraka.learn.students.distil import coded
+from ostraka.networks import TorchClassifier
+from ostraka.synth.fitting import labelled
+from ostraka.voters import NeighbourVoter, QuantileCells, RowVoter, TeacherEnsemble
+
+NA = type("NAType", (), {"__hash__": None, "__ne__": lambda *_: pytest.fail("compared")})()
+COLUMNS = {  # None: refused; else the classes, and the codes of the four rows
+    "text in a list": (["b", "a", "b", "a"], ["a", "b"], [1, 0, 1, 0]),
+    "text in an array": (np.array(["b", "a", "b", "a"]), ["a", "b"], [1, 0, 1, 0]),
+    "text among objects": (np.array(["b", "a", "b", "a"], dtype=object), ["a", "b"], [1, 0, 1, 0]),
+    "digits as text": (["10", "9", "10", "9"], ["10", "9"], [0, 1, 0, 1]),
+    "whole numbers": ([3, 1, 3, 7], [1, 3, 7], [1, 0, 1, 2]),
+    "numbers of one byte": (np.array([3, 1, 3, 1], dtype=np.int8), [1, 3], [1, 0, 1, 0]),
+    "large numbers": (np.array([2**64 - 1, 1, 1, 1], dtype=np.uint64), [1, 2**64 - 1], [1, 0, 0, 0]),
+    "whole floats": ([1.0, 0.0, 1.0, 0.0], [0.0, 1.0], [1, 0, 1, 0]),
+    "short floats": (np.array([1, 0, 1, 0], dtype=np.float16), [0.0, 1.0], [1, 0, 1, 0]),
+    "whole numbers of two types": ([1, 0.0, 1.0, 0], [0.0, 1.0], [1, 0, 1, 0]),
+    "truth values in a list": ([True, False, True, False], [False, True], [1, 0, 1, 0]),
+    "truth values in an array": (np.array([True, False, True, False]), [False, True], [1, 0, 1, 0]),
+    "a column": (np.array([[1], [0], [1], [0]]), [0, 1], [1, 0, 1, 0]),
+    "text and numbers": (["a", 1, "a", 1], None, None),
+    "text and numbers as objects": (np.array(["a", 1, "a", 1], dtype=object), None, None),
+    "truth values and numbers": ([True, 2, True, 2], None, None),
+    "text and nothing": (["a", None, "b", "a"], None, None),
+    "numbers and nothing": ([1.0, np.nan, 0.0, 1.0], None, None),
+    "numbers and a missing value": (np.array([1, NA, 0, 1], dtype=object), None, None),
+    "infinity": ([1.0, np.inf, 0.0, 1.0], None, None),
+    "quantities": ([0.5, 1.5, 0.5, 1.5], None, None),
+    "times": (np.array(["2020-01-01", "2020-01-02"] * 2, dtype="datetime64[D]"), None, None),
+    "dates": ([dt.date(2020, 1, 1), dt.date(2020, 1, 2)] * 2, None, None),
+    "one-hot rows": (np.eye(4), None, None),
+}
+X = np.arange(8.0).reshape(4, 2)
+
+
+def by_codec(y):
+    labels = Labels.of(y, least=2)
+    return labels.classes, labels.encode(y)
+
+
+def by_teachers(y):
+    ensemble = TeacherEnsemble(KNeighborsClassifier(1), n_teachers=1).fit(X, y)
+    return ensemble.classes_, ensemble.vote(X).open().argmax(axis=1)
+
+
+def by_neighbours(y):
+    voter = NeighbourVoter(k=1).fit(X, y)
+    return voter.classes_, voter._crowd.codes
+
+
+def by_rows(y):
+    voter = RowVoter(cells=QuantileCells(n_bins=2).fit(X + 1)).fit(X, y)
+    return voter.classes_, voter._labels
+
+
+def by_classifier(y):
+    values = labels_of(y, n_rows=4)
+    return Data(X, values, None, X, None).classes(None), Labels.of(values).encode(values)
+
+
+def by_network(y):
+    torch = pytest.importorskip("torch")
+    network = TorchClassifier(torch.nn.Linear, epochs=1)
+    seen = []
+    network.minimise = lambda X, loss, *, name: seen.append((network.classes_, loss))
+    network.fit(X, y)
+    ((classes, loss),) = seen
+    logits = torch.eye(len(classes))
+    rows = [[float(loss(logits[[code]], [row])) for code in range(len(classes))] for row in range(4)]
+    return classes, np.argmin(rows, axis=1)
+
+
+def by_generator(y):
+    classes = Labels.of(y, least=2).classes
+    return classes, labelled(X, y, classes)[1]
+
+
+def by_student(y):
+    if any(label is None for label in y):
+        pytest.skip("None is a question without an answer")
+    return coded(y, None, n_rows=4)
+
+
+CALLERS = (by_codec, by_teachers, by_neighbours, by_rows, by_classifier, by_student, by_network, by_generator)
+
+
+@pytest.mark.parametrize("caller", CALLERS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("name", COLUMNS)
+def test_all_who_take_labels_agree(name, caller):
+    y, classes, codes = COLUMNS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataConversionWarning)
+        if classes is None:
+            with pytest.raises(ValueError, match=r"y must|y should|Unknown label type|Input y") as caught:
+                caller(y)
+            assert caught.value.__cause__ is None
+            return
+        names, places = caller(y)
+    assert np.asarray(names).tolist() == classes
+    assert np.asarray(places).tolist() == codes
+
+
+@pytest.mark.parametrize(
+    ("y", "declared"), [(["a", "c"], "ab"), ([0, 7], [0, 1]), ([0, 1], ["0", "1"]), (["0", "1"], [0, 1])]
+)
+def test_a_label_that_is_not_declared_is_refused_and_has_no_code(y, declared):
+    labels = Labels.of(y, list(declared))
+    with pytest.raises(ValueError, match="the 2 declared classes only"):
+        labels.encode(y)
+    assert (labels.places(y) < 0).any()
+
+
+def test_declared_classes_keep_their_order_if_they_are_not_sorted():
+    labels = Labels(np.array(["no", "yes", "maybe"]))
+    assert labels.encode(["maybe", "no", "yes"]).tolist() == [2, 0, 1]
+    assert labels.decode(labels.encode(["maybe", "no"])).tolist() == ["maybe", "no"]
+
+
+def test_each_label_has_the_code_that_it_has_alone():
+    labels, y = Labels.of([], [3, 1, 2]), [2.0, 1, 3, 2]
+    assert labels.encode(y).tolist() == [int(labels.encode([each])[0]) for each in y]

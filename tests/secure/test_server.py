@@ -1,0 +1,425 @@
+"""The server in front of everything: strangers who are slow, silent or many, in clear and in TLS."""
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime as dt
+import ipaddress
+import json
+import re
+import resource
+import socket
+import ssl
+import threading
+import time
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from ostraka.secure.server import Limits, Refused, Reply, Server, Strangers, listening, networks
+from ostraka.secure.wire import Late, Line, PartyServer
+
+PATIENCE = 60.0  # seconds, on a busy machine
+HALF_HELLO = b"\x16\x03\x01\x02\x00"
+HEAD = b"POST /v1/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
+
+
+class Echo:
+    """An application that answers with the body, when it may."""
+
+    server = None
+
+    def __init__(self, *, go=None, **limits):
+        self.limits, self.go, self.asked = Limits(**{"most_body": 2**20, **limits}), go, 0
+
+    def admit(self, request):
+        if request.path == "/none":
+            request.refused = Refused(404, "not_found")
+        return b"authorization" in request.headers
+
+    async def reply(self, request):
+        if request.refused is not None:
+            return request.refused.reply
+        self.asked += 1
+        if self.go is not None:
+            await asyncio.to_thread(self.go.wait, PATIENCE)
+        return Reply(200, request.body or b"nothing", b"text/plain")
+
+
+@contextlib.contextmanager
+def served(application, **how):
+    """Serve an application from a thread; the port, and the server."""
+    ready, loops, sock = threading.Event(), [], listening("127.0.0.1", 0)
+
+    async def run():
+        server = Server(application, sock, **how)
+        loops.append((asyncio.get_running_loop(), server))
+        ready.set()
+        await server.serve()
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),))
+    thread.start()
+    assert ready.wait(PATIENCE)
+    ((loop, server),) = loops
+    try:
+        yield sock.getsockname()[1], server, loop
+    finally:
+        loop.call_soon_threadsafe(server.stop)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def stranger(port, said=b""):
+    one = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+    one.sendall(said)
+    return one
+
+
+def ask(port, *, body=b"hello", tls=None, seconds=PATIENCE, **headers):
+    """One request on a connection of its own."""
+    line = Line(f"{'https' if tls else 'http'}://127.0.0.1:{port}")
+    line._tls = tls
+    return line.ask("POST", "/v1/echo", body, headers, seconds=seconds, most=2**20, fresh=True)
+
+
+def all_of(connection):
+    got = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(1 << 16):
+            got += part
+    return got
+
+
+class Party:
+    """Somebody with one message, as a tally, a keeper, a party and a dealer are."""
+
+    name, most_bytes = "somebody", 2**20
+    answers = {"/v1/echo": lambda body: body}  # noqa: RUF012
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"POST /v1/ec", HEAD, HEAD + b"drop"], ids=["", "head", "body", "drip"]
+)
+def test_slow_strangers_do_not_close_a_party(said):
+    with PartyServer(Party()) as server, contextlib.ExitStack() as stack:
+        port = int(server.url.rpartition(":")[2])
+        strangers = [stack.enter_context(stranger(port, said)) for _ in range(64)]
+        assert [ask(port).body for _ in range(5)] == [b"hello"] * 5
+        for one in strangers:  # those that go on dripping do not hold anything up, either
+            with contextlib.suppress(OSError):
+                one.sendall(b"x")
+        assert ask(port).body == b"hello"
+
+
+def test_the_oldest_stranger_goes_and_whoever_works_stays():
+    go = threading.Event()
+    with served(Echo(go=go, most_strangers=20, share=1.0)) as (port, server, _):
+        answers = []
+        working = threading.Thread(target=lambda: answers.append(ask(port)))
+        working.start()
+        until = time.monotonic() + PATIENCE
+        while not server.application.asked and time.monotonic() < until:
+            time.sleep(0.01)
+        with contextlib.ExitStack() as stack:
+            strangers = [stack.enter_context(stranger(port)) for _ in range(60)]
+            while server.strangers.dropped < 40 and time.monotonic() < until:
+                time.sleep(0.01)
+            go.set()
+            working.join(PATIENCE)
+            assert answers[0].body == b"hello"
+            assert ask(port).body == b"hello"
+            assert strangers[0].recv(1) == b""
+            strangers[-1].settimeout(0.05)
+            with pytest.raises(TimeoutError):
+                strangers[-1].recv(1)
+            assert len(server.strangers) <= 20
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [(b"", b""), (b"GET /", b"408"), (HEAD, b"408"), (HEAD + b"few", b"408"), (b"\r\n\r\n", b"")],
+    ids=["silence", "a line", "a head", "a body", "empty lines"],
+)
+def test_every_wait_ends_and_says_so(said, status):
+    with served(Echo(head_seconds=0.3, least_rate=1e9)) as (port, _, _), stranger(port, said) as one:
+        begun = time.monotonic()
+        assert all_of(one)[9:12] == status
+        assert time.monotonic() - begun < 5
+
+
+def test_a_body_has_time_for_its_length_and_no_more():
+    with served(Echo(head_seconds=0.2, least_rate=100_000)) as (port, _, _), stranger(port, HEAD) as one:
+        for _ in range(8):
+            time.sleep(0.1)
+            one.sendall(bytes(12_500))
+        assert b"200 OK" in one.recv(65536)
+    with served(Echo(head_seconds=0.2, least_rate=1e6)) as (port, _, _), stranger(port, HEAD) as one:
+        time.sleep(1)
+        assert all_of(one)[9:12] == b"408"
+
+
+def test_a_client_that_rests_too_long_is_left():
+    with served(Echo(idle_seconds=0.3)) as (port, _, _), stranger(port) as one:
+        one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200 OK" in one.recv(65536)
+        assert one.recv(1) == b""
+
+
+def test_an_answer_that_takes_too_long_is_told_as_unknown():
+    go = threading.Event()
+    with served(Echo(go=go, answer_seconds=0.3)) as (port, server, _):
+        answer = ask(port)
+        assert (answer.status, json.loads(answer.body)["code"]) == (503, "unavailable")
+        assert "the same Idempotency-Key" in json.loads(answer.body)["error"]
+        assert len(server.working) == 1, "it still counts as running"
+        go.set()
+        until = time.monotonic() + PATIENCE
+        while server.working and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not server.working
+
+
+def test_answers_at_once_are_bounded_and_the_rest_is_told_to_come_again():
+    go = threading.Event()
+    with served(Echo(go=go, at_once=2)) as (port, server, _), contextlib.ExitStack() as stack:
+        question = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+        waiting = [stack.enter_context(stranger(port, question)) for _ in range(2)]
+        until = time.monotonic() + PATIENCE
+        while len(server.working) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        third = ask(port)
+        assert (third.status, json.loads(third.body)["code"], third.pause) == (503, "busy", 1.0)
+        go.set()
+        assert [b"200 OK" in one.recv(65536) for one in waiting] == [True, True]
+
+
+def test_unfinished_bodies_are_bounded_and_the_longest_goes():
+    with served(Echo(most_held=150_000)) as (port, server, _), stranger(port, HEAD) as short:
+        short.sendall(bytes(40_000))
+        with stranger(port, HEAD.replace(b"100000", b"900000")) as long:
+            with contextlib.suppress(ConnectionError):
+                long.sendall(bytes(800_000))
+            assert all_of(long) == b""
+        short.sendall(bytes(60_000))
+        assert b"200 OK" in short.recv(65536)
+        assert server.held == 0
+
+
+def test_a_client_may_end_its_side_before_the_answer():
+    with served(Echo()) as (port, _, _), stranger(port, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") as one:
+        one.shutdown(socket.SHUT_WR)
+        assert all_of(one).endswith(b"nothing")
+
+
+def test_what_is_refused_by_its_head_keeps_its_turn():
+    with served(Echo()) as (port, _, _), stranger(port) as one:
+        get, none = (b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path for path in (b"/", b"/none"))
+        one.sendall(get + none + get + b"nonsense\r\n\r\n" + get)
+        got = all_of(one)
+    assert re.findall(rb"HTTP/1.1 (\d+)", got) == [b"200", b"404", b"200", b"400"]
+
+
+def test_a_refusal_arrives_though_the_body_is_still_on_its_way():
+    with served(Echo()) as (port, server, _):
+        line = Line(f"http://127.0.0.1:{port}")
+        for path, n_bytes, status in (("/none", 5_000_000, 404), ("/v1/echo", 2_000_000, 413)):
+            how = {"seconds": PATIENCE, "most": 1000, "fresh": True}
+            assert line.ask("POST", path, bytes(n_bytes), **how).status == status
+        with stranger(port, HEAD.replace(b"/v1/echo", b"/none")) as one:  # which never comes
+            begun = time.monotonic()
+            assert b" 404 " in all_of(one)
+            while server.open and time.monotonic() < begun + PATIENCE:
+                time.sleep(0.01)
+            assert time.monotonic() - begun < 3
+
+
+# TLS
+
+
+def pair(folder, name):
+    """A certificate of this machine and its key, as files."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (folder / "cert.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
+    (folder / "key.pem").write_bytes(pem)
+    return {"certificate": folder / "cert.pem", "key": folder / "key.pem"}
+
+
+def trusting(folder):
+    return ssl.create_default_context(cafile=str(folder / "cert.pem"))
+
+
+@pytest.mark.parametrize("said", [b"", HALF_HELLO], ids=["silent", "half a hello"])
+def test_strangers_who_do_not_shake_hands_do_not_close_a_server_with_tls(tmp_path, said):
+    files = pair(tmp_path, "one")
+    with served(Echo(most_strangers=30, share=1.0), **files) as (port, server, _):
+        with contextlib.ExitStack() as stack:
+            for _ in range(100):
+                stack.enter_context(stranger(port, said))
+            assert [ask(port, tls=trusting(tmp_path)).body for _ in range(5)] == [b"hello"] * 5
+            assert len(server.strangers) <= 30
+        until = time.monotonic() + PATIENCE
+        while server.open and time.monotonic() < until:
+            time.sleep(0.01)
+        assert (len(server.open), len(server.strangers), server.strangers._count.total()) == (0, 0, 0)
+
+
+def test_a_handshake_has_a_deadline_and_other_protocols_are_left(tmp_path):
+    with served(Echo(head_seconds=0.3), **pair(tmp_path, "one")) as (port, _, _):
+        with stranger(port, HALF_HELLO) as half, stranger(port, b"GET / HTTP/1.1\r\n\r\n") as clear:
+            assert all_of(clear) == b""
+            assert all_of(half) == b""
+        assert ask(port, tls=trusting(tmp_path)).body == b"hello"
+
+
+def test_a_new_certificate_is_taken_and_a_broken_one_is_not(tmp_path):
+    files = pair(tmp_path, "one")
+    with served(Echo(), **files) as (port, server, loop):
+        first = trusting(tmp_path)
+        assert ask(port, tls=first).body == b"hello"
+        pair(tmp_path, "two")
+        loop.call_soon_threadsafe(server.reload)
+        done = asyncio.run_coroutine_threadsafe(asyncio.to_thread(int), loop)
+        done.result(PATIENCE)  # what was called before has run
+        with pytest.raises(Late, match="SSLCertVerificationError"):
+            ask(port, tls=first)
+        assert ask(port, tls=trusting(tmp_path)).body == b"hello"
+        (tmp_path / "key.pem").write_text("broken")
+        with pytest.raises(OSError, match=r".*"):
+            server.reload()
+        assert ask(port, tls=trusting(tmp_path)).body == b"hello"
+
+
+# the client
+
+
+def test_a_connection_is_kept_and_one_that_the_server_closed_is_not_used():
+    with served(Echo(idle_seconds=0.3)) as (port, server, _):
+        line = Line(f"http://127.0.0.1:{port}")
+        how = {"seconds": PATIENCE, "most": 1000}
+        assert [line.ask("GET", "/", **how).body for _ in range(3)] == [b"nothing"] * 3
+        assert len(server.open) == 1
+        until = time.monotonic() + PATIENCE
+        while server.open and time.monotonic() < until:
+            time.sleep(0.01)
+        assert line.ask("GET", "/", **how).body == b"nothing"
+        line.close()
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_of_the_environment_is_used_where_it_may_be(tmp_path, monkeypatch, scheme):
+    pair(tmp_path, "one")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    heads = []
+
+    def head(connection):
+        got = b""
+        while not got.endswith(b"\r\n\r\n"):
+            got += connection.recv(1)
+        heads.append(got.decode())
+
+    def proxy():
+        connection, _ = sock.accept()
+        with connection:
+            head(connection)
+            if scheme == "https":
+                connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                connection = context.wrap_socket(connection, server_side=True)
+                head(connection)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        monkeypatch.setenv(f"{scheme}_proxy", f"http://ann:p%20w@127.0.0.1:{sock.getsockname()[1]}")
+        monkeypatch.setenv("no_proxy", "")
+        line = Line(f"{scheme}://127.0.0.1:9/base", direct=False)
+        line._tls = line._tls and trusting(tmp_path)
+        thread = threading.Thread(target=proxy)
+        thread.start()
+        assert line.ask("GET", "/x", seconds=PATIENCE, most=10, fresh=True).body == b"ok"
+        thread.join()
+    start = "CONNECT 127.0.0.1:9 HTTP/1.1" if scheme == "https" else "GET http://127.0.0.1:9/base/x HTTP/1.1"
+    assert heads[0].startswith(start)
+    assert "Proxy-Authorization: Basic YW5uOnAgdw==" in heads[0]
+    assert heads[-1].startswith("GET /base/x HTTP/1.1" if scheme == "https" else start)
+    assert scheme == "http" or "Proxy" not in heads[1]
+
+
+# strangers, counted
+
+
+@dataclasses.dataclass(eq=False)
+class Fake:
+    ended: bool = False
+
+    def drop(self):
+        self.ended = True
+
+
+def test_strangers_never_take_more_than_half_of_the_descriptors(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    with served(Echo()) as (_, server, _):
+        assert server.strangers._most == 32
+
+
+def test_an_answered_stranger_goes_before_one_that_waits():
+    strangers = Strangers(most=3, share=1.0)
+    first, second, third, fourth = (Fake() for _ in range(4))
+    for one in (first, second, third):
+        strangers.arrived(one, "192.0.2.1")
+    strangers.left(second)
+    strangers.arrived(second, "192.0.2.1", answered=True)
+    strangers.arrived(fourth, "192.0.2.2")
+    assert [one.ended for one in (first, second, third, fourth)] == [False, True, False, False]
+    strangers.left(first)
+    assert len(strangers) == 2
+
+
+def test_one_address_cannot_push_out_another():
+    strangers = Strangers(most=10, share=0.5, proxies=networks(["198.51.100.7"]))
+    quiet, noisy = Fake(), [Fake() for _ in range(50)]
+    strangers.arrived(quiet, "192.0.2.1")
+    for one in noisy:
+        strangers.arrived(one, "203.0.113.9")
+    assert not quiet.ended
+    assert sum(not one.ended for one in noisy) == 5
+    proxied = [Fake() for _ in range(4)]
+    for one in proxied:
+        strangers.arrived(one, "198.51.100.7")
+    assert not any(one.ended for one in proxied)
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address"),
+    [
+        ("203.0.113.9", b"192.0.2.1", "203.0.113.9"),  # not a named proxy: its word counts for nothing
+        ("10.0.0.1", b"192.0.2.1", "192.0.2.1"),
+        ("10.0.0.1", b"9.9.9.9, 192.0.2.1", "192.0.2.1"),
+        ("10.0.0.1", b"9.9.9.9, 192.0.2.1, 10.0.0.2", "192.0.2.1"),
+        ("10.0.0.1", b"10.0.0.3", "10.0.0.3"),
+        ("10.0.0.1", b"", "10.0.0.1"),
+        ("10.0.0.1", b"<script>", "unreadable"),
+        ("2001:db8::1", b"", "2001:db8::/64"),
+        ("2001:db8::ffff:1", b"", "2001:db8::/64"),
+    ],
+)
+def test_forwarded_addresses_count_from_named_proxies_only(peer, forwarded, address):
+    assert Strangers(proxies=networks(["10.0.0.0/8"])).address(peer, forwarded) == address
+
+
+def test_a_proxy_is_an_address_or_a_network():
+    with pytest.raises(ValueError, match="proxy must be an address or a network"):
+        networks(["nginx"])
