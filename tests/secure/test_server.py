@@ -150,6 +150,26 @@ def test_every_wait_ends_and_says_so(said, status):
         assert time.monotonic() - begun < 5
 
 
+@pytest.mark.parametrize("said", [b"", b"GET / HT"], ids=["silence", "a line"])
+def test_a_delay_of_the_server_itself_is_not_the_clients(said):
+    with served(Echo()) as (port, server, loop), stranger(port, said) as one:
+        until, begun = time.monotonic() + PATIENCE, None
+        while not server.open and time.monotonic() < until:
+            time.sleep(0.01)
+
+        def stop_the_loop():  # for a minute, as far as it can tell: nothing of it ran
+            nonlocal begun
+            begun, clock = {each: each.deadline for each in server.open}, loop.time
+            loop.time = lambda: clock() + 60
+
+        loop.call_soon_threadsafe(stop_the_loop)
+        while not begun or any(each in server.open and each.deadline == at for each, at in begun.items()):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[len(said) :])
+        assert b"200 OK" in one.recv(65536)
+
+
 def test_a_body_has_time_for_its_length_and_no_more():
     with served(Echo(head_seconds=0.2, least_rate=100_000)) as (port, _, _), stranger(port, HEAD) as one:
         for _ in range(8):

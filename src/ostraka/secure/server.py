@@ -413,10 +413,17 @@ class Server:
             self.loop.add_reader(self.socket.fileno(), self._accept)
 
     async def _watch(self) -> None:
-        """End what is late. One look at all costs less than timers of each."""
+        """End what is late. One look at all costs less than timers of each.
+
+        What kept this loop from running, such as other threads of the process, is no delay of clients.
+        """
+        before = self.loop.time()
         while True:
             await asyncio.sleep(_LOOK)
             now = self.loop.time()
+            lag, before = max(0.0, now - before - _LOOK), now
+            for connection in self.open:
+                connection.deadline += lag
             for connection in [one for one in self.open if one.deadline < now]:
                 connection.late()
 
@@ -481,7 +488,9 @@ class _Silent:
         tls: dict[str, Any] = {}
         self._handed = True
         if server.tls is not None:
-            tls = {"ssl": server.tls, "ssl_handshake_timeout": seconds, "ssl_shutdown_timeout": seconds}
+            # asyncio's own deadlines do not know how late the loop is: they only end what is forgotten here
+            patience = {"ssl_handshake_timeout": 60 * seconds, "ssl_shutdown_timeout": 60 * seconds}
+            tls = {"ssl": server.tls, **patience}
         with contextlib.suppress(OSError, asyncio.CancelledError):
             await server.loop.connect_accepted_socket(lambda: _Conversation(server, self), self._sock, **tls)
         server.strangers.left(self)
