@@ -170,6 +170,21 @@ def test_a_delay_of_the_server_itself_is_not_the_clients(said):
         assert b"200 OK" in one.recv(65536)
 
 
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_a_request_that_is_read_in_one_piece_may_be_as_long_as_one_in_several(ahead):
+    go, request = threading.Event(), HEAD.replace(b"100000", b"60000") + bytes(60_000)
+    with served(Echo()) as (port, server, loop), stranger(port) as one:
+        while not server.open:
+            time.sleep(0.01)
+        loop.call_soon_threadsafe(go.wait, PATIENCE)  # so all of it waits to be read when the loop goes on
+        one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * ahead + request)
+        go.set()
+        got = b""
+        while not got.endswith(bytes(60_000)):
+            assert (part := one.recv(1 << 16)), got[:200]
+            got += part
+
+
 def test_a_body_has_time_for_its_length_and_no_more():
     with served(Echo(head_seconds=0.2, least_rate=100_000)) as (port, _, _), stranger(port, HEAD) as one:
         for _ in range(8):

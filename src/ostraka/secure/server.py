@@ -665,7 +665,7 @@ class _Conversation(asyncio.Protocol):
             raise self._too_large()
 
     def on_message_complete(self) -> None:
-        request, self._in_message, self._raw = self._request, False, 0
+        request, self._in_message, self._began, self._raw = self._request, False, False, 0
         if self._ending or request is None:
             return
         self._release()
