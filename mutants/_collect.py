@@ -54,14 +54,14 @@ MUTANTS = [
     Mutant(
         "any confirmation counts for any set of survivors",
         MASKING,
-        '        unseal(key.hex(), "survivors", signature + body)',
-        '        unseal(key.hex(), "survivors", signature + body) if False else None',
+        '    return is_signed(key.hex(), "survivors", signature + body)',
+        "    return bool(signature)",
         BY_CLIENTS + "test_a_lying_tally_gets_no_second_set_confirmed",
     ),
     Mutant(
         "survivors are not counted",
         MASKING,
-        "(len(found) if self.task.lying else n) < self.task.least or n > self._n",
+        "(len(survivors) if self.task.lying else n) < self.task.least or n > self._n",
         "n > self._n",
         BY_CLIENTS + "test_fewer_survivors_than_agreed_are_refused_before_a_share_is_told",
     ),
@@ -96,15 +96,15 @@ MUTANTS = [
     Mutant(
         "a client is summed twice",
         REPORTS,
-        "any(one >= two for one, two in itertools.pairwise(keys))",
-        "any(one > two for one, two in itertools.pairwise(keys))",
+        "any(key >= later for key, later in itertools.pairwise(keys))",
+        "any(key > later for key, later in itertools.pairwise(keys))",
         BY_KEEPERS + "test_keepers_refuse_clients_that_are_repeated_or_malformed",
     ),
     Mutant(
         "colluding neighbours are not counted",
         GRAPH,
-        "    most = int(np.argmax(at_least <= _SECRECY))",
-        "    most = int(np.argmax(at_least <= 0.5))",
+        "    bound = int(np.argmax(at_least <= _SECRECY))",
+        "    bound = int(np.argmax(at_least <= 0.5))",
         BY_GRAPH + "test_k_is_the_smallest_even_number_that_keeps_the_promises",
     ),
     Mutant(
@@ -117,8 +117,8 @@ MUTANTS = [
     Mutant(
         "a tree is priced as one level",
         ENCODINGS,
-        "        return math.sqrt(2 * len(self.sizes))",
-        "        return math.sqrt(2)",
+        "        return 2.0 * len(self.sizes)",
+        "        return 2.0",
         "collect/test_encodings.py::test_two_encodings_lie_within_the_stated_norms_and_some_reach_them",
     ),
     Mutant(
@@ -138,8 +138,8 @@ MUTANTS = [
     Mutant(
         "an enrolment approves whoever joined",
         "collect/enrolment.py",
-        "if read_entry(one).claim in claims)",
-        "if read_entry(one).claim)",
+        "if read_entry(record).claim in claims)",
+        "if read_entry(record).claim)",
         "collect/test_enrolment.py::test_strangers_are_left_out_and_the_others_sum_exactly",
     ),
     Mutant(

@@ -13,7 +13,6 @@ from ostraka import console
 from ostraka.console import argument, option, options
 
 if TYPE_CHECKING:
-    from ostraka.collect.tally import Tally
     from ostraka.collect.task import Task
 
 app = typer.Typer(help="Private statistics: sums of many people's values that nobody can take apart.")
@@ -68,49 +67,49 @@ class PlanOptions:
 
 @app.command()
 @options(PlanOptions)
-def plan(given: PlanOptions) -> None:
+def plan(wanted: PlanOptions) -> None:
     """Predict noise, bytes and seconds; with --tally and --out, write the task."""
     from ostraka.collect.plan import parsed
     from ostraka.collect.plan import plan as planned
 
     with console.usage():
-        chosen = parsed(given.encoding)
-        found = planned(
+        chosen = parsed(wanted.encoding)
+        prediction = planned(
             chosen,
-            n_clients=given.clients,
-            epsilon=given.epsilon,
-            delta=given.delta,
-            trust=given.trust,
-            n_keepers=len(given.keeper) if given.keeper else given.n_keepers,
-            honest=given.honest,
-            colluding=given.colluding,
-            missing=given.missing,
-            items=given.items,
+            n_clients=wanted.clients,
+            epsilon=wanted.epsilon,
+            delta=wanted.delta,
+            trust=wanted.trust,
+            n_keepers=len(wanted.keeper) if wanted.keeper else wanted.n_keepers,
+            honest=wanted.honest,
+            colluding=wanted.colluding,
+            missing=wanted.missing,
+            items=wanted.items,
         )
-        if given.out is not None:
-            found["task"] = _write_task(given, chosen, found["sigma"], given.out)
-    if given.as_json:
-        typer.echo(json.dumps(found))
+        if wanted.out is not None:
+            prediction["task"] = _write_task(wanted, chosen, prediction["sigma"], wanted.out)
+    if wanted.as_json:
+        typer.echo(json.dumps(prediction))
         return
-    for name, value in found.items():
+    for name, value in prediction.items():
         typer.echo(f"{name}: {value:,.4g}" if isinstance(value, float) else f"{name}: {value}")
 
 
-def _write_task(given: PlanOptions, encoding: Any, sigma: float, out: Path) -> str:
+def _write_task(wanted: PlanOptions, encoding: Any, sigma: float, out: Path) -> str:
     """Write the task that was planned, and return its hash."""
     from ostraka.collect.task import Task
 
-    if given.tally is None:
+    if wanted.tally is None:
         raise typer.BadParameter("--out needs --tally, the public key of the tally: ostraka collect key FILE")
     task = Task(
         encoding,
         sigma=sigma,
-        tally=given.tally,
-        keepers=tuple(given.keeper or ()),
-        least=max(3, int(0.8 * given.clients) if given.least is None else given.least),
-        honest=given.honest,
-        colluding=given.colluding,
-        missing=given.missing,
+        tally=wanted.tally,
+        keepers=tuple(wanted.keeper or ()),
+        least=max(3, int(0.8 * wanted.clients) if wanted.least is None else wanted.least),
+        honest=wanted.honest,
+        colluding=wanted.colluding,
+        missing=wanted.missing,
     )
     out.write_text(task.to_json(), encoding="utf-8")
     return task.sha256
@@ -131,8 +130,8 @@ def keeper(
     from ostraka.secure.wire import PartyServer
 
     with console.usage():
-        one = Keeper(_task(task), Identity.kept_at(identity), folder=folder)
-    server = PartyServer(one, port=port, host=host)
+        role = Keeper(_task(task), Identity.kept_at(identity), folder=folder)
+    server = PartyServer(role, port=port, host=host)
     typer.echo(server.url)
     try:
         server.serve_forever()
@@ -167,20 +166,29 @@ def tally(
     from ostraka.secure.wire import PartyServer
 
     with console.usage():
-        one = Tally(_task(task), Identity.kept_at(identity), keepers=keeper or (), folder=folder)
-    with PartyServer(one, port=port, host=host, pages=one.pages) as server:
+        role = Tally(_task(task), Identity.kept_at(identity), keepers=keeper or (), folder=folder)
+    with PartyServer(role, port=port, host=host, pages=role.pages) as server:
         typer.echo(server.url)
-        run_exchanges(one, n_clients=clients, seconds=seconds)
-        sums = one.close()
+        run_exchanges(role, n_clients=clients, seconds=seconds)
+        sums = role.close()
     with Ledger(
         folder / "collect.ledger", budget=Budget(epsilon=epsilon, delta=delta, adaptive=False)
     ) as ledger:
-        answer = release(one.task.mechanism, sums, ledger=ledger, key=f"{one.task.sha256}/{one.round}")
-        found = _result(one, answer.tolist(), ledger.spent().epsilon(delta=delta), delta)
+        answer = release(role.task.mechanism, sums, ledger=ledger, key=f"{role.task.sha256}/{role.round}")
+        result = {
+            "task": json.loads(role.task.to_json()),
+            "n_clients": role.n_clients,
+            "n_survivors": role.n_survivors,
+            "variance": role.variance,
+            "sums": answer.tolist(),
+            "epsilon": ledger.spent().epsilon(delta=delta),
+            "delta": delta,
+            "unit": "client",
+        }
     if out is None:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(result))
     else:
-        out.write_text(json.dumps(found), encoding="utf-8")
+        out.write_text(json.dumps(result), encoding="utf-8")
 
 
 @app.command()
@@ -210,8 +218,8 @@ def send(
     except ValueError:
         raise typer.BadParameter("the value must be a number or a list in JSON") from None
     with console.usage():
-        found = network.send(url, read, sha256=sha256, folder=folder, certify=certify)
-    typer.echo(f"reported to the task {found}")
+        fingerprint = network.send(url, read, sha256=sha256, folder=folder, certify=certify)
+    typer.echo(f"reported to the task {fingerprint}")
 
 
 @app.command()
@@ -228,8 +236,8 @@ def enrol(
 
     with console.usage():
         office = Enrolment(_task(task), Identity.kept_at(identity), folder=folder)
-        for one in claim:
-            typer.echo(office.enrol(one).hex())
+        for person in claim:
+            typer.echo(office.enrol(person).hex())
 
 
 @app.command()
@@ -268,17 +276,3 @@ def _task(path: Path) -> Task:
     from ostraka.collect.task import Task
 
     return Task.from_json(path.read_text(encoding="utf-8"))
-
-
-def _result(tally: Tally, sums: list[int], epsilon: float, delta: float) -> dict[str, Any]:
-    """Return the public result: the task, the released sums and their cost."""
-    return {
-        "task": json.loads(tally.task.to_json()),
-        "n_clients": tally.n_clients,
-        "n_survivors": tally.n_survivors,
-        "variance": tally.variance,
-        "sums": sums,
-        "epsilon": epsilon,
-        "delta": delta,
-        "unit": "client",
-    }

@@ -45,11 +45,13 @@ def run(out: Path, *, n_clients: int) -> str:
         "places": (Grid(x=(0, 1), y=(0, 1), shape=(8, 8)), places.tolist()),
     }
     with Ledger(":memory:", budget=Budget(epsilon=10.0, delta=_DELTA, adaptive=False)) as ledger:
-        found = {name: _round(encoding, values, name, ledger) for name, (encoding, values) in rounds.items()}
+        answers = {
+            name: _round(encoding, values, name, ledger) for name, (encoding, values) in rounds.items()
+        }
         spent = ledger.spent().epsilon(delta=_DELTA)
-    task, sums = found["minutes"]
+    task, sums = answers["minutes"]
     median = estimate.quantile(sums, task, 0.5, n_clients=n_clients)
-    pictures = _pictures(found)
+    pictures = _pictures(answers)
     (out / "report.html").write_text(_page(pictures, median, spent, n_clients), encoding="utf-8")
     return f"wrote {out / 'report.html'}: median {median.value} minutes ({median.low} to {median.high})"
 
@@ -57,31 +59,31 @@ def run(out: Path, *, n_clients: int) -> str:
 def _round(encoding: Encoding, values: list[Any], name: str, ledger: Ledger) -> tuple[Task, np.ndarray]:
     me, keepers = Identity.fresh(), [Identity.fresh() for _ in range(3)]
     sigma = sigma_for(encoding, epsilon=_EPSILONS[name], delta=_DELTA)
-    keys = tuple(Keeper.key(one) for one in keepers)
+    keys = tuple(Keeper.key(identity) for identity in keepers)
     task = Task(
         encoding, sigma=sigma, tally=me.public_key, keepers=keys, honest=2, least=min(100, len(values))
     )
-    tally = Tally(task, me, keepers=[Keeper(task, one) for one in keepers])
+    tally = Tally(task, me, keepers=[Keeper(task, identity) for identity in keepers])
     for value in values:
         tally.receive(Client(task).report(value))
     return task, release(task.mechanism, tally.close(), ledger=ledger)
 
 
-def _pictures(found: dict[str, tuple[Task, np.ndarray]]) -> str:
+def _pictures(answers: dict[str, tuple[Task, np.ndarray]]) -> str:
     check.require("matplotlib", extra="plots")
     from matplotlib.figure import Figure  # noqa: PLC0415  (an extra)
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    task, sums = found["ages"]
+    bars, squares = figure.subplots(1, 2)
+    task, sums = answers["ages"]
     middles = 18 + (np.arange(13) + 0.5) * 6
     margin = 1.96 * math.sqrt(task.variance(n_survivors=task.least))
-    left.bar(middles, sums, width=5.4, yerr=margin, color="#4477aa", ecolor="#222222")
-    left.set(xlabel="age", ylabel="people, with 95 % intervals", title="histogram")
-    task, sums = found["places"]
-    shown = right.imshow(estimate.heat_map(sums, task).value.T, origin="lower", extent=(0, 1, 0, 1))
-    right.set(xlabel="x", ylabel="y", title="heat map")
-    figure.colorbar(shown, ax=right, label="people")
+    bars.bar(middles, sums, width=5.4, yerr=margin, color="#4477aa", ecolor="#222222")
+    bars.set(xlabel="age", ylabel="people, with 95 % intervals", title="histogram")
+    task, sums = answers["places"]
+    image = squares.imshow(estimate.heat_map(sums, task).value.T, origin="lower", extent=(0, 1, 0, 1))
+    squares.set(xlabel="x", ylabel="y", title="heat map")
+    figure.colorbar(image, ax=squares, label="people")
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=110)
     return base64.b64encode(file.getvalue()).decode()

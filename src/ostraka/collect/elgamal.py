@@ -34,17 +34,17 @@ POINT, SCALAR = 33, 32
 
 def prove(secret: int, bound: bytes) -> bytes:
     nonce = random_scalar()
-    asked = challenge(bound, [times_base(nonce)])
-    return scalar_bytes(asked) + scalar_bytes((nonce + asked * secret) % ORDER)
+    demand = challenge(bound, [times_base(nonce)])
+    return scalar_bytes(demand) + scalar_bytes((nonce + demand * secret) % ORDER)
 
 
 def known(point: Any, proof: bytes, bound: bytes) -> bool:
     """Verify Schnorr's proof that its author knows the logarithm of a point."""
-    asked, answer = int.from_bytes(proof[:SCALAR]), int.from_bytes(proof[SCALAR:])
-    if not (0 < asked < ORDER and 0 < answer < ORDER):
+    demand, answer = int.from_bytes(proof[:SCALAR]), int.from_bytes(proof[SCALAR:])
+    if not (0 < demand < ORDER and 0 < answer < ORDER):
         return False
-    at = total_of([times_base(answer), point.multiply(scalar_bytes(ORDER - asked))])
-    return challenge(bound, [at]) == asked
+    at = total_of([times_base(answer), point.multiply(scalar_bytes(ORDER - demand))])
+    return challenge(bound, [at]) == demand
 
 
 def context(purpose: bytes, number: int, body: bytes) -> bytes:
@@ -63,40 +63,40 @@ def evaluated(commitments: list[Any], number: int) -> Any:
 
 def weight(number: int, chosen: list[int]) -> int:
     above, below = 1, 1
-    for other in chosen:
-        if other != number:
-            above, below = above * other % ORDER, below * (other - number) % ORDER
+    for member in chosen:
+        if member != number:
+            above, below = above * member % ORDER, below * (member - number) % ORDER
     return above * pow(below, -1, ORDER) % ORDER
 
 
 @lru_cache(maxsize=4)
-def table(most: int) -> tuple[dict[bytes, int], int]:
+def table(bound: int) -> tuple[dict[bytes, int], int]:
     """Return the baby steps: the points of 1 to ``step``."""
-    step = max(1, int((2 * most + 1) ** 0.5))
-    base, point, found = times_base(1), None, {}
+    step = max(1, int((2 * bound + 1) ** 0.5))
+    base, point, steps = times_base(1), None, {}
     for value in range(1, step + 1):
         point = base if point is None else total_of([point, base])
-        found[point.format()] = value
-    return found, step
+        steps[point.format()] = value
+    return steps, step
 
 
-def logarithm(second: Any, shared: Any, steps: dict[bytes, int], step: int, most: int) -> int:
+def logarithm(second: Any, shared: Any, steps: dict[bytes, int], step: int, bound: int) -> int:
     """Return the value, from ``-most`` to ``most``, whose point is ``second - shared``, by giant steps."""
     # second - shared + (most + 1) G is the point of a number from 1 on
     try:
-        point = total_of([second, _negative(shared), times_base(most + 1)])
+        point = total_of([second, _negative(shared), times_base(bound + 1)])
     except ValueError:
-        raise ValueError(f"a cell of the sum is not within {most}") from None
+        raise ValueError(f"a cell of the sum is not within {bound}") from None
     back = _negative(times_base(step))
-    for giant in range((2 * most + 1) // step + 1):
-        found = steps.get(point.format())
-        if found is not None:
-            value = giant * step + found - most - 1
-            if abs(value) <= most:
+    for giant in range((2 * bound + 1) // step + 1):
+        baby = steps.get(point.format())
+        if baby is not None:
+            value = giant * step + baby - bound - 1
+            if abs(value) <= bound:
                 return value
             break
         point = total_of([point, back])
-    raise ValueError(f"a cell of the sum is not within {most}")
+    raise ValueError(f"a cell of the sum is not within {bound}")
 
 
 def _negative(point: Any) -> Any:
@@ -308,7 +308,7 @@ class Authority:
         """Return this authority's part in the decryption of a sum; one sum for each purpose."""
         if self._share is None:
             raise ValueError("this authority has received no shares yet")
-        if len({one.write() for one in vectors}) < max(self._least, len(vectors)):
+        if len({vector.write() for vector in vectors}) < max(self._least, len(vectors)):
             raise ValueError(f"a sum needs vectors of {self._least} clients or more, each of them once")
         total = added(vectors)
         body = total.write()
@@ -316,13 +316,13 @@ class Authority:
             raise ValueError(f"another sum was decrypted for {purpose!r}: two would show their difference")
         scalar = scalar_bytes(self._share)
         points = [first.multiply(scalar) for first, _ in total.pairs]
-        own = group.public_share(self.number)
-        bases, bound = _batched(group, total, points, own)
+        public = group.public_share(self.number)
+        bases, bound = _batched(group, total, points, public)
         nonce = random_scalar()
         at = [times_base(nonce), bases[0].multiply(scalar_bytes(nonce))]
-        asked = challenge(bound, at)
-        answer = (nonce + asked * self._share) % ORDER
-        return Part(tuple(points), scalar_bytes(asked) + scalar_bytes(answer))
+        demand = challenge(bound, at)
+        answer = (nonce + demand * self._share) % ORDER
+        return Part(tuple(points), scalar_bytes(demand) + scalar_bytes(answer))
 
     def __repr__(self) -> str:
         return f"Authority(number={self.number})"
@@ -377,9 +377,9 @@ def added(vectors: Sequence[Ciphertexts]) -> Ciphertexts:
     >>> len(added([encrypted([1, 0], group.key)] * 1).pairs)
     2
     """
-    if not vectors or len({len(one.pairs) for one in vectors}) != 1:
+    if not vectors or len({len(vector.pairs) for vector in vectors}) != 1:
         raise ValueError("the vectors must have one length, and be one or more")
-    columns = zip(*(one.pairs for one in vectors), strict=True)
+    columns = zip(*(vector.pairs for vector in vectors), strict=True)
     return Ciphertexts(
         tuple((total_of([a for a, _ in cell]), total_of([b for _, b in cell])) for cell in columns)
     )
@@ -442,23 +442,25 @@ def _holds(group: Group, total: Ciphertexts, number: int, part: Part) -> bool:
     """Verify Chaum and Pedersen's proof for all cells at once, with weights that nobody can choose."""
     if len(part.points) != len(total.pairs) or len(part.proof) != 2 * SCALAR:
         return False
-    own = group.public_share(number)
-    (base, image), bound = _batched(group, total, list(part.points), own)
-    asked, answer = (int.from_bytes(part.proof[at : at + SCALAR]) for at in (0, SCALAR))
-    if not (0 < asked < ORDER and 0 < answer < ORDER):
+    public = group.public_share(number)
+    (base, image), bound = _batched(group, total, list(part.points), public)
+    demand, answer = (int.from_bytes(part.proof[at : at + SCALAR]) for at in (0, SCALAR))
+    if not (0 < demand < ORDER and 0 < answer < ORDER):
         return False
-    back = scalar_bytes(ORDER - asked)
+    back = scalar_bytes(ORDER - demand)
     at = [
-        total_of([times_base(answer), own.multiply(back)]),
+        total_of([times_base(answer), public.multiply(back)]),
         total_of([base.multiply(scalar_bytes(answer)), image.multiply(back)]),
     ]
-    return challenge(bound, at) == asked
+    return challenge(bound, at) == demand
 
 
-def _batched(group: Group, total: Ciphertexts, points: list[Any], own: Any) -> tuple[tuple[Any, Any], bytes]:
+def _batched(
+    group: Group, total: Ciphertexts, points: list[Any], public: Any
+) -> tuple[tuple[Any, Any], bytes]:
     """Return weighted sums of the first points and of their images; the weights are a hash of all."""
     body = total.write() + b"".join(point.format() for point in points)
-    bound = context(b"decryption", 0, group.digest + own.format() + body)
+    bound = context(b"decryption", 0, group.digest + public.format() + body)
     weights = [
         hashlib.sha256(bound + cell.to_bytes(4, "big")).digest()[:16].rjust(SCALAR, b"\0")
         for cell in range(len(points))

@@ -21,8 +21,29 @@ MOST_CELLS = 2**22  # 16 MiB a report
 _FURTHEST = 2.0**53
 
 
+class _Marks:
+    """What encodings share that set cells to 1."""
+
+    __slots__ = ()
+
+    @property
+    def l1(self) -> float:
+        """The largest number of cells in which two encodings differ."""
+        raise NotImplementedError
+
+    @property
+    def l2(self) -> float:
+        """The root of ``l1``: every cell changes by one at most."""
+        return math.sqrt(self.l1)
+
+    @property
+    def largest(self) -> int:
+        """One."""
+        return 1
+
+
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(_Marks):
     """Counts in cells of equal width: one client, one number, one cell.
 
     Parameters
@@ -57,23 +78,13 @@ class Histogram:
         """A change of the number changes two cells by one."""
         return 2.0
 
-    @property
-    def l2(self) -> float:
-        """A change of the number changes two cells by one."""
-        return math.sqrt(2)
-
-    @property
-    def largest(self) -> int:
-        """One."""
-        return 1
-
     def encode(self, value: float) -> np.ndarray:
         """Set one cell to 1."""
         return _vector(self.cells, [_place(value, self.low, self.high, self.cells)])
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(_Marks):
     """Counts of whole numbers at every level of a tree: for quantiles and counts of ranges.
 
     Parameters
@@ -130,16 +141,6 @@ class Tree:
         """A change of the number changes two nodes of each level by one."""
         return 2.0 * len(self.sizes)
 
-    @property
-    def l2(self) -> float:
-        """A change of the number changes two nodes of each level by one."""
-        return math.sqrt(2 * len(self.sizes))
-
-    @property
-    def largest(self) -> int:
-        """One."""
-        return 1
-
     def encode(self, value: float) -> np.ndarray:
         """Set one node of each level to 1."""
         leaf = _place(value, self.low, self.high, int(self.high - self.low))
@@ -151,7 +152,7 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class Grid(_Marks):
     """Counts on a map: which cells a client was in, each counted once.
 
     Parameters
@@ -198,18 +199,8 @@ class Grid:
 
     @property
     def l1(self) -> float:
-        """Each of two clients counts in ``at_most`` cells."""
-        return 2.0 * self.at_most
-
-    @property
-    def l2(self) -> float:
         """Each of two clients counts in ``at_most`` cells, once in each."""
-        return math.sqrt(2 * self.at_most)
-
-    @property
-    def largest(self) -> int:
-        """One."""
-        return 1
+        return 2.0 * self.at_most
 
     def encode(self, value: Any) -> np.ndarray:
         """Set the first ``at_most`` different cells of one or several points to 1."""
@@ -230,7 +221,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pairs:
+class Pairs(_Marks):
     """Counts of items and of pairs of items that one client has together.
 
     Parameters
@@ -271,16 +262,6 @@ class Pairs:
         """Each of two clients has ``at_most`` items, and all their pairs."""
         return float(self.at_most * (self.at_most + 1))
 
-    @property
-    def l2(self) -> float:
-        """As :attr:`l1`: every cell is moved by one at most."""
-        return math.sqrt(self.l1)
-
-    @property
-    def largest(self) -> int:
-        """One."""
-        return 1
-
     def place(self, one: Any, other: Any) -> Any:
         """Return the cell of a pair of items, or of an item with itself; arrays are accepted."""
         low, high = np.minimum(one, other), np.maximum(one, other)
@@ -288,10 +269,9 @@ class Pairs:
 
     def encode(self, value: Any) -> np.ndarray:
         """Set the cells of the first ``at_most`` different items and of their pairs to 1."""
-        kept = _items(value, self.items)[: self.at_most]
-        rows, columns = np.triu_indices(len(kept))
-        chosen = np.array(kept, dtype=np.int64)
-        return _vector(self.cells, self.place(chosen[rows], chosen[columns]))
+        items = np.array(_items(value, self.items)[: self.at_most], dtype=np.int64)
+        rows, columns = np.triu_indices(len(items))
+        return _vector(self.cells, self.place(items[rows], items[columns]))
 
 
 def added(cells: int, places: Any, signs: Any = 1) -> np.ndarray:
@@ -310,14 +290,14 @@ def _vector(cells: int, places: Any) -> np.ndarray:
 def _items(value: Any, n_items: int) -> list[int]:
     """Return different item numbers in their order. No message quotes an item: they are private."""
     try:
-        given = np.asarray(list(value))
+        items = np.asarray(list(value))
     except TypeError:
-        given = np.empty((0, 0))
-    if given.ndim != 1 or (given.size and not np.issubdtype(given.dtype, np.integer)):
+        items = np.empty((0, 0))
+    if items.ndim != 1 or (items.size and not np.issubdtype(items.dtype, np.integer)):
         raise ValueError("the value must be a list of item numbers")
-    if given.size and (given.min() < 0 or given.max() >= n_items):
+    if items.size and (items.min() < 0 or items.max() >= n_items):
         raise ValueError(f"item numbers must be 0 to {n_items - 1}")
-    return list(dict.fromkeys(given.tolist()))
+    return list(dict.fromkeys(items.tolist()))
 
 
 def _place(value: Any, low: float, high: float, cells: int) -> int:
@@ -470,8 +450,8 @@ class CountMin(_Sketch):
 
     def encode(self, value: Any) -> np.ndarray:
         """Add one in each row for each of the first ``at_most`` different items."""
-        kept = _items(value, PRIME)[: self.at_most]
-        return added(self.cells, self.places(kept).ravel())
+        items = _items(value, PRIME)[: self.at_most]
+        return added(self.cells, self.places(items).ravel())
 
     def estimate(self, sums: Any, items: Any) -> np.ndarray:
         """The smallest cell of each item: float64 of shape (n_items,)."""
@@ -514,8 +494,8 @@ class CountSketch(_Sketch):
 
     def encode(self, value: Any) -> np.ndarray:
         """Add a sign in each row for each of the first ``at_most`` different items."""
-        kept = _items(value, PRIME)[: self.at_most]
-        return added(self.cells, self.places(kept).ravel(), self.signs(kept).ravel())
+        items = _items(value, PRIME)[: self.at_most]
+        return added(self.cells, self.places(items).ravel(), self.signs(items).ravel())
 
     def signs(self, items: Any) -> np.ndarray:
         """Return the sign of each item in each row, shape (depth, n_items)."""

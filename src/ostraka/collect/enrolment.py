@@ -97,16 +97,16 @@ class Enrolment:
     def _approved(self, entries: bytes) -> bytes:
         if len(entries) % _ENTRY:
             raise ValueError("the entries have another length")
-        each = [entries[at : at + _ENTRY] for at in range(0, len(entries), _ENTRY)]
+        records = [entries[at : at + _ENTRY] for at in range(0, len(entries), _ENTRY)]
         claims = self._claims()
-        enrolled = sorted(one for one in each if read_entry(one).claim in claims)
+        enrolled = sorted(record for record in records if read_entry(record).claim in claims)
         if len(enrolled) < self.task.least:
             raise ValueError(f"{len(enrolled)} enrolled clients joined: too few")
         roster = b"".join(enrolled)
         signature = approval(self.task, self._identity, roster, round_=self.round)
         Roster(self.task, self.round, roster, signature).check()  # before it uses up the one approval
         degree_of(self.task, len(enrolled))
-        keys = b"".join(one[:KEY_BYTES] for one in enrolled)
+        keys = b"".join(record[:KEY_BYTES] for record in enrolled)
         try:
             return self._log.answer("roster", roster, lambda: signature + keys)
         except ValueError:

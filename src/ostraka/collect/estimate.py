@@ -46,9 +46,9 @@ def consistent(
     for level in range(len(sizes) - 1):
         starts = np.arange(0, sizes[level + 1], fanout)
         parent = np.arange(sizes[level + 1]) // fanout
-        left = levels[level] - np.add.reduceat(levels[level + 1], starts)
+        difference = levels[level] - np.add.reduceat(levels[level + 1], starts)
         shares = variances[level + 1] / np.add.reduceat(variances[level + 1], starts)[parent]
-        levels[level + 1] = levels[level + 1] + left[parent] * shares
+        levels[level + 1] = levels[level + 1] + difference[parent] * shares
     return levels
 
 
@@ -61,22 +61,22 @@ def nonnegative(levels: list[np.ndarray], fanout: int) -> list[np.ndarray]:
     """
     if fanout > _MOST_CHILDREN:
         return levels
-    found: list[np.ndarray] = []
+    nearest: list[np.ndarray] = []
     totals = np.array([max(0.0, float(levels[0].sum()))])
     for counts in levels:
-        width = len(counts) if not found else fanout
+        width = len(counts) if not nearest else fanout
         rows = np.full(len(totals) * width, -np.inf)  # the last parent may have fewer children
         rows[: len(counts)] = counts
         falling = -np.sort(-rows.reshape(-1, width), axis=1)
-        kept = np.isfinite(falling)
-        sums = np.cumsum(np.where(kept, falling, 0.0), axis=1)
+        real = np.isfinite(falling)
+        sums = np.cumsum(np.where(real, falling, 0.0), axis=1)
         excess = (sums - totals[:, None]) / np.arange(1, width + 1)
-        positive = kept & (falling > excess)
+        positive = real & (falling > excess)
         last = np.maximum(positive.sum(axis=1), 1) - 1
         cut = excess[np.arange(len(totals)), last]
         totals = np.maximum(rows.reshape(-1, width) - cut[:, None], 0.0).ravel()[: len(counts)]
-        found.append(totals)
-    return found
+        nearest.append(totals)
+    return nearest
 
 
 def descended(levels: list[np.ndarray], fanout: int, rank: float) -> int:
@@ -124,15 +124,15 @@ def similarity(counts: np.ndarray, encoding: Pairs, n_clients: int, variance: fl
     full = np.zeros((encoding.items, encoding.items))
     full[rows, columns] = full[columns, rows] = counts[encoding.place(rows, columns)]
     least = math.sqrt(variance) + _FLOOR
-    own = np.maximum(np.diag(full), least)
-    own = np.maximum(_pooled(full, own, n_clients, variance), least)
-    expected = np.outer(own, own) / n_clients
+    popularity = np.maximum(np.diag(full), least)
+    popularity = np.maximum(_pooled(full, popularity, n_clients, variance), least)
+    expected = np.outer(popularity, popularity) / n_clients
     noise = variance + expected + _FLOOR
     signal = _signal(full, expected, noise)
     shrunk = expected + signal / (signal + noise) * (full - expected)
-    found = shrunk / own[:, None]
-    np.fill_diagonal(found, own)
-    return np.asarray(found)
+    likelihood = shrunk / popularity[:, None]
+    np.fill_diagonal(likelihood, popularity)
+    return np.asarray(likelihood)
 
 
 def _signal(full: np.ndarray, expected: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -143,18 +143,18 @@ def _signal(full: np.ndarray, expected: np.ndarray, noise: np.ndarray) -> np.nda
     return np.asarray(max(float((weight * excess).sum() / (weight * shape).sum()), 0.0) * shape)
 
 
-def _pooled(full: np.ndarray, own: np.ndarray, n_clients: int, variance: float) -> np.ndarray:
+def _pooled(full: np.ndarray, popularity: np.ndarray, n_clients: int, variance: float) -> np.ndarray:
     """Return counts of items by generalised least squares from their own cells and their co-counts."""
     # a co-count is about lift * own * share of the other item, with one lift for all pairs
-    share = own / n_clients
-    expected = np.outer(own, share)
+    share = popularity / n_clients
+    expected = np.outer(popularity, share)
     noise = variance + expected + _FLOOR
-    known = _off_diagonal(expected / noise)
-    lift = max(float((known * full).sum() / (known * expected).sum()), 0.0)
+    inverse = _off_diagonal(expected / noise)
+    lift = max(float((inverse * full).sum() / (inverse * expected).sum()), 0.0)
     weight = _off_diagonal(1 / (noise + _signal(full, lift * expected, noise)))
     precision = lift**2 * (share[:, None] ** 2 * weight).sum(axis=0)
-    seen = lift * (share[:, None] * weight * full).sum(axis=0)
-    return np.asarray((own + variance * seen) / (1 + variance * precision))
+    evidence = lift * (share[:, None] * weight * full).sum(axis=0)
+    return np.asarray((popularity + variance * evidence) / (1 + variance * precision))
 
 
 def _off_diagonal(table: np.ndarray) -> np.ndarray:
@@ -252,7 +252,10 @@ def quantile(
     before, margin_before = np.append(0, rank[:-1]), np.append(0, margin[:-1])
     possible = np.flatnonzero((rank + margin >= q * total) & (before - margin_before <= q * total))
     ends = (min(place, possible[0]), max(place, possible[-1])) if len(possible) else (place, place)
-    return Estimates(*(_number(encoding, at) for at in (place, *ends)))
+    if isinstance(encoding, Tree):
+        return Estimates(*(int(encoding.low + at) for at in (place, *ends)))
+    width, cells = encoding.high - encoding.low, encoding.cells
+    return Estimates(*(float(encoding.low + (at + 0.5) * width / cells) for at in (place, *ends)))
 
 
 def heat_map(sums: Any, task: Task, *, variance: float | None = None, confidence: float = 0.95) -> Estimates:
@@ -433,20 +436,14 @@ def _sketched(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the median over rows of unbiased estimates, and its margin from the spread within rows."""
     table = counts.reshape(encoding.depth, encoding.width)
-    found = counts[encoding.places(items)]
+    cells = counts[encoding.places(items)]
     if isinstance(encoding, CountSketch):
-        rows, spread = found * encoding.signs(items), (table**2).mean(axis=1)
+        rows, spread = cells * encoding.signs(items), (table**2).mean(axis=1)
     else:
-        rows = (found - table.mean(axis=1)[:, None]) * encoding.width / (encoding.width - 1)
+        rows = (cells - table.mean(axis=1)[:, None]) * encoding.width / (encoding.width - 1)
         spread = table.var(axis=1)
     margin = z * math.sqrt(math.pi / 2 * float(spread.mean()) / encoding.depth)
     return np.median(rows, axis=0), np.full(len(items), margin)
-
-
-def _number(encoding: Tree | Histogram, place: int) -> float:
-    if isinstance(encoding, Tree):
-        return int(encoding.low + place)
-    return float(encoding.low + (place + 0.5) * (encoding.high - encoding.low) / encoding.cells)
 
 
 def _variance(task: Task, variance: float | None) -> float:

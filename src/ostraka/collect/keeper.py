@@ -90,8 +90,8 @@ class Keeper:
     @property
     def most_bytes(self) -> int:
         """The length of the longest valid request."""
-        each = KEY_BYTES + (SIGNATURE_BYTES if self.task.enrolment else 0)
-        return SIGNATURE_BYTES + 512 + each * self.task.limit
+        size = KEY_BYTES + (SIGNATURE_BYTES if self.task.enrolment else 0)
+        return SIGNATURE_BYTES + 512 + size * self.task.limit
 
     def answer(self, sealed: bytes) -> bytes:
         """Return the signed sum, with noise, of the masks of the clients that the tally names.
@@ -102,9 +102,9 @@ class Keeper:
             The request is not the tally's, not for this task, has too few clients or bad keys, or this
             round was answered for other clients.
         """
-        own = f"keeper {self.name}"
-        body = unsealed(own, self.task.tally, "close", sealed)
-        return checked(own, lambda: self._answered_once(body))
+        role = f"keeper {self.name}"
+        body = unsealed(role, self.task.tally, "close", sealed)
+        return checked(role, lambda: self._answered_once(body))
 
     def _answered_once(self, body: bytes) -> bytes:
         closing, request = Closing.read(body, self.task), hashlib.sha256(body).digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +26,15 @@ from ostraka.secure.keys import (
     Identity,
     exchange_key,
     exchange_secret,
+    is_signed,
     new_secret,
     shared_key,
-    unseal,
 )
 from ostraka.secure.masks import SHARE_BYTES, mask, pair_mask, split
-from ostraka.secure.rounds import checked, refused
+from ostraka.secure.rounds import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from ostraka.collect.task import Task
 
@@ -53,7 +54,7 @@ class Masking:
         self._digest = b""
         self._peers: dict[int, Entry] = {}
         self._pair_keys: dict[int, bytes] = {}
-        self._held: dict[int, tuple[bytes, bytes]] = {}
+        self._shares: dict[int, tuple[bytes, bytes]] = {}  # by neighbour: of its seed, of its mask secret
         self._survivors: list[int] = []
         self._entry = Entry(
             bytes.fromhex(exchange_key(secret)),
@@ -74,83 +75,79 @@ class Masking:
 
     def share(self, message: bytes) -> bytes:
         """Second exchange: return shares of both secrets, sealed for each neighbour."""
-        return self._checked("share", "mask", lambda: self._share(message))
+        with self._exchange("share", "mask"):
+            self._read_roster(message)
+            t = self._threshold
+            seeds = split(self._seed, threshold=t, n_shares=len(self._peers))
+            secrets = split(self._secret, threshold=t, n_shares=len(self._peers))
+            self._pair_keys = {}
+            sealed, exchange = [], exchange_secret(self._share_secret)
+            for (peer, entry), seed, secret in zip(self._peers.items(), seeds, secrets, strict=True):
+                pair, public = pair_names(self._place, peer), entry.share.hex()
+                key = shared_key(exchange, public, transcript=self._digest, pair=pair, purpose="shares")
+                self._pair_keys[peer] = key
+                sealed.append(seal_shares(key, seed + secret, sender=self._place, receiver=peer))
+            commitment = hashlib.sha256(self._digest + self._seed).digest()
+            return self._head("share") + commitment + b"".join(sealed)
 
     def mask(self, vector: np.ndarray, message: bytes) -> bytes:
         """Third exchange: return the vector, with noise and masks."""
-        return self._checked(
-            "mask", "confirm" if self.task.lying else "unmask", lambda: self._mask(vector, message)
-        )
+        with self._exchange("mask", "confirm" if self.task.lying else "unmask"):
+            self._open_inbox(self._body("inbox", message))
+            total = np.array(vector, dtype=np.uint32)
+            if self.task.noise == "clients":
+                total += skellam(self.task.share(self._n), total.shape).astype(np.uint32)
+            total += mask(self._seed, size=len(total))
+            exchange = exchange_secret(self._secret)
+            for peer in self._shares:
+                pair, public = pair_names(self._place, peer), self._peers[peer].mask.hex()
+                stream = pair_mask(exchange, public, transcript=self._digest, pair=pair, size=len(total))
+                (np.add if self._place < peer else np.subtract)(total, stream, out=total)
+            return self._head("mask") + total.astype("<u4").tobytes()
 
     def confirm(self, message: bytes) -> bytes:
         """Sign the set of survivors, so that the tally cannot name different sets to different clients."""
-        return self._checked("confirm", "unmask", lambda: self._confirm(message))
+        with self._exchange("confirm", "unmask"):
+            self._survivors = self._read_survivors(message)
+            body = self._digest + hashlib.sha256(numbers(self._survivors)).digest()
+            return self._head("confirm") + self._identity.seal("survivors", body)[:SIGNATURE_BYTES]
 
     def unmask(self, message: bytes) -> bytes:
         """Fourth exchange: return one share of each neighbour, of its seed or of its mask secret."""
-        return self._checked("unmask", "done", lambda: self._unmask(message))
+        with self._exchange("unmask", "done"):
+            if self.task.lying:
+                self._check_confirmations(self._body("confirmations", message))
+                survivors = self._survivors
+            else:
+                survivors = self._read_survivors(message)
+            alive = set(survivors) & self._shares.keys()
+            if len(alive) < self._threshold:
+                raise ValueError(f"{self._threshold} neighbours are needed, and {len(alive)} survive")
+            answer = []
+            for peer, (seed, secret) in self._shares.items():
+                answer.append(numbers([peer]) + (b"\1" + seed if peer in alive else b"\0" + secret))
+            self._shares, self._secret, self._seed = {}, b"", b""
+            return self._head("unmask") + b"".join(answer)
 
-    def _share(self, message: bytes) -> bytes:
-        self._read_roster(message)
-        _, t = degree_of(self.task, self._n)
-        seeds = split(self._seed, threshold=t, n_shares=len(self._peers))
-        keys = split(self._secret, threshold=t, n_shares=len(self._peers))
-        self._pair_keys = {}
-        sealed, own = [], exchange_secret(self._share_secret)
-        for (peer, entry), one, other in zip(self._peers.items(), seeds, keys, strict=True):
-            pair = pair_names(self._place, peer)
-            key = shared_key(own, entry.share.hex(), transcript=self._digest, pair=pair, purpose="shares")
-            self._pair_keys[peer] = key
-            sealed.append(seal_shares(key, one + other, sender=self._place, receiver=peer))
-        commitment = hashlib.sha256(self._digest + self._seed).digest()
-        return self._head("share") + commitment + b"".join(sealed)
+    @property
+    def _threshold(self) -> int:
+        """The shares that give a neighbour's secret: so many neighbours must go on."""
+        return degree_of(self.task, self._n)[1]
 
-    def _mask(self, vector: np.ndarray, message: bytes) -> bytes:
-        body = self._body("inbox", message)
-        each = 4 + SEALED
-        if len(body) % each:
+    def _open_inbox(self, body: bytes) -> None:
+        """Decrypt the shares that neighbours sent; enough must have."""
+        size = 4 + SEALED
+        if len(body) % size:
             raise ValueError("the sealed shares have another length")
-        self._held = {}
-        for at in range(0, len(body), each):
-            peer = places(body[at : at + 4])[0]
-            if peer not in self._peers or peer in self._held:
+        self._shares = {}
+        for at in range(0, len(body), size):
+            peer, sealed = places(body[at : at + 4])[0], body[at + 4 : at + size]
+            if peer not in self._peers or peer in self._shares:
                 raise ValueError("shares of a client that is no neighbour, or twice of one")
             key = self._pair_keys[peer]
-            self._held[peer] = open_shares(key, body[at + 4 : at + each], sender=peer, receiver=self._place)
-        _, t = degree_of(self.task, self._n)
-        if len(self._held) < t:
-            raise ValueError(f"{t} neighbours are needed, and {len(self._held)} sent shares")
-        total = np.array(vector, dtype=np.uint32)
-        if self.task.noise == "clients":
-            total += skellam(self.task.share(self._n), total.shape).astype(np.uint32)
-        total += mask(self._seed, size=len(total))
-        own = exchange_secret(self._secret)
-        for peer in self._held:
-            pair, peer_key = pair_names(self._place, peer), self._peers[peer].mask.hex()
-            stream = pair_mask(own, peer_key, transcript=self._digest, pair=pair, size=len(total))
-            (np.add if self._place < peer else np.subtract)(total, stream, out=total)
-        return self._head("mask") + total.astype("<u4").tobytes()
-
-    def _confirm(self, message: bytes) -> bytes:
-        self._survivors = self._read_survivors(message)
-        body = self._digest + hashlib.sha256(numbers(self._survivors)).digest()
-        return self._head("confirm") + self._identity.seal("survivors", body)[:SIGNATURE_BYTES]
-
-    def _unmask(self, message: bytes) -> bytes:
-        if self.task.lying:
-            self._check_confirmations(self._body("confirmations", message))
-            survivors = self._survivors
-        else:
-            survivors = self._read_survivors(message)
-        alive = set(survivors) & self._held.keys()
-        _, t = degree_of(self.task, self._n)
-        if len(alive) < t:
-            raise ValueError(f"{t} neighbours are needed, and {len(alive)} survive")
-        answer = []
-        for peer, (seed, key) in self._held.items():
-            answer.append(numbers([peer]) + (b"\1" + seed if peer in alive else b"\0" + key))
-        self._held, self._secret, self._seed = {}, b"", b""
-        return self._head("unmask") + b"".join(answer)
+            self._shares[peer] = open_shares(key, sealed, sender=peer, receiver=self._place)
+        if len(self._shares) < self._threshold:
+            raise ValueError(f"{self._threshold} neighbours are needed, and {len(self._shares)} sent shares")
 
     def _read_roster(self, message: bytes) -> None:
         """Read the roster from the tally: all of it if an enrolment signs it, else the neighbours."""
@@ -161,16 +158,12 @@ class Masking:
             roster = Roster(self.task, self.round_, message[head:], message[BOUND:head])
             roster.check()
             self._n, self._digest = len(roster), roster.digest
-            mine = [place for place in range(len(roster)) if roster.entry(place) == self._entry]
-            if not mine:
+            matches = [place for place in range(len(roster)) if roster.entry(place) == self._entry]
+            if not matches:
                 raise ValueError("this client is not on the roster")
-            self._place = mine[0]
-            graph = roster.graph[self._place].tolist()
-            self._peers = {peer: roster.entry(peer) for peer in graph}
-        else:
-            self._read_neighbours(message)
-
-    def _read_neighbours(self, message: bytes) -> None:
+            self._place = matches[0]
+            self._peers = {peer: roster.entry(peer) for peer in roster.graph[self._place].tolist()}
+            return
         if message[:BOUND] != kind_of("neighbours", self.task.transcript("roster", round=self.round_)):
             raise ValueError("the roster is for another task or round")
         body = message[BOUND:]
@@ -181,43 +174,42 @@ class Masking:
                 f"a roster must have {self.task.least} to {self.task.limit} clients, got {self._n}"
             )
         k, _ = degree_of(self.task, self._n)
-        each, rest = 4 + 4 * KEY_BYTES, body[8 + KEY_BYTES :]
-        if len(rest) != k * each:
+        size, entries = 4 + 4 * KEY_BYTES, body[8 + KEY_BYTES :]
+        if len(entries) != k * size:
             raise ValueError(f"the roster must name {k} neighbours")
         self._peers = {}
-        for at in range(0, len(rest), each):
-            peer = places(rest[at : at + 4])[0]
+        for at in range(0, len(entries), size):
+            peer = places(entries[at : at + 4])[0]
             if peer in self._peers or peer == self._place or peer >= self._n:
                 raise ValueError("neighbours must be different clients")
-            self._peers[peer] = read_entry(rest[at + 4 : at + each])
-        keys = [key for one in [*self._peers.values(), self._entry] for key in (one.mask, one.share)]
+            self._peers[peer] = read_entry(entries[at + 4 : at + size])
+        keys = [key for entry in [*self._peers.values(), self._entry] for key in (entry.mask, entry.share)]
         if len(set(keys)) < len(keys):
             raise ValueError("neighbours must have keys of their own")
 
     def _read_survivors(self, message: bytes) -> list[int]:
         """Read the survivors: all of them if an enrolment signs the roster, else those of the neighbours."""
         body = self._body("survivors", message)
-        n, found = places(body[:4].ljust(4, b"\0"))[0], places(body[4:])
-        if found != sorted(set(found)) or (found and found[-1] >= self._n):
+        n, survivors = places(body[:4].ljust(4, b"\0"))[0], places(body[4:])
+        if survivors != sorted(set(survivors)) or (survivors and survivors[-1] >= self._n):
             raise ValueError("survivors must be different clients in order")
-        if not set(found) <= self._peers.keys() and not self.task.lying:
+        if not set(survivors) <= self._peers.keys() and not self.task.lying:
             raise ValueError("survivors must be neighbours")
-        if (len(found) if self.task.lying else n) < self.task.least or n > self._n:
+        if (len(survivors) if self.task.lying else n) < self.task.least or n > self._n:
             raise ValueError(f"a round needs {self.task.least} survivors")
-        if self.task.lying and self._place not in found:
+        if self.task.lying and self._place not in survivors:
             raise ValueError("this client is not among the survivors")
-        return found
+        return survivors
 
     def _check_confirmations(self, body: bytes) -> None:
-        _, t = degree_of(self.task, self._n)
-        good, each = set(), 4 + SIGNATURE_BYTES
-        for at in range(0, len(body), each):
-            peer, signature = places(body[at : at + 4])[0], body[at + 4 : at + each]
+        good, size = set(), 4 + SIGNATURE_BYTES
+        for at in range(0, len(body), size):
+            peer, signature = places(body[at : at + 4])[0], body[at + 4 : at + size]
             entry = self._peers.get(peer) if peer in self._survivors else None
             if entry is not None and confirmed(self._digest, self._survivors, entry.sign, signature):
                 good.add(peer)
-        if len(good) < t:
-            raise ValueError(f"{t} neighbours must confirm the survivors, and {len(good)} do")
+        if len(good) < self._threshold:
+            raise ValueError(f"{self._threshold} neighbours must confirm the survivors, and {len(good)} do")
 
     def _body(self, kind: str, message: bytes) -> bytes:
         if message[:BOUND] != kind_of(kind, self._digest):
@@ -232,12 +224,15 @@ class Masking:
             raise refused("the client", f"it answers '{stage}' once, and is at '{self._stage}'")
         self._stage = then
 
-    def _checked(self, stage: str, then: str, work: Callable[[], bytes]) -> bytes:
-        """Run the work on a message; an error ends the round for this client."""
+    @contextlib.contextmanager
+    def _exchange(self, stage: str, then: str) -> Iterator[None]:
+        """Answer a message in this block; an error ends the round for this client."""
         self._enter(stage, "done")
-        answer = checked("the client", work)
+        try:
+            yield
+        except ValueError as error:
+            raise refused("the client", str(error)) from None
         self._stage = then
-        return answer
 
 
 def most_message_bytes(task: Task) -> int:
@@ -248,19 +243,15 @@ def most_message_bytes(task: Task) -> int:
     return longest if task.enrolment is None else max(longest, APPROVAL_BYTES + KEY_BYTES * task.limit)
 
 
-def pair_names(one: int, other: int) -> tuple[str, str]:
+def pair_names(place: int, peer: int) -> tuple[str, str]:
     """Return the names of two clients for key derivation."""
-    return f"client {one}", f"client {other}"
+    return f"client {place}", f"client {peer}"
 
 
 def confirmed(digest: bytes, survivors: list[int], key: bytes, signature: bytes) -> bool:
     """Return whether a client signed this set of survivors."""
     body = digest + hashlib.sha256(numbers(survivors)).digest()
-    try:
-        unseal(key.hex(), "survivors", signature + body)
-    except ValueError:
-        return False
-    return True
+    return is_signed(key.hex(), "survivors", signature + body)
 
 
 def seal_shares(key: bytes, shares: bytes, *, sender: int, receiver: int) -> bytes:
@@ -273,10 +264,10 @@ def open_shares(key: bytes, sealed: bytes, *, sender: int, receiver: int) -> tup
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415
 
     try:
-        both = _cipher(key).decrypt(_direction(sender, receiver), sealed, None)
+        shares = _cipher(key).decrypt(_direction(sender, receiver), sealed, None)
     except InvalidTag:
         raise ValueError(f"the shares of client {sender} were changed on the way") from None
-    return both[:SHARE_BYTES], both[SHARE_BYTES:]
+    return shares[:SHARE_BYTES], shares[SHARE_BYTES:]
 
 
 def _cipher(key: bytes) -> Any:

@@ -21,7 +21,7 @@ from scipy.special import gammaln
 from scipy.stats import hypergeom
 
 from ostraka.secure.agreement import canonical
-from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, seal, strict_key, unseal
+from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, is_signed, seal, strict_key, unseal
 from ostraka.secure.masks import pair_mask
 from ostraka.secure.rounds import strict_object
 
@@ -51,13 +51,8 @@ def certificate(task: Task, enrolment: Identity, key: str, *, round_: int) -> by
 
 def certified(task: Task, key: bytes, signature: bytes, *, round_: int) -> bool:
     """Return whether the enrolment signed this key; True if the task has no enrolment."""
-    if task.enrolment is None:
-        return True
-    try:
-        unseal(task.enrolment, "enrolment", signature + task.transcript("enrolment", round=round_) + key)
-    except ValueError:
-        return False
-    return True
+    body = task.transcript("enrolment", round=round_) + key
+    return task.enrolment is None or is_signed(task.enrolment, "enrolment", signature + body)
 
 
 def masks_for(
@@ -146,26 +141,26 @@ class Closing:
     @classmethod
     def read(cls, body: bytes, task: Task) -> Closing:
         """Parse a request under this task, with enough different clients; ValueError for anything else."""
-        head, _, rest = body.partition(b"\n")
-        found = strict_object(head, {"key", "n", "round", "task"})
-        if found["task"] != task.sha256:
+        head, _, keys = body.partition(b"\n")
+        fields = strict_object(head, {"key", "n", "round", "task"})
+        if fields["task"] != task.sha256:
             raise ValueError("the request is for another task")
-        round_, n = known_round(task, found["round"]), found["n"]
+        round_, n = known_round(task, fields["round"]), fields["n"]
         if isinstance(n, bool) or not isinstance(n, int) or not task.least <= n <= task.limit:
             raise ValueError(f"a round needs {task.least} to {task.limit} clients")
-        if not isinstance(found["key"], str) or len(found["key"]) != 2 * KEY_BYTES:
+        if not isinstance(fields["key"], str) or len(fields["key"]) != 2 * KEY_BYTES:
             raise ValueError("the key of the request must be 64 hexadecimal digits")
-        each = KEY_BYTES + (SIGNATURE_BYTES if task.enrolment else 0)
-        if len(rest) != n * each:
+        size = KEY_BYTES + (SIGNATURE_BYTES if task.enrolment else 0)
+        if len(keys) != n * size:
             raise ValueError(f"the request must hold the keys of {n} clients")
-        closing = cls(round_, found["key"], rest[: n * KEY_BYTES], rest[n * KEY_BYTES :])
+        closing = cls(round_, fields["key"], keys[: n * KEY_BYTES], keys[n * KEY_BYTES :])
         closing.check_clients(task)
         return closing
 
     def check_clients(self, task: Task) -> None:
         """Raise ValueError unless every client is listed once, in order, with a valid, enrolled key."""
         keys = self.keys
-        if any(one >= two for one, two in itertools.pairwise(keys)):
+        if any(key >= later for key, later in itertools.pairwise(keys)):
             raise ValueError("the clients must be in order, each of them once")
         for place, key in enumerate(keys):
             signature = self.certificates[place * SIGNATURE_BYTES : (place + 1) * SIGNATURE_BYTES]
@@ -189,7 +184,7 @@ def degree(n_clients: int, n_colluding: int, n_missing: int, *, lying: bool = Fa
     """
     for k in range(2, n_clients - 1, 2):
         t = _threshold(n_clients, n_colluding, k, lying=lying)
-        if t is not None and t <= k and _enough(n_clients, n_colluding, n_missing, k, t):
+        if t <= k and _enough(n_clients, n_colluding, n_missing, k, t):
             return k, t
     k = n_clients - 1  # everybody: nothing is left to chance
     t = (k + n_colluding) // 2 + 1 if lying else n_colluding + 1
@@ -201,12 +196,12 @@ def degree(n_clients: int, n_colluding: int, n_missing: int, *, lying: bool = Fa
     return k, max(t, min(k - n_missing, (n_colluding + k - n_missing + 1) // 2))
 
 
-def _threshold(n_clients: int, n_colluding: int, k: int, *, lying: bool) -> int | None:
+def _threshold(n_clients: int, n_colluding: int, k: int, *, lying: bool) -> int:
     """Return the smallest threshold t that keeps shares secret."""
     counts = np.arange(k + 2)
     at_least = n_clients * hypergeom.sf(counts - 1, n_clients - 1, min(n_colluding, n_clients - 1), k)
-    most = int(np.argmax(at_least <= _SECRECY))  # no client has so many colluding neighbours
-    return (k + most + 1) // 2 if lying else max(most, 1)
+    bound = int(np.argmax(at_least <= _SECRECY))  # no client has so many colluding neighbours
+    return (k + bound + 1) // 2 if lying else max(bound, 1)
 
 
 def _enough(n_clients: int, n_colluding: int, n_missing: int, k: int, t: int) -> bool:
@@ -296,15 +291,14 @@ class Roster:
     digest: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        bound = self.task.transcript("roster", round=self.round_)
-        inner = hashlib.sha256(self.entries).digest()
+        nonce, signature = self.approval[:KEY_BYTES], self.approval[KEY_BYTES:]
+        transcript = self.task.transcript("roster", round=self.round_)
+        body = transcript + hashlib.sha256(self.entries).digest() + nonce
         if self.task.enrolment is not None:
             if len(self.approval) != APPROVAL_BYTES:
                 raise ValueError("the roster needs the approval of the enrolment")
-            nonce, signature = self.approval[:KEY_BYTES], self.approval[KEY_BYTES:]
-            unseal(self.task.enrolment, "roster", signature + bound + inner + nonce)
-        whole = hashlib.sha256(bound + inner + self.approval[:KEY_BYTES]).digest()
-        object.__setattr__(self, "digest", whole)
+            unseal(self.task.enrolment, "roster", signature + body)
+        object.__setattr__(self, "digest", hashlib.sha256(body).digest())
 
     def __len__(self) -> int:
         return len(self.entries) // (4 * KEY_BYTES)
@@ -324,8 +318,9 @@ class Roster:
         if len(self.entries) != 4 * KEY_BYTES * n or not self.task.least <= n <= self.task.limit:
             raise ValueError(f"a roster must have {self.task.least} to {self.task.limit} clients, got {n}")
         entries = [self.entry(place) for place in range(n)]
-        keys = [key for one in entries for key in (one.mask, one.share)]
-        if len(set(keys)) < len(keys) or [one.mask for one in entries] != sorted(one.mask for one in entries):
+        masks = [entry.mask for entry in entries]
+        keys = {*masks, *(entry.share for entry in entries)}
+        if len(keys) < 2 * n or masks != sorted(masks):
             raise ValueError("the clients of a roster must be in order, with keys of their own")
 
     @property

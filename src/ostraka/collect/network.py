@@ -48,18 +48,18 @@ def send(
     ``certify`` returns the enrolment's signature of this client's claim, where the task asks for one.
     """
     task = fetch_task(url, sha256=sha256)
-    remote, most = Remote("the tally", url, timeout=timeout), 8 * MOST_CELLS
+    remote, limit = Remote("the tally", url, timeout=timeout), 8 * MOST_CELLS
     client = Client(task, round=round_, folder=folder)
     task.encoding.encode(value)  # a value that is refused is refused before anybody counts on this client
     _enrolled(client, certify)
     if task.trust == "keepers":
-        remote.ask("report", client.report(value), most, again=True)
+        remote.ask("report", client.report(value), limit, again=True)
         return task.sha256
     key, until = bytes.fromhex(client.key), time.monotonic() + timeout
-    remote.ask("message", client.join(), most, again=True)
+    remote.ask("message", client.join(), limit, again=True)
     last = b""
     for stage in ("share", "mask", *(("confirm",) if task.lying else ()), "unmask"):
-        while (message := remote.ask("outbox", key, most, again=True)) in (b"", last):
+        while (message := remote.ask("outbox", key, limit, again=True)) in (b"", last):
             if time.monotonic() > until:
                 raise PartyError(
                     "the round did not go on in time", code="unreachable", parties=("the tally",)
@@ -67,7 +67,7 @@ def send(
             time.sleep(_PAUSE)
         last = message
         answer = client.mask(value, message) if stage == "mask" else getattr(client, stage)(message)
-        remote.ask("message", answer, most, again=True)
+        remote.ask("message", answer, limit, again=True)
     return task.sha256
 
 
@@ -86,12 +86,12 @@ def _enrolled(client: Client, certify: Callable[[str], bytes] | None) -> None:
 def approve_roster(url: str, enrolment: Enrolment, *, n_clients: int, seconds: float) -> None:
     """Approve the roster of a tally once so many have joined, or after a time limit."""
     remote, until = Remote("the tally", url, timeout=seconds + 30), time.monotonic() + seconds
-    most = 4 * KEY_BYTES * enrolment.task.limit
-    while len(entries := remote.ask("entries", b"", most, again=True)) < 4 * KEY_BYTES * n_clients:
+    limit = 4 * KEY_BYTES * enrolment.task.limit
+    while len(entries := remote.ask("entries", b"", limit, again=True)) < 4 * KEY_BYTES * n_clients:
         if time.monotonic() > until:
             break
         time.sleep(_PAUSE)
-    remote.ask("approve", enrolment.approve(entries), most, again=True)
+    remote.ask("approve", enrolment.approve(entries), limit, again=True)
 
 
 def run_exchanges(tally: Tally, *, n_clients: int, seconds: float) -> None:

@@ -61,7 +61,7 @@ def fanout_for(low: int, high: int) -> int:
     noise = [
         len(tree.sizes) * float(nodes_of_ranks(tree.sizes, tree.fanout, known=True).mean()) for tree in trees
     ]
-    near = [tree for tree, one in zip(trees, noise, strict=True) if one <= _AS_GOOD * min(noise)]
+    near = [tree for tree, variance in zip(trees, noise, strict=True) if variance <= _AS_GOOD * min(noise)]
     return min(near, key=lambda tree: tree.cells).fanout
 
 
@@ -82,10 +82,15 @@ def plan(
     check.integer(n_clients=n_clients, least=3)
     sigma = sigma_for(encoding, epsilon=epsilon, delta=delta)
     vector = 4 * encoding.cells
-    found: dict[str, Any] = {"cells": encoding.cells, "sigma": sigma, "trust": trust, "n_clients": n_clients}
+    prediction: dict[str, Any] = {
+        "cells": encoding.cells,
+        "sigma": sigma,
+        "trust": trust,
+        "n_clients": n_clients,
+    }
     if trust == "keepers":
         spread = sigma * math.sqrt(n_keepers / honest)
-        found |= {
+        prediction |= {
             "bytes a client": 48 + vector,
             "bytes at the tally": n_clients * (48 + vector),
             "bytes to a keeper": 32 * n_clients,
@@ -99,7 +104,7 @@ def plan(
         survivors = n_clients - n_missing
         spread = sigma * math.sqrt(n_clients / (survivors - n_colluding))
         client = k * (_PAIR + _CELL * encoding.cells) + 2 * k * t * _SHARE
-        found |= {
+        prediction |= {
             "neighbours": k,
             "threshold": t,
             "bytes a client": vector + k * (82 + 38) + 260,
@@ -108,37 +113,25 @@ def plan(
             "seconds at the tally": n_missing * k * _PAIR / 2 + n_clients * t * t * _SHARE,
             "fails if": f"more than {n_missing} clients vanish (else with a chance below 1e-6)",
         }
-    found["noise in a cell"] = spread
-    if isinstance(encoding, CountMin | CountSketch) and items is not None:
-        direct = spread / sigma * sigma_for(Histogram(0, items, cells=items), epsilon=epsilon, delta=delta)
-        found |= _instead(encoding, spread, n_clients, items, direct)
-    return found | _errors(encoding, spread, n_clients)
-
-
-def _errors(encoding: Encoding, spread: float, n_clients: int) -> dict[str, Any]:
-    """Return the errors of the usual answers that follow from the noise alone."""
+    prediction["noise in a cell"] = spread
+    # the errors of the usual answers that follow from the noise alone
     if isinstance(encoding, Tree):
         nodes = float(nodes_of_ranks(encoding.sizes, encoding.fanout, known=True).mean())
-        return {"fanout": encoding.fanout, "error of a rank": spread * math.sqrt(nodes) / n_clients}
-    if isinstance(encoding, Histogram):
-        return {"error of a share": spread / n_clients}
-    return {}
-
-
-def _instead(
-    encoding: CountMin | CountSketch, spread: float, n_clients: int, items: int, direct: float
-) -> dict[str, Any]:
-    """Return, for a sketch, the noise of a vector with one cell for every item."""
-    direct *= encoding.at_most
-    collisions = n_clients * encoding.at_most / encoding.width
-    noise = spread * math.sqrt(math.pi / 2 / encoding.depth)
-    loses = direct < noise + collisions
-    return {
-        "error of a count in the sketch": noise + collisions,
-        "error of a count in the whole vector": direct,
-        "bytes of the whole vector": 4 * items,
-        "advice": "take the whole vector: its error is smaller" if loses else "take the sketch",
-    }
+        prediction |= {"fanout": encoding.fanout, "error of a rank": spread * math.sqrt(nodes) / n_clients}
+    elif isinstance(encoding, Histogram):
+        prediction["error of a share"] = spread / n_clients
+    elif isinstance(encoding, CountMin | CountSketch) and items is not None:
+        direct = spread / sigma * sigma_for(Histogram(0, items, cells=items), epsilon=epsilon, delta=delta)
+        direct *= encoding.at_most
+        collisions = n_clients * encoding.at_most / encoding.width
+        sketched = spread * math.sqrt(math.pi / 2 / encoding.depth) + collisions
+        prediction |= {
+            "error of a count in the sketch": sketched,
+            "error of a count in the whole vector": direct,
+            "bytes of the whole vector": 4 * items,
+            "advice": "take the " + ("whole vector: its error is smaller" if direct < sketched else "sketch"),
+        }
+    return prediction
 
 
 def parsed(words: str) -> Encoding:
@@ -149,35 +142,33 @@ def parsed(words: str) -> Encoding:
     Others: ``histogram:0:10:20``, ``pairs:169:6``, ``count-min:272:18:KEY``, ``count-sketch:272:18:KEY``.
     """
     kind, *parts = words.split(":")
-    found: dict[str, Any]
+    fields: dict[str, Any] = {}
     try:
         if kind == "tree":
-            found = {"kind": "Tree", "low": int(parts[0]), "high": int(parts[1])}
-            found |= {"fanout": int(parts[2])} if len(parts) > 2 else {}
+            fields = {"kind": "Tree", "low": int(parts[0]), "high": int(parts[1])}
+            fields["fanout"] = int(parts[2]) if len(parts) > 2 else None
         elif kind == "histogram":
-            found = {"kind": "Histogram", "low": float(parts[0]), "high": float(parts[1])}
-            found |= {"cells": int(parts[2])}
+            fields = {"kind": "Histogram", "low": float(parts[0]), "high": float(parts[1])}
+            fields["cells"] = int(parts[2])
         elif kind == "grid":
             x, y, shape = parts[:2], parts[2:4], parts[4].split("x")
-            found = {"kind": "Grid", "x": [float(v) for v in x], "y": [float(v) for v in y]}
-            found |= {"shape": [int(v) for v in shape], "at_most": int(parts[5]) if len(parts) > 5 else 1}
+            fields = {"kind": "Grid", "x": [float(v) for v in x], "y": [float(v) for v in y]}
+            fields |= {"shape": [int(v) for v in shape], "at_most": int(parts[5]) if len(parts) > 5 else 1}
         elif kind == "pairs":
-            found = {"kind": "Pairs", "items": int(parts[0]), "at_most": int(parts[1])}
+            fields = {"kind": "Pairs", "items": int(parts[0]), "at_most": int(parts[1])}
         elif kind in {"count-min", "count-sketch"}:
-            found = {"kind": "CountMin" if kind == "count-min" else "CountSketch", "key": parts[2]}
-            found |= {"width": int(parts[0]), "depth": int(parts[1]), "at_most": 1}
-        else:
-            found = {}
+            fields = {"kind": "CountMin" if kind == "count-min" else "CountSketch", "key": parts[2]}
+            fields |= {"width": int(parts[0]), "depth": int(parts[1]), "at_most": 1}
     except (ValueError, IndexError):
-        found = {}
-    if not found:
+        fields = {}
+    if not fields:
         raise ValueError(
             f"{words!r} is no encoding. Type tree:LOW:HIGH, histogram:LOW:HIGH:CELLS, grid:X0:X1:Y0:Y1:NxM, "
             "pairs:ITEMS:AT_MOST or count-min:WIDTH:DEPTH:KEY"
         )
-    if found["kind"] == "Tree" and "fanout" not in found:
-        found["fanout"] = fanout_for(found["low"], found["high"])
-    return read(found)
+    if fields.get("fanout", 0) is None:
+        fields["fanout"] = fanout_for(fields["low"], fields["high"])
+    return read(fields)
 
 
 def among_clients(
@@ -201,7 +192,7 @@ def among_clients(
     masked: list[int] = []
     while True:
         stage = tally.stage
-        clients = {number: one for number, one in clients.items() if gone.get(number) != stage}
+        clients = {number: client for number, client in clients.items() if gone.get(number) != stage}
         for number, client in clients.items():
             message = tally.outbox(bytes.fromhex(client.key))
             if stage == "mask":

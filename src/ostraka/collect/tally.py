@@ -60,7 +60,7 @@ class Gathering:
         self.task, self.round_ = task, round_
         self.stage = "join"
         self._entries: dict[bytes, bytes] = {}  # by mask key: the whole entry
-        self._seen: dict[tuple[str, int], bytes] = {}  # by exchange and place: digest of the message
+        self._digests: dict[tuple[str, int], bytes] = {}  # of messages, by exchange and place
         self._commitments: dict[int, bytes] = {}
         self._sealed: dict[int, dict[int, bytes]] = {}  # by sender, by receiver
         self._confirmations: dict[int, bytes] = {}
@@ -87,16 +87,15 @@ class Gathering:
     @property
     def progress(self) -> tuple[int, int]:
         """Clients that have answered in this exchange, and those that could have."""
-        could = {
-            "join": self.task.limit,
+        if self.stage == "join":
+            return len(self._entries), self.task.limit
+        expected = {
             "share": self.n_clients,
             "mask": len(self._sealed),
             "confirm": len(self.masked),
             "unmask": len(self._confirmations) if self.task.lying else len(self.masked),
         }
-        if self.stage == "join":
-            return len(self._entries), could["join"]
-        return sum(kind == self.stage for kind, _ in self._seen), could[self.stage]
+        return sum(kind == self.stage for kind, _ in self._digests), expected[self.stage]
 
     def receive(self, message: bytes) -> None:
         """Take one message of the current exchange; PartyError for anything else, which is not counted."""
@@ -111,11 +110,9 @@ class Gathering:
     def _accepted(self, message: bytes) -> Callable[[], None] | None:
         """Return an action that applies a message, or None for a repeated one; ValueError to refuse it."""
         if message[:BOUND] == self._join:
-            return self._joined(message[BOUND:])
-        if self.roster is None:
-            raise ValueError("the message is for another task or round")
+            return self._take_join(message[BOUND:])
         kind = self._kinds.get(message[:BOUND])
-        if kind is None:
+        if self.roster is None or kind is None:
             raise ValueError("the message is for another task or round")
         head = BOUND + 4 + KEY_BYTES
         place = places(message[BOUND : BOUND + 4].ljust(4, b"\xff"))[0]
@@ -123,41 +120,36 @@ class Gathering:
             raise ValueError("the message must be from a client on the roster")
         if hashlib.sha256(message[BOUND + 4 : head]).digest() != self.roster.entry(place).ticket:
             raise ValueError(f"the message is not from client {place}")
-        digest, known = hashlib.sha256(message).digest(), self._seen.get((kind, place))
-        if known is not None:
-            if known != digest:
-                raise ValueError(f"client {place} has answered this exchange already")
+        digest = hashlib.sha256(message).digest()
+        earlier = self._digests.get((kind, place))
+        if earlier == digest:
             return None
+        if earlier is not None:
+            raise ValueError(f"client {place} has answered this exchange already")
         if kind != self.stage:
             raise ValueError(f"client {place} comes too late or too early: the exchange is '{self.stage}'")
-        work = {
-            "share": self._shared,
-            "mask": self._masked,
-            "confirm": self._confirmed,
-            "unmask": self._unmasked,
-        }
-        act = work[kind](place, message[head:])
+        act = getattr(self, f"_take_{kind}")(place, message[head:])
 
-        def done() -> None:
-            self._seen[kind, place] = digest
+        def take() -> None:
+            self._digests[kind, place] = digest
             act()
 
-        return done
+        return take
 
-    def _joined(self, body: bytes) -> Callable[[], None] | None:
+    def _take_join(self, body: bytes) -> Callable[[], None] | None:
         entry = read_entry(body)
-        known = self._entries.get(entry.mask)
-        if known is not None:
-            if known != body:
-                raise ValueError(f"another client has the key {entry.mask.hex()}")
+        earlier = self._entries.get(entry.mask)
+        if earlier == body:
             return None
+        if earlier is not None:
+            raise ValueError(f"another client has the key {entry.mask.hex()}")
         if self.stage != "join":
             raise ValueError("the roster is closed")
         if len(self._entries) >= self.task.limit:
             raise ValueError("the roster is full")
         return lambda: self._entries.__setitem__(entry.mask, body)
 
-    def _shared(self, place: int, body: bytes) -> Callable[[], None]:
+    def _take_share(self, place: int, body: bytes) -> Callable[[], None]:
         peers = self._graph[place].tolist()
         if len(body) != KEY_BYTES + SEALED * len(peers):
             raise ValueError(f"client {place}: shares for {len(peers)} neighbours are needed")
@@ -169,7 +161,7 @@ class Gathering:
 
         return keep
 
-    def _masked(self, place: int, body: bytes) -> Callable[[], None]:
+    def _take_mask(self, place: int, body: bytes) -> Callable[[], None]:
         if place not in self._sealed:
             raise ValueError(f"client {place} has sent no shares")
         if len(body) != 4 * len(self.total):
@@ -181,7 +173,7 @@ class Gathering:
 
         return keep
 
-    def _confirmed(self, place: int, body: bytes) -> Callable[[], None]:
+    def _take_confirm(self, place: int, body: bytes) -> Callable[[], None]:
         if place not in self.masked:
             raise ValueError(f"client {place} is not among the survivors")
         key = self._known_roster.entry(place).sign
@@ -189,25 +181,29 @@ class Gathering:
             raise ValueError(f"client {place} confirms another set of survivors")
         return lambda: self._confirmations.__setitem__(place, body)
 
-    def _unmasked(self, place: int, body: bytes) -> Callable[[], None]:
+    def _take_unmask(self, place: int, body: bytes) -> Callable[[], None]:
         if place not in self.masked:
             raise ValueError(f"client {place} is not among the survivors")
-        each = 4 + 1 + SHARE_BYTES
-        held = self._sealed.keys() & self._graph[place].tolist()
-        if len(body) != each * len(held):
-            raise ValueError(f"client {place}: {len(held)} shares are needed")
-        found = {}
-        for at in range(0, len(body), each):
+        size = 4 + 1 + SHARE_BYTES
+        peers = self._sealed.keys() & self._graph[place].tolist()
+        if len(body) != size * len(peers):
+            raise ValueError(f"client {place}: {len(peers)} shares are needed")
+        shares = {}
+        for at in range(0, len(body), size):
             peer, flag = places(body[at : at + 4])[0], body[at + 4]
-            if peer not in held or peer in found or flag != (peer in self.masked):
+            if peer not in peers or peer in shares or flag != (peer in self.masked):
                 raise ValueError(f"client {place}: a share that was not asked for")
-            found[peer] = (flag, body[at + 5 : at + each])
-        return lambda: self._answers.__setitem__(place, found)
+            shares[peer] = flag, body[at + 5 : at + size]
+        return lambda: self._answers.__setitem__(place, shares)
 
     def advance(self, approval: bytes = b"") -> None:
         """Close the current exchange; PartyError if too few have answered it."""
         if self.stage == "join":
-            self._close_roster(approval)
+            self.roster, self._entries = self._approved_roster(approval)
+            self._graph, self.approval = self.roster.graph, approval
+            kinds = ("share", "mask", "confirm", "unmask")
+            self._kinds = {kind_of(kind, self.roster.digest): kind for kind in kinds}
+            self._places = {key: place for place, key in enumerate(sorted(self._entries))}
         elif self.stage == "share":
             self._enough("sent shares", len(self._sealed))
         elif self.stage == "mask":
@@ -224,13 +220,6 @@ class Gathering:
         """Return who has joined, for the enrolment to approve."""
         return b"".join(self._entries[key] for key in sorted(self._entries))
 
-    def _close_roster(self, approval: bytes) -> None:
-        roster, approved = self._approved_roster(approval)
-        self.roster, self._graph, self._entries = roster, roster.graph, approved
-        self._kinds = {kind_of(kind, roster.digest): kind for kind in ("share", "mask", "confirm", "unmask")}
-        self.approval = approval
-        self._places = {key: place for place, key in enumerate(sorted(self._entries))}
-
     def check_approval(self, approval: bytes) -> None:
         """Raise PartyError unless the roster can be closed with this approval."""
         self._approved_roster(approval)
@@ -240,77 +229,56 @@ class Gathering:
         self._enough("joined", len(self._entries))
 
         def read() -> tuple[Roster, dict[bytes, bytes]]:
-            approved = self._approved(approval[APPROVAL_BYTES:])
-            entries = b"".join(approved[key] for key in sorted(approved))
-            roster = Roster(self.task, self.round_, entries, approval[:APPROVAL_BYTES])
+            body = approval[APPROVAL_BYTES:]  # the keys of the clients; of all who joined if it is empty
+            keys = {
+                body[at : at + KEY_BYTES] for at in range(0, len(body), KEY_BYTES)
+            } or self._entries.keys()
+            if not keys <= self._entries.keys():
+                raise ValueError("the approval names a client that has not joined")
+            approved = {key: self._entries[key] for key in sorted(keys)}
+            roster = Roster(self.task, self.round_, b"".join(approved.values()), approval[:APPROVAL_BYTES])
             roster.check()
             degree_of(self.task, len(roster))
             return roster, approved
 
         return checked("the tally", read)
 
-    def _approved(self, keys: bytes) -> dict[bytes, bytes]:
-        """Return the entries of the clients that an approval names; of all clients if it names none."""
-        if not keys:
-            return self._entries
-        named = {keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)}
-        if not named <= self._entries.keys():
-            raise ValueError("the approval names a client that has not joined")
-        return {key: self._entries[key] for key in named}
-
     def outbox(self, key: bytes) -> bytes:
         """Return what the client with this mask key must answer now; empty if it has no part in it."""
-        place = self._places.get(key, -1)
-        found = b""
-        if self.stage == "share" and place >= 0:
-            found = self._roster_for(place)
-        elif self.stage == "mask" and place in self._sealed:
-            found = self._inbox_of(place)
-        elif self.stage == "unmask" and self.task.lying and place in self.masked:
-            found = self._confirmations_for(place)
-        elif self.stage in {"confirm", "unmask"} and place in self.masked:
-            found = self._survivors_for(place)
-        return found
-
-    def _roster_for(self, place: int) -> bytes:
-        roster, bound = self._known_roster, self.task.transcript("roster", round=self.round_)
-        if self.task.enrolment is not None:
-            return kind_of("roster", bound) + roster.approval + roster.entries
-        peers = b"".join(numbers([peer]) + roster.written(peer) for peer in self._graph[place].tolist())
-        return kind_of("neighbours", bound) + numbers([len(roster), place]) + roster.digest + peers
-
-    def _inbox_of(self, place: int) -> bytes:
-        sealed = [
-            numbers([peer]) + self._sealed[peer][place]
-            for peer in self._graph[place].tolist()
-            if peer in self._sealed
-        ]
-        return kind_of("inbox", self._known_roster.digest) + b"".join(sealed)
-
-    def _survivors_for(self, place: int) -> bytes:
-        known = self.survivors
-        if not self.task.lying:
-            known = [p for p in self._graph[place].tolist() if p in self.masked]
-        body = numbers([len(self.masked), *known])
-        return kind_of("survivors", self._known_roster.digest) + body
-
-    def _confirmations_for(self, place: int) -> bytes:
-        found = [
-            numbers([peer]) + self._confirmations[peer]
-            for peer in self._graph[place].tolist()
-            if peer in self._confirmations
-        ]
-        return kind_of("confirmations", self._known_roster.digest) + b"".join(found)
+        place = self._places.get(key)
+        if place is None or self.stage == "join":
+            return b""
+        roster, peers = self._known_roster, self._graph[place].tolist()
+        if self.stage == "share":
+            bound = self.task.transcript("roster", round=self.round_)
+            if self.task.enrolment is not None:
+                return kind_of("roster", bound) + roster.approval + roster.entries
+            entries = [numbers([peer]) + roster.written(peer) for peer in peers]
+            head = kind_of("neighbours", bound) + numbers([len(roster), place]) + roster.digest
+            return head + b"".join(entries)
+        if self.stage == "mask" and place in self._sealed:
+            shares = [numbers([p]) + self._sealed[p][place] for p in peers if p in self._sealed]
+            return kind_of("inbox", roster.digest) + b"".join(shares)
+        if self.stage == "unmask" and self.task.lying and place in self.masked:
+            parts = [numbers([p]) + self._confirmations[p] for p in peers if p in self._confirmations]
+            return kind_of("confirmations", roster.digest) + b"".join(parts)
+        if self.stage in {"confirm", "unmask"} and place in self.masked:
+            alive = self.survivors if self.task.lying else [p for p in peers if p in self.masked]
+            return kind_of("survivors", roster.digest) + numbers([len(self.masked), *alive])
+        return b""
 
     def sums(self) -> np.ndarray:
         """Return the sum of the survivors' vectors, uint32; PartyError names clients with missing secrets."""
         if self.stage != "unmask":
             raise refused("the tally", f"the round is at the exchange '{self.stage}'")
-        failed, total, size = [], self.total.copy(), len(self.total)
+        roster, failed, total, size = self._known_roster, [], self.total.copy(), len(self.total)
         for place in sorted(self._sealed):
             try:
                 if place in self.masked:
-                    total -= mask(self._seed(place), size=size)
+                    seed = self._recovered(place)
+                    if hashlib.sha256(roster.digest + seed).digest() != self._commitments[place]:
+                        raise ValueError("the shares are not those of the seed that was committed to")  # noqa: TRY301
+                    total -= mask(seed, size=size)
                 else:
                     total -= self._masks_of_missing(place, size)
             except ValueError:
@@ -332,22 +300,16 @@ class Gathering:
         }
         return join(shares, threshold=degree_of(self.task, len(self._known_roster))[1])
 
-    def _seed(self, place: int) -> bytes:
-        seed = self._recovered(place)
-        if hashlib.sha256(self._known_roster.digest + seed).digest() != self._commitments[place]:
-            raise ValueError("the shares are not those of the seed that was committed to")
-        return seed
-
     def _masks_of_missing(self, place: int, size: int) -> np.ndarray:
         """Return the masks that survivors added for neighbours which sent shares and then no vector."""
         secret, roster = self._recovered(place), self._known_roster
         if exchange_key(secret) != roster.entry(place).mask.hex():
             raise ValueError("the shares are not those of the secret behind the mask key")
-        total, own = np.zeros(size, dtype=np.uint32), exchange_secret(secret)
+        total, exchange = np.zeros(size, dtype=np.uint32), exchange_secret(secret)
         for peer in self._graph[place].tolist():
             if peer in self.masked:
                 key, pair = roster.entry(peer).mask.hex(), pair_names(place, peer)
-                stream = pair_mask(own, key, transcript=roster.digest, pair=pair, size=size)
+                stream = pair_mask(exchange, key, transcript=roster.digest, pair=pair, size=size)
                 (np.add if peer < place else np.subtract)(total, stream, out=total)
         return total
 
@@ -362,24 +324,24 @@ def link(key: str, keeper: Keeper | str, timeout: float) -> Callable[[bytes, int
     """Return a function that sends a request of some bytes, and takes an answer of at most so many."""
     if isinstance(keeper, str):
         remote = Remote(f"keeper {key[:16]}", keeper, timeout=timeout)
-        return lambda request, most: remote.ask("close", request, most, again=True)
+        return lambda request, most_bytes: remote.ask("close", request, most_bytes, again=True)
     return lambda request, _: keeper.answer(request)
 
 
 def asked(
-    keepers: Mapping[str, Callable[[bytes, int], bytes]], request: bytes, most: int
+    keepers: Mapping[str, Callable[[bytes, int], bytes]], request: bytes, most_bytes: int
 ) -> dict[str, bytes]:
     """Ask every keeper; return the answers, or raise one error that names all keepers which failed."""
     with ThreadPoolExecutor(len(keepers)) as pool:
-        waiting = {key: pool.submit(ask, request, most) for key, ask in keepers.items()}
-    failed = {key: error for key, one in waiting.items() if (error := one.exception()) is not None}
+        answers = {key: pool.submit(ask, request, most_bytes) for key, ask in keepers.items()}
+    failed = {key: error for key, answer in answers.items() if (error := answer.exception()) is not None}
     for error in failed.values():
         if not isinstance(error, PartyError):
             raise error
     if failed:
         text = "; ".join(f"keeper {key[:16]}: {error}" for key, error in failed.items())
         raise PartyError(text, code="unreachable", parties=tuple(key[:16] for key in failed))
-    return {key: one.result() for key, one in waiting.items()}
+    return {key: answer.result() for key, answer in answers.items()}
 
 
 _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
@@ -387,12 +349,12 @@ _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 
 def pages_of(task: Task) -> dict[str, tuple[str, bytes]]:
     """Return the content type and the bytes for each address."""
-    found = {"/task.json": ("application/json", task.to_json().encode())}
+    pages = {"/task.json": ("application/json", task.to_json().encode())}
     for file in (resources.files("ostraka.collect") / "page").iterdir():
         kind = _KINDS.get(file.name.rpartition(".")[2])
         if kind is not None:
-            found[f"/{file.name}"] = (f"{kind}; charset=utf-8", file.read_bytes())
-    return {**found, "/": found["/index.html"]}
+            pages[f"/{file.name}"] = (f"{kind}; charset=utf-8", file.read_bytes())
+    return {**pages, "/": pages["/index.html"]}
 
 
 _RECEIPT = 16
@@ -468,7 +430,7 @@ class Tally:
             key: link(key, keeper, timeout) for key, keeper in zip(task.keepers, keepers, strict=True)
         }
         self._lock = threading.Lock()
-        self._seen: dict[bytes, tuple[bytes, bytes]] = {}  # key: digest of the report, certificate
+        self._reports: dict[bytes, tuple[bytes, bytes]] = {}  # key: digest of the report, certificate
         self._total = np.zeros(task.encoding.cells, dtype=np.uint32)
         self._closing: tuple[Closing, bytes] | None = None
         self._log: Log | None = None
@@ -486,12 +448,12 @@ class Tally:
     @property
     def n_clients(self) -> int:
         """Different clients that have reported, or joined. Public."""
-        return len(self._seen) if self._gathering is None else self._gathering.n_clients
+        return len(self._reports) if self._gathering is None else self._gathering.n_clients
 
     @property
     def n_survivors(self) -> int:
         """Clients whose vectors are in the sum. Public."""
-        return len(self._seen) if self._gathering is None else len(self._gathering.masked)
+        return len(self._reports) if self._gathering is None else len(self._gathering.masked)
 
     @property
     def variance(self) -> float:
@@ -507,7 +469,7 @@ class Tally:
     def progress(self) -> tuple[int, int]:
         """Clients that have answered in the open exchange, and those that could have. Public."""
         if self._gathering is None:
-            return len(self._seen), self.task.limit
+            return len(self._reports), self.task.limit
         return self._gathering.progress
 
     @property
@@ -515,10 +477,10 @@ class Tally:
         """The handlers of a server's messages."""
         if self._gathering is None:
             return {"/v1/report": self.receive}
-        found = {"/v1/message": self.receive, "/v1/outbox": self.outbox}
+        handlers = {"/v1/message": self.receive, "/v1/outbox": self.outbox}
         if self.task.enrolment is None:
-            return found
-        return {**found, "/v1/entries": lambda _: self.entries(), "/v1/approve": self.approve}
+            return handlers
+        return {**handlers, "/v1/entries": lambda _: self.entries(), "/v1/approve": self.approve}
 
     @property
     def pages(self) -> dict[str, tuple[str, bytes]]:
@@ -539,31 +501,30 @@ class Tally:
             The report is malformed, for another task or round, under a key that another report has, too
             late or one too many. Nothing was counted.
         """
-        if self._gathering is not None:
-            return self._gathered(self._gathering, message)
+        digest, gathering = hashlib.sha256(message).digest(), self._gathering
+        if gathering is not None:
+            with self._lock:
+                if gathering.check(message):
+                    self._record(_MESSAGE + message)
+                    gathering.receive(message)
+            return digest[:_RECEIPT]
         report = checked(self.name, lambda: Report.read(message, self.task, self.round))
-        digest = hashlib.sha256(message).digest()
         with self._lock:
-            known = self._seen.get(report.key)
-            if known is not None and known[0] != digest:
+            earlier = self._reports.get(report.key)
+            if earlier is not None and earlier[0] != digest:
                 raise refused(self.name, "another report has this key", report.key.hex())
-            if known is None:
+            if earlier is None:
                 if self._closing is not None:
                     raise refused(self.name, "the round is closed", report.key.hex())
-                if len(self._seen) >= self.task.limit:
+                if len(self._reports) >= self.task.limit:
                     raise refused(self.name, "the round is full", report.key.hex())
-                if self._log is not None:
-                    self._log.append(message)
+                self._record(message)
                 self._count(report, digest)
         return digest[:_RECEIPT]
 
-    def _gathered(self, gathering: Gathering, message: bytes) -> bytes:
-        with self._lock:
-            if gathering.check(message):
-                if self._log is not None:
-                    self._log.append(_MESSAGE + message)
-                gathering.receive(message)
-        return hashlib.sha256(message).digest()[:_RECEIPT]
+    def _record(self, record: bytes) -> None:
+        if self._log is not None:
+            self._log.append(record)
 
     def entries(self) -> bytes:
         """Among clients: return who has joined, for the enrolment to approve."""
@@ -575,8 +536,7 @@ class Tally:
         with self._lock:
             if gathering.stage == "join":
                 gathering.check_approval(approval)
-                if self._log is not None:
-                    self._log.append(_ADVANCE + approval)
+                self._record(_ADVANCE + approval)
                 gathering.advance(approval)
             elif gathering.approval != approval:
                 raise refused(self.name, "the roster is closed")
@@ -592,8 +552,7 @@ class Tally:
         """
         gathering = self._among_clients
         with self._lock:
-            if self._log is not None:
-                self._log.append(_ADVANCE + approval)  # read again, it fails again if it fails now
+            self._record(_ADVANCE + approval)  # read again, it fails again if it fails now
             gathering.advance(approval)
 
     def outbox(self, key: bytes) -> bytes:
@@ -626,37 +585,29 @@ class Tally:
                 return self._plausible(self._gathering.sums().view(np.int32).astype(np.int64))
         with self._lock:
             if self._closing is None:
-                self._closing = self._closed()
+                if self.n_clients < self.task.least:
+                    raise refused(self.name, f"a round needs {self.task.least} clients, got {self.n_clients}")
+                keys = sorted(self._reports)
+                secret, signatures = new_secret(), b"".join(self._reports[key][1] for key in keys)
+                closing = Closing(self.round, exchange_key(secret), b"".join(keys), signatures)
+                if self._log is not None:
+                    self._log.once(_CLOSED, secret + closing.write(self.task))
+                self._closing = closing, secret
         closing, secret = self._closing
-        request = self._identity.seal("close", closing.write(self.task))
-        digest = closing.digest(self.task)
-        total, most = self._total.copy(), 2 * SIGNATURE_BYTES + KEY_BYTES + 4 * self.task.encoding.cells
-        for key, sealed in asked(self._keepers, request, most).items():
-            total -= self._opened(key, sealed, digest, secret)
+        request, digest = self._identity.seal("close", closing.write(self.task)), closing.digest(self.task)
+        total, size = self._total.copy(), self.task.encoding.cells
+        for key, sealed in asked(self._keepers, request, 2 * SIGNATURE_BYTES + KEY_BYTES + 4 * size).items():
+            try:
+                body = unseal(key[:64], "sum", sealed)
+                if len(body) != KEY_BYTES + 4 * size or body[:KEY_BYTES] != digest:
+                    raise ValueError("the answer is to another request")  # noqa: TRY301
+            except ValueError as error:
+                text = f"keeper {key[:16]}: {error}"
+                raise PartyError(text, code="wrong_identity", parties=(key[:16],)) from None
+            # the keeper's masks, less the mask by which it hides them from all but this tally
+            cover = pair_mask(secret, key[64:], transcript=digest, pair=(self.name, key), size=size)
+            total -= np.frombuffer(body[KEY_BYTES:], dtype="<u4") - cover
         return self._plausible(total.view(np.int32).astype(np.int64))
-
-    def _closed(self) -> tuple[Closing, bytes]:
-        if len(self._seen) < self.task.least:
-            raise refused(self.name, f"a round needs {self.task.least} clients, got {len(self._seen)}")
-        keys = sorted(self._seen)
-        secret, signatures = new_secret(), b"".join(self._seen[key][1] for key in keys)
-        closing = Closing(self.round, exchange_key(secret), b"".join(keys), signatures)
-        if self._log is not None:
-            self._log.once(_CLOSED, secret + closing.write(self.task))
-        return closing, secret
-
-    def _opened(self, key: str, sealed: bytes, digest: bytes, secret: bytes) -> np.ndarray:
-        """Return the masks that a keeper subtracts, without the mask that it shares with this tally."""
-        size = self.task.encoding.cells
-        try:
-            body = unseal(key[:64], "sum", sealed)
-            if len(body) != KEY_BYTES + 4 * size or body[:KEY_BYTES] != digest:
-                raise ValueError("the answer is to another request")  # noqa: TRY301
-        except ValueError as error:
-            text = f"keeper {key[:16]}: {error}"
-            raise PartyError(text, code="wrong_identity", parties=(key[:16],)) from None
-        own = pair_mask(secret, key[64:], transcript=digest, pair=(self.name, key), size=size)
-        return np.asarray(np.frombuffer(body[KEY_BYTES:], dtype="<u4") - own)
 
     def _plausible(self, sums: np.ndarray) -> Private:
         """Return the sums if they are plausible; masks left over would make them look random."""
@@ -669,27 +620,24 @@ class Tally:
         return Private(sums, task.mechanism.promise)
 
     def _count(self, report: Report, digest: bytes) -> None:
-        self._seen[report.key] = digest, report.certificate
+        self._reports[report.key] = digest, report.certificate
         self._total += report.vector
 
     def _recover(self, log: Log) -> None:
         for key, record in log.entries():
             if key == _CLOSED:
                 closing = Closing.read(record[KEY_BYTES:], self.task)
-                if closing.keys != sorted(self._seen):
+                if closing.keys != sorted(self._reports):
                     raise ValueError(f"{log.path} does not name the clients whose reports are in it")
                 self._closing = closing, record[:KEY_BYTES]
             elif self._gathering is not None:
-                self._repeat(self._gathering, record)
+                if record[:1] == _MESSAGE:
+                    self._gathering.receive(record[1:])
+                else:
+                    with contextlib.suppress(PartyError):  # it was refused before, too
+                        self._gathering.advance(record[1:])
             else:
                 self._count(Report.read(record, self.task, self.round), hashlib.sha256(record).digest())
-
-    def _repeat(self, gathering: Gathering, record: bytes) -> None:
-        if record[:1] == _MESSAGE:
-            gathering.receive(record[1:])
-            return
-        with contextlib.suppress(PartyError):
-            gathering.advance(record[1:])
 
     def __repr__(self) -> str:
         return f"Tally(task={self.task.sha256[:16]!r}, round={self.round}, n_clients={self.n_clients})"

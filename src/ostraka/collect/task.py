@@ -34,18 +34,22 @@ def written(encoding: Encoding) -> dict[str, Any]:
     return {"kind": type(encoding).__name__, **plain}
 
 
-def read(found: Any) -> Encoding:
+def read(record: Any) -> Encoding:
     """Return the encoding that :func:`written` wrote; ValueError for anything else."""
-    if not isinstance(found, dict) or not isinstance(found.get("kind"), str) or found["kind"] not in _KINDS:
+    if (
+        not isinstance(record, dict)
+        or not isinstance(record.get("kind"), str)
+        or record["kind"] not in _KINDS
+    ):
         raise ValueError(f"the kind of an encoding must be one of {', '.join(_KINDS)}")
-    kind = _KINDS[found["kind"]]
-    values = {name: value for name, value in found.items() if name != "kind"}
+    kind = _KINDS[record["kind"]]
+    values = {name: value for name, value in record.items() if name != "kind"}
     if set(values) != {field.name for field in fields(kind)}:
-        raise ValueError(f"a {found['kind']} has the fields {', '.join(f.name for f in fields(kind))}")
+        raise ValueError(f"a {record['kind']} has the fields {', '.join(f.name for f in fields(kind))}")
     try:
         encoding: Encoding = kind(**values)
     except TypeError:
-        raise ValueError(f"a field of the {found['kind']} is of the wrong kind") from None
+        raise ValueError(f"a field of the {record['kind']} is of the wrong kind") from None
     return encoding
 
 
@@ -260,21 +264,21 @@ class Task:
 
     def to_json(self) -> str:
         """Return the task as canonical JSON."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
         return canonical({**values, "encoding": written(self.encoding), "ostraka_task": _VERSION})
 
     @classmethod
     def from_json(cls, text: str) -> Task:
         """Parse a task that :meth:`to_json` wrote; ValueError for anything else."""
         try:
-            found = json.loads(text)
+            record = json.loads(text)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict) or found.pop("ostraka_task", None) != _VERSION:
+            record = None
+        if not isinstance(record, dict) or record.pop("ostraka_task", None) != _VERSION:
             raise ValueError(f"not a task of version {_VERSION}")
-        if set(found) != {one.name for one in fields(cls)}:
-            raise ValueError(f"a task has the fields {', '.join(one.name for one in fields(cls))}")
+        if set(record) != {item.name for item in fields(cls)}:
+            raise ValueError(f"a task has the fields {', '.join(item.name for item in fields(cls))}")
         try:
-            return cls(**{**found, "encoding": read(found["encoding"])})
+            return cls(**{**record, "encoding": read(record["encoding"])})
         except TypeError:
             raise ValueError("a field of the task is of the wrong kind") from None

@@ -99,7 +99,7 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _described(value: Any) -> Any:  # noqa: C901, PLR0911  (a line for each kind)
+def _described(value: Any) -> Any:  # noqa: PLR0911  (a line for each kind)
     """The value as JSON, one text for one content; whatever is no plain scalar is an object with its kind."""
     kind = type(value)
     if value is None or kind in {bool, int, float, str}:

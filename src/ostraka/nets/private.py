@@ -114,7 +114,7 @@ def _recorder(seen: list[_Seen]) -> Callable[[nn.Module, tuple[torch.Tensor, ...
     return record
 
 
-def _ghost(  # noqa: C901  (one pass, and what makes it worthless)
+def _ghost(
     module: nn.Module,
     losses: Callable[[nn.Module, torch.Tensor], torch.Tensor],
     rows: torch.Tensor,

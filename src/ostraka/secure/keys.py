@@ -111,6 +111,15 @@ def unseal(public_key: str, purpose: str, sealed: bytes) -> bytes:
     return body
 
 
+def is_signed(public_key: str, purpose: str, sealed: bytes) -> bool:
+    """Whether this key signed the body for this purpose."""
+    try:
+        unseal(public_key, purpose, sealed)
+    except ValueError:
+        return False
+    return True
+
+
 def shared_key(
     secret: bytes | X25519PrivateKey,
     peer_key: str,
