@@ -11,6 +11,7 @@ _ADAPTIVE, _RULE = "composition/test_adaptive.py::", "ledger/test_filter.py::Tes
 _MIXED = "composition/test_mixtures.py::"
 _BY, _TABLE = "composition/test_exact_composition.py::", "oracles/test_table.py::"
 _ENVELOPE = "composition/test_envelopes.py::"
+_RANGE = "composition/test_bounded_range.py::"
 
 MUTANTS = [
     Mutant(
@@ -110,6 +111,27 @@ MUTANTS = [
         "if not (plain and 2 <= int(number) <= _MOST_CLASSES):",
         "if not plain:",
         "contracts/test_curve_contract.py::test_laws_that_no_release_has_are_refused",
+    ),
+    Mutant(
+        "between two losses of the grid nobody plays another",
+        "core/laws/ranges.py",
+        "gap = bent * np.maximum(math.exp(size) * np.diff(up) - np.diff(down), 0.0)",
+        "gap = 0.0 * bent",
+        _RANGE + "test_one_use_has_a_closed_form",
+    ),
+    Mutant(
+        "one use of a bounded range counts as the Gaussian that many come to",
+        "core/laws/law.py",
+        "return _of_pure(self.size / 2)",
+        "return self.size * self.size / 4",
+        _RANGE + "test_no_pair_tells_more_than_the_gaussian_of_half_a_response",
+    ),
+    Mutant(
+        "a score moves one way only, so a choice counts half its range",
+        "core/mechanisms/selection.py",
+        "law = Law(BOUNDED_RANGE, float(self.epsilon))",
+        "law = Law(BOUNDED_RANGE, float(self.epsilon) / 2)",
+        _RANGE + "test_choices_of_the_worst_scores_reach_the_price",
     ),
     Mutant(
         "n answers cost n - 1",

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ostraka.core.kernels.recursion import first_answers
+from ostraka.core.laws import ranges
 from ostraka.core.laws.gaussian import Envelope, NotSmoothError, Smooth, Tail
-from ostraka.core.laws.law import ARGMAX, Law, argmax_family, screen_family
+from ostraka.core.laws.law import ARGMAX, BOUNDED_RANGE, Law, argmax_family, screen_family
 from ostraka.core.laws.stored import stencils
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ _WAY = _Way(0.0175, 2, 28)
 
 def table(law: Law) -> tuple[float, np.ndarray] | None:
     """A grid spacing, and w after so many answers at 0, 1, ... of it; None where it cannot be followed."""
+    if law.kind == BOUNDED_RANGE:
+        return ranges.table(law.size, law.uses)
     key = law.kind, law.size
     run = _runs.pop(key, None) or _Run(law._replace(uses=1), _WAY)
     _runs[key] = run
@@ -54,6 +57,8 @@ def table(law: Law) -> tuple[float, np.ndarray] | None:
 
 def followed(law: Law) -> Callable[[int], tuple[float, np.ndarray] | None]:
     """The same of one mechanism, by the number of answers: all are of one recursion, which is not shared."""
+    if law.kind == BOUNDED_RANGE:
+        return ranges.followed(law.size)
     return _Run(law._replace(uses=1), _WAY).values
 
 

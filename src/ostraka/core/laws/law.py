@@ -16,10 +16,11 @@ from ostraka.core import check as _check
 from ostraka.core.laws.cover import EDGE, Grid, Pairs, argmax_pairs, plane_pairs, screen_pairs
 
 ARGMAX, SCREEN, GAUSSIAN, PURE = "gaussian-argmax", "gaussian-screen", "gaussian", "pure"
+BOUNDED_RANGE = "bounded-range"  # log P / Q lies in an interval of length ``size``
 LAPLACE_COUNT = "laplace"  # one count which moves by ``size`` scales
 NEAR_GAUSSIAN = "near-gaussian"  # dominated by a Gaussian, but for 2^-98
 _BEYOND = 2.0**-98
-_LARGEST_SHIFT = 0.16
+_LARGEST_SHIFT, _LARGEST_RANGE = 0.16, 0.5
 _SAMPLED = "sampled-gaussian "  # followed by the rate in hexadecimal
 _RESPONSE = "response "  # followed by the number of classes, 3 or more; with 2 it is PURE
 _MOST_CLASSES = 2**53
@@ -30,7 +31,7 @@ class Law(NamedTuple):
     """A family of outcome laws, and how often it was used.
 
     ``size`` is the shift of one noisy count in units of the noise (argmax, screen and Laplace), mu squared
-    (Gaussian) or epsilon (pure and response). All of it is public.
+    (Gaussian), epsilon (pure and response) or the length of the range (bounded range). All of it is public.
     """
 
     kind: str
@@ -81,6 +82,8 @@ class Law(NamedTuple):
             return self.size * self.size * (1 + 1e-15)
         if self.kind in (GAUSSIAN, NEAR_GAUSSIAN) or self.is_sampled:
             return self.size
+        if self.kind == BOUNDED_RANGE:  # the most is a response of half of it: docs/composition.md
+            return _of_pure(self.size / 2)
         return _of_pure(self.size) if self.is_pure else math.inf
 
 
@@ -141,13 +144,16 @@ def composes(laws: tuple[Law, ...] | None) -> bool:
 
 
 def begins(laws: tuple[Law, ...] | None) -> bool:
-    """Whether an adaptive budget that begins with these follows them: Gaussians, argmaxes and screens.
+    """Whether an adaptive budget that begins with these follows them.
+
+    They are Gaussians, argmaxes, screens and bounded ranges.
 
     With less noise other bounds allow more.
     """
     return bool(laws) and all(
         law.kind in (GAUSSIAN, NEAR_GAUSSIAN)
         or (law.kind in (ARGMAX, SCREEN) and law.mu_squared <= _LARGEST_SHIFT**2)
+        or (law.kind == BOUNDED_RANGE and law.size <= _LARGEST_RANGE)
         for law in laws or ()
     )
 

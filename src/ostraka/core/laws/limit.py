@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from ostraka.core.laws import stored
+from ostraka.core.laws import ranges, stored
 from ostraka.core.laws.gaussian import gaussian_delta, mirrored
 from ostraka.core.laws.law import (
     ARGMAX,
+    BOUNDED_RANGE,
     LARGEST_SHIFT,
     SCREEN,
     SMALLEST_SHIFT,
@@ -78,7 +79,9 @@ class Levels(NamedTuple):
 
 
 def within_reach(law: Law) -> bool:
-    """Whether its answers can be followed: an argmax or a screen with enough noise."""
+    """Whether its answers can be followed: an argmax or a screen with enough noise, or a bounded range."""
+    if law.kind == BOUNDED_RANGE:
+        return ranges.SMALLEST <= law.size <= ranges.LARGEST
     return law.kind in (ARGMAX, SCREEN) and SMALLEST_SHIFT <= math.sqrt(law.mu_squared) <= LARGEST_SHIFT
 
 
@@ -174,6 +177,8 @@ def one(law: Law, start: int) -> Part:
 
 def _followed(law: Law, before: float) -> tuple[np.ndarray, float]:
     """One answer beside a Gaussian of this squared shift: bounds at 0, step, ..., and the step."""
+    if law.kind == BOUNDED_RANGE:
+        return ranges.beside_gaussian(law.size, before)
     from ostraka.core.kernels import recursion  # noqa: PLC0415  (compiled code, loaded when needed)
 
     shift = math.sqrt(law.mu_squared)

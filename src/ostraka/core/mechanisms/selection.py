@@ -10,6 +10,7 @@ import numpy as np
 
 from ostraka.core import check
 from ostraka.core.curve import ORDERS, Curve
+from ostraka.core.laws.law import BOUNDED_RANGE, Law
 from ostraka.core.numeric import up
 from ostraka.core.private import Adjacency
 
@@ -38,10 +39,12 @@ class Selection:
     Guarantees
     ----------
     ``epsilon``-DP, and a bounded range of ``epsilon``, so (order epsilon² / 8) of Rényi divergence at every
-    order: ``curve()`` takes the smaller. Drawn exactly: a candidate is proposed uniformly and accepted with
+    order: ``curve()`` takes the smaller, and records the range, by which choices compose exactly
+    (docs/composition.md). Drawn exactly: a candidate is proposed uniformly and accepted with
     probability exp(-epsilon (best - score) / 2 Delta), by comparisons of whole numbers.
     Source: McSherry and Talwar 2007, doi:10.1109/FOCS.2007.66, Theorem 6; Cesar and Rogers 2021,
-    arXiv:2004.07223, Lemma 3.2 (bounded range implies epsilon² / 8 of zero-concentrated DP).
+    arXiv:2004.07223, Lemma 3.2 (bounded range implies epsilon² / 8 of zero-concentrated DP); Dong, Durfee and
+    Rogers 2020, arXiv:1909.13830 (composition of bounded ranges).
 
     Examples
     --------
@@ -71,7 +74,8 @@ class Selection:
         """Cost of one choice, whatever the scores and however many candidates."""
         concentrated = self.epsilon**2 / 8
         rdp = tuple(up(min(self.epsilon, order * concentrated), ulps=4) for order in ORDERS)
-        return Curve(ORDERS, rdp, "vector")
+        law = Law(BOUNDED_RANGE, float(self.epsilon))
+        return Curve(ORDERS, rdp, "vector", mu_squared=law.mu_squared, laws=(law,))
 
     def uses(self, private: Private) -> int:
         """One use for all candidates together."""
