@@ -88,6 +88,20 @@ MUTANTS = [
         _SCHEMA + "test_each_value_has_a_public_code_whatever_it_is",
     ),
     Mutant(
+        "one missing date gives all dates another text",
+        "data/table.py",
+        "column.to_numpy() if plain and not column.null_count()",
+        "column.to_numpy().astype(str) if not column.null_count()",
+        _FILES + "test_a_missing_cell_of_a_frame_changes_no_other",
+    ),
+    Mutant(
+        "a text among numbers changes what stands for no number",
+        "data/table.py",
+        "        for text in self.missing:  # -999.0",
+        "        for text in () if strange.any() else self.missing:  # -999.0",
+        _FILES + "test_a_text_among_numbers_changes_no_other",
+    ),
+    Mutant(
         "a text in a list of rows makes all cells text",
         "voters/bins.py",
         "elif isinstance(X, list | tuple) and X and",

@@ -3,10 +3,13 @@
 What a row becomes is a function of that row and of public values, bit for bit. A hostile row concerns itself.
 """
 
+import datetime as dt
+import decimal
 import math
 import pathlib
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -261,6 +264,56 @@ def test_a_table_of_votes_moves_no_further_than_its_adjacency_says(bad):
         near[17][place] = bad
         after = RowVoter(cells=cells).fit(near, labels, classes=[0, 1]).vote().open()
         assert np.linalg.norm(after - before) <= voter.adjacency_.l2
+
+
+COLUMNS = {
+    "moments": [*map(dt.datetime.fromisoformat, ("2020-01-01", "2020-01-02T03:00", "2021-01-01"))],
+    "days": [*map(dt.date.fromisoformat, ("2020-01-01", "2020-01-02", "2021-01-01"))],
+    "lengths": [dt.timedelta(1), dt.timedelta(2), dt.timedelta(3)],
+    "numbers": [1, 2, 2**53 + 1],
+    "floats": [0.1, 7.0, 1e300],
+    "truths": [True, False, True],
+    "texts": ["a", "7.0", " b"],
+    "decimals": [decimal.Decimal("1.10"), decimal.Decimal("2.0"), decimal.Decimal(3)],
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("kind", ["pandas", "arrow"])
+def test_a_missing_cell_of_a_frame_changes_no_other(name, kind):
+    """One missing date gave all dates another text, so that all their categories became unknown."""
+    cells, frame = COLUMNS[name], {"pandas": pd.DataFrame, "arrow": pa.table}[kind]
+    whole, lacking = (frame({"cell": column}) for column in (cells, [*cells[:2], None]))
+    values = [table.word(cell) for cell in table.named(whole)["cell"].tolist()]
+    for column in ({"categories": sorted({*values}), "missing": True}, {"edges": [0, 1, 2], "missing": True}):
+        schema = Schema.from_dict({"cell": column})
+        assert schema.encode(whole)[:2].tolist() == schema.encode(lacking)[:2].tolist()
+        if "categories" in column:
+            assert schema.encode(whole).max() < len({*values})
+
+
+def test_a_schema_from_before_knows_its_dates():
+    cells = COLUMNS["moments"]
+    old = Schema.from_dict(
+        {"cell": {"categories": [cell.isoformat(timespec="microseconds") for cell in cells]}}
+    )
+    assert old.encode({"cell": np.array(cells, dtype="datetime64[ns]")}).ravel().tolist() == [0, 1, 2]
+    assert table.word(np.datetime64("NaT")) == ""
+
+
+@pytest.mark.parametrize(
+    "cell", ["-999", "-999.0", "-9.99e2", " -999", "+7", "7.", "007", "NA", "nan", "1e-400"]
+)
+@pytest.mark.parametrize("markers", [(), ("-999", "7")])
+def test_a_text_among_numbers_changes_no_other(cell, markers, folder):
+    """-999.0 was missing where all cells are numbers, and a number where one private cell is text."""
+    path = folder / "numbers.csv"
+    found = []
+    for lines in ([cell], [cell, "bad"]):
+        path.write_text("\n".join(["number,other", *(f"{line},1" for line in lines)]))
+        read = table.read(path, public=False, numbers=("number", "other"), missing=markers)
+        found.append(read.numbers("number")[0][:1].tobytes())
+    assert found[0] == found[1]
 
 
 def test_private_lines_do_not_decide_the_delimiter(folder):

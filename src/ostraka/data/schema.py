@@ -6,6 +6,7 @@ can end a fit, or change how another is read.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import tomllib
 from dataclasses import dataclass
@@ -107,11 +108,8 @@ class Column:
             kinds, places = _kinds(cells)
             place = {category: code for code, category in enumerate(self.categories)}
             words = [word(kind) for kind in kinds]
-            # a float that is whole is written without a point, but an older schema may have one
-            of_kinds = [
-                place.get(text, place.get(str(kind).strip(), -1))
-                for text, kind in zip(words, kinds, strict=True)
-            ]
+            spelled = ([text, *_older(kind)] for text, kind in zip(words, kinds, strict=True))
+            of_kinds = [next((place[text] for text in texts if text in place), -1) for texts in spelled]
             codes = np.array(of_kinds, dtype=np.int64)[places]
             known, absent = codes >= 0, np.array([not text for text in words], dtype=bool)[places]
         other = self.categories.index(OTHER) if OTHER in self.categories else None
@@ -342,6 +340,12 @@ def _absent(cells: np.ndarray) -> np.ndarray:
     if cells.dtype.kind in "biuf":
         return np.asarray(cells != cells)  # noqa: PLR0124  (NaN differs from itself)
     return np.array([word(cell).lower() in MISSING for cell in cells.tolist()], dtype=bool)
+
+
+def _older(kind: Any) -> list[str]:
+    """How an older schema may write a value: a whole float with a point, a date with microseconds."""
+    moment = isinstance(kind, dt.datetime)
+    return [str(kind).strip(), *([kind.isoformat(timespec="microseconds")] if moment else [])]
 
 
 def _kinds(cells: np.ndarray) -> tuple[list[Any], np.ndarray]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import datetime as dt
 import gzip
 import io
 import math
@@ -65,7 +66,7 @@ def number(cell: Any) -> float:
 
 
 def word(cell: Any) -> str:
-    r"""A cell as text without blanks around it, empty if it is missing; 7.0 is 7.
+    r"""A cell as text without blanks around it, empty if it is missing; 7.0 is 7, and dates are ISO 8601.
 
     >>> word(7.0), word(" cook "), word(None), word(b"caf\xe9")
     ('7', 'cook', '', '')
@@ -74,11 +75,13 @@ def word(cell: Any) -> str:
         cell = cell.decode(errors="replace")
     if isinstance(cell, str):
         return "" if _BAD in cell else cell.strip()
+    if isinstance(cell, np.datetime64):
+        cell = cell.astype("datetime64[us]").item()
     if is_missing(cell):
         return ""
     if isinstance(cell, float | np.floating) and float(cell).is_integer():
         return str(int(cell))
-    return str(cell).strip()
+    return (cell.isoformat() if isinstance(cell, dt.date) else str(cell)).strip()
 
 
 def numbers(cells: Any) -> np.ndarray:
@@ -95,7 +98,7 @@ def cells_of(values: Any) -> np.ndarray:
     if isinstance(values, list | tuple):
         return np.fromiter(values, dtype=object, count=len(values))
     array = np.asarray(values)
-    return array.astype(np.str_) if array.dtype.kind == "M" else array
+    return array.astype("datetime64[us]").astype(object) if array.dtype.kind == "M" else array
 
 
 def named(frame: Any) -> dict[str, np.ndarray]:
@@ -104,14 +107,14 @@ def named(frame: Any) -> dict[str, np.ndarray]:
         return {str(name): cells_of(frame[name]) for name in frame.keys()}  # noqa: SIM118  (any mapping)
     import narwhals
 
+    def cells(column: Any) -> np.ndarray:
+        # one missing value makes an array of whole numbers one of floats, and gives dates another text; only
+        # numbers are the same from an array and from a list
+        plain = column.dtype.is_integer() or column.dtype.is_float() or column.dtype == narwhals.Boolean
+        return cells_of(column.to_numpy() if plain and not column.null_count() else column.to_list())
+
     table = narwhals.from_native(frame, eager_only=True)
-    # where a value is missing, an array of whole numbers would become one of floats
-    return {
-        name: cells_of(table[name].to_list())
-        if table[name].null_count()
-        else cells_of(table[name].to_numpy())
-        for name in table.columns
-    }
+    return {name: cells(table[name]) for name in table.columns}
 
 
 def text_of(column: Any) -> Any:
@@ -270,8 +273,6 @@ class Table:
         if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
             values = np.array(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
             strange = np.isinf(values)
-            for text in self.missing:
-                values[values == number(text)] = np.nan
         else:
             texts = self.strings(name)
             if self.form.decimal == ",":
@@ -286,6 +287,8 @@ class Table:
                 kept = compute.cast(compute.if_else(fits, texts, nothing), pa.float64())
             values = np.array(kept.to_numpy(zero_copy_only=False))
             strange = ~(np.isfinite(values) | absent.to_numpy(zero_copy_only=False))
+        for text in self.missing:  # -999.0 is -999, whether Arrow read numbers or some cell made it read text
+            values[values == number(text)] = np.nan
         values[~np.isfinite(values)] = np.nan
         return values, strange
 
