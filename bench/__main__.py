@@ -41,6 +41,9 @@ def load() -> str:
 
 def main(asked: list[str]) -> int:
     """Run the named benchmarks; 1 if one failed, 2 if a name is unknown."""
+    if {"-h", "--help"} & set(asked):
+        print(f"{(__doc__ or '').strip()}\n\nnames: {', '.join(names())}")
+        return 0
     quick = "--quick" in asked
     asked = [name for name in asked if name != "--quick"]
     unknown = sorted(set(asked) - set(names()))

@@ -25,6 +25,9 @@ def names() -> list[str]:
 def main(arguments: list[str]) -> int:
     """Run the named paper; 2 if the name is unknown."""
     quick, arguments = "--quick" in arguments, [word for word in arguments if word != "--quick"]
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(f"{(__doc__ or '').strip()}\n\nnames: {', '.join(names())}")
+        return 0
     if not arguments or arguments[0] not in names():
         print(f"usage: python -m reproduce NAME [OPTIONS ...]; names: {', '.join(names())}", file=sys.stderr)
         return 2

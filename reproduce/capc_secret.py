@@ -6,6 +6,7 @@ prints the Rényi divergence of 1,000 answers between both worlds: exact, beside
 
 from __future__ import annotations
 
+import argparse
 import os
 
 import numpy as np
@@ -73,7 +74,8 @@ def divergences(mechanism: GNMax, one: np.ndarray, two: np.ndarray) -> list[floa
     return [max(divergence(logs[0], logs[1], a), divergence(logs[1], logs[0], a)) for a in ORDERS]
 
 
-def main(_: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
+    argparse.ArgumentParser(prog="reproduce capc_secret").parse_args(arguments or [])
     X, y, *_rest = images("mnist")
     rng, agreement = np.random.default_rng(0), agreed()
     order = rng.permutation(len(X))

@@ -8,6 +8,7 @@ were never public). Noise is seeded: a simulation.
 
 from __future__ import annotations
 
+import argparse
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -162,7 +163,9 @@ PARTS: dict[str, Callable[[], None]] = {
 
 def main(arguments: Sequence[str]) -> None:
     """The named parts, or all."""
-    for name in arguments or PARTS:
+    parser = argparse.ArgumentParser(prog="reproduce melis2018_generators")
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="default: all")
+    for name in parser.parse_args(arguments).parts or PARTS:
         print(f"{name}: {PARTS[name].__doc__}", flush=True)
         PARTS[name]()
 

@@ -1,6 +1,10 @@
 """Every command under bench/ and reproduce/ runs in its smallest form, so that none rots unseen."""
 
 import importlib
+import multiprocessing
+import os
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -38,19 +42,52 @@ def test_every_command_has_a_smallest_form():
     assert lacking == []
 
 
-@pytest.mark.filterwarnings("ignore")
+# A command runs in a process of its own, as a user's does: nothing has imported torch for it. These processes
+# are forked from one that has imported what all commands need, so that a start costs little.
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["bench._data", "ostraka.learn.classifier", "sklearn.neural_network"])
+
+
+def run_alone(folder, arguments, output):
+    """Run a command in this process, with what it prints in a file."""
+    with Path(output).open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        warnings.simplefilter("ignore")
+        sys.exit(importlib.import_module(f"{folder}.__main__").main(arguments))
+
+
+def finished(folder, arguments, output):
+    """Exit code and output of a command in a process of its own."""
+    process = SERVER.Process(target=run_alone, args=(folder, arguments, output))
+    process.start()
+    process.join()
+    return process.exitcode, output.read_text()
+
+
 @pytest.mark.parametrize("name", modules("bench") + modules("reproduce"))
-def test_a_command_runs_in_its_smallest_form(name, data_dir, monkeypatch, capsys):
+@pytest.mark.usefixtures("data_dir")
+def test_a_command_runs_in_its_smallest_form(name, tmp_path):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
-    monkeypatch.setenv("OSTRAKA_DATA", str(data_dir))
-    monkeypatch.setattr(_data, "MOST_ROWS", None)  # put back after shrink() has set it
-    command = importlib.import_module(name)
-    for setting in command.QUICK:
-        monkeypatch.setattr(command, setting, getattr(command, setting))
     folder, _, module = name.partition(".")
-    assert importlib.import_module(f"{folder}.__main__").main(["--quick", module]) in (0, None)
-    assert capsys.readouterr().out.strip()
+    code, output = finished(folder, ["--quick", module], tmp_path / "output.txt")
+    assert code == 0, output
+    assert output.strip()
+
+
+@pytest.mark.parametrize("name", ["bench", "reproduce", *modules("reproduce")])
+def test_help_works_everywhere(name, capsys):
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    folder, *module = name.split(".")
+    try:
+        code = importlib.import_module(f"{folder}.__main__").main([*module, "--help"])
+    except SystemExit as end:  # argparse
+        code = end.code
+    output = capsys.readouterr().out
+    assert code == 0
+    assert "python -m" in output or output.startswith("usage: reproduce")
 
 
 def test_the_smallest_form_of_a_named_part_is_that_part_alone(monkeypatch):

@@ -23,14 +23,12 @@ if TYPE_CHECKING:
 
 def as_network(estimator: Any) -> TorchClassifier | None:
     """The estimator as a network: itself, or a torch module with default settings; None for others."""
-    torch = sys.modules.get("torch")  # imported already if the estimator is a network or a module
-    if torch is None:
-        return None
     from ostraka.networks import TorchClassifier  # noqa: PLC0415
 
-    if isinstance(estimator, torch.nn.Module):
-        return TorchClassifier(estimator)
-    return estimator if type(estimator) is TorchClassifier else None
+    if type(estimator) is TorchClassifier:  # which imports torch when it is fitted
+        return estimator
+    torch = sys.modules.get("torch")  # imported already if the estimator is a module
+    return TorchClassifier(estimator) if torch and isinstance(estimator, torch.nn.Module) else None
 
 
 def as_float32(X: Any) -> Any:
