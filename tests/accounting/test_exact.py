@@ -7,6 +7,7 @@ import pytest
 
 from ostraka import Confident, Curve, GNMax, LNMax, Threshold
 from ostraka.accounting import exact_curve, papernot2018_curve
+from ostraka.core import numeric
 from ostraka.core.accounting.bounds import exact_rdp
 from ostraka.core.curve import ORDERS
 from ostraka.mechanisms import SkellamMax
@@ -124,3 +125,28 @@ def test_no_queries_cost_nothing():
     curve = exact_curve(ARGMAX, np.empty((0, 3)))
     assert set(curve.rdp) == {0.0}
     assert curve.epsilon(1e-9) == 0.0
+
+
+@pytest.mark.parametrize("digest", ["as it is", "the same for all rows"])
+def test_equal_rows_are_found_as_comparing_whole_rows_finds_them(digest, monkeypatch):
+    if digest != "as it is":  # then only the comparison tells rows apart
+        monkeypatch.setattr(numeric, "_ODD", np.uint64(0))
+    rng = np.random.default_rng(0)
+    for rows in (
+        rng.integers(-2, 3, (500, 3)) / 2,
+        rng.normal(size=(50, 2)),
+        np.zeros((3, 2)),
+        np.empty((0, 2)),
+    ):
+        rows[::7] = -rows[::7]  # -0.0 among them
+        different, places = np.unique(rows, axis=0, return_inverse=True)
+        ours, where = numeric.distinct(rows)
+        assert np.array_equal(ours, different)
+        assert np.array_equal(where, places.ravel())
+
+
+def test_a_row_a_million_times_costs_a_million_times_as_much():
+    votes = np.array([[30.0, 12.0, 8.0], [20.0, 18.0, 12.0]])
+    one, other = (exact_curve(GNMax(sigma=5.0), votes[[row]]).rdp for row in (0, 1))
+    many = exact_curve(GNMax(sigma=5.0), votes[np.repeat([0, 1, 0], [300_000, 500, 700_000])]).rdp
+    np.testing.assert_allclose(many, 1e6 * np.array(one) + 500 * np.array(other), rtol=1e-9)

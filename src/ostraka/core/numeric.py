@@ -43,3 +43,36 @@ def clopper_pearson(successes: Any, trials: int, *, error: float) -> Interval:
 def outwards(lower: np.ndarray, upper: np.ndarray) -> Interval:
     """The interval, a little wider than rounding errors."""
     return lower * (1 - _OUTWARD), np.minimum(1.0, upper * (1 + _OUTWARD))
+
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: one step of Fibonacci hashing
+_HALF = np.uint64(32)
+
+
+def distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of float64 that differ, in order, and for each row the place of its equal among them.
+
+    What ``np.unique`` returns with ``axis=0``, from one digest a row instead of comparisons of whole rows.
+    Equality is checked, so two rows with one digest cost time and change nothing.
+
+    Examples
+    --------
+    >>> distinct(np.array([[2.0, 0.0], [1.0, 5.0], [2.0, 0.0]]))
+    (array([[1., 5.],
+           [2., 0.]]), array([1, 0, 1]))
+    """
+    digest = np.zeros(len(rows), dtype=np.uint64)
+    for column in rows.T:
+        digest ^= (column + 0.0).view(np.uint64)  # -0.0 equals 0.0
+        digest ^= digest >> _HALF  # whole numbers differ in their high bits only
+        digest *= _ODD
+    _, first, places = np.unique(digest, return_index=True, return_inverse=True)
+    order = np.lexsort(rows[first].T[::-1])
+    place = np.empty(len(order), dtype=np.intp)
+    place[order] = np.arange(len(order))
+    different, places = rows[first[order]], place[places]
+    blocks = range(0, len(rows), 2**16)
+    if all(np.array_equal(rows[i : i + 2**16], different[places[i : i + 2**16]]) for i in blocks):
+        return different, places
+    different, places = np.unique(rows, axis=0, return_inverse=True)
+    return different, places.ravel()

@@ -9,6 +9,7 @@ The price of Gaussians over Poisson samples, as those of private training.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -88,8 +89,9 @@ def exact_curve(
     >>> curve.publishable, round(curve.epsilon(delta=1e-5), 3)
     (False, 0.132)
     """
-    rdp = exact_rdp(mechanism, counts, relation=relation, orders=orders).sum(axis=0)
-    n_queries = len(check.counts(counts))
+    rows, places = _distinct(mechanism, counts, relation, orders)
+    n_queries = len(places)
+    rdp = np.bincount(places) @ rows.rdp(np.array(orders, dtype=np.float64))  # equal rows cost alike
     slack = n_queries * mechanism.curve().slack
     rdp = rdp * _OUTWARD + n_queries * _LOST
     return Curve(orders, tuple(rdp.tolist()), "ballot", publishable=False, slack=slack)
@@ -111,11 +113,17 @@ def exact_rdp(
     array([[0.000614],
            [0.000796]])
     """
-    order = np.array(orders, dtype=np.float64)
-    if not (order.size and order[0] > 1 and np.all(order[:-1] < order[1:])):
+    rows, places = _distinct(mechanism, counts, relation, orders)
+    return np.asarray(rows.rdp(np.array(orders, dtype=np.float64))[places])
+
+
+def _distinct(
+    mechanism: BallotMechanism, counts: Any, relation: str, orders: Sequence[float]
+) -> tuple[Neighbours, np.ndarray]:
+    """Neighbours of the rows that differ, and which of them each row is; orders are checked first."""
+    if not (len(orders) and orders[0] > 1 and all(a < b for a, b in itertools.pairwise(orders))):
         raise ValueError("orders must be above 1 and increasing")
-    rows, places = all_neighbours(mechanism, counts, relation=relation).distinct()
-    return np.asarray(rows.rdp(order)[places])
+    return all_neighbours(mechanism, counts, relation=relation).distinct()
 
 
 def all_neighbours(mechanism: BallotMechanism, counts: Any, *, relation: str) -> Neighbours:

@@ -1,7 +1,4 @@
-"""All neighbours of votes, as compiled code and enumeration offer them.
-
-All neighbours of votes: compiled for a screen and an argmax, by enumeration for the rest.
-"""
+"""All neighbours of votes: compiled for a screen and an argmax, by enumeration for the rest."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from ostraka.core.kernels import neighbours as _neighbours
 from ostraka.core.kernels import outcome
 from ostraka.core.kernels.divergence import largest_divergence
 from ostraka.core.mechanisms.law import law
+from ostraka.core.numeric import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +63,9 @@ def neighbours(mechanism: BallotMechanism, counts: np.ndarray, *, relation: str)
     for part in argmax:
         kind, scale = part.noise or NO_ARGMAX
         noise = kind, scale / weight
-    return Compiled(counts / weight, relation=relation, seen=shown / weight, argmax=noise, screen=bar)
+    votes = counts if weight == 1 else counts / weight
+    seen = votes if shown is counts else shown / weight
+    return Compiled(votes, relation=relation, seen=seen, argmax=noise, screen=bar)
 
 
 class Compiled:
@@ -86,10 +86,19 @@ class Compiled:
 
     def distinct(self) -> tuple[Compiled, np.ndarray]:
         """The same of rows that differ in counts or in what the screen sees, and which each row is."""
-        both, places = np.unique(np.hstack([self._counts, self._seen]), axis=0, return_inverse=True)
-        counts, seen = (np.ascontiguousarray(part) for part in np.hsplit(both, [self._counts.shape[1]]))
-        rows = Compiled(counts, relation=self._relation, argmax=self._argmax, screen=self._screen, seen=seen)
-        return rows, places.ravel()
+        alone = self._seen is self._counts
+        both, places = distinct(self._counts if alone else np.hstack([self._counts, self._seen]))
+        counts, *seen = (
+            np.ascontiguousarray(part) for part in np.split(both, [self._counts.shape[1]], axis=1)
+        )
+        rows = Compiled(
+            counts,
+            relation=self._relation,
+            seen=None if alone else seen[0],
+            argmax=self._argmax,
+            screen=self._screen,
+        )
+        return rows, places
 
     def rdp(self, orders: np.ndarray) -> np.ndarray:
         """Largest Rényi divergence of each query, shape (n_queries, n_orders)."""
@@ -130,9 +139,8 @@ class Enumerated:
 
     def distinct(self) -> tuple[Enumerated, np.ndarray]:
         """The same of rows that differ, and which of them each row is."""
-        counts, places = np.unique(self._counts, axis=0, return_inverse=True)
-        rows = Enumerated(self._mechanism, counts, relation=self._relation, weight=self._weight)
-        return rows, places.ravel()
+        counts, places = distinct(self._counts)
+        return Enumerated(self._mechanism, counts, relation=self._relation, weight=self._weight), places
 
     def rdp(self, orders: np.ndarray) -> np.ndarray:
         """Largest Rényi divergence of each query, shape (n_queries, n_orders)."""
