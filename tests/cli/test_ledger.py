@@ -8,6 +8,7 @@ import pytest
 
 import ostraka.cli.ledger
 from ostraka import Adjacency, Budget, GNMax, Ledger, Private, release
+from ostraka.core.ledger import readings
 from ostraka.ledger import ChargeRequest
 
 
@@ -157,7 +158,7 @@ def test_grant_sets_what_a_client_may_spend(clients, capfd):
 
 def test_export_prints_one_line_of_json_for_each_entry(clients, capfd, monkeypatch):
     file, secret, _ = clients
-    monkeypatch.setattr(ostraka.cli.ledger, "_AT_ONCE", 2)
+    monkeypatch.setattr(readings, "_BLOCK", 2)
     lines = ostraka_ledger(capfd, "export", file, "--secret", secret)[1].splitlines()
     entries = [json.loads(line) for line in lines]
     assert [entry["seq"] for entry in entries] == [1, 2, 3]
@@ -190,3 +191,24 @@ def test_a_lost_anchor_is_begun_anew_on_demand_only(clients, capfd):
     assert ostraka_ledger(capfd, "verify", file, "--secret", secret, "--anchor", anchor)[0] == 0
     code, _, err = ostraka_ledger(capfd, "anchor", file, anchor, "--secret", secret)
     assert (code, "exists" in err) == (1, True)
+
+
+def test_show_says_what_it_leaves_out_and_export_streams_what_scan_reads(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(readings, "_BLOCK", 3)
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
+        for n in range(8):
+            ledger.charge(GNMax(sigma=40.0), uses=1, unit="row", simulation=False, key=f"run/{n}")
+        assert [entry.seq for entry in ledger.scan(after=2)] == [3, 4, 5, 6, 7, 8]
+        assert ledger.entry_of("run/4").seq == 5
+        assert ledger.entry_of("run/4", account="a client") is None
+        assert ledger.entry_of("run/8") is None
+    _, out, _ = ostraka_ledger(capfd, "show", path, "--last", 2)
+    assert "6 older entries are not printed" in out
+    assert "run/6" in out
+    assert "run/5" not in out
+    _, out, _ = ostraka_ledger(capfd, "show", path, "--last", 0)
+    assert "run/0" in out
+    assert "older entries" not in out
+    _, out, _ = ostraka_ledger(capfd, "export", path, "--json")
+    assert [entry["key"] for entry in json.loads(out)] == [f"run/{n}" for n in range(8)]

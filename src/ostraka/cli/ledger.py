@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ostraka.core.ledger.backup import Copied
     from ostraka.core.ledger.chain import Account, Entry
     from ostraka.core.ledger.ledger import Ledger
@@ -33,19 +31,20 @@ _SECRET = typer.Option(
 _ANCHOR = typer.Option(
     "--anchor", metavar="FILE", help="Its anchor: an older copy is then refused.", show_default=False
 )
-_AT_ONCE = 1000  # entries read at a time
+_LAST = typer.Option("--last", metavar="N", min=0, help="The newest entries only; 0: all.")
 
 
 @app.command()
 def show(
     file: Annotated[str, _FILE],
     *,
+    last: Annotated[int, _LAST] = 100,
     secret: Annotated[Path | None, _SECRET] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Print every charge and grant, and the budget left. All of it is public."""
+    """Print the newest charges and grants, and the budget left. All of it is public."""
     with _opened(file, secret, read_only=True) as ledger:
-        entries = ledger.entries()
+        entries = ledger.entries(after=max(0, ledger.count() - last) if last else 0)
         if as_json:
             accounts = [_account(account) for account in ledger.accounts()]
             record = {
@@ -113,12 +112,13 @@ def export(
 ) -> None:
     """Print every entry in order as one line of JSON, with its head. All of it is public."""
     with _opened(file, secret, read_only=True) as ledger:
-        entries = (json.dumps(_plain(entry)) for entry in _all(ledger))
+        entries = (json.dumps(_plain(entry)) for entry in ledger.scan())
+        separator = "["
+        for line in entries:  # one at a time: a ledger may be larger than the memory
+            typer.echo(f"{separator}{line}" if as_json else line, nl=not as_json)
+            separator = ",\n"
         if as_json:
-            typer.echo("[" + ",\n".join(entries) + "]")
-            return
-        for line in entries:
-            typer.echo(line)
+            typer.echo("]" if ledger.count() else "[]")
 
 
 @app.command()
@@ -242,13 +242,6 @@ def _secret(file: Path | None) -> bytes | None:
         raise typer.BadParameter("OSTRAKA_LEDGER_SECRET must be hexadecimal") from None
 
 
-def _all(ledger: Ledger) -> Iterator[Entry]:
-    after = 0
-    while entries := ledger.entries(after=after, limit=_AT_ONCE):
-        yield from entries
-        after = entries[-1].seq
-
-
 def _totals(ledger: Ledger) -> dict[str, object]:
     outlook = ledger.outlook()
     return {
@@ -318,6 +311,10 @@ def _print(ledger: Ledger, entries: tuple[Entry, ...]) -> None:
         cells = (str(entry.seq), _day(entry.at), entry.account or "", entry.key or "", what)
         table.add_row(*cells, f"{entry.uses:,}", at_most(entry.epsilon_after))
     console = Console(highlight=False, markup=False)
+    if older := ledger.count() - len(entries):
+        console.print(
+            f"{older:,} older entries are not printed: --last 0 prints all, ostraka ledger export too"
+        )
     console.print(table)
     if accounts := ledger.accounts():
         clients = Table("client", "may spend", "spent", "left", box=None, header_style="")

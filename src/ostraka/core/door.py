@@ -198,9 +198,8 @@ def _uses(mechanism: Releasing, private: Private) -> int:
 
 def _is_answered(ledger: Ledger, key: str | None) -> bool:
     """Whether the answer is stored already: then nothing is opened."""
-    if key is None:
-        return False
-    return any(entry.key == key and ledger.answer(entry.seq) is not None for entry in ledger.entries())
+    entry = None if key is None else ledger.entry_of(key)
+    return entry is not None and ledger.answer(entry.seq) is not None
 
 
 def confident(

@@ -245,7 +245,7 @@ def _learn(
         try:
             model.fit(task.X_private, task.y_private, task.X_public, task.groups)
         except ValueError:
-            if not (going_on or any(True for _ in ledger.entries())):
+            if not (going_on or ledger.count()):
                 _folder.forget(out)
             raise
         model.audit()

@@ -75,7 +75,7 @@ def key_of(*parts: Any, secret: bytes, ledger: Ledger) -> str:
     key = _keyed(digest(*parts), secret, version=2)
     if ledger.path == ":memory:":  # which no process of before has left
         return key
-    names = {(entry.key or "").partition("/")[0] for entry in ledger.entries() if not entry.account}
+    names = {(entry.key or "").partition("/")[0] for entry in ledger.scan() if not entry.account}
     if key in names or names <= {""}:
         return key
     before = _keyed(_digest_of_version_1(*parts), secret, version=1)

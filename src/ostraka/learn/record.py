@@ -30,7 +30,7 @@ def record(run: Run) -> Result:
     plan, owned, way = run.plan, run.owned, way_of(run.plan)
     if owned is None:
         raise ValueError("a record must be made from a whole run, got one without its owner's part")
-    charges = len(owned.ledger.entries())
+    charges = owned.ledger.count()
     which = "one charge, this run's" if charges == 1 else f"{charges} charges, among them this run's"
     exact = "answers are drawn exactly" if run.spent.slack == 0 else "what is rounded is charged to delta"
     parts = way.record(run, owned)

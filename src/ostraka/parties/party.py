@@ -75,7 +75,7 @@ class Payments:
             self._left -= spend
 
     def _rounds_in(self, ledger: Ledger | None) -> int:
-        keys = [] if ledger is None else [entry.key or "" for entry in ledger.entries()]
+        keys = [] if ledger is None else [entry.key or "" for entry in ledger.scan()]
         return sum(key.startswith(self._name_of(b"")) for key in keys)
 
     def _name_of(self, transcript: bytes) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ostraka.core.curve import Curve, Priced
+    from ostraka.core.ledger.history import History
     from ostraka.core.released import Released
 
 _BLOCK = 1_000  # entries read at once, from the newest back
@@ -41,7 +42,7 @@ class Readings(CommittedState):
         ...     ledger.plot().get_ylabel()
         'ε spent at δ = 1e-05'
         """
-        spent = [entry.epsilon_after for entry in self.entries()]
+        spent = [entry.epsilon_after for entry in self.scan()]
         return _axes.spending(spent, cap=self.budget.epsilon, delta=self.budget.delta, axes=axes)
 
     def accounts(self) -> tuple[Account, ...]:
@@ -172,10 +173,31 @@ class Readings(CommittedState):
         return max(0.0, self.budget.epsilon - self.epsilon())
 
     def entries(self, *, after: int = 0, limit: int | None = None) -> tuple[Entry, ...]:
-        """Entries in order: those after number ``after``, ``limit`` at most."""
+        """Entries in order: those after number ``after``, ``limit`` at most. All are in memory at once."""
         with self._reading() as history:
-            rows = map(Row._make, self._store.rows(after, limit))
-            return tuple(row.entry(history.prices[row.price] if row.price else None) for row in rows)
+            return tuple(_entry(history, row) for row in map(Row._make, self._store.rows(after, limit)))
+
+    def scan(self, *, after: int = 0) -> Iterator[Entry]:
+        """Entries in order, read a thousand at a time: memory does not grow with the ledger.
+
+        Examples
+        --------
+        >>> from ostraka import Budget, GNMax, Ledger
+        >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+        ...     n = ledger.charge(GNMax(sigma=40.0), uses=100, unit="row", simulation=False)
+        ...     sum(entry.uses for entry in ledger.scan())
+        100
+        """
+        while block := self.entries(after=after, limit=_BLOCK):
+            yield from block
+            after = block[-1].seq
+
+    def entry_of(self, key: str, *, account: str | None = None) -> Entry | None:
+        """The entry with this key, of the ledger's budget or of a client's account; None if there is none."""
+        place = account or "", key
+        with self._reading() as history:
+            row = self._store.with_keys([place]).get(place)
+            return None if row is None else _entry(history, row)
 
     def briefly(self, *, after: int, limit: int) -> list[Brief]:
         """Entries after number ``after`` in order, ``limit`` at most: quicker than :meth:`entries`."""
@@ -209,3 +231,7 @@ class Readings(CommittedState):
         """Digest over the budget and every entry, in hexadecimal: note it elsewhere, compare it later."""
         with self._reading() as history:
             return history.head.hex()
+
+
+def _entry(history: History, row: Row) -> Entry:
+    return row.entry(history.prices[row.price] if row.price else None)

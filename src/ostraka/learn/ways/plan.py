@@ -122,13 +122,15 @@ class Planned:
     def require_affordable(self, ledger: Ledger, *, key: str) -> None:
         """Raise unless the ledger can pay for all that is not paid under this key."""
         paid: Counter[str] = Counter()
-        for entry in ledger.entries():
+        first: Curve | None = None
+        for entry in ledger.scan():
+            if first is None and entry.uses:
+                first = entry.curve
             if (entry.key or "").startswith(f"{key}/"):
                 paid[entry.mechanism] += entry.uses
-        charges = [entry.curve for entry in ledger.entries() if entry.uses]
-        whole = ledger.spent() + self.left(paid) if charges else self.left(paid)
+        whole = self.left(paid) if first is None else ledger.spent() + self.left(paid)
         # an adaptive budget allows less than its epsilon, by a rule that the first charge decides
-        if ledger.budget.allows(whole, first=(charges or [whole])[0]):
+        if ledger.budget.allows(whole, first=whole if first is None else first):
             return
         total, left = whole.epsilon(ledger.budget.delta), ledger.left()
         room = ", less the price of choosing questions by earlier answers" if ledger.budget.adaptive else ""
