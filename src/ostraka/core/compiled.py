@@ -39,6 +39,7 @@ MODULES = (
     "core.kernels.neighbours",
     "core.kernels.noise",
     "core.kernels.outcome",
+    "core.kernels.particles",
 )
 # the processor, in LLVM's spelling, for which machine code is made; "" is any of its architecture
 PROCESSOR = "x86-64-v3" if platform.machine().lower() in {"x86_64", "amd64"} else ""

@@ -1,0 +1,273 @@
+"""Adaptive marginals: tables that are chosen by how far a public model of all earlier ones is from the rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostraka.core import check
+from ostraka.core.mechanisms import discrete
+from ostraka.core.mechanisms.marginals import NoisyMarginals, coded_rows
+from ostraka.core.mechanisms.particles import Particles, tallied
+from ostraka.core.mechanisms.selection import Selection
+from ostraka.core.private import Adjacency, Private
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ostraka.core.curve import Curve
+
+_MOST_CELLS = (20_000, 10_000, 5_000, 2_000, 1_000, 500)  # of one candidate
+_ALL_CELLS = 2**23  # of all candidates together
+_MOST_TRIPLES = 25_000  # with more columns, pairs alone are candidates
+_PARTICLES = 2.0  # for each row
+_FEWEST, _MOST = 2_000, 150_000
+_MOST_GRAIN = 2**16 - 1
+_SEED = 0  # of the model, which is public
+_SINGLE = 0.0005  # the pull of tables of one column: hardly any
+_STEPS, _FIRST_ROUNDS, _ROUNDS = 15, 4, 2
+_LAST_STEPS = 40
+_ABSOLUTE = math.sqrt(2 / math.pi)  # mean size of a normal number
+_SAMPLING = 0.8  # the same for the error of a count of particles
+ROWS, WEIGHTS, THETA = "rows", "weights", "theta"  # names of the model's arrays in a release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveMarginals:
+    """Counts of every column, then of pairs and triples of columns that are chosen in batches.
+
+    After each batch a public model (:class:`~ostraka.core.mechanisms.particles.Particles`) is fitted to all
+    noisy counts so far. The next batch is of those tables whose counts are farthest from the model's, less
+    the error that noise would bring. No two tables of one batch have two columns in common. How many tables
+    there are, and with which noise, is fixed in advance.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Number of codes of each column. Public.
+    target : int or None
+        The first counts are of every other column with this one. None: of every column alone. Public.
+    sigma_first, sigma : float > 0, in weights of rows
+        Noise of the first counts, and of the chosen ones. Public.
+    select_epsilon : float in (0, 40], nats
+        Of each choice. Public.
+    n_pick : int >= 0
+        Most tables that are chosen. Public.
+    batch : int >= 1
+        Most tables between two fits of the model. Public.
+    pull : float > 0
+        How strongly noise in a count pulls its weight in the model to 0. It costs nothing. Public.
+    grain : int >= 1
+        The most that the rows of one unit may weigh together. Public.
+
+    Raises
+    ------
+    ValueError
+        A parameter out of range; when asked, rows that are not integer codes and weights.
+
+    Guarantees
+    ----------
+    ``curve()`` is the sum of the curves of :class:`NoisyMarginals` for the first counts, of
+    :class:`Selection` ``n_pick`` times, and of :class:`NoisyMarginals` for ``n_pick`` tables. All of them are
+    fixed in advance; only which table is counted depends on what was released before (docs/synthetic.md). A
+    score is a sum of absolute differences between counts and whole numbers that are public by then, less a
+    public number: one unit moves it by at most ``grain``.
+
+    Examples
+    --------
+    >>> mechanism = AdaptiveMarginals(
+    ...     sizes=(4, 3, 2), target=None, sigma_first=9.0, sigma=9.0, select_epsilon=0.1, n_pick=2
+    ... )
+    >>> round(mechanism.curve().epsilon(delta=1e-5), 1)
+    1.1
+    >>> rows = Private([[0, 1, 1, 1], [3, 0, 1, 1]] * 500, Adjacency(moves="row", relation="add-or-remove"))
+    >>> found = mechanism.release(rows, rng=np.random.default_rng(0))
+    >>> sorted(found)
+    ['0', '0,1', '0,2', '1', '2', 'rows', 'theta', 'weights']
+    """
+
+    sizes: tuple[int, ...]
+    target: int | None
+    sigma_first: float
+    sigma: float
+    select_epsilon: float
+    n_pick: int
+    batch: int = 5
+    pull: float = 0.03
+    grain: int = 1
+
+    def __post_init__(self) -> None:
+        check.positive(sigma=self.sigma, pull=self.pull)
+        check.integer(n_pick=self.n_pick)
+        check.integer(batch=self.batch, least=1)
+        check.integer(grain=self.grain, least=1)
+        if self.grain > _MOST_GRAIN or max(self.sizes, default=0) > _MOST_GRAIN:
+            raise ValueError(f"grain and sizes must be at most {_MOST_GRAIN:,}, which two bytes hold")
+        if self.target is not None and not 0 <= self.target < len(self.sizes):
+            raise ValueError(f"target must be a column from 0 to {len(self.sizes) - 1}, got {self.target!r}")
+        if not self.first:
+            raise ValueError("a table must have one column or more beside the target")
+        most = len(self.candidates())
+        if self.n_pick > most:
+            raise ValueError(f"n_pick must be at most {most}, the number of candidates, got {self.n_pick}")
+        self._measured(self.first, self.sigma_first)
+        self._choice()
+
+    @property
+    def first(self) -> tuple[tuple[int, ...], ...]:
+        """The columns of the tables that are counted first."""
+        others = [j for j in range(len(self.sizes)) if j != self.target]
+        if self.target is None:
+            return tuple((j,) for j in others)
+        return tuple((min(j, self.target), max(j, self.target)) for j in others)
+
+    @property
+    def promise(self) -> Adjacency:
+        """The rows of one unit have a total weight of at most ``grain``."""
+        return Adjacency(moves="row", at_most=float(self.grain), relation="add-or-remove")
+
+    def curve(self) -> Curve:
+        """Cost of one release of all tables."""
+        total = self._measured(self.first, self.sigma_first).curve()
+        if self.n_pick:
+            total += self.n_pick * replace(self._choice().curve(), moves="row")
+            total += self._measured(self.first[:1] * self.n_pick, self.sigma).curve()
+        return total
+
+    def uses(self, private: Private) -> int:
+        """One use for all tables together."""
+        coded_rows(private, self.sizes)
+        return 1
+
+    def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """The noisy counts by name, such as ``"0,3"``, in the order in which they were counted; and the model.
+
+        The model is ``rows`` (codes), how much each of them counts (``weights``), and the weights of all
+        cells (``theta``). It is a function of the noisy counts: its own random numbers have a public seed.
+        """
+        rows = coded_rows(private, self.sizes)
+        first, candidates = self.first, list(self.candidates()) if self.n_pick else []
+        truth = tallied(rows.T, self.sizes, [*first, *candidates])
+        tables = {
+            name_of(columns): self._noisy(columns, cells, self.sigma_first, rng)
+            for columns, cells in zip(first, truth, strict=False)
+        }
+        model, truth, left = self._model(tables), truth[len(first) :], self.n_pick
+        while left:
+            chosen = self._chosen(candidates, self._scores(candidates, truth, model), min(self.batch, left), rng)
+            for k in chosen:
+                noisy = self._noisy(candidates[k], truth[k], self.sigma, rng)
+                tables[name_of(candidates[k])] = noisy
+                model.add(candidates[k], noisy / self.grain, sigma=self.sigma / self.grain, pull=self.pull)
+            left -= len(chosen)
+            model.fit(rounds=_ROUNDS, steps=_STEPS)
+            candidates = [each for k, each in enumerate(candidates) if k not in chosen]
+            truth = [each for k, each in enumerate(truth) if k not in chosen]
+        model.solve(_LAST_STEPS)
+        return tables | {ROWS: model.codes, WEIGHTS: model.weights, THETA: model.theta}
+
+    def candidates(self) -> tuple[tuple[int, ...], ...]:
+        """Pairs and triples of columns that may be chosen: those with few enough cells, and not counted first."""
+        return _candidates(self.sizes, self.first)
+
+    def _noisy(
+        self, columns: tuple[int, ...], cells: np.ndarray, sigma: float, rng: np.random.Generator
+    ) -> np.ndarray:
+        shape = [self.sizes[j] for j in columns]
+        return cells.reshape(shape) + discrete.discrete_gaussian(sigma, tuple(shape), rng=rng)
+
+    def _model(self, tables: Mapping[str, np.ndarray]) -> Particles:
+        """The model of the first counts, from rows whose columns are independent."""
+        noisy = [tables[name_of(columns)] / self.grain for columns in self.first]
+        sigma, sizes = self.sigma_first / self.grain, [table.size for table in noisy]
+        whole = sum(float(table.sum()) / table.size for table in noisy) / sum(1 / size for size in sizes)
+        n_rows = max(1.0, whole)
+        n_particles = int(min(max(_PARTICLES * n_rows, _FEWEST), _MOST))
+        model = Particles(
+            self.sizes, n_rows=n_rows, n_particles=n_particles, rng=np.random.default_rng(_SEED)
+        )
+        if self.target is None:
+            for columns, table in zip(self.first, noisy, strict=True):
+                model.add(columns, table, sigma=sigma, pull=_SINGLE)
+            model.start()
+            return model
+        # tables of one column follow from those of two: they let the columns be independent at no pull
+        classes = np.zeros(self.sizes[self.target])
+        for columns, table in zip(self.first, noisy, strict=True):
+            place = columns.index(self.target)
+            classes += table.sum(axis=1 - place) / len(noisy)
+            wide = sigma * math.sqrt(classes.size)
+            model.add((columns[1 - place],), table.sum(axis=place), sigma=wide, pull=_SINGLE)
+        model.add((self.target,), classes, sigma=sigma, pull=_SINGLE)
+        model.start()
+        for columns, table in zip(self.first, noisy, strict=True):
+            model.add(columns, table, sigma=sigma, pull=self.pull)
+        model.fit(rounds=_FIRST_ROUNDS, steps=_STEPS)
+        return model
+
+    def _scores(
+        self, candidates: Sequence[tuple[int, ...]], truth: Sequence[np.ndarray], model: Particles
+    ) -> np.ndarray:
+        """How far each table is from the model's, less the error of its noise and of the particles; int64.
+
+        One unit moves a score by at most ``grain``: only the sum of absolute differences is private.
+        """
+        rows = model.n_rows / len(model.codes)
+        scores = np.zeros(len(candidates), dtype=np.int64)
+        for k, (cells, particles) in enumerate(zip(truth, model.counts(candidates), strict=True)):
+            expected = self.grain * rows * particles
+            wrong = np.minimum(_ABSOLUTE * self.sigma, expected + self.grain).sum()
+            wrong += _SAMPLING * np.minimum(np.sqrt(self.grain * rows * expected), expected).sum()
+            scores[k] = np.abs(cells - np.rint(expected).astype(np.int64)).sum() - int(wrong)
+        return scores
+
+    def _chosen(
+        self, candidates: Sequence[tuple[int, ...]], scores: np.ndarray, most: int, rng: np.random.Generator
+    ) -> list[int]:
+        """Choose tables one after another by the exponential mechanism, no two with two columns in common."""
+        chosen: list[int] = []
+        while len(chosen) < most:
+            open_places = [
+                k
+                for k, columns in enumerate(candidates)
+                if all(len(set(columns) & set(candidates[other])) < 2 for other in chosen)
+            ]
+            if not open_places:
+                break
+            chosen.append(open_places[self._choice().choose(scores[open_places], rng=rng)])
+        return chosen
+
+    def _measured(self, columns: tuple[tuple[int, ...], ...], sigma: float) -> NoisyMarginals:
+        return NoisyMarginals(sizes=self.sizes, columns=columns, sigma=sigma, grain=self.grain)
+
+    def _choice(self) -> Selection:
+        return Selection(epsilon=self.select_epsilon, sensitivity=self.grain)
+
+
+def name_of(columns: Sequence[int]) -> str:
+    """The name of the released table of these columns."""
+    return ",".join(map(str, columns))
+
+
+def columns_of(name: str) -> tuple[int, ...]:
+    """The inverse of :func:`name_of`."""
+    return tuple(int(part) for part in name.split(","))
+
+
+@lru_cache(maxsize=16)
+def _candidates(sizes: tuple[int, ...], first: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Pairs and triples that are not among the first, of as many cells as memory allows for all of them."""
+    width = len(sizes)
+    lengths = (2, 3) if math.comb(width, 3) <= _MOST_TRIPLES else (2,)
+    every = [columns for k in lengths for columns in combinations(range(width), k) if columns not in first]
+    cells = [math.prod(sizes[j] for j in columns) for columns in every]
+    for most in _MOST_CELLS:
+        within = tuple(columns for columns, size in zip(every, cells, strict=True) if size <= most)
+        if sum(size for size in cells if size <= most) <= _ALL_CELLS:
+            break
+    return within
