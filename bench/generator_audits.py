@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -48,18 +49,26 @@ def coins(rng: np.random.Generator) -> np.ndarray:
             return np.asarray(drawn)
 
 
-def tables(rng: np.random.Generator) -> Audited:
+def tables(rng: np.random.Generator, *, method: str) -> Audited:
     """Counts of a table in which every canary has a value of its own."""
     included, other, n = coins(rng), coins(rng), CANARIES
     names = [str(k) for k in range(n)]
-    columns = {name: {"categories": names} for name in ("a", "b", "c")}
-    schema = Schema.from_dict(columns | {"y": {"categories": ["0", "1"]}})
-    codes = np.array([[k, k, k, k % 2] for k in range(n)])
+    columns: dict[str, Any] = {name: {"categories": names} for name in ("a", "b", "c")}
+    codes = np.array([[k, k, k] for k in range(n)])
+    if method == "forest":
+        columns["y"] = {"categories": ["0", "1"]}
+        codes = np.column_stack([codes, np.arange(n) % 2])
+    schema = Schema.from_dict(columns)
     frame = {name: np.array(names)[codes[included, j]] for j, name in enumerate("abc")}
-    frame["y"] = (codes[included, 3]).astype(str)
-    made = TableGenerator(schema, target="y", epsilon=EPSILON, delta=DELTA).fit(frame, rng=rng)
+    if method == "forest":
+        frame["y"] = (codes[included, 3]).astype(str)
+    made = TableGenerator(
+        schema, target="y" if method == "forest" else None, epsilon=EPSILON, delta=DELTA, method=method
+    ).fit(frame, rng=rng)
     m = made.mechanism_
-    claim = Curve.gaussian(sensitivity=1.0, sigma=(3 / m.sigma_pairs**2 + 2 / m.sigma_triples**2) ** -0.5)
+    claim = Curve.gaussian(
+        sensitivity=1.0, sigma=sum(m.sigma_of(columns) ** -2 for columns in made.tables_) ** -0.5
+    )
     scores, null = (marginal_scores(made.counts_, m, codes, each) for each in (included, other))
     return Audited(scores, null, claim)
 
@@ -108,7 +117,8 @@ def gaussians(rng: np.random.Generator) -> Audited:
 
 
 KINDS: dict[str, Callable[[np.random.Generator], Audited]] = {
-    "TableGenerator, white box": tables,
+    "TableGenerator of particles, white box": partial(tables, method="particles"),
+    "TableGenerator of a forest, white box": partial(tables, method="forest"),
     "Evolution, white box": votes,
     "PrivateKMeans, black box": clusters,
     "DPGM of networks, black box": networks,

@@ -30,8 +30,11 @@ def people(n, seed=0):
     }
 
 
-def fitted(n=4000, *, epsilon=4.0, target="ill", seed=1, **how):
-    return TableGenerator(SCHEMA, target=target, epsilon=epsilon, delta=1e-5).fit(
+every_method = pytest.mark.parametrize("method", ["particles", "forest"])
+
+
+def fitted(n=4000, *, epsilon=4.0, target="ill", seed=1, method="auto", **how):
+    return TableGenerator(SCHEMA, target=target, epsilon=epsilon, delta=1e-5, method=method).fit(
         people(n), rng=np.random.default_rng(seed), **how
     )
 
@@ -42,10 +45,11 @@ def table(codes, columns):
     return np.bincount(cells, minlength=int(np.prod(sizes))) / len(codes)
 
 
+@every_method
 @pytest.mark.parametrize("target", ["ill", None])
-def test_pairs_of_columns_look_alike_in_the_copy(target):
+def test_pairs_of_columns_look_alike_in_the_copy(target, method):
     real = SCHEMA.encode(people(4000))
-    copy = SCHEMA.encode(fitted(target=target).sample(20_000, random_state=2))
+    copy = SCHEMA.encode(fitted(target=target, method=method).sample(20_000, random_state=2))
     for a in range(4):
         for b in range(a):
             assert np.abs(table(real, (a, b)) - table(copy, (a, b))).sum() / 2 < 0.06, (a, b)
@@ -62,39 +66,66 @@ def test_the_price_is_the_one_asked_for_and_is_charged_once():
 
 def test_the_number_of_rows_is_noisy_and_near():
     """Planted: the exact number, which one row moves."""
-    found = [fitted(seed=seed).n_rows_ for seed in range(5)]
-    assert len(set(found)) > 2
-    assert found == pytest.approx([4000] * 5, abs=100)
+    found = [fitted(seed=seed).n_rows_ for seed in range(3)]
+    assert len(set(found)) > 1
+    assert found == pytest.approx([4000] * 3, abs=100)
 
 
 @pytest.mark.statistical
+@every_method
 @pytest.mark.parametrize("target", ["ill", None])
-def test_noisy_counts_are_off_by_their_standard_error(target):
+def test_noisy_counts_are_off_by_their_standard_error(target, method):
     real, away = SCHEMA.encode(people(300)), []
-    for seed in range(20):
-        generator = fitted(300, target=target, seed=seed)
-        pairs = [[SCHEMA.names[j] for j in pair] for pair in generator.triples_]
-        for names in (["age"], ["town", "smokes"], *pairs):
-            try:
-                counts, error = generator.marginal(*names)
-            except ValueError:
-                assert sorted(names) == ["smokes", "town"]
-                continue
-            columns = sorted(SCHEMA.place(name) for name in names)
-            columns += [] if target is None else [SCHEMA.place(target)]
+    for seed in range(6):
+        generator = fitted(300, target=target, seed=seed, method=method)
+        for columns in generator.tables_:
+            counts, error = generator.marginal(*(SCHEMA.names[j] for j in columns))
             exact = np.zeros(counts.shape)
-            np.add.at(exact, tuple(real[:, columns].T), 1)
+            np.add.at(exact, tuple(real[:, list(columns)].T), 1)
             away += ((counts - exact) / error).ravel().tolist()
-    assert len(away) > 300
+    assert len(away) > 200
     far = 7 / np.sqrt(len(away))  # standard deviations of the mean
     assert abs(np.mean(away)) < far
     assert abs(np.std(away) - 1) < far
 
 
-@pytest.mark.parametrize("names", [("ill",), ("age", "ill"), (), ("age", "age"), ("age", "smokes", "town")])
+@pytest.mark.parametrize("names", [("ill",), ("age", "town"), (), ("age", "age"), ("age", "smokes", "town")])
 def test_marginals_that_were_not_counted_are_refused_with_those_that_were(names):
-    with pytest.raises(ValueError, match=r"names must be .* pair that was counted \(.*age"):
-        fitted(300).marginal(*names)
+    generator = fitted(300, epsilon=0.1)
+    generator.counts_ = {name: table for name, table in generator.counts_.items() if name in {"0,3", "1,3"}}
+    with pytest.raises(ValueError, match=r"names must be .* counted, \(smokes, ill\), \(age, ill\)"):
+        generator.marginal(*names)
+    assert generator.marginal("age")[0].shape == generator.marginal("ill", "age")[0].shape == (3, 2)
+
+
+@every_method
+@pytest.mark.parametrize("target", ["ill", None])
+def test_a_generator_survives_its_record(target, method):
+    generator = fitted(600, target=target, method=method, epsilon=0.2)
+    again = TableGenerator.from_json(generator.to_json())
+    one, two = (each.sample(3000, random_state=0) for each in (generator, again))
+    assert all((one[name] == two[name]).all() for name in SCHEMA.names)
+    assert (again.mechanism_, again.result_) == (generator.mechanism_, generator.result_)
+
+
+def test_samples_hardly_add_an_error_of_their_own():
+    """Independent draws would be off by about 0.8 sqrt(n p (1 - p)) in each cell: here 20 rows, not 2."""
+    generator = fitted(epsilon=1.0)
+    model, sizes = generator.model_, SCHEMA.sizes
+    for j, size in enumerate(sizes):
+        share = np.bincount(model.codes[:, j], weights=model.weights, minlength=size)
+        counts = np.bincount(generator.sample_codes(4000, rng=np.random.default_rng(0))[:, j], minlength=size)
+        assert np.abs(counts - 4000 * share).mean() < 5, j
+
+
+def test_more_rows_than_particles_are_drawn_anew():
+    generator = fitted(100, epsilon=8.0)
+    n_particles = len(generator.model_.codes)
+    codes = generator.sample_codes(3 * n_particles, rng=np.random.default_rng(0))
+    real = generator.sample_codes(n_particles, rng=np.random.default_rng(0))
+    assert codes.shape == (3 * n_particles, 4)
+    for a in range(4):
+        assert np.abs(table(codes, (a,)) - table(real, (a,))).sum() / 2 < 0.05
 
 
 def test_samples_repeat_under_their_seed_and_have_the_asked_size():

@@ -20,6 +20,7 @@ from ostraka.core.scores import Scores
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ostraka.core.mechanisms.adaptive import AdaptiveMarginals
     from ostraka.core.mechanisms.marginals import TreeMarginals
 
 _BLOCK = 512  # rows whose distances are computed at once
@@ -461,7 +462,12 @@ def sum_scores(released: Any, canaries: Any, included: Any) -> Scores:
 
 
 def marginal_scores(
-    released: Mapping[str, Any], mechanism: TreeMarginals, canaries: Any, included: Any, *, rest: Any = None
+    released: Mapping[str, Any],
+    mechanism: AdaptiveMarginals | TreeMarginals,
+    canaries: Any,
+    included: Any,
+    *,
+    rest: Any = None,
 ) -> Scores:
     """White box: how much more each canary's cells of the released tables hold than all other rows explain.
 
@@ -473,7 +479,7 @@ def marginal_scores(
     ----------
     released : mapping of arrays
         The noisy counts by name: ``counts_`` of the generator.
-    mechanism : TreeMarginals
+    mechanism : AdaptiveMarginals or TreeMarginals
         ``mechanism_`` of the generator, where the unit is a row.
     canaries : int array, shape (n_canaries, n_columns)
         Codes. No two may have a cell in common.
@@ -529,10 +535,8 @@ def marginal_scores(
         cells = np.ravel_multi_index(tuple(codes[:, j] for j in columns), shape)
         if len(np.unique(cells)) < len(cells):
             raise ValueError("canaries must have no cell of a released table in common")
-        triple = len(columns) - (mechanism.target in columns) == 2
-        sigma = mechanism.sigma_triples if triple else mechanism.sigma_pairs
         excess = np.asarray(table).ravel()[cells] - count(weighted, sizes, columns).ravel()[cells]
-        scores += (excess - 0.5) / sigma**2
+        scores += (excess - 0.5) / mechanism.sigma_of(columns) ** 2
     return Scores.of(members=scores[coins], others=scores[~coins])
 
 

@@ -92,14 +92,14 @@ class Goal:
             (lambda noise: family.with_noise(noise=noise)) if hasattr(family, "with_noise") else family
         )
         self._n, self._epsilon, self._delta = n_answers, epsilon, delta
-        self._shift = _shift(epsilon, delta)
+        self._shift = gaussian_shift(epsilon, delta)
 
     def excess(self, noise: float) -> float:
         """Return log(shift / goal), which is not positive if the cost fits."""
         spent = float((self._n * self._made(noise).curve()).epsilon(self._delta))
         if spent == math.inf:
             return math.inf
-        log_ratio = math.log(_shift(spent, self._delta) / self._shift)
+        log_ratio = math.log(gaussian_shift(spent, self._delta) / self._shift)
         return min(0.0, log_ratio) if spent <= self._epsilon else max(math.ulp(0.0), log_ratio)
 
     def about(self) -> float:
@@ -137,7 +137,7 @@ def _share(n_answers: int, delta: float, shift: float) -> float:
     return min(1.0, 0.6411 + few / (n_answers + 4.9))  # fitted to 16 to 512 answers: within 0.2 %
 
 
-def _shift(epsilon: float, delta: float) -> float:
+def gaussian_shift(epsilon: float, delta: float) -> float:
     """About the mean shift of the Gaussian that costs (epsilon, delta); decides where to search only."""
     low, high = 1e-12, 1e6
     while high > low * (1 + 1e-13):

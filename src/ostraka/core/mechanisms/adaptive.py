@@ -1,4 +1,4 @@
-"""Adaptive marginals: tables that are chosen by how far a public model of all earlier ones is from the rows."""
+"""Adaptive marginals: tables that are chosen by how far a public model of earlier ones is from the rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FEWEST, _MOST = 2_000, 150_000
 _MOST_GRAIN = 2**16 - 1
 _SEED = 0  # of the model, which is public
 _SINGLE = 0.0005  # the pull of tables of one column: hardly any
-_STEPS, _FIRST_ROUNDS, _ROUNDS = 15, 4, 2
+_FIRST_ROUNDS, _ROUNDS = 4, 2
 _LAST_STEPS = 40
 _ABSOLUTE = math.sqrt(2 / math.pi)  # mean size of a normal number
 _SAMPLING = 0.8  # the same for the error of a count of particles
@@ -62,6 +62,8 @@ class AdaptiveMarginals:
         Most tables between two fits of the model. Public.
     pull : float > 0
         How strongly noise in a count pulls its weight in the model to 0. It costs nothing. Public.
+    steps : int >= 1
+        Of the search for the model's weights after each batch. They cost nothing. Public.
     grain : int >= 1
         The most that the rows of one unit may weigh together. Public.
 
@@ -99,12 +101,13 @@ class AdaptiveMarginals:
     n_pick: int
     batch: int = 5
     pull: float = 0.03
+    steps: int = 15
     grain: int = 1
 
     def __post_init__(self) -> None:
         check.positive(sigma=self.sigma, pull=self.pull)
         check.integer(n_pick=self.n_pick)
-        check.integer(batch=self.batch, least=1)
+        check.integer(batch=self.batch, steps=self.steps, least=1)
         check.integer(grain=self.grain, least=1)
         if self.grain > _MOST_GRAIN or max(self.sizes, default=0) > _MOST_GRAIN:
             raise ValueError(f"grain and sizes must be at most {_MOST_GRAIN:,}, which two bytes hold")
@@ -145,7 +148,7 @@ class AdaptiveMarginals:
         return 1
 
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """The noisy counts by name, such as ``"0,3"``, in the order in which they were counted; and the model.
+        """The noisy counts by name, such as ``"0,3"``, in their order; and the model.
 
         The model is ``rows`` (codes), how much each of them counts (``weights``), and the weights of all
         cells (``theta``). It is a function of the noisy counts: its own random numbers have a public seed.
@@ -154,36 +157,64 @@ class AdaptiveMarginals:
         first, candidates = self.first, list(self.candidates()) if self.n_pick else []
         truth = tallied(rows.T, self.sizes, [*first, *candidates])
         tables = {
-            name_of(columns): self._noisy(columns, cells, self.sigma_first, rng)
+            name_of(columns): self._noisy(columns, cells, rng)
             for columns, cells in zip(first, truth, strict=False)
         }
-        model, truth, left = self._model(tables), truth[len(first) :], self.n_pick
+        model, truth, left = self._begun(tables), truth[len(first) :], self.n_pick
+        model.start()
+        if self.target is not None:
+            model.fit(rounds=_FIRST_ROUNDS, steps=self.steps)
         while left:
-            chosen = self._chosen(candidates, self._scores(candidates, truth, model), min(self.batch, left), rng)
+            scores = self._scores(candidates, truth, model)
+            chosen = self._chosen(candidates, scores, min(self.batch, left), rng)
             for k in chosen:
-                noisy = self._noisy(candidates[k], truth[k], self.sigma, rng)
+                noisy = self._noisy(candidates[k], truth[k], rng)
                 tables[name_of(candidates[k])] = noisy
                 model.add(candidates[k], noisy / self.grain, sigma=self.sigma / self.grain, pull=self.pull)
             left -= len(chosen)
-            model.fit(rounds=_ROUNDS, steps=_STEPS)
+            model.fit(rounds=_ROUNDS, steps=self.steps)
             candidates = [each for k, each in enumerate(candidates) if k not in chosen]
             truth = [each for k, each in enumerate(truth) if k not in chosen]
+        model.fit(rounds=_ROUNDS, steps=self.steps)
         model.solve(_LAST_STEPS)
         return tables | {ROWS: model.codes, WEIGHTS: model.weights, THETA: model.theta}
 
     def candidates(self) -> tuple[tuple[int, ...], ...]:
-        """Pairs and triples of columns that may be chosen: those with few enough cells, and not counted first."""
+        """Pairs and triples that may be chosen: those with few enough cells, and not counted first."""
         return _candidates(self.sizes, self.first)
 
-    def _noisy(
-        self, columns: tuple[int, ...], cells: np.ndarray, sigma: float, rng: np.random.Generator
-    ) -> np.ndarray:
-        shape = [self.sizes[j] for j in columns]
-        return cells.reshape(shape) + discrete.discrete_gaussian(sigma, tuple(shape), rng=rng)
+    def sigma_of(self, columns: tuple[int, ...]) -> float:
+        """Noise of each cell of a table that was counted, in weights of rows."""
+        return self.sigma_first if columns in self.first else self.sigma
 
-    def _model(self, tables: Mapping[str, np.ndarray]) -> Particles:
-        """The model of the first counts, from rows whose columns are independent."""
-        noisy = [tables[name_of(columns)] / self.grain for columns in self.first]
+    def _noisy(self, columns: tuple[int, ...], cells: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        shape = [self.sizes[j] for j in columns]
+        return np.asarray(
+            cells.reshape(shape) + discrete.discrete_gaussian(self.sigma_of(columns), tuple(shape), rng=rng)
+        )
+
+    def model(
+        self, tables: Mapping[str, np.ndarray], *, rows: np.ndarray, weights: np.ndarray, theta: np.ndarray
+    ) -> Particles:
+        """The model of a release: its tables, in rows and in their order, and the arrays of the model."""
+        model = self._begun({name: self.grain * table for name, table in tables.items()})
+        for name, table in tables.items():
+            columns = columns_of(name)
+            if columns not in self.first:
+                model.add(columns, table, sigma=self.sigma / self.grain, pull=self.pull)
+        if rows.shape != (len(weights), len(self.sizes)) or theta.shape != model.theta.shape:
+            raise ValueError(f"rows, weights and theta must be those of {len(model.tables)} tables")
+        model.codes, model.theta = rows, theta.astype(np.float64)
+        model.weights = weights / weights.sum()
+        return model
+
+    def _begun(self, tables: Mapping[str, np.ndarray]) -> Particles:
+        """A model of the first counts, whose rows are not drawn yet."""
+        noisy = [np.asarray(tables[name_of(columns)]) / self.grain for columns in self.first]
+        noisy = [
+            table.reshape([self.sizes[j] for j in columns])
+            for columns, table in zip(self.first, noisy, strict=True)
+        ]
         sigma, sizes = self.sigma_first / self.grain, [table.size for table in noisy]
         whole = sum(float(table.sum()) / table.size for table in noisy) / sum(1 / size for size in sizes)
         n_rows = max(1.0, whole)
@@ -191,23 +222,18 @@ class AdaptiveMarginals:
         model = Particles(
             self.sizes, n_rows=n_rows, n_particles=n_particles, rng=np.random.default_rng(_SEED)
         )
-        if self.target is None:
+        if self.target is not None:
+            # tables of one column follow from those of two: they let columns be independent at no pull
+            classes = np.zeros(self.sizes[self.target])
             for columns, table in zip(self.first, noisy, strict=True):
-                model.add(columns, table, sigma=sigma, pull=_SINGLE)
-            model.start()
-            return model
-        # tables of one column follow from those of two: they let the columns be independent at no pull
-        classes = np.zeros(self.sizes[self.target])
+                place = columns.index(self.target)
+                classes += table.sum(axis=1 - place) / len(noisy)
+                wide = sigma * math.sqrt(classes.size)
+                model.add((columns[1 - place],), table.sum(axis=place), sigma=wide, pull=_SINGLE)
+            model.add((self.target,), classes, sigma=sigma, pull=_SINGLE)
+        pull = _SINGLE if self.target is None else self.pull
         for columns, table in zip(self.first, noisy, strict=True):
-            place = columns.index(self.target)
-            classes += table.sum(axis=1 - place) / len(noisy)
-            wide = sigma * math.sqrt(classes.size)
-            model.add((columns[1 - place],), table.sum(axis=place), sigma=wide, pull=_SINGLE)
-        model.add((self.target,), classes, sigma=sigma, pull=_SINGLE)
-        model.start()
-        for columns, table in zip(self.first, noisy, strict=True):
-            model.add(columns, table, sigma=sigma, pull=self.pull)
-        model.fit(rounds=_FIRST_ROUNDS, steps=_STEPS)
+            model.add(columns, table, sigma=sigma, pull=pull)
         return model
 
     def _scores(

@@ -223,6 +223,11 @@ class TreeMarginals:
             scores[a, b] = int(np.abs(counted_cells - expected).sum()) - int(wrong)
         return scores
 
+    def sigma_of(self, columns: tuple[int, ...]) -> float:
+        """Noise of each cell of a table that was counted, in weights of rows."""
+        triple = len(set(columns) - {self.target}) == 2
+        return self.sigma_triples if triple else self.sigma_pairs
+
     def _first(self) -> NoisyMarginals:
         columns = tuple(self._with_target(j) for j in self.features)
         return NoisyMarginals(sizes=self.sizes, columns=columns, sigma=self.sigma_pairs, grain=self.grain)

@@ -7,6 +7,7 @@ the rows fit the counts; the rows are drawn anew where weights become too unequa
 from __future__ import annotations
 
 import math
+from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -53,10 +54,10 @@ class Particles:
     Notes
     -----
     With the weights theta of all cells, a row has the logarithm of its chance from the sum over its cells.
-    ``fit`` minimises n log mean exp((theta - theta_0) f) - <counts, theta - theta_0> + sum pull sigma² theta² / 2
-    over particles that were drawn from theta_0: relaxed maximum entropy (Dudik, Phillips and Schapire 2007,
-    JMLR 8) by importance weights. Rows are then chosen by systematic resampling in lexicographic order
-    (Kitagawa 1996), and each column is drawn anew given the others (Gibbs).
+    ``fit`` minimises n log mean exp(<theta - theta_0, f>) - <counts, theta - theta_0>
+    + sum pull sigma² theta² / 2 over particles that were drawn from theta_0: relaxed maximum entropy by
+    importance weights (Dudik, Phillips and Schapire 2007, JMLR 8). Rows are then chosen by systematic
+    resampling in lexicographic order (Kitagawa 1996), and each column is drawn anew given the others (Gibbs).
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Particles:
             whole = kernels.moments(cells, theta - start, held)
             if not math.isfinite(whole):
                 return math.inf, np.zeros(theta.size)
-            value = n * math.log(whole / len(cells)) - self.wanted @ (theta - start)
+            value = n * math.log(whole / len(cells)) - float(self.wanted @ (theta - start))
             value += 0.5 * float((self.penalty * theta) @ theta)
             return value, (n / whole * held - self.wanted + self.penalty * theta) / scale
 
@@ -126,7 +127,14 @@ class Particles:
         low = np.maximum(start - _FALL, -_LARGEST) * scale
         high = np.minimum(start + np.minimum(np.log1p(inside) + 1, _RISE), _LARGEST) * scale
         options = {"maxiter": steps, "maxcor": _MEMORY, "maxfun": 2 * steps}
-        found = minimize(loss, start * scale, jac=True, method="L-BFGS-B", bounds=np.stack([low, high], axis=1), options=options)
+        found = minimize(
+            loss,
+            start * scale,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=np.stack([low, high], axis=1),
+            options=options,
+        )
         step = found.x / scale - start
         share = 0.0
         for tries in range(_MOST_SHORTENINGS):
@@ -142,10 +150,21 @@ class Particles:
 
     def resample(self, n_rows: int) -> None:
         """So many rows by systematic resampling: each as often as its weight says, up to one."""
-        self.codes = self.drawn(n_rows, rng=self.rng)
+        self.codes = self._resampled(n_rows, self.rng)
         self.weights = np.full(n_rows, 1 / n_rows)
 
-    def drawn(self, n_rows: int, *, rng: np.random.Generator) -> np.ndarray:
+    def draw(self, n_rows: int, *, rng: np.random.Generator) -> np.ndarray:
+        """Codes of so many rows in random order, int64; beyond the number of particles, of refreshed ones."""
+        parts, whole = [], copy(self)
+        whole.codes, whole.rng = self.codes.copy(), rng
+        for begin in range(0, n_rows, len(self.codes)):
+            if begin:
+                whole.refresh(1)
+            parts.append(whole._resampled(min(len(self.codes), n_rows - begin), rng))  # noqa: SLF001  (a copy)
+        rows = np.concatenate([*parts, self.codes[:0]]).astype(np.int64)
+        return np.asarray(rng.permutation(rows))
+
+    def _resampled(self, n_rows: int, rng: np.random.Generator) -> np.ndarray:
         """Rows by systematic resampling, in lexicographic order."""
         order = np.lexsort(self.codes.T[::-1])
         below = np.cumsum(self.weights[order])
@@ -208,9 +227,7 @@ def padded(tables: Sequence[tuple[int, ...]]) -> np.ndarray:
     return np.array([(*columns, -1, -1)[:3] for columns in tables], dtype=np.int64).reshape(-1, 3)
 
 
-def tallied(
-    block: np.ndarray, sizes: Sequence[int], tables: Sequence[tuple[int, ...]]
-) -> list[np.ndarray]:
+def tallied(block: np.ndarray, sizes: Sequence[int], tables: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
     """Weights of rows in each cell of tables, int64, flat; exact.
 
     ``block``: codes and, in the last line, weights; uint16 of shape (n_columns + 1, n_rows).
