@@ -66,6 +66,20 @@ MUTANTS = [
         BY_CLIENTS + "test_fewer_survivors_than_agreed_are_refused_before_a_share_is_told",
     ),
     Mutant(
+        "a survivor's missing shares are no matter",
+        MASKING,
+        "        if withheld:",
+        "        if withheld > self._n:",
+        BY_CLIENTS + "test_a_tally_that_withholds_shares_opens_no_sum_of_a_part_of_the_survivors",
+    ),
+    Mutant(
+        "a lying tally may cut the ring in two places",
+        GRAPH,
+        "        return float(pairs * crowded**2)",
+        "        return float(crowded**2)",
+        BY_GRAPH + "test_known_sizes",
+    ),
+    Mutant(
         "a late vector is added",
         GATHERING,
         "        if kind != self.stage:",

@@ -203,6 +203,39 @@ def test_a_lying_tally_gets_no_second_set_confirmed(told_of_all):
         at[victim].confirm(survivors(one, without))
 
 
+@pytest.mark.parametrize("lying", [False, True])
+def test_a_tally_that_withholds_shares_opens_no_sum_of_a_part_of_the_survivors(lying):
+    one = Office(lying=lying, least=11, colluding=0.05, missing=0.1)
+    clients = one.until("mask", list(range(12)))
+    inner = one.tally._gathering
+    places_of = [inner._places[bytes.fromhex(client.key)] for client in clients]
+    inside = sorted(places_of)[
+        :10
+    ]  # the tally delivers shares among these, and says that all twelve survived
+    for client, place in zip(clients, places_of, strict=True):
+        message = one.tally.outbox(bytes.fromhex(client.key))
+        if place in inside:
+            peers = [peer for peer in inner._graph[place].tolist() if peer in inside]
+            shares = [numbers([peer]) + inner._sealed[peer][place] for peer in peers]
+            message = message[:16] + b"".join(shares)
+        client.mask(3, message)
+    refusals = 0
+    for client, place in zip(clients, places_of, strict=True):
+        peers = inner._graph[place].tolist()
+        answer = client.confirm if lying else client.unmask
+        message = survivors(one, list(range(12)) if lying else peers, n=12)
+        withheld = len(set(peers) - set(inside)) if place in inside else 0
+        if withheld:
+            refusals += 1
+            with pytest.raises(
+                PartyError, match=f"shares of {withheld} neighbours who survived did not arrive"
+            ):
+                answer(message)
+        else:
+            answer(message)
+    assert refusals > 3
+
+
 def test_a_roster_without_the_word_of_the_enrolment_is_refused_by_tally_and_client():
     one = Office(lying=True)
     clients = [Client(one.task) for _ in range(10)]

@@ -21,7 +21,9 @@ def keeps(n: int, colluding: int, missing: int, k: int, t: int, *, lying: bool) 
     bad = colluding + missing
     apart = Fraction(n * n, 2) * Fraction(comb(n - k, bad - k) if bad >= k else 0, comb(n, bad) or 1)
     held = True
-    if lying:  # no client has so many colluding neighbours that 2 t <= k + them
+    if lying:  # a run that the tally empties has t - k / 2 colluders, else the client before it refuses
+        apart = Fraction(n * n, 2) * chance_of(n + 1, colluding, k // 2, max(0, t - k // 2)) ** 2
+        # no client has so many colluding neighbours that 2 t <= k + them
         held = n * chance_of(n, colluding, k, max(0, 2 * t - k)) <= Fraction(1, 2**40)
     return secret and live and held and apart <= Fraction(1, 2**40)
 
@@ -42,8 +44,8 @@ def test_k_is_the_smallest_even_number_that_keeps_the_promises(n, colluding, mis
     [
         (1_000, 0.1, False, (46, 26)),
         (10_000, 0.1, False, (54, 30)),
-        (1_000, 0.1, True, (96, 67)),
-        (10_000, 0.05, True, (62, 44)),
+        (1_000, 0.1, True, (102, 72)),
+        (10_000, 0.05, True, (68, 49)),
     ],
 )
 def test_known_sizes(n, share, lying, expected):

@@ -204,7 +204,8 @@ const main = async ({ url, stage, flips }) => {
       message = await asked("outbox", client.key);
     }
     last = message.slice();
-    if (now === stage) message[flips < 0 ? message.length + flips : flips] ^= 1;
+    if (now === stage && flips === null) message = message.slice(0, -86); // the last neighbour's shares
+    else if (now === stage) message[flips < 0 ? message.length + flips : flips] ^= 1;
     try {
       await asked("message", now === "mask" ? await client.mask(3, message) : await client[now](message));
     } catch (error) { return error.message; }
@@ -220,6 +221,7 @@ const main = async ({ url, stage, flips }) => {
         ("mask", -3, "changed on the way"),
         ("mask", 0, "not the inbox of this round"),
         ("mask", 19, "no neighbour"),
+        ("mask", None, "the shares of 1 neighbours who survived did not arrive"),
         ("unmask", 0, "not the survivors of this round"),
         ("unmask", 19, "a round needs 8 survivors"),
         ("unmask", 23, "different clients in order"),

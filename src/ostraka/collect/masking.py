@@ -199,6 +199,11 @@ class Masking:
             raise ValueError(f"a round needs {self.task.least} survivors")
         if self.task.lying and self._place not in survivors:
             raise ValueError("this client is not among the survivors")
+        # whoever survived has sent its shares to all neighbours at once: a tally that withholds some, so that
+        # their masks are missing here, could open the sum of a part of the survivors
+        withheld = len((self._peers.keys() & set(survivors)) - self._shares.keys())
+        if withheld:
+            raise ValueError(f"the shares of {withheld} neighbours who survived did not arrive")
         return survivors
 
     def _check_confirmations(self, body: bytes) -> None:

@@ -177,15 +177,17 @@ def degree(n_clients: int, n_colluding: int, n_missing: int, *, lying: bool = Fa
     """Return the smallest even number of neighbours k, and the threshold t of the shares.
 
     But for a chance of 2^-40, no client has t colluding neighbours and the honest survivors stay connected;
-    but for 2^-20, every client keeps t live neighbours. Against a lying tally also 2 t > k + the colluding
-    neighbours of every client, so that the neighbours of one client cannot confirm two sets of
-    survivors. Counts of neighbours are hypergeometric, because the ring is in random order. Small groups
-    mask with everybody.
+    but for 2^-20, every client keeps t live neighbours. Against a lying tally, which may choose who vanishes,
+    also 2 t > k + the colluding neighbours of every client, so that the neighbours of one client cannot
+    confirm two sets of survivors. Counts of neighbours are hypergeometric, because the ring is in random
+    order. Small groups mask with everybody.
     """
     for k in range(2, n_clients - 1, 2):
-        t = _threshold(n_clients, n_colluding, k, lying=lying)
-        if t <= k and _enough(n_clients, n_colluding, n_missing, k, t):
-            return k, t
+        for t in range(_threshold(n_clients, n_colluding, k, lying=lying), k + 1):
+            if _apart(n_clients, n_colluding, n_missing, k, t, lying=lying) <= _SECRECY:
+                if _starved(n_clients, n_missing, k, t) <= _COMPLETION:
+                    return k, t
+                break  # a larger t starves more clients
     k = n_clients - 1  # everybody: nothing is left to chance
     t = (k + n_colluding) // 2 + 1 if lying else n_colluding + 1
     if t > k - n_missing:
@@ -204,18 +206,28 @@ def _threshold(n_clients: int, n_colluding: int, k: int, *, lying: bool) -> int:
     return (k + bound + 1) // 2 if lying else max(bound, 1)
 
 
-def _enough(n_clients: int, n_colluding: int, n_missing: int, k: int, t: int) -> bool:
-    live = n_clients * hypergeom.cdf(t - 1, n_clients - 1, max(0, n_clients - 1 - n_missing), k)
-    # survivors are cut apart only by two separate runs of k / 2 clients of which none is honest and there
+def _starved(n_clients: int, n_missing: int, k: int, t: int) -> float:
+    """Bound the chance that a client keeps fewer than t live neighbours."""
+    return float(n_clients * hypergeom.cdf(t - 1, n_clients - 1, max(0, n_clients - 1 - n_missing), k))
+
+
+def _apart(n_clients: int, n_colluding: int, n_missing: int, k: int, t: int, *, lying: bool) -> float:
+    """Bound the chance that the ring of honest survivors is cut.
+
+    A cut needs two places: runs of k / 2 clients none of whom is honest and survives, n^2 / 2 pairs of runs.
+    """
+    pairs = n_clients**2 / 2
+    if lying:
+        # The tally chooses who vanishes, and so can empty runs. But the last client before a run needs t
+        # neighbours who survive, of whom k / 2 lie on its other side: the others collude, in the run. Counts
+        # in two runs are negatively associated: both are large with at most the product of the chances.
+        crowded = hypergeom.sf(t - k // 2 - 1, n_clients, min(n_colluding, n_clients), k // 2)
+        return float(pairs * crowded**2)
     bad = n_colluding + n_missing
     if bad < k:
-        apart = 0.0
-    else:
-        log_run = (
-            gammaln(bad + 1) - gammaln(bad - k + 1) - gammaln(n_clients + 1) + gammaln(n_clients - k + 1)
-        )
-        apart = math.exp(min(0.0, float(log_run) + 2 * math.log(n_clients) - math.log(2)))
-    return bool(live <= _COMPLETION and apart <= _SECRECY)
+        return 0.0
+    log_run = gammaln(bad + 1) - gammaln(bad - k + 1) - gammaln(n_clients + 1) + gammaln(n_clients - k + 1)
+    return pairs * math.exp(min(0.0, float(log_run)))
 
 
 def neighbours(n_clients: int, k: int, seed: bytes) -> np.ndarray:

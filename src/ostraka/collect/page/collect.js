@@ -247,19 +247,23 @@ function thresholdOf(logs, n, colluding, k, lying) {
   return lying ? Math.floor((k + most + 1) / 2) : Math.max(most, 1);
 }
 
-function enough(logs, n, colluding, missing, k, t) {
-  const live = n * sum(chances(logs, n - 1, Math.max(0, n - 1 - missing), k).slice(0, t).reverse());
+function starved(logs, n, missing, k, t) {
+  return n * sum(chances(logs, n - 1, Math.max(0, n - 1 - missing), k).slice(0, t).reverse());
+}
+
+function apart(logs, n, colluding, missing, k, t, lying) { // cut in two places: runs of k / 2 clients
+  if (lying) return n ** 2 / 2 * sum(chances(logs, n, Math.min(colluding, n), k / 2).slice(t - k / 2)) ** 2;
   const bad = colluding + missing;
-  const run = bad < k ? -Infinity : logs[bad] - logs[bad - k] - logs[n] + logs[n - k];
-  return live <= 2 ** -20 && Math.exp(Math.min(0, run + 2 * Math.log(n) - Math.log(2))) <= 2 ** -40;
+  return bad < k ? 0 : n ** 2 / 2 * Math.exp(Math.min(0, logs[bad] - logs[bad - k] - logs[n] + logs[n - k]));
 }
 
 export function degreeOf(task, n) {
   const colluding = Math.ceil(task.colluding * n - 1e-9), missing = -Math.floor(-task.missing * n);
   const logs = logFactorials(n);
   for (let k = 2; k < n - 1; k += 2) {
-    const t = thresholdOf(logs, n, colluding, k, task.lying);
-    if (t <= k && enough(logs, n, colluding, missing, k, t)) return [k, t];
+    let t = thresholdOf(logs, n, colluding, k, task.lying);
+    while (t <= k && apart(logs, n, colluding, missing, k, t, task.lying) > 2 ** -40) t++;
+    if (t <= k && starved(logs, n, missing, k, t) <= 2 ** -20) return [k, t];
   }
   const k = n - 1, t = task.lying ? Math.floor((k + colluding) / 2) + 1 : colluding + 1; // everybody
   if (t > k - missing) throw new Error("no number of neighbours gives both secrecy and completion");
@@ -529,6 +533,9 @@ export class Masking {
     if (!lying && found.some((place) => !this.#peers.has(place))) throw new Error("survivors must be neighbours");
     if (!((lying ? found.length : n) >= least && n <= this.#n)) throw new Error(`a round needs ${least} survivors`);
     if (lying && !found.includes(this.#place)) throw new Error("this client is not among the survivors");
+    // whoever survived has sent its shares to all neighbours: without them the tally could open a smaller sum
+    const withheld = found.filter((place) => this.#peers.has(place) && !this.#held.has(place)).length;
+    if (withheld) throw new Error(`the shares of ${withheld} neighbours who survived did not arrive`);
     return found;
   }
 
