@@ -301,8 +301,8 @@ MUTANTS = [
     Mutant(
         "with an order the price for any votes is converted at every order",
         "core/accounting/publish.py",
-        "return every if order is None else _at(every, order)",
-        "return every",
+        "most = most if order is None else _at(most, order)",
+        "most = 1 * most",
         "accounting/test_publish.py::test_with_an_order_nothing_is_converted_at_any_other",
     ),
 ]

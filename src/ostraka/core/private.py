@@ -241,10 +241,6 @@ class Private:
         self._sample = _Sample.new(len(array))  # also where everybody takes part: with_adjacency may say less
 
     @property
-    def _may_repeat(self) -> bool:
-        return self.adjacency.moves == "ballot" and self.adjacency.sampling_rate == 1
-
-    @property
     def drawn_anew(self) -> bool:
         """Whether each :meth:`open` draws a sample of its own; False: the values are stored."""
         return False
@@ -292,7 +288,10 @@ class Private:
 
     def _sharing(self, other: Private, rows: Any) -> Private:
         other._sample = self._sample.of(rows)
-        if not other._may_repeat and not other._sample.is_distinct:
+        if (
+            not (other.adjacency.moves == "ballot" and other.adjacency.sampling_rate == 1)
+            and not other._sample.is_distinct
+        ):
             raise ValueError(
                 f"rows must not repeat a {other.adjacency.moves}: one unit would move it more than once"
             )

@@ -433,9 +433,9 @@ class PATEClassifier(Fitted):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        both = (self.estimator, self.student)
-        both_may = [hasattr(model, "fit") and get_tags(model).input_tags.allow_nan for model in both]
-        tags.input_tags.allow_nan, tags.input_tags.sparse = all(both_may), True  # made dense
+        models = (self.estimator, self.student)
+        may = [hasattr(model, "fit") and get_tags(model).input_tags.allow_nan for model in models]
+        tags.input_tags.allow_nan, tags.input_tags.sparse = all(may), True  # made dense
         return tags
 
     def _queries(self, X: Any, *, reset: bool = False) -> Any:

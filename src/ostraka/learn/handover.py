@@ -82,11 +82,6 @@ def perceptron(network: TorchClassifier, classes: np.ndarray) -> MLPClassifier:
         weights.append(torch.cat(units).flatten(1).numpy())
         offsets.append(zero.flatten().numpy())
         shape = tuple(zero.shape[1:])
-    return _made(weights, offsets, classes)
-
-
-def _made(weights: list[np.ndarray], offsets: list[np.ndarray], classes: np.ndarray) -> MLPClassifier:
-    """Return a fitted perceptron of these layers."""
     if len(classes) == 2:  # scikit-learn has one output there
         weights[-1] = weights[-1][:, 1:] - weights[-1][:, :1]
         offsets[-1] = offsets[-1][1:] - offsets[-1][:1]
@@ -166,7 +161,7 @@ def _applied(steps: list[tuple[str, Any, list[int]]], *, n_columns: int) -> Colu
 def _linear(coefficients: np.ndarray, intercept: np.ndarray, classes: np.ndarray) -> LogisticRegression:
     model = LogisticRegression()
     if len(classes) == 2:
-        coefficients, intercept = (each[..., 1:] - each[..., :1] for each in (coefficients, intercept))
+        coefficients, intercept = (values[..., 1:] - values[..., :1] for values in (coefficients, intercept))
     model.coef_, model.intercept_, model.classes_ = coefficients.T.copy(), intercept, classes
     model.n_features_in_, model.n_iter_ = len(coefficients), np.array([1], dtype=np.int32)
     return model
@@ -192,8 +187,16 @@ def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
     if isinstance(student, Pipeline):
         _require_sklearn(student)
         return student
-    if not isinstance(student, Distilled):
-        return _inside(student, X)
+    if not isinstance(student, Distilled):  # a student of counts, if the model inside alone decides
+        if len(student.classes_) == 1:
+            rows = np.zeros((1, student.n_features_in_))
+            constant = student.classes_[0]
+            return DummyClassifier(strategy="constant", constant=constant).fit(rows, student.classes_)
+        inner: Any = getattr(student, "model_", None)
+        ours = type(inner).__module__.partition(".")[0] != "sklearn"
+        if ours or (X is not None and not np.array_equal(inner.predict(np.asarray(X)), student.predict(X))):
+            raise ValueError(f"{type(student).__name__} is no scikit-learn model: keep the student as it is")
+        return inner
     classes, model = student.classes_, student.model_
     if model is None:
         constant = classes[labels[labels != ABSTAIN][0]]
@@ -238,18 +241,6 @@ def by_name(model: Any, X: np.ndarray | None, *, columns: Sequence[str], encoder
                 part.feature_names_in_ = named.feature_names_in_[places]
                 break
     return Pipeline([("columns", named), ("student", model)])
-
-
-def _inside(student: Any, X: Any) -> Any:
-    """Return the scikit-learn model inside a student of counts, if that model alone decides."""
-    if len(student.classes_) == 1:
-        rows = np.zeros((1, student.n_features_in_))
-        return DummyClassifier(strategy="constant", constant=student.classes_[0]).fit(rows, student.classes_)
-    inner: Any = getattr(student, "model_", None)
-    ours = type(inner).__module__.partition(".")[0] != "sklearn"
-    if ours or (X is not None and not np.array_equal(inner.predict(np.asarray(X)), student.predict(X))):
-        raise ValueError(f"{type(student).__name__} is no scikit-learn model: keep the student as it is")
-    return inner
 
 
 def _require_sklearn(pipeline: Pipeline) -> None:
@@ -311,12 +302,12 @@ def array_model(student: Any, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarr
     floats = check.require("skl2onnx.common.data_types", extra="onnx").FloatTensorType
     if student.n_features_in_ != rows.shape[1]:
         raise ValueError("its rows are sparse, and skl2onnx has no such input")
-    some = rows[:_CHECKED].astype(np.float32)
-    if not np.array_equal(some, rows[:_CHECKED]):
+    sample = rows[:_CHECKED].astype(np.float32)
+    if not np.array_equal(sample, rows[:_CHECKED]):
         raise ValueError("these numbers do not fit into 32 bits, in which skl2onnx calculates")
     kinds = [("X", floats([None, rows.shape[1]]))]
-    made = converter.to_onnx(student, initial_types=kinds, options={"zipmap": False}, target_opset=_ARRAYS)
-    return made, {"X": some}
+    model = converter.to_onnx(student, initial_types=kinds, options={"zipmap": False}, target_opset=_ARRAYS)
+    return model, {"X": sample}
 
 
 def table_model(student: Any) -> Any:
@@ -344,11 +335,11 @@ def columns_of(cells: np.ndarray, student: Any) -> dict[str, np.ndarray]:
     """Return the inputs of the model of a table, for rows of cells."""
     encoder = student.steps[0][1]
     numbers = next(places for name, _, places in encoder.transformers_ if name == "numbers")
-    used = {each for _, _, places in encoder.transformers_ for each in _each(places)}
+    inputs = {place for _, _, places in encoder.transformers_ for place in _each(places)}
     return {
         name: cells[:, [place]].astype(np.float64) if place in numbers else cells[:, [place]]
         for place, name in enumerate(student.feature_names_in_)
-        if place in used
+        if place in inputs
     }
 
 
@@ -380,10 +371,10 @@ class _Graph:
         array, name = np.asarray(values), f"/constant_{len(self.constants)}"
         if array.dtype.kind in "OU":
             texts = [text.encode() for text in array.ravel().tolist()]
-            made = self.helper.make_tensor(name, TensorProto.STRING, array.shape, texts)
+            tensor = self.helper.make_tensor(name, TensorProto.STRING, array.shape, texts)
         else:
-            made = numpy_helper.from_array(array, name)
-        self.constants.append(made)
+            tensor = numpy_helper.from_array(array, name)
+        self.constants.append(tensor)
         return name
 
     def column(self, name: str, *, text: bool) -> str:
@@ -418,41 +409,32 @@ def _encoded(graph: _Graph, encoder: Any, columns: Sequence[str]) -> str:
             if place not in inputs:
                 inputs[place] = graph.column(columns[place], text=name != "numbers")
         if name == "numbers":
-            parts.append(_scaled(graph, step, [inputs[place] for place in places]))
+            values, scaler = graph.joined([inputs[place] for place in places]), step
+            if hasattr(step, "named_steps"):
+                imputer, scaler = step.named_steps.values()
+                missing = graph.add("IsNaN", values)
+                values = graph.add("Where", missing, graph.constant(imputer.statistics_[None]), values)
+            if hasattr(scaler, "mean_"):  # else the numbers are passed through
+                centred = graph.add("Sub", values, graph.constant(scaler.mean_[None]))
+                values = graph.add("Div", centred, graph.constant(scaler.scale_[None]))
+            parts.append(values)
         elif name == "kinds":
             parts += [_kinds(graph, step, k, inputs[place]) for k, place in enumerate(places)]
         else:
-            parts.append(_beginnings(graph, step, inputs[places]))
+            patterns = [f"(?s){re.escape(prefix)}.*" for prefix in step.get_feature_names_out().tolist()]
+            matches = [graph.add("RegexFullMatch", inputs[places], pattern=pattern) for pattern in patterns]
+            parts.append(graph.doubles(graph.joined(matches)))
     return graph.joined(parts)
-
-
-def _scaled(graph: _Graph, step: Any, inputs: Sequence[str]) -> str:
-    values, scaler = graph.joined(inputs), step
-    if hasattr(step, "named_steps"):
-        imputer, scaler = step.named_steps.values()
-        missing = graph.add("IsNaN", values)
-        values = graph.add("Where", missing, graph.constant(imputer.statistics_[None]), values)
-    if not hasattr(scaler, "mean_"):  # passed through
-        return values
-    centred = graph.add("Sub", values, graph.constant(scaler.mean_[None]))
-    return graph.add("Div", centred, graph.constant(scaler.scale_[None]))
 
 
 def _kinds(graph: _Graph, encoder: Any, place: int, column: str) -> str:
     """Add a table of the encoder's own rows, one for each category and one for all other texts."""
-    known = encoder.categories_[place].tolist()
-    rows = one_hot([*known, _UNKNOWN], place, encoder, n_kinds=len(encoder.categories_))
-    codes = {"keys_strings": known, "values_int64s": list(range(len(known))), "default_int64": len(known)}
+    names = encoder.categories_[place].tolist()
+    rows = one_hot([*names, _UNKNOWN], place, encoder, n_kinds=len(encoder.categories_))
+    codes = {"keys_strings": names, "values_int64s": list(range(len(names))), "default_int64": len(names)}
     code = graph.add("LabelEncoder", column, domain="ai.onnx.ml", **codes)
     flat = graph.add("Reshape", code, graph.constant(np.array([-1])))
     return graph.add("Gather", graph.constant(rows), flat, axis=0)
-
-
-def _beginnings(graph: _Graph, vectorizer: Any, column: str) -> str:
-    """Add a comparison with each known prefix of a code."""
-    prefixes = vectorizer.get_feature_names_out().tolist()
-    found = [graph.add("RegexFullMatch", column, pattern=f"(?s){re.escape(each)}.*") for each in prefixes]
-    return graph.doubles(graph.joined(found))
 
 
 def _binned(graph: _Graph, bins: Any, features: str) -> str:
@@ -464,14 +446,14 @@ def _binned(graph: _Graph, bins: Any, features: str) -> str:
             continue
         for place, edges in zip(places, step.bin_edges_, strict=True):
             number = graph.add("Gather", features, graph.constant(np.array([place])), axis=1)
-            one = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(np.array([[-np.inf]]))))
+            real = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(np.array([[-np.inf]]))))
             inner = edges[1:-1][None]
             if inner.size == 0:
-                parts.append(one)
+                parts.append(real)
                 continue
             reached = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(inner)))
-            none = graph.add("Sub", one, one)
-            parts.append(graph.add("Sub", graph.joined([one, reached]), graph.joined([reached, none])))
+            zero = graph.add("Sub", real, real)
+            parts.append(graph.add("Sub", graph.joined([real, reached]), graph.joined([reached, zero])))
     return graph.joined(parts)
 
 
@@ -500,9 +482,9 @@ def _decided(graph: _Graph, model: Any, features: str) -> Any:
         make.make_tensor_value_info("predicted", kind, ["n_rows"]),
         make.make_tensor_value_info("probabilities", TensorProto.DOUBLE, ["n_rows", len(classes)]),
     ]
-    made = make.make_graph(graph.nodes, "student", graph.inputs, outputs, graph.constants)
+    body = make.make_graph(graph.nodes, "student", graph.inputs, outputs, graph.constants)
     opsets = [make.make_opsetid("", _OPSET), make.make_opsetid("ai.onnx.ml", _ML_OPSET)]
-    return make.make_model(made, opset_imports=opsets, producer_name="ostraka", ir_version=9)
+    return make.make_model(body, opset_imports=opsets, producer_name="ostraka", ir_version=9)
 
 
 def write_student(
@@ -518,9 +500,23 @@ def write_student(
     path, content = folder / _folder.STUDENT, model_bytes(student)
     _folder.write(path, lambda at: at.write_bytes(content))
     trusted = skops_io().get_untrusted_types(data=content)
+    trust = f", trusted={trusted!r}" if trusted else ""
+    load = ["import skops.io", "", f'student = skops.io.load("student.skops"{trust})']
     if array:
-        return "\n".join(_array_lines(trusted, array))
-    return "\n".join(_lines(trusted, shown))
+        lines = [
+            "import numpy as np",
+            *load,
+            f'rows = np.load("rows.npz")["{array}"]  # of a sparse matrix: scipy.sparse.load_npz("rows.npz")',
+            "print(student.predict(rows.reshape(len(rows), -1) if rows.ndim > 2 else rows))",
+        ]
+    else:
+        lines = [
+            "import pandas as pd",
+            *load,
+            *(['rows = pd.read_csv("rows.csv")'] if shown is None else _reading(shown)),
+            "print(student.predict(rows))  # columns are found by name; others are ignored",
+        ]
+    return "\n".join(lines)
 
 
 def write_onnx(student: Any, folder: Path, *, original: Any, shown: Shown | None, rows: np.ndarray) -> str:
@@ -550,23 +546,21 @@ def write_onnx(student: Any, folder: Path, *, original: Any, shown: Shown | None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the converter's own code
             if shown is None:
-                made, feed = array_model(student, rows)
+                model, inputs = array_model(student, rows)
             else:
-                made, feed = table_model(student), columns_of(shown.cells, student)
-            onnx.checker.check_model(made)
-            outputs: Any = ReferenceEvaluator(made).run(None, feed)
-            said = np.asarray(outputs[0])
+                model, inputs = table_model(student), columns_of(shown.cells, student)
+            onnx.checker.check_model(model)
+            outputs: Any = ReferenceEvaluator(model).run(None, inputs)
+            predicted = np.asarray(outputs[0])
     except Exception as error:  # noqa: BLE001  (the run is paid for, and whole without this file)
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "  # not one of our reasons
         first, *_ = f"{error}".splitlines() or [""]
         return f"{_folder.ONNX} is not written: {kind}{first}"
-    expected = np.asarray(original.predict(rows[: len(said)]))
-    wrong = int((said.astype(str) != expected.astype(str)).sum())
+    expected, n = np.asarray(original.predict(rows[: len(predicted)])), len(predicted)
+    wrong = int((predicted.astype(str) != expected.astype(str)).sum())
     if wrong:
-        return (
-            f"{_folder.ONNX} is not written: it predicts {wrong:,} of {len(said):,} public rows differently"
-        )
-    _folder.write(folder / _folder.ONNX, made.SerializeToString())
+        return f"{_folder.ONNX} is not written: it predicts {wrong:,} of {n:,} public rows differently"
+    _folder.write(folder / _folder.ONNX, model.SerializeToString())
     return ""
 
 
@@ -579,53 +573,33 @@ def write_card(result: Result, lines: str, folder: Path, *, onnx: bool) -> None:
     environment = Environment(  # noqa: S701  (Markdown, not HTML)
         loader=PackageLoader("ostraka"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    shown = result.public()
+    public = result.public()
     card = environment.get_template("model-card.md.j2").render(
-        label=privacy_label(shown), rows=summary_table(shown), result=shown, lines=lines, onnx=onnx
+        label=privacy_label(public), rows=summary_table(public), result=public, lines=lines, onnx=onnx
     )
     _folder.write(folder / _folder.CARD, card)
 
 
-def _array_lines(trusted: list[str], array: str) -> list[str]:
-    trust = f", trusted={trusted!r}" if trusted else ""
-    return [
-        "import numpy as np",
-        "import skops.io",
-        "",
-        f'student = skops.io.load("student.skops"{trust})',
-        f'rows = np.load("rows.npz")["{array}"]  # of a sparse matrix: scipy.sparse.load_npz("rows.npz")',
-        "print(student.predict(rows.reshape(len(rows), -1) if rows.ndim > 2 else rows))",
-    ]
-
-
-def _lines(trusted: list[str], shown: Shown | None) -> list[str]:
-    trust = f", trusted={trusted!r}" if trusted else ""
-    lines = ["import pandas as pd", "import skops.io", ""]
-    lines.append(f'student = skops.io.load("student.skops"{trust})')
-    lines += ['rows = pd.read_csv("rows.csv")'] if shown is None else _reading(shown)
-    return [*lines, "print(student.predict(rows))  # columns are found by name; others are ignored"]
-
-
-def _reading(shown: Shown) -> list[str]:
+def _reading(table: Shown) -> list[str]:
     """Return lines that read text, numbers and dates as they were read here."""
-    delimiter, encoding, decimal = shown.form
+    delimiter, encoding, decimal = table.form
     how = "" if delimiter == "," else f", sep={delimiter!r}"
     how += "" if encoding == "utf8" else f", encoding={encoding!r}"
     lines = [f'rows = pd.read_csv("rows.csv"{how}, dtype=str, keep_default_na=False)']
     lines.append("rows = rows.apply(lambda column: column.str.strip())")
-    known = ""
-    if shown.missing:
-        lines.append(f"missing = {list(shown.missing)!r}")
-        known = ".where(~column.str.lower().isin(missing))"
-    if shown.numbers:
+    unless = ""
+    if table.missing:
+        lines.append(f"missing = {list(table.missing)!r}")
+        unless = ".where(~column.str.lower().isin(missing))"
+    if table.numbers:
         comma = "" if decimal == "." else '.str.replace(",", ".")'
-        lines.append(f"numbers = {list(shown.numbers)!r}")
-        number = f"column{comma}{known}.astype(float)"
+        lines.append(f"numbers = {list(table.numbers)!r}")
+        number = f"column{comma}{unless}.astype(float)"
         lines.append(f"rows[numbers] = rows[numbers].apply(lambda column: {number})")
-    if shown.dates:
+    if table.dates:
         lines.append('start, day = pd.Timestamp("1970-01-01"), pd.Timedelta(days=1)')
-    for name, form in shown.dates:
+    for name, form in table.dates:
         lines.append(f"column = rows[{name!r}]")
-        parsed = f"pd.to_datetime(column{known}{f', format={form!r}' if form else ''})"
+        parsed = f"pd.to_datetime(column{unless}{f', format={form!r}' if form else ''})"
         lines.append(f"rows[{name!r}] = ({parsed} - start) / day")
     return lines

@@ -156,11 +156,11 @@ def _array(values: np.ndarray) -> list[Any]:
     if dtype.hasobject or dtype.kind == "T":
         return [dtype.kind, list(values.shape), [_described(item) for item in values.ravel().tolist()]]
     name = str(dtype.descr) if dtype.names else dtype.str
-    rows, whole = values.reshape(1) if values.ndim == 0 else values, hashlib.sha256()
+    rows, content = values.reshape(1) if values.ndim == 0 else values, hashlib.sha256()
     step = max(1, _BLOCK // max(1, rows[:1].nbytes))
     for start in range(0, len(rows), step):
-        whole.update(np.ascontiguousarray(rows[start : start + step]).reshape(-1).view(np.uint8).data)
-    return [name, list(values.shape), whole.hexdigest()]
+        content.update(np.ascontiguousarray(rows[start : start + step]).reshape(-1).view(np.uint8).data)
+    return [name, list(values.shape), content.hexdigest()]
 
 
 def _public_name(thing: Any) -> str:

@@ -27,13 +27,13 @@ def record(run: Run) -> Result:
     ValueError
         The owner's part of the run is missing.
     """
-    plan, owned, way = run.plan, run.owned, way_of(run.plan)
+    plan, owned, method = run.plan, run.owned, way_of(run.plan)
     if owned is None:
         raise ValueError("a record must be made from a whole run, got one without its owner's part")
     charges = owned.ledger.count()
     which = "one charge, this run's" if charges == 1 else f"{charges} charges, among them this run's"
     exact = "answers are drawn exactly" if run.spent.slack == 0 else "what is rounded is charged to delta"
-    parts = way.record(run, owned)
+    parts = method.record(run, owned)
     n_classes = {} if run.n_classes_said is None else {"classes_said": run.n_classes_said}
     return Result(
         kind="learn",
@@ -56,7 +56,7 @@ def record(run: Run) -> Result:
         upper={
             "epsilon": run.spent.epsilon(plan.delta),
             "delta": plan.delta,
-            "accountant": way.accountant,
+            "accountant": method.accountant,
             "curve": run.spent.to_dict(),
             "noise": f"{run.noise}; {exact}",
             "horizon": f"everything in the ledger: {which}",

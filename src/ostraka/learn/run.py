@@ -90,30 +90,22 @@ def learned_nothing(result: Result) -> str:
     'the student says the same class of every row'
     """
     n_classes = result.settings["n_classes"]
-    if _ranks(result):
-        return ""
+    balanced, confusion = result.utility.get("balanced"), result.series.get("confusion")
+    auc, rows = result.utility.get("auc"), np.sum(confusion if confusion is not None else [[0]], axis=1)
+    if auc is not None and rows.all():  # two classes, which it may rank clearly better than by chance
+        error = float(np.sqrt((rows.sum() + 1) / (12 * rows.prod())))  # of a random order
+        if auc > 0.5 + _CLEARLY * error:
+            return ""
     if result.utility.get("classes_said", n_classes) < 2:
         return "the student says the same class of every row"
-    balanced, confusion = result.utility.get("balanced"), result.series.get("confusion")
     if balanced is None or confusion is None:
         return ""
-    rows = np.sum(confusion, axis=1)
     rows = rows[rows > 0]
     chance = 1 / n_classes
     error = float(np.sqrt(np.sum(chance * (1 - chance) / rows)) / len(rows))
     if balanced > chance + _CLEARLY * error:
         return ""
     return f"the student's balanced accuracy is {100 * balanced:.1f} %, no better than a guess"
-
-
-def _ranks(result: Result) -> bool:
-    """Return whether the student ranks rows of two classes clearly better than chance."""
-    auc, confusion = result.utility.get("auc"), result.series.get("confusion")
-    if auc is None or confusion is None:
-        return False
-    n = np.sum(confusion, axis=1)
-    error = float(np.sqrt((n.sum() + 1) / (12 * n.prod()))) if n.all() else np.inf  # of a random order
-    return bool(auc > 0.5 + _CLEARLY * error)
 
 
 def warnings_of(

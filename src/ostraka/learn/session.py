@@ -97,20 +97,17 @@ def _new(model: PATEClassifier | PATEFM, data: Data, plan: Planned, digests: np.
     return Session(ledger, manifest, files.create(f"{ledger.path}.secret", os.urandom(32)), digests)
 
 
-def _dealt(given: Any, units: Any, *, n_teachers: int) -> Manifest:
+def _dealt(manifest: Any, units: Any, *, n_teachers: int) -> Manifest:
     """The manifest given or read, else a new one. No other place of this package or the CLI deals."""
-    if given is None:
+    if manifest is None:
         return partition(units, n_teachers=n_teachers)
-    manifest: Manifest = given
-    if not isinstance(given, Manifest):
-        path = Path(given)
+    if not isinstance(manifest, Manifest):
+        path = Path(manifest)
         # of several processes that deal at once, one deals for all: answers are found by the partition
-        new = not path.exists()
-        text = (
-            files.create(path, partition(units, n_teachers=n_teachers).to_json())
-            if new
-            else path.read_bytes()
-        )
+        if path.exists():
+            text = path.read_bytes()
+        else:
+            text = files.create(path, partition(units, n_teachers=n_teachers).to_json())
         manifest = Manifest.from_json(text.decode())
     manifest.check(units)
     return manifest

@@ -386,15 +386,15 @@ class _Search(NamedTuple):
             argmax, screen = _noises(choice, sigma)
             return argmax if screen is None else Confident(screen=screen, argmax=argmax)
 
-        sigma = _digits_up(
-            calibrate(
-                asked,
-                n_answers=choice.n_questions,
-                epsilon=epsilon * (1 - 1e-9),
-                delta=self.delta,
-                precision=1e-4,
-            )
+        noise = calibrate(
+            asked,
+            n_answers=choice.n_questions,
+            epsilon=epsilon * (1 - 1e-9),
+            delta=self.delta,
+            precision=1e-4,
         )
+        step = 10.0 ** (math.floor(math.log10(noise)) - 3)  # four digits, rounded up: people type them
+        sigma = float(f"{math.ceil(noise / step - 1e-9) * step:.4g}")
         mechanism, screen = _noises(choice, sigma)
         each = [
             self._forecast(task, self._votes(task, choice.n_teachers), choice, mechanism, screen)
@@ -475,12 +475,6 @@ def _noises(choice: _Choice, sigma: float) -> tuple[GNMax, Threshold | None]:
         return GNMax(sigma=sigma), None
     at = float(round(choice.bar * choice.n_teachers))
     return GNMax(sigma=sigma), Threshold(at=at, sigma=_SCREEN_NOISE * sigma)
-
-
-def _digits_up(value: float) -> float:
-    """Round up to four digits, for numbers that people type."""
-    step = 10.0 ** (math.floor(math.log10(value)) - 3)
-    return float(f"{math.ceil(value / step - 1e-9) * step:.4g}") if value > 0 else value
 
 
 def _reject_private(*given: object) -> None:

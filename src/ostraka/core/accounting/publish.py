@@ -452,7 +452,8 @@ def release_epsilon(
         agreement=agreement,
         orders=None if order is None else (order,),
     )
-    most = _any_votes(mechanism, len(votes), order=order)
+    most = len(votes) * mechanism.curve()  # for any votes, if every query passes the screen
+    most = most if order is None else _at(most, order)
     terms = _Terms.of(plan, most, delta)
     if method == "auto" and not terms.hoped < most.epsilon(delta):
         return _without(most, delta=delta, votes=votes, simulation=rng is not None)
@@ -563,12 +564,6 @@ def _rows(
         return votes, 0
     counts = votes.open()
     return Private(np.concatenate([counts, counts[mask]]), votes.adjacency), len(votes)
-
-
-def _any_votes(mechanism: BallotMechanism, n_queries: int, *, order: float | None) -> Curve:
-    """Return the cost of the answers for any votes, if every query passes the screen."""
-    every = n_queries * mechanism.curve()
-    return every if order is None else _at(every, order)
 
 
 def _at(curve: Curve, order: float) -> Curve:

@@ -193,7 +193,9 @@ def enclosure(kind: int, number: int, bits: int) -> tuple[End, End]:
 
     p is the probability of more, on one side; a unit is 2^-(bits + 1).
     """
-    with localcontext(_context(bits)) as context:
+    with localcontext(
+        Context(prec=math.ceil(0.30103 * (bits + 1)) + _SPARE, rounding=ROUND_HALF_EVEN)
+    ) as context:
         unit = Decimal(2) ** -(bits + 1)
         small, large = number * unit, (number + 1) * unit
         doubt = Decimal(10) ** (_LOST - context.prec)
@@ -254,10 +256,6 @@ def _laplace_ends(small: Decimal, large: Decimal, doubt: Decimal) -> tuple[Decim
     low = -(2 * large).ln()
     high = -(2 * small).ln() if small else Decimal("Infinity")
     return low - doubt * (1 + low), high + doubt * (1 + high)
-
-
-def _context(bits: int) -> Context:
-    return Context(prec=math.ceil(0.30103 * (bits + 1)) + _SPARE, rounding=ROUND_HALF_EVEN)
 
 
 def _precision() -> int:

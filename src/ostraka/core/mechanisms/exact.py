@@ -65,7 +65,9 @@ def noisy_floor(place: Fraction, *, scale: Fraction, grid: Fraction, rng: np.ran
     """Return the largest whole n with n grid <= place + Gaussian noise; only n is released."""
     (noise,) = _noises(GAUSSIAN, words(rng, (1,)).tolist(), further(rng, 0))
     while True:
-        low, high = (_floor(end, grid) for end in _ends(place, scale, noise))
+        low, high = (
+            (math.floor(end / grid) if math.isfinite(end) else None) for end in _ends(place, scale, noise)
+        )
         if low == high and low is not None:
             return low
         noise.refine()
@@ -135,7 +137,3 @@ def _noises(kind: int, drawn: Sequence[int], more: Callable[[], int]) -> list[No
 def _ends(place: Fraction, scale: Fraction, noise: Noise) -> tuple[End, End]:
     low, high = noise.ends()
     return place + scale * low, place + scale * high
-
-
-def _floor(value: End, grid: Fraction) -> int | None:
-    return math.floor(value / grid) if math.isfinite(value) else None

@@ -350,7 +350,7 @@ def argmax_supremum(shift: float, orders: np.ndarray) -> np.ndarray:
             return argmax_divergence(shift, (u + t) / _ROOT, (u - t) / _ROOT, group)
 
         line = _line(moved, group)
-        goal = _tolerances(shift, group)
+        goal = np.where(group * shift <= _SUPREMA_FINE_UP_TO, _SUPREMA_FINE, _ROUGH)
         plane = _halved(
             box,
             group,
@@ -378,10 +378,6 @@ def _renyi(excess: np.ndarray, orders: np.ndarray) -> np.ndarray:
 def _grouped(shift: float, orders: np.ndarray) -> list[np.ndarray]:
     place = np.searchsorted(_GROUPS, orders * shift)
     return [np.flatnonzero(place == group) for group in np.unique(place)]
-
-
-def _tolerances(shift: float, orders: np.ndarray) -> np.ndarray:
-    return np.where(orders * shift <= _SUPREMA_FINE_UP_TO, _SUPREMA_FINE, _ROUGH)
 
 
 def _rare(excess: np.ndarray, orders: np.ndarray, shift: float, count: float) -> np.ndarray:
@@ -508,12 +504,16 @@ def _plane_corners(shift: float, box: Box) -> _Corners:
         wins = log_ndtr(np.minimum(box.t1[:, None] + tilt, ((box.u1 + box.t1)[:, None] + tilt) / _ROOT))
         return np.asarray(np.exp(orders * tilt * (shift / 2) + wins) * (1 + _OUTWARD))
 
+    # Largest 1 - Q / P and Q / P - 1 of the third outcome: the ratio is a product of monotone functions.
+    below, above = third_ratio(shift, box)
+    guard = _SUPREMA_ROUNDING * (shift / _ROOT) * (1 + np.abs(box.t0) + np.abs(box.u0))
+    steepest = np.stack([-np.expm1(below - guard), np.expm1(above + guard)], axis=-1)
     return _Corners(
         chance=chance,
         difference=difference,
         bend=np.stack([*bend, bend[0] + bend[1]], axis=-1),
         moved=np.stack([*moved, rest], axis=-1),
-        steepest=np.stack([first, second, _steepest_third(shift, box)], axis=1),
+        steepest=np.stack([first, second, np.asarray(np.maximum(steepest, 1e-300))], axis=1),
         first=tilted,
         by_t=longer >= 0,
     )
@@ -523,14 +523,6 @@ def _rise(t: np.ndarray, u: np.ndarray, shift: float) -> np.ndarray:
     """P1(t, u) - P1(t - shift, u), in steps that are short enough for the quadrature."""
     count = math.ceil(shift / _SHORT)
     return np.asarray(sum(rise(t - step * shift / count, u, shift / count) for step in range(count)))
-
-
-def _steepest_third(shift: float, box: Box) -> np.ndarray:
-    """Largest 1 - Q / P and Q / P - 1 of the third outcome: the ratio is a product of monotone functions."""
-    below, above = third_ratio(shift, box)
-    guard = _SUPREMA_ROUNDING * (shift / _ROOT) * (1 + np.abs(box.t0) + np.abs(box.u0))
-    steepest = np.stack([-np.expm1(below - guard), np.expm1(above + guard)], axis=-1)
-    return np.asarray(np.maximum(steepest, 1e-300))
 
 
 def _line_corners(shift: float, box: Box) -> _Corners:

@@ -115,10 +115,10 @@ class MomentLogistic(ClassifierMixin, BaseEstimator):
         if len(self.classes_) != table.shape[1]:
             raise ValueError(f"counts must have a column for each of {len(self.classes_)} classes")
         self.n_features_in_ = len(table)
-        whole = np.maximum(table.sum(axis=0), 1.0)
-        whole /= whole.sum()
-        moments, variance, noise = _moments(lines, table, whole, sigma, n_units)
-        self._solve(lines, moments, variance, whole)
+        priors = np.maximum(table.sum(axis=0), 1.0)
+        priors /= priors.sum()
+        moments, variance, noise = _moments(lines, table, priors, sigma, n_units)
+        self._solve(lines, moments, variance, priors)
         self.standard_errors_ = self._errors(lines, variance, noise)
         return self
 
@@ -131,7 +131,9 @@ class MomentLogistic(ClassifierMixin, BaseEstimator):
         """The likeliest class of each row."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
-    def _solve(self, lines: np.ndarray, moments: np.ndarray, variance: np.ndarray, whole: np.ndarray) -> None:
+    def _solve(
+        self, lines: np.ndarray, moments: np.ndarray, variance: np.ndarray, priors: np.ndarray
+    ) -> None:
         """Minimise the negative log posterior by a quasi-Newton method."""
         design = np.column_stack([lines, np.ones(len(lines))])
         shape = len(moments) + 1, moments.shape[1]
@@ -143,17 +145,17 @@ class MomentLogistic(ClassifierMixin, BaseEstimator):
             sure = softmax(design @ beta, axis=1)
             apart = lines.T @ sure - moments
             pull = apart / variance[:, None]
-            each = lines @ pull
-            gradient = design.T @ (sure * (each - (sure * each).sum(axis=1, keepdims=True)))
+            slopes = lines @ pull
+            gradient = design.T @ (sure * (slopes - (sure * slopes).sum(axis=1, keepdims=True)))
             value = (apart * pull).sum() / 2 + (precision * beta**2).sum() / 2
             return float(value), (gradient + precision * beta).ravel()
 
         start = np.zeros(shape)
-        start[-1] = np.log(whole)
-        found = minimize(
+        start[-1] = np.log(priors)
+        solution = minimize(
             loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _ITERATIONS, "maxcor": 30}
         )
-        beta = found.x.reshape(shape)
+        beta = solution.x.reshape(shape)
         self.coef_, self.intercept_ = beta[:-1], beta[-1]
 
     def _errors(self, lines: np.ndarray, variance: np.ndarray, noise: np.ndarray) -> np.ndarray | None:
@@ -174,7 +176,7 @@ class MomentLogistic(ClassifierMixin, BaseEstimator):
 
 
 def _moments(
-    lines: np.ndarray, table: np.ndarray, whole: np.ndarray, sigma: float, n_units: float
+    lines: np.ndarray, table: np.ndarray, priors: np.ndarray, sigma: float, n_units: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Counts brought to the scale of the public rows; each cell's variance, and its part from the noise."""
     public = lines.sum(axis=0)
@@ -182,7 +184,7 @@ def _moments(
     expected, total = public * factor, table.sum(axis=1)
     by_chance, by_noise = expected * factor + 1, table.shape[1] * sigma**2 + 1e-9
     size = np.maximum((expected * by_noise + total * by_chance) / (by_chance + by_noise), 1.0)
-    spread = float((whole * (1 - whole)).max())
+    spread = float((priors * (1 - priors)).max())
     noise = (sigma / size * public) ** 2
     return table / size[:, None] * public[:, None], noise + public * spread + 1e-6, noise
 
@@ -253,7 +255,7 @@ class SmoothedCounts(BaseEstimator):
             Smooth features of the public rows. Public.
         """
         check.positive(sigma=sigma, n_units=n_units)
-        lines, table, smooth = (np.asarray(each, dtype=np.float64) for each in (X, counts, features))
+        lines, table, smooth = (np.asarray(values, dtype=np.float64) for values in (X, counts, features))
         if table.ndim != 2 or lines.shape != (len(smooth), len(table)):
             raise ValueError(
                 f"X must have shape (n_public, n_cells), got {lines.shape} for {len(smooth)} rows of "
@@ -267,14 +269,14 @@ class SmoothedCounts(BaseEstimator):
         weights = self.scale_**2 * (reached.T @ vectors)
         self.coef_ = weights @ (centred / noise[:, None])
         self.shares_ = smooth @ self.coef_
-        left = self.scale_**2 * np.einsum("ij,ij->i", smooth, smooth)
-        known = smooth @ weights
-        self.deviation_ = np.sqrt(np.maximum(left - (known**2 / noise).sum(axis=1), 1e-12))
+        prior_variance = self.scale_**2 * np.einsum("ij,ij->i", smooth, smooth)
+        loadings = smooth @ weights
+        self.deviation_ = np.sqrt(np.maximum(prior_variance - (loadings**2 / noise).sum(axis=1), 1e-12))
         self.labels_ = self.shares_.argmax(axis=1).astype(np.int64)
-        two = np.sort(self.shares_, axis=1)[:, -2:]
-        self.confidence_ = ndtr((two[:, 1] - two[:, 0]) / (np.sqrt(2) * self.deviation_))
-        self.margin_ = two[:, 1] - two[:, 0]
-        self.probability_ = np.clip(two[:, 1] + 1 / table.shape[1], 0.0, 1.0)
+        second, first = np.sort(self.shares_, axis=1)[:, -2:].T
+        self.margin_ = first - second
+        self.confidence_ = ndtr(self.margin_ / (np.sqrt(2) * self.deviation_))
+        self.probability_ = np.clip(first + 1 / table.shape[1], 0.0, 1.0)
         return self
 
     def predict(self, features: Any) -> np.ndarray:
@@ -309,8 +311,8 @@ class SmoothedCounts(BaseEstimator):
         sure = np.zeros(len(order), dtype=bool)
         sure[order[mean >= right]] = True
         for label in np.unique(self.labels_):
-            own = order[self.labels_[order] == label]
-            sure[own[: math.ceil(_LEAST_OF_A_CLASS * len(own))]] = True
+            rows = order[self.labels_[order] == label]
+            sure[rows[: math.ceil(_LEAST_OF_A_CLASS * len(rows))]] = True
         return np.where(sure, self.labels_, ABSTAIN)
 
 
@@ -429,7 +431,10 @@ class Spreading(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Fit graph and extension. ``y`` holds class indices, and ``ABSTAIN`` for rows without an answer."""
         X, y = validate_data(self, X, y, dtype=np.float64)
-        X, y = _thinned(X, y)
+        if len(y) > _MOST_ROWS:  # all answered rows, and a fixed selection of the others
+            order = np.random.default_rng(0).permutation(len(y))
+            rows = np.sort(order[np.argsort(y[order] == ABSTAIN, kind="stable")][:_MOST_ROWS])
+            X, y = X[rows], y[rows]
         graph = LabelSpreading(kernel="knn", n_neighbors=self.n_neighbors, alpha=self.alpha, max_iter=100)
         fit_graph(graph, X, y)
         sure = graph.label_distributions_
@@ -474,15 +479,6 @@ def fit_graph(graph: LabelPropagation | LabelSpreading, X: np.ndarray, y: np.nda
         near = NearestNeighbors(n_neighbors=1).fit(X[answered]).kneighbors(X[lost], return_distance=False)
         sure[lost] = y[answered][near] == graph.classes_
         graph.transduction_[lost] = y[answered][near[:, 0]]
-
-
-def _thinned(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All answered rows and a fixed selection of the others, at most ``_MOST_ROWS`` together."""
-    if len(y) <= _MOST_ROWS:
-        return X, y
-    order = np.random.default_rng(0).permutation(len(y))
-    kept = np.sort(order[np.argsort(y[order] == ABSTAIN, kind="stable")][:_MOST_ROWS])
-    return X[kept], y[kept]
 
 
 # Chosen on training rows of Fashion-MNIST and TREC, and on SST-2 (docs/noisy-counts.md).
@@ -543,7 +539,7 @@ class GradientLogistic:
         values, self._axes = np.linalg.eigh(rows.T @ rows / len(rows))
         least = max(_DAMPING * noise, 1e-9 * float(values[-1]), 1e-300)
         self._inverse = 1 / (_CURVATURE * (np.maximum(values, 0.0) + least))
-        self._left, self._later = n_rounds, max(1, round(_LATER * n_rounds))
+        self._rounds_left, self._later = n_rounds, max(1, round(_LATER * n_rounds))
         self.coef_ = np.zeros((rows.shape[1], n_classes))
         self._velocity, self._sum = np.zeros_like(self.coef_), np.zeros_like(self.coef_)
 
@@ -560,15 +556,15 @@ class GradientLogistic:
             raise ValueError(
                 f"gradient must be finite numbers of shape {self.coef_.shape}, got shape {table.shape}"
             )
-        if not self._left:
+        if not self._rounds_left:
             raise ValueError("all rounds were taken: start with a new one")
         turned = self._axes @ (self._inverse[:, None] * (self._axes.T @ table))
         self._velocity = _MOMENTUM * self._velocity + turned
         self.coef_ = self.coef_ + self._velocity
-        if self._left <= self._later:
+        if self._rounds_left <= self._later:
             self._sum += self.coef_
-        self._left -= 1
-        if not self._left:
+        self._rounds_left -= 1
+        if not self._rounds_left:
             self.coef_ = self._sum / self._later
         return self
 

@@ -129,9 +129,9 @@ class Distilled(ClassifierMixin, BaseEstimator):
             raise ValueError("Distilled requires y to be passed, but the target y is None")
         X = self._validated(X, reset=True)
         self.classes_, codes = coded(y, classes, n_rows=X.shape[0])
-        self._seen = seen = np.unique(codes[codes != ABSTAIN])
+        self._seen = np.unique(codes[codes != ABSTAIN])
         self.name_ = self._chosen(X, codes)
-        self.model_ = None if len(seen) == 1 else _fitted(self._named(self.name_), X, codes)
+        self.model_ = None if len(self._seen) == 1 else _fitted(self._named(self.name_), X, codes)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -182,15 +182,15 @@ class Distilled(ClassifierMixin, BaseEstimator):
         """The share of held-out answers that a student predicts from the others."""
         answered = np.flatnonzero(codes != ABSTAIN)
         predicted = np.full(len(codes), ABSTAIN)
-        for _, held in KFold(_FOLDS, shuffle=True, random_state=_integer(self.random_state)).split(answered):
-            others = codes.copy()
-            others[answered[held]] = ABSTAIN
-            one = others[others != ABSTAIN]
-            asked = _safe_indexing(X, answered[held])
-            constant = (one == one[0]).all()
-            predicted[answered[held]] = (
-                one[0] if constant else _fitted(self._named(name), X, others).predict(asked)
-            )
+        folds = KFold(_FOLDS, shuffle=True, random_state=_integer(self.random_state))
+        for _, fold in folds.split(answered):
+            rows, others = answered[fold], codes.copy()
+            others[rows] = ABSTAIN
+            labels = np.unique(others[others != ABSTAIN])
+            if len(labels) == 1:
+                predicted[rows] = labels[0]
+            else:
+                predicted[rows] = _fitted(self._named(name), X, others).predict(_safe_indexing(X, rows))
         return float(accuracy_score(codes[answered], predicted[answered]))
 
     def _named(self, name: str) -> Any:
@@ -227,11 +227,9 @@ def _fitted(model: Any, X: Any, codes: np.ndarray) -> Any:
 
 def _integer(random_state: int | np.random.RandomState | None) -> int | None:
     """One seed for several uses, so that two students are compared on the same folds."""
-    return (
-        random_state
-        if random_state is None or isinstance(random_state, int | np.integer)
-        else int(random_state.randint(2**31 - 1))
-    )
+    if random_state is None or isinstance(random_state, int | np.integer):
+        return random_state
+    return int(random_state.randint(2**31 - 1))
 
 
 _NEAR = 10
@@ -341,24 +339,24 @@ def _clustered(points: np.ndarray, n: int, random_state: int) -> tuple[np.ndarra
         neighbours = NearestNeighbors(n_neighbors=min(_NEAR, len(points) - 1)).fit(points)
         return _clusters(points, n, random_state), neighbours.kneighbors()[0].mean(axis=1)
     part_of = _clusters(points, -(-n // _IN_A_PART), random_state)
-    cluster, sparse, used = np.zeros(len(points), dtype=np.int64), np.zeros(len(points)), 0
+    cluster, sparse, n_clusters = np.zeros(len(points), dtype=np.int64), np.zeros(len(points)), 0
     for part in np.unique(part_of):
         rows = np.flatnonzero(part_of == part)
         share = max(1, round(n * len(rows) / len(points)))
         if len(rows) > share:
-            own, apart = _clustered(points[rows], min(share, _AT_ONCE), random_state)
+            numbers, distances = _clustered(points[rows], min(share, _AT_ONCE), random_state)
         else:
-            own, apart = np.arange(len(rows)), np.zeros(len(rows))
-        cluster[rows], sparse[rows] = used + own, apart
-        used += int(own.max()) + 1
+            numbers, distances = np.arange(len(rows)), np.zeros(len(rows))
+        cluster[rows], sparse[rows] = n_clusters + numbers, distances
+        n_clusters += int(numbers.max()) + 1
     return cluster, sparse
 
 
 def _clusters(points: np.ndarray, n: int, random_state: int) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # there are fewer different rows than clusters
-        found = KMeans(n_clusters=n, init=_far_apart, n_init=1, random_state=random_state)
-        return np.asarray(found.fit_predict(points))
+        kmeans = KMeans(n_clusters=n, init=_far_apart, n_init=1, random_state=random_state)
+        return np.asarray(kmeans.fit_predict(points))
 
 
 def _far_apart(points: np.ndarray, n: int, random_state: np.random.RandomState) -> np.ndarray:
@@ -366,14 +364,14 @@ def _far_apart(points: np.ndarray, n: int, random_state: np.random.RandomState) 
 
     Draws and arithmetic are scikit-learn's, so that rows are the same; its checks at each centre take longer.
     """
-    each, turned, ones = np.einsum("ij,ij->i", points, points), points.T, np.ones((len(points), 1))
+    lengths, columns, ones = np.einsum("ij,ij->i", points, points), points.T, np.ones((len(points), 1))
 
     def squares(rows: np.ndarray) -> np.ndarray:
-        found: np.ndarray = -2 * (points[rows] @ turned)
-        found += each[rows, None]
-        found += each
-        np.maximum(found, 0.0, out=found)
-        return found
+        distances: np.ndarray = -2 * (points[rows] @ columns)
+        distances += lengths[rows, None]
+        distances += lengths
+        np.maximum(distances, 0.0, out=distances)
+        return distances
 
     chosen = np.empty(n, dtype=np.int64)
     chosen[0] = random_state.choice(len(points), p=ones[:, 0] / ones.sum())
@@ -381,10 +379,10 @@ def _far_apart(points: np.ndarray, n: int, random_state: np.random.RandomState) 
     total = nearest @ ones[:, 0]
     n_draws = 2 + int(np.log(n))
     for k in range(1, n):
-        drawn = np.searchsorted(np.cumsum(nearest), random_state.uniform(size=n_draws) * total)
-        drawn = np.minimum(drawn, len(points) - 1)
-        closer = np.minimum(squares(drawn), nearest)
+        candidates = np.searchsorted(np.cumsum(nearest), random_state.uniform(size=n_draws) * total)
+        candidates = np.minimum(candidates, len(points) - 1)
+        closer = np.minimum(squares(candidates), nearest)
         totals = closer @ ones
         best = totals.argmin()
-        total, nearest, chosen[k] = totals[best], closer[best], drawn[best]
+        total, nearest, chosen[k] = totals[best], closer[best], candidates[best]
     return points[chosen]

@@ -168,8 +168,15 @@ class FixMatch(ClassifierMixin, BaseEstimator):
         self.classes_, codes = coded(y, classes, n_rows=len(X))
         if len(self.classes_) < 2:  # scikit-learn's tests expect this sentence
             raise ValueError("FixMatch cannot learn from one class: y must hold two or more")
-        answered = codes != ABSTAIN
-        self._train(X[answered], codes[answered], self._unlabelled(X, answered))
+        answered, others = codes != ABSTAIN, X
+        if self.unlabelled is not None:
+            others = check_array(self.unlabelled, dtype=np.float32, input_name="unlabelled")
+            if others.shape[1] != X.shape[1]:
+                raise ValueError(
+                    f"unlabelled must have {X.shape[1]} features as X has, got {others.shape[1]}"
+                )
+            others = others if answered.all() else np.concatenate([others, X[~answered]])
+        self._train(X[answered], codes[answered], others)
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -204,14 +211,6 @@ class FixMatch(ClassifierMixin, BaseEstimator):
         if not 0 <= self.average < 1:
             raise ValueError(f"average must be >= 0 and < 1, got {self.average!r}")
 
-    def _unlabelled(self, X: np.ndarray, answered: np.ndarray) -> np.ndarray:
-        if self.unlabelled is None:
-            return X
-        others = check_array(self.unlabelled, dtype=np.float32, input_name="unlabelled")
-        if others.shape[1] != X.shape[1]:
-            raise ValueError(f"unlabelled must have {X.shape[1]} features as X has, got {others.shape[1]}")
-        return others if answered.all() else np.concatenate([others, X[~answered]])
-
     def _train(self, X: np.ndarray, codes: np.ndarray, others: np.ndarray) -> None:
         """Train ``model_`` on labelled and unlabelled rows."""
         model = default_network() if self.network is None else clone(self.network)
@@ -219,11 +218,15 @@ class FixMatch(ClassifierMixin, BaseEstimator):
         module = model.new_module(n_features=X.shape[1], n_classes=len(self.classes_), seed=seed).to(where)
         model.classes_, model.n_features_in_, model.module_ = self.classes_, X.shape[1], module
         model.require_logits(torch.as_tensor(X[:2], device=where))
+        augment = self.augment
+        if augment is None:
+            image = isinstance(model.module, str) and model.module in _OF_IMAGES
+            augment = ImageAugment(shape=square(X.shape[1])) if image else TableAugment()
         match = _Match(
             rows=torch.as_tensor(X, device=where),
             targets=torch.as_tensor(codes, device=where),
             others=torch.as_tensor(others, device=where),
-            augment=self._augmentation(model, X.shape[1]),
+            augment=augment,
             batch_size=model.batch_size,
             ratio=self.ratio,
             threshold=self.threshold,
@@ -231,17 +234,12 @@ class FixMatch(ClassifierMixin, BaseEstimator):
         )
         match.require_fitting()
         averaged = AveragedModel(module, multi_avg_fn=partial(_averaged, self.average))
-        self.model_ = model
+        self.model_, optimizer = model, model.new_optimizer(module.parameters())
         module.train()
         try:
             with threads(model.n_threads):
                 self.losses_ = model.losses_ = train(
-                    [
-                        Objective(
-                            optimizer=model.new_optimizer(module.parameters()),
-                            loss=partial(match.loss, module),
-                        )
-                    ],
+                    [Objective(optimizer=optimizer, loss=partial(match.loss, module))],
                     match.batches,
                     steps=match.steps,
                     epochs=model.epochs,
@@ -255,12 +253,6 @@ class FixMatch(ClassifierMixin, BaseEstimator):
                 )
         finally:
             model.module_ = averaged.module.eval()
-
-    def _augmentation(self, model: TorchClassifier, n_features: int) -> Augmentation:
-        if self.augment is not None:
-            return self.augment
-        image = isinstance(model.module, str) and model.module in _OF_IMAGES
-        return ImageAugment(shape=square(n_features)) if image else TableAugment()
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -277,9 +269,9 @@ def _averaged(
     average: float, mean: list[torch.Tensor], now: list[torch.Tensor], done: torch.Tensor | int
 ) -> None:
     """One step of the moving average."""
-    kept = min(average, (1 + int(done)) / (10 + int(done)))
-    for each, new in zip(mean, now, strict=True):
-        each.lerp_(new, 1 - kept)
+    decay = min(average, (1 + int(done)) / (10 + int(done)))
+    for weight, update in zip(mean, now, strict=True):
+        weight.lerp_(update, 1 - decay)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,12 +303,18 @@ class _Match:
 
     def batches(self, generator: torch.Generator) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Numbers of labelled and unlabelled rows: each unlabelled row once, labelled rows repeatedly."""
-        few, many = self.batch_size, self.ratio * self.batch_size
-        rounds = -(-self.steps * few // len(self.rows))
+        n_labelled, n_others = (
+            self.batch_size,
+            self.ratio * self.batch_size,
+        )  # labelled and unlabelled rows of a step
+        rounds = -(-self.steps * n_labelled // len(self.rows))
         labelled = torch.cat([torch.randperm(len(self.rows), generator=generator) for _ in range(rounds)])
         others = torch.randperm(len(self.others), generator=generator)
         for step in range(self.steps):
-            yield labelled[step * few : (step + 1) * few], others[step * many : (step + 1) * many]
+            yield (
+                labelled[step * n_labelled : (step + 1) * n_labelled],
+                others[step * n_others : (step + 1) * n_others],
+            )
 
     def loss(self, module: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         """Equation 3, plus ``weight`` times equation 4."""
@@ -327,6 +325,6 @@ class _Match:
         learned = sure >= self.threshold
         strong = self.augment.strong(public)[learned]
         logits = module(torch.cat([self.augment.weak(self.rows[labelled]), strong]))
-        known = nn.functional.cross_entropy(logits[: len(labelled)], self.targets[labelled])
-        guessed = nn.functional.cross_entropy(logits[len(labelled) :], guess[learned], reduction="sum")
-        return known + self.weight * guessed / len(others)
+        supervised = nn.functional.cross_entropy(logits[: len(labelled)], self.targets[labelled])
+        unsupervised = nn.functional.cross_entropy(logits[len(labelled) :], guess[learned], reduction="sum")
+        return supervised + self.weight * unsupervised / len(others)

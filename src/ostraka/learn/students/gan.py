@@ -158,7 +158,15 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         check.positive(unanswered_weight=self.unanswered_weight)
         if self.network is not None and not isinstance(self.network, TorchClassifier):
             raise ValueError(f"network must be a TorchClassifier, got {type(self.network).__name__}")
-        network: TorchClassifier = clone(self.network or _default())
+        default = TorchClassifier(
+            generative.NoisyPerceptron,
+            epochs=100,
+            batch_size=100,
+            learning_rate=3e-3,
+            optimizer=partial(torch.optim.Adam, betas=(_MOMENTUM, 0.999)),
+            schedule="cosine",
+        )
+        network: TorchClassifier = clone(self.network or default)
         if network.random_state is None:
             network.set_params(random_state=self.random_state)
         return network
@@ -213,7 +221,7 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
                     schedule=network.rate_schedule(),
                     after_step=lambda: average.update_parameters(module),
                     checkpoint=network.checkpoint,
-                    fingerprint=f"{digest(*(each.cpu().numpy() for each in data))}, {losses!r}",
+                    fingerprint=f"{digest(*(tensor.cpu().numpy() for tensor in data))}, {losses!r}",
                     on_epoch=epoch_callback(network.progress),
                 )
         finally:
@@ -226,19 +234,8 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def _default() -> TorchClassifier:
-    return TorchClassifier(
-        generative.NoisyPerceptron,
-        epochs=100,
-        batch_size=100,
-        learning_rate=3e-3,
-        optimizer=partial(torch.optim.Adam, betas=(_MOMENTUM, 0.999)),
-        schedule="cosine",
-    )
-
-
-def _averaged(kept: torch.Tensor, new: torch.Tensor, n_averaged: torch.Tensor | int) -> torch.Tensor:
-    return torch.lerp(kept, new, max(1 / _MEMORY, 9 / (9 + float(n_averaged))))
+def _averaged(mean: torch.Tensor, update: torch.Tensor, n_averaged: torch.Tensor | int) -> torch.Tensor:
+    return torch.lerp(mean, update, max(1 / _MEMORY, 9 / (9 + float(n_averaged))))
 
 
 def _batches(
@@ -250,8 +247,8 @@ def _batches(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Batches of all rows, each with as many answered rows, drawn with replacement."""
     size = min(network.batch_size, len(rows))
-    augment = network.augment or (lambda each: each)
+    augment = network.augment or (lambda batch: batch)
     order = torch.randperm(len(rows), generator=generator).to(rows.device)
     for start in range(0, len(rows) - size + 1, size):
-        drawn = torch.randint(len(answered), (size,), generator=generator).to(rows.device)
-        yield augment(rows[order[start : start + size]]), augment(answered[drawn]), classes[drawn]
+        places = torch.randint(len(answered), (size,), generator=generator).to(rows.device)
+        yield augment(rows[order[start : start + size]]), augment(answered[places]), classes[places]

@@ -264,17 +264,17 @@ class ALIBI(LabelStudent):
             if self.epsilon is None:
                 raise ValueError("epsilon must be given, or a mechanism with its own price")
             check.positive(epsilon=self.epsilon)
-            made: dict[str, OneHotLaplace | RandomizedResponse] = {
+            by_name: dict[str, OneHotLaplace | RandomizedResponse] = {
                 "laplace": OneHotLaplace(n_classes=n_classes, scale=2 / self.epsilon),
                 "response": RandomizedResponse(n_classes=n_classes, epsilon=self.epsilon),
             }
-            return made[self.mechanism] if self.mechanism in made else min(made.values(), key=_unknown)
+            return by_name.get(self.mechanism) or min(by_name.values(), key=_entropy_after)
         if self.epsilon is not None:
             raise ValueError(f"epsilon must be None if mechanism has its own price, got {self.epsilon!r}")
-        known = self.mechanism.n_classes
-        if known != n_classes:
+        if self.mechanism.n_classes != n_classes:
             raise ValueError(
-                f"mechanism must be for {n_classes} classes, got {known}: name all with classes="
+                f"mechanism must be for {n_classes} classes, got {self.mechanism.n_classes}: "
+                "name all with classes="
             )
         return self.mechanism
 
@@ -289,13 +289,13 @@ class ALIBI(LabelStudent):
         )
 
 
-def _unknown(mechanism: OneHotLaplace | RandomizedResponse) -> float:
+def _entropy_after(mechanism: OneHotLaplace | RandomizedResponse) -> float:
     """The entropy of a label given its answer, in nats, for equal classes. It uses no private data."""
     n_classes = mechanism.n_classes
     labels = np.arange(_TRIED) % n_classes
     answers = mechanism.release(Private(labels, mechanism.promise), rng=np.random.default_rng(0))
-    known = mechanism.posterior(answers, np.full(n_classes, 1 / n_classes))
-    return float(-np.log(known[np.arange(_TRIED), labels]).mean())
+    beliefs = mechanism.posterior(answers, np.full(n_classes, 1 / n_classes))
+    return float(-np.log(beliefs[np.arange(_TRIED), labels]).mean())
 
 
 def posterior(
@@ -429,7 +429,10 @@ class MultiStage(LabelStudent):
         shares = np.asarray(self.shares, dtype=np.float64)
         if shares.ndim != 1 or not ((shares > 0).all() and abs(shares.sum() - 1) < _SUMS_TO_ONE):
             raise ValueError(f"shares must be > 0 and sum to 1, got {self.shares!r}")
-        self.stage_ = _stages(shares, n_rows=len(X), seed=int(digest(X, self.key), 16))
+        # The stage of each row, by a permutation that depends on the rows, so that a restart repeats it.
+        ends = np.rint(np.cumsum(shares) * len(X)).astype(np.int64)
+        place = np.random.default_rng(int(digest(X, self.key), 16)).permutation(len(X))
+        self.stage_ = np.asarray(np.searchsorted(ends, place, side="right"))
         if not np.bincount(self.stage_, minlength=len(shares)).all():
             raise ValueError(f"shares {self.shares!r} leave a stage empty for n_samples={len(X)} rows")
         priors = _Priors(self._new_network, X, self.stage_, self.temperature)
@@ -485,8 +488,8 @@ class _Priors:
             except TrainingDiverged:
                 self.diverged.add(stage)  # reported after the answers are stored
         logits = self.models[stage].logits(self.X[self.stage == stage]) / self.temperature
-        known = np.isfinite(logits).all(axis=1, keepdims=True)
-        return np.asarray(softmax(np.where(known, logits, 0.0), axis=1))
+        finite = np.isfinite(logits).all(axis=1, keepdims=True)
+        return np.asarray(softmax(np.where(finite, logits, 0.0), axis=1))
 
 
 def _learn(network: TorchClassifier, X: np.ndarray, answers: np.ndarray) -> None:
@@ -498,10 +501,3 @@ def _learn(network: TorchClassifier, X: np.ndarray, answers: np.ndarray) -> None
         lambda logits, batch: nn.functional.cross_entropy(logits, targets[batch]),
         name=f"MultiStage {digest(X, answers)}",
     )
-
-
-def _stages(shares: np.ndarray, *, n_rows: int, seed: int) -> np.ndarray:
-    """The stage of each row, by a permutation that depends on the rows, so that a restart repeats it."""
-    ends = np.rint(np.cumsum(shares) * n_rows).astype(np.int64)
-    place = np.random.default_rng(seed).permutation(n_rows)
-    return np.asarray(np.searchsorted(ends, place, side="right"))
