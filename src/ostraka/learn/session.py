@@ -109,8 +109,9 @@ def _dealt(manifest: Any, units: Any, *, n_teachers: int) -> Manifest:
         else:
             text = files.create(path, partition(units, n_teachers=n_teachers).to_json())
         manifest = Manifest.from_json(text.decode())
-    manifest.check(units)
-    return manifest
+    dealt: Manifest = manifest
+    dealt.check(units)
+    return dealt
 
 
 def _array(part: Any) -> Any:
