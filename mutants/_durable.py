@@ -49,7 +49,7 @@ MUTANTS = [
     Mutant(
         "fits of other rows have the same key",
         "learn/keys.py",
-        "whole.hexdigest()]",
+        "content.hexdigest()]",
         "whole.name]",
         "pate/test_keys.py::test_different_content_has_different_digests_and_the_same_has_the_same",
     ),

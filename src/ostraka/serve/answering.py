@@ -61,6 +61,13 @@ class Reserved:
         return self.uses * self.each.curve()
 
 
+def mechanism_of(saved: SavedTeachers) -> BallotMechanism:
+    """The mechanism of one answer: the argmax alone, or behind its screen."""
+    if saved.screen is None:
+        return saved.mechanism
+    return Confident(screen=saved.screen, argmax=saved.mechanism)
+
+
 class Answerer:
     """A voter with its mechanism. A repeated question gets the same label and takes the same time.
 
@@ -81,11 +88,7 @@ class Answerer:
             None if saved.encoder is None else CompiledEncoder.of(saved.encoder, len(saved.columns))
         )
         self._steps = np.array([saved.grid[str(j)] for j in range(len(saved.grid))])
-        self.reserve: BallotMechanism = (
-            saved.mechanism
-            if saved.screen is None
-            else Confident(screen=saved.screen, argmax=saved.mechanism)
-        )
+        self.reserve = mechanism_of(saved)
 
     def features(self, rows: Sequence[list[Any]]) -> np.ndarray:
         """Features of checked rows, shape (n_rows, n_features), or their texts, shape (n_rows, 1)."""
@@ -118,22 +121,21 @@ class Answerer:
         requests: Callable[[list[Drawn]], Sequence[ChargeRequest]],
     ) -> list[Receipt | BudgetExceeded | KeyConflict]:
         """Answer usable rows, each with its own question's noise; see ``release_each``."""
-        snapped = self._consistent.snap(features) if self._saved.grid else features
+        rows = self._consistent.snap(features) if self._saved.grid else features
+        if self._linear is not None:
+            votes = Private(self._linear.counts(rows), self._saved.adjacency)
+        else:
+            with warnings.catch_warnings():  # the number of failing teachers is private
+                warnings.simplefilter("ignore")
+                votes = self._saved.vote(rows)
         return release_each(
             self.reserve,
-            self._vote(snapped),
-            self._consistent.digests(snapped),
+            votes,
+            self._consistent.digests(rows),
             consistent=self._consistent,
             ledger=ledger,
             requests=requests,
         )
-
-    def _vote(self, rows: np.ndarray) -> Private:
-        if self._linear is not None:
-            return Private(self._linear.counts(rows), self._saved.adjacency)
-        with warnings.catch_warnings():  # the number of failing teachers is private
-            warnings.simplefilter("ignore")
-            return self._saved.vote(rows)
 
 
 def require_servable(saved: SavedTeachers, price: BallotMechanism, budget: Budget) -> None:
@@ -169,7 +171,7 @@ class Job:
     rows: list[list[Any]]
     done: asyncio.Future[list[Receipt]]
     answered: list[Drawn] = field(default_factory=list)
-    begun: float = field(default_factory=time.monotonic)
+    start: float = field(default_factory=time.monotonic)
     charging: bool = False
     refused: Refused | None = None
     receipts: list[Receipt] = field(default_factory=list)
@@ -242,16 +244,16 @@ class Batcher:
         if self._ledger.waited() > PATIENCE:
             late = time.monotonic() - PATIENCE
             for job in (*self._handed_over, *self._gathering):
-                if job.begun < late and not job.done.done():
+                if job.start < late and not job.done.done():
                     job.done.set_exception(unavailable())
         self._watched = bool(self._handed_over or self._gathering)
         if self._watched:
             asyncio.get_running_loop().call_later(PATIENCE / 2, self._watch)
 
-    def _gather(self, known: int = 0, quiet: int = 0) -> None:
+    def _gather(self, n_before: int = 0, quiet: int = 0) -> None:
         """Hand the waiting jobs over once the event loop reads no more; call it while none is answered."""
-        quiet = quiet + 1 if len(self._gathering) == known else 0
-        if quiet > _QUIET_TURNS or known >= _MOST_ROWS:
+        quiet = quiet + 1 if len(self._gathering) == n_before else 0
+        if quiet > _QUIET_TURNS or n_before >= _MOST_ROWS:
             self._hand_over()
         elif self._gathering:
             asyncio.get_running_loop().call_soon(self._gather, len(self._gathering), quiet)
@@ -286,14 +288,14 @@ class Batcher:
         """Return all waiting jobs, at least one; an empty list once the batcher is closed."""
         jobs: list[Job] = []
         n_rows = 0
-        found = self._asked.get()
-        while found is not _LAST:
-            jobs.append(found)
-            n_rows += len(found.rows)
+        job = self._asked.get()
+        while job is not _LAST:
+            jobs.append(job)
+            n_rows += len(job.rows)
             if n_rows >= _MOST_ROWS:
                 return jobs
             try:
-                found = self._asked.get_nowait()
+                job = self._asked.get_nowait()
             except Empty:
                 return jobs
         if jobs:
@@ -308,56 +310,51 @@ class Batcher:
         unfit = set(owners[~usable].tolist())
         for number in unfit:
             jobs[number].refused = Refused(400, "bad_schema", "a number is too far from the public rows")
-        kept = [job for number, job in enumerate(jobs) if number not in unfit]
-        if not kept:
+        fit = [job for number, job in enumerate(jobs) if number not in unfit]
+        if not fit:
             return
-        outcomes = iter(
-            self._answerer.answer(
-                features[~np.isin(owners, list(unfit))] if unfit else features,
-                ledger=self._ledger,
-                requests=lambda drawn: self._requests(kept, drawn),
-            )
-        )
-        for job in kept:
+
+        def requests(answers: list[Drawn]) -> list[ChargeRequest]:
+            """Return the charge requests of all jobs; a later failure may leave charges on record."""
+            queue = iter(answers)
+            for job in fit:
+                job.answered, job.charging = [next(queue) for _ in job.rows], True
+            return [charge for job in fit for charge in self._charges(job)]
+
+        rows = features[~np.isin(owners, list(unfit))] if unfit else features
+        outcomes = iter(self._answerer.answer(rows, ledger=self._ledger, requests=requests))
+        for job in fit:
             _settle(job, [next(outcomes) for _ in range(job.n_charges)])
 
-    def _requests(self, jobs: list[Job], drawn: list[Drawn]) -> list[ChargeRequest]:
-        """Return the charge requests of all jobs; a later failure may leave charges on record."""
-        answers = iter(drawn)
-        for job in jobs:
-            job.answered, job.charging = [next(answers) for _ in job.rows], True
-        return [charge for job in jobs for charge in self._charges(job)]
-
-    def _marker(self, job: Job) -> ChargeRequest:
-        """Return a free entry that binds the key to this batch, and requires that the whole batch fits."""
-        named = hashlib.sha256(" ".join(each.digest for each in job.answered).encode()).hexdigest()
+    def _charges(self, job: Job) -> list[ChargeRequest]:
+        """Return the charge requests of a job; those of a batch begin with the entry that binds its key."""
         n = len(job.answered)
-        return ChargeRequest(
+        charges = [
+            ChargeRequest(
+                account=job.account,
+                key=job.key if n == 1 else f"{job.key}/{number}",
+                digest=answer.digest,
+                cost=answer.cost,
+                reserve=self._answerer.reserve,
+                answer=answer.answer,
+                follows=n > 1,
+            )
+            for number, answer in enumerate(job.answered)
+        ]
+        if n == 1:
+            return charges
+        # a free entry that binds the key to this batch, and requires that the whole batch fits
+        digest = hashlib.sha256(" ".join(answer.digest for answer in job.answered).encode()).hexdigest()
+        marker = ChargeRequest(
             account=job.account,
             key=job.key,
-            digest=named,
+            digest=digest,
             cost=self._free,
             reserve=self._answerer.reserve,
             answer=n,
             times=n,
         )
-
-    def _charges(self, job: Job) -> list[ChargeRequest]:
-        """Return the charge requests of a job; those of a batch begin with the entry that binds its key."""
-        single = len(job.answered) == 1
-        rows = [
-            ChargeRequest(
-                account=job.account,
-                key=job.key if single else f"{job.key}/{number}",
-                digest=each.digest,
-                cost=each.cost,
-                reserve=self._answerer.reserve,
-                answer=each.answer,
-                follows=not single,
-            )
-            for number, each in enumerate(job.answered)
-        ]
-        return rows if single else [self._marker(job), *rows]
+        return [marker, *charges]
 
     def _tell(self, jobs: list[Job]) -> None:
         for job in jobs:

@@ -61,8 +61,8 @@ class Application:
         )
         self.server: server.Server | None = None
         self.strangers = Buckets(rate=_RATE, burst=_BURST)  # by address
-        told = described(deployment.rows, deployment.classes, ROUTES)
-        self.schema, self.docs = Reply.json(told), Reply.html(page(told))
+        document = described(deployment.rows, deployment.classes, ROUTES)
+        self.schema, self.docs = Reply.json(document), Reply.html(page(document))
         self._exact = {(route.method, route.path): route for route in ROUTES if "{" not in route.path}
         self._open = {
             (route.method, route.path.rpartition("/")[0]): route for route in ROUTES if "{" in route.path
@@ -98,7 +98,7 @@ class Application:
 
     async def reply(self, request: Request) -> Reply:
         """Serve one request. It raises nothing: the message of an exception may quote private values."""
-        client, begun = "" if request.who is None else request.who.name, time.perf_counter()
+        client, start = "" if request.who is None else request.who.name, time.perf_counter()
         place = "" if request.route is None else request.route.path
         try:
             if request.refused is not None:
@@ -112,7 +112,7 @@ class Application:
             log_unexpected(error, _LOG)
             reply = self._refused(client, Refused(500, "failed"))
         if self._log_requests:
-            seconds = round(time.perf_counter() - begun, 6)
+            seconds = round(time.perf_counter() - start, 6)
             fields = {"route": place, "status": reply.status, "client": client, "seconds": seconds}
             _LOG.info("%s %s", place or "no route", reply.status, extra={"fields": fields})
         return reply
@@ -138,10 +138,8 @@ class Application:
         route = self._open.get((method, start))
         if route is not None and last:
             return route, last
-        others = [each.method for each in ROUTES if each.path == path]
-        if last:
-            others += [each.method for each in ROUTES if each.path == f"{start}/{{seq}}"]
-        if others:
+        paths = {path, f"{start}/{{seq}}"} if last else {path}
+        if others := [entry.method for entry in ROUTES if entry.path in paths]:
             raise Refused(405, "bad_method", more=((b"allow", ", ".join(others).encode()),))
         raise Refused(404, "not_found")
 
@@ -166,33 +164,33 @@ def _tell_failure(first: asyncio.Task[Any]) -> None:
 
 async def label(app: Application, request: Request) -> Reply:
     """Label one row or a batch."""
-    begun = time.perf_counter()
-    there, who = app.deployment, request.who
-    _pace(there, who, 1)  # before its body is read: a malformed body counts as well
+    start = time.perf_counter()
+    deployment, who = app.deployment, request.who
+    _pace(deployment, who, 1)  # before its body is read: a malformed body counts as well
     key = idempotency_key(request.headers)
-    rows, single = there.rows.read(request.body)
-    _pace(there, who, len(rows) - 1)
+    rows, single = deployment.rows.read(request.body)
+    _pace(deployment, who, len(rows) - 1)
     try:
-        receipts = await there.batcher.ask(who.name, key, rows)
+        receipts = await deployment.batcher.ask(who.name, key, rows)
     except Refused as refused:
         if refused.code != "budget_exceeded":
             raise
-        raise Refused(402, refused.code, more=(there.left(who.name),)) from None
-    results = [there.shown(receipt) for receipt in receipts]
-    there.metrics.answered(who.name, rows=len(rows), seconds=time.perf_counter() - begun)
+        raise Refused(402, refused.code, more=(deployment.left(who.name),)) from None
+    results = [deployment.shown(receipt) for receipt in receipts]
+    deployment.metrics.answered(who.name, rows=len(rows), seconds=time.perf_counter() - start)
     body = results[0] if single else f'{{"results": [{", ".join(results)}]}}'
-    return Reply(200, body.encode(), more=await there.left_after(who.name, receipts))
+    return Reply(200, body.encode(), more=await deployment.left_after(who.name, receipts))
 
 
-def _pace(there: Deployment, who: Holder, rows: int) -> None:
-    wait = there.buckets.take(who.name, rows) if rows else 0
+def _pace(deployment: Deployment, who: Holder, rows: int) -> None:
+    wait = deployment.buckets.take(who.name, rows) if rows else 0
     if wait:
         raise Refused(429, "too_fast", more=((b"retry-after", b"%d" % wait),))
 
 
-async def _in_time(app: Application, work: Callable[..., _Value], *given: object) -> _Value:
+async def _in_time(app: Application, work: Callable[..., _Value], *arguments: object) -> _Value:
     """Return what a thread returns; give it up once the ledger does not answer."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *given))
+    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
     while not (await asyncio.wait({task}, timeout=PATIENCE))[0]:
         if app.deployment.ledger.waited() > PATIENCE:
             task.add_done_callback(_tell_failure)
@@ -207,10 +205,10 @@ async def budget(app: Application, request: Request) -> Reply:
 
 async def receipt(app: Application, request: Request) -> Reply:
     """A receipt on record: one of the client's own, or any for an owner."""
-    found = await _in_time(app, app.deployment.receipt, request.who, request.last)
-    if found is None:
+    entry = await _in_time(app, app.deployment.receipt, request.who, request.last)
+    if entry is None:
         raise Refused(404, "not_found")
-    return Reply.json(found)
+    return Reply.json(entry)
 
 
 async def health(_app: Application, _: Request) -> Reply:

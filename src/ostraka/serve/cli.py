@@ -65,7 +65,7 @@ class ServeOptions:
 
 
 @options(ServeOptions)
-def serve(given: ServeOptions) -> None:
+def serve(wanted: ServeOptions) -> None:
     """Serve the teachers or another voter of a run over HTTP. Every answer is charged before it leaves."""
     from ostraka.report import folder as _folder
     from ostraka.secure.server import networks
@@ -75,64 +75,64 @@ def serve(given: ServeOptions) -> None:
     from ostraka.serve.keys import pepper
     from ostraka.voters.saved import SavedTeachers
 
-    if given.systemd or given.nginx or given.alerts:
-        if given.systemd:
-            typer.echo(systemd(given.folder), nl=False)
-        if given.nginx:
-            limits = {"port": given.port, "most_bytes": given.most_bytes}
-            typer.echo(nginx(given.nginx, host=given.host, **limits), nl=False)
-        if given.alerts:
+    if wanted.systemd or wanted.nginx or wanted.alerts:
+        if wanted.systemd:
+            typer.echo(systemd(wanted.folder), nl=False)
+        if wanted.nginx:
+            limits = {"port": wanted.port, "most_bytes": wanted.most_bytes}
+            typer.echo(nginx(wanted.nginx, host=wanted.host, **limits), nl=False)
+        if wanted.alerts:
             typer.echo(alerts(), nl=False)
         return
-    _require_private_transport(given)
-    if given.shared and not (given.db or "").startswith(("postgresql://", "postgres://")):
+    _require_private_transport(wanted)
+    if wanted.shared and not (wanted.db or "").startswith(("postgresql://", "postgres://")):
         raise typer.BadParameter("--shared needs --db postgresql://…: a file has one service")
     with console.usage():
         settings = Settings(
-            most_bytes=given.most_bytes, most_rows=given.most_rows, rate=given.rate, burst=given.burst
+            most_bytes=wanted.most_bytes, most_rows=wanted.most_rows, rate=wanted.rate, burst=wanted.burst
         )
-        pepper_, proxies = pepper(os.environ), networks(given.proxy or ())
-    place, teachers = given.folder / _folder.SERVICE, given.folder / _folder.TEACHERS
+        pepper_, proxies = pepper(os.environ), networks(wanted.proxy or ())
+    place, teachers = wanted.folder / _folder.SERVICE, wanted.folder / _folder.TEACHERS
     if teachers.is_dir():
         recognise(SavedTeachers.name(teachers), place, os.environ)
-    loaded = SavedTeachers.load(teachers, trusted=given.trust or (), processes=given.processes)
-    saved = _with(loaded, given.sigma, given.screen)
-    label = given.folder / _folder.LABEL
-    there = Deployment.open(
+    loaded = SavedTeachers.load(teachers, trusted=wanted.trust or (), processes=wanted.processes)
+    saved = _with(loaded, wanted.sigma, wanted.screen)
+    label = wanted.folder / _folder.LABEL
+    deployment = Deployment.open(
         saved=saved,
         folder=place,
-        db=given.db or f"sqlite:///{place.resolve() / 'ledger.sqlite'}",
-        budget=_budget(given.folder, given.epsilon, given.delta, adaptive=saved.screen is not None),
+        db=wanted.db or f"sqlite:///{place.resolve() / 'ledger.sqlite'}",
+        budget=_budget(wanted.folder, wanted.epsilon, wanted.delta, adaptive=saved.screen is not None),
         settings=settings,
         environment=os.environ,
         pepper=pepper_,
         label=json.loads(label.read_text()) if label.is_file() else None,
-        shared=given.shared,
+        shared=wanted.shared,
     )
-    if given.check:
-        _tell(there, as_json=given.as_json)
-        there.ledger.close()
+    if wanted.check:
+        _tell(deployment, as_json=wanted.as_json)
+        deployment.ledger.close()
         return
-    _announce(there, f"{'https' if given.tls_cert else 'http'}://{given.host}:{given.port}")
-    app = Application(there, log_requests=given.log_requests)
+    _announce(deployment, f"{'https' if wanted.tls_cert else 'http'}://{wanted.host}:{wanted.port}")
+    app = Application(deployment, log_requests=wanted.log_requests)
     server.run(
         app,
-        host=given.host,
-        port=given.port,
-        cert=given.tls_cert,
-        key=given.tls_key,
+        host=wanted.host,
+        port=wanted.port,
+        cert=wanted.tls_cert,
+        key=wanted.tls_key,
         proxies=proxies,
-        log_json=given.log_json,
+        log_json=wanted.log_json,
     )
 
 
-def _require_private_transport(given: ServeOptions) -> None:
+def _require_private_transport(wanted: ServeOptions) -> None:
     """Refuse to send keys in the open."""
-    if (given.tls_cert is None) != (given.tls_key is None):
+    if (wanted.tls_cert is None) != (wanted.tls_key is None):
         raise typer.BadParameter("--tls-cert and --tls-key go together")
-    if not (given.tls_cert or given.behind_proxy or _is_loopback(given.host)):
+    if not (wanted.tls_cert or wanted.behind_proxy or _is_loopback(wanted.host)):
         raise typer.BadParameter(
-            f"--host {given.host} can be reached by others, and keys would travel in the open: "
+            f"--host {wanted.host} can be reached by others, and keys would travel in the open: "
             "type --tls-cert and --tls-key, or --behind-proxy"
         )
 
@@ -192,46 +192,46 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _announce(there: Deployment, where: str) -> None:
-    ledger = there.ledger
-    left = (
+def _announce(deployment: Deployment, where: str) -> None:
+    ledger = deployment.ledger
+    allowance = (
         f"epsilon {ledger.left():.4g} of {ledger.budget.epsilon:g} is left at delta {ledger.budget.delta:g}"
     )
-    said = [
-        f"serving {there.saved.n_ballots} {there.saved.kind} at {where} (interface: {where}/docs)",
-        f"{left}, for one {there.unit}; what the run itself spent comes on top",
+    lines = [
+        f"serving {deployment.saved.n_ballots} {deployment.saved.kind} at {where} (interface: {where}/docs)",
+        f"{allowance}, for one {deployment.unit}; what the run itself spent comes on top",
     ]
-    if not there.keys.kept:
-        said.append("there is no key yet: type 'ostraka keys add' in another terminal")
-    for line in said:
+    if not deployment.keys.kept:
+        lines.append("there is no key yet: type 'ostraka keys add' in another terminal")
+    for line in lines:
         typer.echo(line, err=True)
 
 
-def _tell(there: Deployment, *, as_json: bool) -> None:
-    ledger = there.ledger
-    told = {
-        there.saved.kind: there.saved.n_ballots,
-        "mechanism": repr(there.saved.mechanism),
-        "screen": None if there.saved.screen is None else repr(there.saved.screen),
+def _tell(deployment: Deployment, *, as_json: bool) -> None:
+    ledger = deployment.ledger
+    facts = {
+        deployment.saved.kind: deployment.saved.n_ballots,
+        "mechanism": repr(deployment.saved.mechanism),
+        "screen": None if deployment.saved.screen is None else repr(deployment.saved.screen),
         "epsilon": ledger.budget.epsilon,
         "delta": ledger.budget.delta,
         "left": ledger.left(),
-        "unit": there.unit,
+        "unit": deployment.unit,
         "head": ledger.head,
     }
     if as_json:
-        typer.echo(json.dumps(told, indent=2))
+        typer.echo(json.dumps(facts, indent=2))
         return
-    for name, value in told.items():
+    for name, value in facts.items():
         typer.echo(f"{name}: {value}")
 
 
 def systemd(run: Path) -> str:
     """Return a systemd unit that runs the present command line without ``--systemd``."""
     program = shutil.which("ostraka") or "/usr/local/bin/ostraka"
-    told = [each for each in sys.argv[1:] if each != "--systemd"]
-    told = [str(run.resolve()) if each == str(run) else each for each in told]
-    return _rendered("systemd.j2", command=shlex.join([program, *told]), run=str(run.resolve()))
+    words = [word for word in sys.argv[1:] if word != "--systemd"]
+    words = [str(run.resolve()) if word == str(run) else word for word in words]
+    return _rendered("systemd.j2", command=shlex.join([program, *words]), run=str(run.resolve()))
 
 
 def nginx(name: str, *, host: str, port: int, most_bytes: int) -> str:

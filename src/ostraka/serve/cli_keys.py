@@ -79,17 +79,17 @@ def revoke(
 @app.command("list")
 def list_(run: Annotated[Path, _RUN], *, as_json: Annotated[bool, _JSON] = False) -> None:
     """List the holders and the numbers of their keys. The keys themselves are not stored."""
-    kept = _opened(run).kept
+    holders = _opened(run).kept
     if as_json:
         rows = [
-            {"name": name, "role": each.role, "epsilon": each.epsilon, "keys": sorted(each.keys)}
-            for name, each in sorted(kept.items())
+            {"name": name, "role": record.role, "epsilon": record.epsilon, "keys": sorted(record.keys)}
+            for name, record in sorted(holders.items())
         ]
         typer.echo(json.dumps(rows, indent=2))
         return
-    for name, each in sorted(kept.items()):
-        budget = "" if each.epsilon is None else f", epsilon {each.epsilon:g}"
-        typer.echo(f"{name}: {each.role}{budget}, keys {', '.join(sorted(each.keys)) or 'none'}")
+    for name, record in sorted(holders.items()):
+        budget = "" if record.epsilon is None else f", epsilon {record.epsilon:g}"
+        typer.echo(f"{name}: {record.role}{budget}, keys {', '.join(sorted(record.keys)) or 'none'}")
 
 
 def _opened(run: Path) -> Keyring:
@@ -110,5 +110,5 @@ def _show(name: str, key: str, *, as_json: bool) -> None:
     _done({"name": name, "key": key}, key, as_json=as_json)
 
 
-def _done(told: dict[str, object], words: str, *, as_json: bool) -> None:
-    typer.echo(json.dumps(told) if as_json else words)
+def _done(facts: dict[str, object], words: str, *, as_json: bool) -> None:
+    typer.echo(json.dumps(facts) if as_json else words)

@@ -129,7 +129,7 @@ class Client:
             Any other refusal, or no reply in time.
         """
         reply = self._ask({"row": _plain(row)}, key)
-        return _answer(json.loads(reply.body), _left(reply))
+        return _answer(json.loads(reply.body), reply)
 
     def label_all(self, rows: Sequence[Sequence[Any]], *, key: str | None = None) -> list[Answer]:
         """Ask about many rows in one request, which is answered whole or not at all.
@@ -137,17 +137,17 @@ class Client:
         Parameters and exceptions as in :meth:`label`.
         """
         reply = self._ask({"rows": [_plain(row) for row in rows]}, key)
-        return [_answer(each, _left(reply)) for each in json.loads(reply.body)["results"]]
+        return [_answer(result, reply) for result in json.loads(reply.body)["results"]]
 
     def budget(self) -> dict[str, Any]:
         """The client's grant, the part spent and the part left, in nats."""
-        found: dict[str, Any] = json.loads(self._send("GET", "/v1/budget").body)
-        return found
+        budget: dict[str, Any] = json.loads(self._send("GET", "/v1/budget").body)
+        return budget
 
     def receipt(self, *, seq: int) -> dict[str, Any]:
         """The receipt of one of your own charges."""
-        found: dict[str, Any] = json.loads(self._send("GET", f"/v1/ledger/receipt/{seq}").body)
-        return found
+        entry: dict[str, Any] = json.loads(self._send("GET", f"/v1/ledger/receipt/{seq}").body)
+        return entry
 
     def close(self) -> None:
         """Close the connection."""
@@ -175,26 +175,23 @@ class Client:
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Response:
         """Send a request with retries; return the first reply that another try would not change."""
-        how: dict[str, Any] = {"seconds": self._patience, "each": _TRY, "most": _MOST, "sleep": self._sleep}
+        limits: dict[str, Any] = {"seconds": self._patience, "each": _TRY, "most": _MOST}
         try:
-            return _accepted(self._line.insist(method, path, body, headers, **how))
+            reply = self._line.insist(method, path, body, headers, sleep=self._sleep, **limits)
         except Late as late:
             raise ServiceError(f"{self!r} got no reply ({late}): is 'ostraka serve' running there?") from None
+        if reply.status == 200:
+            return reply
+        code, words = words_of(reply.body) or ("unknown", "the reply is none of ostraka's")
+        if reply.status == 402:
+            raise BudgetExceeded(words, left=_left(reply))
+        raise ServiceError(f"{words} (HTTP {reply.status})", status=reply.status, code=code)
 
 
-def _accepted(reply: Response) -> Response:
-    if reply.status == 200:
-        return reply
-    code, words = words_of(reply.body) or ("unknown", "the reply is none of ostraka's")
-    if reply.status == 402:
-        raise BudgetExceeded(words, left=_left(reply))
-    raise ServiceError(f"{words} (HTTP {reply.status})", status=reply.status, code=code)
-
-
-def _answer(told: dict[str, Any], left: float) -> Answer:
-    paid = told["receipt"]
+def _answer(result: dict[str, Any], reply: Response) -> Answer:
+    label, abstained, receipt = result["label"], result["abstained"], result["receipt"]
     return Answer(
-        label=told["label"], abstained=told["abstained"], seq=paid["seq"], head=paid["head"], left=left
+        label=label, abstained=abstained, seq=receipt["seq"], head=receipt["head"], left=_left(reply)
     )
 
 

@@ -46,9 +46,9 @@ def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
     variable = f"OSTRAKA_{name.upper()}_SECRET"
     if variable in environment:
         with contextlib.suppress(ValueError):
-            found = bytes.fromhex(environment[variable])
-            if len(found) >= 32:
-                return found
+            secret = bytes.fromhex(environment[variable])
+            if len(secret) >= 32:
+                return secret
         raise ValueError(f"{variable} must be 64 or more hexadecimal digits")
     return files.create(folder / f"{name}.secret", os.urandom(32))
 
@@ -62,10 +62,8 @@ def recognise(teachers: str, folder: Path, environment: Mapping[str, str]) -> No
         The hash differs.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
-    known = folder / _KNOWN
-    if known.is_file() and not hmac.compare_digest(
-        known.read_bytes(), _sealed(teachers, folder, environment)
-    ):
+    path, seal = folder / _KNOWN, _sealed(teachers, folder, environment)
+    if path.is_file() and not hmac.compare_digest(path.read_bytes(), seal):
         raise LedgerError(
             "the teachers are not those that this service began with: put these back, or serve a copy of the "
             "run without its service folder"
@@ -175,7 +173,7 @@ class Deployment:
             owner=not shared,
         )
         try:
-            there = cls(
+            deployment = cls(
                 saved=saved,
                 ledger=ledger,
                 keys=Keyring(folder / "keys.json", pepper),
@@ -189,7 +187,7 @@ class Deployment:
         except BaseException:
             ledger.close()
             raise
-        return there
+        return deployment
 
     def start(self) -> None:
         """Start in the running event loop."""
@@ -207,12 +205,9 @@ class Deployment:
         await self.batcher.close()
         if self._checkpoint is not None:
             with contextlib.suppress(LedgerError):
-                await asyncio.to_thread(self._write_counts, self._checkpoint)
+                await asyncio.to_thread(self.counts.catch_up, self.ledger)
+                await asyncio.to_thread(self._checkpoint.write, self.counts, self.ledger)
         self.ledger.close()
-
-    def _write_counts(self, checkpoint: Checkpoint) -> None:
-        self.counts.catch_up(self.ledger)
-        checkpoint.write(self.counts, self.ledger)
 
     def shown(self, receipt: Receipt) -> str:
         """Return an answer in JSON for clients. The label is null if the teachers abstained."""
@@ -225,10 +220,10 @@ class Deployment:
         for account in ("", name):
             if self.answers_left.stale(account):
                 await self._work_out(account)
-        more = min(self.answers_left.of(), self.answers_left.of(name))
+        n = min(self.answers_left.of(), self.answers_left.of(name))
         lasts = self.answers_left.seconds_to_empty(name)  # at the client's own rate: others' is not told
-        lasts = clock.DAY * more if lasts is None else lasts  # it asked one today
-        return (self.left(name), (ANSWERS_LEFT, b"%d" % more), (SECONDS_TO_EMPTY, b"%d" % lasts))
+        lasts = clock.DAY * n if lasts is None else lasts  # it asked one today
+        return (self.left(name), (ANSWERS_LEFT, b"%d" % n), (SECONDS_TO_EMPTY, b"%d" % lasts))
 
     async def _work_out(self, account: str) -> None:
         """Work out the answers left, once for all requests that wait; a known count is renewed meanwhile."""
@@ -258,15 +253,15 @@ class Deployment:
         self.counts.catch_up(self.ledger)
         accounts = [
             {
-                "client": each.name,
-                "epsilon": each.cap,
-                "spent": each.spent,
-                "left": each.left,
-                "answers_left": work_out(each.name),
-                "seconds_to_empty": lasts(each.name),
+                "client": account.name,
+                "epsilon": account.cap,
+                "spent": account.spent,
+                "left": account.left,
+                "answers_left": work_out(account.name),
+                "seconds_to_empty": lasts(account.name),
             }
-            for each in self.accounts()
-            if who.role != CLIENT or each.name == who.name
+            for account in self.accounts()
+            if who.role != CLIENT or account.name == who.name
         ]
         budget = self.ledger.budget
         if who.role == CLIENT:
@@ -344,9 +339,9 @@ class Deployment:
     def _grant(self) -> None:
         """Write the caps of the file of keys into the ledger, as grants of its chain."""
         caps = {account.name: account.cap for account in self.ledger.accounts()}
-        for name, kept in self.keys.kept.items():
-            if kept.epsilon is not None and caps.get(name) != kept.epsilon:
-                self.ledger.grant(name, budget_epsilon=kept.epsilon)
+        for name, record in self.keys.kept.items():
+            if record.epsilon is not None and caps.get(name) != record.epsilon:
+                self.ledger.grant(name, budget_epsilon=record.epsilon)
 
     async def _look(self) -> None:
         """Apply new keys, revoked keys and new grants within a second or two."""
@@ -380,11 +375,11 @@ def _said(label: Any) -> str:
 def _stop(error: BaseException) -> None:
     """End the process: nobody is answered after a charge of unknown outcome, or beside a moved ledger."""
     if isinstance(error, LedgerMoved):
-        said = (
+        words = (
             "the ledger was removed, replaced or rolled back (%s): stopping; put the newest copy back first"
         )
     else:
-        said = "the outcome of a charge is unknown (%s): stopping; start the service again"
-    _LOG.critical(said, type(error).__name__)
+        words = "the outcome of a charge is unknown (%s): stopping; start the service again"
+    _LOG.critical(words, type(error).__name__)
     logging.shutdown()
     os._exit(1)

@@ -51,15 +51,15 @@ def pepper(environment: Mapping[str, str]) -> bytes:
     """The pepper of the environment: 32 bytes or more in hexadecimal."""
     written = environment.get(PEPPER, "")
     try:
-        found = bytes.fromhex(written)
+        secret = bytes.fromhex(written)
     except ValueError:
-        found = b""
-    if len(found) < 32:
+        secret = b""
+    if len(secret) < 32:
         raise ValueError(
             f"{PEPPER} must be 64 or more hexadecimal digits in the environment: type "
             f"export {PEPPER}=$(openssl rand -hex 32) once, and keep it where the service starts"
         )
-    return found
+    return secret
 
 
 class Keyring:
@@ -77,29 +77,29 @@ class Keyring:
         """Read the file if it changed; return whether it did."""
         stamp = None
         with contextlib.suppress(FileNotFoundError):
-            found = self._path.stat()
-            stamp = (found.st_ino, found.st_mtime_ns)
+            status = self._path.stat()
+            stamp = (status.st_ino, status.st_mtime_ns)
         if stamp == self._stamp:
             return False
         try:
-            kept = _read(self._path)
+            records = _read(self._path)
             holders = {
-                number.encode(): (bytes.fromhex(mac), Holder(name, each.role))
-                for name, each in kept.items()
-                for number, mac in each.keys.items()
+                number.encode(): (bytes.fromhex(mac), Holder(name, record.role))
+                for name, record in records.items()
+                for number, mac in record.keys.items()
             }
         except (AttributeError, OSError, TypeError, ValueError):
             # the file may end a key: none is valid until it can be read
             self._holders, self._stamp, self.readable = {}, None, False
             raise
-        self.kept, self._holders, self._stamp, self.readable = kept, holders, stamp, True
+        self.kept, self._holders, self._stamp, self.readable = records, holders, stamp, True
         return True
 
     def holder(self, key: bytes) -> Holder | None:
         """The holder of a key, or None. An unknown key takes as long as a wrong one."""
         form = _KEY.fullmatch(key)
-        known, holder = self._holders.get(form[1], (_NOBODY, None)) if form else (_NOBODY, None)
-        return holder if hmac.compare_digest(self._mac(key), known) else None
+        stored, holder = self._holders.get(form[1], (_NOBODY, None)) if form else (_NOBODY, None)
+        return holder if hmac.compare_digest(self._mac(key), stored) else None
 
     def add(self, name: str, *, role: str, epsilon: float | None = None) -> str:
         """Add a holder; return its first key, which is stored nowhere."""
@@ -112,42 +112,44 @@ class Keyring:
             check.positive(epsilon=epsilon)
             if role == OWNER:
                 raise ValueError("epsilon must not be given for an owner, who cannot ask for labels")
-        with self._changing() as kept:
-            if name in kept:
-                raise ValueError(f"there is a {kept[name].role} {name!r} already: type 'keys rotate {name}'")
-            kept[name] = KeyRecord(role=role, epsilon=epsilon, keys={})
-            return self._new(kept, name)
+        with self._changing() as records:
+            if name in records:
+                raise ValueError(
+                    f"there is a {records[name].role} {name!r} already: type 'keys rotate {name}'"
+                )
+            records[name] = KeyRecord(role=role, epsilon=epsilon, keys={})
+            return self._new(records, name)
 
     def rotate(self, name: str) -> str:
         """Add a key for a holder. Its old keys stay valid until they are revoked."""
-        with self._changing() as kept:
-            _require(kept, name)
-            return self._new(kept, name)
+        with self._changing() as records:
+            _require(records, name)
+            return self._new(records, name)
 
     def grant(self, name: str, *, epsilon: float) -> None:
         """Change the cap that the ledger grants a client."""
         check.positive(epsilon=epsilon)
-        with self._changing() as kept:
-            _require(kept, name)
-            if kept[name].role != CLIENT:
-                raise ValueError(f"{name!r} is an {kept[name].role}, who has no budget of its own")
-            kept[name] = replace(kept[name], epsilon=epsilon)
+        with self._changing() as records:
+            _require(records, name)
+            if records[name].role != CLIENT:
+                raise ValueError(f"{name!r} is an {records[name].role}, who has no budget of its own")
+            records[name] = replace(records[name], epsilon=epsilon)
 
     def revoke(self, name: str, *, number: str | None = None) -> None:
         """Revoke one key of a holder by its number, or all of them. The account stays in the ledger."""
-        with self._changing() as kept:
-            _require(kept, name)
-            ended = set(kept[name].keys) if number is None else {number}
-            if not ended <= set(kept[name].keys):
+        with self._changing() as records:
+            _require(records, name)
+            ended = set(records[name].keys) if number is None else {number}
+            if not ended <= set(records[name].keys):
                 raise ValueError(f"{name!r} has no key {number!r}: type 'keys list'")
-            left = {each: mac for each, mac in kept[name].keys.items() if each not in ended}
-            kept[name] = replace(kept[name], keys=left)
+            valid = {key: mac for key, mac in records[name].keys.items() if key not in ended}
+            records[name] = replace(records[name], keys=valid)
 
-    def _new(self, kept: dict[str, KeyRecord], name: str) -> str:
+    def _new(self, records: dict[str, KeyRecord], name: str) -> str:
         number = secrets.token_hex(6)
         key = f"ostraka_{number}_{secrets.token_urlsafe(32)}"
-        keys = {**kept[name].keys, number: self._mac(key.encode()).hex()}
-        kept[name] = replace(kept[name], keys=keys)
+        keys = {**records[name].keys, number: self._mac(key.encode()).hex()}
+        records[name] = replace(records[name], keys=keys)
         return key
 
     def _mac(self, key: bytes) -> bytes:
@@ -159,9 +161,9 @@ class Keyring:
         lock = os.open(self._path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            kept = _read(self._path)
-            yield kept
-            listed = {name: asdict(each) for name, each in kept.items()}
+            records = _read(self._path)
+            yield records
+            listed = {name: asdict(record) for name, record in records.items()}
             files.write(self._path, json.dumps(listed, indent=2), private=True)
         finally:
             os.close(lock)
@@ -170,12 +172,12 @@ class Keyring:
 
 def bearer(headers: dict[bytes, bytes]) -> bytes:
     """The key of a request: a bearer token, or the password of basic authentication (a browser's)."""
-    scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+    scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() == b"bearer":
-        return given.strip()
+        return credentials.strip()
     if scheme.lower() == b"basic":
         with contextlib.suppress(ValueError):
-            return base64.b64decode(given, validate=True).partition(b":")[2]
+            return base64.b64decode(credentials, validate=True).partition(b":")[2]
     return b""
 
 
@@ -187,6 +189,6 @@ def _read(path: Path) -> dict[str, KeyRecord]:
     return {name: KeyRecord(**fields) for name, fields in listed.items()}
 
 
-def _require(kept: dict[str, KeyRecord], name: str) -> None:
-    if name not in kept:
+def _require(records: dict[str, KeyRecord], name: str) -> None:
+    if name not in records:
         raise ValueError(f"there is no holder {name!r}: type 'keys list', or 'keys add {name}'")

@@ -13,15 +13,15 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as JSON."""
-        told = {
+        fields = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         if request := getattr(record, "request", None) or REQUEST.get():
-            told["request"] = request
-        return json.dumps(told | getattr(record, "fields", {}), ensure_ascii=True)
+            fields["request"] = request
+        return json.dumps(fields | getattr(record, "fields", {}), ensure_ascii=True)
 
 
 def set_up(*, as_json: bool) -> None:

@@ -110,17 +110,17 @@ class AnswersLeft:
 
     def stale(self, account: str = "") -> bool:
         """Return whether a count should be worked out again."""
-        found = self._left.get(account)
-        return found is None or self._clock() - found[0] > _STALE
+        count = self._left.get(account)
+        return count is None or self._clock() - count[0] > _STALE
 
     def work_out(self, account: str = "") -> int:
         """Work a count out now. It takes some milliseconds, so do not call it in an event loop."""
         before = self._given.get(account, 0)
-        left = self._ledger.uses_left(self._price, account=account or None)
-        left = max(0, left - (self._given.get(account, 0) - before))  # some may be counted twice, none missed
-        self._left[account] = self._clock(), left
+        n = self._ledger.uses_left(self._price, account=account or None)
+        n = max(0, n - (self._given.get(account, 0) - before))  # some may be counted twice, none missed
+        self._left[account] = self._clock(), n
         self._rates[account] = self.rate(account)
-        return left
+        return n
 
     def known(self, account: str = "") -> int | None:
         """Return the last known count; None before it was worked out."""
@@ -135,15 +135,15 @@ class AnswersLeft:
         for name in ("", account):
             self._given[name] = self._given.get(name, 0) + answers
             if name in self._left:
-                when, left = self._left[name]
-                self._left[name] = when, max(0, left - answers)
+                when, n = self._left[name]
+                self._left[name] = when, max(0, n - answers)
 
     def seconds_to_empty(self, account: str = "") -> float | None:
         """Return the seconds until a budget is spent at the last day's rate; None if nothing was charged."""
-        left, rate = self.of(account), self._rates.get(account, 0.0)
+        n, rate = self.of(account), self._rates.get(account, 0.0)
         if self.known(account) == 0:
             return 0.0
-        return left / rate if rate > 0 else None
+        return n / rate if rate > 0 else None
 
 
 class Readiness:
@@ -179,23 +179,23 @@ class Readiness:
         return self._batcher.alive
 
     def _look(self) -> list[str]:
-        found = []
+        problems = []
         if not self.works:
-            found.append("the thread that answers has ended")
+            problems.append("the thread that answers has ended")
         if not self._keys.readable:
-            found.append("the file of keys cannot be read")
+            problems.append("the file of keys cannot be read")
         if self._space() < _LEAST_SPACE:
-            found.append("the disk of the ledger is almost full")
+            problems.append("the disk of the ledger is almost full")
         try:
             self._ledger.probe()
         except LedgerError as error:
-            found.append(f"the ledger cannot be charged ({type(error).__name__})")
-        return found
+            problems.append(f"the ledger cannot be charged ({type(error).__name__})")
+        return problems
 
     def _space(self) -> float:
         path = Path(self._ledger.path)
         try:
-            found = os.statvfs(path.parent)
+            disk = os.statvfs(path.parent)
         except OSError:  # a database elsewhere
             return float("inf")
-        return found.f_bavail * found.f_frsize
+        return disk.f_bavail * disk.f_frsize

@@ -72,20 +72,20 @@ def described(rows: Rows, classes: Sequence[Any], routes: Sequence[Route]) -> di
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "summary": route.summary,
         "description": (route.handler.__doc__ or "").strip(),
         "responses": {"200": _success(route.path)},
     }
     codes = _ALWAYS | _CODES.get(route.path, {})
     if route.roles:
-        told["security"] = [{"key": []}]
+        operation["security"] = [{"key": []}]
         codes |= {401: WORDS["unauthorized"], 403: f"Only for the role {' or '.join(route.roles)}."}
     for status, words in sorted(codes.items()):
-        told["responses"][str(status)] = {"description": words, "content": _json(_ref("Error"))}
+        operation["responses"][str(status)] = {"description": words, "content": _json(_ref("Error"))}
     if route.path == "/v1/label":
-        told["responses"]["402"]["headers"] = {"Ostraka-Left": _LEFT}
-        told["parameters"] = [
+        operation["responses"]["402"]["headers"] = {"Ostraka-Left": _LEFT}
+        operation["parameters"] = [
             {
                 "name": "Idempotency-Key",
                 "in": "header",
@@ -94,17 +94,17 @@ def _operation(route: Route) -> dict[str, Any]:
                 "schema": {"type": "string", "pattern": f"^{KEY}$"},
             }
         ]
-        told["requestBody"] = {"required": True, "content": _json(_ref("Question"))}
+        operation["requestBody"] = {"required": True, "content": _json(_ref("Question"))}
     if "{seq}" in route.path:
-        told["parameters"] = [
+        operation["parameters"] = [
             {"name": "seq", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 1}}
         ]
-    return told
+    return operation
 
 
 def _success(path: str) -> dict[str, Any]:
     if path == "/v1/label":
-        told = {
+        headers = {
             "Ostraka-Left": _LEFT,
             "Ostraka-Answers-Left": _ANSWERS,
             "Ostraka-Seconds-To-Empty": _LASTS,
@@ -112,7 +112,7 @@ def _success(path: str) -> dict[str, Any]:
         either = {"oneOf": [_ref("Answer"), _ref("Answers")]}
         return {
             "description": "Paid for.",
-            "headers": told,
+            "headers": headers,
             "content": _json(either),
         }
     kinds = {"/": "text/html", "/docs": "text/html", "/metrics": "text/plain"}
@@ -184,25 +184,26 @@ def page(document: dict[str, Any]) -> str:
         "<p>The same as <a href='/openapi.json'>OpenAPI 3.1</a>.</p>",
     ]
     for path, methods in document["paths"].items():
-        for method, told in methods.items():
-            parts += _section(f"{method.upper()} {path}", told)
+        for method, operation in methods.items():
+            parts += _section(f"{method.upper()} {path}", operation)
     for name, schema in document["components"]["schemas"].items():
         parts.append(f"<h2 id='{name}'>{name}</h2>{_code(schema)}")
     return "\n".join(parts) + "</html>\n"
 
 
-def _section(title: str, told: dict[str, Any]) -> list[str]:
-    parts = [f"<h2>{html.escape(title)}</h2>", f"<p>{html.escape(told['description'])}</p>"]
-    if "security" in told:
+def _section(title: str, operation: dict[str, Any]) -> list[str]:
+    parts = [f"<h2>{html.escape(title)}</h2>", f"<p>{html.escape(operation['description'])}</p>"]
+    if "security" in operation:
         parts.append("<p>Needs a key: <code>Authorization: Bearer ostraka_…</code></p>")
-    for each in told.get("parameters", ()):
-        said = f" {each['description']}" if "description" in each else ""
-        parts.append(f"<p><code>{html.escape(each['name'])}</code> ({each['in']}).{html.escape(said)}</p>")
-    if "requestBody" in told:
+    for parameter in operation.get("parameters", ()):
+        description = f" {parameter['description']}" if "description" in parameter else ""
+        name, where = html.escape(parameter["name"]), parameter["in"]
+        parts.append(f"<p><code>{name}</code> ({where}).{html.escape(description)}</p>")
+    if "requestBody" in operation:
         parts.append("<p>Body: <a href='#Question'>Question</a>.</p>")
     rows = "".join(
         f"<tr><td><code>{status}</code><td>{html.escape(reply['description'])}"
-        for status, reply in told["responses"].items()
+        for status, reply in operation["responses"].items()
     )
     return [*parts, f"<table>{rows}</table>"]
 

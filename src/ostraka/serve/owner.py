@@ -26,22 +26,20 @@ from ostraka.core import files
 from ostraka.core.files import environment
 from ostraka.core.ledger.budget import LedgerError, Pace
 from ostraka.core.mechanisms.law import ABSTAIN
-from ostraka.core.mechanisms.screen import Confident
 from ostraka.report.page import at_most, sentence
 from ostraka.serve import clock
 from ostraka.serve.requests import ADVICE, WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from jinja2 import Template
 
-    from ostraka.core.ledger.chain import Account, Brief
+    from ostraka.core.ledger.chain import Brief
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.core.mechanisms.law import BallotMechanism
     from ostraka.serve.deployment import Deployment
-    from ostraka.voters.saved import SavedTeachers
 
 _POINTS = 400  # of the drawing
 _ROWS = 50  # of any table
@@ -70,35 +68,46 @@ class _Drawing:
     line: str
     area: str
     cap: float
-    below: tuple[_Tick, ...]
-    beside: tuple[_Tick, ...]
+    x_ticks: tuple[_Tick, ...]
+    y_ticks: tuple[_Tick, ...]
     says: str
 
 
-def render(seen: Overview, *, every: int = 0) -> str:
+def render(view: Overview, *, every: int = 0) -> str:
     """Return the page as self-contained HTML. It is slow, so call it outside the event loop.
 
     ``every``: seconds after which the reply's header asks the browser to load it again; 0 for never.
     """
-    total = sum(client.answers for client in seen.clients)
-    shown = sorted(seen.clients, key=lambda client: (-client.spent, client.name))
+    total = sum(client.answers for client in view.clients)
+    clients = sorted(view.clients, key=lambda client: (-client.spent, client.name))
+    hidden = clients[_ROWS:]  # beyond the list: their number, what they spent, and their answers
+    sums = len(hidden), sum(client.spent for client in hidden), sum(client.answers for client in hidden)
+    refusals = sorted(view.refusals, key=lambda refusal: (-refusal.times, refusal.client, refusal.code))
     return _template().render(
-        seen=seen,
-        claim=sentence(epsilon=seen.epsilon, delta=seen.delta, unit=seen.unit, relation=seen.relation),
-        drawing=_drawing(seen),
+        view=view,
+        claim=sentence(epsilon=view.epsilon, delta=view.delta, unit=view.unit, relation=view.relation),
+        drawing=_drawing(view),
         answers=total,
-        repeats=sum(client.repeats for client in seen.clients),
-        story=_story(seen),
-        alerts=_alerts(seen),
+        repeats=sum(client.repeats for client in view.clients),
+        story=[  # the facts of the headline: name, value, and meaning in words
+            ("Left", f"{view.answers_left:,} answers", "at least, of the costliest kind"),
+            ("Used", f"{total:,} answers", f"ε {_rounded(view.spent, direction=ROUND_CEILING)} spent"),
+            ("In the last 24 hours", f"{view.in_a_day:,}", "answers that the budget paid for"),
+            ("Empty", *_when_empty(view)),
+        ],
+        alerts=_alerts(view),
         every=every,
-        clients=shown[:_ROWS],
-        unlisted=_together(shown[_ROWS:]),
-        latest=seen.latest[:_ROWS],
-        costs=seen.costs[:_ROWS],
-        meter=_meter(seen),
-        refusals=_refusals(seen),
-        refused=sum(refusal.times for refusal in seen.refusals),
-        label_rows=_label_rows(seen),
+        clients=clients[:_ROWS],
+        unlisted=sums if hidden else None,
+        latest=view.latest[:_ROWS],
+        costs=view.costs[:_ROWS],
+        meter=_meter(view),
+        refusals=[
+            (refusal, WORDS.get(refusal.code, ""), ADVICE.get(refusal.code, ""))
+            for refusal in refusals[:_ROWS]
+        ],
+        refused=sum(refusal.times for refusal in view.refusals),
+        label_rows=_label_rows(view),
         n_rows=_ROWS,
     )
 
@@ -119,45 +128,46 @@ def _template() -> Template:
     return pages.get_template("owner.html.j2")
 
 
-def _drawing(seen: Overview) -> _Drawing:
+def _drawing(view: Overview) -> _Drawing:
     """Draw the epsilon spent after each entry: a step at each point, flat in between."""
     # the ledger records upper bounds, and no earlier total exceeds the present one
-    last = max(seen.ledger.counted, 1)
-    top = seen.epsilon * 1.04
-    points = _thinned([(0, 0.0), *((seq, min(spent, seen.spent, top)) for seq, spent, _ in seen.history)])
+    last = max(view.ledger.counted, 1)
+    top = view.epsilon * 1.04
+    points = [(0, 0.0), *((seq, min(spent, view.spent, top)) for seq, spent, _ in view.history)]
+    if len(points) > _POINTS:  # the first, the last, and some between
+        step = (len(points) - 1) / (_POINTS - 1)
+        points = [points[round(number * step)] for number in range(_POINTS)]
     steps = "".join(f"H{_WIDE * seq / last:.1f}V{_HIGH * (1 - spent / top):.1f}" for seq, spent in points[1:])
     line = f"M0 {_HIGH}{steps}H{_WIDE}"
     half = last // 2
     entries = [0, half, last] if half else [0, last]
+
+    def day(until: int) -> str:
+        """Of the last step up to an entry; empty where it is not known."""
+        times = [at for seq, _, at in view.history if seq <= until and at is not None]
+        return clock.date(times[-1]) if times and until else ""
+
     return _Drawing(
         line=line,
         area=f"{line}V{_HIGH}Z",
-        cap=_HIGH * (1 - seen.epsilon / top),
-        below=tuple(_Tick(100 * seq / last, f"{seq:,}", _day_of(seen, seq)) for seq in entries),
-        beside=tuple(_Tick(100 * value / top, f"{value:g}") for value in _round_values(seen.epsilon)),
-        says=_in_words(seen),
+        cap=_HIGH * (1 - view.epsilon / top),
+        x_ticks=tuple(_Tick(100 * seq / last, f"{seq:,}", day(seq)) for seq in entries),
+        y_ticks=tuple(_Tick(100 * value / top, f"{value:g}") for value in _round_values(view.epsilon)),
+        says=_in_words(view),
     )
 
 
-def _in_words(seen: Overview) -> str:
+def _in_words(view: Overview) -> str:
     """Describe the drawing in words for screen readers: its start, its quarters and its end."""
-    if not seen.history:
-        return f"Nothing is spent of epsilon {seen.epsilon:g}."
-    told = []
+    if not view.history:
+        return f"Nothing is spent of epsilon {view.epsilon:g}."
+    quarters = []
     for quarter in (1, 2, 3):
-        until = seen.ledger.counted * quarter / 4
-        spent = max((spent for seq, spent, _ in seen.history if seq <= until), default=0.0)
-        told.append(f"{at_most(min(spent, seen.spent))} after entry {math.floor(until):,}")
-    end = f"{at_most(seen.spent)} of {seen.epsilon:g} after all {seen.ledger.entries:,} entries"
-    return f"Epsilon spent: {', '.join(told)}, {end}."
-
-
-def _thinned(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    """Return at most _POINTS points, including the first and the last."""
-    if len(points) <= _POINTS:
-        return points
-    step = (len(points) - 1) / (_POINTS - 1)
-    return [points[round(number * step)] for number in range(_POINTS)]
+        until = view.ledger.counted * quarter / 4
+        spent = max((spent for seq, spent, _ in view.history if seq <= until), default=0.0)
+        quarters.append(f"{at_most(min(spent, view.spent))} after entry {math.floor(until):,}")
+    end = f"{at_most(view.spent)} of {view.epsilon:g} after all {view.ledger.entries:,} entries"
+    return f"Epsilon spent: {', '.join(quarters)}, {end}."
 
 
 def _round_values(top: float) -> list[float]:
@@ -168,21 +178,14 @@ def _round_values(top: float) -> list[float]:
     return [float(f"{value:.6g}") for value in below if top - value > step / 2] + [top]
 
 
-def _together(clients: Sequence[ClientView]) -> tuple[int, float, int] | None:
-    """Sum up the clients beyond the list: their number, what they spent, and their answers."""
-    if not clients:
-        return None
-    return len(clients), sum(each.spent for each in clients), sum(each.answers for each in clients)
-
-
-def _meter(seen: Overview) -> list[tuple[Any, float, float, float]]:
+def _meter(view: Overview) -> list[tuple[Any, float, float, float]]:
     """Return the votes hidden from the best attacker by each repeated question: before, now, and afresh."""
     # afresh: with new noise for each answer; the votes are private and not on this page, so the values are
     # of an example vote. Computed where nothing was repeated, too: the page that is drawn at the start
     # compiles what they need
-    points = (0, 1, *(question.times for question in seen.repeated))
-    before, now, *new = _hidden(seen.ballot, seen.n_teachers, seen.n_classes, points)
-    return [(question, before, now, each) for question, each in zip(seen.repeated, new, strict=True)]
+    points = (0, 1, *(question.times for question in view.repeated))
+    before, now, *afresh = _hidden(view.ballot, view.n_teachers, view.n_classes, points)
+    return [(question, before, now, votes) for question, votes in zip(view.repeated, afresh, strict=True)]
 
 
 @functools.lru_cache(maxsize=64)
@@ -196,32 +199,14 @@ def _hidden(
     return tuple(leakage_meter(ballot, [votes], n_answers=list(points))[0].tolist())
 
 
-def _refusals(seen: Overview) -> list[tuple[RefusalView, str, str]]:
-    """Return refusals, most frequent first, with the message to the client and advice to the owner."""
-    most = sorted(seen.refusals, key=lambda each: (-each.times, each.client, each.code))[:_ROWS]
-    return [(each, WORDS.get(each.code, ""), ADVICE.get(each.code, "")) for each in most]
-
-
-def _story(seen: Overview) -> list[tuple[str, str, str]]:
-    """Return the headline's facts: name, value, and meaning in words."""
-    total = sum(client.answers for client in seen.clients)
-    rate = f"{seen.in_a_day:,}"
-    return [
-        ("Left", f"{seen.answers_left:,} answers", "at least, of the costliest kind"),
-        ("Used", f"{total:,} answers", f"ε {_rounded(seen.spent, direction=ROUND_CEILING)} spent"),
-        ("In the last 24 hours", rate, "answers that the budget paid for"),
-        ("Empty", *_when_empty(seen)),
-    ]
-
-
-def _when_empty(seen: Overview) -> tuple[str, str]:
+def _when_empty(view: Overview) -> tuple[str, str]:
     """Return the day on which the budget is spent at the present rate, and the time until then."""
-    if not seen.answers_left:
+    if not view.answers_left:
         return "now", "nothing more is answered"
-    if seen.seconds_to_empty is None:
+    if view.seconds_to_empty is None:
         return "not in sight", "nobody asked in the last 24 hours"
-    lasts = clock.lasting(seen.seconds_to_empty)
-    return clock.date(seen.at + seen.seconds_to_empty), f"in {lasts}, at the present rate"
+    lasts = clock.lasting(view.seconds_to_empty)
+    return clock.date(view.at + view.seconds_to_empty), f"in {lasts}, at the present rate"
 
 
 def _empty(client: ClientView, at: int) -> str:
@@ -233,67 +218,58 @@ def _empty(client: ClientView, at: int) -> str:
     return f"{clock.date(at + client.seconds_to_empty)} (in {clock.lasting(client.seconds_to_empty)})"
 
 
-def _alerts(seen: Overview) -> list[tuple[str, str]]:
+def _alerts(view: Overview) -> list[tuple[str, str]]:
     """Return what needs the owner's attention: a title and a sentence each."""
-    found = [("The service cannot charge now.", f"It answers 503: {'; '.join(seen.problems)}.")]
-    found = found if seen.problems else []
-    if not seen.answers_left:
+    alerts = []
+    if view.problems:
+        alerts.append(("The service cannot charge now.", f"It answers 503: {'; '.join(view.problems)}."))
+    if not view.answers_left:
         words = "Every question is refused. Nobody can add to this budget: what is known stays known."
-        found.append(("The budget is spent.", words))
-    elif seen.left <= _LOW * seen.epsilon:
+        alerts.append(("The budget is spent.", words))
+    elif view.left <= _LOW * view.epsilon:
         words = (
-            f"ε {_rounded(seen.left, direction=ROUND_FLOOR)} of {seen.epsilon:g} is left. What does not "
+            f"ε {_rounded(view.left, direction=ROUND_FLOOR)} of {view.epsilon:g} is left. What does not "
             "fit is refused. Nobody can add to this budget: what is known of the data stays known."
         )
-        found.append(("The budget is nearly spent.", words))
-    elif seen.seconds_to_empty is not None and seen.seconds_to_empty < _SOON:
-        words = f"At the present rate it lasts {clock.lasting(seen.seconds_to_empty)}."
-        found.append(("The budget will be spent soon.", words))
-    spent = [client.name for client in seen.clients if client.answers_left == 0 and client.answers]
-    if spent and seen.answers_left:
+        alerts.append(("The budget is nearly spent.", words))
+    elif view.seconds_to_empty is not None and view.seconds_to_empty < _SOON:
+        words = f"At the present rate it lasts {clock.lasting(view.seconds_to_empty)}."
+        alerts.append(("The budget will be spent soon.", words))
+    spent = [client.name for client in view.clients if client.answers_left == 0 and client.answers]
+    if spent and view.answers_left:
         names = ", ".join(_name(name, 30) for name in spent[:_FEW])
-        more = f" and {len(spent) - _FEW:,} more" if len(spent) > _FEW else ""
-        found.append(("Clients have nothing left.", f"{names}{more}: their questions are refused."))
-    guessed = sum(each.times for each in seen.refusals if each.code == "unauthorized")
-    if guessed >= _MANY:
-        words = f"{guessed:,} requests came without one since the start: see the refusals."
-        found.append(("Many requests without a valid key.", words))
-    return found
+        others = f" and {len(spent) - _FEW:,} more" if len(spent) > _FEW else ""
+        alerts.append(("Clients have nothing left.", f"{names}{others}: their questions are refused."))
+    guesses = sum(refusal.times for refusal in view.refusals if refusal.code == "unauthorized")
+    if guesses >= _MANY:
+        words = f"{guesses:,} requests came without one since the start: see the refusals."
+        alerts.append(("Many requests without a valid key.", words))
+    return alerts
 
 
-def _day_of(seen: Overview, seq: int) -> str:
-    """The day of the last step of the history up to an entry; empty where it is not known."""
-    found = [at for number, _, at in seen.history if number <= seq and at is not None]
-    return clock.date(found[-1]) if found and seq else ""
-
-
-def _label_rows(seen: Overview) -> list[tuple[str, str]]:
+def _label_rows(view: Overview) -> list[tuple[str, str]]:
     """Return the run's privacy claim, and its sum with the whole budget of this service."""
-    label = seen.label or {}
+    label = view.label or {}
     epsilon = math.inf if label.get("epsilon") is None else float(label["epsilon"])
+    audit, lower = label.get("lower"), "not audited yet"
+    if audit is not None:
+        confidence = f" (confidence {100 * audit['confidence']:g} %)" if audit.get("confidence") else ""
+        lower = _rounded(float(audit["epsilon"]), direction=ROUND_FLOOR) + confidence
     rows = [
         ("Epsilon, at most", at_most(epsilon)),
         ("Delta", _delta(label.get("delta"))),
-        ("Epsilon, at least", _lower(label.get("lower"))),
+        ("Epsilon, at least", lower),
     ]
-    alike = (
-        label.get("unit") == seen.unit and label.get("relation") == seen.relation
-    )  # else the sum is of neither
+    # a sum of what two units or relations are promised would be of neither
+    alike = label.get("unit") == view.unit and label.get("relation") == view.relation
     if alike and label.get("delta") is not None and math.isfinite(epsilon):
-        both = f"{at_most(epsilon + seen.epsilon)} at δ = {_delta(label['delta'] + seen.delta)}"
-        rows.append(("With this service’s whole budget", both))
+        total = f"{at_most(epsilon + view.epsilon)} at δ = {_delta(label['delta'] + view.delta)}"
+        rows.append(("With this service’s whole budget", total))
     if label.get("n_units"):
         rows.append(("Number of units", f"{label['n_units']:,}"))
     names = {"unit": "Protected unit", "relation": "Neighbouring relation"}
     names |= {"mechanism": "Mechanism", "screen": "Screen", "accountant": "Accountant", "noise": "Noise"}
     return rows + [(text, str(label[name])) for name, text in names.items() if label.get(name) is not None]
-
-
-def _lower(audit: dict[str, Any] | None) -> str:
-    if audit is None:
-        return "not audited yet"
-    confidence = f" (confidence {100 * audit['confidence']:g} %)" if audit.get("confidence") else ""
-    return _rounded(float(audit["epsilon"]), direction=ROUND_FLOOR) + confidence
 
 
 def _rounded(value: float, *, direction: str) -> str:
@@ -315,9 +291,9 @@ def _name(text: str, letters: int = _LETTERS) -> str:
     return plain if len(plain) <= letters else f"{plain[: letters - 1]}…"
 
 
-def _part(value: float, whole: float) -> float:
-    """Return the percentage of the whole, for the length of a bar."""
-    return round(100 * min(1.0, max(0.0, value / whole)), 1) if whole > 0 else 0.0
+def _part(value: float, total: float) -> float:
+    """Return the percentage of the total, for the length of a bar."""
+    return round(100 * min(1.0, max(0.0, value / total)), 1) if total > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -468,39 +444,33 @@ class Overview:
 _WORKING_OUT = 0.1  # seconds of a view for the answers that clients have left; the rest comes with the next
 
 
-def _ballot(saved: SavedTeachers) -> BallotMechanism:
-    if saved.screen is None:
-        return saved.mechanism
-    return Confident(screen=saved.screen, argmax=saved.mechanism)
-
-
-def overview(there: Deployment) -> Overview:
+def overview(deployment: Deployment) -> Overview:
     """Return the present numbers of the page."""
-    ledger, saved, counts = there.ledger, there.saved, there.counts
-    known = ledger.count()  # counted first: later charges belong to the next view
+    ledger, saved, counts = deployment.ledger, deployment.saved, deployment.counts
+    n_entries = ledger.count()  # counted first: later charges belong to the next view
     counts.catch_up(ledger)
     now = clock.now()
-    left = _left(there, "", time.monotonic() + _WORKING_OUT) or 0
+    answers_left = _left(deployment, "", time.monotonic() + _WORKING_OUT) or 0
     return Overview(
         mechanism=repr(saved.mechanism),
         screen=None if saved.screen is None else repr(saved.screen),
-        ballot=_ballot(saved),
+        ballot=mechanism_of(saved),
         n_teachers=saved.n_ballots,
         n_classes=len(saved.classes),
-        unit=there.unit,
+        unit=deployment.unit,
         relation=saved.adjacency.relation,
         epsilon=ledger.budget.epsilon,
         delta=ledger.budget.delta,
         spent=ledger.epsilon(),
         left=ledger.left(),
-        answers_left=left,
+        answers_left=answers_left,
         in_a_day=counts.in_a_day(now),
-        seconds_to_empty=there.answers_left.seconds_to_empty(),
+        seconds_to_empty=deployment.answers_left.seconds_to_empty(),
         at=now,
-        since=there.since,
-        problems=tuple(there.readiness.problems()),
+        since=deployment.since,
+        problems=tuple(deployment.readiness.problems()),
         history=tuple(counts.history),
-        clients=_clients(there, now),
+        clients=_clients(deployment, now),
         costs=tuple(
             CostView(mechanism=name, epsilon=epsilon, answers=int(answers))
             for name, (epsilon, answers) in sorted(counts.costs.items(), key=lambda item: -item[1][0])
@@ -508,53 +478,52 @@ def overview(there: Deployment) -> Overview:
         repeated=counts.repeated(),
         latest=counts.latest(),
         refusals=tuple(
-            RefusalView(client=who, code=code, times=n, at=there.metrics.last_refused[who, code])
-            for (who, code), n in sorted(there.metrics.refusals.items())
+            RefusalView(client=who, code=code, times=n, at=deployment.metrics.last_refused[who, code])
+            for (who, code), n in sorted(deployment.metrics.refusals.items())
         ),
         ledger=LedgerView(
-            entries=max(known, counts.seq),
+            entries=max(n_entries, counts.seq),
             counted=counts.seq,
             head=ledger.head,
-            verified=there.verified,
+            verified=deployment.verified,
             simulation=ledger.simulation,
         ),
-        label=there.label,
+        label=deployment.label,
     )
 
 
-def _clients(there: Deployment, now: int) -> tuple[ClientView, ...]:
+def _clients(deployment: Deployment, now: int) -> tuple[ClientView, ...]:
     """Return a view of every client; the answers left are computed for the largest spenders first."""
-    until = time.monotonic() + _WORKING_OUT
-    accounts = sorted(there.accounts(), key=lambda account: -account.spent)
-    known = {each.name: _left(there, each.name, until) for each in accounts}
-    return tuple(_client(there, account, known[account.name], now) for account in there.accounts())
+    until, counts, keys = time.monotonic() + _WORKING_OUT, deployment.counts, deployment.keys.kept
+    accounts = sorted(deployment.accounts(), key=lambda account: -account.spent)
+    answers_left = {account.name: _left(deployment, account.name, until) for account in accounts}
+    views = []
+    for account in deployment.accounts():
+        name, n = account.name, answers_left[account.name]
+        rate = counts.per_second(now, name)
+        view = ClientView(
+            name=name,
+            cap=account.cap,
+            spent=account.spent,
+            left=account.left,
+            answers=counts.answers[name],
+            abstained=counts.abstained[name],
+            repeats=counts.repeats[name],
+            valid_keys=len(keys[name].keys) if name in keys else 0,
+            answers_left=n,
+            in_a_day=counts.in_a_day(now, name),
+            seconds_to_empty=None if n is None else 0.0 if not n else n / rate if rate > 0 else None,
+            latest=counts.latest_of(name),
+        )
+        views.append(view)
+    return tuple(views)
 
 
-def _left(there: Deployment, name: str, until: float) -> int | None:
+def _left(deployment: Deployment, name: str, until: float) -> int | None:
     """Return one client's answers left: the known count, or a new one if there is time."""
-    left = there.answers_left
-    if left.stale(name) and time.monotonic() < until:
-        left.work_out(name)
-    return left.known(name)
-
-
-def _client(there: Deployment, account: Account, left: int | None, now: int) -> ClientView:
-    counts, name = there.counts, account.name
-    rate = counts.per_second(now, name)
-    return ClientView(
-        name=name,
-        cap=account.cap,
-        spent=account.spent,
-        left=account.left,
-        answers=counts.answers[name],
-        abstained=counts.abstained[name],
-        repeats=counts.repeats[name],
-        valid_keys=len(there.keys.kept[name].keys) if name in there.keys.kept else 0,
-        answers_left=left,
-        in_a_day=counts.in_a_day(now, name),
-        seconds_to_empty=None if left is None else 0.0 if not left else left / rate if rate > 0 else None,
-        latest=counts.latest_of(name),
-    )
+    if deployment.answers_left.stale(name) and time.monotonic() < until:
+        deployment.answers_left.work_out(name)
+    return deployment.answers_left.known(name)
 
 
 _READING_TIME = 0.05  # seconds of reading per view; the rest is counted in the background
@@ -600,15 +569,12 @@ class RunningCounts:
                 for entry in entries:
                     self._count(entry, ledger)
                 self.seq = entries[-1].seq
-                self._shrink()
+                if len(self.history) > 2 * _COUNTS_POINTS:
+                    self.history = self.history[:-1:2] + self.history[-1:]
+                if len(self._again) > 2 * _KEPT:
+                    self._again = dict(self._often(_KEPT))
+                    self._stopped &= self._again.keys()
         return False
-
-    def _shrink(self) -> None:
-        if len(self.history) > 2 * _COUNTS_POINTS:
-            self.history = self.history[:-1:2] + self.history[-1:]
-        if len(self._again) > 2 * _KEPT:
-            self._again = dict(self._often(_KEPT))
-            self._stopped &= self._again.keys()
 
     async def keep_up(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> None:
         """Count in the background in small steps, and write checkpoints at intervals."""
@@ -688,7 +654,7 @@ class RunningCounts:
         self.answers, self.abstained = Counter(plain["answers"]), Counter(plain["abstained"])
         self.repeats, self.costs = Counter(plain["repeats"]), dict(plain["costs"])
         self.pace = Pace.of(plain["pace"])
-        self.paces.update({name: Pace.of(each) for name, each in plain["paces"].items()})
+        self.paces.update({name: Pace.of(pace) for name, pace in plain["paces"].items()})
         self._again = {name: Counter(by) for name, by, _ in plain["again"]}
         self._stopped = {name for name, _, stopped in plain["again"] if stopped}
         for entry in ledger.briefly(after=max(0, self.seq - _PAGE), limit=min(_PAGE, self.seq)):
@@ -696,13 +662,15 @@ class RunningCounts:
                 self._latest.append(entry)
                 self._latest_of[entry.account].append(entry)
 
-    def _often(self, most: int) -> list[tuple[str, Counter[str]]]:
-        return sorted(self._again.items(), key=lambda item: -item[1].total())[:most]
+    def _often(self, limit: int) -> list[tuple[str, Counter[str]]]:
+        return sorted(self._again.items(), key=lambda item: -item[1].total())[:limit]
 
     def _count(self, entry: Brief, ledger: Ledger) -> None:
         if not self.history or entry.epsilon_after > self.history[-1][1]:
             self.history.append((entry.seq, entry.epsilon_after, entry.at))
-        if entry.answer is None or not entry.account or entry.digest is None or _is_free(entry):
+        if entry.answer is None or not entry.account or entry.digest is None:
+            return
+        if entry.mechanism.startswith("Reserved("):  # free: it binds a key to a batch, or the ledger
             return
         self._latest.append(entry)
         self._latest_of[entry.account].append(entry)
@@ -712,7 +680,8 @@ class RunningCounts:
         self.answers[entry.account] += 1
         self.abstained[entry.account] += entry.answer == ABSTAIN
         if entry.mechanism not in self.costs:  # the first entry of its kind is no repeat
-            self.costs[entry.mechanism] = [_alone(ledger, entry.seq), 0]
+            (whole_entry,) = ledger.entries(after=entry.seq - 1, limit=1)
+            self.costs[entry.mechanism] = [whole_entry.curve.epsilon(ledger.budget.delta), 0]
         self.costs[entry.mechanism][1] += 1
         if entry.uses:
             return
@@ -738,11 +707,11 @@ class Checkpoint:
         counts = RunningCounts()
         with contextlib.suppress(FileNotFoundError, KeyError, TypeError, ValueError):
             seal, text = self._path.read_text(encoding="utf-8").split("\n", 1)
-            found = json.loads(text)
-            last = ledger.entries(after=int(found["seq"]) - 1, limit=1)
-            known = last and last[0].seq == found["seq"] and last[0].head == found["head"]
-            if hmac.compare_digest(seal, self._seal(text)) and found["version"] == _VERSION and known:
-                counts.resume(found, ledger)
+            plain = json.loads(text)
+            last = ledger.entries(after=int(plain["seq"]) - 1, limit=1)
+            on_record = last and last[0].seq == plain["seq"] and last[0].head == plain["head"]
+            if hmac.compare_digest(seal, self._seal(text)) and plain["version"] == _VERSION and on_record:
+                counts.resume(plain, ledger)
                 self.seq = counts.seq
         return counts
 
@@ -759,14 +728,3 @@ class Checkpoint:
 
     def _seal(self, text: str) -> str:
         return hmac.digest(self._secret, b"ostraka counts\0" + text.encode(), "sha256").hex()
-
-
-def _alone(ledger: Ledger, seq: int) -> float:
-    """Epsilon of one entry by itself."""
-    (entry,) = ledger.entries(after=seq - 1, limit=1)
-    return entry.curve.epsilon(ledger.budget.delta)
-
-
-def _is_free(entry: Brief) -> bool:
-    """Whether an entry is free: it binds a key to a batch, or the ledger to its teachers."""
-    return entry.mechanism.startswith("Reserved(")

@@ -92,17 +92,17 @@ class Rows:
     def read(self, body: bytes) -> tuple[list[list[Any]], bool]:
         """Return the rows of a body, and whether it was a single row."""
         try:
-            asked = _STRICT.decode(body.decode())
+            content = _STRICT.decode(body.decode())
         except Refused:
             raise
         except RecursionError:
             raise Refused(400, "bad_json", "the body must not be nested more than two deep") from None
         except ValueError:  # whose message may quote a cell
             raise Refused(400, "bad_json", "the body must be JSON in UTF-8") from None
-        if not isinstance(asked, dict) or len(asked) != 1 or not asked.keys() <= {"row", "rows"}:
+        if not isinstance(content, dict) or len(content) != 1 or not content.keys() <= {"row", "rows"}:
             raise Refused(400, "bad_schema", _SHAPE)
-        single = "row" in asked
-        rows = [asked["row"]] if single else asked["rows"]
+        single = "row" in content
+        rows = [content["row"]] if single else content["rows"]
         if not isinstance(rows, list) or not 1 <= len(rows) <= self.most:
             raise Refused(400, "bad_schema", f"rows must be a list of 1 to {self.most} rows")
         for number, row in enumerate(rows):
@@ -121,9 +121,9 @@ class Rows:
                 self._bad_cell(where, place, "a finite number")
             if not is_number and not (isinstance(cell, str) and _is_text(cell)):
                 self._bad_cell(where, place, f"text of at most {MOST_TEXT} characters")
-            known = self._known[place]
-            if not is_number and known is not None and cell not in known:
-                self._bad_cell(where, place, f"one of the {len(known)} texts of the public rows")
+            texts = self._known[place]
+            if not is_number and texts is not None and cell not in texts:
+                self._bad_cell(where, place, f"one of the {len(texts)} texts of the public rows")
 
     def _bad_cell(self, where: str, place: int, kind: str) -> NoReturn:
         raise Refused(400, "bad_schema", f"{where}[{place}] ({self.columns[place]}) must be {kind}")
@@ -131,13 +131,13 @@ class Rows:
 
 def known_texts(saved: SavedTeachers) -> dict[str, frozenset[str]]:
     """Return the texts of the public rows by column; any other text would be encoded as zeros."""
-    found: dict[str, frozenset[str]] = {}
+    by_column: dict[str, frozenset[str]] = {}
     for _, encoder, places in getattr(saved.encoder, "transformers_", ()):
-        known = getattr(encoder, "categories_", None)
-        if known is not None:
-            texts = [frozenset(map(str, each)) for each in known]
-            found |= {saved.columns[place]: each for place, each in zip(places, texts, strict=True)}
-    return found
+        categories = getattr(encoder, "categories_", None)
+        if categories is not None:
+            texts = [frozenset(map(str, names)) for names in categories]
+            by_column |= {saved.columns[place]: names for place, names in zip(places, texts, strict=True)}
+    return by_column
 
 
 def idempotency_key(headers: dict[bytes, bytes]) -> str:
@@ -181,10 +181,10 @@ def _is_text(cell: str) -> bool:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise Refused(400, "bad_json", "the body must not name a member twice")
-    return found
+    return members
 
 
 def _no_constant(_: str) -> NoReturn:
