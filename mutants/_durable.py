@@ -50,7 +50,7 @@ MUTANTS = [
         "fits of other rows have the same key",
         "learn/keys.py",
         "content.hexdigest()]",
-        "whole.name]",
+        "content.name]",
         "pate/test_keys.py::test_different_content_has_different_digests_and_the_same_has_the_same",
     ),
     Mutant(

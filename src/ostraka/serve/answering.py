@@ -122,20 +122,21 @@ class Answerer:
     ) -> list[Receipt | BudgetExceeded | KeyConflict]:
         """Answer usable rows, each with its own question's noise; see ``release_each``."""
         rows = self._consistent.snap(features) if self._saved.grid else features
-        if self._linear is not None:
-            votes = Private(self._linear.counts(rows), self._saved.adjacency)
-        else:
-            with warnings.catch_warnings():  # the number of failing teachers is private
-                warnings.simplefilter("ignore")
-                votes = self._saved.vote(rows)
         return release_each(
             self.reserve,
-            votes,
+            self._vote(rows),
             self._consistent.digests(rows),
             consistent=self._consistent,
             ledger=ledger,
             requests=requests,
         )
+
+    def _vote(self, rows: np.ndarray) -> Private:
+        if self._linear is not None:
+            return Private(self._linear.counts(rows), self._saved.adjacency)
+        with warnings.catch_warnings():  # the number of failing teachers is private
+            warnings.simplefilter("ignore")
+            return self._saved.vote(rows)
 
 
 def require_servable(saved: SavedTeachers, price: BallotMechanism, budget: Budget) -> None:

@@ -28,6 +28,7 @@ from ostraka.core.ledger.budget import LedgerError, Pace
 from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.report.page import at_most, sentence
 from ostraka.serve import clock
+from ostraka.serve.answering import mechanism_of
 from ostraka.serve.requests import ADVICE, WORDS
 
 if TYPE_CHECKING:
