@@ -148,7 +148,7 @@ def wrong_votes(units: int) -> int:
     sizes, fixed = sizes_of(agreement, len(rows)), fixed_rows(rows, agreement.secret)
     key, asker, other, question = os.urandom(16), os.urandom(32), os.urandom(32), os.urandom(32)
     pad = words(Stream(question), *fixed.shape)
-    made = deal_model(key, sizes, question=pad, asker=asker, other=other)
+    made = deal_model(key, sizes, question=pad, asker=asker, owner_key=other)
     owner = OwnerSide(fixed_model(party._teacher, agreement), other, sizes)  # noqa: SLF001
     side = AskerSide(key, asker, sizes, question=pad, words=made.words, corrections=made.corrections)
     weights = owner.weights()

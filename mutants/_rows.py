@@ -17,7 +17,7 @@ MUTANTS = [
     Mutant(
         "random features of a row round with the batch",
         "synth/clusters.py",
-        "angles = ((whole @ directions) * (scale * unit)).astype(np.float32)",
+        "angles = ((steps @ directions) * (scale * unit)).astype(np.float32)",
         "angles = rows @ (directions * unit).astype(np.float32)",
         "synth/test_rows_alone.py::test_random_features_of_a_row_are_its_own",
     ),

@@ -12,7 +12,7 @@ from ostraka.secure.pads import Sent, Stream, argmax_pads
 
 def sides(n_rows, n_classes):
     key, asker, other = os.urandom(16), os.urandom(32), os.urandom(32)
-    made, stream = deal_argmax(key, n_rows, n_classes, asker=asker, other=other), Stream(other)
+    made, stream = deal_argmax(key, n_rows, n_classes, asker=asker, owner_key=other), Stream(other)
     words = levels(made.words, comparisons(n_rows, n_classes))
     return (
         AskerLargest(argmax_pads(Stream(asker), Sent(made.corrections), n_rows, n_classes), key, words),

@@ -38,7 +38,7 @@ def computed(model, sizes, rows, *, last=lambda message: message):
     """The votes of both sides together; ``last`` changes the asker's last message."""
     key, asker, other, hidden = os.urandom(16), os.urandom(32), os.urandom(32), os.urandom(32)
     pad = words(Stream(hidden), sizes.n_rows, sizes.n_features)
-    made = deal_model(key, sizes, question=pad, asker=asker, other=other)
+    made = deal_model(key, sizes, question=pad, asker=asker, owner_key=other)
     owner = OwnerSide(model, other, sizes)
     side = AskerSide(key, asker, sizes, question=pad, words=made.words, corrections=made.corrections)
     weights = owner.weights()

@@ -73,7 +73,7 @@ class SecretQuestions:
         if not isinstance(self.dealer, str) or not re.fullmatch(r"[0-9a-f]{64}", self.dealer):
             raise ValueError("dealer must be a public key: 64 lower-case hexadecimal digits")
         try:
-            low, high = (float(each) for each in self.input_range)
+            low, high = (float(end) for end in self.input_range)
         except (TypeError, ValueError):
             low = high = math.nan
         if not (math.isfinite(low) and math.isfinite(high - low) and low < high):

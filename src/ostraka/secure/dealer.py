@@ -38,7 +38,7 @@ class _Dealing(NamedTuple):
 
     round: Round
     secret: bytes
-    left: set[str]
+    receivers: set[str]
 
 
 class Dealer:
@@ -115,13 +115,13 @@ class Dealer:
             secret = self._offered.pop(hidden.digest_of(hidden.opening(call)), None)
         if secret is None:
             raise self._refusal("this round is not open: it was dealt, given up, or never opened")
-        own = self._identity.seal("offer", hidden.offer(call, exchange_key(secret))).hex()
-        if own != call.offer:
+        offer = self._identity.seal("offer", hidden.offer(call, exchange_key(secret))).hex()
+        if offer != call.offer:
             raise self._refusal("the offer of the call is not the one it gave")
         round_ = self._checked(lambda: Round.gather(call, replies, self.agreement))
         with self._lock:
-            left = {*call.participants, *([HOLDER] if self.agreement.argmax_only else [])}
-            self._dealing[round_.transcript.hex()] = _Dealing(round_, secret, left)
+            receivers = {*call.participants, *([HOLDER] if self.agreement.argmax_only else [])}
+            self._dealing[round_.transcript.hex()] = _Dealing(round_, secret, receivers)
             while len(self._dealing) > _OPEN_ROUNDS:
                 self._dealing.popitem(last=False)
         return self._identity.seal("dealing", round_.transcript)
@@ -132,13 +132,13 @@ class Dealer:
         transcript, name = self._checked(lambda: hidden.unpack(body, 2))
         party = name.decode(errors="replace")
         with self._lock:
-            found = self._dealing.get(transcript.hex())
-            if found is None or party not in found.left:
+            dealing = self._dealing.get(transcript.hex())
+            if dealing is None or party not in dealing.receivers:
                 raise self._refusal("this material was dealt, given up, or never asked for")
-            found.left.remove(party)
-            if not found.left:
+            dealing.receivers.remove(party)
+            if not dealing.receivers:
                 del self._dealing[transcript.hex()]
-        words, corrections = self._checked(lambda: self._made(found, party))
+        words, corrections = self._checked(lambda: self._made(dealing, party))
         signed = self._identity.seal("material", hidden.material(transcript, party, words, corrections))
         return hidden.pack([signed, words, corrections])
 
@@ -148,13 +148,13 @@ class Dealer:
         sizes, secret = sizes_of(self.agreement, call.n_rows), exchange_secret(dealing.secret)
         keys, cipher = AskerKeys.of(secret, call.key, call), hidden.cipher_key(transcript, name)
         holder = dealing.round.keys[call.participants[0] if name == HOLDER else name]
-        asker, other = keys.pads(transcript, name), hidden.owner_key(secret, holder, call, name)
+        asker, owner = keys.pads(transcript, name), hidden.owner_key(secret, holder, call, name)
         if name == HOLDER:
-            made = deal_argmax(cipher, sizes.n_rows, sizes.n_classes, asker=asker, other=other)
+            dealt = deal_argmax(cipher, sizes.n_rows, sizes.n_classes, asker=asker, owner_key=owner)
         else:
             question = question_pad(keys.question, sizes)
-            made = deal_model(cipher, sizes, question=question, asker=asker, other=other)
-        return made.words, hidden.seal_corrections(keys.seal(transcript, name), made.corrections)
+            dealt = deal_model(cipher, sizes, question=question, asker=asker, owner_key=owner)
+        return dealt.words, hidden.seal_corrections(keys.seal(transcript, name), dealt.corrections)
 
     def _from_asker(self, purpose: str, sealed: bytes) -> bytes:
         return unsealed(DEALER, self.agreement.aggregator, purpose, sealed, DEALER)
@@ -179,23 +179,23 @@ class Material(NamedTuple):
     corrections: bytes
 
 
-def deal_model(key: bytes, sizes: Sizes, *, question: np.ndarray, asker: bytes, other: bytes) -> Material:
+def deal_model(key: bytes, sizes: Sizes, *, question: np.ndarray, asker: bytes, owner_key: bytes) -> Material:
     """For one model: ``question`` is the pad of the rows, ``asker`` and ``other`` are the holders' keys."""
-    stream = Stream(other)
+    stream = Stream(owner_key)
     owner = model_pads(stream, stream, sizes, question=None)
     mine = model_pads(Stream(asker), Blank(), sizes, question=question)
     words, sent = [], [_product(mine.first, owner.first)]
     if mine.relu is not None and owner.relu is not None and mine.last and owner.last:
-        found, corrections = _relu(key, mine.relu, owner.relu)
-        words.append(found)
+        correction, corrections = _relu(key, mine.relu, owner.relu)
+        words.append(correction)
         sent += [corrections, _product(mine.last, owner.last)]
-    found, corrections = _argmax(key, mine.argmax, owner.argmax)
-    return Material(b"".join([*words, found]), b"".join([*sent, corrections]))
+    correction, corrections = _argmax(key, mine.argmax, owner.argmax)
+    return Material(b"".join([*words, correction]), b"".join([*sent, corrections]))
 
 
-def deal_argmax(key: bytes, n_rows: int, n_classes: int, *, asker: bytes, other: bytes) -> Material:
+def deal_argmax(key: bytes, n_rows: int, n_classes: int, *, asker: bytes, owner_key: bytes) -> Material:
     """Material for the largest of each row's numbers alone."""
-    stream = Stream(other)
+    stream = Stream(owner_key)
     owner = argmax_pads(stream, stream, n_rows, n_classes)
     return Material(*_argmax(key, argmax_pads(Stream(asker), Blank(), n_rows, n_classes), owner))
 

@@ -66,8 +66,8 @@ def relu_bits(
 def relu_value(opened: np.ndarray, bits: np.ndarray, pads: ReluPads, *, second: bool) -> np.ndarray:
     """One holder's shares of the number where it is not negative, in units of 2^32, and of 0 elsewhere."""
     number = upper(opened)
-    share, one = pads.table[:, 0], np.uint64(not second)
-    slope = np.where(bits, one - share, share)
+    share, unit = pads.table[:, 0], np.uint64(not second)
+    slope = np.where(bits, unit - share, share)
     place = 1 + 2 * bits.astype(np.int64) + (number >> _SIGN).astype(np.int64)
     return np.asarray(slope * number + pads.table[np.arange(len(place)), place])
 
@@ -92,9 +92,9 @@ def wins(key: bytes, opened: np.ndarray, pads: ArgmaxPads, words: np.ndarray, *,
     n_rows, n_classes = opened.shape
     behind = _negative(key, apart(upper(opened)), pads, words, second=second).reshape(n_rows, -1)
     total = pads.place.copy()
-    for pair, (one, two) in enumerate(zip(*np.triu_indices(n_classes, 1), strict=True)):
-        total[:, two] += behind[:, pair]
-        total[:, one] += np.uint8(not second) - behind[:, pair]
+    for pair, (first, rival) in enumerate(zip(*np.triu_indices(n_classes, 1), strict=True)):
+        total[:, rival] += behind[:, pair]
+        total[:, first] += np.uint8(not second) - behind[:, pair]
     return np.asarray(total & _SMALL)
 
 

@@ -47,9 +47,9 @@ def offered_key(call: Call, sealed: bytes, agreement: Agreement) -> str:
     """The dealer's key of an offer for this call; ValueError for any other."""
     if agreement.secret is None:
         raise ValueError("the agreement names no dealer")
-    found = strict_object(unseal(agreement.secret.dealer, "offer", sealed), {"key", "opening"})
-    key = found["key"]
-    if found["opening"] != digest_of(opening(call)):
+    fields = strict_object(unseal(agreement.secret.dealer, "offer", sealed), {"key", "opening"})
+    key = fields["key"]
+    if fields["opening"] != digest_of(opening(call)):
         raise ValueError("the dealer's offer is for another call")
     if not isinstance(key, str) or len(key) != 64 or not strict_key(bytes.fromhex(key)):
         raise ValueError("the dealer's key must be one of X25519 in its one spelling")
@@ -140,14 +140,14 @@ def deal_request(call: Call, replies: Mapping[str, bytes]) -> bytes:
 
 def read_deal_request(body: bytes, agreement: Agreement) -> tuple[Call, dict[str, bytes]]:
     """The call and the replies; ValueError for anything else."""
-    found = strict_object(body, {"call", "replies"})
-    if not isinstance(found["call"], str) or not isinstance(found["replies"], dict):
+    fields = strict_object(body, {"call", "replies"})
+    if not isinstance(fields["call"], str) or not isinstance(fields["replies"], dict):
         raise ValueError("the request must hold a call and its replies")  # noqa: TRY004  (bad data)
     try:
-        replies = {name: base64.b64decode(text, validate=True) for name, text in found["replies"].items()}
+        replies = {name: base64.b64decode(text, validate=True) for name, text in fields["replies"].items()}
     except (TypeError, binascii.Error):
         raise ValueError("replies must be base64") from None
-    return Call.read(found["call"].encode(), agreement), replies
+    return Call.read(fields["call"].encode(), agreement), replies
 
 
 def material(transcript: bytes, name: str, words: bytes, sealed: bytes) -> bytes:
@@ -161,12 +161,12 @@ def read_material(
 ) -> None:
     """ValueError unless the dealer signed just this, for this round and party."""
     dealer = "" if agreement.secret is None else agreement.secret.dealer
-    fields = {"corrections", "name", "transcript", "words"}
-    found = strict_object(unseal(dealer, "material", signed), fields)
-    if (found["name"], found["transcript"]) != (name, transcript.hex()):
+    names = {"corrections", "name", "transcript", "words"}
+    fields = strict_object(unseal(dealer, "material", signed), names)
+    if (fields["name"], fields["transcript"]) != (name, transcript.hex()):
         raise ValueError("the dealer's material is for another party or round")
-    if found["words"] != digest_of(words) or (
-        sealed is not None and found["corrections"] != digest_of(sealed)
+    if fields["words"] != digest_of(words) or (
+        sealed is not None and fields["corrections"] != digest_of(sealed)
     ):
         raise ValueError("the material is not what the dealer signed")
 
@@ -183,17 +183,17 @@ def pack(parts: list[bytes]) -> bytes:
 
 def unpack(body: bytes, n_parts: int) -> list[bytes]:
     """So many byte strings; ValueError for anything else."""
-    head, _, rest = body.partition(b"\n")
+    head, _, content = body.partition(b"\n")
     try:
         lengths = json.loads(head)
     except (ValueError, RecursionError):
         lengths = None
-    if not isinstance(lengths, list) or not all(type(one) is int and one >= 0 for one in lengths):
+    if not isinstance(lengths, list) or not all(type(n) is int and n >= 0 for n in lengths):
         raise ValueError("the message must start with the lengths of its parts")
-    if len(lengths) != n_parts or sum(lengths) != len(rest):
+    if len(lengths) != n_parts or sum(lengths) != len(content):
         raise ValueError(f"the message must have {n_parts} parts of the lengths that it states")
-    found, place = [], 0
+    parts, place = [], 0
     for length in lengths:
-        found.append(rest[place : place + length])
+        parts.append(content[place : place + length])
         place += length
-    return found
+    return parts

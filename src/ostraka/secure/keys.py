@@ -139,9 +139,11 @@ def shared_key(
 
     # the library raises ValueError for a point of low order, with which no secret would be shared
     peer = X25519PublicKey.from_public_bytes(bytes.fromhex(peer_key))
-    own = exchange_secret(secret) if isinstance(secret, bytes) else secret
+    exchange = exchange_secret(secret) if isinstance(secret, bytes) else secret
     info = b"\0".join([_PROTOCOL, purpose.encode(), *(name.encode() for name in sorted(pair))])
-    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=transcript, info=info).derive(own.exchange(peer))
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=transcript, info=info).derive(
+        exchange.exchange(peer)
+    )
 
 
 def derived(secret: bytes, purpose: str) -> bytes:

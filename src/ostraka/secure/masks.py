@@ -48,15 +48,15 @@ def split(secret: bytes, *, threshold: int, n_shares: int) -> list[bytes]:
     """The shares at the places 1, 2, …, ``n_shares``: a random polynomial of degree ``threshold - 1``."""
     if len(secret) != KEY_BYTES or not 1 <= threshold <= n_shares:
         raise ValueError(f"a secret must have {KEY_BYTES} bytes, and threshold be 1 to {n_shares}")
-    rest = [secrets.randbelow(_PRIME) for _ in range(threshold - 1)]
+    coefficients = [secrets.randbelow(_PRIME) for _ in range(threshold - 1)]
     constant = int.from_bytes(secret, "little")
-    found = []
+    shares = []
     for place in range(1, n_shares + 1):
         value = 0
-        for coefficient in rest:
+        for coefficient in coefficients:
             value = (value + coefficient) * place % _PRIME
-        found.append((value + constant) % _PRIME)
-    return [value.to_bytes(SHARE_BYTES, "little") for value in found]
+        shares.append(((value + constant) % _PRIME).to_bytes(SHARE_BYTES, "little"))
+    return shares
 
 
 def join(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
@@ -69,10 +69,10 @@ def join(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
     total = 0
     for place in places:
         above, below = 1, 1
-        for other in places:
-            if other != place:
-                above *= other  # small numbers: their product grows slowly
-                below *= other - place
+        for peer in places:
+            if peer != place:
+                above *= peer  # small numbers: their product grows slowly
+                below *= peer - place
         weight = above * pow(below, -1, _PRIME)
         total += int.from_bytes(shares[place], "little") * weight
     total %= _PRIME

@@ -58,11 +58,11 @@ class Sent:
 
     def read(self, size: int) -> bytes:
         """The next bytes of the message; ValueError beyond its end."""
-        found = self._data[self._place : self._place + size]
+        data = self._data[self._place : self._place + size]
         self._place += size
-        if len(found) != size:
+        if len(data) != size:
             raise ValueError(f"the message is too short: it has {len(self._data)} bytes")
-        return found
+        return data
 
     def end(self) -> None:
         """ValueError if something is left."""
@@ -114,33 +114,37 @@ class ModelPads(NamedTuple):
     argmax: ArgmaxPads
 
 
-def model_pads(own: Source, sent: Source, sizes: Sizes, *, question: np.ndarray | None) -> ModelPads:
+def model_pads(seeded: Source, sent: Source, sizes: Sizes, *, question: np.ndarray | None) -> ModelPads:
     """One holder's pads: the asker's if there is the pad of a ``question``, else the model's owner's.
 
     ``sent`` is what the dealer sent to the asker; the owner has all from its own source.
     """
     rows, hidden, classes = sizes.n_rows, sizes.hidden, sizes.n_classes
-    factor = words(own, sizes.n_features, sizes.first) if question is None else question
+    factor = words(seeded, sizes.n_features, sizes.first) if question is None else question
     first = LinearPads(factor, words(sent, rows, sizes.first))
     relu = last = None
     if hidden:
-        relu = relu_pads(own, sent, rows * hidden)
-        factor = words(own, hidden, classes) if question is None else words(own, rows, hidden)
+        relu = relu_pads(seeded, sent, rows * hidden)
+        factor = words(seeded, hidden, classes) if question is None else words(seeded, rows, hidden)
         last = LinearPads(factor, words(sent, rows, classes))
-    return ModelPads(first, relu, last, argmax_pads(own, sent, rows, classes))
+    return ModelPads(first, relu, last, argmax_pads(seeded, sent, rows, classes))
 
 
-def relu_pads(own: Source, sent: Source, n: int) -> ReluPads:
+def relu_pads(seeded: Source, sent: Source, n: int) -> ReluPads:
     """For ``n`` numbers."""
-    opened, roots, bit = words(own, n), comparison.seeds(words(own, n, 2)), small(own, n) & np.uint8(1)
+    opened, roots, bit = (
+        words(seeded, n),
+        comparison.seeds(words(seeded, n, 2)),
+        small(seeded, n) & np.uint8(1),
+    )
     return ReluPads(opened, roots, bit, small(sent, n), words(sent, n, 5))
 
 
-def argmax_pads(own: Source, sent: Source, n_rows: int, n_classes: int) -> ArgmaxPads:
+def argmax_pads(seeded: Source, sent: Source, n_rows: int, n_classes: int) -> ArgmaxPads:
     """For rows of ``n_classes`` numbers, and as many comparisons as there are pairs of classes."""
     n = n_rows * n_classes * (n_classes - 1) // 2
-    opened, roots = words(own, n_rows, n_classes), comparison.seeds(words(own, n, 2))
-    place, sign = small(own, n_rows, n_classes), small(sent, n)
+    opened, roots = words(seeded, n_rows, n_classes), comparison.seeds(words(seeded, n, 2))
+    place, sign = small(seeded, n_rows, n_classes), small(sent, n)
     return ArgmaxPads(opened, roots, place, sign, halves(sent, n_rows, n_classes, comparison.MODULUS))
 
 

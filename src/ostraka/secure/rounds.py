@@ -63,11 +63,11 @@ class Call:
     @classmethod
     def read(cls, body: bytes, agreement: Agreement) -> Call:
         """A call under this agreement; ValueError for anything else."""
-        found = strict_object(body, set(cls.__slots__) - ({"offer"} if agreement.secret is None else set()))
-        names = found["participants"]
+        fields = strict_object(body, set(cls.__slots__) - ({"offer"} if agreement.secret is None else set()))
+        names = fields["participants"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("participants must be a list of names")
-        call = cls(**{**found, "participants": tuple(names)})
+        call = cls(**{**fields, "participants": tuple(names)})
         for name in ("agreement", "id", "key", "question"):
             value = getattr(call, name)
             if not isinstance(value, str) or not _HEX.fullmatch(value):
@@ -142,14 +142,14 @@ def pack(call: Call, replies: Mapping[str, bytes], rows: np.ndarray) -> bytes:
 def unpack(body: bytes) -> tuple[str, dict[str, bytes], bytes]:
     """The digest of the call, the replies, and the rows' bytes; ValueError for anything else."""
     head, _, rows = body.partition(b"\n")
-    found = strict_object(head, {"call", "replies"})
-    if not isinstance(found["call"], str) or not isinstance(found["replies"], dict):
+    fields = strict_object(head, {"call", "replies"})
+    if not isinstance(fields["call"], str) or not isinstance(fields["replies"], dict):
         raise ValueError("the request must name its call and hold its replies")  # noqa: TRY004  (bad data)
     try:
-        replies = {name: base64.b64decode(text, validate=True) for name, text in found["replies"].items()}
+        replies = {name: base64.b64decode(text, validate=True) for name, text in fields["replies"].items()}
     except (TypeError, binascii.Error):
         raise ValueError("replies must be base64") from None
-    return found["call"], replies, rows
+    return fields["call"], replies, rows
 
 
 def question(rows: np.ndarray) -> str:
@@ -210,12 +210,12 @@ def most_bytes(agreement: Agreement) -> int:
 def strict_object(body: bytes, names: set[str]) -> dict[str, Any]:
     """A JSON object with exactly these fields."""
     try:
-        found = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or set(found) != names:
+        fields = None
+    if not isinstance(fields, dict) or set(fields) != names:
         raise ValueError(f"the message must be a JSON object of {', '.join(sorted(names))}")
-    return found
+    return fields
 
 
 Code = Literal["budget_exceeded", "disagreement", "internal", "refused", "unreachable", "wrong_identity"]

@@ -44,7 +44,7 @@ class OwnerSide:
         masked = [self._model.layers[0][0] - self._pads.first.factor]
         if self._pads.last is not None:
             masked.append(self._model.layers[1][0] - self._pads.last.factor)
-        return b"".join(each.tobytes() for each in masked)
+        return b"".join(factor.tobytes() for factor in masked)
 
     def take(self, key: bytes, words: bytes) -> None:
         """The dealer's correction words, for the comparisons to come."""
@@ -88,10 +88,10 @@ class AskerSide:
     """The asker's side towards one owner."""
 
     def __init__(
-        self, key: bytes, own: bytes, sizes: Sizes, *, question: np.ndarray, words: bytes, corrections: bytes
+        self, key: bytes, seed: bytes, sizes: Sizes, *, question: np.ndarray, words: bytes, corrections: bytes
     ) -> None:
         sent = Sent(corrections)
-        self._pads = model_pads(Stream(own), sent, sizes, question=question)
+        self._pads = model_pads(Stream(seed), sent, sizes, question=question)
         sent.end()
         self._key, self._sizes, self._words = key, sizes, split_words(words, sizes)
         self._largest = AskerLargest(self._pads.argmax, key, self._words[1])
@@ -153,7 +153,7 @@ def _comparisons(sizes: Sizes) -> tuple[int, int]:
     return sizes.n_rows * sizes.hidden, largest.comparisons(sizes.n_rows, sizes.n_classes)
 
 
-def _multiply(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _multiply(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     from ostraka.secure import comparison as _kernels  # noqa: PLC0415  (compiled code, loaded when needed)
 
-    return np.asarray(_kernels.multiply(left, right))
+    return np.asarray(_kernels.multiply(rows, weights))

@@ -24,7 +24,6 @@ import ssl
 import threading
 import time
 import urllib.request
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -69,8 +68,8 @@ class Response(NamedTuple):
     @property
     def pause(self) -> float:
         """Seconds that the server asks a client to wait."""
-        asked = self.headers.get("retry-after", "")
-        return float(asked) if asked.isascii() and asked.isdigit() else 0.0
+        seconds = self.headers.get("retry-after", "")
+        return float(seconds) if seconds.isascii() and seconds.isdigit() else 0.0
 
 
 class TooLong(http.client.HTTPException):
@@ -113,10 +112,10 @@ class _Timed(io.RawIOBase):
 
     def sendall(self, data: Any) -> None:
         """Send it all in time."""
-        rest = memoryview(data)
-        while rest:
+        unsent = memoryview(data)
+        while unsent:
             self._hurry()
-            rest = rest[self.sock.send(rest) :]
+            unsent = unsent[self.sock.send(unsent) :]
 
     def close(self) -> None:
         """Leave the socket open: http.client closes its reader after each answer."""
@@ -254,15 +253,15 @@ class Line:
         while True:
             answer, kind = None, ""
             try:
-                left = max(1e-3, min(each, until - time.monotonic()))
-                answer = self.ask(method, path, body, headers, seconds=left, most=most, fresh=fresh)
+                now = max(1e-3, min(each, until - time.monotonic()))
+                answer = self.ask(method, path, body, headers, seconds=now, most=most, fresh=fresh)
             except Late as error:
                 kind, sent = error.kind, sent or error.sent
             tries -= 1
             if answer is not None and answer.status not in AGAIN:
                 return answer
-            asked = 0.0 if answer is None else answer.pause
-            pause = max(asked, wait * (0.5 + random.random()))  # noqa: S311  (apart from others, not secret)
+            server_pause = 0.0 if answer is None else answer.pause
+            pause = max(server_pause, wait * (0.5 + random.random()))  # noqa: S311  (apart from others, not secret)
             if tries < 1 or time.monotonic() + pause > until or kind == TooLong.__name__:
                 if answer is not None:
                     return answer
@@ -341,10 +340,10 @@ def _authorities() -> ssl.SSLContext:
 
 
 def _left(until: float) -> float:
-    left = until - time.monotonic()
-    if left <= 0:
+    seconds = until - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError
-    return left
+    return seconds
 
 
 def _socket(host: str, port: int, until: float) -> socket.socket:
@@ -406,11 +405,11 @@ class Remote:
         except Late as late:
             if late.kind == TooLong.__name__:
                 raise self._failed(f"{self._name} sent more than {most} bytes", "refused") from None
-            rest = f"; {str(late).partition(': ')[2]}" if again and late.sent else ""
-            raise self._failed(f"{self._name} does not answer ({late.kind}){rest}", "unreachable") from None
+            advice = f"; {str(late).partition(': ')[2]}" if again and late.sent else ""
+            raise self._failed(f"{self._name} does not answer ({late.kind}){advice}", "unreachable") from None
         if answer.status != 200:
             code, words = words_of(answer.body) or ("", f"{self._name} answers with status {answer.status}")
-            raise self._failed(words, next((one for one in _STATUS if one == code), "refused"))
+            raise self._failed(words, next((name for name in _STATUS if name == code), "refused"))
         if len(answer.body) > most:
             raise self._failed(f"{self._name} sent more than {most} bytes", "refused")
         return answer.body
@@ -444,11 +443,11 @@ class _Messages:
     server: Server | None = None
 
     def __init__(self, party: Answering, pages: Mapping[str, tuple[str, bytes]]) -> None:
-        most = party.most_bytes
-        self.limits = Limits(most_body=most, at_once=min(512, max(2 * _MOST_THREADS, 2**28 // most)))
+        size = party.most_bytes
+        self.limits = Limits(most_body=size, at_once=min(512, max(2 * _MOST_THREADS, 2**28 // size)))
         self.party, self.pool = party, ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="ostraka-party")
-        own = {"/health": b'{"ok": true}', "/ready": b'{"ready": true}'}
-        self._pages = {path: Reply(200, body) for path, body in own.items()}
+        states = {"/health": b'{"ok": true}', "/ready": b'{"ready": true}'}
+        self._pages = {path: Reply(200, body) for path, body in states.items()}
         self._pages |= {
             path: Reply(200, body, kind.encode(), more=_PAGE) for path, (kind, body) in pages.items()
         }
@@ -669,8 +668,8 @@ class Deployment:
         self._next = time.monotonic() + self._pause
 
     def _unanswered(self, what: str) -> ValueError:
-        kept = "" if self._record is None else f"; the answers so far are in {self._record}"
-        return ValueError(f"{self._url} answered {what} for {self._patience:g} s{kept}")
+        place = "" if self._record is None else f"; the answers so far are in {self._record}"
+        return ValueError(f"{self._url} answered {what} for {self._patience:g} s{place}")
 
     def _keep(self, answers: list[str]) -> list[str]:
         if self._record is not None:
@@ -685,12 +684,12 @@ class Deployment:
     def _read(self, record: Path) -> list[str]:
         """Return this world's answers on file; refuse a file of answers to another question."""
         text = record.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]  # a line cut short by a crash is asked again
-        if whole != text:
-            record.write_text(whole, encoding="utf-8")
-        rows = list(csv.DictReader(whole.splitlines()))
+        lines = text[: text.rfind("\n") + 1]  # a line cut short by a crash is asked again
+        if lines != text:
+            record.write_text(lines, encoding="utf-8")
+        rows = list(csv.DictReader(lines.splitlines()))
         mine = [row for row in rows if row.get("world") == self._world]
-        others = Counter(row.get("question") for row in mine if row.get("question") != self._name)
+        others = any(row.get("question") != self._name for row in mine)
         if others or any(set(row) != {"world", "question", "answer"} for row in rows):
             raise ValueError(f"{record} holds answers to another question: give --record another name")
         return [str(row["answer"]) for row in mine]
@@ -698,14 +697,14 @@ class Deployment:
 
 def _labels(text: bytes, n: int, url: str) -> list[str]:
     try:
-        told = json.loads(text)
+        content = json.loads(text)
     except ValueError:
-        told = None
-    if isinstance(told, dict):
-        told = next((told[name] for name in _FIELDS if isinstance(told.get(name), list)), None)
-    if not isinstance(told, list) or len(told) != n:
+        content = None
+    if isinstance(content, dict):
+        content = next((content[name] for name in _FIELDS if isinstance(content.get(name), list)), None)
+    if not isinstance(content, list) or len(content) != n:
         raise ValueError(f"{url} must reply with a list of {n} labels, under one of {', '.join(_FIELDS)}")
-    labels = [each.get("label") if isinstance(each, dict) else each for each in told]
+    labels = [item.get("label") if isinstance(item, dict) else item for item in content]
     if any(isinstance(label, list | dict) for label in labels):
         raise ValueError(f"{url} must reply with labels: numbers or text")
     return [label if isinstance(label, str) else json.dumps(label) for label in labels]

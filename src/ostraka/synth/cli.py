@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from ostraka.core.result import Result
     from ostraka.data.schema import Schema
-    from ostraka.synth.tables import TableGenerator
 
 ROWS, GENERATOR, RECORD, LEDGER = "rows.csv", "generator.json", "result.json", "ledger.sqlite"
 REPORT = "report.html"  # for the owner
@@ -60,11 +59,13 @@ def synth(
     as_json: Annotated[bool, typer.Option("--json", help="Print the record on stdout.")] = False,
 ) -> None:
     """Write synthetic rows and the generator of more, at one price for one row (or one person) in all."""
+    from ostraka.core import files
     from ostraka.core.ledger.budget import Budget
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.data.columns import people
     from ostraka.data.schema import Schema
     from ostraka.data.table import Format, read
+    from ostraka.synth.compare import compared
     from ostraka.synth.tables import TableGenerator
 
     if not private.is_file():
@@ -100,35 +101,13 @@ def synth(
     with Ledger(out / LEDGER, budget=Budget(epsilon=epsilon, delta=delta, adaptive=False)) as ledger:
         generator.fit(frame, groups=groups, ledger=ledger)
     sample = generator.sample(rows)
-    _write(out, generator, sample)
-    _report(out, generator, codes, sample, name=private.name)
-    _print(generator.result_, out, n_rows=len(sample[columns.names[0]]), as_json=as_json)
-
-
-def _write(out: Path, generator: TableGenerator, sample: dict[str, np.ndarray]) -> None:
-    """Rows, generator and record; all of it is public."""
-    from ostraka.core import files
-
     files.write(out / ROWS, _csv(generator.schema, sample))
     files.write(out / GENERATOR, generator.to_json())
     files.write(out / RECORD, generator.result_.to_json())
-
-
-def _report(
-    out: Path,
-    generator: TableGenerator,
-    codes: np.ndarray,
-    sample: dict[str, np.ndarray],
-    *,
-    name: str,
-) -> None:
-    """The page, which only the owner may read."""
-    from ostraka.core import files
-    from ostraka.synth.compare import compared
-
-    copy = generator.schema.encode(sample)
-    found = compared(generator.schema, codes, copy, target=generator.target)
-    files.write(out / REPORT, page(generator.result_, found, name=name), private=True)
+    # the page is for the owner only; all else is public
+    comparison = compared(columns, codes, columns.encode(sample), target=target)
+    files.write(out / REPORT, page(generator.result_, comparison, name=private.name), private=True)
+    _print(generator.result_, out, n_rows=len(sample[columns.names[0]]), as_json=as_json)
 
 
 def _csv(schema: Schema, sample: dict[str, np.ndarray]) -> str:
@@ -145,71 +124,56 @@ def _csv(schema: Schema, sample: dict[str, np.ndarray]) -> str:
 def _print(result: Result, out: Path, *, n_rows: int, as_json: bool) -> None:
     from ostraka.report.page import at_most
 
-    if as_json:
-        typer.echo(json.dumps(_summary(result, out, n_rows)))
-        return
     upper, unit = result.upper, result.settings["unit"]
+    if as_json:
+        facts = {"rows": str(out / ROWS), "report": str(out / REPORT), "n_rows": n_rows}
+        price = {"epsilon": upper["epsilon"], "delta": upper["delta"], "unit": unit}
+        typer.echo(json.dumps(facts | price))
+        return
     typer.echo(f"{n_rows:,} rows of {result.settings['n_columns']} columns: {out / ROWS}")
     typer.echo(f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {unit}")
     typer.echo(f"the copy beside the private rows, for the owner only: {out / REPORT}")
     typer.echo(f"the generator of more, at no further price: {out / GENERATOR}")
 
 
-def _summary(result: Result, out: Path, n_rows: int) -> dict[str, Any]:
-    return {
-        "rows": str(out / ROWS),
-        "report": str(out / REPORT),
-        "n_rows": n_rows,
-        "epsilon": result.upper["epsilon"],
-        "delta": result.upper["delta"],
-        "unit": result.settings["unit"],
-    }
-
-
 _SHOWN = 10  # values of a column
 
 
-def page(result: Result, found: dict[str, Any], *, name: str) -> str:
+def page(result: Result, comparison: dict[str, Any], *, name: str) -> str:
     """The HTML page of a run, from its record and from :func:`ostraka.synth.compare.compared`."""
     from ostraka.core.files import environment
-    from ostraka.report.page import privacy_label
+    from ostraka.report.page import at_most, delta_text, privacy_label
 
     target = result.settings.get("target")
+    upper, settings = result.upper, result.settings
     return (
         environment()
         .get_template("synth.html.j2")
         .render(
             name=name,
             claim=privacy_label(result)["claim"],
-            facts=_facts(result, found),
-            learned=found["learned"],
+            facts=[
+                ("Epsilon, at most", at_most(upper["epsilon"])),
+                ("Delta", delta_text(upper["delta"])),
+                ("Protected unit", f"one {settings['unit']}, added or removed"),
+                ("Not protected", "; ".join(upper["not_protected"])),
+                ("Rows of the copy", f"{comparison['n_copy']:,}"),
+                ("Private rows, with noise", f"{settings['n_rows']:,}"),
+                ("Columns", f"{settings['n_columns']}"),
+            ],
+            learned=comparison["learned"],
             not_learned=(
                 "No --target was named, so no model was trained."
                 if target is None
                 else "There are too few rows, or one class only, to compare models."
             ),
             target=target,
-            near=found["near"],
-            near_rows=_near_rows(found["near"]),
-            pairs=found["pairs"],
-            columns=[_column(column) for column in found["columns"]],
+            near=comparison["near"],
+            near_rows=_near_rows(comparison["near"]),
+            pairs=comparison["pairs"],
+            columns=[_column(column) for column in comparison["columns"]],
         )
     )
-
-
-def _facts(result: Result, found: dict[str, Any]) -> list[tuple[str, str]]:
-    from ostraka.report.page import at_most, delta_text
-
-    upper, settings = result.upper, result.settings
-    return [
-        ("Epsilon, at most", at_most(upper["epsilon"])),
-        ("Delta", delta_text(upper["delta"])),
-        ("Protected unit", f"one {settings['unit']}, added or removed"),
-        ("Not protected", "; ".join(upper["not_protected"])),
-        ("Rows of the copy", f"{found['n_copy']:,}"),
-        ("Private rows, with noise", f"{settings['n_rows']:,}"),
-        ("Columns", f"{settings['n_columns']}"),
-    ]
 
 
 def _near_rows(near: dict[str, Any] | None) -> list[tuple[str, str, str]]:
@@ -227,19 +191,19 @@ def _near_rows(near: dict[str, Any] | None) -> list[tuple[str, str, str]]:
 def _column(column: dict[str, Any]) -> dict[str, Any]:
     """Bars of the values which are most frequent in the copy."""
     order = sorted(range(len(column["values"])), key=lambda k: -column["copy"][k])
-    kept = sorted(order[:_SHOWN])
-    longest = max([column[side][k] for side in ("real", "copy") for k in kept] + [1e-9])
+    places = sorted(order[:_SHOWN])
+    longest = max([column[side][k] for side in ("real", "copy") for k in places] + [1e-9])
     bars = [
         {
             "value": column["values"][k],
             **{side: f"{column[side][k]:.1%}" for side in ("real", "copy")},
             **{f"{side}_width": f"{100 * column[side][k] / longest:.1f}" for side in ("real", "copy")},
         }
-        for k in kept
+        for k in places
     ]
     return {
         "name": column["name"],
         "apart": column["apart"],
         "bars": bars,
-        "more": len(order) - len(kept),
+        "more": len(order) - len(places),
     }

@@ -53,8 +53,8 @@ def random_features(X: np.ndarray, *, n_components: int, gamma: float, seed: int
         rows = X[block].astype(np.float32, copy=False)
         largest = np.maximum(rows.max(axis=1, keepdims=True), -rows.min(axis=1, keepdims=True))
         scale = np.ldexp(np.float32(1.0), np.maximum(np.frexp(largest)[1] - _BITS, -100))
-        whole = np.rint(rows / scale).astype(np.float64)  # powers of two: exact in single precision
-        angles = ((whole @ directions) * (scale * unit)).astype(np.float32)
+        steps = np.rint(rows / scale).astype(np.float64)  # powers of two: exact in single precision
+        angles = ((steps @ directions) * (scale * unit)).astype(np.float32)
         np.cos(angles, out=features[block, :n_pairs])
         np.sin(angles, out=features[block, n_pairs:])
     features /= np.float32(math.sqrt(n_pairs))
@@ -105,12 +105,12 @@ class Summed:
         self.grid = np.empty((len(rows), rows.shape[1] + 1), dtype=np.float32 if narrow else np.float64)
         for begin in range(0, len(rows), _BLOCK):
             block = slice(begin, begin + _BLOCK)
-            both = np.empty((len(shares[block]), self.grid.shape[1]))
-            both[:, :-1], share = rows[block], shares[block] / self.stretch
-            far = np.sqrt(np.einsum("ij,ij->i", both[:, :-1], both[:, :-1]))
-            both[:, :-1] *= (share / np.maximum(1.0, far))[:, None]
-            both[:, -1] = self.weight * share
-            self.grid[block] = sums.on_grid(both, sigma=sigma, shares=shares[block])
+            table = np.empty((len(shares[block]), self.grid.shape[1]))
+            table[:, :-1], share = rows[block], shares[block] / self.stretch
+            lengths = np.sqrt(np.einsum("ij,ij->i", table[:, :-1], table[:, :-1]))
+            table[:, :-1] *= (share / np.maximum(1.0, lengths))[:, None]
+            table[:, -1] = self.weight * share
+            self.grid[block] = sums.on_grid(table, sigma=sigma, shares=shares[block])
 
     def scaled(self, centres: np.ndarray) -> np.ndarray:
         """Centres in the units of the grid."""
@@ -140,20 +140,20 @@ def denoised(table: np.ndarray, sigma: float) -> np.ndarray:
     short, long = sorted(table.shape)
     if short < 3:
         return table
-    left, size, right = np.linalg.svd(table, full_matrices=False)
+    left_vectors, size, right_vectors = np.linalg.svd(table, full_matrices=False)
     scaled, ratio = size / (sigma * math.sqrt(long)), short / long
     inside = np.maximum((scaled**2 - ratio - 1) ** 2 - 4 * ratio, 0.0)
-    kept = np.where(scaled > 1 + math.sqrt(ratio), np.sqrt(inside) / np.maximum(scaled, 1e-12), 0.0)
-    return np.asarray((left * (kept * sigma * math.sqrt(long))) @ right)
+    shrunk = np.where(scaled > 1 + math.sqrt(ratio), np.sqrt(inside) / np.maximum(scaled, 1e-12), 0.0)
+    return np.asarray((left_vectors * (shrunk * sigma * math.sqrt(long))) @ right_vectors)
 
 
-def refilled(centres: np.ndarray, found: Found, of_class: np.ndarray, *, seed: int) -> np.ndarray:
+def refilled(centres: np.ndarray, noisy: Found, of_class: np.ndarray, *, seed: int) -> np.ndarray:
     """Each cluster that seems empty starts anew, close to the largest of its class."""
     rng = np.random.default_rng(seed)
-    centres, sizes = centres.copy(), found.sizes.copy()
-    for j in np.flatnonzero(found.empty):
-        own = np.flatnonzero(of_class == of_class[j])
-        largest = own[sizes[own].argmax()]
+    centres, sizes = centres.copy(), noisy.sizes.copy()
+    for j in np.flatnonzero(noisy.empty):
+        members = np.flatnonzero(of_class == of_class[j])
+        largest = members[sizes[members].argmax()]
         step = rng.normal(size=centres.shape[1])
         centres[j] = centres[largest] + 0.05 * step / np.linalg.norm(step)
         sizes[largest] /= 2
@@ -248,7 +248,7 @@ class NoisyLloyd:
             total += sums.sums_curve(self.sigma_start)
         if self.kernel == "rbf":
             return total + sums.sums_curve(self.sigma_rows) + sums.sums_curve(self.sigma_norms)
-        return total + self._n_histograms * sums.sums_curve(self.sigma_norms)
+        return total + (1 if self.start == "public" else 2) * sums.sums_curve(self.sigma_norms)
 
     def uses(self, private: Private) -> int:
         """One use for all of it."""
@@ -269,22 +269,21 @@ class NoisyLloyd:
         self, private: Private, *, rng: np.random.Generator
     ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """The release, and the private rows with the cluster of each, for a mechanism that goes on."""
-        found, table = self.release(private, rng=rng), private.open()
+        released, table = self.release(private, rng=rng), private.open()
         rows = bounded(table[:, :-2])
-        return found, rows, self.assigned(rows, found["centres"], table[:, -2].astype(np.int64))
+        return released, rows, self.assigned(rows, released["centres"], table[:, -2].astype(np.int64))
 
     def assigned(self, X: np.ndarray, centres: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """The cluster of each row, from released ``centres``."""
         if self.kernel == "rbf":
-            X = random_features(X, n_components=self.n_components, gamma=self.gamma, seed=self.seed)
+            X = self._features(X)
         order = np.argsort(labels, kind="stable")
-        found = np.empty(len(X), dtype=np.int64)
-        found[order] = self._assigned(X[order], centres, labels[order])
-        return found
+        clusters = np.empty(len(X), dtype=np.int64)
+        clusters[order] = self._assigned(X[order], centres, labels[order])
+        return clusters
 
-    @property
-    def _n_histograms(self) -> int:
-        return 1 if self.start == "public" else 2
+    def _features(self, X: np.ndarray) -> np.ndarray:
+        return random_features(X, n_components=self.n_components, gamma=self.gamma, seed=self.seed)
 
     def _opened(self, private: Private) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows, labels and shares, in the order of labels."""
@@ -312,36 +311,29 @@ class NoisyLloyd:
         if self.start == "public":
             start = np.array(self.centres) / clip
         rows = Summed(about / clip, shares, sigma=self.sigma)
-        found = self._iterated(rows, start, labels, rng)
+        final = self._iterated(rows, start, labels, rng)
         of_class = self._classes()
-        out = found.means() * clip + (0 if joint else offset[of_class])
-        return {"centres": out, "rows": out, "sizes": found.sizes, "classes": of_class}
+        out = final.means() * clip + (0 if joint else offset[of_class])
+        return {"centres": out, "rows": out, "sizes": final.sizes, "classes": of_class}
 
     def _by_features(
         self, X: np.ndarray, labels: np.ndarray, shares: np.ndarray, rng: np.random.Generator
     ) -> dict[str, np.ndarray]:
         """On random features, whose length is 1, so that nothing is clipped; rows are summed at the end."""
-        features = random_features(X, n_components=self.n_components, gamma=self.gamma, seed=self.seed)
+        features = self._features(X)
         if self.start == "public":
-            start = random_features(
-                np.array(self.centres), n_components=self.n_components, gamma=self.gamma, seed=self.seed
-            )
+            start = self._features(np.array(self.centres))
         else:
             means = Summed(features, shares, sigma=self.sigma_start)
             start = self._start(means.release(labels, self.n_classes, rng=rng).means())
-        found = self._iterated(
-            Summed(features, shares, sigma=self.sigma), start.astype(np.float64), labels, rng
-        )
-        centres, clip = found.means(), self._clip(X, shares, rng)
+        summed = Summed(features, shares, sigma=self.sigma)
+        centres = self._iterated(summed, start.astype(np.float64), labels, rng).means()
+        clip = self._clip(X, shares, rng)
         member = self._assigned(features, centres, labels)
         rows = Summed(X / clip, shares, sigma=self.sigma_rows)
         last = rows.release(member, len(centres), rng=rng)
-        return {
-            "centres": centres,
-            "rows": last.means() * clip,
-            "sizes": last.sizes,
-            "classes": self._classes(),
-        }
+        means_of_rows = last.means() * clip
+        return {"centres": centres, "rows": means_of_rows, "sizes": last.sizes, "classes": self._classes()}
 
     def _clip(self, rows: np.ndarray, shares: np.ndarray, rng: np.random.Generator) -> float:
         return noisy_clip(rows, shares, longest=self.longest, sigma=self.sigma_norms, rng=rng)
@@ -362,24 +354,21 @@ class NoisyLloyd:
         """Centres to begin with, from the means of classes: the same, or split by random directions."""
         if self.start == "classes":
             return means
-        directions = np.random.default_rng(self.seed).normal(
-            size=(self.n_classes * self.n_clusters, means.shape[1])
-        )
-        return np.asarray(
-            np.repeat(means, self.n_clusters, axis=0)
-            + 0.1 * directions / np.linalg.norm(directions, axis=1, keepdims=True)
-        )
+        shape = self.n_classes * self.n_clusters, means.shape[1]
+        directions = np.random.default_rng(self.seed).normal(size=shape)
+        steps = 0.1 * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+        return np.asarray(np.repeat(means, self.n_clusters, axis=0) + steps)
 
     def _assigned(self, rows: np.ndarray, centres: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """The nearest centre of each row, among those of its class."""
         if self.start == "classes":
             return nearest(rows, [centres])[:, 0]
         ends = np.searchsorted(labels, np.arange(self.n_classes + 1))
-        found = np.empty(len(rows), dtype=np.int64)
+        clusters = np.empty(len(rows), dtype=np.int64)
         for k, (begin, end) in enumerate(pairwise(ends)):
-            own = slice(k * self.n_clusters, (k + 1) * self.n_clusters)
-            found[begin:end] = own.start + nearest(rows[begin:end], [centres[own]])[:, 0]
-        return found
+            part = slice(k * self.n_clusters, (k + 1) * self.n_clusters)
+            clusters[begin:end] = part.start + nearest(rows[begin:end], [centres[part]])[:, 0]
+        return clusters
 
     def _iterated(
         self, rows: Summed, centres: np.ndarray, labels: np.ndarray, rng: np.random.Generator
@@ -388,12 +377,12 @@ class NoisyLloyd:
         of_class = self._classes()
         for turn in range(self.n_iterations):
             member = self._assigned(rows.grid[:, :-1], rows.scaled(centres), labels)
-            found = rows.release(member, len(centres), rng=rng)
+            noisy = rows.release(member, len(centres), rng=rng)
             last = turn == self.n_iterations - 1
-            centres = found.means(former=centres)
+            centres = noisy.means(former=centres)
             if not last:
-                centres = refilled(centres, found, of_class, seed=self.seed + turn)
-        return found._replace(former=centres)
+                centres = refilled(centres, noisy, of_class, seed=self.seed + turn)
+        return noisy._replace(former=centres)
 
 
 def noisy_clip(

@@ -91,9 +91,9 @@ def _learned(
     if half < _FEWEST_ROWS or min(counts) < 2:
         return None
     truth = test[:, target]
-    found = {name: _scored(part[:_MOST_ROWS], test, target) for name, part in rows.items()}
+    measures = {name: _scored(part[:_MOST_ROWS], test, target) for name, part in rows.items()}
     majority = np.bincount(rows["original"][:, target]).argmax()
-    return {**found, "majority": float(np.mean(truth == majority)), "n_test": len(test)}
+    return {**measures, "majority": float(np.mean(truth == majority)), "n_test": len(test)}
 
 
 def _scored(rows: np.ndarray, test: np.ndarray, target: int) -> dict[str, float]:
@@ -105,15 +105,15 @@ def _scored(rows: np.ndarray, test: np.ndarray, target: int) -> dict[str, float]
     model.fit(np.delete(rows, target, axis=1), rows[:, target])
     chances = model.predict_proba(np.delete(test, target, axis=1))
     truth = test[:, target]
-    each = [
+    areas = [
         (float(roc_auc_score(truth == label, chances[:, k])), int((truth == label).sum()))
         for k, label in enumerate(model.classes_)
         if (len(model.classes_) > 2 or k == 1) and 0 < (truth == label).sum() < len(truth)
     ]
-    weights = sum(n for _, n in each)
+    weights = sum(n for _, n in areas)
     return {
         "accuracy": float(np.mean(model.classes_[chances.argmax(axis=1)] == truth)),
-        "auc": sum(area * n for area, n in each) / weights if weights else 0.5,
+        "auc": sum(area * n for area, n in areas) / weights if weights else 0.5,
     }
 
 
@@ -123,15 +123,18 @@ def _near(real: np.ndarray, copy: np.ndarray, rng: np.random.Generator) -> dict[
     if len(real) < 2 or not len(copy):
         return None
     order = rng.permutation(len(real))
-    n_asked = min(_NEAR_ROWS, len(real) // 2, len(copy))
-    asked, among = real[order[:n_asked]], real[order[n_asked : n_asked + _AMONG]]
-    sampled = copy[rng.choice(len(copy), size=n_asked, replace=False)]
-    found = {"copy": _differences(sampled, among), "original": _differences(asked, among)}
+    n_rows = min(_NEAR_ROWS, len(real) // 2, len(copy))
+    questions, among = real[order[:n_rows]], real[order[n_rows : n_rows + _AMONG]]
+    sampled = copy[rng.choice(len(copy), size=n_rows, replace=False)]
+    differences = {"copy": _differences(sampled, among), "original": _differences(questions, among)}
     width = real.shape[1]
     return {
-        "n_asked": n_asked,
+        "n_asked": n_rows,
         "n_among": len(among),
-        **{name: (np.bincount(each, minlength=width + 1) / n_asked).tolist() for name, each in found.items()},
+        **{
+            name: (np.bincount(numbers, minlength=width + 1) / n_rows).tolist()
+            for name, numbers in differences.items()
+        },
     }
 
 

@@ -151,13 +151,13 @@ class DPGM(BaseEstimator):
         rows, codes, n_classes = fitting.labelled(X, y, classes)
         mechanism = self._mechanism(rows.shape[1], n_classes, checkpoint)
         private = fitting.private_rows(rows, codes, groups, most=1, rng=rng)
-        found = fitting.charged(
+        released = fitting.charged(
             mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
         )
         self.mechanism_ = mechanism
-        self.cluster_centers_, self.cluster_sizes_ = found["rows"], found["sizes"]
-        self.cluster_classes_ = None if y is None else np.asarray(classes)[found["classes"]]
-        self.weights_ = {name: table for name, table in found.items() if "/" in name}
+        self.cluster_centers_, self.cluster_sizes_ = released["rows"], released["sizes"]
+        self.cluster_classes_ = None if y is None else np.asarray(classes)[released["classes"]]
+        self.weights_ = {name: table for name, table in released.items() if "/" in name}
         self.result_ = fitting.record(
             mechanism, private, delta=self.delta, simulation=rng is not None, generator=str(self.generator)
         )
@@ -180,12 +180,12 @@ class DPGM(BaseEstimator):
         rng = np.random.default_rng(random_state)
         sizes = np.maximum(self.cluster_sizes_, 0.0)
         sizes = np.where(sizes > 0.02 * sizes.mean(), sizes, 0.0) if sizes.any() else np.ones_like(sizes)
-        drawn = rng.choice(len(sizes), size=n_rows, p=sizes / sizes.sum())
-        owners = self.mechanism_.clusters.owners()[drawn]
-        rows = self.mechanism_.sampled(self.weights_, self.cluster_centers_[drawn], owners, rng=rng)
+        members = rng.choice(len(sizes), size=n_rows, p=sizes / sizes.sum())
+        owners = self.mechanism_.clusters.owners()[members]
+        rows = self.mechanism_.sampled(self.weights_, self.cluster_centers_[members], owners, rng=rng)
         if self.binary:
             rows = (rng.random(rows.shape) < rows).astype(np.float64)
-        return rows, drawn if self.cluster_classes_ is None else self.cluster_classes_[drawn]
+        return rows, members if self.cluster_classes_ is None else self.cluster_classes_[members]
 
     def _mechanism(self, n_features: int, n_classes: int, checkpoint: Any) -> Mixture | Spread:
         """Clusters at their share of epsilon, and the least noise of what is learned that keeps the rest."""

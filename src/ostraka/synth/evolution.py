@@ -87,8 +87,8 @@ class NearestVotes:
                 candidates = self._next(candidates, votes, public)
             near = nearest(rows, [self._embedded(candidates, rows.shape[1])])[:, 0]
             counts = np.bincount(near, minlength=self.n_candidates)
-            whole = Adjacency.vector(l2=1.0, relation="add-or-remove")
-            votes = self._noise().release(type(private)(counts, whole), rng=rng)
+            one_vote = Adjacency.vector(l2=1.0, relation="add-or-remove")
+            votes = self._noise().release(type(private)(counts, one_vote), rng=rng)
         return {"candidates": candidates, "votes": votes}
 
     def _opened(self, private: Private) -> np.ndarray:
@@ -103,22 +103,22 @@ class NearestVotes:
             weights = np.ones(len(votes))
         half = (self.n_candidates + 1) // 2
         best = np.argsort(-weights, kind="stable")[: min(half, int((weights > 0).sum()))]
-        drawn = rng.choice(len(weights), size=self.n_candidates - len(best), p=weights / weights.sum())
-        varied = np.asarray(self.vary(candidates[drawn], rng))
-        if len(varied) != len(drawn):
+        parents = rng.choice(len(weights), size=self.n_candidates - len(best), p=weights / weights.sum())
+        varied = np.asarray(self.vary(candidates[parents], rng))
+        if len(varied) != len(parents):
             raise ValueError(
-                f"vary must return as many candidates as it gets, {len(drawn)}, got {len(varied)}"
+                f"vary must return as many candidates as it gets, {len(parents)}, got {len(varied)}"
             )
         return np.concatenate([candidates[best], varied])
 
     def _embedded(self, candidates: Any, n_columns: int) -> np.ndarray:
-        found = np.asarray(self.embed(candidates), dtype=np.float32)
-        if found.shape != (self.n_candidates, n_columns) or not np.isfinite(found).all():
+        rows = np.asarray(self.embed(candidates), dtype=np.float32)
+        if rows.shape != (self.n_candidates, n_columns) or not np.isfinite(rows).all():
             raise ValueError(
                 f"candidates must be embedded as finite rows of shape {(self.n_candidates, n_columns)}, "
-                f"got shape {found.shape}"
+                f"got shape {rows.shape}"
             )
-        return found
+        return rows
 
     def _noise(self) -> NoisyCounts:
         return NoisyCounts(sigma=self.sigma, l2=1.0, relation="add-or-remove")
@@ -233,11 +233,11 @@ class Evolution(BaseEstimator):
 
         mechanism = made(fitting.least_noise(made, epsilon=self.epsilon, delta=self.delta, precision=1e-4))
         private = fitting.private_rows(rows, codes, groups, most=1, rng=rng)
-        found = fitting.charged(
+        released = fitting.charged(
             mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
         )
         self.mechanism_ = mechanism
-        self.candidates_, self.votes_ = found["candidates"], found["votes"]
+        self.candidates_, self.votes_ = released["candidates"], released["votes"]
         self.result_ = fitting.record(
             mechanism, private, delta=self.delta, simulation=rng is not None, generator="evolution"
         )

@@ -142,16 +142,16 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
         rows, codes, n_classes = fitting.labelled(X, y, classes)
         mechanism = self.mechanism(n_features=rows.shape[1], n_classes=n_classes)
         private = fitting.private_rows(rows, codes, groups, rng=rng)
-        found = fitting.charged(
+        released = fitting.charged(
             mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
         )
         self.mechanism_ = mechanism
         self.n_features_in_ = mechanism.n_features
-        self.cluster_centers_, self.cluster_sizes_ = found["rows"], found["sizes"]
+        self.cluster_centers_, self.cluster_sizes_ = released["rows"], released["sizes"]
         self.cluster_classes_ = None
         if y is not None and mechanism.start != "classes":
-            self.cluster_classes_ = np.asarray(classes)[found["classes"]]
-        self._centres = found["centres"]
+            self.cluster_classes_ = np.asarray(classes)[released["classes"]]
+        self._centres = released["centres"]
         self.result_ = fitting.record(
             mechanism, private, delta=self.delta, simulation=rng is not None, generator="centres"
         )
@@ -164,8 +164,8 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
             rows = clusters.random_features(
                 rows, n_components=mechanism.n_components, gamma=mechanism.gamma, seed=mechanism.seed
             )
-        some = self._filled()
-        return np.asarray(some[nearest(rows.astype(np.float64), [self._centres[some]])[:, 0]])
+        filled = self._filled()
+        return np.asarray(filled[nearest(rows.astype(np.float64), [self._centres[filled]])[:, 0]])
 
     def sample(self, n_rows: int = 1000, *, random_state: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Rows, and the class (without labels: the cluster) of each. Public, at no further price.
@@ -183,21 +183,21 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
         """
         check.integer(n_rows=n_rows)
         rng = np.random.default_rng(random_state)
-        some = self._filled()
-        sizes = np.maximum(self.cluster_sizes_[some], 1.0)
-        drawn = some[rng.choice(len(some), size=n_rows, p=sizes / sizes.sum())]
-        rows = self.cluster_centers_[drawn]
+        filled = self._filled()
+        sizes = np.maximum(self.cluster_sizes_[filled], 1.0)
+        members = filled[rng.choice(len(filled), size=n_rows, p=sizes / sizes.sum())]
+        rows = self.cluster_centers_[members]
         if self.binary:
             rows = (rng.random(rows.shape) < rows).astype(np.float64)
-        return rows, drawn if self.cluster_classes_ is None else self.cluster_classes_[drawn]
+        return rows, members if self.cluster_classes_ is None else self.cluster_classes_[members]
 
     def _filled(self) -> np.ndarray:
         """Places of clusters that are larger than noise; the largest, if none is."""
         sizes, mechanism = self.cluster_sizes_, self.mechanism_
         sigma = mechanism.sigma_rows if mechanism.kernel == "rbf" else mechanism.sigma
         noise = clusters.size_noise(sigma, mechanism.n_features)
-        some = np.flatnonzero(sizes > max(1.0, clusters.SEVERAL * noise))
-        return some if some.size else np.array([int(np.argmax(sizes))])
+        filled = np.flatnonzero(sizes > max(1.0, clusters.SEVERAL * noise))
+        return filled if filled.size else np.array([int(np.argmax(sizes))])
 
     def mechanism(self, *, n_features: int, n_classes: int) -> NoisyLloyd:
         """The mechanism that :meth:`fit` releases, with the least noise that keeps (epsilon, delta)."""

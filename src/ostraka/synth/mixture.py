@@ -61,20 +61,20 @@ class Mixture:
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The release of :class:`NoisyLloyd`, and the weights of every network."""
         fitting.check_whole(private)
-        found, rows, member = self.clusters.release_and_assign(private, rng=rng)
+        released, rows, member = self.clusters.release_and_assign(private, rng=rng)
         owners = self.clusters.owners()
         expected = np.zeros(owners.max() + 1)
-        np.add.at(expected, owners, np.maximum(found["sizes"], 0.0))
-        centres = np.clip(found["rows"], 0.0, 1.0)
+        np.add.at(expected, owners, np.maximum(released["sizes"], 0.0))
+        centres = np.clip(released["rows"], 0.0, 1.0)
         training = replace(self.training, expected_rows=tuple(np.maximum(expected, 1.0).tolist()))
-        both = np.concatenate([np.clip(rows, 0.0, 1.0), logits_of(centres)[member]], axis=1)
+        table = np.concatenate([np.clip(rows, 0.0, 1.0), logits_of(centres)[member]], axis=1)
 
         def start(module: object, number: int) -> None:
-            weights = np.maximum(found["sizes"][owners == number], 1.0)
+            weights = np.maximum(released["sizes"][owners == number], 1.0)
             middle = np.average(centres[owners == number], axis=0, weights=weights)
             self.training.network.start(module, middle)
 
-        return found | training.trained(both, owners[member], rng=rng, start=start)
+        return released | training.trained(table, owners[member], rng=rng, start=start)
 
     def sampled(
         self,
@@ -97,9 +97,9 @@ class Mixture:
                     if name.startswith(prefix)
                 }
             )
-            own = np.flatnonzero(owners == number)
-            if own.size:
-                rows[own] = network.sampled(module, centres[own], seed=int(rng.integers(2**31)))
+            places = np.flatnonzero(owners == number)
+            if places.size:
+                rows[places] = network.sampled(module, centres[places], seed=int(rng.integers(2**31)))
         return rows
 
 
@@ -160,17 +160,17 @@ class Spread:
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The release of :class:`NoisyLloyd`, and ``"0/factors"``: times its transpose, a covariance."""
         self.uses(private)
-        found, rows, member = self.clusters.release_and_assign(private, rng=rng)
-        about = np.clip(rows, 0.0, 1.0) - np.clip(found["rows"], 0.0, 1.0).astype(rows.dtype)[member]
+        released, rows, member = self.clusters.release_and_assign(private, rng=rng)
+        about = np.clip(rows, 0.0, 1.0) - np.clip(released["rows"], 0.0, 1.0).astype(rows.dtype)[member]
         clip = _lloyd.noisy_clip(
             about, np.ones(len(about)), longest=self.clusters.longest, sigma=self.sigma_norms, rng=rng
         )
         owners = self.clusters.owners()
         for k in range(owners.max() + 1):
             noisy = self.noisy(self.products(about[owners[member] == k] / clip), rng=rng)
-            n_rows = np.maximum(found["sizes"][owners == k], 0.0).sum()
-            found[f"{k}/factors"] = self.factors(noisy, n_rows) * clip
-        return found
+            n_rows = np.maximum(released["sizes"][owners == k], 0.0).sum()
+            released[f"{k}/factors"] = self.factors(noisy, n_rows) * clip
+        return released
 
     def sampled(
         self,
@@ -183,8 +183,8 @@ class Spread:
         """New rows from 0 to 1 about the given centres, which belong to these classes."""
         rows: np.ndarray = centres.copy()
         for k in np.unique(owners):
-            factors, own = weights[f"{k}/factors"], owners == k
-            rows[own] += rng.normal(size=(int(own.sum()), factors.shape[1])) @ factors.T
+            factors, members = weights[f"{k}/factors"], owners == k
+            rows[members] += rng.normal(size=(int(members.sum()), factors.shape[1])) @ factors.T
         return np.asarray(np.clip(rows, 0.0, 1.0))
 
     @property
@@ -196,8 +196,8 @@ class Spread:
         """The sum of r rᵀ over rows of whole numbers; ``rows`` in clips."""
         total = np.zeros((rows.shape[1], rows.shape[1]))
         for begin in range(0, len(rows), _BLOCK):
-            whole = self.whole(rows[begin : begin + _BLOCK])
-            total += whole.T @ whole
+            steps = self.whole(rows[begin : begin + _BLOCK])
+            total += steps.T @ steps
         return total
 
     def whole(self, rows: np.ndarray) -> np.ndarray:
@@ -206,21 +206,21 @@ class Spread:
         square = np.einsum("ij,ij->i", rows, rows)
         scale = math.sqrt(self._longest) * (1 - 1e-9) / np.sqrt(np.maximum(square, 1.0))
         exact = rows * scale[:, None]
-        found = np.rint(exact)
-        far = np.einsum("ij,ij->i", found, found) > self._longest
-        found[far] = np.trunc(exact[far])
-        return np.asarray(found)
+        steps = np.rint(exact)
+        longer = np.einsum("ij,ij->i", steps, steps) > self._longest
+        steps[longer] = np.trunc(exact[longer])
+        return np.asarray(steps)
 
     def noisy(self, products: np.ndarray, *, rng: np.random.Generator) -> np.ndarray:
         """The symmetric table of sums of products with noise."""
         above = np.triu_indices(len(products), 1)
-        found = np.zeros_like(products)
+        upper = np.zeros_like(products)
         pairs = float(_CELLS_OF_PAIRS)
-        found[above] = sums.with_noise(products[above], sigma=pairs, cells=pairs, rng=rng)
+        upper[above] = sums.with_noise(products[above], sigma=pairs, cells=pairs, rng=rng)
         squares = sums.with_noise(
             products.diagonal(), sigma=float(sums.CELLS), cells=float(sums.CELLS), rng=rng
         )
-        return np.asarray(found + found.T + np.diag(squares))
+        return np.asarray(upper + upper.T + np.diag(squares))
 
     def factors(self, noisy: np.ndarray, n_rows: float) -> np.ndarray:
         """Directions of a noisy table that stand out of its noise, as long as rows vary along them, in clips.
@@ -230,9 +230,9 @@ class Spread:
         """
         values, vectors = np.linalg.eigh(noisy)
         edge = 2 * _CELLS_OF_PAIRS * math.sqrt(len(noisy))
-        kept = values > edge
+        clear = values > edge
         if n_rows < _clusters.SEVERAL * _clusters.size_noise(self.clusters.sigma, self.clusters.n_features):
-            kept[:] = False
-        signal = np.sqrt(values[kept] ** 2 - edge**2) / (max(n_rows, 1.0) * self._longest)
+            clear[:] = False
+        signal = np.sqrt(values[clear] ** 2 - edge**2) / (max(n_rows, 1.0) * self._longest)
         signal *= min(1.0, 1 / max(float(signal.sum()), 1e-12))  # no row is longer than its clip
-        return np.asarray(vectors[:, kept] * np.sqrt(signal))
+        return np.asarray(vectors[:, clear] * np.sqrt(signal))

@@ -47,11 +47,8 @@ class VAE:
 
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            made = (
-                Autoencoder(self.n_features, hidden=self.hidden, latent=self.latent)
-                for _ in range(n_networks)
-            )
-            return list(made)
+            sizes: dict[str, Any] = {"hidden": self.hidden, "latent": self.latent}
+            return [Autoencoder(self.n_features, **sizes) for _ in range(n_networks)]
 
     def losses(self, module: Any, rows: torch.Tensor) -> torch.Tensor:
         """Negative evidence bound of each row, which stands before the logits of its centre."""
@@ -65,8 +62,8 @@ class VAE:
         import torch  # noqa: PLC0415
 
         logits = torch.from_numpy(logits_of(centres).astype(np.float32))
-        found = module.sampled(logits, generator=torch.Generator().manual_seed(seed))
-        return np.asarray(found.numpy(), dtype=np.float64)
+        means = module.sampled(logits, generator=torch.Generator().manual_seed(seed))
+        return np.asarray(means.numpy(), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +96,9 @@ class RBM:
         """New networks, from the seed."""
         from ostraka.nets.generative import BoltzmannMachine  # noqa: PLC0415
 
-        made = range(seed, seed + n_networks)
-        return [
-            BoltzmannMachine(self.n_features, hidden=self.hidden, chains=self.chains, seed=each)
-            for each in made
-        ]
+        sizes: dict[str, Any] = {"hidden": self.hidden, "chains": self.chains}
+        seeds = range(seed, seed + n_networks)
+        return [BoltzmannMachine(self.n_features, **sizes, seed=number) for number in seeds]
 
     def losses(self, module: Any, rows: torch.Tensor) -> torch.Tensor:
         """Free energy of each row."""
@@ -127,8 +122,8 @@ class RBM:
 
         generator = torch.Generator().manual_seed(seed)
         means = torch.from_numpy(np.clip(centres, 0.0, 1.0).astype(np.float32))
-        found = module.sampled(torch.bernoulli(means, generator=generator), generator=generator)
-        return np.asarray(found.numpy(), dtype=np.float64)
+        rows = module.sampled(torch.bernoulli(means, generator=generator), generator=generator)
+        return np.asarray(rows.numpy(), dtype=np.float64)
 
 
 def logits_of(means: np.ndarray) -> np.ndarray:
