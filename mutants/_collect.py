@@ -138,8 +138,8 @@ MUTANTS = [
     Mutant(
         "steps of two are cheaper than they are",
         SKELLAM,
-        "        worst = np.maximum(worst, min(l1 / one, area / one**2) * single[i])",
-        "        worst = np.maximum(worst, min(l1 / one, area / one**2) * single[0])",
+        "        worst = np.maximum(worst, min(l1 / step, area / step**2) * single[i])",
+        "        worst = np.maximum(worst, min(l1 / step, area / step**2) * single[0])",
         "mechanisms/test_skellam.py::test_the_price_of_sums_covers_every_move_within_both_norms_and_is_tight",
     ),
     Mutant(

@@ -15,7 +15,7 @@ MUTANTS = [
     Mutant(
         "discrete noise is priced as continuous",
         "core/mechanisms/discrete.py",
-        "return up(float(max(steps.max(), far.max())) + 4 * len(weights) * 2.0**-53 + 1e-13)",
+        "return up(float(max(steps.max(), tail_steps.max())) + 4 * len(weights) * 2.0**-53 + 1e-13)",
         "return 1 / sigma",
         _PRICE + "test_the_unit_shift_is_the_largest_step_of_the_exact_quantiles",
     ),

@@ -54,7 +54,7 @@ MUTANTS = [
     Mutant(
         "a noisy float leaves in a certificate",
         "core/accounting/publish.py",
-        "        noisy = exact.noisy_floor(place, scale=Fraction(self.noise), grid=one, rng=rng)\n"
+        "        noisy = exact.noisy_floor(place, scale=Fraction(self.noise), grid=grid, rng=rng)\n"
         "        return np.asarray(noisy, dtype=np.int64)\n",
         "        return np.asarray(float(place) + rng.normal(scale=self.noise))\n",
         "accounting/test_certificate.py::test_the_published_number_is_the_distance_with_its_noise",

@@ -287,8 +287,8 @@ MUTANTS = [
     Mutant(
         "a screen of guesses looks at the votes",
         "core/mechanisms/neighbours.py",
-        "relation=relation, seen=shown / weight,",
-        "relation=relation, seen=counts / weight,",
+        "relation=relation, screened=screened / weight,",
+        "relation=relation, screened=counts / weight,",
         "oracles/test_exact.py::test_interactive_gnmax_is_one_law_whose_screen_sees_the_surprise",
     ),
     Mutant(
@@ -301,8 +301,8 @@ MUTANTS = [
     Mutant(
         "with an order the price for any votes is converted at every order",
         "core/accounting/publish.py",
-        "most = most if order is None else _at(most, order)",
-        "most = 1 * most",
+        "ceiling = ceiling if order is None else _at(ceiling, order)",
+        "ceiling = 1 * ceiling",
         "accounting/test_publish.py::test_with_an_order_nothing_is_converted_at_any_other",
     ),
 ]

@@ -97,15 +97,15 @@ MUTANTS = [
     Mutant(
         "rounding may make a row longer than its price",
         "core/mechanisms/sums.py",
-        "rounded[far] = np.trunc(exact[far])",
-        "rounded[far] = np.ceil(exact[far])",
+        "rounded[too_long] = np.trunc(exact[too_long])",
+        "rounded[too_long] = np.ceil(exact[too_long])",
         "mechanisms/test_sums.py::TestTheSensitivity::test_no_row_on_the_grid_is_longer_than_its_price",
     ),
     Mutant(
         "only removal of a row is priced",
         "core/laws/sampled.py",
-        "for added in (False, True)]",
-        "for added in (True, True)]",
+        "for added in (False, True)",
+        "for added in (True, True)",
         "oracles/test_sampled.py::test_one_use_is_never_below_both_exact_directions_and_hardly_above",
     ),
     Mutant(

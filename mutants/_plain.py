@@ -223,8 +223,8 @@ MUTANTS = [
     Mutant(
         "one noise for all classes",
         DRAWN,
-        "counts, drawn = counts.copy(), words(rng, counts.shape)  # kernels",
-        "counts, drawn = counts.copy(), words(rng, (len(counts), 1)).repeat(counts.shape[1], 1)  # kernels",
+        "counts, bits = counts.copy(), words(rng, counts.shape)  # kernels",
+        "counts, bits = counts.copy(), words(rng, (len(counts), 1)).repeat(counts.shape[1], 1)  # kernels",
         BY_MECHANISM + "test_every_class_has_noise_of_its_own",
     ),
     Mutant(
@@ -266,8 +266,8 @@ MUTANTS = [
     Mutant(
         "a screen on every count that draws one noise",
         DRAWN,
-        "counts, drawn = counts.copy(), words(rng, counts.shape)\n",
-        "counts, drawn = counts.copy(), words(rng, (len(counts), 1)).repeat(counts.shape[1], 1)\n",
+        "counts, bits = counts.copy(), words(rng, counts.shape)\n",
+        "counts, bits = counts.copy(), words(rng, (len(counts), 1)).repeat(counts.shape[1], 1)\n",
         BY_MECHANISM
         + "test_a_screen_on_the_largest_count_has_one_noise_and_a_screen_on_every_count_one_each",
     ),

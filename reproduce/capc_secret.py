@@ -53,7 +53,7 @@ def secret_votes(model: FixedModel, rows: np.ndarray, agreement: Agreement) -> n
     sizes, fixed = sizes_of(agreement, len(rows)), fixed_rows(rows.astype(np.float64), agreement.secret)
     key, asker, other = os.urandom(16), os.urandom(32), os.urandom(32)
     pad = words(Stream(os.urandom(32)), *fixed.shape)
-    made = deal_model(key, sizes, question=pad, asker=asker, other=other)
+    made = deal_model(key, sizes, question=pad, asker=asker, owner_key=other)
     owner = OwnerSide(model, other, sizes)
     side = AskerSide(key, asker, sizes, question=pad, words=made.words, corrections=made.corrections)
     weights = owner.weights()

@@ -44,8 +44,8 @@ def bounds(result: Result, axes: Any) -> Any:
     upper, lower = (float((part or {}).get("epsilon") or 0.0) for part in (result.upper, result.lower))
     if not result.upper.get("simulation") and np.isfinite(upper):
         axes.barh(["proved: at most"], [upper], color=BLUE)
-    seen = "not audited yet" if result.lower is None else "attacked: at least"
-    axes.barh([seen], [lower if np.isfinite(lower) else 0.0], color=RED)
+    finding = "not audited yet" if result.lower is None else "attacked: at least"
+    axes.barh([finding], [lower if np.isfinite(lower) else 0.0], color=RED)
     axes.set(xlabel=f"ε at δ = {result.upper.get('delta')}", xlim=(0, None))
     return axes
 

@@ -163,10 +163,10 @@ class Consistent:
         """One hexadecimal name a row: equal for equal questions."""
         numbers, texts, names = self._canonical(rows)
         secret = self._known()
-        asked = ["ostraka/query/1", self.teachers, *names]
+        facts = ["ostraka/query/1", self.teachers, *names]
         if not self.grid_in_teachers:  # four steps of 0.5 and of 1.0 are two questions
-            asked = ["ostraka/query/2", self.teachers, *names, *(self._step(name).hex() for name in names)]
-        head = hashlib.sha256("\x00".join(asked).encode()).digest()
+            facts = ["ostraka/query/2", self.teachers, *names, *(self._step(name).hex() for name in names)]
+        head = hashlib.sha256("\x00".join(facts).encode()).digest()
         return [
             hmac.digest(secret, head + number.tobytes() + text, "sha256").hex()
             for number, text in zip(numbers, texts, strict=True)
@@ -181,7 +181,7 @@ class Consistent:
         """The noise of many questions at once: row k is that of ``noise(digests[k], purpose=purpose)``."""
         start = f"ostraka/noise/1\x00{self.teachers}\x00{purpose}\x00"
         secret = self._known()
-        keys = [hmac.digest(secret, (start + each).encode(), "sha256") for each in digests]
+        keys = [hmac.digest(secret, (start + question).encode(), "sha256") for question in digests]
         return KeyedRows(keys, kept=self.kept)
 
     def once(self, mechanism: BallotMechanism, queries: Any) -> Once:
@@ -385,5 +385,5 @@ def _usual_step(column: np.ndarray) -> float:
     numbers = column[np.isfinite(column)].astype(float)
     if not numbers.size:
         return 1.0
-    most = float(np.abs(numbers).max())
-    return max(float(np.ptp(numbers)) / _CELLS, most * _FINEST) or 1.0
+    largest = float(np.abs(numbers).max())
+    return max(float(np.ptp(numbers)) / _CELLS, largest * _FINEST) or 1.0

@@ -242,10 +242,10 @@ class Curve:
             return epsilon
         # slack eats (1 + e^eps) slack of delta: walk up to the fixed point, then take the safe side
         for _ in range(60):
-            left = delta - up(1 + math.exp(min(epsilon, 700.0))) * self.slack
-            if not left > 0:
+            rest_delta = delta - up(1 + math.exp(min(epsilon, 700.0))) * self.slack
+            if not rest_delta > 0:
                 return math.inf
-            after = self._epsilon(left)
+            after = self._epsilon(rest_delta)
             if after <= epsilon:
                 return epsilon
             epsilon = up(after, ulps=64)
@@ -261,9 +261,9 @@ class Curve:
         low, high = 0.0, min(epsilon, 700.0)
         for _ in range(60):
             third = (high - low) / 3
-            left, right = self._delta(low + third), self._delta(high - third)
-            best = min(best, left, right)
-            low, high = (low, high - third) if left <= right else (low + third, high)
+            at_low, at_high = self._delta(low + third), self._delta(high - third)
+            best = min(best, at_low, at_high)
+            low, high = (low, high - third) if at_low <= at_high else (low + third, high)
         return best
 
     def best_order(self, delta: float) -> float:

@@ -308,8 +308,8 @@ def consistently(
     ...     labels, len(ledger.entries())
     (array([0, 0, 1]), 2)
     """
-    asked = mechanism if screen is None else Confident(screen=screen, argmax=mechanism)
-    return release(consistent.once(asked, queries), votes, ledger=ledger, rng=rng, key=key)
+    question = mechanism if screen is None else Confident(screen=screen, argmax=mechanism)
+    return release(consistent.once(question, queries), votes, ledger=ledger, rng=rng, key=key)
 
 
 def interactive(
@@ -471,10 +471,10 @@ def release_each(
     sampled = mechanism.promise.sampling_rate < 1
     if sampled:
         votes.check_sample()
-    drawn = [Drawn(digest, label, mechanism) for digest, label in zip(digests, draw(argmax), strict=True)]
+    labels = [Drawn(digest, label, mechanism) for digest, label in zip(digests, draw(argmax), strict=True)]
     votes.take_sample(at_most_once=sampled)
     for screen in screens:
         for row, passed in enumerate(draw(screen)):
             if not passed:
-                drawn[row] = Drawn(digests[row], ABSTAIN, screen)
-    return ledger.charge_each(requests(drawn), unit=protected(votes), simulation=not consistent.kept)
+                labels[row] = Drawn(digests[row], ABSTAIN, screen)
+    return ledger.charge_each(requests(labels), unit=protected(votes), simulation=not consistent.kept)

@@ -32,10 +32,10 @@ def write(
         Only the owner may read the file. The other permissions follow the process's umask.
     """
     path = Path(path)
-    beside = path.with_name(f".{path.name}.new")
-    beside.unlink(missing_ok=True)  # left by a process that was killed
-    _fill(beside, content, _OWNER_ONLY if private else _USUAL)
-    beside.replace(path)
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)  # left by a process that was killed
+    _fill(draft, content, _OWNER_ONLY if private else _USUAL)
+    draft.replace(path)
     sync_folder(path.parent)
 
 
@@ -46,13 +46,13 @@ def create(path: str | os.PathLike[str], content: str | bytes) -> bytes:
     """
     path = Path(path)
     if not path.exists():
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            _fill(beside, content, _OWNER_ONLY)
+            _fill(draft, content, _OWNER_ONLY)
             with contextlib.suppress(FileExistsError):
-                os.link(beside, path)
+                os.link(draft, path)
         finally:
-            beside.unlink(missing_ok=True)
+            draft.unlink(missing_ok=True)
         sync_folder(path.parent)
     return path.read_bytes()
 

@@ -106,21 +106,21 @@ def _homes() -> dict[int, str]:
     """The first module that has each of NumPy's kind of array functions under its own name."""
     from numpy import ufunc  # noqa: PLC0415  (the command prints its first line before NumPy is there)
 
-    found: dict[int, str] = {}
+    homes: dict[int, str] = {}
     for name, module in sys.modules.copy().items():
         names = {} if name in {"__main__", "__mp_main__"} else getattr(module, "__dict__", {}).copy()
         for label, value in names.items():
             if type(value) is ufunc and label == value.__name__:  # isinstance may wake what loads late
-                found.setdefault(id(value), name)
-    return found
+                homes.setdefault(id(value), name)
+    return homes
 
 
-def _module_of(homes: dict[int, str], whole: Callable[..., str], *asked: Any, **named: Any) -> str:
+def _module_of(homes: dict[int, str], search: Callable[..., str], *arguments: Any, **named: Any) -> str:
     """What skops' ``whole`` search finds, from the index where the value is there; all else goes to it."""
-    value = next(iter(asked), None)
+    value = next(iter(arguments), None)
     if getattr(value, "__module__", None) is None and id(value) in homes:
         return homes[id(value)]
-    return whole(*asked, **named)
+    return search(*arguments, **named)
 
 
 @contextlib.contextmanager
@@ -152,7 +152,7 @@ def _indexed() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.meta_path = [each for each in sys.meta_path if each is not finder]
+        sys.meta_path = [entry for entry in sys.meta_path if entry is not finder]
         finder.close()
 
 
@@ -160,12 +160,12 @@ def _indexed() -> Iterator[None]:
 def _quick_search() -> Iterator[None]:
     """Hide what is not needed from this thread; afterwards everything can be imported whole."""
     name = f"sklearn.utils.{_HELPERS}"
-    whole = name in sys.modules or "pytest" in sys.modules
+    full = name in sys.modules or "pytest" in sys.modules
     try:
         with hidden(*_NOT_NEEDED):
             yield
     finally:
-        if not whole and sys.modules.pop(name, None) is not None:
+        if not full and sys.modules.pop(name, None) is not None:
             vars(sys.modules["sklearn.utils"]).pop(_HELPERS, None)
 
 

@@ -173,8 +173,8 @@ class _Sample:
         return cls(range(n_rows), np.zeros(n_rows, dtype=bool), Lock())  # pages of zeros, until written to
 
     def of(self, rows: Any) -> _Sample:
-        some = self._rows[rows] if isinstance(rows, slice) else self._each[rows]
-        return _Sample(some, self._answered, self._lock)
+        sample = self._rows[rows] if isinstance(rows, slice) else self._each[rows]
+        return _Sample(sample, self._answered, self._lock)
 
     @property
     def is_distinct(self) -> bool:

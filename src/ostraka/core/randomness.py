@@ -168,9 +168,9 @@ def words(rng: np.random.Generator | KeyedRows, shape: tuple[int, ...]) -> np.nd
     source: Any = rng.bit_generator
     kind = type(source).__name__
     if kind == "ChaCha" and math.prod(shape) >= _MANY:
-        drawn = _many_words(source, math.prod(shape))
-        if drawn is not None:
-            return drawn.reshape(shape)
+        numbers = _many_words(source, math.prod(shape))
+        if numbers is not None:
+            return numbers.reshape(shape)
     if kind in _RAW_IS_64_BITS:
         return np.asarray(source.random_raw(shape), dtype=np.uint64)
     return rng.integers(0, 2**64, size=shape, dtype=np.uint64)
@@ -181,8 +181,8 @@ def _many_words(source: Any, n: int) -> np.ndarray | None:
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms  # noqa: PLC0415  (15 ms to import)
 
     with source.lock:
-        whole = source.state
-        state = whole["state"]
+        bookkeeping = source.state
+        state = bookkeeping["state"]
         start, nonce = state["ctr"].tolist()  # the stream is counted in numbers of 32 bits, 16 a block
         first, last = start // 16, (start + 2 * n) // 16
         if start % 2 or nonce or state["rounds"] != 20 or last >= 2**32:
@@ -192,7 +192,7 @@ def _many_words(source: Any, n: int) -> np.ndarray | None:
         blocks = np.empty((last + 1 - first, 8), dtype="<u8")
         _fill(blocks, cipher.encryptor())
         state["ctr"][0], state["block"] = start + 2 * n, blocks[-1].view("<u4").astype(np.uint32)
-        source.state = whole
+        source.state = bookkeeping
     return blocks.ravel()[start % 16 // 2 :][:n].astype(np.uint64, copy=False)
 
 

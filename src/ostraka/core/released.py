@@ -63,7 +63,7 @@ def to_bytes(released: Released) -> bytes:
         return _MODEL + released.data
     written = io.BytesIO()
     if isinstance(released, dict):
-        if not all(isinstance(name, str) and _plain(each) for name, each in released.items()):
+        if not all(isinstance(name, str) and _plain(values) for name, values in released.items()):
             raise ValueError("a release of named arrays must have names that are text, and no objects")
         np.savez(written, allow_pickle=False, **released)
     elif _plain(released):

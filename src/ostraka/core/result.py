@@ -75,9 +75,9 @@ class Result:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = _plain(getattr(self, each.name), each.name)
-            object.__setattr__(self, each.name, tuple(value) if each.name == "notes" else value)
+        for item in fields(self):
+            value = _plain(getattr(self, item.name), item.name)
+            object.__setattr__(self, item.name, tuple(value) if item.name == "notes" else value)
 
     def __repr__(self) -> str:
         """One line of public facts; the fields hold the rest."""
@@ -125,7 +125,7 @@ class Result:
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Everything, the owner's part included, as strict JSON; ``result.public().to_json()`` to share."""
-        record = {each.name: getattr(self, each.name) for each in fields(self)}
+        record = {item.name: getattr(self, item.name) for item in fields(self)}
         return json.dumps({"version": _VERSION, **record}, indent=indent, allow_nan=False)
 
     @classmethod
@@ -146,7 +146,7 @@ class Result:
         version = record.pop("version", None) if isinstance(record, dict) else None
         if version != _VERSION:
             raise ValueError(f"a Result must be JSON of version {_VERSION}, got version {version!r}")
-        unknown = sorted(set(record) - {each.name for each in fields(cls)})
+        unknown = sorted(set(record) - {item.name for item in fields(cls)})
         if unknown or "kind" not in record:
             raise ValueError(f"a Result must have a kind and known fields only, got unknown {unknown}")
         return cls(**record)

@@ -206,11 +206,11 @@ class Scores:
                 f"targets must be {_FEWEST_TARGETS} or more to draw them again, got {len(targets)}: use "
                 "Scores.rate for each"
             )
-        values = np.unique(np.concatenate([each.values for each in targets]))
-        place = np.concatenate([np.searchsorted(values, each.values) for each in targets])
-        owner = np.repeat(np.arange(len(targets)), [each.values.size for each in targets])
+        values = np.unique(np.concatenate([target.values for target in targets]))
+        place = np.concatenate([np.searchsorted(values, target.values) for target in targets])
+        owner = np.repeat(np.arange(len(targets)), [target.values.size for target in targets])
         tallies = [
-            np.concatenate([getattr(each, name) for each in targets]) for name in ("others", "members")
+            np.concatenate([getattr(target, name) for target in targets]) for name in ("others", "members")
         ]
 
         def drawn(weights: np.ndarray) -> float:

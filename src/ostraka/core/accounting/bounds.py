@@ -248,8 +248,9 @@ def exact_profiles(
         room -= many * (len(log_q) // 2)
         if room < 0:
             return None
-    each = [Given([law[way] for law in laws], places, answers_per_query).tables(at) for way in (0, 1)]
-    return [Profile(tables) for tables in zip(*each, strict=True)]
+    directions = ([law[0] for law in laws], [law[1] for law in laws])
+    bounds = [Given(pairs, places, answers_per_query).tables(at) for pairs in directions]
+    return [Profile(tables) for tables in zip(*bounds, strict=True)]
 
 
 _CHUNK = 4096  # queries at a time: bounds memory at about 4096 x len(ORDERS) doubles per temporary
@@ -327,13 +328,13 @@ def spans_2018(
         if screened is not None or answered is not None:
             raise ValueError("screened and answered are for mechanisms with a screen, such as Confident")
         return lambda rows: _curve(_total(log_q[rows], bound))
-    seen = asked if screened is None else check.counts(screened)
-    if seen.shape != asked.shape:
-        raise ValueError(f"screened must have shape {asked.shape}, got {seen.shape}")
+    screened_counts = asked if screened is None else check.counts(screened)
+    if screened_counts.shape != asked.shape:
+        raise ValueError(f"screened must have shape {asked.shape}, got {screened_counts.shape}")
     [screen] = screens
-    gate, doubt = _log_q(screen, seen, screen=True)
+    gate, doubt = _log_q(screen, screened_counts, screen=True)
     chances = (
-        np.exp(screen.log_outcomes(seen)[:, 0])
+        np.exp(screen.log_outcomes(screened_counts)[:, 0])
         if answered is None
         else _mask(answered, len(asked)).astype(float)
     )
@@ -424,8 +425,8 @@ def _total(
     """Weighted sum over queries of the bound, rounded up; equal queries are computed once."""
     value, where = np.unique(log_q, return_inverse=True)
     times = np.bincount(where, weights=weights, minlength=len(value))
-    asked = times > 0  # 0 * infinity is a cost of nothing
-    value, times = value[asked], times[asked]
+    repeated = times > 0  # 0 * infinity is a cost of nothing
+    value, times = value[repeated], times[repeated]
     total = sum(
         (
             times[at : at + _CHUNK] @ bound.rdp(value[at : at + _CHUNK], orders)
@@ -554,8 +555,8 @@ def every_bound(
     def these_votes(name: str, cost: Callable[[slice], Curve]) -> Bound:
         total, totals = None, []
         for span in spans:
-            more = answers_per_query * cost(span)
-            total = more if total is None else total + more
+            next_cost = answers_per_query * cost(span)
+            total = next_cost if total is None else total + next_cost
             totals.append(total)
         return _bound(name, totals, ends, answers_per_query)
 
@@ -575,13 +576,13 @@ def every_bound(
 
 def _whatever_the_votes(mechanism: BallotMechanism) -> dict[str, Curve]:
     """Each bound for any votes on its own, of one answer."""
-    classic, whole = classic_curve(mechanism), mechanism.curve()
-    no_orders = replace(whole, rdp=(math.inf,) * len(whole.rdp))
+    classic, tight = classic_curve(mechanism), mechanism.curve()
+    no_orders = replace(tight, rdp=(math.inf,) * len(tight.rdp))
     curves = {} if classic is None else {"classic": replace(classic, mu_squared=math.inf, laws=None)}
-    if math.isfinite(whole.mu_squared):
+    if math.isfinite(tight.mu_squared):
         curves["gaussian"] = replace(no_orders, laws=None)
-    curves["tight"] = replace(whole, mu_squared=math.inf, laws=None)
-    return {**curves, "adaptive": no_orders} if composes(whole.laws) else curves
+    curves["tight"] = replace(tight, mu_squared=math.inf, laws=None)
+    return {**curves, "adaptive": no_orders} if composes(tight.laws) else curves
 
 
 def _bound(name: str, curves: Sequence[Curve | Profile], ends: tuple[int, ...], times: int) -> Bound:
@@ -638,6 +639,6 @@ def sampled_gaussian_curve(
     1.83
     """
     check.integer(steps=steps, least=1)
-    whole = Curve.gaussian(sensitivity=sensitivity, sigma=sigma, moves=moves)
-    one = amplified(whole, sampling_rate=sampling_rate)
-    return steps * replace(one, laws=(Law.sampled(sampling_rate, whole.mu_squared),))
+    unsampled = Curve.gaussian(sensitivity=sensitivity, sigma=sigma, moves=moves)
+    step_curve = amplified(unsampled, sampling_rate=sampling_rate)
+    return steps * replace(step_curve, laws=(Law.sampled(sampling_rate, unsampled.mu_squared),))

@@ -190,9 +190,9 @@ def _spread(right: np.ndarray) -> float:
     """Estimate the spread by moments: variance over questions, minus the part due to few models."""
     share, models = right.mean(axis=0), len(right)
     mean = share.mean()
-    whole = mean * (1 - mean)
-    between = (share.var() - whole / models) * models / (models - 1)
-    return float(np.clip(whole / max(between, 1e-9) - 1, 0.05, 50.0)) if whole > 0 else 1.0
+    variance = mean * (1 - mean)
+    between = (share.var() - variance / models) * models / (models - 1)
+    return float(np.clip(variance / max(between, 1e-9) - 1, 0.05, 50.0)) if variance > 0 else 1.0
 
 
 def _fit(sizes: np.ndarray, scores: Sequence[float], n_classes: int, spread: float) -> LearningCurve:
@@ -367,13 +367,13 @@ class _Search(NamedTuple):
 
     def best(self, epsilon: float) -> tuple[float, _Choice]:
         """Highest expected accuracy of the student, by classic noise scaled to about the tight one."""
-        asked = sorted({min(n, self.n_public) for n in _ANSWERS})
+        numbers = sorted({min(n, self.n_public) for n in _ANSWERS})
         teachers = [n for n in _TEACHERS if self.n_rows >= _FEWEST_ROWS * n] or [2]
-        noise = {n: self._about(n, epsilon) for n in asked}
+        noise = {n: self._about(n, epsilon) for n in numbers}
         candidates = []
         for n_teachers in teachers:
             votes = self._votes(self.tasks[0], n_teachers)
-            audible = [n for n in asked if noise[n] * _AUDIBLE <= n_teachers] or asked[:1]
+            audible = [n for n in numbers if noise[n] * _AUDIBLE <= n_teachers] or numbers[:1]
             for choice in (_Choice(n_teachers, n, bar) for n in audible for bar in (0.0, *_BARS)):
                 parts = _noises(choice, noise[choice.n_questions])
                 candidates.append((self._forecast(self.tasks[0], votes, choice, *parts)[2], choice))
@@ -396,12 +396,12 @@ class _Search(NamedTuple):
         step = 10.0 ** (math.floor(math.log10(noise)) - 3)  # four digits, rounded up: people type them
         sigma = float(f"{math.ceil(noise / step - 1e-9) * step:.4g}")
         mechanism, screen = _noises(choice, sigma)
-        each = [
+        forecasts = [
             self._forecast(task, self._votes(task, choice.n_teachers), choice, mechanism, screen)
             for task in self.tasks
         ]
         answered, answers, student = (
-            Estimate(min(values), values[0], max(values)) for values in zip(*each, strict=True)
+            Estimate(min(values), values[0], max(values)) for values in zip(*forecasts, strict=True)
         )
         return Proposal(
             n_teachers=choice.n_teachers,
@@ -434,8 +434,8 @@ class _Search(NamedTuple):
         answered = float(passes.mean())
         plurality = votes.argmax(axis=1)
         weights = passes / passes.sum()
-        kept = float(weights @ outcome[np.arange(len(votes)), plurality])
-        flipped = (1 - kept) * task.n_classes / (task.n_classes - 1)
+        unchanged = float(weights @ outcome[np.arange(len(votes)), plurality])
+        flipped = (1 - unchanged) * task.n_classes / (task.n_classes - 1)
         worth = choice.n_questions * answered * max(0.0, 1 - flipped) ** 2
         error = float((plurality != 0).mean()) + task.excess(worth)
         return answered, float(weights @ outcome[:, 0]), 1 - min(error, 1 - 1 / task.n_classes)
@@ -452,11 +452,11 @@ class _Priced(NamedTuple):
 
 def _cheapest(search: _Search, target: float) -> Proposal:
     """Return the smallest of several budgets that is expected to reach the target."""
-    most, choice = search.best(_EPSILONS[-1])
-    if most < target:
+    best, choice = search.best(_EPSILONS[-1])
+    if best < target:
         raise ValueError(
             f"no epsilon up to {_EPSILONS[-1]:g} is expected to reach an accuracy of {target:g}: the best "
-            f"plan found reaches {most:.3f}; aim lower, or bring more rows, public rows or better features"
+            f"plan found reaches {best:.3f}; aim lower, or bring more rows, public rows or better features"
         )
     low, high = 0, len(_EPSILONS) - 1
     cheapest = choice
@@ -477,6 +477,6 @@ def _noises(choice: _Choice, sigma: float) -> tuple[GNMax, Threshold | None]:
     return GNMax(sigma=sigma), Threshold(at=at, sigma=_SCREEN_NOISE * sigma)
 
 
-def _reject_private(*given: object) -> None:
-    if any(isinstance(value, Private) for value in given):
+def _reject_private(*values: object) -> None:
+    if any(isinstance(value, Private) for value in values):
         raise TypeError("planning must not read private data: it would use them without paying")

@@ -114,8 +114,8 @@ class Certificate:
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """The distance, rounded to whole ballots after noise; int64, shape ()."""
-        place, one = Fraction(2 * self.distance(private.open()) + 1, 2), Fraction(1)
-        noisy = exact.noisy_floor(place, scale=Fraction(self.noise), grid=one, rng=rng)
+        place, grid = Fraction(2 * self.distance(private.open()) + 1, 2), Fraction(1)
+        noisy = exact.noisy_floor(place, scale=Fraction(self.noise), grid=grid, rng=rng)
         return np.asarray(noisy, dtype=np.int64)
 
     def distance(self, counts: ArrayLike) -> int:
@@ -217,8 +217,8 @@ def _guess(certificate: Certificate) -> tuple[int, np.ndarray]:
         fade = math.log(falling[step.agreed] / falling[max(0, step.agreed - step.pace)]) / step.pace
         total += size * (inside * np.exp(fade * np.clip(place - step.agreed, 0, None))).mean(axis=0)
     guess = np.maximum.accumulate(total)
-    most = sum(size * int(step.cost.max()) * UNIT for step, size in zip(steps, sizes, strict=True))
-    guess[-1] = max(guess[-1], most) * (1 + 1e-12)
+    ceiling = sum(size * int(step.cost.max()) * UNIT for step, size in zip(steps, sizes, strict=True))
+    guess[-1] = max(guess[-1], ceiling) * (1 + 1e-12)
     return -reach, guess
 
 
@@ -340,9 +340,9 @@ class PublishedEpsilon:
         """The claim in words; docs/publishing-epsilon.md, Theorem 3, proves it."""
         if self.simulation:
             return "Simulation: the noise can be repeated, so nothing is protected."
-        told = "the answers" if self.method == "any votes" else "the answers and this number"
+        subject = "the answers" if self.method == "any votes" else "the answers and this number"
         return (
-            f"For any two data sets that differ in one {self.unit}, and any set of outputs ({told}) whose "
+            f"For any two data sets that differ in one {self.unit}, and any set of outputs ({subject}) whose "
             f"published epsilon is at most e: its probability on one is at most exp(e) times that on the "
             f"other, plus {self.delta:g}. Here the published epsilon is {self.epsilon:.4g}."
         )
@@ -452,11 +452,11 @@ def release_epsilon(
         agreement=agreement,
         orders=None if order is None else (order,),
     )
-    most = len(votes) * mechanism.curve()  # for any votes, if every query passes the screen
-    most = most if order is None else _at(most, order)
-    terms = _Terms.of(plan, most, delta)
-    if method == "auto" and not terms.hoped < most.epsilon(delta):
-        return _without(most, delta=delta, votes=votes, simulation=rng is not None)
+    ceiling = len(votes) * mechanism.curve()  # for any votes, if every query passes the screen
+    ceiling = ceiling if order is None else _at(ceiling, order)
+    terms = _Terms.of(plan, ceiling, delta)
+    if method == "auto" and not terms.hoped < ceiling.epsilon(delta):
+        return _without(ceiling, delta=delta, votes=votes, simulation=rng is not None)
     plan = replace(plan, n_queries=len(rows))
     if ledger is None:
         with Ledger(":memory:", budget=Budget(epsilon=1e9, delta=delta, adaptive=False)) as scratch:
@@ -467,7 +467,7 @@ def release_epsilon(
     return PublishedEpsilon(
         epsilon=terms.epsilon(bound),
         delta=delta,
-        any_votes=most.epsilon(delta),
+        any_votes=ceiling.epsilon(delta),
         method="smooth" if isinstance(plan, SmoothBound) else "certificate",
         order=plan.order,
         answers_rdp=bound,
@@ -526,16 +526,16 @@ def _plan(mechanism: BallotMechanism, method: str, **sizes: Any) -> Certificate 
     return (plan_smooth_bound if method == "smooth" else plan_certificate)(mechanism, **sizes)
 
 
-def _without(most: Curve, *, delta: float, votes: Private, simulation: bool) -> PublishedEpsilon:
+def _without(ceiling: Curve, *, delta: float, votes: Private, simulation: bool) -> PublishedEpsilon:
     """Return the record of a refusal to publish, which does not depend on the votes."""
-    order = most.best_order(delta)
+    order = ceiling.best_order(delta)
     return PublishedEpsilon(
-        epsilon=most.epsilon(delta),
+        epsilon=ceiling.epsilon(delta),
         delta=delta,
-        any_votes=most.epsilon(delta),
+        any_votes=ceiling.epsilon(delta),
         method="any votes",
         order=order,
-        answers_rdp=most.rdp[most.orders.index(order)],
+        answers_rdp=ceiling.rdp[ceiling.orders.index(order)],
         release_rdp=0.0,
         confidence=1.0,
         unit=votes.adjacency.unit,

@@ -134,8 +134,8 @@ class _Model:
 
     def sensitivity(self, point: np.ndarray) -> np.ndarray:
         """Algorithm 3, outside the plateau from one ballot before q0 to q0."""
-        worse, here, better = self.bound(np.concatenate([point - 1, point, point + 1])).reshape(3, -1)
-        return np.asarray(np.maximum(worse - here, here - better))
+        worse, same_place, better = self.bound(np.concatenate([point - 1, point, point + 1])).reshape(3, -1)
+        return np.asarray(np.maximum(worse - same_place, same_place - better))
 
 
 @lru_cache(maxsize=512)
@@ -263,8 +263,8 @@ def cost_levels(
 
 def _many_classes(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> CostLevels:
     """Return the scale of one part: exact for a screen, bounded by the curve for an argmax."""
-    own = law(mechanism)
-    if own.payer is None and own.stages[-1].bar is not None:
+    outcome_law = law(mechanism)
+    if outcome_law.payer is None and outcome_law.stages[-1].bar is not None:
         return _screen(mechanism, n_teachers, n_classes, order)
     curve = mechanism.curve()
     if math.isfinite(curve.mu_squared):
@@ -298,8 +298,8 @@ def worst(placed: Sequence[tuple[CostLevels, np.ndarray]], n_ballots: int) -> np
 def check_ballots(counts: np.ndarray) -> int:
     """Number of teachers, where every row is whole ballots and has as many; messages show no count."""
     n_teachers = int(counts[0].sum()) if len(counts) else 0
-    whole = (counts >= 0).all() and (counts == np.floor(counts)).all()
-    if n_teachers < 2 or not whole or not (counts.sum(axis=1) == n_teachers).all():
+    integral = (counts >= 0).all() and (counts == np.floor(counts)).all()
+    if n_teachers < 2 or not integral or not (counts.sum(axis=1) == n_teachers).all():
         raise ValueError(
             "counts must be whole ballots, every row of the same number of teachers, two or more"
         )
@@ -426,17 +426,27 @@ def _censored_gaussian(z: np.ndarray, shift: float, order: float) -> np.ndarray:
     # each of which reveals a little more than any division in it; does not increase as z falls
     q = scipy.special.ndtr(z)[:, None]
     cell = np.arange(_CELLS) / _CELLS
-    left, right = -scipy.special.ndtri(q * (cell + 1 / _CELLS)), scipy.special.ndtri(q * (1 - cell))
+    lower_edge, upper_edge = (
+        -scipy.special.ndtri(q * (cell + 1 / _CELLS)),
+        scipy.special.ndtri(q * (1 - cell)),
+    )
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        kept = np.clip(1 - q * (1 + 1 / _CELLS), 0, None)
-        moved = np.clip(scipy.special.ndtr(left - shift) - scipy.special.ndtr(right - shift), 0, None)
+        unmoved = np.clip(1 - q * (1 + 1 / _CELLS), 0, None)
+        moved = np.clip(
+            scipy.special.ndtr(lower_edge - shift) - scipy.special.ndtr(upper_edge - shift), 0, None
+        )
         log_scale = order * (order - 1) * shift**2 / 2
-        sums = [np.full_like(left, math.inf)]
-        for near, far, (a, b) in ((order - 1, order - 1, (kept, moved)), (-order, -order, (moved, kept))):
-            tails = scipy.special.ndtr(-left - near * shift) + scipy.special.ndtr(right + far * shift)
+        sums = [np.full_like(lower_edge, math.inf)]
+        for near, far, (a, b) in (
+            (order - 1, order - 1, (unmoved, moved)),
+            (-order, -order, (moved, unmoved)),
+        ):
+            tails = scipy.special.ndtr(-lower_edge - near * shift) + scipy.special.ndtr(
+                upper_edge + far * shift
+            )
             sums.append(np.exp(log_scale) * tails + a**order * b ** (1 - order))
     largest = np.maximum(sums[1], sums[2]).max(axis=1)
-    largest = np.where(np.isfinite(largest) & (kept[:, 0] > 0), largest, math.inf)
+    largest = np.where(np.isfinite(largest) & (unmoved[:, 0] > 0), largest, math.inf)
     return np.asarray(np.log(largest) / (order - 1))
 
 
@@ -446,9 +456,9 @@ def _censored_pure(log_q: np.ndarray, pure: float, order: float) -> np.ndarray:
     best = np.zeros_like(q)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for ratio in (math.exp(pure), math.exp(-pure)):
-            kept, moved = 1 - q, 1 - q * ratio
-            forth = q * ratio ** (1 - order) + kept**order * moved ** (1 - order)
-            back = q * ratio**order + moved**order * kept ** (1 - order)
+            unmoved, moved = 1 - q, 1 - q * ratio
+            forth = q * ratio ** (1 - order) + unmoved**order * moved ** (1 - order)
+            back = q * ratio**order + moved**order * unmoved ** (1 - order)
             best = np.maximum(best, np.maximum(forth, back))
     applies = q < 1 / (1 + math.exp(pure))
     return np.where(applies, np.log(np.where(applies, best, 1.0)) / (order - 1), math.inf)
@@ -664,8 +674,8 @@ def _guess(n_teachers: int, n_classes: int, agreement: float) -> np.ndarray:
     level = (np.arange(_GUESSES) + 0.5) / _GUESSES
     margin = np.interp(level, [0, 1 - agreement, 1 - agreement, 1], [0, 1, 0.9, 1])
     first = np.rint(n_teachers * (1 + margin * (n_classes - 1)) / n_classes)
-    rest = n_teachers - first[:, None] - np.arange(n_classes - 1)[None, :]
-    return np.concatenate([first[:, None], np.ceil(np.clip(rest, 0, None) / (n_classes - 1))], axis=1)
+    others = n_teachers - first[:, None] - np.arange(n_classes - 1)[None, :]
+    return np.concatenate([first[:, None], np.ceil(np.clip(others, 0, None) / (n_classes - 1))], axis=1)
 
 
 def _guessed(plan: SmoothBound) -> tuple[float, np.ndarray]:

@@ -44,36 +44,36 @@ def fits(laws: tuple[Law, ...], *, epsilon: float, delta: float) -> bool:
     plans = [_plan(law._replace(uses=1), epsilon, delta) for law in laws]
     if len(laws) == 1 and laws[0].uses <= plans[0].uses:
         return True
-    whole = limit.together(laws)
-    most = min(plan.mu_squared for plan in plans)
-    return whole.delta <= _FOR_CONSTANTS * delta and whole.mu_squared <= most
+    together = limit.together(laws)
+    least_cost = min(plan.mu_squared for plan in plans)
+    return together.delta <= _FOR_CONSTANTS * delta and together.mu_squared <= least_cost
 
 
 @lru_cache(maxsize=256)
 def _plan(law: Law, epsilon: float, delta: float) -> _Plan:
     """Both numbers for a run that begins with this family; kept in the user's cache folder."""
-    whole = _allowed(epsilon, (1 - _FOR_CONSTANTS - _FOR_DOUBT) * delta)
+    gaussian_room = _allowed(epsilon, (1 - _FOR_CONSTANTS - _FOR_DOUBT) * delta)
     if not limit.within_reach(law):
-        return _Plan(0, whole)
+        return _Plan(0, gaussian_room)
     name = f"adaptive {law.kind} {law.size.hex()} {epsilon.hex()} {delta.hex()}"
     numbers = stored.load(name)
     if numbers is not None:
         return _Plan(int(numbers[0]), float(numbers[1]))
-    plan = _compared(law, epsilon, delta, whole)
+    plan = _compared(law, epsilon, delta, gaussian_room)
     stored.save(name, np.array(plan, dtype=np.float64))
     return plan
 
 
-def _compared(law: Law, epsilon: float, delta: float, whole: float) -> _Plan:
+def _compared(law: Law, epsilon: float, delta: float, gaussian_room: float) -> _Plan:
     """The largest Gaussian, of a few, of which less is left than of the family after any number of uses."""
     chain = _Chain(law, epsilon, (1 - _FOR_CONSTANTS - _FOR_DOUBT) * delta)
     uses = chain.longest()
     levels = limit.levels((law,))
     for share in _TRIED:
-        paid = levels.after(share * whole) * (1 + _OUTWARD)
+        paid = levels.after(share * gaussian_room) * (1 + _OUTWARD)
         if chain.exceeds(levels, paid - uses * law.mu_squared, uses, _FOR_DOUBT * delta):
-            return _Plan(uses, share * whole)
-    return _Plan(0, whole)
+            return _Plan(uses, share * gaussian_room)
+    return _Plan(0, gaussian_room)
 
 
 class _Chain:
@@ -114,16 +114,16 @@ class _Chain:
         mass = self._law.mu_squared
         if uses > self.followed:
             ends = np.unique(np.linspace(self.followed, uses, _BLOCKS).astype(np.int64))
-            rest = levels.before(np.maximum(0.0, spare + ends[1:] * mass))
-            if not all(a <= self._beyond(int(b) + 1).mu_squared for a, b in zip(rest, ends, strict=False)):
+            tail = levels.before(np.maximum(0.0, spare + ends[1:] * mass))
+            if not all(a <= self._beyond(int(b) + 1).mu_squared for a, b in zip(tail, ends, strict=False)):
                 return False
-        for left in range(min(uses, self.followed), 0, -1):
-            rest_mass = spare + left * mass
+        for n_left in range(min(uses, self.followed), 0, -1):
+            rest_mass = spare + n_left * mass
             if rest_mass <= 0:
                 return True
-            step, values = self._followed(left)
-            rest = gaussian_delta(np.arange(values.size) * step, math.sqrt(float(levels.before(rest_mass))))
-            if not (rest <= values + doubt).all():
+            step, values = self._followed(n_left)
+            tail = gaussian_delta(np.arange(values.size) * step, math.sqrt(float(levels.before(rest_mass))))
+            if not (tail <= values + doubt).all():
                 return False
         return spare <= 0
 
@@ -145,9 +145,9 @@ class _Chain:
     def _gaussian(self, uses: int) -> limit.Part:
         """A Gaussian that exceeds the function of so many uses; an infinite one if none is found."""
         step, values = self._followed(uses)
-        most = uses * self._law.mu_squared
+        mu_squared = uses * self._law.mu_squared
         delta = _LITTLE_DELTA if uses < _FOLLOWED[-1] else 0.0  # tables of few uses are steep at their end
-        gaussian = limit.larger_gaussian(values, step, least=most / 2, most=most, delta=delta)
+        gaussian = limit.larger_gaussian(values, step, least=mu_squared / 2, most=mu_squared, delta=delta)
         return gaussian or limit.Part(math.inf, 0.0)
 
     def _followed(self, uses: int) -> tuple[float, np.ndarray]:

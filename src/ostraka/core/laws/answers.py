@@ -65,13 +65,13 @@ def followed(law: Law) -> Callable[[int], tuple[float, np.ndarray] | None]:
 class _Run:
     """All counts of one mechanism on one grid."""
 
-    def __init__(self, law: Law, way: _Way) -> None:
-        self._way, self._shift = way, math.sqrt(law.mu_squared)
+    def __init__(self, law: Law, stencil: _Way) -> None:
+        self._way, self._shift = stencil, math.sqrt(law.mu_squared)
         self._family = argmax_family if law.kind == ARGMAX else screen_family
         self._first: dict[int, np.ndarray] = {}
         self._kept: dict[int, Smooth] = {}
         self._last: Smooth | None = None  # what was asked for last: often the next has one answer more
-        self._tail = next((tail for most, tail in _TAILS if self._shift <= most), None)
+        self._tail = next((tail for limit, tail in _TAILS if self._shift <= limit), None)
 
     def values(self, answers: int) -> tuple[float, np.ndarray] | None:
         """A grid spacing, and w after so many answers at 0, 1, ... of it."""
@@ -105,15 +105,15 @@ class _Run:
         self._first = first_answers(self._family(self._shift), shift=self._shift, step=step, answers=answers)
 
     def _begin(self, tail: Tail) -> Smooth:
-        way, shift = self._way, self._shift
-        step = way.step * shift
+        stencil, shift = self._way, self._shift
+        step = stencil.step * shift
         envelope = Envelope(self._family(shift, finest=True), shift=shift, step=step)
         if not self._first:
-            self._follow(way.first)
-        last = self._first[way.first]
-        begun, step = way.first, way.step * shift
+            self._follow(stencil.first)
+        last = self._first[stencil.first]
+        values, step = stencil.first, stencil.step * shift
         return Smooth(
-            last, finer=way.finer, answers=begun, shift=shift, step=step, envelope=envelope, tail=tail
+            last, finer=stencil.finer, answers=values, shift=shift, step=step, envelope=envelope, tail=tail
         )
 
 
@@ -142,16 +142,16 @@ def kernel(pair: Pairs, step: float) -> Kernel:
         ratios = np.where(pair.mass > 0, pair.difference / pair.mass, 0.0)
     widest = float(np.abs(np.log1p(np.maximum(ratios, -1 + 1e-12))).max())
     reach = math.ceil(widest / step) + 1
-    way = stencils(pair, step=step, reach=reach)
+    stencil = stencils(pair, step=step, reach=reach)
     weights = np.zeros(2 * reach + 1)
-    np.add.at(weights, way.offsets[0] + reach, way.weights[0])
-    return Kernel(weights, float(way.constants[0]))
+    np.add.at(weights, stencil.offsets[0] + reach, stencil.weights[0])
+    return Kernel(weights, float(stencil.constants[0]))
 
 
-def together(one: Kernel, two: Kernel) -> Kernel:
+def together(first: Kernel, second: Kernel) -> Kernel:
     """Both, one after the other. Only positive numbers add up, and the sums are rounded up."""
-    weights = np.convolve(one.weights, two.weights) * (1 + _OUTWARD)
-    return Kernel(weights, (one.revealing + two.revealing) * (1 + _OUTWARD))
+    weights = np.convolve(first.weights, second.weights) * (1 + _OUTWARD)
+    return Kernel(weights, (first.revealing + second.revealing) * (1 + _OUTWARD))
 
 
 class Averaged:
@@ -186,8 +186,8 @@ class Averaged:
         if not epsilon < self._step * end:
             return self._at(end)
         i = max(0, math.floor(epsilon / self._step - 1e-9))
-        beyond = min(epsilon - self._step * i, self._step)
-        share = max(0.0, math.expm1(beyond) / math.expm1(self._step) - _OUTWARD * (1 + i))
+        within = min(epsilon - self._step * i, self._step)
+        share = max(0.0, math.expm1(within) / math.expm1(self._step) - _OUTWARD * (1 + i))
         on_chord = self._at(i) + min(1.0, share) * (self._at(i + 1) - self._at(i))
         return min(1.0, on_chord * (1 + _OUTWARD))
 

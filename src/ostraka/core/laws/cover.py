@@ -73,8 +73,8 @@ def argmax_pairs(shift: float, inside: Sequence[Pairs], line: np.ndarray) -> Pai
         mass, difference = (np.pad(column, ((0, 0), (0, lacking - column.shape[1]))) for column in pairs[:2])
         parts.append(Pairs(mass, difference, pairs.extra))
     every = Pairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    used = every.mass.any(axis=1)
-    return Pairs(*(column[used] for column in every))
+    occupied = every.mass.any(axis=1)
+    return Pairs(*(column[occupied] for column in every))
 
 
 def screen_pairs(shift: float, t: np.ndarray) -> Pairs:
@@ -116,11 +116,11 @@ def plane_pairs(shift: float, grid: Grid) -> Pairs:
         bound[outside] = 0.0
     spread.mildest[outside] = 1.0
     pairs = _at_corners(spread, chance, difference, 2)
-    used = np.zeros(chance.shape[:-1], dtype=bool)
-    for view in _corners(used, 2):
+    occupied = np.zeros(chance.shape[:-1], dtype=bool)
+    for view in _corners(occupied, 2):
         np.logical_or(view, ~outside, out=view)
     for column in pairs:
-        column[~used.ravel()] = 0.0
+        column[~occupied.ravel()] = 0.0
     return pairs
 
 
@@ -212,12 +212,12 @@ def _spread(shift: float, box: Box, chance: np.ndarray, difference: np.ndarray) 
     less = -np.expm1(below) * (1 + _ROUNDING)
     # ratios of the first two outcomes are monotone in t and in u (docs/composition.md)
     ratio = np.abs(difference[..., :2]) / chance[..., :2]
-    one, two = _corners(ratio[..., 0], 2), _corners(ratio[..., 1], 2)
+    first, second = _corners(ratio[..., 0], 2), _corners(ratio[..., 1], 2)
     return _Spread(
         bend=np.stack([*bend, bend[0] + bend[1]], axis=-1),
         moved=np.stack([*moved, np.zeros_like(moved[0])], axis=-1),
         gain=gain,
-        steepest=np.stack([one[0], two[2], np.maximum(np.expm1(above), less)], axis=-1),
-        mildest=np.maximum(np.minimum(one[3], two[1]), 1e-300),
+        steepest=np.stack([first[0], second[2], np.maximum(np.expm1(above), less)], axis=-1),
+        mildest=np.maximum(np.minimum(first[3], second[1]), 1e-300),
         below=np.maximum(less, 0.0),
     )

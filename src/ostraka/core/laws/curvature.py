@@ -37,9 +37,9 @@ def _bounds(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return near, np.maximum(np.abs(low), np.abs(high))
 
 
-def _largest(near: np.ndarray, far: np.ndarray, root: float) -> np.ndarray:
+def _largest(near: np.ndarray, farther: np.ndarray, root: float) -> np.ndarray:
     """Largest |x^2 - root| for x between."""
-    return np.maximum(np.abs(near**2 - root), np.abs(far**2 - root))
+    return np.maximum(np.abs(near**2 - root), np.abs(farther**2 - root))
 
 
 class _Terms(NamedTuple):
@@ -129,14 +129,14 @@ def bends(shift: float, box: Box) -> Bends:
     by_t, by_u = (box.t1 - box.t0) ** 2 / 8, (box.u1 - box.u0) ** 2 / 8
     wide = box._replace(t0=box.t0 - shift)
     chance, difference, longer = [], [], np.zeros_like(by_t)
-    for near, far in ((box, wide), (box.mirrored(), wide.mirrored())):
+    for near, wide_box in ((box, wide), (box.mirrored(), wide.mirrored())):
         two_t, two_u, _, _ = curvature(near)
-        _, _, three_t, three_u = curvature(far)
+        _, _, three_t, three_u = curvature(wide_box)
         chance.append(by_t * two_t + by_u * two_u)
         difference.append(shift * (by_t * three_t + by_u * three_u))
         longer = longer + (by_t * (two_t + three_t) - by_u * (two_u + three_u))
-    rest = np.minimum(difference[0] + difference[1], _third(shift, wide))
-    return Bends(chance, difference, rest, longer)
+    third_moved = np.minimum(difference[0] + difference[1], _third(shift, wide))
+    return Bends(chance, difference, third_moved, longer)
 
 
 def line_bends(shift: float, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -146,17 +146,17 @@ def line_bends(shift: float, low: np.ndarray, high: np.ndarray) -> tuple[np.ndar
     near = np.where((low - shift <= 0) & (high >= 0), 0.0, np.minimum(np.abs(low - shift), np.abs(high)))
     bend = eighth * reach * phi(near)
     moved = shift * eighth * _largest(reach, near, 1.0) * phi(near)
-    less = -np.expm1(log_ndtr(low - shift) - log_ndtr(low))
-    more = np.expm1(log_ndtr(shift - high) - log_ndtr(-high))
-    return bend, moved, less, more
+    falls = -np.expm1(log_ndtr(low - shift) - log_ndtr(low))
+    rises = np.expm1(log_ndtr(shift - high) - log_ndtr(-high))
+    return bend, moved, falls, rises
 
 
 def third_ratio(shift: float, box: Box) -> tuple[np.ndarray, np.ndarray]:
     """Least and largest log Q / P of the third outcome, a product of two monotone functions."""
     step = shift / _ROOT
     ends = []
-    for t, u, other in ((box.t0, box.u0, box.u1), (box.t1, box.u1, box.u0)):
-        a, b = (u + t) / _ROOT, (other - t) / _ROOT
+    for t, u, farther in ((box.t0, box.u0, box.u1), (box.t1, box.u1, box.u0)):
+        a, b = (u + t) / _ROOT, (farther - t) / _ROOT
         ends.append(log_ndtr(step - a) - log_ndtr(-a) + log_ndtr(-b - step) - log_ndtr(-b))
     return ends[0], ends[1]
 
@@ -174,10 +174,18 @@ def _fourth(m: _Terms) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 def _third(shift: float, box: Box) -> np.ndarray:
     """Bound of the third outcome's difference less the mean of its values at the corners."""
     half_t, half_u = (box.t1 - box.t0) / 2, (box.u1 - box.u0) / 2
-    left, right = _fourth(_terms(box)), _fourth(_terms(box.mirrored()))
-    one, two = _centre(box), _centre(box.mirrored())
-    ttt = abs(one.ttt - two.ttt) + half_t * (left[0] + right[0]) + half_u * (left[1] + right[1])
-    uut = abs(one.uut - two.uut) + half_t * (left[2] + right[2]) + half_u * (left[3] + right[3])
+    first_terms, second_terms = _fourth(_terms(box)), _fourth(_terms(box.mirrored()))
+    first_centre, second_centre = _centre(box), _centre(box.mirrored())
+    ttt = (
+        abs(first_centre.ttt - second_centre.ttt)
+        + half_t * (first_terms[0] + second_terms[0])
+        + half_u * (first_terms[1] + second_terms[1])
+    )
+    uut = (
+        abs(first_centre.uut - second_centre.uut)
+        + half_t * (first_terms[2] + second_terms[2])
+        + half_u * (first_terms[3] + second_terms[3])
+    )
     wide = box.t1 - box.t0 - shift  # the box was widened by the shift
     return np.asarray(shift / 8 * (wide**2 * ttt + (box.u1 - box.u0) ** 2 * uut))
 

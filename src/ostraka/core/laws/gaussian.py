@@ -64,8 +64,8 @@ def mirrored(values: np.ndarray, step: float, room: int) -> np.ndarray:
 
 def _cells(z: np.ndarray) -> np.ndarray:
     """Normal probabilities between neighbours, from the side where they are small."""
-    left, right = ndtr(z), ndtr(-z)
-    return np.asarray(np.where(z[1:] < 0, left[1:] - left[:-1], right[:-1] - right[1:]))
+    lower, upper = ndtr(z), ndtr(-z)
+    return np.asarray(np.where(z[1:] < 0, lower[1:] - lower[:-1], upper[:-1] - upper[1:]))
 
 
 DEGREE = 5  # of polynomials of the squared slope
@@ -89,9 +89,9 @@ class _Taps(NamedTuple):
     weights: np.ndarray
     reach: int
 
-    def chosen(self, used: np.ndarray) -> _Taps:
+    def chosen(self, occupied: np.ndarray) -> _Taps:
         """Some of the pairs, on as much of the grid as they need."""
-        offsets, weights = self.offsets[used], self.weights[used]
+        offsets, weights = self.offsets[occupied], self.weights[occupied]
         reach = int(np.abs(np.where(weights > 0, offsets - self.reach, 0)).max()) + 1
         offsets = np.where(weights > 0, offsets - self.reach + reach, reach)
         return _Taps(offsets, weights, reach)
@@ -102,8 +102,8 @@ class Envelope:
 
     def __init__(self, pairs: Pairs, *, shift: float, step: float) -> None:
         self._grid = shift, step
-        self._taps, beyond = _taps(pairs, step, int(_STEEPEST * shift / step) + 2)
-        self.extra = float(pairs.extra.max() + beyond)
+        self._taps, lost = _taps(pairs, step, int(_STEEPEST * shift / step) + 2)
+        self.extra = float(pairs.extra.max() + lost)
         if self.extra > _EXTRA:
             raise NotSmoothError
         self._kept: tuple[float, float, _Taps] | None = None
@@ -111,8 +111,8 @@ class Envelope:
     def polynomial(self, curvature: float, steepest: float) -> np.ndarray:
         """Coefficients, by powers of (slope / steepest)^2, of a bound of log M on -steepest <= slope <= 0."""
         nodes = np.append(-steepest * np.cos(np.linspace(0, np.pi / 2, _NODES))[:-1], _THIN)
-        few = self._few(curvature, steepest)
-        logs = np.log(_largest(few, self._lattice(nodes, curvature, few.reach))) + _MARGIN
+        taps = self._few(curvature, steepest)
+        logs = np.log(_largest(taps, self._lattice(nodes, curvature, taps.reach))) + _MARGIN
         powers = np.vander((nodes / steepest) ** 2, DEGREE + 1, increasing=True)
         coefficients = np.linalg.lstsq(powers, logs, rcond=None)[0]
         share = np.arange(_FINER + 1) / _FINER
@@ -133,18 +133,18 @@ class Envelope:
         nodes = np.append(np.linspace(-steepest, 0, 25)[:-1], _THIN)
         taps = self._taps
         ends = [_each(taps, self._lattice(nodes, at, taps.reach)) for at in (curvature, 0.0)]
-        most = np.maximum(*ends)
-        most = np.maximum(most[:, :-1], most[:, 1:])
+        highest = np.maximum(*ends)
+        highest = np.maximum(highest[:, :-1], highest[:, 1:])
         # M falls with curvature. On an interval a convex function lies above the chord next to it.
         support = np.log(ends[0].max(axis=0))
         rise = np.diff(support) / np.diff(nodes)
         ahead = support[1:-1] - np.maximum(rise[1:], 0.0) * np.diff(nodes)[:-1]
         last = support[-2] + min(rise[-2], 0.0) * (nodes[-1] - nodes[-2])
         least = np.exp(np.append(ahead, last))
-        used = (most >= least).any(axis=1)
-        few = self._taps.chosen(used)
-        self._kept = curvature, steepest, few
-        return few
+        occupied = (highest >= least).any(axis=1)
+        taps = taps.chosen(occupied)
+        self._kept = curvature, steepest, taps
+        return taps
 
     def _lattice(self, slopes: np.ndarray, curvature: float, reach: int) -> np.ndarray:
         """The function whose kinks are the exponential, less its tangent at 1; (grid points, slopes)."""
@@ -158,7 +158,7 @@ class Envelope:
         above, below = slice(reach + 1, None), slice(None, reach + 1)
         up, over = np.cumsum(kinks[above], axis=0), np.cumsum((kinks * v)[above], axis=0)
         out[above] = v[above] * up - over
-        down, under = (np.cumsum(each[below][::-1], axis=0)[::-1] for each in (kinks, kinks * v))
+        down, under = (np.cumsum(kink[below][::-1], axis=0)[::-1] for kink in (kinks, kinks * v))
         out[below] = under - v[below] * down
         return np.maximum(out, 0.0)
 
@@ -169,16 +169,16 @@ def _taps(pairs: Pairs, step: float, reach: int) -> tuple[_Taps, float]:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(mass > 0, 1 + difference / mass, 1.0)
         place = np.floor(np.log(np.maximum(ratio, 1e-300)) / step)
-    far = (place < -reach) | (place >= reach)
-    beyond = float((np.where(place < 0, mass, np.abs(difference)) * far).sum(axis=1).max())
-    place, mass = np.where(far, 0.0, place), np.where(far, 0.0, mass)
+    outside = (place < -reach) | (place >= reach)
+    lost = float((np.where(place < 0, mass, np.abs(difference)) * outside).sum(axis=1).max())
+    place, mass = np.where(outside, 0.0, place), np.where(outside, 0.0, mass)
     low, high = np.exp(place * step), np.exp((place + 1) * step)
     share = np.clip((ratio - low) / (high - low), 0.0, 1.0)
     n, k = mass.shape
     offsets, weights = np.zeros((n, 2 * k), np.int64), np.zeros((n, 2 * k))
     offsets[:, ::2], offsets[:, 1::2] = place + reach, place + 1 + reach
     weights[:, ::2], weights[:, 1::2] = mass * (1 - share), mass * share
-    return _Taps(offsets, weights, reach), beyond
+    return _Taps(offsets, weights, reach), lost
 
 
 def _each(taps: _Taps, values: np.ndarray) -> np.ndarray:
@@ -254,11 +254,11 @@ class Smooth:
             raise NotSmoothError
         added = self._guess(checked)
         needed = np.log(added)
-        most = self._most(curvature, -steepest * self._shift)
-        lacking(logs, needed, self._step, most, self._narrow[2] / self._shift)
-        few = np.rint(_PLACES * (checked - 1)).astype(np.int64)
+        highest = self._most(curvature, -steepest * self._shift)
+        lacking(logs, needed, self._step, highest, self._narrow[2] / self._shift)
+        places = np.rint(_PLACES * (checked - 1)).astype(np.int64)
         scale = np.empty(checked)
-        gap = scaled(_FITTED @ needed[few], needed, scale)
+        gap = scaled(_FITTED @ needed[places], needed, scale)
         added *= np.exp(scale + (gap + _ROUNDING))
         self._take(added)
         self.answers += 1
@@ -272,16 +272,16 @@ class Smooth:
 
     def _most(self, curvature: float, steepest: float) -> np.ndarray:
         """Log M at this curvature: between two of them, where it lies below the chord of its logs."""
-        high, low, most = self._narrow
-        if not (low <= curvature <= high and steepest <= most):
-            if low * _APART <= curvature <= low and _MILDER * most <= steepest <= most:
+        high, low, highest = self._narrow
+        if not (low <= curvature <= high and steepest <= highest):
+            if low * _APART <= curvature <= low and _MILDER * highest <= steepest <= highest:
                 high, polynomial = low, self._ends[1]
             else:
-                high, most = curvature * 1.0001, steepest * 1.01
-                polynomial = self._envelope.polynomial(high, most)
+                high, highest = curvature * 1.0001, steepest * 1.01
+                polynomial = self._envelope.polynomial(high, highest)
             low = high * _APART
-            self._ends = [polynomial, self._envelope.polynomial(low, most)]
-            self._narrow = high, low, most
+            self._ends = [polynomial, self._envelope.polynomial(low, highest)]
+            self._narrow = high, low, highest
         share = (high - curvature) / (high - low)
         return (1 - share) * self._ends[0] + share * self._ends[1]
 
@@ -297,11 +297,11 @@ class Smooth:
         logs = np.log(kinks[-3:])
         bend = min(logs[2] - 2 * logs[1] + logs[0], 0.0)
         k = self._further
-        more = np.exp(logs[2] + k * (logs[2] - logs[1] + bend / 2 + k * (bend / 2)))
-        if more[-1] < _TINY:
+        values = np.exp(logs[2] + k * (logs[2] - logs[1] + bend / 2 + k * (bend / 2)))
+        if values[-1] < _TINY:
             raise NotSmoothError
-        self._kinks = np.concatenate([kinks, more])
-        weight = float(more @ self._lower)
+        self._kinks = np.concatenate([kinks, values])
+        weight = float(values @ self._lower)
         slope = (before - value) / -math.expm1(-self._step)
         self._floor += value + max(0.0, slope - weight) + self._envelope.extra
 

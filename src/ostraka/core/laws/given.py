@@ -59,14 +59,14 @@ class Given:
         step, n = self._step, self._points
         x = np.arange(-n, n + 1) * step
         w, done, tables = np.maximum(0.0, -np.expm1(x)), 0, []
-        way, used, reach = self._averages()
+        taps, occupied, reach = self._averages()
         for end in at:
-            w, done = self._after(w, slice(done, end), way, used, reach), end
+            w, done = self._after(w, slice(done, end), taps, occupied, reach), end
             tables.append(Table(-n, step, w.copy()))
         return tables
 
     def _after(
-        self, w: np.ndarray, queries: slice, way: Stencils, used: np.ndarray, reach: int
+        self, w: np.ndarray, queries: slice, taps: Stencils, occupied: np.ndarray, reach: int
     ) -> np.ndarray:
         """W after these queries."""
         from ostraka.core.kernels.recursion import advance_in_turn  # noqa: PLC0415  (compiled code)
@@ -74,7 +74,9 @@ class Given:
         stop = reach + w.size
         below = np.exp(np.arange(-reach, 0) * self._step)  # of the first point
         padded, laws = np.concatenate([below, w, below]), self._queries[queries].astype(np.int64)
-        advance_in_turn(padded, reach, stop, laws, self._ends, self._times, below, *way[:2], used, way[2])
+        advance_in_turn(
+            padded, reach, stop, laws, self._ends, self._times, below, *taps[:2], occupied, taps[2]
+        )
         return padded[reach:stop]
 
     def _averages(self) -> tuple[Stencils, np.ndarray, int]:
@@ -82,8 +84,8 @@ class Given:
 
         widest = float(np.abs(self._losses()).max(initial=0.0))
         reach = math.ceil(widest / self._step) + 2
-        way, used = packed(stencils(self._pairs, step=self._step, reach=reach))
-        return way, used, reach
+        taps, occupied = packed(stencils(self._pairs, step=self._step, reach=reach))
+        return taps, occupied, reach
 
     def _losses(self) -> np.ndarray:
         """Log of P / Q of each outcome, cut off."""
@@ -95,14 +97,14 @@ class Given:
     def _grid(self) -> tuple[float, int]:
         """Spacing, and how many points there are on each side of 0: they decide how tight the bound is."""
         mass, loss = self._pairs.mass, self._losses()
-        some = np.diff(self._ends) > 0
-        starts, uses = self._ends[:-1][some], self._uses[some]
+        nonempty = np.diff(self._ends) > 0
+        starts, uses = self._ends[:-1][nonempty], self._uses[nonempty]
         if not starts.size:
             return _COARSEST, 1
         reach = math.inf
         for rate in _RATES:
             logs = (np.log(_mean(mass, sign * rate * loss)) for sign in (-1, 1))
-            grown = max(float(np.maximum.reduceat(each, starts) @ uses) for each in logs)
+            grown = max(float(np.maximum.reduceat(log, starts) @ uses) for log in logs)
             reach = min(reach, (self._times * grown - math.log(_TAIL)) / rate)
         spread = (mass * loss**2).sum(axis=1)
         widest = [a + int(spread[a:b].argmax()) for a, b in pairwise(self._ends.tolist()) if b > a]
@@ -120,15 +122,15 @@ class Given:
 def _mean(mass: np.ndarray, grown: np.ndarray) -> np.ndarray:
     """Mean of e^grown under P, never below 1e-300."""
     with np.errstate(over="ignore", invalid="ignore"):
-        each = np.where(mass > 0, mass * np.exp(np.minimum(grown, 700.0)), 0.0)
-    return np.asarray(np.maximum(each.sum(axis=1), 1e-300))
+        weighted = np.where(mass > 0, mass * np.exp(np.minimum(grown, 700.0)), 0.0)
+    return np.asarray(np.maximum(weighted.sum(axis=1), 1e-300))
 
 
 def _stacked(laws: Sequence[Pairs]) -> Pairs:
     """The pairs of all laws, with as many outcomes as the one with most."""
-    most = max((pairs.mass.shape[1] for pairs in laws), default=1)
+    width = max((pairs.mass.shape[1] for pairs in laws), default=1)
     size = sum(len(pairs.mass) for pairs in laws)
-    stacked = Pairs(np.zeros((size, most)), np.zeros((size, most)), np.empty(size))
+    stacked = Pairs(np.zeros((size, width)), np.zeros((size, width)), np.empty(size))
     start = 0
     for mass, difference, extra in laws:
         rows = slice(start, start + len(mass))

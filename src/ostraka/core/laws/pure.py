@@ -31,9 +31,9 @@ def losses(law: Law, step: float) -> Losses:
     # the answer is one label, the other, or any of the rest, which tells nothing
     others = law.n_classes - 1
     true = 1 / (1 + others * math.exp(-law.size))
-    other = 1 / (math.exp(law.size) + others)
-    rest = max(0.0, 1 - true - other) if others > 1 else 0.0
-    p = np.array([true, other, rest])
+    wrong = 1 / (math.exp(law.size) + others)
+    neither = max(0.0, 1 - true - wrong) if others > 1 else 0.0
+    p = np.array([true, wrong, neither])
     cells = np.floor(np.array([law.size, -law.size, 0.0]) / step)
     return Losses(cells.astype(np.int64), p, p[[1, 0, 2]])
 

@@ -48,15 +48,17 @@ def hockey_sticks(laws: Sequence[Law]) -> tuple[float, int, np.ndarray] | None:
     if any(not law.is_pure and law.mu_squared > _LARGEST_SHIFT**2 for law in laws):
         return None
     step = _step(laws)
-    both = [_one_way([_losses(law, step, added=added) for law in laws], step) for added in (False, True)]
-    if both[0] is None or both[1] is None:
+    directions = (
+        _one_way([_losses(law, step, added=added) for law in laws], step) for added in (False, True)
+    )
+    bounds = [bound for bound in directions if bound is not None]
+    if len(bounds) < 2:
         return None
-    start = min(each[0] for each in both if each)
-    end = max(each[0] + len(each[1]) for each in both if each)
-    values = np.zeros(end - start)
-    for way, bound in (each for each in both if each):
-        low = way - start
-        values[:low] = np.maximum(values[:low], _risen(float(bound[0]), way * step, step, low))
+    start = min(first for first, _ in bounds)
+    values = np.zeros(max(first + len(bound) for first, bound in bounds) - start)
+    for first, bound in bounds:
+        low = first - start
+        values[:low] = np.maximum(values[:low], _risen(float(bound[0]), first * step, step, low))
         values[low : low + len(bound)] = np.maximum(values[low : low + len(bound)], bound)
         values[low + len(bound) :] = np.maximum(values[low + len(bound) :], bound[-1])
     return step, start, values
@@ -72,9 +74,9 @@ def _risen(bound: float, x: float, step: float, points: int) -> np.ndarray:
 def _step(laws: Sequence[Law]) -> float:
     """Grid spacing: as fine as the narrowest loss asks for, and no finer than what many of them can show."""
     spread = [law.uses * _variance(law) for law in laws]
-    whole, uses = sum(spread), sum(law.uses for law in laws)
+    total, uses = sum(spread), sum(law.uses for law in laws)
     widest = max(_widest(law) for law in laws)
-    fine = min(_FINE * math.sqrt(whole / uses), _MOST_STEP)
+    fine = min(_FINE * math.sqrt(total / uses), _MOST_STEP)
     return float(max(fine, widest / _POINTS_OF_ONE, _LEAST_STEP))
 
 
@@ -118,8 +120,8 @@ def _loss(x: np.ndarray, mu: float, q: float) -> np.ndarray:
     grown = mu * x - mu * mu / 2
     if q == 1:  # a whole Gaussian, whose losses have no end
         return grown
-    far = grown + math.log(q) + np.log1p((1 - q) / q * np.exp(-np.abs(grown)))
-    return np.asarray(np.where(grown > 30, far, np.log1p(q * np.expm1(np.minimum(grown, 30.0)))))
+    mirrored = grown + math.log(q) + np.log1p((1 - q) / q * np.exp(-np.abs(grown)))
+    return np.asarray(np.where(grown > 30, mirrored, np.log1p(q * np.expm1(np.minimum(grown, 30.0)))))
 
 
 def _where(loss: np.ndarray, mu: float, q: float) -> np.ndarray:
@@ -134,8 +136,8 @@ def _where(loss: np.ndarray, mu: float, q: float) -> np.ndarray:
 
 def _normal_cells(edges: np.ndarray) -> np.ndarray:
     """Normal probabilities between neighbours, from the side where they are small."""
-    left, right = ndtr(edges), ndtr(-edges)
-    return np.asarray(np.where(edges[1:] < 0, left[1:] - left[:-1], right[:-1] - right[1:]))
+    lower, upper = ndtr(edges), ndtr(-edges)
+    return np.asarray(np.where(edges[1:] < 0, lower[1:] - lower[:-1], upper[:-1] - upper[1:]))
 
 
 def _split(cells: np.ndarray, p: np.ndarray, q: np.ndarray, step: float, uses: int) -> _Losses:
@@ -159,11 +161,11 @@ def _one_way(parts: list[_Losses], step: float) -> tuple[int, np.ndarray] | None
     shift, revealing = 0, 0.0
     for part in parts:
         folded = np.bincount(np.arange(len(part.masses)) % n, weights=part.masses, minlength=n)
-        one = np.fft.rfft(folded)
+        factor = np.fft.rfft(folded)
         # an error e of one factor becomes uses * e * |factor|^(uses - 1) of the power
-        size = np.abs(one)
+        size = np.abs(factor)
         worst = worst * size**part.uses + np.abs(spectrum) * part.uses * size ** (part.uses - 1)
-        spectrum = spectrum * one**part.uses
+        spectrum = spectrum * factor**part.uses
         shift += part.uses * part.start
         revealing += part.uses * max(0.0, 1 - math.fsum(part.masses) + 8 * _ROUNDING)
     # a transform errs by log2(n) roundings of the whole mass in each number, and up to n numbers are summed

@@ -85,10 +85,10 @@ def stencils(pairs: Pairs, *, step: float, reach: int) -> Stencils:
     share = np.clip((ratio - low) / (high - low) - 1e-12 - 1e-15 / step, 0.0, 1.0)
     under = ratio < np.exp(-reach * step)
     constants = extra + np.where(under, mass, 0.0).sum(axis=1)
-    left = np.maximum(1 - mass.sum(axis=1), 0.0)
+    missing = np.maximum(1 - mass.sum(axis=1), 0.0)
     mass = np.where(under, 0.0, mass)
     n, k = mass.shape
     offsets, weights = np.zeros((n, 2 * k + 1), np.int64), np.zeros((n, 2 * k + 1))
     offsets[:, 1::2], offsets[:, 2::2] = place, place + 1
-    weights[:, 0], weights[:, 1::2], weights[:, 2::2] = left, mass * (1 - share), mass * share
+    weights[:, 0], weights[:, 1::2], weights[:, 2::2] = missing, mass * (1 - share), mass * share
     return Stencils(offsets, weights * (1 + 1e-14), constants)

@@ -89,8 +89,10 @@ class NoisyCounts:
             return Curve(ORDERS, rdp, "vector")
         mu = up(l2 * discrete.unit_shift(self.sigma, reach=math.ceil(l2)), ulps=4)
         slack = up(l2**2) * discrete.tail_mass(self.sigma)
-        whole = up(mu**2)
-        return Curve(ORDERS, rdp, "vector", mu_squared=whole, slack=slack, laws=(Law(GAUSSIAN, whole),))
+        mu_squared = up(mu**2)
+        return Curve(
+            ORDERS, rdp, "vector", mu_squared=mu_squared, slack=slack, laws=(Law(GAUSSIAN, mu_squared),)
+        )
 
     def uses(self, private: Private) -> int:
         """One use for the whole table."""

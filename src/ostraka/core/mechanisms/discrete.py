@@ -43,10 +43,10 @@ def discrete_gaussian(
     table = _table(sigma, bits)
     first = rng.integers(0, 2**bits, size=math.prod(shape), dtype=np.int64)
     place = np.searchsorted(table, first)
-    drawn = place - len(table) // 2
+    numbers = place - len(table) // 2
     for at in np.flatnonzero(table[place] == first):
-        drawn[at] = _settled(sigma, int(first[at]), bits, rng)
-    return np.asarray(drawn.reshape(shape), dtype=np.int64)
+        numbers[at] = _settled(sigma, int(first[at]), bits, rng)
+    return np.asarray(numbers.reshape(shape), dtype=np.int64)
 
 
 @lru_cache(maxsize=256)
@@ -59,17 +59,17 @@ def unit_shift(sigma: float, *, reach: int = 1) -> float:
     n = math.ceil(_NEAR * sigma) + reach
     weights = np.exp(-((np.arange(n + math.ceil(5 * sigma) + 60) / sigma) ** 2) / 2)
     tails = np.cumsum(weights[::-1])[::-1]
-    whole = 2 * tails[0] - weights[0]
+    total = 2 * tails[0] - weights[0]
     with np.errstate(divide="ignore"):
-        z = -ndtri_exp(np.log(tails[1 : n + 1] / whole))
+        z = -ndtri_exp(np.log(tails[1 : n + 1] / total))
     steps = np.diff(z, prepend=-z[0])
     last = math.ceil(_FURTHEST * sigma) + reach
     log_weights = -((np.arange(n, last + math.ceil(5 * sigma) + 60) / sigma) ** 2) / 2
     log_tails = np.logaddexp.accumulate(log_weights[::-1])[::-1][: last - n + 1]
-    far = np.diff(-ndtri_exp(log_tails - math.log(whole)))
+    tail_steps = np.diff(-ndtri_exp(log_tails - math.log(total)))
     # sums of n terms err by less than n 2^-53 of their size, and z by less than 1.3 times that; beyond 11
     # sigma, logarithms err by 2^-43 a term of about sigma / 11 that count, and z by an eleventh of that
-    return up(float(max(steps.max(), far.max())) + 4 * len(weights) * 2.0**-53 + 1e-13)
+    return up(float(max(steps.max(), tail_steps.max())) + 4 * len(weights) * 2.0**-53 + 1e-13)
 
 
 def tail_mass(sigma: float) -> float:
@@ -167,9 +167,9 @@ class Noise:
     """
 
     def __init__(
-        self, kind: int, word: int, more: Callable[[], int], *, step: int = 64, sign: int = 1
+        self, kind: int, word: int, source: Callable[[], int], *, step: int = 64, sign: int = 1
     ) -> None:
-        self._kind, self._more, self._step = kind, more, step
+        self._kind, self._more, self._step = kind, source, step
         self._bits = step - sign
         self._negative = bool(word >> self._bits)
         self._number = word & ((1 << self._bits) - 1)
@@ -265,10 +265,10 @@ def _precision() -> int:
 @lru_cache(maxsize=64)
 def _root_of_two_pi(digits: int) -> Decimal:
     """Compute the root of 2 pi by Machin's formula in whole numbers."""
-    one: int = 10 ** (digits + 10)
+    unit: int = 10 ** (digits + 10)
 
     def arctan_of_inverse(x: int) -> int:
-        total = term = one // x
+        total = term = unit // x
         k, square = 1, x * x
         while term:
             term //= -square
@@ -278,7 +278,7 @@ def _root_of_two_pi(digits: int) -> Decimal:
 
     pi = 4 * (4 * arctan_of_inverse(5) - arctan_of_inverse(239))
     with localcontext(Context(prec=digits + 5, rounding=ROUND_HALF_EVEN)):
-        root: Decimal = (Decimal(2 * pi) / one).sqrt()
+        root: Decimal = (Decimal(2 * pi) / unit).sqrt()
         return root
 
 
@@ -295,9 +295,9 @@ _LEGENDRE = np.polynomial.legendre.leggauss(5)
 
 def weights(epsilon: float, n_kept: int) -> tuple[int, int]:
     """Return whole weights of the true class and of each other one; their ratio never exceeds e^epsilon."""
-    other = int(2.0**_WHOLE_BITS / (math.exp(epsilon) + n_kept))
-    keep = int(other * math.exp(epsilon) * (1 - 2.0**-49))  # four roundings, of 2^-53 to 2^-52, below it
-    return max(keep, other), other
+    others = int(2.0**_WHOLE_BITS / (math.exp(epsilon) + n_kept))
+    keep = int(others * math.exp(epsilon) * (1 - 2.0**-49))  # four roundings, of 2^-53 to 2^-52, below it
+    return max(keep, others), others
 
 
 def grain(spread: float) -> float:

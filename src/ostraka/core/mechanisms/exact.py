@@ -31,15 +31,15 @@ def largest(counts: np.ndarray, *, kind: int, scale: float, rng: np.random.Gener
     """The class whose count is largest after noise on every count; int64 of shape (n_queries,)."""
     from ostraka.core.kernels import draws  # noqa: PLC0415  (compiled code, loaded when needed)
 
-    counts, drawn = counts.copy(), words(rng, counts.shape)  # kernels are compiled for arrays that may change
-    noise = _noise(drawn, kind)
+    counts, bits = counts.copy(), words(rng, counts.shape)  # kernels are compiled for arrays that may change
+    noise = _noise(bits, kind)
     winners, sure = np.empty(len(counts), dtype=np.int64), np.empty(len(counts), dtype=np.bool_)
     draws.largest(counts, noise, scale, _doubt(scale), winners, sure)
     if sure.all():
         return winners
     for row in np.flatnonzero(~sure).tolist():
         going = _contenders(counts[row], noise[row], scale)
-        noises = _noises(kind, drawn[row, going].tolist(), further(rng, row))
+        noises = _noises(kind, bits[row, going].tolist(), further(rng, row))
         winners[row] = going[settled_largest(counts[row, going].tolist(), scale, noises)]
     return winners
 
@@ -48,15 +48,15 @@ def reaches(counts: np.ndarray, at: float, *, scale: float, rng: np.random.Gener
     """Whether any count reaches ``at`` after Gaussian noise on every one; bool of shape (n_queries,)."""
     from ostraka.core.kernels import draws  # noqa: PLC0415
 
-    counts, drawn = counts.copy(), words(rng, counts.shape)
-    noise = _noise(drawn, GAUSSIAN)
+    counts, bits = counts.copy(), words(rng, counts.shape)
+    noise = _noise(bits, GAUSSIAN)
     passes, sure = np.empty(len(counts), dtype=np.bool_), np.empty(len(counts), dtype=np.bool_)
     draws.above(counts, noise, scale, _doubt(scale), at, passes, sure)
     if sure.all():
         return passes
     for row in np.flatnonzero(~sure).tolist():
         going = _undecided(counts[row] - at, noise[row], scale)
-        noises = _noises(GAUSSIAN, drawn[row, going].tolist(), further(rng, row))
+        noises = _noises(GAUSSIAN, bits[row, going].tolist(), further(rng, row))
         passes[row] = settled_reaches(counts[row, going].tolist(), at, scale, noises)
     return passes
 
@@ -94,17 +94,17 @@ def settled_reaches(counts: Sequence[float], at: float, scale: float, noises: Se
         ends = [_ends(place, Fraction(scale), noise) for place, noise in going]
         if any(low >= 0 for low, _ in ends):
             return True
-        going = [each for each, (_, high) in zip(going, ends, strict=True) if high >= 0]
+        going = [count for count, (_, high) in zip(going, ends, strict=True) if high >= 0]
         for _, noise in going:
             noise.refine()
     return False
 
 
-def _noise(drawn: np.ndarray, kind: int) -> np.ndarray:
+def _noise(bits: np.ndarray, kind: int) -> np.ndarray:
     from ostraka.core.kernels import draws  # noqa: PLC0415
 
-    noise = np.empty(drawn.shape)
-    draws.sizes(drawn.ravel(), draws.table(kind), noise.ravel())  # views
+    noise = np.empty(bits.shape)
+    draws.sizes(bits.ravel(), draws.table(kind), noise.ravel())  # views
     return noise
 
 
@@ -130,8 +130,8 @@ def _undecided(gap: np.ndarray, noise: np.ndarray, scale: float) -> np.ndarray:
     return np.flatnonzero(~(y < -e))
 
 
-def _noises(kind: int, drawn: Sequence[int], more: Callable[[], int]) -> list[Noise]:
-    return [Noise(kind, word, more) for word in drawn]
+def _noises(kind: int, bits: Sequence[int], source: Callable[[], int]) -> list[Noise]:
+    return [Noise(kind, word, source) for word in bits]
 
 
 def _ends(place: Fraction, scale: Fraction, noise: Noise) -> tuple[End, End]:

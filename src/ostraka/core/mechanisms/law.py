@@ -245,8 +245,8 @@ class OutcomeLaw:
             wrappers = [dataclasses.replace(wrapper, mechanism=stage.mechanism) for stage in inner]
         return cls(
             tuple(
-                dataclasses.replace(stage, **{"bound": None, "moments": None, "mechanism": each, **stated})
-                for stage, each in zip(inner, wrappers, strict=True)
+                dataclasses.replace(stage, **{"bound": None, "moments": None, "mechanism": part, **stated})
+                for stage, part in zip(inner, wrappers, strict=True)
             ),
             payer=wrapper,
         )
@@ -389,8 +389,8 @@ def rescaled(mechanism: BallotMechanism, factor: float) -> BallotMechanism:
             "mechanism must be a ballot mechanism whose noise is in votes, such as GNMax(...), "
             f"got {mechanism!r}"
         )
-    other: BallotMechanism = scaled(factor)
-    return other
+    scaled_mechanism: BallotMechanism = scaled(factor)
+    return scaled_mechanism
 
 
 def classic_curve(mechanism: Any) -> Curve | None:

@@ -55,17 +55,17 @@ def neighbours(mechanism: BallotMechanism, counts: np.ndarray, *, relation: str)
     compiled = len(screen) < 2 and all(part.bar if part.passes else part.noise for part in stages)
     if not compiled or any(part.offset is not None for part in argmax):
         return Enumerated(mechanism, counts, relation=relation, weight=weight)
-    shown = counts
+    screened = counts
     noise, bar = NO_ARGMAX, NO_SCREEN
     for part in screen:
         kind, at, sigma = part.bar or NO_SCREEN
-        shown, bar = part.shown(counts), (kind, at / weight, sigma / weight)
+        screened, bar = part.shown(counts), (kind, at / weight, sigma / weight)
     for part in argmax:
         kind, scale = part.noise or NO_ARGMAX
         noise = kind, scale / weight
     votes = counts if weight == 1 else counts / weight
-    seen = votes if shown is counts else shown / weight
-    return Compiled(votes, relation=relation, seen=seen, argmax=noise, screen=bar)
+    screened_votes = votes if screened is counts else screened / weight
+    return Compiled(votes, relation=relation, screened=screened_votes, argmax=noise, screen=bar)
 
 
 class Compiled:
@@ -76,25 +76,25 @@ class Compiled:
         counts: np.ndarray,
         *,
         relation: str,
-        seen: np.ndarray | None = None,
+        screened: np.ndarray | None = None,
         argmax: tuple[int, float] = NO_ARGMAX,
         screen: tuple[int, float, float] = NO_SCREEN,
     ) -> None:
-        """``argmax`` is (noise, scale), ``screen`` (kind, threshold, sigma); ``seen`` by the screen."""
-        self._counts, self._seen = counts, counts if seen is None else seen
+        """``argmax`` is (noise, scale), ``screen`` (kind, threshold, sigma); ``screened`` what it sees."""
+        self._counts, self._screened = counts, counts if screened is None else screened
         self._argmax, self._screen, self._relation = argmax, screen, relation
 
     def distinct(self) -> tuple[Compiled, np.ndarray]:
         """The same of rows that differ in counts or in what the screen sees, and which each row is."""
-        alone = self._seen is self._counts
-        both, places = distinct(self._counts if alone else np.hstack([self._counts, self._seen]))
-        counts, *seen = (
-            np.ascontiguousarray(part) for part in np.split(both, [self._counts.shape[1]], axis=1)
+        alone = self._screened is self._counts
+        table, places = distinct(self._counts if alone else np.hstack([self._counts, self._screened]))
+        counts, *screened = (
+            np.ascontiguousarray(part) for part in np.split(table, [self._counts.shape[1]], axis=1)
         )
         rows = Compiled(
             counts,
             relation=self._relation,
-            seen=None if alone else seen[0],
+            screened=None if alone else screened[0],
             argmax=self._argmax,
             screen=self._screen,
         )
@@ -107,7 +107,7 @@ class Compiled:
         def work(rows: slice) -> None:
             _neighbours.costs(
                 self._counts[rows],
-                self._seen[rows],
+                self._screened[rows],
                 self._argmax,
                 self._screen,
                 orders,
@@ -120,9 +120,9 @@ class Compiled:
 
     def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Of each query all pairs of laws."""
-        for counts, seen in zip(self._counts, self._seen, strict=True):
+        for counts, screened in zip(self._counts, self._screened, strict=True):
             replace = self._relation == "replace-one"
-            log_q, lam = _neighbours.pairs(counts, seen, self._argmax, self._screen, replace=replace)
+            log_q, lam = _neighbours.pairs(counts, screened, self._argmax, self._screen, replace=replace)
             yield np.concatenate([log_q[::2], log_q[1::2]]), np.concatenate([lam[::2], lam[1::2]])
 
 
@@ -154,23 +154,25 @@ class Enumerated:
 
     def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Of each query all pairs of laws."""
-        for own in self._counts:
-            near = own + self._weight * _moves(own / self._weight, self._relation)
-            law_of_votes = np.repeat(self._mechanism.log_outcomes(own[None, :]), len(near), axis=0)
+        for votes in self._counts:
+            near = votes + self._weight * _moves(votes / self._weight, self._relation)
+            law_of_votes = np.repeat(self._mechanism.log_outcomes(votes[None, :]), len(near), axis=0)
             laws_of_near = self._mechanism.log_outcomes(near) if len(near) else law_of_votes
-            both = [_pair(laws_of_near, law_of_votes), _pair(law_of_votes, laws_of_near)]
-            log_q, lam = (np.ascontiguousarray(np.concatenate(part)) for part in zip(*both, strict=True))
+            directions = [_pair(laws_of_near, law_of_votes), _pair(law_of_votes, laws_of_near)]
+            log_q, lam = (
+                np.ascontiguousarray(np.concatenate(part)) for part in zip(*directions, strict=True)
+            )
             yield log_q, lam
 
 
 def _moves(counts: np.ndarray, relation: str) -> np.ndarray:
     """Return every change that one ballot can make to a query's counts, one per row."""
-    one = np.eye(len(counts))
+    units = np.eye(len(counts))
     gives = np.flatnonzero(counts >= 1.0)
     if relation == "replace-one":
-        moves = [one[j] - one[i] for i in gives for j in range(len(counts)) if i != j]
+        moves = [units[j] - units[i] for i in gives for j in range(len(counts)) if i != j]
         return np.array(moves).reshape(-1, len(counts))
-    return np.concatenate([one, -one[gives]])
+    return np.concatenate([units, -units[gives]])
 
 
 def _pair(log_p: np.ndarray, log_q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -74,8 +74,8 @@ def to_record(mechanism: BallotMechanism) -> dict[str, Any]:
             f"mechanism must be of a registered type to be saved, got {kind.__name__}: decorate the class "
             "with ostraka.core.mechanisms.records.register, here and in the program that reads it"
         )
-    fields = [each for each in dataclasses.fields(mechanism) if each.init]  # type: ignore[arg-type]
-    return {"kind": kind.__name__, **{each.name: _written(getattr(mechanism, each.name)) for each in fields}}
+    fields = [item for item in dataclasses.fields(mechanism) if item.init]  # type: ignore[arg-type]
+    return {"kind": kind.__name__, **{item.name: _written(getattr(mechanism, item.name)) for item in fields}}
 
 
 def from_record(record: Any) -> BallotMechanism:
@@ -107,7 +107,7 @@ def _read(record: Any, depth: int) -> Any:
     if not isinstance(kind, str) or kind not in _KNOWN or not depth:
         raise ValueError(f"mechanism must be one of {', '.join(sorted(_KNOWN))}, got {kind!r}")
     fields = {name: value for name, value in record.items() if name != "kind"}
-    names = {each.name for each in dataclasses.fields(_KNOWN[kind]) if each.init}
+    names = {item.name for item in dataclasses.fields(_KNOWN[kind]) if item.init}
     if strange := sorted(set(fields) - names):
         raise ValueError(f"{kind} must have the fields {', '.join(sorted(names))}, got {', '.join(strange)}")
     try:

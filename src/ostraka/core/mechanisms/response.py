@@ -159,9 +159,9 @@ class RandomizedResponse(Labels):
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """One class a row, int64 of shape (n,)."""
         labels = hard(private, self.n_classes)
-        keep, other = discrete.weights(self.epsilon, self.n_classes)
-        drawn = rng.integers(0, keep + other * (self.n_classes - 1), size=labels.shape)
-        return np.asarray((labels + _step(drawn, keep, other)) % self.n_classes)
+        keep, others = discrete.weights(self.epsilon, self.n_classes)
+        numbers = rng.integers(0, keep + others * (self.n_classes - 1), size=labels.shape)
+        return np.asarray((labels + _step(numbers, keep, others)) % self.n_classes)
 
     def log_likelihood(self, answers: Any) -> np.ndarray:
         """Log chance of each answer under each label, shape (n, n_classes), nats."""
@@ -226,8 +226,8 @@ class PriorResponse(Labels):
             raise ValueError(f"prior must have one row a label, shape (n, n_classes), got {prior.shape}")
         likeliest = np.sort(prior, axis=1)[:, ::-1].cumsum(axis=1)
         right = likeliest / (1 + np.arange(prior.shape[1]) * math.exp(-self.epsilon))
-        kept = right.argmax(axis=1).astype(np.int64) + 1
-        for name, array in (("prior", prior), ("kept", kept)):
+        n_kept = right.argmax(axis=1).astype(np.int64) + 1
+        for name, array in (("prior", prior), ("kept", n_kept)):
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
@@ -253,8 +253,8 @@ class PriorResponse(Labels):
         labels = hard(self._matched(private), self.prior.shape[1])
         order = self._order()
         place = np.take_along_axis(order.argsort(axis=1), labels[:, None], axis=1)[:, 0]
-        keep, other = self._weights()
-        step = _step(rng.integers(0, keep + other * (self.kept - 1)), keep, other)
+        keep, others = self._weights()
+        step = _step(rng.integers(0, keep + others * (self.kept - 1)), keep, others)
         anywhere = rng.integers(0, self.kept)  # drawn for every row, needed or not
         chosen = np.where(place < self.kept, (place + step) % self.kept, anywhere)
         return np.asarray(np.take_along_axis(order, chosen[:, None], axis=1)[:, 0])
@@ -270,8 +270,8 @@ class PriorResponse(Labels):
                 "answers must be among the kept classes of their rows: these are of another prior"
             )
         log_true = -np.log1p((k - 1) * math.exp(-self.epsilon))
-        asked = np.where(np.arange(rank.shape[1]) == array[:, None], log_true, log_true - self.epsilon)
-        return np.where(rank < k, asked, -np.log(k))
+        likelihood = np.where(np.arange(rank.shape[1]) == array[:, None], log_true, log_true - self.epsilon)
+        return np.where(rank < k, likelihood, -np.log(k))
 
     def _matched(self, private: Private) -> Private:
         if private.shape[0] != len(self.prior):
@@ -312,9 +312,9 @@ def _check_epsilon(epsilon: float) -> None:
         raise ValueError(f"epsilon must be at most {_LARGEST:g}, got {epsilon!r}: beyond, nothing is hidden")
 
 
-def _step(drawn: np.ndarray, keep: Any, other: Any) -> np.ndarray:
+def _step(numbers: np.ndarray, keep: Any, others: Any) -> np.ndarray:
     """Map random numbers to class offsets: ``keep`` of them to 0, ``other`` of them to each other offset."""
-    return np.where(drawn < keep, 0, 1 + (drawn - keep) // other)
+    return np.where(numbers < keep, 0, 1 + (numbers - keep) // others)
 
 
 def _curve(epsilon: float, k: int) -> Curve:
@@ -332,9 +332,9 @@ def _log_expm1(x: np.ndarray) -> np.ndarray:
     return np.asarray(x + np.log(-np.expm1(-x)))
 
 
-def _delta(epsilon: float, own: float, k: int) -> float:
+def _delta(epsilon: float, share: float, k: int) -> float:
     """P(true) - e^epsilon P(any other), where positive."""
     check.nonnegative(epsilon=epsilon)
-    if epsilon >= own:
+    if epsilon >= share:
         return 0.0
-    return up(-math.expm1(epsilon - own) / (1 + (k - 1) * math.exp(-own)), ulps=16)
+    return up(-math.expm1(epsilon - share) / (1 + (k - 1) * math.exp(-share)), ulps=16)

@@ -117,12 +117,12 @@ class Threshold:
 
     def law(self) -> OutcomeLaw:
         """One stage; with noise on the largest count, its bound is Theorem 6 of 2018."""
-        one = self.noise == "largest"
+        single = self.noise == "largest"
         return OutcomeLaw.of(
             self,
             passes=True,
-            bar=(LARGEST if one else EVERY, self.at, self.sigma),
-            bound=ScreenBound(self.at, self.sigma) if one else None,
+            bar=(LARGEST if single else EVERY, self.at, self.sigma),
+            bound=ScreenBound(self.at, self.sigma) if single else None,
             classic=True,
         )
 
@@ -228,4 +228,4 @@ class Confident:
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """A class index, or -1 for no answer; int64 of shape (n_queries,)."""
-        return self.law().in_turn(private, lambda part, asked, _: part.release(asked, rng=rng), None)
+        return self.law().in_turn(private, lambda part, votes, _: part.release(votes, rng=rng), None)

@@ -50,15 +50,15 @@ def argmax_rdp(variance: float, one_count: tuple[float, ...], law: LogDensity) -
     to so many, of a variance.
     """
     sigma, single = math.sqrt(variance), np.array(one_count)
-    both, orders = 2 * single, np.array(ORDERS)
+    doubled, orders = 2 * single, np.array(ORDERS)
     where = orders <= (_FURTHEST * sigma if sigma >= _LEAST_SIGMA else 0.0)
-    bound = both.copy()
+    bound = doubled.copy()
     if where.any():
         largest = np.maximum(
             _over_line(variance, law, orders[where]), _over_plane(variance, law, orders[where])
         )
         largest = np.maximum(largest, single[where])  # far out one of the classes cannot win
-        bound[where] = np.minimum(both[where], largest * (1 + _ROUNDING))
+        bound[where] = np.minimum(doubled[where], largest * (1 + _ROUNDING))
     return tuple(up(value) for value in bound.tolist())
 
 
@@ -71,8 +71,8 @@ def _over_line(variance: float, law: LogDensity, orders: np.ndarray) -> np.ndarr
     density = _density(2 * variance, law, reach + spare)
     below, above = np.cumsum(density), np.cumsum(density[::-1])[::-1]
     ahead = np.arange(spare - 2, 2 * reach + spare, step)
-    one, two = (np.stack([below[at], above[at + 1]]) for at in (ahead, ahead + 2))
-    return _largest(one, two, orders) * (1 + (0.0 if step == 1 else _MARGIN))
+    near, moved = (np.stack([below[at], above[at + 1]]) for at in (ahead, ahead + 2))
+    return _largest(near, moved, orders) * (1 + (0.0 if step == 1 else _MARGIN))
 
 
 def _over_plane(variance: float, law: LogDensity, orders: np.ndarray) -> np.ndarray:
@@ -83,7 +83,7 @@ def _over_plane(variance: float, law: LogDensity, orders: np.ndarray) -> np.ndar
     at = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
     laws = _moved(variance, law, at)
     values = np.max(
-        [_divergences(*pair, orders) for one, two in laws for pair in ((one, two), (two, one))], 0
+        [_divergences(*pair, orders) for base, moved in laws for pair in ((base, moved), (moved, base))], 0
     )
     largest = values.max(axis=0)
     if coarse == 1:
@@ -95,7 +95,7 @@ def _over_plane(variance: float, law: LogDensity, orders: np.ndarray) -> np.ndar
         steps = np.arange(-(coarse // (2 * fine)) - 1, coarse // (2 * fine) + 2) * fine
         around = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(1, -1, 2)
         points = np.unique((at[near][:, None] + around).reshape(-1, 2), axis=0)
-        best = [_largest(one, two, orders[refined]) for one, two in _moved(variance, law, points)]
+        best = [_largest(base, moved, orders[refined]) for base, moved in _moved(variance, law, points)]
         largest[refined] = np.max(best, axis=0) * (1 + (0.0 if fine == 1 else _MARGIN))
     return np.asarray(largest)
 
@@ -135,12 +135,12 @@ def _density(variance: float, law: LogDensity, reach: int) -> np.ndarray:
     return np.concatenate([half[:0:-1], half])
 
 
-def _largest(one: np.ndarray, two: np.ndarray, orders: np.ndarray) -> np.ndarray:
+def _largest(law: np.ndarray, moved: np.ndarray, orders: np.ndarray) -> np.ndarray:
     """Return the largest divergence in either direction over all laws, outcomes first."""
     from ostraka.core.kernels.divergence import largest_divergence  # noqa: PLC0415  (compiled code)
 
     divergences = np.zeros(len(orders))
-    for p, q in ((one.T, two.T), (two.T, one.T)):
+    for p, q in ((law.T, moved.T), (moved.T, law.T)):
         log_q = np.log(q)
         largest_divergence(
             np.ascontiguousarray(log_q), np.ascontiguousarray(np.log(p) - log_q), orders, divergences
@@ -280,9 +280,9 @@ class SkellamMax:
         check.positive(sigma=self.sigma)
         check.integer(changed=self.changed, least=2)
         check.one_of(reveals=self.reveals, allowed=("counts", "argmax"))
-        most = MOST_SIGMA if self.reveals == "counts" else MOST_SUM_SIGMA
-        if self.sigma > most:
-            raise ValueError(f"sigma must be at most {most:,.0f} votes, got {self.sigma!r}")
+        limit = MOST_SIGMA if self.reveals == "counts" else MOST_SUM_SIGMA
+        if self.sigma > limit:
+            raise ValueError(f"sigma must be at most {limit:,.0f} votes, got {self.sigma!r}")
         if self.reveals == "argmax" and self.changed > 2:
             raise ValueError(f"changed must be 2 where only the argmax is seen, got {self.changed}")
 
@@ -432,11 +432,11 @@ def _costliest(single: np.ndarray, l1: float, l2: float) -> np.ndarray:
     # it, and two values of k suffice, since there are two constraints
     steps, area = _steps(l1, l2), l2 * l2 * (1 + 1e-12)
     worst = np.zeros(single.shape[1])
-    for i, one in enumerate(steps):
-        worst = np.maximum(worst, min(l1 / one, area / one**2) * single[i])
+    for i, step in enumerate(steps):
+        worst = np.maximum(worst, min(l1 / step, area / step**2) * single[i])
         for j, two in enumerate(steps[:i]):
-            fine = (l1 * one - area) / (two * (one - two))  # cells that move by the smaller step
-            coarse = (area - l1 * two) / (one * (one - two))
+            fine = (l1 * step - area) / (two * (step - two))  # cells that move by the smaller step
+            coarse = (area - l1 * two) / (step * (step - two))
             if fine > 0 and coarse > 0:
                 worst = np.maximum(worst, fine * single[j] + coarse * single[i])
     return worst
@@ -494,13 +494,13 @@ def _poisson(mean: float, bits: int) -> list[int]:
 def _floors(mean: float, bits: int, digits: int) -> list[int] | None:
     """Return these probabilities rounded down; None if ``digits`` do not decide all of them."""
     with localcontext(Context(prec=digits, rounding=ROUND_HALF_EVEN, Emin=MIN_EMIN, Emax=MAX_EMAX)):
-        rate, scale, most = Decimal(mean), Decimal(2**bits), 2**bits - 1
+        rate, scale, ceiling = Decimal(mean), Decimal(2**bits), 2**bits - 1
         # n steps lose less than 4 n units of the last place, and n is below 10^8
         chance, doubt = (-rate).exp(), scale * Decimal(10) ** (10 - digits)
         below, floors = chance, list[int]()
-        while not floors or floors[-1] < most:
+        while not floors or floors[-1] < ceiling:
             at_least = max(0, int(below * scale - doubt))
-            if at_least != min(most, int(below * scale + doubt)):
+            if at_least != min(ceiling, int(below * scale + doubt)):
                 return None
             floors.append(at_least)
             chance *= rate / len(floors)

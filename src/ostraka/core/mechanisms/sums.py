@@ -137,8 +137,8 @@ class OneHotGaussian(response.Labels):
 
     def curve(self) -> Curve:
         """Cost of one release of all labels."""
-        whole = Curve.gaussian(sensitivity=up(math.sqrt(2)), sigma=self.sigma, moves="label")
-        return Curve(ORDERS, whole.rdp, "label", mu_squared=whole.mu_squared, laws=whole.laws)
+        gaussian = Curve.gaussian(sensitivity=up(math.sqrt(2)), sigma=self.sigma, moves="label")
+        return Curve(ORDERS, gaussian.rdp, "label", mu_squared=gaussian.mu_squared, laws=gaussian.laws)
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta at which one release is (epsilon, delta)-DP, rounded up."""
@@ -260,8 +260,8 @@ def on_grid(rows: np.ndarray, *, sigma: float, shares: np.ndarray | None = None)
     exact = rows * (units(sigma) * np.minimum(1.0, limit / np.sqrt(np.maximum(square, 1e-300))))[:, None]
     rounded: np.ndarray = np.rint(exact)
     allowed = (longest(sigma) * share) ** 2 * (1 - 1e-9)
-    far = np.einsum("ij,ij->i", rounded, rounded) > allowed
-    rounded[far] = np.trunc(exact[far])
+    too_long = np.einsum("ij,ij->i", rounded, rounded) > allowed
+    rounded[too_long] = np.trunc(exact[too_long])
     return rounded
 
 

@@ -71,8 +71,8 @@ def _chord(kind: str, shift: float, orders: tuple[float, ...], count: float) -> 
     right = min(int(np.searchsorted(shifts, shift, side="right")), shifts.size - 1)
     low, high = shifts[right - 1], shifts[right]
     part = (shift - low) / (high - low)
-    each = (1 - part) * low**2 * shares[right - 1] + part * high**2 * shares[right]
-    price = np.append(_ORDERS * (count * _ROUNDING) * each, np.inf)
+    chord = (1 - part) * low**2 * shares[right - 1] + part * high**2 * shares[right]
+    price = np.append(_ORDERS * (count * _ROUNDING) * chord, np.inf)
     price[np.array(ORDERS) * shift > FURTHEST] = np.inf
     return np.asarray(price)
 
@@ -281,8 +281,10 @@ def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _two_laplace_classes(a: np.ndarray, _: np.ndarray) -> np.ndarray:
     """Log P(A > B) and P(B > A) for two Laplace variables whose centres lie ``a`` apart."""
     tail = np.log((2 + np.abs(a)) / 4) - np.abs(a)
-    rest = np.log1p(-np.exp(tail))
-    return np.where((a > 0)[:, None], np.stack([rest, tail], axis=1), np.stack([tail, rest], axis=1))
+    complement = np.log1p(-np.exp(tail))
+    return np.where(
+        (a > 0)[:, None], np.stack([complement, tail], axis=1), np.stack([tail, complement], axis=1)
+    )
 
 
 def _three_laplace_outcomes(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -335,8 +337,8 @@ def argmax_supremum(shift: float, orders: np.ndarray) -> np.ndarray:
     """Upper bound of the price of a Gaussian argmax at each order, rising; ``shift`` is 1 / sigma <= 1."""
     moved = _ROOT * shift
     prices = np.empty(orders.size)
-    for some in _grouped(shift, orders):
-        group = orders[some]
+    for places in _grouped(shift, orders):
+        group = orders[places]
         tilt = (group[-1] - 1) * shift
         step = 0.5
         t = np.arange(-_EDGE - _ROOT * tilt - step, _EDGE + moved + step, step)
@@ -357,17 +359,17 @@ def argmax_supremum(shift: float, orders: np.ndarray) -> np.ndarray:
             tolerance=goal,
             least=np.log1p(line),
             corners=lambda box: _plane_corners(moved, box),
-            seen=seen,
+            reached=seen,
         )
-        prices[some] = _renyi(np.maximum(plane, _far(shift, group, line)), group)
+        prices[places] = _renyi(np.maximum(plane, _far(shift, group, line)), group)
     return prices
 
 
 def screen_supremum(shift: float, orders: np.ndarray) -> np.ndarray:
     """Upper bound of the tight Rényi price of a screen with one Gaussian noise; ``shift`` is 1 / sigma."""
     prices = np.empty(orders.size)
-    for some in _grouped(shift, orders):
-        prices[some] = _renyi(_line(shift, orders[some]), orders[some])
+    for places in _grouped(shift, orders):
+        prices[places] = _renyi(_line(shift, orders[places]), orders[places])
     return prices
 
 
@@ -403,7 +405,7 @@ def _line(shift: float, orders: np.ndarray) -> np.ndarray:
 
     goal = np.full(orders.size, _ON_LINE)
     excess = _halved(
-        box, orders, tolerance=goal, least=0.0, corners=lambda box: _line_corners(shift, box), seen=seen
+        box, orders, tolerance=goal, least=0.0, corners=lambda box: _line_corners(shift, box), reached=seen
     )
     return np.asarray(np.maximum(excess, _rare(np.zeros(orders.size), orders, shift, 0.5)))
 
@@ -415,7 +417,7 @@ def _halved(
     tolerance: np.ndarray,
     least: np.ndarray | float,
     corners: Callable[[Box], _Corners],
-    seen: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    reached: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
     """Return a bound of the excess over all boxes; boxes far above what was seen are halved."""
     # least: the log of a value that is reached elsewhere
@@ -428,7 +430,7 @@ def _halved(
             laws = corners(part)
             bounds.append(_excess(laws, orders))
             by_t.append(laws.by_t)
-            middle = seen((part.t0 + part.t1) / 2, (part.u0 + part.u1) / 2)
+            middle = reached((part.t0 + part.t1) / 2, (part.u0 + part.u1) / 2)
             best = np.maximum(best, middle.max(axis=0) * (orders - 1))
         bound = np.concatenate(bounds)
         over = (bound > np.expm1(best * (1 + tolerance))).any(axis=1)
@@ -468,8 +470,8 @@ def _excess(laws: _Corners, orders: np.ndarray) -> np.ndarray:
                 continue
             away = widest * sign if outcome < 2 else laws.difference[..., outcome] + sign * moved[:, outcome]
             np.maximum(by_curve, _term(mass[..., outcome], away, orders), out=by_curve)
-            each = _term(np.ones_like(steep), sign * steep, orders) / np.maximum(steep, 1e-300)[:, None]
-            np.maximum(by_ratio, widest[..., None] * each, out=by_ratio)
+            slope = _term(np.ones_like(steep), sign * steep, orders) / np.maximum(steep, 1e-300)[:, None]
+            np.maximum(by_ratio, widest[..., None] * slope, out=by_ratio)
         curved = by_curve.max(axis=0) <= by_ratio.max(axis=0)
         term = np.where(curved, by_curve, by_ratio)
         total += np.minimum(term, laws.first(orders)) if outcome == 0 else term
@@ -480,9 +482,9 @@ def _excess(laws: _Corners, orders: np.ndarray) -> np.ndarray:
 def _term(mass: np.ndarray, difference: np.ndarray, orders: np.ndarray) -> np.ndarray:
     """P f(Q / P) with f(r) = r^(1 - order) - 1 + (order - 1)(r - 1); orders last. Infinite without Q."""
     lam = -np.log1p(difference / mass)[..., None]
-    other = (mass + difference)[..., None]
-    value = other * (np.expm1(np.minimum(orders * lam, 700.0)) - orders * np.expm1(lam))
-    term = np.where((other > 0) & (orders * lam <= 700.0), np.maximum(value, 0.0), np.inf)
+    mass_q = (mass + difference)[..., None]
+    value = mass_q * (np.expm1(np.minimum(orders * lam, 700.0)) - orders * np.expm1(lam))
+    term = np.where((mass_q > 0) & (orders * lam <= 700.0), np.maximum(value, 0.0), np.inf)
     return np.where(difference[..., None] == 0, 0.0, term)
 
 
@@ -493,7 +495,7 @@ def _plane_corners(shift: float, box: Box) -> _Corners:
     gained, lost = _rise(t, u, shift), _rise(shift - t, u, shift)
     chance = np.stack([wins(t, u), wins(-t, u), none_wins(t, u)], axis=-1)
     difference = np.stack([-gained, lost, gained - lost], axis=-1)
-    bend, moved, rest, longer = bends(shift, box)
+    bend, moved, third_moved, longer = bends(shift, box)
     none = np.zeros(box.t0.size)
     with np.errstate(divide="ignore"):
         ratio = np.abs(difference[..., :2]) / chance[..., :2]
@@ -512,7 +514,7 @@ def _plane_corners(shift: float, box: Box) -> _Corners:
         chance=chance,
         difference=difference,
         bend=np.stack([*bend, bend[0] + bend[1]], axis=-1),
-        moved=np.stack([*moved, rest], axis=-1),
+        moved=np.stack([*moved, third_moved], axis=-1),
         steepest=np.stack([first, second, np.asarray(np.maximum(steepest, 1e-300))], axis=1),
         first=tilted,
         by_t=longer >= 0,
@@ -531,7 +533,7 @@ def _line_corners(shift: float, box: Box) -> _Corners:
     t = np.stack([low, high])
     x = t[..., None] - shift / 2 * (1 + _SUPREMA_LEGENDRE[0])
     gained = (phi(x) * _SUPREMA_LEGENDRE[1]).sum(axis=-1) * shift / 2
-    bend, moved, less, more = line_bends(shift, low, high)
+    bend, moved, falls, rises = line_bends(shift, low, high)
     none = np.zeros(low.size)
 
     def tilted(orders: np.ndarray) -> np.ndarray:
@@ -545,7 +547,7 @@ def _line_corners(shift: float, box: Box) -> _Corners:
         difference=np.stack([-gained, gained], axis=-1),
         bend=np.stack([bend, bend], axis=-1),
         moved=np.stack([moved, moved], axis=-1),
-        steepest=np.stack([np.stack([less, none], axis=-1), np.stack([none, more], axis=-1)], axis=1),
+        steepest=np.stack([np.stack([falls, none], axis=-1), np.stack([none, rises], axis=-1)], axis=1),
         first=tilted,
         by_t=np.ones(low.size, dtype=bool),
     )

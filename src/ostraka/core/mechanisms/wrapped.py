@@ -79,13 +79,18 @@ class Subsampled(Wrapped):
 
     def __post_init__(self) -> None:
         _rate(self.sampling_rate)
-        own = getattr(self.mechanism, "promise", None)
-        if own is not None and own.sampling_rate != 1:
+        promise = getattr(self.mechanism, "promise", None)
+        if promise is not None and promise.sampling_rate != 1:
             raise ValueError(
                 "mechanism counts on sampling already: take one Subsampled at the product of the rates, "
                 f"got {self.mechanism!r}"
             )
-        if own is None or own.moves != "ballot" or own.relation != "replace-one" or own.noise_sigma:
+        if (
+            promise is None
+            or promise.moves != "ballot"
+            or promise.relation != "replace-one"
+            or promise.noise_sigma
+        ):
             raise ValueError(
                 f"mechanism must hide a ballot of exact counts, as GNMax does, got {self.mechanism!r}"
             )
@@ -150,25 +155,25 @@ def amplified(curve: Curve, *, sampling_rate: float) -> Curve:
     _rate(sampling_rate)
     if sampling_rate == 1:
         return curve
-    orders, own = np.array(curve.orders), np.array(curve.rdp)
+    orders, rdp_always = np.array(curve.orders), np.array(curve.rdp)
     finite = np.isfinite(orders)
-    rdp = own.copy()
+    rdp = rdp_always.copy()
     if not finite.all():
-        most = own[-1]  # beyond 700, chance saves next to nothing
-        rdp[-1] = math.log1p(sampling_rate * math.expm1(most)) if most <= _LARGEST else most
+        largest = rdp_always[-1]  # beyond 700, chance saves next to nothing
+        rdp[-1] = math.log1p(sampling_rate * math.expm1(largest)) if largest <= _LARGEST else largest
     generic = np.maximum(
-        _with_against_without(orders[finite], own[finite], sampling_rate),
-        _without_against_with(orders[finite], own[finite], sampling_rate),
+        _with_against_without(orders[finite], rdp_always[finite], sampling_rate),
+        _without_against_with(orders[finite], rdp_always[finite], sampling_rate),
     )
     rdp[finite] = np.minimum(generic, _gaussian(orders[finite], curve.mu_squared, sampling_rate))
-    rdp = np.minimum(rdp * _OUTWARD, own)
+    rdp = np.minimum(rdp * _OUTWARD, rdp_always)
     return replace(curve, rdp=tuple(float(value) for value in rdp), laws=None)
 
 
-def _with_against_without(orders: np.ndarray, own: np.ndarray, rate: float) -> np.ndarray:
+def _with_against_without(orders: np.ndarray, rdp: np.ndarray, rate: float) -> np.ndarray:
     """The binomial sum at whole orders, its chord between them, the quadratic bound below 2."""
-    whole = np.arange(2.0, math.ceil(orders[-1]) + 1)
-    log_moments = np.concatenate([[0.0, 0.0], _between(whole, orders, own)])  # of r, at 0, 1, 2, 3, …
+    integers = np.arange(2.0, math.ceil(orders[-1]) + 1)
+    log_moments = np.concatenate([[0.0, 0.0], _between(integers, orders, rdp)])  # of r, at 0, 1, 2, 3, …
     reached = np.array([0.0, *(_binomial(int(order), log_moments, rate) for order in _needed(orders))])
     bound = np.interp(orders, [1.0, *_needed(orders)], reached) / (orders - 1)
     low = orders < 2
@@ -178,11 +183,11 @@ def _with_against_without(orders: np.ndarray, own: np.ndarray, rate: float) -> n
     return np.asarray(bound)
 
 
-def _without_against_with(orders: np.ndarray, own: np.ndarray, rate: float) -> np.ndarray:
+def _without_against_with(orders: np.ndarray, rdp: np.ndarray, rate: float) -> np.ndarray:
     """Return the smallest of three bounds on the divergence without the unit against with it."""
     excess = orders - 1
-    second = _expm1(_between(np.array([2.0]), orders, own)[0])
-    geometric = _between(1 + rate * excess, orders, own) / excess
+    second = _expm1(_between(np.array([2.0]), orders, rdp)[0])
+    geometric = _between(1 + rate * excess, orders, rdp) / excess
     return np.asarray(np.minimum(_quadratic(excess, second, rate), geometric))
 
 
@@ -193,14 +198,14 @@ def _quadratic(excess: np.ndarray, second: float, rate: float) -> np.ndarray:
         return np.asarray(np.minimum(np.log1p(bend * second) / excess, -math.log1p(-rate)))
 
 
-def _between(wanted: np.ndarray, orders: np.ndarray, own: np.ndarray) -> np.ndarray:
+def _between(wanted: np.ndarray, orders: np.ndarray, rdp: np.ndarray) -> np.ndarray:
     """Bound (order - 1) D at any order from above: it is convex in the order, 0 at 1, and D never falls."""
-    finite = np.isfinite(orders) & np.isfinite(own)
+    finite = np.isfinite(orders) & np.isfinite(rdp)
     chord = np.interp(
-        wanted, [1.0, *orders[finite]], [0.0, *(orders[finite] - 1) * own[finite]], right=math.inf
+        wanted, [1.0, *orders[finite]], [0.0, *(orders[finite] - 1) * rdp[finite]], right=math.inf
     )
     place = np.searchsorted(orders, wanted)
-    stair = np.append(own, math.inf)[np.minimum(place, len(own))] * (wanted - 1)
+    stair = np.append(rdp, math.inf)[np.minimum(place, len(rdp))] * (wanted - 1)
     return np.asarray(np.minimum(chord, stair))
 
 
@@ -240,8 +245,10 @@ def _log_bend(gain: np.ndarray, order: float) -> np.ndarray:
     """Log of (1 + x)^order - 1 - order x, which is never negative; its series where that would cancel."""
     power = order * np.log1p(gain)
     little = np.clip(gain, -1e-4 / order, 1e-4 / order)
-    rest = (order - 2) * little / 3 + abs((order - 2) * (order - 3)) * little**2 / 6  # twice the last term
-    series = order * (order - 1) / 2 * little**2 * (1 + rest)
+    correction = (order - 2) * little / 3 + abs(
+        (order - 2) * (order - 3)
+    ) * little**2 / 6  # twice the last term
+    series = order * (order - 1) / 2 * little**2 * (1 + correction)
     plain = np.expm1(np.minimum(power, 600.0)) - order * np.minimum(gain, 1e290)
     with np.errstate(divide="ignore", invalid="ignore"):
         large = np.where(power > 600, power, np.log(np.maximum(plain, 0)))
@@ -309,8 +316,8 @@ class Weighted(Wrapped):
     @property
     def promise(self) -> Adjacency:
         """One ballot may move, with a weight of at most ``weight``."""
-        own = self.mechanism.promise
-        return replace(own, at_most=own.at_most * self.weight)
+        promise = self.mechanism.promise
+        return replace(promise, at_most=promise.at_most * self.weight)
 
     @property
     def per_ballot(self) -> BallotMechanism:
