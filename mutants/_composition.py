@@ -199,7 +199,7 @@ MUTANTS = [
     Mutant(
         "rows with equal votes and other guesses count as equal",
         "core/mechanisms/neighbours.py",
-        "np.hstack([self._counts, self._seen])",
+        "np.hstack([self._counts, self._screened])",
         "np.hstack([self._counts, self._counts])",
         "accounting/test_profile.py::test_each_row_keeps_its_own_guesses",
     ),
