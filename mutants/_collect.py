@@ -151,7 +151,7 @@ MUTANTS = [
     ),
     Mutant(
         "an enrolment approves whoever joined",
-        "collect/enrolment.py",
+        "collect/keeper.py",
         "if read_entry(record).claim in claims)",
         "if read_entry(record).claim)",
         "collect/test_enrolment.py::test_strangers_are_left_out_and_the_others_sum_exactly",

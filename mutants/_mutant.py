@@ -41,7 +41,7 @@ ARGMAX, SCREEN, TIGHT = "core/mechanisms/argmax.py", "core/mechanisms/screen.py"
 GRID, NOISE, OUTCOME = "core/kernels/grid.py", "core/kernels/noise.py", "core/kernels/outcome.py"
 EXACT, THEOREMS, CALIBRATION = (
     "core/accounting/bounds.py",
-    "core/mechanisms/theorems.py",
+    "core/mechanisms/argmax.py",
     "core/accounting/calibration.py",
 )
 PAIRS, RENYI = "core/kernels/neighbours.py", "core/kernels/divergence.py"

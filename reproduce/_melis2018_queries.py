@@ -16,7 +16,7 @@ import numpy as np
 from bench import _data
 from bench._data import folder
 from ostraka.synth import DPGM, PrivateKMeans, Schema, TableGenerator
-from ostraka.synth.networks import RBM, VAE
+from ostraka.synth.sgd import RBM, VAE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

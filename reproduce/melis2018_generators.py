@@ -20,7 +20,7 @@ from bench._mnist import mnist
 from ostraka import Curve
 from ostraka.accounting import sampled_gaussian_curve
 from ostraka.synth import DPGM, PrivateKMeans
-from ostraka.synth.networks import RBM, VAE
+from ostraka.synth.sgd import RBM, VAE
 from reproduce import _melis2018_queries
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from bench._data import folder
 from ostraka.audit.attacks.generators import TargetGenerator, generator_statistics, nearest
 from ostraka.scores import Scores
 from ostraka.synth import DPGM
-from ostraka.synth.networks import VAE, logits_of
+from ostraka.synth.sgd import VAE, logits_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

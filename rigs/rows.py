@@ -28,7 +28,7 @@ from ostraka.data.contribution import Contribution
 from ostraka.data.nearest import nearest
 from ostraka.synth import clusters as _clusters
 from ostraka.synth.clusters import NoisyLloyd
-from ostraka.synth.mixture import Spread
+from ostraka.synth.dpgm import Spread
 from ostraka.voters import NeighbourVoter
 from ostraka.voters.bins import QuantileCells
 from ostraka.voters.cells import GraphCells

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ostraka.core.accounting.smooth import check_conditions, local_sensitivities, smooth_sensitivity
-from ostraka.core.mechanisms.theorems import log_q_gaussian, log_q_laplace, theorem3, theorem6
+from ostraka.core.mechanisms.argmax import log_q_gaussian, log_q_laplace, theorem3, theorem6
 from ostraka.mechanisms import GNMax, LNMax, Threshold
 
 

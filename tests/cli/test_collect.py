@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ostraka.cli import app
 from ostraka.collect import Client, Histogram, Keeper, Tally, Task, Tree
-from ostraka.collect import network as _network
+from ostraka.collect import client as _network
 from ostraka.collect import plan as _plan
 from ostraka.core.mechanisms.skellam import SkellamSum
 from ostraka.secure.keys import Identity

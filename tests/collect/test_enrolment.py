@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ostraka.collect import Client, Keeper, Tally, Task, Tree
-from ostraka.collect.enrolment import Enrolment
+from ostraka.collect.client import approve_roster, send
+from ostraka.collect.keeper import Enrolment
 from ostraka.collect.messages import approval, certified
-from ostraka.collect.network import approve_roster, send
 from ostraka.secure.keys import Identity
 from ostraka.secure.rounds import PartyError
 from ostraka.secure.wire import PartyServer

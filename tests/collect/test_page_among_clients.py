@@ -14,8 +14,8 @@ import pytest
 from scipy.stats import chi2
 
 from ostraka.collect import Client, Tally, Task, Tree
+from ostraka.collect.client import run_exchanges, send
 from ostraka.collect.messages import degree, degree_of
-from ostraka.collect.network import run_exchanges, send
 from ostraka.core.mechanisms.skellam import _poisson
 from ostraka.secure.keys import Identity
 from ostraka.secure.masks import join

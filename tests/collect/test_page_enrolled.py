@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ostraka.collect import Keeper, Tally, Task, Tree
-from ostraka.collect.enrolment import Enrolment
+from ostraka.collect.client import approve_roster, run_exchanges, send
+from ostraka.collect.keeper import Enrolment
 from ostraka.collect.messages import certificate, neighbours
-from ostraka.collect.network import approve_roster, run_exchanges, send
 from ostraka.secure.keys import Identity
 from ostraka.secure.wire import PartyServer
 from tests.collect.test_page import FILLED

@@ -22,7 +22,7 @@ from ostraka.serve import server as _server
 from ostraka.serve.app import Application
 from ostraka.serve.deployment import Deployment, Settings
 from ostraka.serve.keys import Keyring
-from ostraka.serve.limits import Buckets
+from ostraka.serve.requests import Buckets
 from ostraka.voters import SavedTeachers, partition
 
 PEPPER = b"p" * 32

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ostraka.serve.limits import Buckets
+from ostraka.serve.requests import Buckets
 
 
 class Clock:

@@ -8,7 +8,7 @@ from ostraka import Adjacency, Budget, Curve, Ledger, Private, release
 from ostraka.accounting import sampled_gaussian_curve
 from ostraka.synth import DPGM, PrivateSGD
 from ostraka.synth import fitting as _fitting
-from ostraka.synth.networks import RBM, VAE
+from ostraka.synth.sgd import RBM, VAE
 from tests.false_alarm import FALSE_ALARM
 
 torch = pytest.importorskip("torch")

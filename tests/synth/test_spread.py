@@ -12,7 +12,7 @@ from ostraka.core.mechanisms import sums
 from ostraka.synth import DPGM
 from ostraka.synth import fitting as _fitting
 from ostraka.synth.clusters import NoisyLloyd
-from ostraka.synth.mixture import Spread
+from ostraka.synth.dpgm import Spread
 from tests.false_alarm import FALSE_ALARM
 
 

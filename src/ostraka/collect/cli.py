@@ -157,7 +157,7 @@ def tally(
     host: Annotated[str, _HOST] = "127.0.0.1",
 ) -> None:
     """Serve the page and collect one round; then release its sums through the ledger in the folder."""
-    from ostraka.collect.network import run_exchanges
+    from ostraka.collect.client import run_exchanges
     from ostraka.collect.tally import Tally
     from ostraka.core.door import release
     from ostraka.core.ledger.budget import Budget
@@ -207,7 +207,7 @@ def send(
 
     If the task has an enrolment, this prints a claim and waits for the enrolment's signature of it.
     """
-    from ostraka.collect import network
+    from ostraka.collect.client import send as report
 
     def certify(claim: str) -> bytes:
         typer.echo(f"claim: {claim}", err=True)
@@ -218,7 +218,7 @@ def send(
     except ValueError:
         raise typer.BadParameter("the value must be a number or a list in JSON") from None
     with console.usage():
-        fingerprint = network.send(url, read, sha256=sha256, folder=folder, certify=certify)
+        fingerprint = report(url, read, sha256=sha256, folder=folder, certify=certify)
     typer.echo(f"reported to the task {fingerprint}")
 
 
@@ -231,7 +231,7 @@ def enrol(
     folder: Annotated[Path, _FOLDER],
 ) -> None:
     """Sign the claims of clients, as the enrolment of a task; print a signature for each."""
-    from ostraka.collect.enrolment import Enrolment
+    from ostraka.collect.keeper import Enrolment
     from ostraka.secure.keys import Identity
 
     with console.usage():
@@ -251,8 +251,8 @@ def approve(
     seconds: Annotated[float, typer.Option(help="Approve after so many seconds at the latest.")],
 ) -> None:
     """Approve the roster of a round among clients: those who joined and are enrolled."""
-    from ostraka.collect.enrolment import Enrolment
-    from ostraka.collect.network import approve_roster
+    from ostraka.collect.client import approve_roster
+    from ostraka.collect.keeper import Enrolment
     from ostraka.secure.keys import Identity
 
     with console.usage():

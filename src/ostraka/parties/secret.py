@@ -18,16 +18,22 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ostraka.parties.links import added, ask_all, by, gathered, plausible, votes_from
-from ostraka.secure import gates, hidden, rounds
-from ostraka.secure import gates as largest
+from ostraka.secure import hidden, rounds, two_party
 from ostraka.secure.agreement import sizes_of
-from ostraka.secure.gates import AskerLargest, OwnerLargest
 from ostraka.secure.hidden import DEALER, HOLDER, AskerKeys
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, exchange_key, new_secret, unseal
 from ostraka.secure.pads import Sent, Stream, argmax_pads
 from ostraka.secure.pads import words as numbers
 from ostraka.secure.rounds import Call, Round
-from ostraka.secure.two_party import AskerSide, FixedModel, OwnerSide, hidden_question, words_bytes
+from ostraka.secure.two_party import (
+    AskerLargest,
+    AskerSide,
+    FixedModel,
+    OwnerLargest,
+    OwnerSide,
+    hidden_question,
+    words_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,7 +134,7 @@ class SecretSessions:
         session.opening = numbers(sent, sizes.n_rows, sizes.n_classes)
         sent.end()
         pads = argmax_pads(stream, stream, sizes.n_rows, sizes.n_classes)
-        levels = largest.levels(words, largest.comparisons(sizes.n_rows, sizes.n_classes))
+        levels = two_party.levels(words, two_party.comparisons(sizes.n_rows, sizes.n_classes))
         session.largest = OwnerLargest(pads, hidden.cipher_key(transcript, HOLDER), levels)
         total = session.side.votes(last)
         for name, sealed in zip(others, votes, strict=True):
@@ -139,7 +145,7 @@ class SecretSessions:
         """Open the holder's sum, masked, and compare; the last message of the round is to come."""
         if session.largest is None or session.opening is None:
             raise ValueError("the round has no votes yet")
-        answer = session.largest.compared(largest.scaled(total), session.opening)
+        answer = session.largest.compared(two_party.scaled(total), session.opening)
         self._keep(session, "argmax")
         return answer
 
@@ -222,7 +228,7 @@ def noisy_argmax(round_: Dealt, messages: Mapping[str, bytes], half: np.ndarray)
     sealed = round_.votes({name: messages[name] for name in others})
     for name, votes in sealed.items():
         votes_from(name, votes, round_.round, round_.asker.agreement)  # names who signed something else
-    opening = side.opening(gates.scaled(half))
+    opening = side.opening(two_party.scaled(half))
     body = round_.headed(hidden.pack([messages[holder], opening, signed, *sealed.values()]))
     answer = round_.told(holder, "hold", hidden.pack([seal("hold", body), words]))
     message = by(holder, lambda: side.wins(answer))
@@ -239,7 +245,7 @@ def _side(round_: Dealt) -> tuple[AskerLargest, bytes, bytes]:
         sent = Sent(corrections)
         pads = argmax_pads(Stream(round_.keys.pads(transcript, HOLDER)), sent, n_rows, n_classes)
         sent.end()
-        levels = gates.levels(words, gates.comparisons(n_rows, n_classes))
+        levels = two_party.levels(words, two_party.comparisons(n_rows, n_classes))
         return AskerLargest(pads, hidden.cipher_key(transcript, HOLDER), levels)
 
     return by(DEALER, side), signed, words

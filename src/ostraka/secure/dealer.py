@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from ostraka.secure import comparison, gates, hidden
+from ostraka.secure import comparison, hidden, two_party
 from ostraka.secure.agreement import sizes_of
 from ostraka.secure.hidden import DEALER, HOLDER, AskerKeys, question_pad
 from ostraka.secure.keys import exchange_key, exchange_secret, new_secret
@@ -207,22 +207,22 @@ def _product(mine: LinearPads, owner: LinearPads) -> bytes:
 
 
 def _relu(key: bytes, mine: ReluPads, owner: ReluPads) -> tuple[bytes, bytes]:
-    masks = gates.upper(mine.opened + owner.opened)
+    masks = two_party.upper(mine.opened + owner.opened)
     words, sign = _compared(key, masks, mine, owner)
-    table = gates.relu_table(masks, mine.bit ^ owner.bit) - owner.table
+    table = two_party.relu_table(masks, mine.bit ^ owner.bit) - owner.table
     return words, sign + table.tobytes()
 
 
 def _argmax(key: bytes, mine: ArgmaxPads, owner: ArgmaxPads) -> tuple[bytes, bytes]:
-    masks = gates.apart(gates.upper(mine.opened + owner.opened))
+    masks = two_party.apart(two_party.upper(mine.opened + owner.opened))
     words, sign = _compared(key, masks, mine, owner)
-    table = gates.vote_table((mine.place + owner.place) & _SMALL) - owner.table
+    table = two_party.vote_table((mine.place + owner.place) & _SMALL) - owner.table
     return words, sign + table.tobytes()
 
 
 def _compared(
     key: bytes, masks: np.ndarray, mine: ArgmaxPads | ReluPads, owner: ArgmaxPads | ReluPads
 ) -> tuple[bytes, bytes]:
-    points, payloads, signs = gates.signs_of(masks)
+    points, payloads, signs = two_party.signs_of(masks)
     words = comparison.deal(key, np.stack([mine.roots, owner.roots]), points, payloads)
     return words.tobytes(), ((signs - owner.sign) & _SMALL).tobytes()

@@ -13,10 +13,9 @@ from ostraka.secure import server
 from ostraka.secure.server import Limits, Reply, Request, log_unexpected
 from ostraka.serve.answering import PATIENCE
 from ostraka.serve.keys import CLIENT, OWNER, Holder, bearer
-from ostraka.serve.limits import Buckets
 from ostraka.serve.openapi import described, page
 from ostraka.serve.owner import overview, render
-from ostraka.serve.requests import Refused, idempotency_key, require_json, unavailable
+from ostraka.serve.requests import Buckets, Refused, idempotency_key, require_json, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

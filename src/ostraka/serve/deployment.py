@@ -24,10 +24,9 @@ from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.serve import clock
 from ostraka.serve.answering import PATIENCE, Answerer, Batcher, Reserved, require_servable
 from ostraka.serve.keys import CLIENT, Holder, Keyring
-from ostraka.serve.limits import Buckets
 from ostraka.serve.metrics import AnswersLeft, Metrics, Readiness
 from ostraka.serve.owner import Checkpoint, RunningCounts
-from ostraka.serve.requests import Rows, known_texts
+from ostraka.serve.requests import Buckets, Rows, known_texts
 from ostraka.serve.server import keep_alive
 
 if TYPE_CHECKING:
