@@ -1,7 +1,10 @@
 """Private statistics: a tally learns the noisy sum of many clients' vectors, and nothing else.
 
-``task`` says what is collected, ``encodings`` and ``sketches`` how values become vectors. A ``client``
-reports, a ``tally`` adds up, and a ``keeper`` holds masks. ``estimate`` reads the released sums.
+In comes one value of each client; out goes a ``Private`` sum, with noise, for :func:`ostraka.release`. The
+promise: nobody sees the vector of a client, unless all keepers, or too many clients, collude.
+
+``task`` says what is collected, and ``encodings`` how a value becomes a vector. A ``client`` reports, a
+``tally`` adds up, and a ``keeper`` holds masks. ``estimate`` reads the released sums.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A client: it encodes one value, hides it behind masks, and answers each round once.
 
-Clients and tallies over HTTP: a client runs its exchanges, and a tally closes them in time.
+At the end, the same over HTTP: a client runs its exchanges, and a tally closes them in time.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Points of secp256k1 by coincurve: sums, small logarithms, and proofs of knowledge made non-interactive.
-
-Wire format of encrypted vectors, and of the parts of their decryption.
-
-Threshold ElGamal: clients encrypt vectors, anybody adds them, k of n authorities decrypt only the sum.
+"""Threshold ElGamal: clients encrypt vectors, anybody adds them, k of n authorities decrypt only the sum.
 
 It costs about 100 times as much as masks. Take it where clients send one message, a failing keeper must
 not lose any client, and the curve secp256k1 and its discrete logarithm are accepted. Needs coincurve (the
 extra ``collect``).
+
+Points first (sums, small logarithms, proofs of knowledge), then the wire format, then the roles.
 """
 
 from __future__ import annotations

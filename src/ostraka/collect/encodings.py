@@ -1,8 +1,7 @@
 """Encodings: how one client's value becomes a vector of whole numbers whose sum answers a question.
 
-The protocol of encodings: what a task reads from them.
-
-Sketches: counts of many items in few cells, with hash functions drawn from a public key.
+Histograms, trees, grids and pairs set cells to 1. Sketches count many items in few cells, with hash functions
+drawn from a public key. :class:`Encoding` is what a task reads from each of them.
 """
 
 from __future__ import annotations

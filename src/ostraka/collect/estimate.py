@@ -1,8 +1,4 @@
-"""Counts of a tree: consistent and nonnegative estimates, search for a rank, the uncertainty of a rank.
-
-Which items go together: co-counts drawn to independence by as much as their noise outweighs the spread.
-
-Estimates from released sums: quantiles, maps, forecasts, recommendations, heavy hitters, with intervals.
+"""Estimates from released sums: quantiles, maps, forecasts, recommendations, heavy hitters, with intervals.
 
 Plain arrays in and out: everything here is computed from what was released already, and costs nothing.
 Intervals cover the noise, not who takes part.

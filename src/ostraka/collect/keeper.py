@@ -1,6 +1,7 @@
-"""A keeper: it shares a mask with every client and tells the tally only the sum of them, once a round.
+"""A keeper tells the tally only the sum of its masks, once a round; an enrolment signs who takes part.
 
-An enrolment: it signs the keys of people it knows, and the roster of a round.
+A keeper shares a mask with every client. An enrolment signs the keys of people whom it knows, and the roster
+of a round. Both write each answer down before it leaves, and give the same one again.
 """
 
 from __future__ import annotations

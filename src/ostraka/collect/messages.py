@@ -1,8 +1,7 @@
-"""Messages of a round with keepers: a client's report, the tally's request, a keeper's answer.
+"""Messages of a round: reports and requests with keepers; entries, roster and graph among clients.
 
-The graph of masks: a ring in random order, on which each client masks with its k nearest; and k.
-
-The roster of a round among clients: the keys of all clients, and the graph of neighbours.
+Among clients, masks follow a graph: a ring in random order, on which each client masks with its k nearest.
+:func:`degree` chooses k.
 """
 
 from __future__ import annotations

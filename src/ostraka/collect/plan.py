@@ -1,6 +1,6 @@
 """Predict the cost of a collection and the errors of its answers before it starts.
 
-A whole round in one process: for demonstrations, tests and measurements. It keeps nothing secret.
+:func:`among_clients` runs a whole round in one process, for demonstrations, tests and measurements.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""The tally's state in a round among clients, from the first exchange to the unmasked sum.
+"""The tally: it keeps masked reports, closes a round once, and learns the noisy sum of it.
 
-Ask the keepers of a task, here or elsewhere, and name those which fail.
-
-Pages that a tally serves to browsers: the task, and the page of a client.
-
-The tally: it keeps masked reports, closes a round once, and learns the noisy sum of it.
+:class:`Gathering` is its state in a round among clients. The functions between ask the keepers of a task, and
+list the pages that a tally serves to browsers.
 """
 
 from __future__ import annotations

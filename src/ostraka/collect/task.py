@@ -1,7 +1,4 @@
-"""Convert encodings to plain objects for the canonical JSON of a task, and back.
-
-The task: everything public about a collection, in one canonical form that every message is bound to.
-"""
+"""The task: everything public about a collection, in one canonical form that every message is bound to."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Conversions of Rényi bounds and of Gaussian shifts to (epsilon, delta): every one errs upwards.
+"""Curve: the cost of releases as Rényi divergences, which add, and its conversion to (epsilon, delta).
 
-Curve: the cost of releases as Rényi divergences, which add, and its conversion to (epsilon, delta).
+Every conversion errs upwards.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The one door: check the promise, pay durably, then answer.
-
-The one door from Private to plain arrays: check the promise, pay durably, then answer.
-"""
+"""The one door from Private to plain arrays: check the promise, pay durably, then answer."""
 
 from __future__ import annotations
 

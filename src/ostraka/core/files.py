@@ -1,6 +1,6 @@
-"""Writing files whole and durably, readable by their owner alone where they are secret.
+"""Files, written whole and durably, readable by their owner alone where they are secret.
 
-HTML pages from the templates of this package.
+:func:`environment` makes HTML pages from the templates of this package.
 """
 
 from __future__ import annotations

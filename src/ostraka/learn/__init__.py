@@ -1,5 +1,8 @@
 """Estimators that run the whole pipeline, and the plans they follow.
 
+In come private rows with labels, and public rows; out go a model and its record. The promise: every answer is
+paid for before it is used, and nothing else depends on the private rows.
+
 :class:`PATEFM` needs torch, so it is imported when it is first used.
 """
 

@@ -1,6 +1,6 @@
-"""Methods of fitted estimators: keep the run, measure, audit, pickle.
+"""PATEClassifier: teachers on disjoint shards, noisy answers and a student, as one scikit-learn estimator.
 
-PATEClassifier: teachers on disjoint shards, noisy answers and a student, as one scikit-learn estimator.
+:class:`Fitted` is what it shares with PATEFM: keep the run, measure, audit, pickle.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""A torch network whose layers are affine between its ReLUs, as a perceptron of scikit-learn.
+"""Hand a model over: a plain scikit-learn student, code that loads it, ONNX, and a model card.
 
-Public bins and a model of their counts, as a scikit-learn pipeline.
-
-The student as a plain scikit-learn model, which loads and predicts where this library is not installed.
-
-Convert students to ONNX, those of tables in double precision.
-
-Edges of bins are values of public rows. In 32 bits a row moves across an edge: with skl2onnx, whose bins are
-in 32 bits, one prediction in eight differs.
-
-Files for the users of a model: a plain scikit-learn student, code that loads it, and a model card.
+Students become models of scikit-learn, which load and predict where this library is not installed: networks
+whose layers are affine between ReLUs become perceptrons, public bins and their weights a pipeline. ONNX
+models of tables calculate in double precision. Edges of bins are values of public rows, and in 32 bits a
+row moves across an edge: with skl2onnx, whose bins are in 32 bits, one prediction in eight differs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Measures of a student on rows with known labels, in addition to accuracy.
+"""Run: the facts of one fit in one value, and what is measured on rows with known labels.
 
-Run: the facts of one fit in one value. Both estimators fill it; the record is made from it.
+Both estimators fill it; the record is made from it.
 """
 
 from __future__ import annotations

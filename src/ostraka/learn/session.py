@@ -1,10 +1,10 @@
-"""Sessions: the ledger and the partition of a fit, shared by repetitions of the same fit.
+"""Sessions: the ledger and the partition of a fit, shared by repetitions of the same fit; and its rows.
 
 Two fits of the same rows under two ledgers in memory would spend twice and report once. So while
 an estimator that has made a fit lives, the same fit in the same process gets its partition and
 its ledger, finds every answer there, and pays nothing.
 
-The private and the public rows of a fit, and the seeds of its training.
+:class:`Data` holds the private and the public rows of a fit, :class:`Seeds` the seeds of its training.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """One core of secure sums, under voters and collect.
 
 ``keys``: identities, signatures and key exchange. ``masks``: the one stream that hides numbers.
-``agreement`` and ``rounds``: what fixed parties agree on and what is bound to one round. ``wire``: signed
-messages over HTTP.
+``agreement`` and ``rounds``: what fixed parties agree on and what is bound to one round. ``wire``: messages
+over HTTP, and ``server``, which answers them. ``log``: the one durable log.
 
-Votes on rows that nobody reads: ``comparison`` (distributed comparison functions), ``pads`` and ``gates``
-(one-time pads, and the steps that use them up), ``two_party`` (both sides of a vote), ``dealing`` and
-``dealer`` (who deals the pads), ``questions`` and ``hidden`` (what is agreed on, and the messages).
+Votes on rows that nobody reads: ``comparison`` (distributed comparison functions), ``pads`` (one-time pads),
+``two_party`` (the steps that use them up, and both sides of a vote), ``dealer`` (who deals the pads), and
+``hidden`` (the messages).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Questions that parties cannot see: what is agreed on, and the numbers that rows become.
+"""The agreement of fixed parties before any round: members, classes, and each party's noise.
 
-The agreement of fixed parties before any round: members, classes, and each party's noise.
+:class:`SecretQuestions` is what is agreed on where parties vote on rows that they cannot see.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The dealer of rounds with secret questions: it deals pads, and never sees a row, a model or a vote.
 
-A dealer's material for an asker and one party: correction words for both, corrections for the asker.
-
-It sees no data: all of it follows from keys and public sizes.
+What it deals to an asker and one party follows from keys and public sizes: correction words for both, and
+corrections for the asker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The one mask function: a stream of uint32 that only the holders of a 256-bit key can compute.
+"""Masks: a stream of uint32 that only the holders of a 256-bit key can compute.
 
-Shamir's secret sharing of 256-bit secrets: enough shares give the secret, fewer give nothing.
+With it, Shamir's secret sharing of 256-bit secrets: enough shares give the secret, fewer give nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """One round of questions: what every participant must agree on, and how the messages are written.
 
-The error of a round: what failed, and who.
-
-Refusals: how a role that serves messages turns what is wrong with one into an error that names it.
+A round fails with a :class:`PartyError`, which says what failed, and who. Roles turn what is wrong with a
+message into such a refusal.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 With one exchange for each layer the sides open masked numbers; the asker's last message turns the owner's
 half of the votes out. Everything is modulo 2^64; shares of votes are modulo 2^32, as masked sums are.
 
-Steps of a computation between two who hold shares modulo 2^64: the sign, ReLU, largest of several.
+The steps are the sign, ReLU, and the largest of several numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Messages between processes over HTTP: the one client, with a total deadline, and the server of a party.
 
-Repeat one question to a deployment over HTTP, and store every answer in a file.
+:class:`Deployment` repeats one question to a service, and stores every answer in a file.
 """
 
 from __future__ import annotations

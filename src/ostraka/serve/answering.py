@@ -1,11 +1,9 @@
 """Answer rows: count votes, draw the noisy answers, charge them, and only then return them.
 
-Micro-batches: waiting requests are voted on, charged and answered together.
-
-One thread takes all waiting requests, votes, draws, charges and returns the results. Nothing is answered
-before its charge is on stable storage. A micro-batch has a fixed cost, and both threads share one
-interpreter lock: so the event loop first writes the replies of one batch and reads what is there to be
-read, and only then hands the next one over.
+One thread takes all waiting requests, a micro-batch: it votes, draws, charges and returns the results.
+Nothing is answered before its charge is on stable storage. A micro-batch has a fixed cost, and both threads
+share one interpreter lock: so the event loop first writes the replies of one batch and reads what is there
+to be read, and only then hands the next one over.
 """
 
 from __future__ import annotations

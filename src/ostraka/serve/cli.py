@@ -1,8 +1,7 @@
 """``ostraka serve``: the voter of a run behind HTTP, for clients with keys and budgets.
 
-Configuration files for a service: a systemd unit, an nginx server, and Prometheus alert rules.
-
-``ostraka keys``: make, list and revoke the keys of a service.
+It also prints configuration files: a systemd unit, an nginx server, and Prometheus alert rules.
+``ostraka keys`` makes, lists and revokes the keys of a service.
 """
 
 from __future__ import annotations

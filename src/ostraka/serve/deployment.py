@@ -1,6 +1,6 @@
-"""The secrets of a service folder, and the teachers that the folder belongs to.
+"""A deployed service: teachers, ledger, keys and limits, opened together.
 
-A deployed service: teachers, ledger, keys and limits, opened together.
+A service folder belongs to its teachers, and holds the secrets of the service.
 """
 
 from __future__ import annotations

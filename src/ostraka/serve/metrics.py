@@ -1,6 +1,6 @@
-"""Counters as Prometheus text. Public quantities only: no label, no row, no question.
+"""What an owner monitors: counters for Prometheus, answers left and how long they last, readiness.
 
-Answers that the budget still pays for, the time they last, and whether the service can charge now.
+Public quantities only: no label, no row, no question.
 """
 
 from __future__ import annotations

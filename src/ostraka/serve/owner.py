@@ -1,10 +1,7 @@
 """The owner's page: one HTML document of bounded size, without scripts or requests.
 
-The numbers of the owner's page as values. All of them are public.
-
-The present numbers of the owner's page, read from public values only.
-
-Counts of the ledger's entries for the owner's page, kept in a file across restarts.
+Its numbers are values, all of them public. The ledger's entries are counted as they come, and the counts are
+kept in a file across restarts.
 """
 
 from __future__ import annotations

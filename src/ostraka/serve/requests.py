@@ -1,8 +1,6 @@
-"""The refusals of a service: their codes and words.
+"""Requests to a service: strict checks before any charge, refusals with codes and words, limits of rate.
 
-Strict checks of request bodies and headers, before any charge. Messages quote no cell.
-
-Rate limits of clients. A rate limit delays a request; no budget depends on it.
+Messages quote no cell. A rate limit delays a request; no budget depends on it.
 """
 
 from __future__ import annotations

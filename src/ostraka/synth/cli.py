@@ -1,6 +1,6 @@
-"""``ostraka synth``: private generation of synthetic rows from a table.
+"""``ostraka synth``: private generation of synthetic rows from a table, and a page for the owner.
 
-The page of ``ostraka synth``: the copy beside the private rows. For the owner only.
+The page shows the copy beside the private rows.
 """
 
 from __future__ import annotations

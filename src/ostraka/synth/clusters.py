@@ -1,7 +1,4 @@
-"""Parts of Lloyd's iteration: random features, noisy sums and sizes of clusters.
-
-NoisyLloyd: k-means by noisy sums, on rows or on random features, all of it as one mechanism.
-"""
+"""NoisyLloyd: k-means by noisy sums, on rows or on random features, all of it as one mechanism."""
 
 from __future__ import annotations
 

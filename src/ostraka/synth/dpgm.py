@@ -1,6 +1,6 @@
 """DPGM: a mixture of networks, one for each class or cluster, which generate rows.
 
-Mixture: noisy clusters, and a network on the rows of each, as one mechanism.
+Its mechanism releases noisy clusters, and then a network, or a table of products, for the rows of each.
 """
 
 from __future__ import annotations

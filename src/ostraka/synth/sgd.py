@@ -1,6 +1,6 @@
 """PrivateSGD: training on clipped, noisy gradients of Poisson samples, as one mechanism.
 
-Networks that generate rows: their public settings as values. torch is imported when they are made.
+With it, networks that generate rows, as values of public settings. torch is imported when they are made.
 """
 
 from __future__ import annotations

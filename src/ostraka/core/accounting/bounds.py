@@ -1,10 +1,7 @@
-"""The exact cost of answers for given votes: every neighbour, both directions. For the owner only.
+"""The cost of answers for given votes: exact, by the bounds of 2017 and 2018, and every valid bound of both.
 
-The data-dependent bounds of Papernot et al. 2017 and 2018. For the owner only.
-
-Every valid bound on the cost of the same answers, and whether it may be published.
-
-The price of Gaussians over Poisson samples, as those of private training.
+Costs that depend on votes are for the owner only; :func:`every_bound` says which ones may be published. At
+the end, the price of Gaussians over Poisson samples, as private training pays it.
 """
 
 from __future__ import annotations

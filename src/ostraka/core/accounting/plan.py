@@ -1,6 +1,6 @@
-"""The learning curve of a task: accuracy against rows, and how far teachers agree.
+"""Plan a run: the noise and the number of questions from which a student should learn most.
 
-Plan a run: the noise and the number of questions from which a student should learn most.
+A learning curve says how accurate a model of n rows is, and how far teachers agree.
 """
 
 from __future__ import annotations

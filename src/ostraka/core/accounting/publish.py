@@ -1,6 +1,6 @@
-"""A certificate: one noisy number computed from the votes, which bounds the cost of the answers.
+"""Publish the cost of answers: a number that depends on the votes, released with noise and paid for.
 
-Publish the cost of answers: a number that depends on the votes, released with noise and paid for.
+A certificate is such a number: it bounds the cost of the answers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Smooth sensitivity of the 2018 bound (Papernot et al. 2018, appendix B): how far one ballot moves it.
+"""How far one ballot moves the cost of answers: what it takes to publish that cost with noise.
 
-Upper bounds on the cost of a query by how far the teachers agree, and on its cost k ballots away.
-
-The 2018 bound, published with Gaussian noise which is scaled to its smooth sensitivity.
+Smooth sensitivity of the 2018 bound (Papernot et al. 2018, appendix B); upper bounds on the cost of a query
+by how far the teachers agree, and k ballots away; and the 2018 bound, published with noise of that size.
 """
 
 from __future__ import annotations

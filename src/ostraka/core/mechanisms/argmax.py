@@ -1,8 +1,7 @@
-"""The data-dependent bounds of Papernot et al. 2017 and 2018, as values which mechanisms offer.
+"""Noisy argmax of votes: LNMax (Laplace noise) and GNMax (Gaussian noise).
 
-Noisy argmax of votes: LNMax (Laplace noise) and GNMax (Gaussian noise).
-
-The formulas of Papernot et al. 2017 and 2018 for one query, over arrays, in logarithms, rounded up.
+With the data-dependent bounds of Papernot et al. 2017 and 2018 which they offer, and the formulas of these
+for one query: over arrays, in logarithms, rounded up.
 """
 
 from __future__ import annotations

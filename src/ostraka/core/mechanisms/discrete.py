@@ -1,12 +1,9 @@
-"""The discrete Gaussian on the whole numbers: exact draws, and a Gaussian shift which dominates it.
+"""Noise that is drawn exactly: whole numbers, and real numbers whose bits are drawn on demand.
 
-Noise as a real number whose bits are drawn on demand, with intervals in decimal arithmetic.
-
-A :class:`Noise` is a sign and the first bits of a uniform number p: its size is the number that the noise
-exceeds with probability p, which lies between two ends that more bits bring together. The ends are proved:
-docs/floating-point.md.
-
-Laplace and Gaussian noise drawn as whole numbers, with a known law and no low-order bits.
+The discrete Gaussian has a Gaussian shift which dominates it. A :class:`Noise` is a sign and the first bits
+of a uniform number p: its size is the number that the noise exceeds with probability p, which lies between
+two ends that more bits bring together. The ends are proved: docs/floating-point.md. Laplace and Gaussian
+noise on a grid has a known law and no low-order bits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Checks of labels and priors, and Bayes' rule. No message shows a label.
+"""Randomised response: each label is replaced at random, and stays true with a known probability.
 
-Randomised response: each label is replaced at random, and stays true with a known probability.
+Checks of labels and priors, and Bayes' rule, are here, too. No message shows a label.
 """
 
 from __future__ import annotations

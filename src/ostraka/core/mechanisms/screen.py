@@ -1,6 +1,6 @@
 """Threshold: whether the largest count is above a threshold, after noise.
 
-Confident: a screen, and an argmax for the queries which pass it, as one mechanism.
+Confident is such a screen and an argmax for the queries which pass it, as one mechanism.
 """
 
 from __future__ import annotations

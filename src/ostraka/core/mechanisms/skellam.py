@@ -1,12 +1,9 @@
-"""Cost of the argmax of counts with Skellam noise, where of equal ones the first wins: docs/proof.md.
+"""Skellam noise: whole numbers, so several parties, clients or keepers can each add a share of it.
 
-The supremum over three outcomes (one of two classes wins, the other, somebody else) is searched over whole
-numbers. Up to sigma = 20 no whole number near the largest value is left out; beyond, the margins are those of
-Gaussian noise.
-
-Skellam noise on a cell that moves by a whole number: its Rényi divergence, and a dominating Gaussian.
-
-Skellam noise: whole numbers, so several parties, clients or keepers can each add a share of it.
+The cost of an argmax, in which the first of equal counts wins, is a supremum over three outcomes (one of two
+classes wins, the other, somebody else), searched over whole numbers: docs/proof.md. Up to sigma = 20 no whole
+number near the largest value is left out; beyond, the margins are those of Gaussian noise. The cost of sums
+is the divergence of a cell that moves by a whole number, and a Gaussian which dominates it.
 """
 
 from __future__ import annotations

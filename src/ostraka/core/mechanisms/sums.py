@@ -1,6 +1,6 @@
-"""Laplace or Gaussian noise on one-hot labels.
+"""Sums with noise: Laplace or Gaussian noise on one-hot labels, and Gaussian sums of rows on a grid.
 
-Gaussian sums: the sum of rows of bounded length, with Gaussian noise drawn on a grid.
+Rows of the second have bounded length.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
-"""Certified tight prices from a table. They are convex in the shift, so chords bound them (docs/proof.md).
-
-``python -m ostraka.core.mechanisms.tight`` writes both tables anew, which takes about a quarter of an hour.
-
-Data-independent Rényi costs of an argmax or a screen: suprema over all possible votes.
+"""Data-independent Rényi costs of an argmax or a screen: suprema over all possible votes.
 
 docs/proof.md shows that moving one ballot between two counts costs at most the largest divergence
 between three outcomes (one wins, the other wins, a third class wins) over a plane of two unknowns,
-or, where no third class is near, between two outcomes over a line. This module finds these suprema.
+or, where no third class is near, between two outcomes over a line.
 
-Certified suprema of Rényi divergences over all votes, by rectangles that are halved (docs/proof.md).
+*Certified suprema.* The laws P(t, u) against P(t - d, u) of docs/composition.md fill a plane; two classes, or
+a screen, a line. Over a rectangle the divergence is at most a number made from its corners and from bounds of
+derivatives. A rectangle whose number is too far above the largest divergence reached is halved.
 
-The laws P(t, u) against P(t - d, u) of docs/composition.md fill a plane; two classes, or a screen, a line.
-Over a rectangle the divergence is at most a number made from its corners and from bounds of derivatives.
-A rectangle whose number is too far above the largest divergence seen is halved.
+*Tables* hold certified prices. Prices are convex in the shift, so chords bound them.
+``python -m ostraka.core.mechanisms.tight`` writes both tables anew, which takes about a quarter of an hour.
+
+*A search* serves beyond the tables, and for Laplace noise.
 """
 
 from __future__ import annotations

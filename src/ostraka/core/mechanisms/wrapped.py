@@ -1,8 +1,8 @@
-"""Subsampled: the price of a mechanism whose input comes from a Poisson sample of the units.
+"""Mechanisms made of a mechanism: over a Poisson sample, of weighted ballots, or in stages.
 
-Weighted: a mechanism for ballots whose weight is not one vote.
-
-Label responses in stages: earlier answers give the priors of later stages, for the price of one stage.
+Subsampled prices a mechanism whose input comes from a Poisson sample of the units; Weighted, ballots whose
+weight is not one vote; StagedResponse, labels in stages whose earlier answers give the priors of later ones,
+for the price of one stage.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Logistic regression from public rows and noisy counts of private ones, which are its moments.
+"""Students of noisy counts and of few answers, whose covariates are public rows.
 
-Labels of public rows from noisy counts: a smooth function on their graph, with its uncertainty.
-
-Label spreading on a graph of public rows, extended to new rows.
-
-Logistic regression by noisy gradients, one released table a round, with the covariance of public rows.
+MomentLogistic learns from counts, which are its moments; SmoothedCounts labels public rows by a smooth
+function on their graph, with its uncertainty; Spreading spreads labels on a graph, extended to new rows;
+GradientLogistic takes one released table of gradients a round.
 """
 
 from __future__ import annotations

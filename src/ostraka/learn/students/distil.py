@@ -1,8 +1,7 @@
-"""Checks of released labels, of which some may be missing.
+"""A student that is trained on public rows and released labels. It uses no private data.
 
-A student that is trained on public rows and released labels. It uses no private data.
-
-Query strategies: which public rows to ask the teachers about.
+With it: checks of released labels, of which some may be missing, and query strategies, which choose the
+public rows to ask the teachers about.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The base of students that learn from private labels: checks, the single release, and the network.
+"""Students of private labels, which are released once: ALIBI and LP-MST.
 
-ALIBI: noisy labels, corrected in every step by Bayes' rule with the model's prediction as prior.
-
-LP-MST: labels released in stages, with a prior from a model trained on the stages before.
+ALIBI corrects noisy labels in every step by Bayes' rule, with the model's prediction as prior. LP-MST
+releases them in stages, with a prior from a model trained on the stages before. :class:`LabelStudent` is
+what both share: checks, the single release, and the network.
 """
 
 from __future__ import annotations
