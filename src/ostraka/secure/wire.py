@@ -13,6 +13,7 @@ import functools
 import hashlib
 import http.client
 import io
+import ipaddress
 import json
 import logging
 import math
@@ -323,6 +324,14 @@ class Line:
             raise http.client.HTTPException
 
 
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine, so that nobody on a network can read what is sent to it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def words_of(body: bytes, *, most: int = 300) -> tuple[str, str] | None:
     """The code and the words of a refusal, without letters that cannot be printed; None if it is none."""
     try:
@@ -582,7 +591,6 @@ class PartyServer:
 _TRY = 30.0  # seconds of one request
 _FIELDS = ("labels", "results", "predictions", "answers")
 _MOST_BYTES = 64 << 20
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Deployment:
@@ -607,7 +615,7 @@ class Deployment:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"{world}: the address must begin with https:// or http://, got {url!r}")
-        if key is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        if key is not None and parts.scheme == "http" and not is_loopback(parts.hostname):
             raise ValueError(f"{world}: a key is sent over https only (or to this machine), got {url!r}")
         self._url, self._question = parts.geturl(), question
         self._line = Line(urlunsplit((parts.scheme, parts.netloc, "", "", "")))

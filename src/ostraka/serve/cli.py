@@ -7,7 +7,6 @@ It also prints configuration files: a systemd unit, an nginx server, and Prometh
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import json
 import os
 import shlex
@@ -71,6 +70,7 @@ def serve(wanted: ServeOptions) -> None:
     """Serve the teachers or another voter of a run over HTTP. Every answer is charged before it leaves."""
     from ostraka.report import folder as _folder
     from ostraka.secure.server import networks
+    from ostraka.secure.wire import is_loopback
     from ostraka.serve import server
     from ostraka.serve.app import Application
     from ostraka.serve.deployment import Deployment, Settings, recognise
@@ -86,7 +86,14 @@ def serve(wanted: ServeOptions) -> None:
         if wanted.alerts:
             typer.echo(alerts(), nl=False)
         return
-    _require_private_transport(wanted)
+    # keys must not travel in the open
+    if (wanted.tls_cert is None) != (wanted.tls_key is None):
+        raise typer.BadParameter("--tls-cert and --tls-key go together")
+    if not (wanted.tls_cert or wanted.behind_proxy or is_loopback(wanted.host)):
+        raise typer.BadParameter(
+            f"--host {wanted.host} can be reached by others, and keys would travel in the open: "
+            "type --tls-cert and --tls-key, or --behind-proxy"
+        )
     if wanted.shared and not (wanted.db or "").startswith(("postgresql://", "postgres://")):
         raise typer.BadParameter("--shared needs --db postgresql://…: a file has one service")
     with console.usage():
@@ -126,17 +133,6 @@ def serve(wanted: ServeOptions) -> None:
         proxies=proxies,
         log_json=wanted.log_json,
     )
-
-
-def _require_private_transport(wanted: ServeOptions) -> None:
-    """Refuse to send keys in the open."""
-    if (wanted.tls_cert is None) != (wanted.tls_key is None):
-        raise typer.BadParameter("--tls-cert and --tls-key go together")
-    if not (wanted.tls_cert or wanted.behind_proxy or _is_loopback(wanted.host)):
-        raise typer.BadParameter(
-            f"--host {wanted.host} can be reached by others, and keys would travel in the open: "
-            "type --tls-cert and --tls-key, or --behind-proxy"
-        )
 
 
 def _with(saved: SavedTeachers, sigma: float | None, screen: tuple[float, float] | None) -> SavedTeachers:
@@ -185,13 +181,6 @@ def _budget(folder: Path, epsilon: float | None, delta: float | None, *, adaptiv
         )
     with console.usage():
         return Budget(epsilon=epsilon, delta=delta, adaptive=adaptive)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _announce(deployment: Deployment, where: str) -> None:

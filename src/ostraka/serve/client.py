@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import secrets
 import time
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 
 from ostraka.core import check
 from ostraka.core.ledger.budget import BudgetExceeded, OstrakaError
-from ostraka.secure.wire import Late, Line, words_of
+from ostraka.secure.wire import Late, Line, is_loopback, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -99,7 +98,7 @@ class Client:
         self, url: str, key: str, *, patience: float = 60.0, insecure: bool = False, transport: Any = None
     ) -> None:
         check.positive(patience=patience)
-        local = _is_local(url)
+        local = is_loopback(urlsplit(url).hostname or "")
         if not (insecure or local or urlsplit(url).scheme == "https"):
             raise ValueError(
                 f"url must begin with https://, or the key would travel in clear, got {url!r}: "
@@ -197,15 +196,6 @@ def _answer(result: dict[str, Any], reply: Response) -> Answer:
 
 def _left(reply: Response) -> float:
     return float(reply.headers.get("ostraka-left", "0"))
-
-
-def _is_local(url: str) -> bool:
-    """Return whether the address is this machine's, so that nobody on a network can read the requests."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _plain(row: Sequence[Any]) -> list[Any]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import ipaddress
 import json
 import os
 import secrets
@@ -31,7 +30,7 @@ from urllib.parse import urlsplit
 
 from ostraka.core import check, files
 from ostraka.secure.log import Log
-from ostraka.secure.wire import Late, Line
+from ostraka.secure.wire import Late, Line, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -129,10 +128,7 @@ class Endpoint:
     @property
     def loopback(self) -> bool:
         """Whether the host is this machine."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
     @property
     def answer_tokens(self) -> int | None:
