@@ -27,7 +27,7 @@ from ostraka.core.mechanisms.skellam import skellam
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, derived, exchange_key, exchange_secret
 from ostraka.secure.log import Log
 from ostraka.secure.masks import pair_mask
-from ostraka.secure.rounds import checked, unsealed
+from ostraka.secure.rounds import refusing, unsealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,12 +117,10 @@ class Keeper:
         """
         role = f"keeper {self.name}"
         body = unsealed(role, self.task.tally, "close", sealed)
-        return checked(role, lambda: self._answered_once(body))
-
-    def _answered_once(self, body: bytes) -> bytes:
-        closing, request = Closing.read(body, self.task), hashlib.sha256(body).digest()
-        with self._lock:
-            return self._log.answer(str(closing.round_), request, lambda: self._answer(closing, request))
+        with refusing(role):
+            closing, request = Closing.read(body, self.task), hashlib.sha256(body).digest()
+            with self._lock:
+                return self._log.answer(str(closing.round_), request, lambda: self._answer(closing, request))
 
     def _answer(self, closing: Closing, request: bytes) -> bytes:
         task, transcript = self.task, self.task.transcript("report", round=closing.round_)
@@ -219,25 +217,23 @@ class Enrolment:
             Too few enrolled clients have joined, or too many; a key stands on the roster twice; or another
             roster was approved before.
         """
-        return checked("the enrolment", lambda: self._approved(entries))
-
-    def _approved(self, entries: bytes) -> bytes:
-        if len(entries) % _ENTRY:
-            raise ValueError("the entries have another length")
-        records = [entries[at : at + _ENTRY] for at in range(0, len(entries), _ENTRY)]
-        claims = self._claims()
-        enrolled = sorted(record for record in records if read_entry(record).claim in claims)
-        if len(enrolled) < self.task.least:
-            raise ValueError(f"{len(enrolled)} enrolled clients joined: too few")
-        roster = b"".join(enrolled)
-        signature = approval(self.task, self._identity, roster, round_=self.round)
-        Roster(self.task, self.round, roster, signature).check()  # before it uses up the one approval
-        degree_of(self.task, len(enrolled))
-        keys = b"".join(record[:KEY_BYTES] for record in enrolled)
-        try:
-            return self._log.answer("roster", roster, lambda: signature + keys)
-        except ValueError:
-            raise ValueError("another roster of this round was approved") from None
+        with refusing("the enrolment"):
+            if len(entries) % _ENTRY:
+                raise ValueError("the entries have another length")
+            records = [entries[at : at + _ENTRY] for at in range(0, len(entries), _ENTRY)]
+            claims = self._claims()
+            enrolled = sorted(record for record in records if read_entry(record).claim in claims)
+            if len(enrolled) < self.task.least:
+                raise ValueError(f"{len(enrolled)} enrolled clients joined: too few")
+            roster = b"".join(enrolled)
+            signature = approval(self.task, self._identity, roster, round_=self.round)
+            Roster(self.task, self.round, roster, signature).check()  # before it uses up the one approval
+            degree_of(self.task, len(enrolled))
+            keys = b"".join(record[:KEY_BYTES] for record in enrolled)
+            try:
+                return self._log.answer("roster", roster, lambda: signature + keys)
+            except ValueError:
+                raise ValueError("another roster of this round was approved") from None
 
     def _claims(self) -> set[bytes]:
         return {body for key, body in self._log.entries() if key == f"claim {body.hex()}"}

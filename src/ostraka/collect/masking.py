@@ -31,7 +31,7 @@ from ostraka.secure.keys import (
     shared_key,
 )
 from ostraka.secure.masks import SHARE_BYTES, mask, pair_mask, split
-from ostraka.secure.rounds import refused
+from ostraka.secure.rounds import refused, refusing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -233,10 +233,8 @@ class Masking:
     def _exchange(self, stage: str, then: str) -> Iterator[None]:
         """Answer a message in this block; an error ends the round for this client."""
         self._enter(stage, "done")
-        try:
+        with refusing("the client"):
             yield
-        except ValueError as error:
-            raise refused("the client", str(error)) from None
         self._stage = then
 
 

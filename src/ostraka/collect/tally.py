@@ -35,7 +35,7 @@ from ostraka.core.private import Private
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, exchange_key, exchange_secret, new_secret, unseal
 from ostraka.secure.log import Log
 from ostraka.secure.masks import SHARE_BYTES, join, mask, pair_mask
-from ostraka.secure.rounds import PartyError, checked, refused
+from ostraka.secure.rounds import PartyError, refused, refusing
 from ostraka.secure.wire import Remote
 
 if TYPE_CHECKING:
@@ -94,15 +94,16 @@ class Gathering:
         }
         return sum(kind == self.stage for kind, _ in self._digests), expected[self.stage]
 
-    def receive(self, message: bytes) -> None:
-        """Take one message of the current exchange; PartyError for anything else, which is not counted."""
-        work = checked("the tally", lambda: self._accepted(message))
-        if work is not None:
-            work()
+    def receive(self, message: bytes, *, record: Callable[[], object] = lambda: None) -> None:
+        """Take one message of the current exchange; PartyError for anything else, which is not counted.
 
-    def check(self, message: bytes) -> bool:
-        """Return whether a message is new; PartyError if it would be refused."""
-        return checked("the tally", lambda: self._accepted(message)) is not None
+        ``record`` is called before a new message is counted.
+        """
+        with refusing("the tally"):
+            take = self._accepted(message)
+        if take is not None:
+            record()
+            take()
 
     def _accepted(self, message: bytes) -> Callable[[], None] | None:
         """Return an action that applies a message, or None for a repeated one; ValueError to refuse it."""
@@ -224,21 +225,16 @@ class Gathering:
     def _approved_roster(self, approval: bytes) -> tuple[Roster, dict[bytes, bytes]]:
         """Return the roster, and the entries on it by mask key."""
         self._enough("joined", len(self._entries))
-
-        def read() -> tuple[Roster, dict[bytes, bytes]]:
-            body = approval[APPROVAL_BYTES:]  # the keys of the clients; of all who joined if it is empty
-            keys = {
-                body[at : at + KEY_BYTES] for at in range(0, len(body), KEY_BYTES)
-            } or self._entries.keys()
+        body = approval[APPROVAL_BYTES:]  # the keys of the clients; of all who joined if it is empty
+        keys = {body[at : at + KEY_BYTES] for at in range(0, len(body), KEY_BYTES)} or {*self._entries}
+        with refusing("the tally"):
             if not keys <= self._entries.keys():
                 raise ValueError("the approval names a client that has not joined")
             approved = {key: self._entries[key] for key in sorted(keys)}
             roster = Roster(self.task, self.round_, b"".join(approved.values()), approval[:APPROVAL_BYTES])
             roster.check()
             degree_of(self.task, len(roster))
-            return roster, approved
-
-        return checked("the tally", read)
+        return roster, approved
 
     def outbox(self, key: bytes) -> bytes:
         """Return what the client with this mask key must answer now; empty if it has no part in it."""
@@ -501,11 +497,10 @@ class Tally:
         digest, gathering = hashlib.sha256(message).digest(), self._gathering
         if gathering is not None:
             with self._lock:
-                if gathering.check(message):
-                    self._record(_MESSAGE + message)
-                    gathering.receive(message)
+                gathering.receive(message, record=lambda: self._record(_MESSAGE + message))
             return digest[:_RECEIPT]
-        report = checked(self.name, lambda: Report.read(message, self.task, self.round))
+        with refusing(self.name):
+            report = Report.read(message, self.task, self.round)
         with self._lock:
             earlier = self._reports.get(report.key)
             if earlier is not None and earlier[0] != digest:

@@ -21,7 +21,7 @@ from ostraka.parties.secret import SecretSessions, most_ask_bytes
 from ostraka.secure import rounds
 from ostraka.secure.hidden import pack, unpack
 from ostraka.secure.keys import exchange_key, new_secret
-from ostraka.secure.rounds import Call, Round, checked, refused, unsealed
+from ostraka.secure.rounds import Call, Round, refused, refusing, unsealed
 from ostraka.voters.voting import Shard, Teacher, count_votes, train, vote
 
 if TYPE_CHECKING:
@@ -351,7 +351,8 @@ class Party:
         return unsealed(self.name, self.agreement.aggregator, purpose, sealed, self.name)
 
     def _checked(self, work: Callable[[], Checked]) -> Checked:
-        return checked(self.name, work, self.name)
+        with refusing(self.name, self.name):
+            return work()
 
     def _refusal(self, why: str) -> PartyError:
         return refused(self.name, why, self.name)

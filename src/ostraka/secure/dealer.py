@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ostraka.secure.agreement import sizes_of
 from ostraka.secure.hidden import DEALER, HOLDER, AskerKeys, question_pad
 from ostraka.secure.keys import exchange_key, exchange_secret, new_secret
 from ostraka.secure.pads import Blank, Sizes, Stream, argmax_pads, model_pads
-from ostraka.secure.rounds import Round, checked, refused, unsealed
+from ostraka.secure.rounds import Round, refused, refusing, unsealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ostraka.secure.pads import ArgmaxPads, LinearPads, ReluPads
     from ostraka.secure.rounds import PartyError
 
-Checked = TypeVar("Checked")
 
 _OPEN_ROUNDS = 64  # the oldest is given up for a new one
 
@@ -98,7 +97,8 @@ class Dealer:
     def open(self, sealed: bytes) -> bytes:
         """Open a round: a fresh key for it, signed. PartyError for a message not as agreed."""
         body = self._from_asker("opening", sealed)
-        call = self._checked(lambda: hidden.read_opening(body, self.agreement))
+        with refusing(DEALER, DEALER):
+            call = hidden.read_opening(body, self.agreement)
         secret = new_secret()
         with self._lock:
             self._offered[hidden.digest_of(hidden.opening(call))] = secret
@@ -109,7 +109,8 @@ class Dealer:
     def deal(self, sealed: bytes) -> bytes:
         """Take note of all replies to a call: the digest of the round. It happens once for each opening."""
         body = self._from_asker("deal", sealed)
-        call, replies = self._checked(lambda: hidden.read_deal_request(body, self.agreement))
+        with refusing(DEALER, DEALER):
+            call, replies = hidden.read_deal_request(body, self.agreement)
         with self._lock:
             secret = self._offered.pop(hidden.digest_of(hidden.opening(call)), None)
         if secret is None:
@@ -117,7 +118,8 @@ class Dealer:
         offer = self._identity.seal("offer", hidden.offer(call, exchange_key(secret))).hex()
         if offer != call.offer:
             raise self._refusal("the offer of the call is not the one it gave")
-        round_ = self._checked(lambda: Round.gather(call, replies, self.agreement))
+        with refusing(DEALER, DEALER):
+            round_ = Round.gather(call, replies, self.agreement)
         with self._lock:
             receivers = {*call.participants, *([HOLDER] if self.agreement.argmax_only else [])}
             self._dealing[round_.transcript.hex()] = _Dealing(round_, secret, receivers)
@@ -128,7 +130,8 @@ class Dealer:
     def material(self, sealed: bytes) -> bytes:
         """Material of a party or the holder, once: signed digests, correction words, sealed corrections."""
         body = self._from_asker("material", sealed)
-        transcript, name = self._checked(lambda: hidden.unpack(body, 2))
+        with refusing(DEALER, DEALER):
+            transcript, name = hidden.unpack(body, 2)
         party = name.decode(errors="replace")
         with self._lock:
             dealing = self._dealing.get(transcript.hex())
@@ -137,7 +140,8 @@ class Dealer:
             dealing.receivers.remove(party)
             if not dealing.receivers:
                 del self._dealing[transcript.hex()]
-        words, corrections = self._checked(lambda: self._made(dealing, party))
+        with refusing(DEALER, DEALER):
+            words, corrections = self._made(dealing, party)
         signed = self._identity.seal("material", hidden.material(transcript, party, words, corrections))
         return hidden.pack([signed, words, corrections])
 
@@ -157,9 +161,6 @@ class Dealer:
 
     def _from_asker(self, purpose: str, sealed: bytes) -> bytes:
         return unsealed(DEALER, self.agreement.aggregator, purpose, sealed, DEALER)
-
-    def _checked(self, work: Callable[[], Checked]) -> Checked:
-        return checked(DEALER, work, DEALER)
 
     def _refusal(self, why: str) -> PartyError:
         return refused(DEALER, why, DEALER)

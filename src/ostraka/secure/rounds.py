@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from ostraka.secure.keys import SIGNATURE_BYTES, unseal
 from ostraka.secure.masks import pair_mask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Mapping
 
     from ostraka.secure.agreement import Agreement
 
@@ -244,18 +245,16 @@ def _error(message: str, code: Code, parties: tuple[str, ...]) -> PartyError:
     return PartyError(message, code=code, parties=parties)
 
 
-Checked = TypeVar("Checked")
-
-
 def refused(who: str, why: str, *parties: str, code: Code = "refused") -> PartyError:
     """Return an error that says who refuses, why, and which parties are at fault."""
     return PartyError(f"{who} refuses: {why}", code=code, parties=parties)
 
 
-def checked(who: str, work: Callable[[], Checked], *parties: str) -> Checked:
-    """Turn a ValueError about a message into a refusal; messages are public."""
+@contextlib.contextmanager
+def refusing(who: str, *parties: str) -> Iterator[None]:
+    """Turn a ValueError about a message in this block into a refusal; messages are public."""
     try:
-        return work()
+        yield
     except ValueError as error:
         raise refused(who, str(error), *parties) from None
 
