@@ -83,9 +83,9 @@ MUTANTS = [
     Mutant(
         "what is not understood is free",
         EXACT,
-        "order = np.array(orders, dtype=np.float64)",
-        'if not hasattr(mechanism, "promise"):\n        return np.zeros((len(counts), len(orders)))\n'
-        "    order = np.array(orders, dtype=np.float64)",
+        "    rows, places = _distinct(mechanism, counts, relation, orders)\n    return np.asarray",
+        '    if not hasattr(mechanism, "promise"):\n        return np.zeros((len(counts), len(orders)))\n'
+        "    rows, places = _distinct(mechanism, counts, relation, orders)\n    return np.asarray",
         "accounting/test_exact.py::test_what_is_not_understood_is_refused_not_free",
     ),
     Mutant(
@@ -287,8 +287,8 @@ MUTANTS = [
     Mutant(
         "a screen of guesses looks at the votes",
         "core/mechanisms/neighbours.py",
-        "relation=relation, screened=screened / weight,",
-        "relation=relation, screened=counts / weight,",
+        "votes if screened is counts else screened / weight",
+        "votes if screened is counts else counts / weight",
         "oracles/test_exact.py::test_interactive_gnmax_is_one_law_whose_screen_sees_the_surprise",
     ),
     Mutant(
