@@ -187,7 +187,8 @@ def page(document: dict[str, Any]) -> str:
         for method, operation in methods.items():
             parts += _section(f"{method.upper()} {path}", operation)
     for name, schema in document["components"]["schemas"].items():
-        parts.append(f"<h2 id='{name}'>{name}</h2>{_code(schema)}")
+        text = html.escape(json.dumps(schema, indent=1, ensure_ascii=False))
+        parts.append(f"<h2 id='{name}'>{name}</h2><pre>{text}</pre>")
     return "\n".join(parts) + "</html>\n"
 
 
@@ -206,7 +207,3 @@ def _section(title: str, operation: dict[str, Any]) -> list[str]:
         for status, reply in operation["responses"].items()
     )
     return [*parts, f"<table>{rows}</table>"]
-
-
-def _code(content: Any) -> str:
-    return f"<pre>{html.escape(json.dumps(content, indent=1, ensure_ascii=False))}</pre>"

@@ -81,6 +81,11 @@ def render(view: Overview, *, every: int = 0) -> str:
     hidden = clients[_ROWS:]  # beyond the list: their number, what they spent, and their answers
     sums = len(hidden), sum(client.spent for client in hidden), sum(client.answers for client in hidden)
     refusals = sorted(view.refusals, key=lambda refusal: (-refusal.times, refusal.client, refusal.code))
+    # afresh: with new noise for each answer; the votes are private and not on this page, so the values are
+    # of an example vote. Computed where nothing was repeated, too: the page that is drawn at the start
+    # compiles what they need
+    points = (0, 1, *(question.times for question in view.repeated))
+    before, now, *afresh = _hidden(view.ballot, view.n_teachers, view.n_classes, points)
     return _template().render(
         view=view,
         claim=sentence(epsilon=view.epsilon, delta=view.delta, unit=view.unit, relation=view.relation),
@@ -99,7 +104,7 @@ def render(view: Overview, *, every: int = 0) -> str:
         unlisted=sums if hidden else None,
         latest=view.latest[:_ROWS],
         costs=view.costs[:_ROWS],
-        meter=_meter(view),
+        meter=[(question, before, now, votes) for question, votes in zip(view.repeated, afresh, strict=True)],
         refusals=[
             (refusal, WORDS.get(refusal.code, ""), ADVICE.get(refusal.code, ""))
             for refusal in refusals[:_ROWS]
@@ -174,16 +179,6 @@ def _round_values(top: float) -> list[float]:
     step *= next(part for part in (0.2, 0.5, 1.0, 2.0) if top / (part * step) <= 5)
     below = [step * number for number in range(math.ceil(top / step))]
     return [float(f"{value:.6g}") for value in below if top - value > step / 2] + [top]
-
-
-def _meter(view: Overview) -> list[tuple[Any, float, float, float]]:
-    """Return the votes hidden from the best attacker by each repeated question: before, now, and afresh."""
-    # afresh: with new noise for each answer; the votes are private and not on this page, so the values are
-    # of an example vote. Computed where nothing was repeated, too: the page that is drawn at the start
-    # compiles what they need
-    points = (0, 1, *(question.times for question in view.repeated))
-    before, now, *afresh = _hidden(view.ballot, view.n_teachers, view.n_classes, points)
-    return [(question, before, now, votes) for question, votes in zip(view.repeated, afresh, strict=True)]
 
 
 @functools.lru_cache(maxsize=64)
