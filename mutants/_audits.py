@@ -59,9 +59,9 @@ MUTANTS = [
     ),
     Mutant(
         "partitions of their own, judged",
-        "audit/cli_adversaries.py",
-        'if same_partition or finding.verdict == "inconclusive":',
-        "if True:",
+        "audit/cli.py",
+        'if not same_partition and finding.verdict != "inconclusive":',
+        "if False:",
         "cli/test_audit_url.py::test_deployments_with_partitions_of_their_own_are_never_judged",
     ),
     Mutant(

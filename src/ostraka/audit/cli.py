@@ -1,16 +1,12 @@
-"""Output of ``ostraka audit``: text, figures and the exit code.
-
-``ostraka audit``: compare what is seen to leak with what was promised; the exit code is for CI.
-
-Audits of answers in files, and of this library's own mechanisms.
-
-Audits of a training with canaries, from a file of probabilities or scores.
-"""
+"""``ostraka audit``: compare what is seen to leak with what was promised; the exit code is for CI."""
 
 from __future__ import annotations
 
+import csv
 import json
 import math
+import os
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path  # noqa: TC003  (Typer reads it)
@@ -45,35 +41,25 @@ def tell(
 ) -> None:
     """Print the findings, draw them if requested, and exit with the code of the worst verdict."""
     if figure is not None:
-        _draw(findings, figure)
-    verdict = _worst(findings, score)
+        from ostraka.audit.bound import Finding
+        from ostraka.report import figures
+
+        drawings = figures.figures(Finding.result(findings))
+        if not drawings:
+            raise ValueError("there is nothing to draw: a figure needs two orders, or two audits of one kind")
+        figure.write_text(drawings[0].svg, encoding="utf-8")
+    verdicts = {finding.verdict for finding in findings}
+    if score is not None and not all(score.values()):
+        verdicts.add("inconclusive")  # an audit that misses a defect proves nothing
+    worst = next((name for name in ("violated", "inconclusive") if name in verdicts), "consistent")
     if as_json:
-        record = {"verdict": verdict, "findings": [finding.to_dict() for finding in findings]}
+        record: dict[str, Any] = {"verdict": worst, "findings": [finding.to_dict() for finding in findings]}
         if score is not None:
-            planted = [{"defect": name, "detected_by": list(by)} for name, by in score.items()]
-            record = {**record, "planted": planted}
+            record["planted"] = [{"defect": name, "detected_by": list(by)} for name, by in score.items()]
         typer.echo(json.dumps(record, indent=2))
     else:
         _print(findings, score)
-    raise typer.Exit(EXIT[verdict])
-
-
-def _draw(findings: tuple[Finding, ...], file: Path) -> None:
-    from ostraka.audit.bound import Finding
-    from ostraka.report import figures
-
-    drawn = figures.figures(Finding.result(findings))
-    if not drawn:
-        raise ValueError("there is nothing to draw: a figure needs two orders, or two audits of one kind")
-    file.write_text(drawn[0].svg, encoding="utf-8")
-
-
-def _worst(findings: tuple[Finding, ...], score: Score | None) -> str:
-    verdicts = {finding.verdict for finding in findings}
-    if "violated" in verdicts:
-        return "violated"
-    missed = score is not None and not all(score.values())
-    return "inconclusive" if "inconclusive" in verdicts or missed else "consistent"
+    raise typer.Exit(EXIT[worst])
 
 
 def _print(findings: tuple[Finding, ...], score: Score | None) -> None:
@@ -96,7 +82,7 @@ def _print(findings: tuple[Finding, ...], score: Score | None) -> None:
                 cells[2:2] = [cap, _rounded(m.anew_lower or 0.0, "down"), anew]
             table.add_row(m.what, *cells)
         console.print(table)
-        console.print(f"{finding.sentence}")
+        console.print(finding.sentence)
         what = "canaries" if "canaries" in finding.name else "trials a world"
         console.print(f"{finding.trials:,} {what}, {finding.method}. {finding.note}\n")
     if score is not None:
@@ -140,6 +126,14 @@ _UNTIL = typer.Option(
 _FIGURE = typer.Option("--figure", help="SVG file to draw the promise, the exact value and the bound.")
 _JSON = typer.Option("--json", help="Print JSON on stdout.")
 
+_HELD_OUT = 0.2  # of the rows, from which no teacher learns: questions are asked about them
+_PILOT = 10  # one answer in so many chooses the set of outcomes
+_OTHER_PARTITIONS = (
+    "These answers say nothing of one target unless both deployments dealt all other rows to the same "
+    "teachers, with the same seeds: honest deployments with partitions of their own differ by many ballots. "
+    "Say --same-partition if they did. Of the two deployments as they are:"
+)
+
 
 @app.command()
 def mechanism(
@@ -167,17 +161,22 @@ def mechanism(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Sample a mechanism of this library in two neighbouring worlds."""
-    n_trials = _whole(trials, until)
-    made = make_mechanism(name, sigma=sigma, scale=scale, at=at, screen=screen)
-    finding = audit_votes(
-        made,
-        (votes, neighbour),
-        trials=n_trials,
-        confidence=confidence,
-        method=method,
-        until=until,
-        delta=delta,
-    )
+    from ostraka.audit.claims import audit_mechanism
+    from ostraka.audit.cuts import Method
+
+    n_trials, allowed = _whole(trials, until), get_args(Method)
+    ballot = make_mechanism(name, sigma=sigma, scale=scale, at=at, screen=screen)
+    if method not in allowed:
+        raise typer.BadParameter(f"--method must be one of {', '.join(allowed)}, got {method!r}")
+    worlds = [_numbers(votes, "--votes"), _numbers(neighbour, "--neighbour")]
+    settings: dict[str, Any] = {"trials": 1000 if until else n_trials, "method": method}
+    with console.usage("--votes, --neighbour"):
+        finding = audit_mechanism(ballot, *worlds, confidence=confidence, **settings)
+        if until is not None:
+            finding = _until(ballot, worlds, finding, trials=n_trials, until=until, confidence=confidence)
+    if delta is not None:
+        with console.usage("--delta"):
+            finding = _illustrated(finding, delta)
     tell((finding,), figure=figure, as_json=as_json)
 
 
@@ -200,14 +199,21 @@ def answers(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Compare two files of answers of a black box with a claim."""
-    finding = audit_files(
-        (with_target, without_target),
-        column,
-        claimed=claimed_epsilon,
-        delta=delta,
-        confidence=confidence,
-        group=group,
-    )
+    import numpy as np
+
+    from ostraka.audit.claims import audit_answers
+
+    worlds = [_column(file, column) for file in (with_target, without_target)]
+    names = sorted({*worlds[0], *worlds[1]})
+    if len(names) < 2:
+        raise ValueError(
+            "both files hold one and the same answer only: there is nothing to tell worlds apart by"
+        )
+    place = {name: number for number, name in enumerate(names)}
+    counts = [np.bincount([place[label] for label in world], minlength=len(names)) for world in worlds]
+    claim: dict[str, Any] = {"claimed_epsilon": claimed_epsilon, "delta": delta}
+    with console.usage("the claim"):
+        finding = audit_answers(*counts, **claim, confidence=confidence, group=group)
     tell((finding,), as_json=as_json)
 
 
@@ -252,22 +258,29 @@ def deployment(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Ask two deployments over HTTP the same question."""
-    from ostraka.audit.cli_adversaries import audit_urls
+    from ostraka.secure.wire import Deployment
 
-    finding = audit_urls(
-        (url, neighbour_url),
-        question,
-        claimed=claimed_epsilon,
-        delta=delta,
-        trials=_whole(trials, until),
-        wanted=until,
-        confidence=confidence,
-        key_variable=key_variable,
-        record=record,
-        batch=batch,
-        rate=rate,
-        same_partition=same_partition,
-    )
+    n_trials = _whole(trials, until)
+    if n_trials < 2 * _PILOT or batch < 1 or (rate is not None and not rate > 0):
+        raise typer.BadParameter(f"--trials must be {2 * _PILOT} or more, --batch 1 or more, --rate above 0")
+    if not 0 <= delta < 1 or not claimed_epsilon >= 0:
+        raise typer.BadParameter("--delta must be at least 0 and below 1, --claimed-epsilon at least 0")
+    row, key = _row(question), os.environ.get(key_variable)
+    settings: dict[str, Any] = {"key": key, "record": record, "batch": batch, "rate": rate}
+    with console.usage("URL, NEIGHBOUR, --record"):
+        worlds = [
+            Deployment(address, row, world=world, **settings)
+            for address, world in ((url, "with"), (neighbour_url, "without"))
+        ]
+    claim: dict[str, Any] = {"promise": claimed_epsilon, "delta": delta, "wanted": until}
+    try:
+        finding = _interview(worlds, n_trials, **claim, confidence=confidence)
+    finally:
+        for world in worlds:
+            world.close()
+    if not same_partition and finding.verdict != "inconclusive":
+        sentence = f"{_OTHER_PARTITIONS} {finding.sentence}"
+        finding = replace(finding, verdict="inconclusive", sentence=sentence)
     tell((finding,), as_json=as_json)
 
 
@@ -299,23 +312,38 @@ def adversaries(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Play every adversary against teachers of your own data."""
-    from ostraka.audit.cli_adversaries import audit_adversaries
+    import numpy as np
 
-    findings = audit_adversaries(
-        private,
-        label=label,
-        drop=drop or [],
-        teacher=teacher,
-        mechanism=make_mechanism(mechanism_name, sigma=sigma, scale=scale, at=None, screen=screen),
-        n_teachers=teachers,
-        n_trainings=trainings,
-        n_questions=questions,
-        trials=_whole(trials, None),
-        confidence=confidence,
-        delta=delta,
-        seed=seed,
-    )
-    tell(findings, figure=figure, as_json=as_json)
+    from ostraka.audit.adversaries import Adversary, audit_adversary
+    from ostraka.audit.training import Retraining, TeacherWorlds
+    from ostraka.data import task as _data
+
+    ballot = make_mechanism(mechanism_name, sigma=sigma, scale=scale, screen=screen)
+    n_trials = _whole(trials, None)
+    if min(teachers, trainings, questions) < 1:
+        raise typer.BadParameter("--teachers, --trainings and --questions must be 1 or more")
+    columns = _data.Columns(label=label, drop=drop or [])
+    task = _data.tables(private, None, columns=columns, holdout=_HELD_OUT, seed=seed)
+    if len(task.y_private) < teachers:
+        raise typer.BadParameter(f"--teachers must be at most the rows to learn from, {len(task.y_private)}")
+    classes, y = np.unique(task.y_private, return_inverse=True)
+    truth = np.asarray(task.y_test)
+    answerable = np.flatnonzero(np.isin(truth, classes))[:questions]
+    queries, labels = np.asarray(task.X_test)[answerable], np.searchsorted(classes, truth[answerable])
+    shards: dict[str, Any] = {"X": np.asarray(task.X_private), "y": y, "n_teachers": teachers}
+    settings: dict[str, Any] = {"delta": delta, "trials": n_trials, "confidence": confidence}
+    findings: list[Finding] = []
+    with Stages({"audits": "adversaries played"}) as progress:
+        for name, fixed in (("PATE", False), ("CaPC", True)):  # shards dealt anew, and fixed parties
+            estimator = teacher.estimator(default=Teacher.TREE)
+            training = Retraining(estimator=estimator, **shards, n_classes=len(classes), fixed=fixed)
+            world = ballot, queries, labels
+            system = TeacherWorlds(training, n_trainings=trainings, seed=seed)
+            for adversary in get_args(Adversary):
+                rng = np.random.default_rng(seed)
+                findings.append(audit_adversary(adversary, system, *world, name=name, **settings, rng=rng))
+                progress("audits", len(findings), 2 * len(get_args(Adversary)))
+    tell(tuple(findings), figure=figure, as_json=as_json)
 
 
 @app.command()
@@ -343,15 +371,20 @@ def canaries(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Compare canaries in a training, with other labels or in or out, with the claim."""
-    finding = audit_file(
-        file,
-        claimed=claimed_epsilon,
-        claimed_mu=claimed_mu,
-        delta=delta,
-        confidence=confidence,
-        at=at,
-        guesses=guesses,
-    )
+    from ostraka.audit.one_run import audit_canaries
+    from ostraka.core.curve import Curve
+    from ostraka.core.scores import Scores
+
+    if (claimed_epsilon is None) == (claimed_mu is None):
+        raise typer.BadParameter("the claim must be either --claimed-epsilon or --claimed-mu")
+    arrays = read_arrays(file, ("probabilities", "trained", "decoys"), ("members", "others"))
+    inclusion = "members" in arrays
+    scores = Scores.of(**arrays) if inclusion else _label_scores(file, **arrays)
+    settings: dict[str, Any] = {"delta": delta, "confidence": confidence, "at": at, "guesses": guesses}
+    with console.usage("the claim"):
+        curve = None if claimed_mu is None else Curve.gaussian(sensitivity=claimed_mu, sigma=1.0)
+        claim: dict[str, Any] = {"claimed_epsilon": claimed_epsilon, "curve": curve}
+        finding = audit_canaries(scores, game="inclusion" if inclusion else "labels", **claim, **settings)
     tell((finding,), as_json=as_json)
 
 
@@ -379,32 +412,6 @@ def _whole(trials: float, until: float | None) -> int:
     return int(trials)
 
 
-def audit_files(
-    files: tuple[Path, Path],
-    column: str | None,
-    *,
-    claimed: float,
-    delta: float,
-    confidence: float,
-    group: int,
-) -> Finding:
-    """Compare two files of answers with a claim."""
-    from ostraka.audit.claims import audit_answers
-
-    seen = [_column(file, column) for file in files]
-    names = sorted({*seen[0], *seen[1]})
-    if len(names) < 2:
-        raise ValueError(
-            "both files hold one and the same answer only: there is nothing to tell worlds apart by"
-        )
-    place = {name: number for number, name in enumerate(names)}
-    counts = [_tally(labels, place) for labels in seen]
-    with console.usage("the claim"):
-        return audit_answers(
-            *counts, claimed_epsilon=claimed, delta=delta, confidence=confidence, group=group
-        )
-
-
 def _column(file: Path, column: str | None) -> list[str]:
     from ostraka.data import table as tables
 
@@ -417,10 +424,18 @@ def _column(file: Path, column: str | None) -> list[str]:
     return table.text(column)
 
 
-def _tally(labels: list[str], place: dict[str, int]) -> np.ndarray:
-    import numpy as np
-
-    return np.bincount([place[label] for label in labels], minlength=len(place))
+_NEEDS = {
+    "gnmax": ("sigma",),
+    "lnmax": ("scale",),
+    "threshold": ("at", "sigma"),
+    "confident": ("screen", "sigma"),
+}
+_TYPED = {
+    "sigma": "--sigma VOTES",
+    "scale": "--scale VOTES",
+    "at": "--at VOTES",
+    "screen": "--screen AT SIGMA",
+}
 
 
 def make_mechanism(
@@ -428,59 +443,33 @@ def make_mechanism(
     *,
     sigma: float | None,
     scale: float | None,
-    at: float | None,
+    at: float | None = None,
     screen: tuple[float, float] | None = None,
 ) -> Any:
-    """Make the mechanism that the options describe."""
+    """Make the mechanism that the options describe: it needs some, and takes no others."""
     from ostraka.core.mechanisms.argmax import GNMax, LNMax
     from ostraka.core.mechanisms.screen import Confident, Threshold
 
-    if name == "confident":
-        if screen is None or sigma is None:
-            raise typer.BadParameter("confident also needs --screen AT SIGMA and --sigma")
-        with console.usage(name):
-            return Confident(screen=Threshold(at=screen[0], sigma=screen[1]), argmax=GNMax(sigma=sigma))
-    needs: dict[str, tuple[Any, dict[str, float | None]]] = {
-        "gnmax": (GNMax, {"sigma": sigma}),
-        "lnmax": (LNMax, {"scale": scale}),
-        "threshold": (Threshold, {"at": at, "sigma": sigma}),
-    }
-    if name not in needs:
-        raise typer.BadParameter(f"the mechanism must be one of {', '.join(needs)}, confident, got {name!r}")
-    kind, settings = needs[name]
-    missing = [f"--{each}" for each, value in settings.items() if value is None]
-    if missing:
+    if name not in _NEEDS:
+        raise typer.BadParameter(f"the mechanism must be one of {', '.join(_NEEDS)}, got {name!r}")
+    options: dict[str, Any] = {"sigma": sigma, "scale": scale, "at": at, "screen": screen}
+    if missing := [_TYPED[option] for option in _NEEDS[name] if options[option] is None]:
         raise typer.BadParameter(f"{name} also needs {' and '.join(missing)}")
-    with console.usage(name):
-        return kind(**settings)
-
-
-def audit_votes(
-    mechanism: Any,
-    votes: tuple[str, str],
-    *,
-    trials: int,
-    confidence: float,
-    method: Any,
-    until: float | None,
-    delta: float | None,
-) -> Finding:
-    """Audit a mechanism of this library on votes and their neighbour; ``until``: stop early."""
-    from ostraka.audit.claims import audit_mechanism
-    from ostraka.audit.cuts import Method
-
-    allowed = get_args(Method)
-    if method not in allowed:
-        raise typer.BadParameter(f"--method must be one of {', '.join(allowed)}, got {method!r}")
-    worlds = [_numbers(votes[0], "--votes"), _numbers(votes[1], "--neighbour")]
-    with console.usage("--votes, --neighbour"):
-        found = audit_mechanism(
-            mechanism, *worlds, trials=1000 if until else trials, confidence=confidence, method=method
-        )
-        if until is not None:
-            found = _until(mechanism, worlds, found, trials=trials, until=until, confidence=confidence)
-    with console.usage("--delta"):
-        return found if delta is None else _illustrated(found, delta)
+    for option, value in options.items():
+        if value is not None and option not in _NEEDS[name]:
+            raise typer.BadParameter(f"{name} takes no --{option}")
+    if name == "lnmax":
+        with console.usage("--scale"):
+            return LNMax(scale=options["scale"])
+    if name == "threshold":
+        with console.usage("--at, --sigma"):
+            return Threshold(at=options["at"], sigma=options["sigma"])
+    with console.usage("--sigma"):
+        argmax = GNMax(sigma=options["sigma"])
+    if screen is None:
+        return argmax
+    with console.usage("--screen"):
+        return Confident(screen=Threshold(at=screen[0], sigma=screen[1]), argmax=argmax)
 
 
 def _until(
@@ -489,27 +478,25 @@ def _until(
     """Sample until a share of the promise is seen to leak; ``exact`` holds the exact leakage."""
     from ostraka.audit.claims import audit_until, sample_outcomes
 
-    with Stages({"answers": "answers in each world"}) as tell:
-        found = audit_until(
-            *(partial(_drawn, sample_outcomes, mechanism, world) for world in worlds),
+    def ask(world: list[float], n: int) -> np.ndarray:
+        return sample_outcomes(mechanism, world, trials=n)
+
+    with Stages({"answers": "answers in each world"}) as progress:
+        finding = audit_until(
+            *(partial(ask, world) for world in worlds),
             promise=mechanism.curve(),
             wanted=until,
             max_trials=trials,
             confidence=confidence,
-            progress=lambda done, most: tell("answers", done, most),
+            progress=partial(progress, "answers"),
         )
-        tell("answers", found.trials, found.trials)
-    known = {m.what: m.exact for m in exact.measures}
-    measures = tuple(replace(m, exact=known[m.what]) for m in found.measures)
-    return replace(found, name=exact.name, measures=measures)
+        progress("answers", finding.trials, finding.trials)
+    leakage = {m.what: m.exact for m in exact.measures}
+    measures = tuple(replace(m, exact=leakage[m.what]) for m in finding.measures)
+    return replace(finding, name=exact.name, measures=measures)
 
 
-def _drawn(sample: Any, mechanism: Any, world: list[float], n: int) -> np.ndarray:
-    counts: np.ndarray = sample(mechanism, world, trials=n)
-    return counts
-
-
-def _illustrated(found: Finding, delta: float) -> Finding:
+def _illustrated(finding: Finding, delta: float) -> Finding:
     """Add a line with the epsilon to which each column would convert, in one way, were it an upper bound."""
     from ostraka.audit.bound import Measure
     from ostraka.audit.claims import AUDIT_ORDERS
@@ -520,11 +507,11 @@ def _illustrated(found: Finding, delta: float) -> Finding:
 
     line = Measure(
         what=f"epsilon at delta {delta:g} (illustration, no lower bound)",
-        upper=converted([m.upper for m in found.measures]),
-        exact=converted([m.exact or 0.0 for m in found.measures]),
-        lower=converted([m.lower for m in found.measures]),
+        upper=converted([m.upper for m in finding.measures]),
+        exact=converted([m.exact or 0.0 for m in finding.measures]),
+        lower=converted([m.lower for m in finding.measures]),
     )
-    return replace(found, measures=(*found.measures, line)) if found.measures else found
+    return replace(finding, measures=(*finding.measures, line)) if finding.measures else finding
 
 
 def _numbers(text: str, option: str) -> list[float]:
@@ -534,72 +521,103 @@ def _numbers(text: str, option: str) -> list[float]:
         raise typer.BadParameter(f"{option} must be numbers with commas between, such as 14,12,10") from None
 
 
-_LABELS, _INCLUSION = ("probabilities", "trained", "decoys"), ("members", "others")
+def _interview(worlds: list[Any], trials: int, **claim: Any) -> Finding:
+    """Ask both deployments the same question until the verdict is clear."""
+    import numpy as np
+
+    from ostraka.audit.claims import audit_until
+
+    n_pilot = trials // _PILOT
+    pilot = [world.ask(n_pilot) for world in worlds]
+    # what was not seen in the pilot is one outcome, the last: the outcomes are fixed before any trial
+    names = sorted({*pilot[0], *pilot[1]})
+    place = {name: number for number, name in enumerate(names)}
+
+    def tally(answers: list[str]) -> np.ndarray:
+        counts = Counter(place.get(answer, len(names)) for answer in answers)
+        return np.array([counts[number] for number in range(len(names) + 1)])
+
+    with Stages({"answers": "answers of each deployment"}) as progress:
+        finding = audit_until(
+            *(lambda n, world=world: tally(world.ask(n)) for world in worlds),
+            **claim,
+            max_trials=trials - n_pilot,
+            first=min(100, trials - n_pilot),
+            pilot=(tally(pilot[0]), tally(pilot[1])) if min(map(len, pilot)) >= 2 else None,
+            progress=partial(progress, "answers"),
+        )
+        progress("answers", finding.trials, finding.trials)
+    spent = [
+        f"The deployment {name} the target: {world.refused}."
+        for name, world in zip(("with", "without"), worlds, strict=True)
+        if world.refused
+    ]
+    name = f"two deployments, {len(names)} answers seen"
+    return replace(finding, name=name, note=" ".join([finding.note, *spent]))
 
 
-def audit_file(
-    file: Path,
-    *,
-    claimed: float | None,
-    claimed_mu: float | None,
-    delta: float,
-    confidence: float,
-    at: float | None,
-    guesses: int | None,
-) -> Finding:
-    """Compare a game about the labels of canaries, or about their inclusion, with the claim."""
-    from ostraka.audit.one_run import audit_canaries
-    from ostraka.core.curve import Curve
-
-    if (claimed is None) == (claimed_mu is None):
-        raise typer.BadParameter("the claim must be either --claimed-epsilon or --claimed-mu")
-    arrays = _read(file)
-    claim: dict[str, Any] = {"claimed_epsilon": claimed, "at": at, "guesses": guesses}
-    if "members" in arrays:
-        from ostraka.core.scores import Scores
-
-        scores = Scores.of(members=arrays["members"], others=arrays["others"])
-        claim["game"] = "inclusion"
-    else:
-        scores = _label_scores(file, arrays)
-        claim["game"] = "labels"
-    with console.usage("the claim"):
-        if claimed_mu is not None:
-            claim["curve"] = Curve.gaussian(sensitivity=claimed_mu, sigma=1.0)
-        return audit_canaries(scores, delta=delta, confidence=confidence, **claim)
+def _row(file: Path) -> list[Any]:
+    """Read one row of features: a JSON list (or an object of features), or a CSV file of one row."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix.lower() == ".json":
+        try:
+            row = json.loads(text)
+        except ValueError:
+            raise ValueError(f"{file} is no JSON") from None
+        if isinstance(row, dict):
+            row = row.get("row", list(row.values()))
+        if not isinstance(row, list) or not row or any(isinstance(cell, list | dict) for cell in row):
+            raise ValueError(f"{file} must hold one row: a list of numbers or text")
+        return row
+    lines = [line for line in csv.reader(text.splitlines()) if line]
+    if not 1 <= len(lines) <= 2:
+        raise ValueError(f"{file} must hold one row, with or without a line of names above it")
+    return [_number(word) for word in lines[-1]]
 
 
-def _label_scores(file: Path, arrays: dict[str, np.ndarray]) -> Scores:
+def _number(word: str) -> float | str:
+    try:
+        return float(word)
+    except ValueError:
+        return word
+
+
+def _label_scores(file: Path, *, probabilities: Any, trained: Any, decoys: Any) -> Scores:
     import numpy as np
 
     from ostraka.audit.attacks.canaries import Canaries
 
-    probabilities, trained, decoys = (arrays[name] for name in _LABELS)
     if probabilities.ndim != 2:
         raise ValueError(
             f"{file}: probabilities must be of shape (n_canaries, n_classes), got {probabilities.shape}"
         )
-    planted = Canaries(
-        positions=np.arange(trained.size),
-        labels=trained,
-        decoys=decoys[:, None] if decoys.ndim == 1 else decoys,
-        n_classes=probabilities.shape[1],
-    )
-    return planted.scores(probabilities)
+    decoys = decoys[:, None] if decoys.ndim == 1 else decoys
+    sizes: dict[str, Any] = {"positions": np.arange(trained.size), "n_classes": probabilities.shape[1]}
+    return Canaries(labels=trained, decoys=decoys, **sizes).scores(probabilities)
 
 
-def _read(file: Path) -> dict[str, np.ndarray]:
+def read_arrays(
+    file: Path, *choices: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> dict[str, np.ndarray]:
+    """Read an .npz file of finite numbers, which must hold every array that one of ``choices`` names."""
     import numpy as np
 
+    names = {*optional, *(name for choice in choices for name in choice)}
+    form = " or ".join(f"numpy.savez(…, {', '.join(f'{name}=…' for name in choice)})" for choice in choices)
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as saved:
-            arrays = {name: saved[name] for name in (*_LABELS, *_INCLUSION) if name in saved}
+            arrays = {name: np.asarray(saved[name]) for name in saved.files if name in names}
     except (ValueError, BadZipFile, EOFError, AttributeError, TypeError):
-        raise ValueError(
-            f"{file} must hold plain numbers, written by numpy.savez(…, probabilities=…, trained=…, "
-            "decoys=…) or numpy.savez(…, members=…, others=…)"
-        ) from None
-    wanted = _INCLUSION if "members" in arrays or "others" in arrays else _LABELS
-    if missing := [name for name in wanted if name not in arrays]:
-        raise ValueError(f"{file} has no array named {' and none named '.join(missing)}")
+        raise ValueError(f"{file} must hold plain numbers, written by {form}") from None
+    missing = min(([name for name in choice if name not in arrays] for choice in choices), key=len)
+    if missing:
+        absent = " and none named ".join(missing)
+        raise ValueError(f"{file} has no array named {absent}, but needs {form}")
+    wrong = [
+        name
+        for name, array in arrays.items()
+        if array.dtype.kind not in "biuf" or not np.isfinite(array).all()
+    ]
+    if wrong:
+        raise ValueError(f"{file}: all arrays must hold finite numbers, but {', '.join(wrong)} has others")
     return arrays

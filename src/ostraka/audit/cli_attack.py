@@ -11,12 +11,11 @@ import enum
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
-from zipfile import BadZipFile
 
 import typer
 
 from ostraka import console
-from ostraka.audit.cli import EXIT
+from ostraka.audit.cli import EXIT, make_mechanism, read_arrays
 from ostraka.core import files
 
 if TYPE_CHECKING:
@@ -235,23 +234,9 @@ def _finding(scores: Scores, claimed: float | None, delta: float) -> Finding | N
 def _ballot(
     kind: Kind, *, sigma: float | None, scale: float | None, screen: tuple[float, float] | None
 ) -> BallotMechanism:
-    from ostraka.core.mechanisms.argmax import GNMax, LNMax
-    from ostraka.core.mechanisms.screen import Confident, Threshold
-
-    wanted, other, name = (scale, sigma, "scale") if kind is Kind.LNMAX else (sigma, scale, "sigma")
-    if wanted is None or other is not None:
-        raise typer.BadParameter(f"--mechanism {kind} needs --{name} VOTES, and no other noise")
-    if kind is Kind.LNMAX:
-        if screen is not None:
-            raise typer.BadParameter("--mechanism lnmax takes no --screen")
-        with console.usage("--scale"):
-            return LNMax(scale=wanted)
-    with console.usage("--sigma"):
-        argmax = GNMax(sigma=wanted)
-    if screen is None:
-        return argmax
-    with console.usage("--screen"):
-        return Confident(screen=Threshold(at=screen[0], sigma=screen[1]), argmax=argmax)
+    name = "confident" if kind is Kind.GNMAX and screen is not None else kind.value
+    ballot: BallotMechanism = make_mechanism(name, sigma=sigma, scale=scale, screen=screen)
+    return ballot
 
 
 def _recovered(
@@ -463,7 +448,7 @@ def attack_membership(file: Path, *, method: str) -> Attacked:
 
     from ostraka.audit.attacks.membership import ReferenceModels
 
-    arrays = _read(file, _MEMBERSHIP)
+    arrays = read_arrays(file, _MEMBERSHIP)
     references = ReferenceModels.from_confidences(arrays["confidences"], _flags(file, arrays, "included"))
     member = _flags(file, arrays, "member")
     scores = references.scores(arrays["target"], member, method=method)
@@ -477,7 +462,7 @@ def attack_generator(file: Path) -> Attacked:
 
     from ostraka.audit.attacks.generators import nearest, residual
 
-    arrays = _read(file, _WHITE, _BLACK, optional=("reference", "reference_samples"))
+    arrays = read_arrays(file, _WHITE, _BLACK, optional=("reference", "reference_samples"))
     if "realness" in arrays:
         found, other = np.asarray(arrays["realness"], dtype=np.float64), arrays.get("reference")
     else:
@@ -496,7 +481,7 @@ def attack_property(file: Path, *, seed: int) -> Attacked:
 
     from ostraka.audit.attacks.properties import changed_sizes
 
-    arrays = _read(file, _PROPERTY)
+    arrays = read_arrays(file, _PROPERTY)
     parts = [arrays[name] for name in ("with_property", "without", "observed")]
     if any(part.ndim != 2 or part.shape[1] != parts[0].shape[1] for part in parts):
         raise ValueError(f"{file}: observed, with_property and without must have one row a change, as wide")
@@ -554,25 +539,3 @@ def _flags(file: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
     if values.dtype != bool and not ((values == 0) | (values == 1)).all():
         raise ValueError(f"{file}: {name} must be 0 or 1")
     return values.astype(bool)
-
-
-def _read(file: Path, *choices: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
-    import numpy as np
-
-    known = {*optional, *(name for names in choices for name in names)}
-    form = " or ".join(f"numpy.savez(…, {', '.join(f'{name}=…' for name in names)})" for names in choices)
-    try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as saved:
-            arrays = {name: np.asarray(saved[name]) for name in saved.files if name in known}
-    except (ValueError, BadZipFile, EOFError, AttributeError, TypeError):
-        raise ValueError(f"{file} must hold plain numbers, written by {form}") from None
-    if not any(set(names) <= arrays.keys() for names in choices):
-        raise ValueError(f"{file} has {', '.join(sorted(arrays)) or 'none of the arrays'}, but needs {form}")
-    wrong = [
-        name
-        for name, values in arrays.items()
-        if values.dtype.kind not in "biuf" or not np.isfinite(values).all()
-    ]
-    if wrong:
-        raise ValueError(f"{file}: all arrays must hold finite numbers, but {', '.join(wrong)} has others")
-    return arrays
