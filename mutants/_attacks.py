@@ -91,8 +91,8 @@ MUTANTS = [
     Mutant(
         "the sign of Student-t",
         _STATISTICS,
-        "        )\n    return np.asarray(logs[0] - logs[1])\n",
-        "        )\n    return np.asarray(logs[1] - logs[0])\n",
+        "**prior))\n    return np.asarray(logs[0] - logs[1])\n",
+        "**prior))\n    return np.asarray(logs[1] - logs[0])\n",
         _BY_NULL + "test_a_planted_leak_is_found_and_members_are_on_top",
     ),
     Mutant(
@@ -105,8 +105,8 @@ MUTANTS = [
     Mutant(
         "of two references the variances that the target's logits say least for are taken",
         _STATISTICS,
-        "logs = max(tried",
-        "logs = min(tried",
+        "logs = max(fits",
+        "logs = min(fits",
         _BY + "test_two_references_split_their_variance_as_the_targets_logits_say",
     ),
     Mutant(

@@ -39,15 +39,15 @@ MUTANTS = [
     Mutant(
         "sums that are worth more than they are",
         JOINT,
-        "values = order * np.exp((order - 1) * one) - (order - 1) * np.exp(order * other)",
-        "values = order * np.exp((order - 1) * one) - (order - 1)",
+        "values = order * np.exp((order - 1) * log_p) - (order - 1) * np.exp(order * log_q)",
+        "values = order * np.exp((order - 1) * log_p) - (order - 1)",
         BY_JOINT + "test_draws_of_votes_certify_most_of_the_exact_law",
     ),
     Mutant(
         "answers of both worlds by one law",
         JOINT,
-        "rest = world - both",
-        "rest = p - both",
+        "residual = world - overlap",
+        "residual = p - overlap",
         BY_JOINT + "test_draws_of_votes_certify_most_of_the_exact_law",
     ),
     Mutant(
@@ -74,14 +74,14 @@ MUTANTS = [
     Mutant(
         "delta is free",
         ONE_RUN,
-        "tails, each = partial(near_tail, distance=distance), (error - paid) / len(cuts)",
-        "tails, each = partial(near_tail, distance=distance), error / len(cuts)",
+        "tails, cut_error = partial(near_tail, distance=distance), (error - paid) / len(cuts)",
+        "tails, cut_error = partial(near_tail, distance=distance), error / len(cuts)",
         BY_LABELS + "test_delta_is_paid_by_a_share_of_the_error_that_is_fixed_in_advance",
     ),
     Mutant(
         "several cuts for the error of one",
         ONE_RUN,
-        "error=(error - chance) / made.right.size",
+        "error=(error - chance) / record.right.size",
         "error=error - chance",
         BY_LABELS + "test_several_cuts_share_the_error",
     ),
@@ -116,8 +116,8 @@ MUTANTS = [
     Mutant(
         "lots that always fall well",
         "audit/one_run.py",
-        "int(rng.hypergeometric(good, bad, rest))",
-        "min(good, rest + 0 * bad)",
+        "int(rng.hypergeometric(good, bad, tied))",
+        "min(good, tied + 0 * bad)",
         BY_ONE_RUN + "test_randomised_response_is_found_from_below",
     ),
     Mutant(
@@ -130,8 +130,8 @@ MUTANTS = [
     Mutant(
         "sampled runs that need not follow the law",
         "audit/runs.py",
-        'verdict="violated" if broken or not fits else "consistent"',
-        'verdict="violated" if broken else "consistent"',
+        "elif not fits:",
+        "elif False:",
         "audits/test_runs.py::test_runs_whose_noise_is_shared_do_not_follow_the_exact_law",
     ),
     Mutant(

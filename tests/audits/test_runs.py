@@ -114,7 +114,7 @@ def test_runs_whose_noise_is_shared_do_not_follow_the_exact_law():
 
     found = audit_run(Shared(sigma=8.0), **RUN, claimed_epsilon=99.0, rng=np.random.default_rng(0))
     assert found.verdict == "violated"
-    assert "do not follow the outcome map" in found.sentence
+    assert "do not follow the law" in found.sentence
 
 
 def test_half_the_noise_is_a_broken_promise():
@@ -166,7 +166,7 @@ def test_beside_an_exact_law_chance_decides_as_seldom_as_is_printed():
     """Counts two deviations above their law follow it, and break no promise that the law keeps."""
     laws = np.array([0.6, 0.4]), np.array([0.4, 0.6])
     counts = np.array([345, 655])[::-1], np.array([345, 655])
-    settings = {"name": "run", "delta": 0.0, "trials": 1000, "note": str, "sentence": lambda *_, **__: ""}
+    settings = {"name": "run", "delta": 0.0, "trials": 1000, "note": ""}
     assert epsilon_lower_bound(*counts, delta=0.0).epsilon > np.log(1.5)  # at 95 %
     found = finding_of(counts, laws, exact=np.log(1.5), claimed=np.log(1.5), confidence=0.95, **settings)
     assert (found.verdict, found.measures[0].lower) == ("consistent", np.log(1.5))

@@ -1,14 +1,12 @@
-"""Adversarial queries: the rows an adversary adds to the data, and the questions it asks.
+"""Audits of private prediction by adversaries who choose the target row and the questions.
 
-Audits of private prediction by adversaries who choose the target and the questions.
-
-Private-kNN as a system under audit: the law of its votes, with and without a target.
+Also Private-kNN as a system under audit: the law of its votes, with and without a target.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import scipy.stats
@@ -23,7 +21,7 @@ from ostraka.core.curve import Curve
 from ostraka.core.private import Adjacency, Private
 
 if TYPE_CHECKING:
-    from ostraka.audit.joint import BallotPool
+    from ostraka.audit.joint import BallotPool, Draw
     from ostraka.core.mechanisms.law import BallotMechanism
 
 Adversary = Literal["Nat-AdvQ", "Pois-AdvQ", "Pois-NatQ", "Pois-PairQ"]
@@ -142,12 +140,9 @@ def adversarial_queries(
     queries, labels = np.asarray(queries), np.asarray(labels)
     if labels.shape != (len(queries),):
         raise ValueError(f"labels must be one for each of {len(queries)} queries, got shape {labels.shape}")
-    if adversary == "Nat-AdvQ":
+    if adversary in ("Nat-AdvQ", "Pois-AdvQ"):
+        labels = labels if adversary == "Nat-AdvQ" else _second(system.expected(queries))
         return AdversarialQueries(queries=queries, rows=queries, labels=labels, repeated=True)
-    if adversary == "Pois-AdvQ":
-        return AdversarialQueries(
-            queries=queries, rows=queries, labels=_second(system.expected(queries)), repeated=True
-        )
     if adversary == "Pois-PairQ":
         return _pair(system, queries, pool, mechanism, n_candidates=n_candidates, rng=rng)
     row, label = _search(
@@ -184,23 +179,23 @@ def _pair(
     poison = _second(system.expected(queries))
     worst = int(np.argmax([mean_leak(m, mechanism) for m in system.models(queries, queries, poison)]))
     query, rows = queries[worst], queries if pool is None else np.asarray(pool)
-    far = np.square(rows - query).reshape(len(rows), -1).sum(axis=1)
-    others = np.flatnonzero(far > 0)
-    near = rows[others[np.argsort(far[others], kind="stable")[:n_candidates]]]
+    distances = np.square(rows - query).reshape(len(rows), -1).sum(axis=1)
+    others = np.flatnonzero(distances > 0)
+    near = rows[others[np.argsort(distances[others], kind="stable")[:n_candidates]]]
     copies = [query + step * (row - query) for row in near for step in _STEPS] or [query]
-    asked = np.stack([query, *copies])
-    target = np.broadcast_to(query, asked.shape), np.full(len(asked), poison[worst])
-    votes = system.pool(asked, *target).sampler()(_DRAWS, rng)
+    candidates = np.stack([query, *copies])
+    target = np.broadcast_to(query, candidates.shape), np.full(len(candidates), poison[worst])
+    votes = system.pool(candidates, *target).sampler()(_DRAWS, rng)
     times = np.full(2, max(1, len(queries) // 2))
     apart = [
         leading_direction(mechanism, votes[0][:, [0, copy]], votes[1][:, [0, copy]], times)[1]
-        for copy in range(1, len(asked))
+        for copy in range(1, len(candidates))
     ]
-    both = [0, 1 + int(np.argmax(apart))]
+    pair = [0, 1 + int(np.argmax(apart))]
     return AdversarialQueries(
-        queries=asked[both],
-        rows=target[0][both],
-        labels=target[1][both],
+        queries=candidates[pair],
+        rows=target[0][pair],
+        labels=target[1][pair],
         repeated=False,
         n_answers=max(2, len(queries)),
     )
@@ -221,14 +216,14 @@ def _search(
     rows = queries if pool is None else np.asarray(pool)
     rows = rows[rng.choice(len(rows), size=min(n_candidates, len(rows)), replace=False)]
     labels = _second(system.expected(rows))
-    tried: list[tuple[float, np.ndarray, int]] = []
+    leaks: list[tuple[float, np.ndarray, int]] = []
     for _ in range(n_rounds):
         for row, label in zip(rows, labels, strict=True):
-            asked = _natural(queries, row, int(label))
-            models = system.models(asked.queries, asked.rows, asked.labels)
-            tried.append((sum(mean_leak(model, mechanism) for model in models), row, int(label)))
-        tried.sort(key=lambda each: -each[0])
-        best = tried[:4]
+            poisoned = _natural(queries, row, int(label))
+            models = system.models(poisoned.queries, poisoned.rows, poisoned.labels)
+            leaks.append((sum(mean_leak(model, mechanism) for model in models), row, int(label)))
+        leaks.sort(key=lambda leak: -leak[0])
+        best = leaks[:4]
         first = rng.integers(len(best), size=n_candidates)
         second = rng.integers(len(best), size=n_candidates)
         part = rng.uniform(0.0, 1.5, size=n_candidates)  # also beyond the better of the two
@@ -236,7 +231,7 @@ def _search(
             [best[b][1] + t * (best[a][1] - best[b][1]) for a, b, t in zip(first, second, part, strict=True)]
         )
         labels = np.array([best[a][2] for a in first])
-    return tried[0][1], tried[0][2]
+    return leaks[0][1], leaks[0][2]
 
 
 def _natural(queries: np.ndarray, row: np.ndarray, label: int) -> AdversarialQueries:
@@ -353,10 +348,10 @@ def measure_leak(
     check_confidence(confidence)
     check.integer(trials=trials, least=10)
     models = system.models(adversarial.queries, adversarial.rows, adversarial.labels)
-    asked = len(models) if n_answers is None else n_answers
-    check.integer(n_answers=asked, least=1)
+    total_answers = len(models) if n_answers is None else n_answers
+    check.integer(n_answers=total_answers, least=1)
     if adversarial.repeated:
-        chosen, times = [_worst(models, mechanism, rng)], [asked]
+        chosen, times = [_worst(models, mechanism, rng)], [total_answers]
     elif adversarial.n_answers is None:
         chosen, times = list(range(len(models))), [1] * len(models)
     else:
@@ -365,22 +360,17 @@ def measure_leak(
         times = [total // len(models) + (j < total % len(models)) for j in chosen]
     models = [models[j] for j in chosen]
     independent = getattr(system, "fresh", False) or all(model.certain for model in models)
-    settings: dict[str, Any] = {
-        "orders": orders,
-        "confidence": confidence if independent else (1 + confidence) / 2,
-        "trials": trials,
-        "rng": rng,
-    }
-    anew, anew_exact, drawn = _anew(models, mechanism, times, **settings)
+    ask = _Ask(mechanism, trials, orders, confidence if independent else (1 + confidence) / 2, rng)
+    anew, anew_exact, n_trials = ask.anew(models, times)
     bound, exact, cap = anew, anew_exact, None
     if not independent and len(models) == 1:
-        bound, exact = _repeated(models[0], mechanism, times[0], **settings)
+        bound, exact = ask.repeated(models[0], times[0])
         cap = vote_cap(models[0], orders)
     elif not independent:
         pool = None
         if isinstance(system, HasPool):
             pool = system.pool(adversarial.queries, adversarial.rows, adversarial.labels)
-        bound, exact = _together(pool, models, mechanism, times, **settings), None
+        bound, exact = ask.together(pool, models, times), None
     return Leak(
         bound=bound,
         exact=exact,
@@ -390,90 +380,68 @@ def measure_leak(
         independent=independent,
         queries=tuple(chosen),
         n_answers=sum(times),
-        trials=drawn if independent else bound.trials[0],
+        trials=n_trials if independent else bound.trials[0],
     )
 
 
-def _anew(
-    models: list[VoteModel],
-    mechanism: BallotMechanism,
-    times: list[int],
-    *,
-    trials: int,
-    orders: tuple[float, ...],
-    confidence: float,
-    rng: np.random.Generator,
-) -> tuple[Bound, np.ndarray | None, int]:
-    """The sum over answers that are independent in each world, the same by the model, and their trials."""
-    order, bounds = np.array(orders), []
-    settings: dict[str, Any] = {"orders": orders, "confidence": 1 - (1 - confidence) / len(models)}
-    laws_known = all(model.has_outcome_laws(mechanism) for model in models)
-    trials = trials if laws_known else min(trials, _PAIRS)
-    exact = np.zeros(order.size)
-    for model, n in zip(models, times, strict=True):
-        if len(models) > 1 and np.abs(model.present - model.absent).sum() < _NOTHING:
-            bound = renyi_lower_bound([1, 1], [1, 1], **settings)
-        elif laws_known:
-            p, q = model.outcome_laws(mechanism)
-            exact += n * np.maximum(of_laws(p, q, order), of_laws(q, p, order))
-            bound = renyi_lower_bound(*(rng.multinomial(trials, law) for law in _few(p, q)), **settings)
-        else:
-            bound = model.lower_bound(mechanism, n_draws=trials, rng=rng, **settings)
-        bounds.append(bound)
-    return Bound.compose(bounds, times=times), exact if laws_known else None, trials
+class _Ask(NamedTuple):
+    """Bounds on what a mechanism's answers leak, by so many trials, at these orders and this confidence."""
 
+    mechanism: BallotMechanism
+    trials: int
+    orders: tuple[float, ...]
+    confidence: float
+    rng: np.random.Generator
 
-def _repeated(
-    model: VoteModel,
-    mechanism: BallotMechanism,
-    n_answers: int,
-    *,
-    trials: int,
-    orders: tuple[float, ...],
-    confidence: float,
-    rng: np.random.Generator,
-) -> tuple[Bound, np.ndarray | None]:
-    """All answers to one question, by their exact law, or by draws of votes if it has too many cells."""
-    law = repeated(model, mechanism, n_answers=n_answers)
-    if law is not None:
-        bound = law.bound(trials=trials, orders=orders, confidence=confidence, rng=rng)
-        return bound, law.divergences(orders)
+    def anew(self, models: list[VoteModel], times: list[int]) -> tuple[Bound, np.ndarray | None, int]:
+        """The sum over answers that are independent in each world, that of the model, and their trials."""
+        order, bounds = np.array(self.orders), []
+        settings: dict[str, Any] = {
+            "orders": self.orders,
+            "confidence": 1 - (1 - self.confidence) / len(models),
+        }
+        has_laws = all(model.has_outcome_laws(self.mechanism) for model in models)
+        trials = self.trials if has_laws else min(self.trials, _PAIRS)
+        exact = np.zeros(order.size)
+        for model, n in zip(models, times, strict=True):
+            if len(models) > 1 and np.abs(model.present - model.absent).sum() < _NOTHING:
+                bound = renyi_lower_bound([1, 1], [1, 1], **settings)
+            elif has_laws:
+                p, q = model.outcome_laws(self.mechanism)
+                exact += n * np.maximum(of_laws(p, q, order), of_laws(q, p, order))
+                counts = (self.rng.multinomial(trials, law) for law in _few(p, q))
+                bound = renyi_lower_bound(*counts, **settings)
+            else:
+                bound = model.lower_bound(self.mechanism, n_draws=trials, rng=self.rng, **settings)
+            bounds.append(bound)
+        return Bound.compose(bounds, times=times), exact if has_laws else None, trials
 
-    def draw(n_draws: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        present, absent = model.worlds(n_draws=n_draws, rng=rng)
-        return present.open()[:, None], absent.open()[:, None]
+    def repeated(self, model: VoteModel, n_answers: int) -> tuple[Bound, np.ndarray | None]:
+        """All answers to one question, by their exact law, or by draws of votes if it has too many cells."""
+        law = repeated(model, self.mechanism, n_answers=n_answers)
+        if law is not None:
+            settings: dict[str, Any] = {"orders": self.orders, "confidence": self.confidence, "rng": self.rng}
+            return law.bound(trials=self.trials, **settings), law.divergences(self.orders)
 
-    settings: dict[str, Any] = {"orders": orders, "confidence": confidence, "rng": rng}
-    return joint_bound(draw, mechanism, [n_answers], n_draws=min(trials, _TRAININGS), **settings), None
+        def draw(n_draws: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+            present, absent = model.worlds(n_draws=n_draws, rng=rng)
+            return present.open()[:, None], absent.open()[:, None]
 
+        return self._sampled(draw, [n_answers]), None
 
-def _together(
-    pool: BallotPool | None,
-    models: list[VoteModel],
-    mechanism: BallotMechanism,
-    times: list[int],
-    *,
-    trials: int,
-    orders: tuple[float, ...],
-    confidence: float,
-    rng: np.random.Generator,
-) -> Bound:
-    """All answers to the questions that leak most, or, without a pool, to the one that does."""
-    leaks = [n * mean_leak(model, mechanism) for model, n in zip(models, times, strict=True)]
-    if pool is None:
-        best = int(np.argmax(leaks))
-        settings: dict[str, Any] = {"orders": orders, "confidence": confidence, "rng": rng}
-        return _repeated(models[best], mechanism, times[best], trials=trials, **settings)[0]
-    most = np.sort(np.argsort(leaks)[::-1][:_MOST])
-    return joint_bound(
-        pool.take(most.tolist()).sampler(),
-        mechanism,
-        [times[j] for j in most],
-        n_draws=min(trials, _TRAININGS),
-        orders=orders,
-        confidence=confidence,
-        rng=rng,
-    )
+    def together(self, pool: BallotPool | None, models: list[VoteModel], times: list[int]) -> Bound:
+        """All answers to the questions that leak most, or, without a pool, to the one that does."""
+        leaks = [n * mean_leak(model, self.mechanism) for model, n in zip(models, times, strict=True)]
+        if pool is None:
+            best = int(np.argmax(leaks))
+            return self.repeated(models[best], times[best])[0]
+        worst = np.sort(np.argsort(leaks)[::-1][:_MOST])
+        return self._sampled(pool.take(worst.tolist()).sampler(), [times[j] for j in worst])
+
+    def _sampled(self, draw: Draw, times: list[int]) -> Bound:
+        settings: dict[str, Any] = {"orders": self.orders, "confidence": self.confidence, "rng": self.rng}
+        n_draws = min(self.trials, _TRAININGS)
+        return joint_bound(draw, self.mechanism, times, n_draws=n_draws, **settings)
 
 
 def audit_adversary(
@@ -530,16 +498,8 @@ def audit_adversary(
     'consistent'
     """
     adversarial = adversarial_queries(adversary, system, queries, labels, mechanism=mechanism, rng=rng)
-    leak = measure_leak(
-        system,
-        adversarial,
-        mechanism,
-        n_answers=n_answers,
-        trials=trials,
-        orders=orders,
-        confidence=confidence,
-        rng=rng,
-    )
+    settings: dict[str, Any] = {"trials": trials, "orders": orders, "confidence": confidence, "rng": rng}
+    leak = measure_leak(system, adversarial, mechanism, n_answers=n_answers, **settings)
     price = mechanism.curve() if price is None else price
     promised = leak.n_answers * np.array(at_orders(price, orders, name="price"))
     columns: dict[str, Any] = {"upper": promised, "exact": leak.exact, "lower": leak.bound.rdp}
@@ -555,41 +515,37 @@ def audit_adversary(
         }
         what = f"epsilon at delta {delta:g} (illustration, no lower bound)"
         measures.append(Measure(what=what, **epsilons))
-    return Finding(
-        name=f"{name} × {adversary}",
-        verdict=verdict,
-        sentence=sentence,
-        measures=tuple(measures),
-        confidence=confidence,
-        trials=leak.trials,
-        method=leak.bound.method,
-        note=f"{leak.bound.note} {_MODELLED} {_FRESH if leak.independent else _ONCE}",
+    name, note = (
+        f"{name} × {adversary}",
+        f"{leak.bound.note} {_MODELLED} {_FRESH if leak.independent else _ONCE}",
     )
+    finding = leak.bound.finding(name=name, verdict=verdict, sentence=sentence, measures=measures)
+    return replace(finding, confidence=confidence, trials=leak.trials, note=note)
 
 
 def _judged(measures: list[Measure], leak: Leak, adversarial: AdversarialQueries) -> tuple[Verdict, str]:
-    asked = f"{leak.n_answers:,} natural questions"
+    questions = f"{leak.n_answers:,} natural questions"
     if adversarial.repeated:
-        asked = f"One question asked {leak.n_answers:,} times"
+        questions = f"One question asked {leak.n_answers:,} times"
     elif adversarial.n_answers is not None:
-        asked = f"A poisoned question and a near copy of it asked {leak.n_answers:,} times together"
+        questions = f"A poisoned question and a near copy of it asked {leak.n_answers:,} times together"
     # an answer alone which leaks more than its price breaks the promise, however teachers are trained
-    most = [max(m.lower, m.anew_lower or 0.0) for m in measures]
-    broken = next((place for place, m in enumerate(measures) if most[place] > m.upper), None)
+    highest = [max(m.lower, m.anew_lower or 0.0) for m in measures]
+    broken = next((place for place, m in enumerate(measures) if highest[place] > m.upper), None)
     if broken is not None:
         m = measures[broken]
         anew = "" if m.lower > m.upper else ", trained anew for each answer"
         return "violated", (
-            f"The promise is broken: {asked[0].lower() + asked[1:]}{anew} leak at {m.what} at least "
-            f"{most[broken]:.4g} nats, and at most {m.upper:.4g} was promised."
+            f"The promise is broken: {questions[0].lower() + questions[1:]}{anew} leak at {m.what} at least "
+            f"{highest[broken]:.4g} nats, and at most {m.upper:.4g} was promised."
         )
     best = max(measures, key=lambda m: m.lower / m.upper)
     if best.lower == 0:
-        return "inconclusive", f"{asked}: nothing was seen to leak in so few trials."
+        return "inconclusive", f"{questions}: nothing was seen to leak in so few trials."
     share = f"was seen to use up {best.lower / best.upper:.2%} of what was promised at {best.what}"
     if leak.independent:
-        return "consistent", f"{asked}: this system {share}. Others may do better."
-    words = [f"{asked}. Trained once, this system {share}"]
+        return "consistent", f"{questions}: this system {share}. Others may do better."
+    words = [f"{questions}. Trained once, this system {share}"]
     if best.cap is not None and best.cap < best.upper:
         most_of_all = f"{best.cap / best.upper:.2%}"
         words.append(
@@ -607,8 +563,8 @@ def _few(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if p.size <= MOST_OUTCOMES:
         return p, q
     rank = np.argsort(-(p + q))
-    kept, rest = rank[: MOST_OUTCOMES - 1], rank[MOST_OUTCOMES - 1 :]
-    return np.append(p[kept], p[rest].sum()), np.append(q[kept], q[rest].sum())
+    common, rare = rank[: MOST_OUTCOMES - 1], rank[MOST_OUTCOMES - 1 :]
+    return np.append(p[common], p[rare].sum()), np.append(q[common], q[rare].sum())
 
 
 def _worst(models: list[VoteModel], mechanism: BallotMechanism, rng: np.random.Generator) -> int:
@@ -686,14 +642,16 @@ class NeighbourWorlds:
 
     def models(self, queries: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> list[VoteModel]:
         """A model of the votes on each query, where row j with label j is the target of query j."""
-        far = np.square(np.asarray(queries) - rows).sum(axis=1)
+        distances = np.square(np.asarray(queries) - rows).sum(axis=1)
         return [
             VoteModel.neighbours(
                 near.votes / near.votes.sum(),
                 near.last / near.last.sum(),
                 n_neighbours=self._k,
                 label=int(labels[j]),
-                reached=float(self._reached[min(int(np.searchsorted(near.far, far[j])), len(self._y) - 1)]),
+                reached=float(
+                    self._reached[min(int(np.searchsorted(near.distances, distances[j])), len(self._y) - 1)]
+                ),
             )
             for j, near in enumerate(self._near(queries))
         ]
@@ -704,13 +662,13 @@ class NeighbourWorlds:
         """Votes with the target and without, drawn from the system: the same rows take part in a pair."""
         order = np.argsort(self._distances(np.asarray(query)[None])[0], kind="stable")
         rank = int((self._distances(np.asarray(query)[None])[0] < np.square(query - row).sum()).sum())
-        taken = np.cumsum(rng.geometric(self._rate, size=(n_draws, self._k)), axis=1) - 1
+        sampled = np.cumsum(rng.geometric(self._rate, size=(n_draws, self._k)), axis=1) - 1
         nobody = self._n_classes
-        names = np.append(self._y[order], nobody)[np.minimum(taken, len(order))]
+        names = np.append(self._y[order], nobody)[np.minimum(sampled, len(order))]
         without = np.stack([(names == c).sum(axis=1) for c in range(nobody)], axis=1)
-        joins = (rng.random(n_draws) < self._rate) & (taken[:, -1] >= rank)
-        one = np.eye(nobody + 1, dtype=np.int64)[:, :nobody]
-        present = without + joins[:, None] * (one[label] - one[names[:, -1]])
+        joins = (rng.random(n_draws) < self._rate) & (sampled[:, -1] >= rank)
+        ballot = np.eye(nobody + 1, dtype=np.int64)[:, :nobody]
+        present = without + joins[:, None] * (ballot[label] - ballot[names[:, -1]])
         return Private(present, Adjacency.one_ballot()), Private(without, Adjacency.one_ballot())
 
     def _near(self, queries: np.ndarray) -> list[_Near]:
@@ -718,22 +676,22 @@ class NeighbourWorlds:
         if self._cache is None or self._cache[0] != name:
             starts = range(0, len(queries), _CHUNK)
             chunks = (self._distances(np.asarray(queries[start : start + _CHUNK])) for start in starts)
-            self._cache = name, [self._seen(far) for chunk in chunks for far in chunk]
+            self._cache = name, [self._nearest_rows(distances) for chunk in chunks for distances in chunk]
         return self._cache[1]
 
-    def _seen(self, far: np.ndarray) -> _Near:
-        near = np.argpartition(far, self._enough - 1)[: self._enough]
-        near = near[np.argsort(far[near], kind="stable")]
+    def _nearest_rows(self, distances: np.ndarray) -> _Near:
+        near = np.argpartition(distances, self._enough - 1)[: self._enough]
+        near = near[np.argsort(distances[near], kind="stable")]
         votes, last = (
             np.bincount(self._y[near], weights=weights[: near.size], minlength=self._n_classes)
             for weights in (self._reached, self._last)
         )
-        return _Near(votes=votes, last=last, far=far[near])
+        return _Near(votes=votes, last=last, distances=distances[near])
 
     def _distances(self, queries: np.ndarray) -> np.ndarray:
         """Squared, shape (n_queries, n_rows)."""
-        own = np.einsum("ij,ij->i", queries, queries)
-        return np.asarray(self._squares - 2 * queries @ self._X.T + own[:, None])
+        squares = np.einsum("ij,ij->i", queries, queries)
+        return np.asarray(self._squares - 2 * queries @ self._X.T + squares[:, None])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -742,4 +700,4 @@ class _Near:
 
     votes: np.ndarray
     last: np.ndarray
-    far: np.ndarray
+    distances: np.ndarray

@@ -48,34 +48,34 @@ def read(path: Path, *, query: str, label: str, classes: str | None, screened: b
     table = tables.read(path, public=True)
     table.require(query, option="--query")
     table.require(label, option="--label")
-    asked, said = table.text(query), table.text(label)
-    for name, column in ((query, asked), (label, said)):
+    questions, labels = table.text(query), table.text(label)
+    for name, column in ((query, questions), (label, labels)):
         if "" in column:
             row = table.numbering[column.index("")]
             hint = ": write -1 where there was no answer" if name == label else ""
             raise ValueError(f"{path}: column {name!r} is empty in data row {row}{hint}")
-    refused = [text.lower() in _ABSTAINED for text in said]
+    refused = [text.lower() in _ABSTAINED for text in labels]
     if any(refused) and not screened:
         row = table.numbering[refused.index(True)]
         raise ValueError(
             f"{path}: data row {row} has no answer, but a mechanism without a screen always answers: "
             "type --screen AT SIGMA"
         )
-    names = _names(path, {text for text, no in zip(said, refused, strict=True) if not no}, classes)
+    names = _names(path, {text for text, no in zip(labels, refused, strict=True) if not no}, classes)
     place = {name: number for number, name in enumerate(names)}
     strange = [
         int(row)
-        for row, text, no in zip(table.numbering, said, refused, strict=True)
+        for row, text, no in zip(table.numbering, labels, refused, strict=True)
         if not no and text not in place
     ]
     if strange:
         raise ValueError(
             f"{path}: data row {strange[0]} has a label that is none of the {len(names)} --classes"
         )
-    order = {name: row for row, name in enumerate(dict.fromkeys(asked))}
+    order = {name: row for row, name in enumerate(dict.fromkeys(questions))}
     answers = np.zeros((len(order), len(names) + screened), dtype=np.int64)
-    for (one, text, no), times in Counter(zip(asked, said, refused, strict=True)).items():
-        answers[order[one], len(names) if no else place[text]] += times
+    for (question, text, no), times in Counter(zip(questions, labels, refused, strict=True)).items():
+        answers[order[question], len(names) if no else place[text]] += times
     return AnswerLog(queries=tuple(order), classes=names, answers=answers)
 
 
@@ -84,29 +84,29 @@ def read_members(path: Path, *, query: str, member: str, queries: tuple[str, ...
     table = tables.read(path, public=True)
     table.require(query, option="--query")
     table.require(member, option="--member")
-    known: dict[str, bool] = {}
+    membership: dict[str, bool] = {}
     for row, name, text in zip(table.numbering, table.text(query), table.text(member), strict=True):
         if text.lower() not in (*_YES, *_NO):
             raise ValueError(f"{path}: column {member!r} must hold 1 or 0, not so in data row {row}")
-        if known.setdefault(name, text.lower() in _YES) != (text.lower() in _YES):
+        if membership.setdefault(name, text.lower() in _YES) != (text.lower() in _YES):
             raise ValueError(f"{path}: data row {row} contradicts an earlier one about the same query")
-    missing = sum(name not in known for name in queries)
+    missing = sum(name not in membership for name in queries)
     if missing:
         raise ValueError(f"{path} says nothing about {missing} of {len(queries)} queries: add their rows")
-    return np.array([known[name] for name in queries])
+    return np.array([membership[name] for name in queries])
 
 
-def _names(path: Path, said: set[str], classes: str | None) -> tuple[str, ...]:
+def _names(path: Path, labels: set[str], classes: str | None) -> tuple[str, ...]:
     """Return the classes: from their number, a list, or the log (for whole numbers, all from 0 up)."""
     if classes is not None and not classes.isdecimal():
         names = tuple(name.strip() for name in classes.split(","))
         if len(set(names)) < len(names) or "" in names:
             raise ValueError(f"--classes must be different names with commas between them, got {classes!r}")
-    elif all(name.isdecimal() for name in said) and (said or classes):
-        most = 1 + max((int(name) for name in said), default=-1)
-        names = tuple(str(number) for number in range(min(int(classes or most), _MOST_CLASSES + 1)))
+    elif all(name.isdecimal() for name in labels) and (labels or classes):
+        size = 1 + max((int(name) for name in labels), default=-1)
+        names = tuple(str(number) for number in range(min(int(classes or size), _MOST_CLASSES + 1)))
     else:
-        names = tuple(sorted(said))
+        names = tuple(sorted(labels))
         if classes is not None and len(names) != int(classes):
             raise ValueError(f"{path} names {len(names)} of {classes} classes: type --classes A,B,…")
     if not 2 <= len(names) <= _MOST_CLASSES:

@@ -81,20 +81,15 @@ class Bound:
         """The value by its name, and every detail."""
         if name.startswith("_") or name in Bound.__slots__:  # not yet there, as while a copy is made
             raise AttributeError(name)
-        known = {**self.details, self.quantity: self.value, "method": self.law, "note": self.sentence}
-        if name not in known:
+        named = {**self.details, self.quantity: self.value, "method": self.law, "note": self.sentence}
+        if name not in named:
             raise AttributeError(f"a bound on {self.quantity} has no {name}")
-        return known[name]
+        return named[name]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; infinity is written ``"inf"``."""
-        named = {self.quantity: self.value, **self.details}
-        named |= {
-            "confidence": self.confidence,
-            "trials": self.trials,
-            "method": self.law,
-            "note": self.sentence,
-        }
+        named = {self.quantity: self.value, **self.details, "confidence": self.confidence}
+        named |= {"trials": self.trials, "method": self.law, "note": self.sentence}
         return {name: plain(value) for name, value in named.items()}
 
     def illustrated_epsilon(self, *, delta: float) -> float:
@@ -147,15 +142,30 @@ class Bound:
             )
         weights = np.ones(len(bounds)) if times is None else np.asarray(times)
         n_answers = int(weights.sum())
-        ways = (weights @ [bound.details[way] for bound in bounds] for way in ("forward", "reverse"))
+        directions = (
+            weights @ [bound.details[direction] for bound in bounds] for direction in ("forward", "reverse")
+        )
         independent = f"Sum over {n_answers} answers, which must be independent in each world."
         return renyi_bound(
-            *(total * (1 - 1e-12) for total in ways),
+            *(total * (1 - 1e-12) for total in directions),
             orders=bounds[0].orders,
             confidence=confidence,
             trials=tuple(sum(bound.trials[world] for bound in bounds) for world in (0, 1)),
             law=bounds[0].law,
             sentence=bounds[0].sentence if n_answers == 1 else f"{bounds[0].sentence} {independent}",
+        )
+
+    def finding(self, *, name: str, verdict: Verdict, sentence: str, measures: Sequence[Measure]) -> Finding:
+        """A finding whose lower bounds are those of this bound; its trials are those of the smaller world."""
+        return Finding(
+            name=name,
+            verdict=verdict,
+            sentence=sentence,
+            measures=tuple(measures),
+            confidence=self.confidence,
+            trials=min(self.trials) if isinstance(self.trials, tuple) else self.trials,
+            method=self.law,
+            note=self.sentence,
         )
 
     def per_unit(self, *, group: int) -> Bound:
@@ -182,9 +192,12 @@ class Bound:
         keep = [place for place, order in enumerate(self.orders) if order >= 2 or doublings == 0]
         if not keep:
             raise ValueError(f"orders must reach 2 for a group of {group}, got {self.orders}")
-        ways = (np.array(way)[keep] / 3**doublings * (1 - 1e-15) for way in (self.forward, self.reverse))
-        one = renyi_bound(
-            *ways,
+        directions = (
+            np.array(direction)[keep] / 3**doublings * (1 - 1e-15)
+            for direction in (self.forward, self.reverse)
+        )
+        bound = renyi_bound(
+            *directions,
             orders=tuple(self.orders[place] * 2**doublings for place in keep),
             cuts=tuple(self.cuts[place] for place in keep),
             confidence=self.confidence,
@@ -192,7 +205,7 @@ class Bound:
             law=self.law,
             sentence=f"{self.sentence} For one unit, from worlds that differ in {group}.",
         )
-        return replace(one, side=self.side)
+        return replace(bound, side=self.side)
 
 
 RenyiBound = EpsilonBound = CanaryBound = Bound  # names of before
@@ -293,16 +306,8 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; infinity is written ``"inf"``."""
-        return {
-            "name": self.name,
-            "verdict": self.verdict,
-            "sentence": self.sentence,
-            "measures": [measure.to_dict() for measure in self.measures],
-            "confidence": self.confidence,
-            "trials": self.trials,
-            "method": self.method,
-            "note": self.note,
-        }
+        named = {name: getattr(self, name) for name in self.__slots__}
+        return named | {"measures": [measure.to_dict() for measure in self.measures]}
 
     @staticmethod
     def result(findings: Sequence[Finding]) -> Result:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -86,12 +87,12 @@ def sample_outcomes(
     shares = [trials // workers + (worker < trials % workers) for worker in range(workers)]
 
     def work(share: int) -> np.ndarray:
-        own = os_keyed() if rng is None else rng
+        generator = os_keyed() if rng is None else rng
         chunk = Private(np.tile(np.asarray(votes), (min(share, _CHUNK), 1)), Adjacency.one_ballot())
         tally = np.zeros(n_outcomes, dtype=np.int64)
         for start in range(0, share, _CHUNK):
             part = chunk if share - start >= _CHUNK else chunk[: share - start]
-            tally += outcome_counts(mechanism.release(part, rng=own), n_outcomes=n_outcomes)
+            tally += outcome_counts(mechanism.release(part, rng=generator), n_outcomes=n_outcomes)
         return tally
 
     if workers == 1:
@@ -191,16 +192,8 @@ def audit_mechanism(
     fits = all(follows(count, law) for count, law in zip(counts, laws, strict=True))
     measures = order_measures(orders, upper=upper, exact=exact, lower=bound.rdp)
     verdict, sentence = _judged(measures, fits=fits, trials=trials, confidence=confidence)
-    return Finding(
-        name=repr(mechanism),
-        verdict=verdict,
-        sentence=sentence,
-        measures=measures,
-        confidence=confidence,
-        trials=trials,
-        method=method,
-        note=bound.note,
-    )
+    finding = bound.finding(name=repr(mechanism), verdict=verdict, sentence=sentence, measures=measures)
+    return replace(finding, trials=trials)
 
 
 def _judged(
@@ -219,10 +212,10 @@ def _judged(
             "the code that draws them is not the mechanism that is priced."
         )
     part = min(m.lower / m.exact if m.exact else 1.0 for m in measures)
-    seen = f"At least {part:.1%} of what these votes leak was seen in {trials:,} answers a world"
+    share = f"At least {part:.1%} of what these votes leak was seen in {trials:,} answers a world"
     if part < CERTIFIED:
-        return "inconclusive", f"{seen}; {CERTIFIED:.0%} is needed to call it sound: take more trials."
-    return "consistent", f"{seen} (confidence {confidence:g}), and nothing beyond what was promised."
+        return "inconclusive", f"{share}; {CERTIFIED:.0%} is needed to call it sound: take more trials."
+    return "consistent", f"{share} (confidence {confidence:g}), and nothing beyond what was promised."
 
 
 def audit_answers(
@@ -290,51 +283,38 @@ def judged_answers(counts: Sequence[np.ndarray], claimed: float, *, delta: float
     sizes = [int(count.sum()) for count in counts]
     clearest = bounded([sizes[0], 0], [0, sizes[1]], pilot=None, ordered=False).epsilon
     lower, sure = bound.epsilon, f"(confidence {bound.confidence:g})"
-    verdict: Verdict = "consistent"
-    sentence = (
-        f"Nothing in these answers contradicts an epsilon of {claimed:g}: they leak at least {lower:.4g} "
-        f"{sure}. That is no proof: another target, or other questions, may leak more."
-    )
+    verdict: Verdict = "inconclusive"
     if lower > claimed:
-        verdict, sentence = (
-            "violated",
-            (
-                f"The claim is false: these answers leak an epsilon of at least {lower:.4g} {sure}, and "
-                f"{claimed:g} was claimed."
-            ),
+        verdict = "violated"
+        sentence = (
+            f"The claim is false: these answers leak an epsilon of at least {lower:.4g} {sure}, and "
+            f"{claimed:g} was claimed."
         )
     elif clearest <= claimed:
-        verdict, sentence = (
-            "inconclusive",
-            (
-                f"So few answers cannot contradict an epsilon of {claimed:g}: even if they gave the target "
-                f"away every time, they would show {clearest:.4g}. Collect more."
-            ),
+        sentence = (
+            f"So few answers cannot contradict an epsilon of {claimed:g}: even if they gave the target away "
+            f"every time, they would show {clearest:.4g}. Collect more."
         )
     elif bound.estimate > claimed:
-        verdict, sentence = (
-            "inconclusive",
-            (
-                f"The observed rates say {bound.estimate:.4g}, above the claim of {claimed:g}, but chance "
-                f"could be the reason: only {lower:.4g} is certain {sure}. Collect more answers."
-            ),
+        sentence = (
+            f"The observed rates say {bound.estimate:.4g}, above the claim of {claimed:g}, but chance could "
+            f"be the reason: only {lower:.4g} is certain {sure}. Collect more answers."
         )
-    return Finding(
-        name=f"answers of a black box, {counts[0].size} outcomes",
-        verdict=verdict,
-        sentence=sentence,
-        measures=(Measure(what=f"epsilon at delta {delta:g}", upper=claimed, exact=None, lower=lower),),
-        confidence=bound.confidence,
-        trials=min(sizes),
-        method=bound.method,
-        note=bound.note,
-    )
+    else:
+        verdict = "consistent"
+        sentence = (
+            f"Nothing in these answers contradicts an epsilon of {claimed:g}: they leak at least {lower:.4g} "
+            f"{sure}. That is no proof: another target, or other questions, may leak more."
+        )
+    measure = Measure(what=f"epsilon at delta {delta:g}", upper=claimed, exact=None, lower=lower)
+    name = f"answers of a black box, {counts[0].size} outcomes"
+    return bound.finding(name=name, verdict=verdict, sentence=sentence, measures=[measure])
 
 
 def follows(counts: np.ndarray, law: np.ndarray, *, error: float = MISFIT) -> bool:
     """Whether every outcome came as often as its probability says, by exact tests of two worlds."""
-    trials, each = int(counts.sum()), error / (4 * counts.size)  # two worlds, two ends
-    low, high = intervals.clopper_pearson(counts, trials, error=each)
+    trials, tail_error = int(counts.sum()), error / (4 * counts.size)  # two worlds, two ends
+    low, high = intervals.clopper_pearson(counts, trials, error=tail_error)
     return bool(((low <= law) & (law <= high)).all())
 
 
@@ -427,24 +407,24 @@ def audit_until(
     if isinstance(promise, Curve) == (delta is not None):
         raise ValueError("promise must be a Curve, or an epsilon together with its delta")
     counts: list[Any] = [0, 0]
-    asked = 0
+    total = 0
     while True:
-        size = min(max(first, asked), max_trials - asked)
+        size = min(max(first, total), max_trials - total)
         batch = [np.asarray(ask(size)) for ask in (ask_p, ask_q)]
         counts = [so_far + new for so_far, new in zip(counts, batch, strict=True)]
-        asked += size
+        total += size
         if progress is not None:
-            progress(asked, max_trials)
-        last = asked >= max_trials or any(int(new.sum()) < size for new in batch)
+            progress(total, max_trials)
+        last = total >= max_trials or any(int(new.sum()) < size for new in batch)
         constant = _constant(counts)
-        if constant is not None and (last or asked >= _SAME):
+        if constant is not None and (last or total >= _SAME):
             return constant
         if min(int(tally.sum()) for tally in counts) < 2:
             raise ValueError("two answers or more are needed of each world, but there were none to be had")
         if isinstance(promise, Curve):
-            found, reached = _of_curve(counts, promise, confidence=confidence, pilot=pilot, wanted=wanted)
+            finding, reached = _of_curve(counts, promise, confidence=confidence, pilot=pilot, wanted=wanted)
         else:
-            found = judged_answers(
+            finding = judged_answers(
                 counts,
                 promise,
                 delta=float(delta or 0.0),
@@ -452,9 +432,9 @@ def audit_until(
                 method="2-cut-anytime",
                 pilot=pilot,
             )
-            reached = found.measures[0].lower >= wanted * promise and found.verdict != "inconclusive"
+            reached = finding.measures[0].lower >= wanted * promise and finding.verdict != "inconclusive"
         if last or reached:
-            return found
+            return finding
 
 
 def _of_curve(
@@ -473,17 +453,9 @@ def _of_curve(
         sentence = (
             f"The promise is broken: at {best.what} at least {best.lower:.4g} nats leak, of {best.upper:.4g}."
         )
-    found = Finding(
-        name=f"two worlds, {counts[0].size} outcomes",
-        verdict=verdict,
-        sentence=f"{sentence} (confidence {confidence:g})",
-        measures=measures,
-        confidence=confidence,
-        trials=min(int(tally.sum()) for tally in counts),
-        method=bound.method,
-        note=bound.note,
-    )
-    return found, verdict == "violated" or best.lower >= wanted * best.upper
+    name, sentence = f"two worlds, {counts[0].size} outcomes", f"{sentence} (confidence {confidence:g})"
+    finding = bound.finding(name=name, verdict=verdict, sentence=sentence, measures=measures)
+    return finding, verdict == "violated" or best.lower >= wanted * best.upper
 
 
 def _constant(counts: list[Any]) -> Finding | None:

@@ -1,9 +1,4 @@
-"""``ostraka attack``: measure what a log of answers reveals.
-
-Output of an attack: text, JSON and an HTML page.
-
-Attacks on a model, a generator or a collaboration, from its outputs in an .npz file.
-"""
+"""``ostraka attack``: what a log of answers reveals, and the outputs of a model or a collaboration."""
 
 from __future__ import annotations
 
@@ -23,7 +18,6 @@ if TYPE_CHECKING:
 
     from ostraka.audit.answers import AnswerLog
     from ostraka.audit.attacks.votes import RecoveredVotes
-    from ostraka.audit.attacks.wang import ConsensusTest
     from ostraka.audit.bound import Finding
     from ostraka.core.mechanisms.law import BallotMechanism
     from ostraka.core.scores import Scores
@@ -105,11 +99,11 @@ def votes(
     from ostraka.audit import answers as _answers
 
     log = _answers.read(answers, query=query, label=label, classes=classes, screened=screen is not None)
-    found = _recovered(log, ballot, teachers, method)
+    recovered = _recovered(log, ballot, teachers, method)
     if as_json:
-        typer.echo(json.dumps(_plain(log, found, ballot, teachers), indent=2))
+        typer.echo(json.dumps(_plain(log, recovered, ballot, teachers), indent=2))
     else:
-        _print_votes(log, found)
+        _print_votes(log, recovered)
 
 
 @app.command()
@@ -146,15 +140,22 @@ def attributes(
 
     log = _answers.read(answers, query=query, label=label, classes=classes, screened=screen is not None)
     member_of = _answers.read_members(members, query=query, member=member, queries=log.queries)
-    found = _recovered(log, ballot, teachers, method)
-    recovered = np.array([one.mean for one in found]).clip(min=0)
+    estimates = _recovered(log, ballot, teachers, method)
+    recovered = np.array([estimate.mean for estimate in estimates]).clip(min=0)
     test = consensus_test(recovered, member_of, at=at)
     if as_json:
+        rates = {
+            name: getattr(test, name) for name in ("recall", "false_alarm", "at", "n_members", "n_others")
+        }
+        rates = {"precision_balanced": test.precision, **rates, "advantage": test.scores.advantage()}
         low = (recovered.max(axis=1) / recovered.sum(axis=1) < at).tolist()
         called = dict(zip(log.queries, low, strict=True))
-        typer.echo(json.dumps({**_rates(test), "called_member": called}, indent=2))
-    else:
-        _print_test(test)
+        typer.echo(json.dumps({**rates, "called_member": called}, indent=2))
+        return
+    typer.echo(f"below {test.at:.0%} agreement: {test.recall:.1%} of {test.n_members} members")
+    typer.echo(f"                     {test.false_alarm:.1%} of {test.n_others} others")
+    right = "nobody was called a member" if test.precision is None else f"{test.precision:.1%}"
+    typer.echo(f"called a member and is one, with as many members as others: {right}")
 
 
 @app.command()
@@ -172,9 +173,8 @@ def membership(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Infer who was in a model's training data, from confidences of reference models."""
-    attacked = {
-        name: attack_membership(path, method=method.value) for name, path in _files(file, defended).items()
-    }
+    files = _files(file, defended)
+    attacked = {name: attack_membership(path, method=method.value) for name, path in files.items()}
     finding = _finding(attacked["target"].scores, claimed_epsilon, delta)
     tell("membership", attacked, finding=finding, report=report, rows=rows, as_json=as_json)
 
@@ -213,13 +213,13 @@ def property_(
 
 def _files(file: Path, defended: list[str] | None) -> dict[str, Path]:
     """Return the files of the target and of the defended models, by name."""
-    found = {"target": file}
-    for each in defended or []:
-        name, equals, path = each.partition("=")
-        if not (name and equals and path) or name in found:
-            raise typer.BadParameter(f"--defended must be NAME=FILE with a new name, got {each!r}")
-        found[name] = Path(path)
-    return found
+    files = {"target": file}
+    for text in defended or []:
+        name, equals, path = text.partition("=")
+        if not (name and equals and path) or name in files:
+            raise typer.BadParameter(f"--defended must be NAME=FILE with a new name, got {text!r}")
+        files[name] = Path(path)
+    return files
 
 
 def _finding(scores: Scores, claimed: float | None, delta: float) -> Finding | None:
@@ -245,16 +245,16 @@ def _recovered(
     from ostraka.audit.attacks.votes import recover_votes
     from ostraka.console import Stages
 
-    found: list[RecoveredVotes] = []
+    recovered: list[RecoveredVotes] = []
     with Stages({"recover": "questions"}) as stages:
         for row in log.answers:
-            found.append(recover_votes(row, n_teachers=teachers, mechanism=ballot, method=method.value))
-            stages("recover", len(found), len(log.answers))
-    return found
+            recovered.append(recover_votes(row, n_teachers=teachers, mechanism=ballot, method=method.value))
+            stages("recover", len(recovered), len(log.answers))
+    return recovered
 
 
 def _plain(
-    log: AnswerLog, found: list[RecoveredVotes], ballot: BallotMechanism, teachers: int | None
+    log: AnswerLog, recovered: list[RecoveredVotes], ballot: BallotMechanism, teachers: int | None
 ) -> dict[str, Any]:
     import numpy as np
 
@@ -265,59 +265,40 @@ def _plain(
         {
             "query": name,
             "answers": row.tolist(),
-            "mean": numbers(one.mean),
-            "lower": numbers(one.lower),
-            "upper": numbers(one.upper),
-            "mode": one.mode.tolist(),
-            "note": one.note,
+            "mean": numbers(estimate.mean),
+            "lower": numbers(estimate.lower),
+            "upper": numbers(estimate.upper),
+            "mode": estimate.mode.tolist(),
+            "note": estimate.note,
         }
-        for name, row, one in zip(log.queries, log.answers, found, strict=True)
+        for name, row, estimate in zip(log.queries, log.answers, recovered, strict=True)
     ]
     return {
         "mechanism": repr(ballot),
         "n_teachers": teachers,
         "classes": list(log.classes),
-        "method": found[0].method,
-        "relative": found[0].relative,
+        "method": recovered[0].method,
+        "relative": recovered[0].relative,
         "queries": questions,
     }
 
 
-def _print_votes(log: AnswerLog, found: list[RecoveredVotes]) -> None:
+def _print_votes(log: AnswerLog, recovered: list[RecoveredVotes]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table("query", "answers", *log.classes, box=None, header_style="")
-    for name, row, one in zip(log.queries, log.answers, found, strict=True):
+    for name, row, estimate in zip(log.queries, log.answers, recovered, strict=True):
         cells = [
             f"{mean:.1f}" if low != low else f"{mean:.1f} ({low:.0f}–{high:.0f})"  # noqa: PLR0124  (NaN)
-            for mean, low, high in zip(one.mean, one.lower, one.upper, strict=True)
+            for mean, low, high in zip(estimate.mean, estimate.lower, estimate.upper, strict=True)
         ]
         table.add_row(name, f"{row.sum():,}", *cells)
     Console(highlight=False, markup=False).print(table)
-    kind = "relative to the mean count" if found[0].relative else "votes"
-    typer.echo(f"{kind}: estimate and 95 % interval, by {found[0].method}")
-    for note in sorted({one.note for one in found if one.note}):
+    kind = "relative to the mean count" if recovered[0].relative else "votes"
+    typer.echo(f"{kind}: estimate and 95 % interval, by {recovered[0].method}")
+    for note in sorted({estimate.note for estimate in recovered if estimate.note}):
         typer.echo(f"note: {note}", err=True)
-
-
-def _rates(test: ConsensusTest) -> dict[str, Any]:
-    return {
-        "precision_balanced": test.precision,
-        "recall": test.recall,
-        "false_alarm": test.false_alarm,
-        "at": test.at,
-        "n_members": test.n_members,
-        "n_others": test.n_others,
-        "advantage": test.scores.advantage(),
-    }
-
-
-def _print_test(test: ConsensusTest) -> None:
-    typer.echo(f"below {test.at:.0%} agreement: {test.recall:.1%} of {test.n_members} members")
-    typer.echo(f"                     {test.false_alarm:.1%} of {test.n_others} others")
-    right = "nobody was called a member" if test.precision is None else f"{test.precision:.1%}"
-    typer.echo(f"called a member and is one, with as many members as others: {right}")
 
 
 _RATES = (0.001, 0.01, 0.1)
@@ -354,15 +335,15 @@ def tell(
     as_json: bool,
 ) -> None:
     """Print the findings, write the page if requested, and exit with the code of the verdict."""
-    found = {label: _figures(each) for label, each in attacked.items()}
+    results = {label: _figures(attack) for label, attack in attacked.items()}
     if report is not None:
-        files.write(report, _page(name, attacked, found, finding, rows), private=True)
+        files.write(report, _page(name, attacked, results, finding, rows), private=True)
     if as_json:
-        record = {"attack": name, "found": found, "finding": None if finding is None else finding.to_dict()}
+        record = {"attack": name, "found": results, "finding": None if finding is None else finding.to_dict()}
         typer.echo(json.dumps(record, indent=2))
     else:
         things, sought = _WORDS[name].things, _WORDS[name].sought
-        for label, figures in found.items():
+        for label, figures in results.items():
             typer.echo(
                 f"{label}: {figures['members']} {sought} among {figures['rows']} {things}, "
                 f"AUC {figures['auc']:.3f}"
@@ -395,7 +376,7 @@ def _figures(attacked: Attacked) -> dict[str, Any]:
 def _page(
     name: str,
     attacked: dict[str, Attacked],
-    found: dict[str, dict[str, Any]],
+    results: dict[str, dict[str, Any]],
     finding: Finding | None,
     rows: int,
 ) -> str:
@@ -406,24 +387,18 @@ def _page(
 
     first = next(iter(attacked.values()))
     order = np.argsort(-first.statistics, kind="stable")[:rows]
-    return (
-        environment()
-        .get_template("attack.html.j2")
-        .render(
-            name=name,
-            words=_WORDS[name],
-            found=found,
-            sentence=None if finding is None else finding.sentence,
-            drawing=receiver_operating_curves({label: each.scores for label, each in attacked.items()}),
-            suspects=[
-                (
-                    int(first.numbers[row]),
-                    f"{first.statistics[row]:#.3g}",
-                    "yes" if first.member[row] else "no",
-                )
-                for row in order
-            ],
-        )
+    suspects = [
+        (int(first.numbers[row]), f"{first.statistics[row]:#.3g}", "yes" if first.member[row] else "no")
+        for row in order
+    ]
+    template = environment().get_template("attack.html.j2")
+    return template.render(
+        name=name,
+        words=_WORDS[name],
+        found=results,
+        sentence=None if finding is None else finding.sentence,
+        drawing=receiver_operating_curves({label: attack.scores for label, attack in attacked.items()}),
+        suspects=suspects,
     )
 
 
@@ -452,8 +427,8 @@ def attack_membership(file: Path, *, method: str) -> Attacked:
     references = ReferenceModels.from_confidences(arrays["confidences"], _flags(file, arrays, "included"))
     member = _flags(file, arrays, "member")
     scores = references.scores(arrays["target"], member, method=method)
-    found = references.statistics(arrays["target"], method=method)
-    return Attacked(found, member, scores, np.arange(len(found)))
+    statistics = references.statistics(arrays["target"], method=method)
+    return Attacked(statistics, member, scores, np.arange(len(statistics)))
 
 
 def attack_generator(file: Path) -> Attacked:
@@ -464,14 +439,14 @@ def attack_generator(file: Path) -> Attacked:
 
     arrays = read_arrays(file, _WHITE, _BLACK, optional=("reference", "reference_samples"))
     if "realness" in arrays:
-        found, other = np.asarray(arrays["realness"], dtype=np.float64), arrays.get("reference")
+        statistics, baseline = np.asarray(arrays["realness"], dtype=np.float64), arrays.get("reference")
     else:
-        found = -nearest(arrays["candidates"], arrays["samples"])
-        known = arrays.get("reference_samples")
-        other = None if known is None else -nearest(arrays["candidates"], known)
-    if other is not None:
-        found = residual(found, np.asarray(other, dtype=np.float64))
-    return _attacked(file, found, arrays, "member")
+        statistics = -nearest(arrays["candidates"], arrays["samples"])
+        references = arrays.get("reference_samples")
+        baseline = None if references is None else -nearest(arrays["candidates"], references)
+    if baseline is not None:
+        statistics = residual(statistics, np.asarray(baseline, dtype=np.float64))
+    return _attacked(file, statistics, arrays, "member")
 
 
 def attack_property(file: Path, *, seed: int) -> Attacked:
@@ -485,11 +460,11 @@ def attack_property(file: Path, *, seed: int) -> Attacked:
     parts = [arrays[name] for name in ("with_property", "without", "observed")]
     if any(part.ndim != 2 or part.shape[1] != parts[0].shape[1] for part in parts):
         raise ValueError(f"{file}: observed, with_property and without must have one row a change, as wide")
-    seen = _rounds_seen(file, arrays)
+    observed_rounds = _rounds_seen(file, arrays)
     parts = [changed_sizes(part) for part in parts]
     labels = np.arange(len(parts[0]) + len(parts[1])) < len(parts[0])
     forest = RandomForestClassifier(50, random_state=seed).fit(np.concatenate(parts[:2]), labels)
-    return _attacked(file, forest.predict_proba(parts[2])[:, 1], arrays, "has_property", seen=seen)
+    return _attacked(file, forest.predict_proba(parts[2])[:, 1], arrays, "has_property", informative=observed_rounds)
 
 
 def _rounds_seen(file: Path, arrays: dict[str, np.ndarray]) -> np.ndarray:
@@ -500,38 +475,38 @@ def _rounds_seen(file: Path, arrays: dict[str, np.ndarray]) -> np.ndarray:
                 f"{file}: {name} must hold two or more changes of the observer's own, got {len(arrays[name])}"
             )
     observed, has = arrays["observed"], _flags(file, arrays, "has_property")
-    seen: np.ndarray = (observed != 0).any(axis=1)
-    if not seen.any():
+    changed: np.ndarray = (observed != 0).any(axis=1)
+    if not changed.any():
         raise ValueError(
             f"{file}: observed must hold rounds in which others changed something, but all {len(observed)} "
             "rounds are 0: is there a party beside the observer?"
         )
-    if has.shape == seen.shape and (has[seen].all() or not has[seen].any()):
+    if has.shape == changed.shape and (has[changed].all() or not has[changed].any()):
         raise ValueError(
-            f"{file}: the property is in {'every' if has[seen].all() else 'no'} round, but has_property must "
-            "hold rounds with it and rounds without it"
+            f"{file}: the property is in {'every' if has[changed].all() else 'no'} round, but has_property "
+            "must hold rounds with it and rounds without it"
         )
-    return seen
+    return changed
 
 
 def _attacked(
     file: Path,
-    found: np.ndarray,
+    statistics: np.ndarray,
     arrays: dict[str, np.ndarray],
     name: str,
     *,
-    seen: np.ndarray | None = None,
+    informative: np.ndarray | None = None,
 ) -> Attacked:
     import numpy as np
 
     from ostraka.audit.attacks.members import read_members
     from ostraka.core.scores import Scores
 
-    member = read_members(_flags(file, arrays, name), name=f"{file}: {name}", n_rows=len(found))
-    kept = np.arange(len(found)) if seen is None else np.flatnonzero(seen)
-    left_out, found, member = len(found) - len(kept), found[kept], member[kept]
-    scores = Scores.of(members=found[member], others=found[~member])
-    return Attacked(found, member, scores, kept, left_out)
+    member = read_members(_flags(file, arrays, name), name=f"{file}: {name}", n_rows=len(statistics))
+    rows = np.arange(len(statistics)) if informative is None else np.flatnonzero(informative)
+    left_out, statistics, member = len(statistics) - len(rows), statistics[rows], member[rows]
+    scores = Scores.of(members=statistics[member], others=statistics[~member])
+    return Attacked(statistics, member, scores, rows, left_out)
 
 
 def _flags(file: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:

@@ -180,9 +180,9 @@ def between_boxes(
 def _least(slope: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:
     """Minimum of slope . x over low <= x <= high with sum x = 1: smallest slopes are filled first."""
     order = np.argsort(slope)
-    left = max(0.0, 1 - low.sum())
+    mass = max(0.0, 1 - low.sum())
     room = (high - low)[order]
-    filled = np.clip(left - (np.cumsum(room) - room), 0, room)
+    filled = np.clip(mass - (np.cumsum(room) - room), 0, room)
     return float((slope * low).sum() + (slope[order] * filled).sum())
 
 
@@ -317,8 +317,8 @@ def tallies(outcomes_p: Any, outcomes_q: Any = None) -> tuple[np.ndarray, np.nda
         outcomes_p, outcomes_q = outcomes_p.members, outcomes_p.others
     worlds = [np.asarray(outcomes_p), np.asarray(outcomes_q)]
     for name, array in zip(("outcomes_p", "outcomes_q"), worlds, strict=True):
-        whole = array.dtype.kind in "iu" or (array.dtype.kind == "f" and (array == np.floor(array)).all())
-        if array.ndim != 1 or array.size < 2 or not whole or (array < 0).any() or not array.sum() >= 2:
+        integral = array.dtype.kind in "iu" or (array.dtype.kind == "f" and (array == np.floor(array)).all())
+        if array.ndim != 1 or array.size < 2 or not integral or (array < 0).any() or not array.sum() >= 2:
             raise ValueError(
                 f"{name} must say how often each of two or more outcomes was seen, in two trials or more: "
                 f"integers >= 0 in one dimension, got shape {array.shape}"
@@ -348,9 +348,9 @@ def cut_rates(
     sets = _sets(counts[0].size, pilot, ordered=ordered)
     if pilot is not None:
         sets = sets.best(tallies(*pilot), value, partial(interval, error=error / 2))
-    each = error / (2 * len(sets))
-    low = interval(sets.sums(counts[0]), int(counts[0].sum()), error=each)[0]
-    high = interval(sets.sums(counts[1]), int(counts[1].sum()), error=each)[1]
+    set_error = error / (2 * len(sets))
+    low = interval(sets.sums(counts[0]), int(counts[0].sum()), error=set_error)[0]
+    high = interval(sets.sums(counts[1]), int(counts[1].sum()), error=set_error)[1]
     return sets, low, high
 
 
@@ -395,9 +395,9 @@ def _two_cut(
 def _all_outcomes(
     counts: tuple[np.ndarray, np.ndarray], orders: np.ndarray, error: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    each = error / (4 * counts[0].size)
+    end_error = error / (4 * counts[0].size)
     (low_p, high_p), (low_q, high_q) = (
-        intervals.clopper_pearson(c, int(c.sum()), error=each) for c in counts
+        intervals.clopper_pearson(c, int(c.sum()), error=end_error) for c in counts
     )
     return (
         between_boxes(low_p, high_p, low_q, high_q, orders),

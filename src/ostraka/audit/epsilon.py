@@ -219,9 +219,9 @@ def _least_epsilon(p: np.ndarray, q: np.ndarray, *, delta: float, group: int) ->
 def _least_delta(p: np.ndarray, q: np.ndarray, *, epsilon: float, group: int) -> np.ndarray:
     """Smallest delta >= 0 with p <= e^(m epsilon) q + delta (1 + … + e^((m - 1) epsilon)), rounded down."""
     with np.errstate(over="ignore", invalid="ignore"):
-        left = np.where(q > 0, p - np.exp(group * epsilon) * q, p) * _DOWN - 1e-15
+        excess = np.where(q > 0, p - np.exp(group * epsilon) * q, p) * _DOWN - 1e-15
         terms = sum(np.exp(i * epsilon) for i in range(group))
-    return np.asarray(np.maximum(0.0, left / terms))
+    return np.asarray(np.maximum(0.0, excess / terms))
 
 
 EstimateMethod = Literal["k-cut-goodman", "k-cut-sison-glaz", "2-cut-bootstrap", "k-cut-bootstrap"]
@@ -299,8 +299,8 @@ def _all_outcomes(
     counts: tuple[np.ndarray, ...], orders: np.ndarray, *, quantile: float, rng: np.random.Generator
 ) -> np.ndarray:
     p, q = _drawn_again(counts, rng)
-    found = [np.quantile(of_laws(a, b, orders), quantile, axis=-1) for a, b in ((p, q), (q, p))]
-    return np.asarray(np.maximum(*found))
+    quantiles = [np.quantile(of_laws(a, b, orders), quantile, axis=-1) for a, b in ((p, q), (q, p))]
+    return np.asarray(np.maximum(*quantiles))
 
 
 def _one_set(
@@ -308,12 +308,12 @@ def _one_set(
 ) -> np.ndarray:
     """For each order and direction the set that is best on the counts themselves, then resampled."""
     sets = every_set(counts[0].size)
-    seen = [sets.sums(c) / c.sum() for c in counts]
-    drawn = [sets.sums(world) for world in _drawn_again(counts, rng)]
-    found = []
-    for way in (slice(None), slice(None, None, -1)):
-        (p, q), (a, b) = seen[way], drawn[way]
+    rates = [sets.sums(c) / c.sum() for c in counts]
+    resampled = [sets.sums(world) for world in _drawn_again(counts, rng)]
+    quantiles = []
+    for direction in (slice(None), slice(None, None, -1)):
+        (p, q), (a, b) = rates[direction], resampled[direction]
         best = of_coins(p, q, orders).argmax(axis=-1)
         per_order = [of_coins(a[:, i], b[:, i], orders[o : o + 1])[0] for o, i in enumerate(best)]
-        found.append(np.quantile(per_order, quantile, axis=-1))
-    return np.asarray(np.maximum(*found))
+        quantiles.append(np.quantile(per_order, quantile, axis=-1))
+    return np.asarray(np.maximum(*quantiles))

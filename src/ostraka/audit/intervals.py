@@ -214,7 +214,7 @@ def gaussian_end(
             return surest_tail(mu, right, guesses, n_canaries) <= error
         return gaussian_is_refuted(mu, right, guesses, n_canaries, error=error)
 
-    mu = largest_refuted(refuted, most=_MOST_MU)
+    mu = largest_refuted(refuted, limit=_MOST_MU)
     return Curve.gaussian(sensitivity=mu, sigma=1.0).epsilon(delta) * (1 - 1e-9) if mu > 0 else 0.0
 
 
@@ -242,8 +242,8 @@ def surest_tail(mu: float, right: int, guesses: int, n_canaries: int) -> float:
     c = np.linspace(quantile(min(mean + width, 1 - 1e-12)), quantile(max(mean - width, 1e-15)), _CUTS)
     share = beyond(c)
     above = np.concatenate([[1.0], tail(guesses, n_canaries, share), [0.0]])  # P(the largest left > c)
-    each = np.concatenate([tail(right - 1, guesses, np.minimum(1.0, ndtr(mu / 2 - c) / share * _UP)), [1.0]])
-    return min(1.0, float(-np.diff(above) @ each) * _UP)
+    tails = np.concatenate([tail(right - 1, guesses, np.minimum(1.0, ndtr(mu / 2 - c) / share * _UP)), [1.0]])
+    return min(1.0, float(-np.diff(above) @ tails) * _UP)
 
 
 def _masses(hits: np.ndarray, trials: int, share: float) -> np.ndarray:
@@ -258,12 +258,12 @@ def _masses(hits: np.ndarray, trials: int, share: float) -> np.ndarray:
     )
 
 
-def largest_refuted(refuted: Callable[[float], bool], *, most: float) -> float:
+def largest_refuted(refuted: Callable[[float], bool], *, limit: float) -> float:
     """The largest value that is refuted, from below, by bisection; 0 if none is."""
     if not refuted(0.0):
         return 0.0
     low, high = 0.0, 1.0
-    while high < most and refuted(high):
+    while high < limit and refuted(high):
         low, high = high, 2 * high
     for _ in range(50):
         middle = (low + high) / 2

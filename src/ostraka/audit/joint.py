@@ -87,7 +87,7 @@ class Repeated:
 def repeated(model: VoteModel, mechanism: BallotMechanism, *, n_answers: int) -> Repeated | None:
     """The exact law of ``n_answers`` answers to one question, or None where it has too many cells."""
     votes, chances = _shared(model)
-    used = np.flatnonzero((model.present > 0) | (model.absent > 0))
+    possible = np.flatnonzero((model.present > 0) | (model.absent > 0))
     if not len(votes):
         return None
     n_outcomes = np.asarray(mechanism.log_outcomes(votes[:1])).shape[1]
@@ -97,7 +97,7 @@ def repeated(model: VoteModel, mechanism: BallotMechanism, *, n_answers: int) ->
     counts = _compositions(n_answers, n_outcomes)
     ways = gammaln(n_answers + 1) - gammaln(counts + 1).sum(axis=1)
     laws = [np.zeros((len(votes), n_counts)), np.zeros((len(votes), n_counts))]
-    for move in used:
+    for move in possible:
         log_law = np.maximum(mechanism.log_outcomes(votes + model.moves[move]), -1e300)
         table = np.exp(log_law @ counts.T + ways)
         laws[0] += model.present[move] * table
@@ -166,11 +166,11 @@ def _forward(ratio: np.ndarray, weights: np.ndarray, n_ballots: int, order: floa
         powers = np.log(ratio * a / n_ballots) * np.arange(a + 1)[:, None]
         powers[0] = 0.0
         base = (weights * np.exp(powers - gammaln(np.arange(a + 1) + 1)[:, None])).sum(axis=1)
-        series, left = np.eye(a + 1)[0], n_ballots
-        while left:
-            if left & 1:
+        series, exponent = np.eye(a + 1)[0], n_ballots
+        while exponent:
+            if exponent & 1:
                 series = np.convolve(series, base)[: a + 1]
-            base, left = np.convolve(base, base)[: a + 1], left >> 1
+            base, exponent = np.convolve(base, base)[: a + 1], exponent >> 1
         moment = gammaln(a + 1) - a * math.log(a) + np.log(series[a])
     return math.inf if not np.isfinite(moment) else float(moment) / (a - 1) * _UP
 
@@ -231,11 +231,13 @@ class BallotPool:
 
         def draw(n_draws: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
             times = [rng.multinomial(self.each, n / n.sum(), size=n_draws) for _, n in tables]
-            drawn = np.concatenate(times, axis=1).astype(np.float32)  # whole numbers: sums are exact
-            shared = (drawn @ ballots.reshape(len(ballots), -1)).reshape(n_draws, *shape)
+            weights = np.concatenate(times, axis=1).astype(np.float32)  # whole numbers: sums are exact
+            shared = (weights @ ballots.reshape(len(ballots), -1)).reshape(n_draws, *shape)
             target = rng.integers(len(self.present), size=n_draws)
-            one, other = (_one_hot(a[target], self.n_classes) for a in (self.present, self.absent))
-            return shared + one, shared + other
+            with_target, without_target = (
+                _one_hot(a[target], self.n_classes) for a in (self.present, self.absent)
+            )
+            return shared + with_target, shared + without_target
 
         return draw
 
@@ -293,27 +295,27 @@ def joint_bound(
     a r(T_P)^(a - 1) - (a - 1) r(T_Q)^a is at most e^((a - 1) D_a), and r is clipped, so that the mean has an
     empirical Bernstein bound. Source: Maurer and Pontil 2009, arXiv:0907.3740, Theorem 4; docs/auditing.md.
     """
-    asked = np.asarray(times)
+    n_asked = np.asarray(times)
     n_pilot = max(10, math.ceil(_PILOT * n_draws))
     pilot = draw(n_pilot, rng)
-    weights, apart = leading_direction(mechanism, *pilot, asked)
-    weights = weights / asked[:, None]
-    middle = _sums(mechanism, *pilot, asked, weights, rng=rng)[1]
+    weights, apart = leading_direction(mechanism, *pilot, n_asked)
+    weights = weights / n_asked[:, None]
+    middle = _sums(mechanism, *pilot, n_asked, weights, rng=rng)[1]
     centre, spread = middle.mean(), middle.std()
     if not (apart > 0 and spread > 0):
         apart, spread = 0.0, 1.0
-    left, sums = n_draws - n_pilot, []
-    while left > 0:
-        sums.append(_sums(mechanism, *draw(min(_CHUNK, left), rng), asked, weights, rng=rng))
-        left -= _CHUNK
+    remaining, sums = n_draws - n_pilot, []
+    while remaining > 0:
+        sums.append(_sums(mechanism, *draw(min(_CHUNK, remaining), rng), n_asked, weights, rng=rng))
+        remaining -= _CHUNK
     logs = [
         np.clip(apart * (np.concatenate(s) - centre) / spread - apart**2 / 2, -_CLIP * apart, _CLIP * apart)
         for s in zip(*sums, strict=True)
     ]
 
     def numbers(order: float, sign: int) -> Numbers:
-        top, (one, other) = _CLIP * apart, (sign * log for log in logs[::sign])
-        values = order * np.exp((order - 1) * one) - (order - 1) * np.exp(order * other)
+        top, (log_p, log_q) = _CLIP * apart, (sign * log for log in logs[::sign])
+        values = order * np.exp((order - 1) * log_p) - (order - 1) * np.exp(order * log_q)
         low = order * math.exp(-(order - 1) * top) - (order - 1) * math.exp(order * top)
         high = order * math.exp((order - 1) * top) - (order - 1) * math.exp(-order * top)
         return values, 0.0, low, high, order * math.exp(order * top)
@@ -347,15 +349,15 @@ def _sums(
         return totals[0].sum(axis=1), totals[1].sum(axis=1)
     p, q = (np.exp(mechanism.log_outcomes(votes)).reshape(*shape, -1) for votes in rows)
     p, q = p / p.sum(axis=2, keepdims=True), q / q.sum(axis=2, keepdims=True)
-    both = np.minimum(p, q)
-    alike = np.minimum(both.sum(axis=2), 1.0)
+    overlap = np.minimum(p, q)
+    alike = np.minimum(overlap.sum(axis=2), 1.0)
     common = rng.binomial(times, alike)
-    same = rng.multinomial(common, both / both.sum(axis=2, keepdims=True))
+    common_counts = rng.multinomial(common, overlap / overlap.sum(axis=2, keepdims=True))
     sums = []
     for world in (p, q):
-        rest = world - both
-        total = rest.sum(axis=2, keepdims=True)
-        rest = np.where(total > 0, rest / np.where(total > 0, total, 1.0), 1 / rest.shape[2])
-        counts = same + rng.multinomial(times - common, rest)
+        residual = world - overlap
+        total = residual.sum(axis=2, keepdims=True)
+        residual = np.where(total > 0, residual / np.where(total > 0, total, 1.0), 1 / residual.shape[2])
+        counts = common_counts + rng.multinomial(times - common, residual)
         sums.append((counts * weights).sum(axis=(1, 2)))
     return sums[0], sums[1]

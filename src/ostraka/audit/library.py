@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ostraka.audit.bound import Finding, Measure
+from ostraka.audit.bound import Measure
 from ostraka.audit.claims import audit_mechanism, outcome_counts
 from ostraka.audit.cuts import renyi_lower_bound
 from ostraka.audit.epsilon import epsilon_lower_bound
@@ -30,8 +30,13 @@ from ostraka.voters.voting import count_votes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ostraka.audit.bound import Finding
     from ostraka.core.mechanisms.law import BallotMechanism
     from ostraka.data.units import Manifest
+
+    Rows = list[np.ndarray]
+    Noise = Callable[[np.random.Generator, float, tuple[int, ...]], np.ndarray]
+    Deal = Callable[[Rows, Rows | None], Rows]
 
 _CONFIDENCE = 1 - 1e-4  # of each finding: a run in CI must not fail by chance
 _RELEASE = 100_000
@@ -121,8 +126,10 @@ def _argmax(system: System, name: str, votes: list[int], neighbour: list[int], *
     """Audit the noisy argmax through the door against its price and its outcome map."""
     mechanism = system.mechanism(sigma=2.0)
     sample = partial(_through_the_door, system, mechanism, trials=trials)
-    found = audit_mechanism(mechanism, votes, neighbour, trials=trials, confidence=_CONFIDENCE, sample=sample)
-    return replace(found, name=f"{name}: {found.name}")
+    finding = audit_mechanism(
+        mechanism, votes, neighbour, trials=trials, confidence=_CONFIDENCE, sample=sample
+    )
+    return replace(finding, name=f"{name}: {finding.name}")
 
 
 def _through_the_door(system: System, mechanism: BallotMechanism, votes: Any, *, trials: int) -> np.ndarray:
@@ -147,12 +154,12 @@ def _noise_twice(system: System, name: str, *, together: bool, trials: int = 300
     ask = partial(system.answer, mechanism, ledger=_Free())
     for second in (before, after):
         batches = [Private(votes, _BALLOT) for votes in (before, second, np.concatenate([before, second]))]
-        same = 0
+        repeats = 0
         for _ in range(trials):
-            asked = batches[2:] if together else batches[:2]
-            answers = np.concatenate([ask(batch) for batch in asked])
-            same += bool(np.array_equal(answers[: lead.size], answers[lead.size :]))
-        tallies.append([same, trials - same])
+            questions = batches[2:] if together else batches[:2]
+            answers = np.concatenate([ask(batch) for batch in questions])
+            repeats += bool(np.array_equal(answers[: lead.size], answers[lead.size :]))
+        tallies.append([repeats, trials - repeats])
     return _held_to(name, lead.size * mechanism.curve(), tallies, what=f"{lead.size} answers asked again")
 
 
@@ -199,17 +206,12 @@ def _budget(system: System, *, trials: int, cap: int = 400) -> Finding:
         wins = system.answer(mechanism, private, ledger=_Free()).reshape(trials, granted).sum(axis=1)
         tallies.append(np.bincount(wins, minlength=granted + 1))
     bound = epsilon_lower_bound(*tallies, delta=budget.delta, confidence=_CONFIDENCE, ordered=True)
-    kept = bound.epsilon <= budget.epsilon
-    return Finding(
+    return bound.finding(
         name="budget",
-        verdict="consistent" if kept else "violated",
+        verdict="consistent" if bound.epsilon <= budget.epsilon else "violated",
         sentence=f"The ledger granted {granted} answers of a budget of epsilon {budget.epsilon:g}; together "
         f"they leak an epsilon of at least {bound.epsilon:.3g} (confidence {_CONFIDENCE:g}).",
-        measures=(Measure(what="epsilon", upper=budget.epsilon, exact=None, lower=bound.epsilon),),
-        confidence=_CONFIDENCE,
-        trials=trials,
-        method=bound.method,
-        note=bound.note,
+        measures=[Measure(what="epsilon", upper=budget.epsilon, exact=None, lower=bound.epsilon)],
     )
 
 
@@ -223,17 +225,12 @@ def _held_to(name: str, curve: Curve, tallies: list[Any], *, what: str, runs: in
         if math.isfinite(high)
     ]
     order, high, low = max(pairs, key=lambda pair: pair[2] - pair[1])
-    kept = not low > high
-    return Finding(
+    return bound.finding(
         name=name,
-        verdict="consistent" if kept else "violated",
+        verdict="violated" if low > high else "consistent",
         sentence=f"{what}: at order {order:g} one ballot leaks at least {low:.3g} nats (confidence "
         f"{confidence:g}); at most {high:.3g} was promised.",
-        measures=(Measure(what=f"order {order:g}", upper=high, exact=None, lower=low),),
-        confidence=confidence,
-        trials=int(sum(tallies[0])),
-        method=bound.method,
-        note=bound.note,
+        measures=[Measure(what=f"order {order:g}", upper=high, exact=None, lower=low)],
     )
 
 
@@ -273,7 +270,7 @@ class _Altered:
         self,
         *,
         sigma: float,
-        noise: Callable[[np.random.Generator, float, tuple[int, ...]], np.ndarray] | None = None,
+        noise: Noise | None = None,
         price: Callable[[float], Curve] | None = None,
     ) -> None:
         self._sound = GNMax(sigma=sigma)
@@ -297,40 +294,6 @@ class _Altered:
             return self._sound.release(private, rng=rng)
         counts = check.counts(private.open())
         return np.asarray((counts + self._noise(rng, self._sigma, counts.shape)).argmax(axis=1))
-
-
-def _half(rng: np.random.Generator, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
-    return rng.normal(scale=sigma / 2, size=shape)
-
-
-def _reciprocal(rng: np.random.Generator, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
-    return rng.normal(scale=1 / sigma, size=shape)
-
-
-def _one_for_all_answers(rng: np.random.Generator, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
-    return np.broadcast_to(rng.normal(scale=sigma, size=shape[1:]), shape)
-
-
-def _one_for_all_classes(rng: np.random.Generator, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
-    return np.broadcast_to(rng.normal(scale=sigma, size=(shape[0], 1)), shape)
-
-
-def _whole_numbers(rng: np.random.Generator, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
-    return np.trunc(rng.normal(scale=sigma, size=shape))
-
-
-def _slightly_less(rng: np.random.Generator, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
-    return rng.normal(scale=0.95 * sigma, size=shape)
-
-
-def _sensitivity_one(sigma: float) -> Curve:
-    """The price for sensitivity 1. A ballot changes two counts, so the sensitivity is the root of 2."""
-    return Curve.gaussian(sensitivity=1.0, sigma=sigma, moves="ballot")
-
-
-def _half_price(sigma: float) -> Curve:
-    """The price of twice the variance."""
-    return GNMax(sigma=sigma * 2**0.5).curve()
 
 
 def _fixed_seed(mechanism: BallotMechanism, private: Private, *, ledger: Any) -> np.ndarray:
@@ -379,7 +342,7 @@ class _Teachers:
         estimator: Any,
         *,
         n_teachers: int,
-        deal: Callable[[list[np.ndarray], list[np.ndarray] | None], list[np.ndarray]] | None = None,
+        deal: Deal | None = None,
         staff: Callable[[list[Any]], list[Any]] | None = None,
     ) -> None:
         self._estimator, self._n_teachers, self._deal, self._staff = estimator, n_teachers, deal, staff
@@ -387,63 +350,71 @@ class _Teachers:
     def fit(self, X: np.ndarray, y: np.ndarray, *, classes: list[int], manifest: Manifest | None) -> Self:
         self._X, self._y, self._n_classes = X, y, len(classes)
         self.manifest_ = manifest or partition(len(y), n_teachers=self._n_teachers)
-        self._known: list[np.ndarray] | None = None
+        self._learned: list[np.ndarray] | None = None
         return self
 
     def vote(self, X: np.ndarray) -> Private:
         from sklearn.base import clone  # noqa: PLC0415  (only planted defects train here)
 
         shards = self.manifest_.rows()
-        self._known = shards if self._deal is None else self._deal(shards, self._known)
-        teachers = [clone(self._estimator).fit(self._X[rows], self._y[rows]) for rows in self._known]
+        self._learned = shards if self._deal is None else self._deal(shards, self._learned)
+        teachers = [clone(self._estimator).fit(self._X[rows], self._y[rows]) for rows in self._learned]
         teachers = teachers if self._staff is None else self._staff(teachers)
         votes = count_votes([teacher.predict(X) for teacher in teachers], n_classes=self._n_classes)
         return Private(votes, Adjacency.one_ballot())
 
 
-Rows = list[np.ndarray]
-
-
-def _one_shard_twice(shards: Rows, _: Rows | None) -> Rows:
-    return [shards[0], shards[0], *shards[2:]]
-
-
-def _last_shard_for_all(shards: Rows, _: Rows | None) -> Rows:
-    return [shards[-1]] * len(shards)
-
-
-def _all_rows_for_all(shards: Rows, _: Rows | None) -> Rows:
-    return [np.concatenate(shards)] * len(shards)
-
-
-def _dealt_again(shards: Rows, known: Rows | None) -> Rows:
+def _dealt_again(shards: Rows, earlier: Rows | None) -> Rows:
     """A new partition for each question; teachers keep the rows they had."""
     again = partition(sum(map(len, shards)), n_teachers=len(shards)).rows()
-    return again if known is None else [np.union1d(old, new) for old, new in zip(known, again, strict=True)]
+    return (
+        again if earlier is None else [np.union1d(old, new) for old, new in zip(earlier, again, strict=True)]
+    )
 
 
-def _one_teacher_twice(teachers: list[Any]) -> list[Any]:
-    return [teachers[0], teachers[0], *teachers[2:]]
+def _noisy(noise: Noise) -> System:
+    return System(mechanism=partial(_Altered, noise=noise))
+
+
+def _priced(price: Callable[[float], Curve]) -> System:
+    return System(mechanism=partial(_Altered, price=price))
+
+
+def _dealt(deal: Deal) -> System:
+    return System(teachers=partial(_Teachers, deal=deal))
 
 
 # A build without a defect, in the same few lines: findings below detect the defect and not the stand-in.
 SOUND = System(mechanism=_Altered, teachers=_Teachers)
 
 DEFECTS: dict[str, System] = {
-    "half the noise": System(mechanism=partial(_Altered, noise=_half)),
-    "five per cent less noise": System(mechanism=partial(_Altered, noise=_slightly_less)),
-    "noise scale and its inverse swapped": System(mechanism=partial(_Altered, noise=_reciprocal)),
-    "noise reused between answers": System(mechanism=partial(_Altered, noise=_one_for_all_answers)),
-    "noise shared between classes": System(mechanism=partial(_Altered, noise=_one_for_all_classes)),
-    "noise truncated to integers": System(mechanism=partial(_Altered, noise=_whole_numbers)),
+    "half the noise": _noisy(lambda rng, sigma, shape: rng.normal(scale=sigma / 2, size=shape)),
+    "five per cent less noise": _noisy(lambda rng, sigma, shape: rng.normal(scale=0.95 * sigma, size=shape)),
+    "noise scale and its inverse swapped": _noisy(
+        lambda rng, sigma, shape: rng.normal(scale=1 / sigma, size=shape)
+    ),
+    "noise reused between answers": _noisy(
+        lambda rng, sigma, shape: np.broadcast_to(rng.normal(scale=sigma, size=shape[1:]), shape)
+    ),
+    "noise shared between classes": _noisy(
+        lambda rng, sigma, shape: np.broadcast_to(rng.normal(scale=sigma, size=(shape[0], 1)), shape)
+    ),
+    "noise truncated to integers": _noisy(
+        lambda rng, sigma, shape: np.trunc(rng.normal(scale=sigma, size=shape))
+    ),
     "fixed seed": System(answer=_fixed_seed),
-    "sensitivity 1 for √2": System(mechanism=partial(_Altered, price=_sensitivity_one)),
-    "half the price": System(mechanism=partial(_Altered, price=_half_price)),
+    # a ballot changes two counts, so the sensitivity is the root of 2
+    "sensitivity 1 for √2": _priced(
+        lambda sigma: Curve.gaussian(sensitivity=1.0, sigma=sigma, moves="ballot")
+    ),
+    "half the price": _priced(lambda sigma: GNMax(sigma=sigma * 2**0.5).curve()),  # of twice the variance
     "a release priced as one answer": System(mechanism=_OneUse),
     "stale ledger": System(ledger=_Stale),
-    "one shard given to two teachers": System(teachers=partial(_Teachers, deal=_one_shard_twice)),
-    "every teacher gets the last shard": System(teachers=partial(_Teachers, deal=_last_shard_for_all)),
-    "teachers draw from all the data": System(teachers=partial(_Teachers, deal=_all_rows_for_all)),
-    "re-partition for each query": System(teachers=partial(_Teachers, deal=_dealt_again)),
-    "one teacher shared": System(teachers=partial(_Teachers, staff=_one_teacher_twice)),
+    "one shard given to two teachers": _dealt(lambda shards, _: [shards[0], shards[0], *shards[2:]]),
+    "every teacher gets the last shard": _dealt(lambda shards, _: [shards[-1]] * len(shards)),
+    "teachers draw from all the data": _dealt(lambda shards, _: [np.concatenate(shards)] * len(shards)),
+    "re-partition for each query": _dealt(_dealt_again),
+    "one teacher shared": System(
+        teachers=partial(_Teachers, staff=lambda teachers: [teachers[0], teachers[0], *teachers[2:]])
+    ),
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 import scipy.stats
@@ -49,62 +49,58 @@ class Guesses:
     """
 
     right: np.ndarray
-    made: np.ndarray
+    numbers: np.ndarray
     at: np.ndarray
     n_canaries: int
     n_candidates: int
     planned: bool
+
+    @classmethod
+    def fixed_in_advance(
+        cls, right: Any, numbers: Any, *, n_canaries: int, n_candidates: int = 2, planned: bool = True
+    ) -> Self:
+        """Guesses whose number, and not a score, says which are made."""
+        at = np.full(len(numbers), np.nan)
+        sizes = {"n_canaries": n_canaries, "n_candidates": n_candidates}
+        return cls(right=np.array(right), numbers=np.array(numbers), at=at, **sizes, planned=planned)
 
 
 def label_guesses(runs: list[Scores], *, at: Any, guesses: Any) -> Guesses:
     """The guesses of a game about labels, as :class:`ostraka.audit.attacks.Canaries` scores it."""
     n_canaries, n_candidates = _label_sizes(runs)
     values, (right, wrong) = _from_the_surest(runs)
-    made = right + wrong  # cuts may depend on this number only: it does not say who is right
+    n_guesses = right + wrong  # cuts may depend on this number only: it does not say who is right
     if guesses is None:
-        chosen = _halves(values, made) if at is None else np.unique(np.asarray(at, dtype=np.float64))
+        chosen = _halves(values, n_guesses) if at is None else np.unique(np.asarray(at, dtype=np.float64))
         if not chosen.size or not (np.isfinite(chosen) & (chosen > 0)).all():
             raise ValueError(f"at must be finite and > 0, got {at!r}")
         first, planned = np.searchsorted(values, chosen), False
-        numbers = made[first]
+        numbers = n_guesses[first]
     else:
         numbers, planned = _plans(guesses, n_canaries), True
         pointed = np.flatnonzero(np.append(values, np.inf) > 0)
-        first = np.array([pointed[np.argmax(made[pointed] <= number)] for number in numbers])
+        first = np.array([pointed[np.argmax(n_guesses[pointed] <= number)] for number in numbers])
         chosen = np.append(values, np.inf)[first]
-    return Guesses(
-        right=right[first],
-        made=numbers,
-        at=chosen,
-        n_canaries=n_canaries,
-        n_candidates=n_candidates,
-        planned=planned,
-    )
+    sizes = {"n_canaries": n_canaries, "n_candidates": n_candidates}
+    return Guesses(right=right[first], numbers=numbers, at=chosen, **sizes, planned=planned)
 
 
 def inclusion_guesses(runs: list[Scores], *, guesses: Any, rng: np.random.Generator) -> Guesses:
     """The guesses of a game about inclusion: half of them the highest scores (in), half the lowest (out)."""
     included, left_out = _fair_sides(runs)
     n_canaries = included + left_out
-    if included == left_out and all(_looks_like_labels(each) for each in runs):
+    if included == left_out and all(_looks_like_labels(scores) for scores in runs):
         raise ValueError("scores look like those of ostraka.audit.attacks.Canaries.scores: say game='labels'")
     usual = min(n_canaries, max(_FEWEST, n_canaries // _DEFAULT_PART))
     numbers = _plans(usual if guesses is None else guesses, n_canaries)
-    values = np.unique(np.concatenate([each.values for each in runs]))
+    values = np.unique(np.concatenate([scores.values for scores in runs]))
     tally = np.stack([_tally(runs, name, values) for name in ("members", "others")])
     right = [
         _hits(tally[:, ::-1], number - number // 2, side=0, rng=rng)
         + _hits(tally, number // 2, side=1, rng=rng)
         for number in numbers
     ]
-    return Guesses(
-        right=np.array(right),
-        made=numbers,
-        at=np.full(numbers.size, np.nan),
-        n_canaries=n_canaries,
-        n_candidates=2,
-        planned=True,
-    )
+    return Guesses.fixed_in_advance(right, numbers, n_canaries=n_canaries)
 
 
 def sign_guesses(runs: list[Scores], *, guesses: Any, half: bool, rng: np.random.Generator) -> Guesses:
@@ -112,21 +108,15 @@ def sign_guesses(runs: list[Scores], *, guesses: Any, half: bool, rng: np.random
     n_canaries = sum(_fair_sides(runs))
     usual = (n_canaries + 1) // 2 if half else n_canaries
     numbers = _plans(usual if guesses is None else guesses, n_canaries)
-    values = np.unique(np.abs(np.concatenate([each.values for each in runs])))
+    values = np.unique(np.abs(np.concatenate([scores.values for scores in runs])))
     tally = np.zeros((2, values.size), dtype=np.int64)  # right, wrong
-    for each in runs:
-        place = np.searchsorted(values, np.abs(each.values))
+    for scores in runs:
+        place = np.searchsorted(values, np.abs(scores.values))
         for name, is_in in (("members", True), ("others", False)):
-            right = (each.values > 0) if is_in else (each.values < 0)
-            np.add.at(tally, (np.where(right, 0, 1), place), getattr(each, name))
-    return Guesses(
-        right=np.array([_hits(tally[:, ::-1], number, side=0, rng=rng) for number in numbers]),
-        made=numbers,
-        at=np.full(numbers.size, np.nan),
-        n_canaries=n_canaries,
-        n_candidates=2,
-        planned=True,
-    )
+            right = (scores.values > 0) if is_in else (scores.values < 0)
+            np.add.at(tally, (np.where(right, 0, 1), place), getattr(scores, name))
+    hits = [_hits(tally[:, ::-1], number, side=0, rng=rng) for number in numbers]
+    return Guesses.fixed_in_advance(hits, numbers, n_canaries=n_canaries)
 
 
 def _fair_sides(runs: list[Scores]) -> tuple[int, int]:
@@ -134,7 +124,7 @@ def _fair_sides(runs: list[Scores]) -> tuple[int, int]:
     if not runs:
         raise ValueError("scores must be those of one training or more, got none")
     included, left_out = (
-        sum(int(getattr(each, name).sum()) for each in runs) for name in ("members", "others")
+        sum(int(getattr(scores, name).sum()) for scores in runs) for name in ("members", "others")
     )
     if scipy.stats.binomtest(included, included + left_out, 0.5).pvalue < _COINS:
         raise ValueError(
@@ -153,27 +143,27 @@ def _plans(guesses: Any, n_canaries: int) -> np.ndarray:
 
 def _looks_like_labels(scores: Scores) -> bool:
     """Whether at least half of all scores are 0 and none is below: one of two candidates was pointed at."""
-    both = scores.members + scores.others
-    return bool(scores.values.size > 2 and scores.values[0] == 0 and 2 * both[0] >= both.sum())
+    totals = scores.members + scores.others
+    return bool(scores.values.size > 2 and scores.values[0] == 0 and 2 * totals[0] >= totals.sum())
 
 
 def _tally(runs: list[Scores], name: str, values: np.ndarray) -> np.ndarray:
     counts = np.zeros(values.size, dtype=np.int64)
-    for each in runs:
-        np.add.at(counts, np.searchsorted(values, each.values), getattr(each, name))
+    for scores in runs:
+        np.add.at(counts, np.searchsorted(values, scores.values), getattr(scores, name))
     return counts
 
 
 def _hits(tally: np.ndarray, wanted: int, *, side: int, rng: np.random.Generator) -> int:
     """The number of right guesses among the first ``wanted`` canaries; ties at the end are drawn by lot."""
-    both = tally.sum(axis=0)
-    before = np.cumsum(both)
-    whole = int(np.searchsorted(before, wanted, side="right"))
-    hits = int(tally[side, :whole].sum())
-    rest = wanted - (int(before[whole - 1]) if whole else 0)
-    if rest:
-        good, bad = int(tally[side, whole]), int(tally[1 - side, whole])
-        hits += int(rng.hypergeometric(good, bad, rest))
+    totals = tally.sum(axis=0)
+    before = np.cumsum(totals)
+    complete = int(np.searchsorted(before, wanted, side="right"))
+    hits = int(tally[side, :complete].sum())
+    tied = wanted - (int(before[complete - 1]) if complete else 0)
+    if tied:
+        good, bad = int(tally[side, complete]), int(tally[1 - side, complete])
+        hits += int(rng.hypergeometric(good, bad, tied))
     return hits
 
 
@@ -181,15 +171,15 @@ def _label_sizes(runs: list[Scores]) -> tuple[int, int]:
     """Canaries, and candidates of each."""
     if not runs:
         raise ValueError("scores must be those of one training or more, got none")
-    games = [(int(each.members.sum()), int(each.others.sum())) for each in runs]
+    games = [(int(scores.members.sum()), int(scores.others.sum())) for scores in runs]
     decoys = {others / members for members, others in games}
     if len(decoys) > 1 or not all(others % members == 0 for members, others in games):
         raise ValueError(
             "scores must be of games with as many decoys for each canary, as Canaries.scores counts them"
         )
-    for each, (members, _) in zip(runs, games, strict=True):
-        pointed = each.values > 0
-        if (each.values < 0).any() or (each.members + each.others)[pointed].sum() > members:
+    for scores, (members, _) in zip(runs, games, strict=True):
+        pointed = scores.values > 0
+        if (scores.values < 0).any() or (scores.members + scores.others)[pointed].sum() > members:
             raise ValueError(
                 "scores must be above 0 for one candidate of each canary at most, and 0 for the others, "
                 "as Canaries.scores counts them"
@@ -199,21 +189,21 @@ def _label_sizes(runs: list[Scores]) -> tuple[int, int]:
 
 def _from_the_surest(runs: list[Scores]) -> tuple[np.ndarray, np.ndarray]:
     """Values, and right and wrong guesses at each value or above it; a last column without any."""
-    values = np.unique(np.concatenate([each.values for each in runs]))
+    values = np.unique(np.concatenate([scores.values for scores in runs]))
     tally = np.zeros((2, values.size + 1), dtype=np.int64)
     for row, name in zip(tally, ("members", "others"), strict=True):
         row[:-1] = _tally(runs, name, values)
     return values, tally[:, ::-1].cumsum(axis=1)[:, ::-1]
 
 
-def _halves(values: np.ndarray, made: np.ndarray) -> np.ndarray:
+def _halves(values: np.ndarray, n_guesses: np.ndarray) -> np.ndarray:
     """The lowest scores of all guesses, of the surer half, of the surer quarter; ties belong together."""
-    wanted = int(made[np.searchsorted(values, 0.0, side="right")])
+    wanted = int(n_guesses[np.searchsorted(values, 0.0, side="right")])
     if not wanted:
         return np.nextafter(np.zeros(1), 1.0)
-    cuts = [values[np.flatnonzero(made >= wanted)[-1]]]
+    cuts = [values[np.flatnonzero(n_guesses >= wanted)[-1]]]
     while (wanted := math.ceil(wanted / 2)) >= _FEWEST:
-        cuts.append(values[np.flatnonzero(made >= wanted)[-1]])
+        cuts.append(values[np.flatnonzero(n_guesses >= wanted)[-1]])
     return np.unique(cuts)
 
 
@@ -229,17 +219,17 @@ def share_of(epsilon: float, n_candidates: int) -> float:
     return 1 / (1 + (n_candidates - 1) * math.exp(-epsilon))
 
 
-def if_independent(made: Guesses, cut: int, *, delta: float | None, error: float) -> tuple[float, float]:
+def if_independent(record: Guesses, cut: int, *, delta: float | None, error: float) -> tuple[float, float]:
     """Estimate of epsilon of one cut and its upper end; ``delta``: of a Gaussian mechanism, at this delta."""
-    right, guesses = int(made.right[cut]), int(made.made[cut])
-    error /= made.right.size
+    right, guesses = int(record.right[cut]), int(record.numbers[cut])
+    error /= record.right.size
     if delta is not None:
-        end = partial(gaussian_end, guesses=guesses, n_canaries=made.n_canaries, separate=True, delta=delta)
+        end = partial(gaussian_end, guesses=guesses, n_canaries=record.n_canaries, separate=True, delta=delta)
         return end(right, error=0.5), end(right + 1, error=1 - error) if right < guesses else math.inf
     if not guesses:
         return 0.0, math.inf
     shares = np.array([right / guesses, clopper_pearson(np.array([right]), guesses, error=error)[1][0]])
-    estimate, upper = odds(shares, made.n_candidates)
+    estimate, upper = odds(shares, record.n_candidates)
     return float(estimate), float(upper)
 
 
@@ -362,33 +352,33 @@ def one_run_lower_bound(
     runs = [scores] if isinstance(scores, Scores) else list(scores)
     lots = os_keyed() if rng is None else rng
     if independent:
-        made = sign_guesses(runs, guesses=guesses, half=curve is not None, rng=lots)
+        record = sign_guesses(runs, guesses=guesses, half=curve is not None, rng=lots)
     elif game == "inclusion":
-        made = inclusion_guesses(runs, guesses=guesses, rng=lots)
+        record = inclusion_guesses(runs, guesses=guesses, rng=lots)
     else:
-        made = label_guesses(runs, at=at, guesses=guesses)
-    method = _method(made, len(runs), curve, independent=independent)
+        record = label_guesses(runs, at=at, guesses=guesses)
+    method = _method(record, len(runs), curve, independent=independent)
     error = 1 - confidence
-    lower, either = (_lower_ends(made, method, delta=delta, error=e) for e in (error, error / 2))
+    lower, either = (_lower_ends(record, method, delta=delta, error=e) for e in (error, error / 2))
     best = int(lower.argmax())  # where no cut shows anything, the one that guesses most
-    estimate, upper = if_independent(made, best, delta=None if curve is None else delta, error=error / 2)
+    estimate, upper = if_independent(record, best, delta=None if curve is None else delta, error=error / 2)
     details = {
         "interval": (float(either[best]), upper),
         "estimate": estimate,
         "delta": float(delta),
-        "right": int(made.right[best]),
-        "guesses": int(made.made[best]),
-        "n_canaries": made.n_canaries,
-        "n_candidates": made.n_candidates,
-        "at": None if made.planned else float(made.at[best]),
-        "n_cuts": int(made.right.size),
+        "right": int(record.right[best]),
+        "guesses": int(record.numbers[best]),
+        "n_canaries": record.n_canaries,
+        "n_candidates": record.n_candidates,
+        "at": None if record.planned else float(record.at[best]),
+        "n_cuts": int(record.right.size),
     }
     return Bound(
         quantity="epsilon",
         value=float(lower[best]),
         details=details,
         confidence=confidence,
-        trials=made.n_canaries,
+        trials=record.n_canaries,
         law=method,
         sentence=_NOTES[method],
     )
@@ -396,14 +386,8 @@ def one_run_lower_bound(
 
 def clearest_bound(bound: Bound) -> float:
     """The bound if all canaries had been guessed, and every guess were right."""
-    all_right = Guesses(
-        right=np.array([bound.n_canaries]),
-        made=np.array([bound.n_canaries]),
-        at=np.array([np.nan]),
-        n_canaries=bound.n_canaries,
-        n_candidates=bound.n_candidates,
-        planned=bound.at is None,
-    )
+    n, sizes = [bound.n_canaries], {"n_canaries": bound.n_canaries, "n_candidates": bound.n_candidates}
+    all_right = Guesses.fixed_in_advance(n, n, **sizes, planned=bound.at is None)
     return float(_lower_ends(all_right, bound.method, delta=bound.delta, error=1 - bound.confidence)[0])
 
 
@@ -425,40 +409,41 @@ def claimed_mu(curve: Curve) -> float:
     return math.sqrt(curve.mu_squared)
 
 
-def _method(made: Guesses, n_runs: int, curve: Curve | None, *, independent: bool) -> Method:
+def _method(record: Guesses, n_runs: int, curve: Curve | None, *, independent: bool) -> Method:
     if curve is not None:
         claimed_mu(curve)
     if independent:
         return "independent" if curve is None else "independent-gaussian"
     if curve is not None:
-        if made.n_candidates != 2 or not made.planned:
+        if record.n_candidates != 2 or not record.planned:
             raise ValueError("curve needs two candidates, and guesses that are fixed in advance")
         return "gaussian"
-    if n_runs > 1 and made.n_canaries == n_runs and not made.planned:
+    if n_runs > 1 and record.n_canaries == n_runs and not record.planned:
         return "many-runs"
-    return "steinke" if made.planned and made.n_candidates == 2 else "any-dependence"
+    return "steinke" if record.planned and record.n_candidates == 2 else "any-dependence"
 
 
-def _lower_ends(made: Guesses, method: Method, *, delta: float, error: float) -> np.ndarray:
+def _lower_ends(record: Guesses, method: Method, *, delta: float, error: float) -> np.ndarray:
     """Lower end of epsilon for each cut; all of them together err with probability ``error``."""
-    cuts = list(zip(made.right.tolist(), made.made.tolist(), strict=True))
-    each = error / len(cuts)
+    cuts = list(zip(record.right.tolist(), record.numbers.tolist(), strict=True))
+    cut_error = error / len(cuts)
     if method == "independent":
-        ends = [separate_end(*cut, delta=delta, error=each) for cut in cuts]
+        ends = [separate_end(*cut, delta=delta, error=cut_error) for cut in cuts]
     elif method in {"gaussian", "independent-gaussian"}:
         separate = method != "gaussian"
         ends = [
-            gaussian_end(*cut, made.n_canaries, separate=separate, delta=delta, error=each) for cut in cuts
+            gaussian_end(*cut, record.n_canaries, separate=separate, delta=delta, error=cut_error)
+            for cut in cuts
         ]
     elif delta == 0 or method == "many-runs":
-        return _independent_ends(made, delta=delta, error=error)
-    elif made.planned:
-        tails = partial(_planned, n_delta=made.n_canaries * delta, steinke=method == "steinke")
-        ends = [_tail_end(*cut, made.n_candidates, tails, error=each) for cut in cuts]
+        return _independent_ends(record, delta=delta, error=error)
+    elif record.planned:
+        tails = partial(_planned, n_delta=record.n_canaries * delta, steinke=method == "steinke")
+        ends = [_tail_end(*cut, record.n_candidates, tails, error=cut_error) for cut in cuts]
     else:
-        distance, paid = price_of_delta(made.n_canaries, delta=delta, error=error)
-        tails, each = partial(near_tail, distance=distance), (error - paid) / len(cuts)
-        ends = [_tail_end(*cut, made.n_candidates, tails, error=each) for cut in cuts]
+        distance, paid = price_of_delta(record.n_canaries, delta=delta, error=error)
+        tails, cut_error = partial(near_tail, distance=distance), (error - paid) / len(cuts)
+        ends = [_tail_end(*cut, record.n_candidates, tails, error=cut_error) for cut in cuts]
     return np.array(ends)
 
 
@@ -476,21 +461,21 @@ def _tail_end(
     def refuted(epsilon: float) -> bool:
         return tail(right, guesses, share_of(epsilon, n_candidates)) <= error
 
-    return largest_refuted(refuted, most=_MOST) * _DOWN
+    return largest_refuted(refuted, limit=_MOST) * _DOWN
 
 
-def _independent_ends(made: Guesses, *, delta: float, error: float) -> np.ndarray:
+def _independent_ends(record: Guesses, *, delta: float, error: float) -> np.ndarray:
     """Clopper and Pearson's ends; of independent trainings, without the guesses that delta gave away."""
-    given, chance = 0, 0.0
+    leaked, chance = 0, 0.0
     if delta > 0:
-        given = int(scipy.stats.binom.isf(_SET_ASIDE * error, made.n_canaries, delta))
-        chance = float(scipy.stats.binom.sf(given, made.n_canaries, delta))
+        leaked = int(scipy.stats.binom.isf(_SET_ASIDE * error, record.n_canaries, delta))
+        chance = float(scipy.stats.binom.sf(leaked, record.n_canaries, delta))
     least, _ = clopper_pearson(
-        np.maximum(made.right - given, 0),
-        np.maximum(made.made, 1),
-        error=(error - chance) / made.right.size,
+        np.maximum(record.right - leaked, 0),
+        np.maximum(record.numbers, 1),
+        error=(error - chance) / record.right.size,
     )
-    return odds(least, made.n_candidates) * _DOWN
+    return odds(least, record.n_candidates) * _DOWN
 
 
 def audit_canaries(
@@ -537,40 +522,22 @@ def audit_canaries(
     """
     if (claimed_epsilon is None) == (curve is None):
         raise ValueError("the claim must be either claimed_epsilon or curve")
-    bound = one_run_lower_bound(
-        scores,
-        delta=delta,
-        confidence=confidence,
-        game=game,
-        guesses=guesses,
-        at=at,
-        curve=curve,
-        rng=rng,
-    )
+    settings: dict[str, Any] = {"delta": delta, "confidence": confidence, "game": game, "guesses": guesses}
+    bound = one_run_lower_bound(scores, **settings, at=at, curve=curve, rng=rng)
     claimed = curve.epsilon(delta) if curve is not None else float(claimed_epsilon or 0.0)
     check.nonnegative(claimed_epsilon=claimed if claimed_epsilon is None else claimed_epsilon)
     verdict, sentence = _judged(bound, clearest=clearest_bound(bound), claimed=claimed)
-    what = "labels" if game == "labels" else "inclusion"
-    return Finding(
-        name=f"{what} of {bound.n_canaries:,} canaries, each one of {bound.n_candidates}",
-        verdict=verdict,
-        sentence=sentence,
-        measures=(
-            Measure(what=f"epsilon at delta {delta:g}", upper=claimed, exact=None, lower=bound.epsilon),
-        ),
-        confidence=confidence,
-        trials=bound.n_canaries,
-        method=bound.method,
-        note=bound.note,
-    )
+    measure = Measure(what=f"epsilon at delta {delta:g}", upper=claimed, exact=None, lower=bound.epsilon)
+    name = f"{game} of {bound.n_canaries:,} canaries, each one of {bound.n_candidates}"
+    return bound.finding(name=name, verdict=verdict, sentence=sentence, measures=[measure])
 
 
 def _judged(bound: Bound, *, clearest: float, claimed: float) -> tuple[Verdict, str]:
-    seen = f"{bound.right:,} of {bound.guesses:,} guesses are right"
+    outcome = f"{bound.right:,} of {bound.guesses:,} guesses are right"
     sure = f"at least {bound.epsilon:.4g} (confidence {bound.confidence:g})"
     if bound.epsilon > claimed:
         return "violated", (
-            f"The claim is false: {seen}, which takes an epsilon of {sure}, and {claimed:g} was claimed."
+            f"The claim is false: {outcome}, which takes an epsilon of {sure}, and {claimed:g} was claimed."
         )
     if clearest <= claimed:
         return "inconclusive", (
@@ -579,10 +546,10 @@ def _judged(bound: Bound, *, clearest: float, claimed: float) -> tuple[Verdict, 
         )
     if bound.estimate > claimed:
         return "inconclusive", (
-            f"{seen.capitalize()}, which says {bound.estimate:.4g}, above the claim of {claimed:g}; but "
+            f"{outcome.capitalize()}, which says {bound.estimate:.4g}, above the claim of {claimed:g}; but "
             f"chance could be the reason, and only {sure} is certain. Plant more canaries."
         )
     return "consistent", (
-        f"Nothing contradicts an epsilon of {claimed:g}: {seen}, which takes an epsilon of {sure}. That "
+        f"Nothing contradicts an epsilon of {claimed:g}: {outcome}, which takes an epsilon of {sure}. That "
         f"is no proof: another attack may guess better."
     )

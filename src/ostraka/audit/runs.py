@@ -1,11 +1,4 @@
-"""The exact law of a whole run of independent answers, and the epsilon of two such laws.
-
-The finding of an audit that knows the exact laws of two worlds, and simulates both.
-
-Audit of a whole run: how well all its answers distinguish two worlds.
-
-The audit of a released table of counts: the exact law of its largest moves, and simulated releases.
-"""
+"""Audits by exact laws of two worlds, both simulated: of a whole run of answers, and of tables of counts."""
 
 from __future__ import annotations
 
@@ -16,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.fft
 
-from ostraka.audit.bound import Finding, Measure
+from ostraka.audit.bound import Finding, Measure, Verdict
 from ostraka.audit.claims import MISFIT, follows
 from ostraka.audit.epsilon import epsilon_lower_bound
+from ostraka.audit.intervals import largest_refuted
 from ostraka.core import check
 from ostraka.core.mechanisms.discrete import log_normaliser
 from ostraka.core.mechanisms.law import outcome_places
@@ -26,7 +20,7 @@ from ostraka.core.private import Adjacency, Private
 from ostraka.core.randomness import os_keyed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ostraka.core.mechanisms.counts import NoisyCounts
     from ostraka.core.mechanisms.law import BallotMechanism
@@ -75,15 +69,7 @@ class RunLaws:
 
     def epsilon(self, delta: float) -> float:
         """The largest epsilon whose delta is certainly above ``delta``, from below; 0 if there is none."""
-        if not self.delta(0.0) > delta:
-            return 0.0
-        low, high = 0.0, 1.0
-        while self.delta(high) > delta and high < 700:
-            low, high = high, 2 * high
-        for _ in range(50):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.delta(middle) > delta else (low, middle)
-        return low
+        return largest_refuted(lambda epsilon: self.delta(epsilon) > delta, limit=700.0)
 
     def quantile_edges(self, tails: tuple[float, ...]) -> np.ndarray:
         """Scores near these upper quantiles of the first world, and lower quantiles of the second."""
@@ -96,10 +82,10 @@ class RunLaws:
     def binned(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Probability of the scores below the first edge, between each two, and from the last one on."""
         cuts = np.clip(edges - self.lowest, 0, self.p.size)
-        found = [
+        p, q = (
             np.diff(np.concatenate([[0], law.cumsum()])[[0, *cuts, law.size]]) for law in (self.p, self.q)
-        ]
-        return found[0], found[1]
+        )
+        return p, q
 
 
 def run_laws(log_p: np.ndarray, log_q: np.ndarray, *, n_answers: int) -> RunLaws:
@@ -113,13 +99,13 @@ def run_laws(log_p: np.ndarray, log_q: np.ndarray, *, n_answers: int) -> RunLaws
     size = scipy.fft.next_fast_len(span * n_answers + 1, real=True)
     laws, doubt = [], 0.0
     for log_law in (log_p, log_q):
-        one = np.bincount(points - least, weights=np.exp(log_law), minlength=size)
-        coefficients = scipy.fft.rfft(one / one.sum()) ** n_answers
+        single = np.bincount(points - least, weights=np.exp(log_law), minlength=size)
+        coefficients = scipy.fft.rfft(single / single.sum()) ** n_answers
         laws.append(np.maximum(0.0, scipy.fft.irfft(coefficients, size)[: span * n_answers + 1]))
         spread = 2 * float(np.abs(coefficients).mean())
         doubt = max(doubt, _LOST * (n_answers + math.log2(size + 1)) * spread)
-    kept = np.flatnonzero(np.maximum(*laws) > _NEGLIGIBLE)  # leaving scores out only lowers a bound
-    first, last = int(kept[0]), int(kept[-1]) + 1
+    likely = np.flatnonzero(np.maximum(*laws) > _NEGLIGIBLE)  # leaving scores out only lowers a bound
+    first, last = int(likely[0]), int(likely[-1]) + 1
     return RunLaws(
         points=points,
         step=step,
@@ -141,36 +127,53 @@ def finding_of(
     delta: float,
     confidence: float,
     trials: int,
-    sentence: Callable[..., str],
-    note: Callable[[bool], str],
+    note: str,
+    trial: str = "run",
+    draws: str = "answers",
+    hidden: str = "ballot",
 ) -> Finding:
     """Report the exact epsilon if the simulated ``counts`` follow ``laws``, else the bound from them.
 
     Beside an exact law chance may decide as seldom as the check of that law is wrong: both share ``MISFIT``.
+    ``trial``, ``draws``, ``hidden``: words for what is simulated, what the code draws, and what it must hide.
     """
     fits = all(follows(count, law, error=MISFIT / 2) for count, law in zip(counts, laws, strict=True))
     sure = 1 - MISFIT / 2 if fits else confidence
-    seen = epsilon_lower_bound(*counts, delta=delta, confidence=sure, ordered=True)
-    lower = max(exact, seen.epsilon) if fits else seen.epsilon
-    broken = lower > claimed
+    bound = epsilon_lower_bound(*counts, delta=delta, confidence=sure, ordered=True)
+    lower = max(exact, bound.epsilon) if fits else bound.epsilon
+    leak = f"an epsilon of at least {lower:.4g} (confidence {confidence:g})"
+    verdict: Verdict = "violated"
+    if lower > claimed:
+        sentence = f"The promise is broken: a whole {trial} leaks {leak}, and {claimed:.4g} was promised."
+    elif not fits:
+        sentence = (
+            f"The {trial}s do not follow the law that the price was computed from: the code that draws "
+            f"{draws} is not the mechanism that is priced. They show {leak}."
+        )
+    else:
+        verdict = "consistent"
+        sentence = (
+            f"An adversary who knows every other {hidden} learns {leak}; at most {claimed:.4g} was promised."
+        )
+    source = (
+        f"that of the exact law, which the simulated {trial}s follow" if fits else f"from the {trial}s alone"
+    )
     return Finding(
         name=name,
-        verdict="violated" if broken or not fits else "consistent",
-        sentence=sentence(lower, claimed, confidence=confidence, broken=broken, fits=fits),
+        verdict=verdict,
+        sentence=sentence,
         measures=(Measure(what=f"epsilon at delta {delta:g}", upper=claimed, exact=exact, lower=lower),),
         confidence=confidence,
         trials=trials,
-        method="exact law" if fits else seen.method,
-        note=note(fits),
+        method="exact law" if fits else bound.method,
+        note=f"{note}; nothing private was read. The bound is {source}.",
     )
 
 
 _DRAWS = 1e7  # noisy counts a world: half a second
 _MOST_TRIALS, _LEAST_TRIALS = 20_000, 100
 _CHUNK = 10_000
-_NOTE = "Votes where one ballot tells most, all other ballots known; nothing private was read."
-_EXACT = "The bound is that of the exact law by the outcome map, which the sampled runs follow."
-_SAMPLED = "The bound is from the sampled runs alone."
+_NOTE = "Votes where one ballot tells most, all other ballots known"
 _TAILS = (0.5, 0.2, 0.08, 0.03, 0.012)  # how often a threshold is passed in the world that it speaks for
 
 
@@ -253,8 +256,7 @@ def audit_run(
         delta=delta,
         confidence=confidence,
         trials=trials,
-        sentence=_sentence,
-        note=lambda fits: f"{_NOTE} {_EXACT if fits else _SAMPLED}",
+        note=_NOTE,
     )
 
 
@@ -290,9 +292,9 @@ def worst_case_votes(
     moved = votes.copy()
     moved[:, 0] -= 1
     moved[:, 1] += 1
-    here, there = _log_law(mechanism, votes), _log_law(mechanism, moved)
-    told = ((np.exp(here) - np.exp(there)) * (here - there)).sum(axis=1)
-    return votes[told.argmax()], moved[told.argmax()]
+    log_p, log_q = _log_law(mechanism, votes), _log_law(mechanism, moved)
+    information = ((np.exp(log_p) - np.exp(log_q)) * (log_p - log_q)).sum(axis=1)
+    return votes[information.argmax()], moved[information.argmax()]
 
 
 def _log_law(mechanism: BallotMechanism, votes: np.ndarray) -> np.ndarray:
@@ -311,30 +313,12 @@ def _scores(
     """The score of each run: the sum of the points of its answers."""
     n = shape[0] * shape[1]
     block = Private(np.tile(votes, (min(n, _CHUNK), 1)), Adjacency.one_ballot())
-    told = np.empty(n, dtype=np.int64)
+    gains = np.empty(n, dtype=np.int64)
     for start in range(0, n, _CHUNK):
-        asked = block[: min(_CHUNK, n - start)]
-        outcome = outcome_places(mechanism.release(asked, rng=rng), len(points))
-        told[start : start + len(asked)] = points[outcome]
-    return np.asarray(told.reshape(shape).sum(axis=1))
-
-
-def _sentence(lower: float, claimed: float, *, confidence: float, broken: bool, fits: bool) -> str:
-    if broken:
-        return (
-            f"The promise is broken: all answers together leak an epsilon of at least {lower:.4g} "
-            f"(confidence {confidence:g}), and at most {claimed:.4g} was promised."
-        )
-    if not fits:
-        return (
-            "The runs do not follow the outcome map that the price was computed from: the code that draws "
-            f"answers is not the mechanism that is priced. They show an epsilon of at least {lower:.4g} "
-            f"(confidence {confidence:g})."
-        )
-    return (
-        f"An adversary who knows every other ballot learns an epsilon of at least {lower:.4g} "
-        f"(confidence {confidence:g}); at most {claimed:.4g} was promised."
-    )
+        batch = block[: min(_CHUNK, n - start)]
+        outcome = outcome_places(mechanism.release(batch, rng=rng), len(points))
+        gains[start : start + len(batch)] = points[outcome]
+    return np.asarray(gains.reshape(shape).sum(axis=1))
 
 
 _MOST_MOVES = 64  # moves by one whose law is computed; beyond, two cells move far
@@ -405,8 +389,10 @@ def audit_counts(
     values, chances = _law(move, mechanism)
     exact = _epsilon(values, chances, move, mechanism.sigma, delta)
     edges = np.unique(values[np.searchsorted(chances.cumsum(), np.arange(1, _BINS) / _BINS)])
-    worlds = _simulated(mechanism, move, trials, os_keyed() if rng is None else rng)
-    counts = [np.bincount(np.searchsorted(edges, seen), minlength=edges.size + 1) for seen in worlds]
+    rng, adjacency, counts = os_keyed() if rng is None else rng, Adjacency.vector(l2=mechanism.l2), []
+    for world in (move, np.zeros_like(move)):  # the mechanism itself releases what the adversary reads
+        scores = mechanism.release(Private(np.tile(world, (trials, 1)), adjacency), rng=rng) @ move
+        counts.append(np.bincount(np.searchsorted(edges, scores), minlength=edges.size + 1))
     laws = [
         np.bincount(np.searchsorted(edges, at), weights=chances, minlength=edges.size + 1)
         for at in (values + int(move @ move), values)
@@ -420,8 +406,10 @@ def audit_counts(
         delta=delta,
         confidence=confidence,
         trials=trials,
-        sentence=_counts_sentence,
-        note=_note,
+        note=_WHAT,
+        trial="release",
+        draws="noise",
+        hidden="unit",
     )
 
 
@@ -430,8 +418,8 @@ def _largest_move(l2: float) -> np.ndarray:
     squared = math.floor(l2**2 * (1 + 1e-12))
     if squared <= _MOST_MOVES:
         return np.resize([1, -1], squared)
-    far = math.floor(l2 / math.sqrt(2))
-    return np.array([far, -far])
+    step = math.floor(l2 / math.sqrt(2))
+    return np.array([step, -step])
 
 
 def _law(move: np.ndarray, mechanism: NoisyCounts) -> tuple[np.ndarray, np.ndarray]:
@@ -445,10 +433,10 @@ def _law(move: np.ndarray, mechanism: NoisyCounts) -> tuple[np.ndarray, np.ndarr
         return step * noise, np.exp(-((noise / spread) ** 2) / 2 - log_normaliser(spread))
     half = math.ceil(_REACH * mechanism.sigma) + 1
     noise = np.arange(-half, half + 1)
-    one = np.exp(mechanism.log_likelihood(noise, np.zeros_like(noise)))
-    chances = one
+    single = np.exp(mechanism.log_likelihood(noise, np.zeros_like(noise)))
+    chances = single
     for _ in move[1:]:
-        chances = np.convolve(chances, one)
+        chances = np.convolve(chances, single)
     half = len(chances) // 2
     return step * np.arange(-half, half + 1), chances
 
@@ -461,43 +449,4 @@ def _epsilon(values: np.ndarray, chances: np.ndarray, move: np.ndarray, sigma: f
         over = loss > epsilon
         return float((chances[over] * -np.expm1(epsilon - loss[over])).sum()) * _DOWN
 
-    low, high = 0.0, float(loss.max())
-    if not exact(low) > delta:
-        return 0.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if exact(middle) > delta else (low, middle)
-    return low
-
-
-def _simulated(
-    mechanism: NoisyCounts, move: np.ndarray, trials: int, rng: np.random.Generator
-) -> list[np.ndarray]:
-    """The sum of moves times released counts in both worlds, from the mechanism itself."""
-    found = []
-    for world in (move, np.zeros_like(move)):
-        tables = Private(np.tile(world, (trials, 1)), Adjacency.vector(l2=mechanism.l2))
-        found.append(mechanism.release(tables, rng=rng) @ move)
-    return found
-
-
-def _note(fits: bool) -> str:  # noqa: FBT001  (as finding_of calls it)
-    bound = (
-        "that of the exact law, which the simulated releases follow" if fits else "from the releases alone"
-    )
-    return f"{_WHAT}; nothing private was read. The bound is {bound}."
-
-
-def _counts_sentence(lower: float, claimed: float, *, confidence: float, broken: bool, fits: bool) -> str:
-    if not fits:
-        return (
-            "The releases do not follow the law that the price was computed from: the code that draws noise "
-            f"is not the mechanism that is priced. They show an epsilon of at least {lower:.4g} (confidence "
-            f"{confidence:g})."
-        )
-    if broken:
-        return f"At least {lower:.4g} leaks, but {claimed:.4g} was promised: the promise is broken."
-    return (
-        f"An adversary who knows every other unit learns an epsilon of at least {lower:.4g}; at most "
-        f"{claimed:.4g} was promised."
-    )
+    return largest_refuted(lambda epsilon: exact(epsilon) > delta, limit=float(loss.max()))

@@ -101,15 +101,15 @@ class Retraining:
         X, y = self.X[rows], self.y[rows]
         if learnt is None:
             return np.asarray(self._fitted(X, y, seed).predict(queries), dtype=np.int64)
-        told = np.empty(len(queries), dtype=np.int64)
-        both = np.column_stack([np.asarray(learnt[0]).reshape(len(queries), -1), learnt[1]])
-        _, group = np.unique(both, axis=0, return_inverse=True)
+        ballots = np.empty(len(queries), dtype=np.int64)
+        targets = np.column_stack([np.asarray(learnt[0]).reshape(len(queries), -1), learnt[1]])
+        _, group = np.unique(targets, axis=0, return_inverse=True)
         for number in range(int(group.max()) + 1):
-            asked = np.flatnonzero(group.ravel() == number)
-            row, label = learnt[0][asked[:1]], learnt[1][asked[:1]]
+            places = np.flatnonzero(group.ravel() == number)
+            row, label = learnt[0][places[:1]], learnt[1][places[:1]]
             teacher = self._fitted(np.concatenate([X, row]), np.concatenate([y, label]), seed)
-            told[asked] = teacher.predict(queries[asked])
-        return told
+            ballots[places] = teacher.predict(queries[places])
+        return ballots
 
     def _fitted(self, X: np.ndarray, y: np.ndarray, seed: int) -> Any:
         from sklearn.base import clone  # noqa: PLC0415  (heavy)
@@ -164,13 +164,15 @@ class TeacherWorlds:
         without = self._rates(self._without(queries))
         present = self._rates(self._ballots(queries, (rows, labels)))
         if self._training.fixed:
-            one = present[0]
+            target_law = present[0]
             return [
-                VoteModel.fixed_parties(without[:, j], one[j], party=self._party) for j in range(len(queries))
+                VoteModel.fixed_parties(without[:, j], target_law[j], party=self._party)
+                for j in range(len(queries))
             ]
-        base, one = without.mean(axis=0), present.mean(axis=0)
+        base, target_law = without.mean(axis=0), present.mean(axis=0)
         return [
-            VoteModel.random_shards(base[j], one[j], n_teachers=len(without)) for j in range(len(queries))
+            VoteModel.random_shards(base[j], target_law[j], n_teachers=len(without))
+            for j in range(len(queries))
         ]
 
     def pool(self, queries: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> BallotPool:
@@ -178,12 +180,12 @@ class TeacherWorlds:
         without, present = self._without(queries), self._ballots(queries, (rows, labels))
         if self._training.fixed:
             others = np.delete(without, self._party, axis=1).swapaxes(0, 1)
-            present, absent, each = present[:, 0], without[:, self._party], 1
+            present, absent, n_others = present[:, 0], without[:, self._party], 1
         else:
-            absent, each = without.reshape(-1, len(queries)), without.shape[1] - 1
+            absent, n_others = without.reshape(-1, len(queries)), without.shape[1] - 1
             others, present = absent[None], present.reshape(-1, len(queries))
         return BallotPool(
-            others=others, each=each, present=present, absent=absent, n_classes=self._training.n_classes
+            others=others, each=n_others, present=present, absent=absent, n_classes=self._training.n_classes
         )
 
     def _without(self, queries: np.ndarray) -> np.ndarray:
@@ -263,10 +265,10 @@ def retrained_votes(
     check.integer(n_trainings=n_trainings, least=1)
     X, y, row = np.asarray(X), np.asarray(y), np.asarray(target[0])
     worlds = (np.concatenate([X[:-1], row[None]]), np.append(y[:-1], target[1])), (X, y)
-    asked = np.asarray(query)[None]
+    question = np.asarray(query)[None]
     votes: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     for number in range(n_trainings):
-        for drawn, (rows, labels) in zip(votes, worlds, strict=True):
-            drawn.append(fit(rows, labels, number).vote(asked).open()[0])
-    with_target, without = (Private(np.array(drawn), Adjacency.one_ballot()) for drawn in votes)
+        for world_votes, (rows, labels) in zip(votes, worlds, strict=True):
+            world_votes.append(fit(rows, labels, number).vote(question).open()[0])
+    with_target, without = (Private(np.array(world_votes), Adjacency.one_ballot()) for world_votes in votes)
     return with_target, without

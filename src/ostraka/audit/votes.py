@@ -1,10 +1,6 @@
-"""The law of GNMax on random votes: multinomial ballots, integrated out by generating functions.
+"""Votes that are random, as after retraining: their law under GNMax, lower bounds from draws, and models.
 
-Lower bounds from pairs of votes that share all randomness but the target: tangents of the divergence.
-
-Lower bounds from draws of random votes, through the outcome map of the mechanism.
-
-Models of the votes on one query, in the worlds with and without a target.
+Draws of both worlds are separate, or pairs that share all randomness but the target.
 """
 
 from __future__ import annotations
@@ -38,8 +34,8 @@ _REACH = 9.0  # of the integral over the winning count, in sigma
 _TINY = 1e-18
 
 
-def gaussian_argmax_law(n: int, law: np.ndarray, rest: np.ndarray, *, sigma: float) -> np.ndarray:
-    """P[class c wins], one row for each row of ``rest``: ``n`` ballots by ``law`` plus that row.
+def gaussian_argmax_law(n: int, law: np.ndarray, fixed_votes: np.ndarray, *, sigma: float) -> np.ndarray:
+    """P[class c wins], one row for each row of ``fixed_votes``: ``n`` ballots by ``law`` plus that row.
 
     Multinomial counts are Poisson counts given their sum, so that the probability is one coefficient of a
     product over the classes: of sum_k Poisson(k) Phi((x - k - rest) / sigma) z^k, for the winner with the
@@ -47,7 +43,7 @@ def gaussian_argmax_law(n: int, law: np.ndarray, rest: np.ndarray, *, sigma: flo
     transform of a product of C functions as smooth as Phi falls like exp(-omega^2 / (2 C)).
     """
     mean = n * law
-    ends = [float(f(rest, axis=None)) for f in (np.min, np.max)]
+    ends = [float(f(fixed_votes, axis=None)) for f in (np.min, np.max)]
     width = 9 * math.sqrt(n) if n else 0.0
     x = np.arange(
         ends[0] + max(0.0, mean.min() - width) - _REACH * sigma,
@@ -59,22 +55,22 @@ def gaussian_argmax_law(n: int, law: np.ndarray, rest: np.ndarray, *, sigma: flo
     factors = {
         (c, shift): _factor(x, float(mean[c]), circle, shift=float(shift), sigma=sigma)
         for c in range(law.size)
-        for shift in np.unique(rest[:, c])
+        for shift in np.unique(fixed_votes[:, c])
     }
     turn = np.exp(2j * np.pi * np.arange(length // 2 + 1) * n / length)
     weight = np.where((np.arange(turn.size) == 0) | (2 * np.arange(turn.size) == length), 1.0, 2.0)
     pick = turn * weight / length / scipy.stats.poisson.pmf(n, n) * step
-    found = np.empty((len(rest), law.size))
-    for row, shifts in enumerate(rest):
+    chances = np.empty((len(fixed_votes), law.size))
+    for row, shifts in enumerate(fixed_votes):
         below, wins = zip(*(factors[c, shift] for c, shift in enumerate(shifts)), strict=True)
         before, after = np.ones_like(below[0]), [np.ones_like(below[0])]
         for factor in below[:0:-1]:
             after.append(after[-1] * factor)
         for c in range(law.size):
-            found[row, c] = ((before * wins[c] * after[-1 - c]).sum(axis=0) @ pick).real
+            chances[row, c] = ((before * wins[c] * after[-1 - c]).sum(axis=0) @ pick).real
             before = before * below[c]
-    found = np.maximum(found, 0.0)
-    return np.asarray(found / found.sum(axis=1, keepdims=True))
+    chances = np.maximum(chances, 0.0)
+    return np.asarray(chances / chances.sum(axis=1, keepdims=True))
 
 
 def _factor(
@@ -132,10 +128,10 @@ def bound_pairs(
     n_pilot = max(2, math.ceil(_PILOT * len(laws_p)))
     laws = laws_p, laws_q
     means = [law[:n_pilot].mean(axis=0) for law in laws]
-    drawn = [law[n_pilot:] for law in laws]
+    samples = [law[n_pilot:] for law in laws]
 
     def numbers(order: float, sign: int) -> Numbers:
-        centred, slope_p, slope_q, height = tangent(drawn[::sign], means[::sign], order)
+        centred, slope_p, slope_q, height = tangent(samples[::sign], means[::sign], order)
         low = min(0.0, slope_q.min() - height) - reach * np.ptp(slope_p)
         high = max(0.0, slope_q.max() - height) + reach * np.ptp(slope_p)
         return centred, height, low, high, np.abs(slope_p).max()
@@ -199,15 +195,8 @@ def tangent_bound(
         # a larger order never has a smaller divergence: what one order shows holds for all above it
         bounds[rank] = np.maximum.accumulate(bounds[rank])
         ways.append(bounds)
-    return renyi_bound(
-        ways[0],
-        ways[1],
-        orders=orders,
-        confidence=confidence,
-        trials=(trials, trials),
-        law=law,
-        sentence=sentence,
-    )
+    record: dict[str, Any] = {"confidence": confidence, "trials": (trials, trials)}
+    return renyi_bound(*ways, orders=orders, **record, law=law, sentence=sentence)
 
 
 _VOTES_NOTE = (
@@ -273,17 +262,6 @@ def votes_lower_bound(
     """
     if paired:
         return paired_bound(mechanism, votes_p, votes_q, orders=orders, confidence=confidence)
-    return _separate_bound(mechanism, votes_p, votes_q, orders=orders, confidence=confidence)
-
-
-def _separate_bound(
-    mechanism: BallotMechanism,
-    votes_p: Private,
-    votes_q: Private,
-    *,
-    orders: tuple[float, ...],
-    confidence: float,
-) -> Bound:
     order = check_orders(orders)
     check_confidence(confidence)
     laws = [np.exp(mechanism.log_outcomes(votes.open())) for votes in (votes_p, votes_q)]
@@ -292,20 +270,13 @@ def _separate_bound(
         raise ValueError(
             f"votes must be two or more draws of the same classes, got {votes_p.shape} and {votes_q.shape}"
         )
-    one = np.eye(n_outcomes, dtype=bool)
-    sets = np.concatenate([one, ~one]) if n_outcomes > MOST_OUTCOMES else subsets(n_outcomes)
+    single = np.eye(n_outcomes, dtype=bool)
+    sets = np.concatenate([single, ~single]) if n_outcomes > MOST_OUTCOMES else subsets(n_outcomes)
     error = (1 - confidence) / (2 * len(sets))  # a set's upper end is the lower end of its complement
     p, q = (_ends(law, sets, error=error) for law in laws)
     forward, reverse = _larger(sets, p, q, order), _larger(sets, q, p, order)
-    return renyi_bound(
-        forward,
-        reverse,
-        orders=orders,
-        confidence=confidence,
-        trials=(len(laws[0]), len(laws[1])),
-        law="votes",
-        sentence=_VOTES_NOTE,
-    )
+    record: dict[str, Any] = {"confidence": confidence, "trials": (len(laws[0]), len(laws[1]))}
+    return renyi_bound(forward, reverse, orders=orders, **record, law="votes", sentence=_VOTES_NOTE)
 
 
 def _ends(law: np.ndarray, sets: np.ndarray, *, error: float) -> tuple[np.ndarray, np.ndarray]:
@@ -325,10 +296,12 @@ def _larger(
     (low_p, high_p), (low_q, high_q) = p, q
     # sets that p surely makes more likely; their complements are among the sets, too
     coins = of_coins(np.maximum(low_p, high_q), high_q, orders).max(axis=1)
-    one = np.flatnonzero(sets.sum(axis=1) == 1)
-    one = one[sets[one].argmax(axis=1).argsort()]
+    singles = np.flatnonzero(sets.sum(axis=1) == 1)
+    singles = singles[sets[singles].argmax(axis=1).argsort()]
     return np.asarray(
-        np.maximum(coins, between_boxes(low_p[one], high_p[one], low_q[one], high_q[one], orders))
+        np.maximum(
+            coins, between_boxes(low_p[singles], high_p[singles], low_q[singles], high_q[singles], orders)
+        )
     )
 
 
@@ -394,15 +367,15 @@ class VoteModel:
 
         Source: Chadha et al. 2024, arXiv:2402.09403, section 5.2.
         """
-        each = np.array([_law(law) for law in laws])
-        others = np.delete(each, party, axis=0)
+        ballot_laws = np.array([_law(law) for law in laws])
+        others = np.delete(ballot_laws, party, axis=0)
         sure = others.max(axis=1) == 1
         return cls(
             n=0,
-            law=np.full(each.shape[1], 1 / each.shape[1]),
-            moves=np.eye(each.shape[1], dtype=np.int64),
+            law=np.full(ballot_laws.shape[1], 1 / ballot_laws.shape[1]),
+            moves=np.eye(ballot_laws.shape[1], dtype=np.int64),
             present=_law(one),
-            absent=each[party],
+            absent=ballot_laws[party],
             fixed=others[sure].sum(axis=0).astype(np.int64),
             parties=others[~sure],
         )
@@ -415,11 +388,11 @@ class VoteModel:
         model, and never in the system. Source: Chadha et al. 2024, arXiv:2402.09403, section 6.
         """
         base, leaving = _law(law), _law(last)
-        one = np.eye(base.size, dtype=np.int64)
+        unit = np.eye(base.size, dtype=np.int64)
         return cls(
             n=n_neighbours,
             law=base,
-            moves=np.vstack([np.zeros((1, base.size), dtype=np.int64), one[label] - one]),
+            moves=np.vstack([np.zeros((1, base.size), dtype=np.int64), unit[label] - unit]),
             present=np.concatenate([[1 - reached], reached * leaving]),
             absent=np.eye(1 + base.size)[0],
             fixed=np.zeros(base.size, dtype=np.int64),
@@ -451,9 +424,9 @@ class VoteModel:
                 "the exact law must be that of an argmax with Gaussian noise, such as GNMax, without parties "
                 "whose ballots are random"
             )
-        used = (self.present > 0) | (self.absent > 0)
-        laws = gaussian_argmax_law(self.n, self.law, self.fixed + self.moves[used], sigma=sigma)
-        return self.present[used] @ laws, self.absent[used] @ laws
+        possible = (self.present > 0) | (self.absent > 0)
+        laws = gaussian_argmax_law(self.n, self.law, self.fixed + self.moves[possible], sigma=sigma)
+        return self.present[possible] @ laws, self.absent[possible] @ laws
 
     def draw(self, *, n_draws: int, rng: np.random.Generator) -> np.ndarray:
         """Independent draws of the part that both worlds share, (n_draws, n_classes), in votes."""
@@ -488,9 +461,9 @@ class VoteModel:
         if np.array_equal(self.present, self.absent):
             n_draws = min(n_draws, 10)  # nothing to see
         shared = self.draw(n_draws=n_draws, rng=rng)
-        used = np.flatnonzero((self.present > 0) | (self.absent > 0))
-        laws = [np.exp(mechanism.log_outcomes(shared + self.moves[move])) for move in used]
-        worlds = [np.tensordot(w[used], laws, axes=1) for w in (self.present, self.absent)]
+        possible = np.flatnonzero((self.present > 0) | (self.absent > 0))
+        laws = [np.exp(mechanism.log_outcomes(shared + self.moves[move])) for move in possible]
+        worlds = [np.tensordot(w[possible], laws, axes=1) for w in (self.present, self.absent)]
         reach = mechanism.curve().delta(0.0)
         return bound_pairs(*worlds, reach=reach, orders=orders, confidence=confidence)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import nn
@@ -21,22 +21,16 @@ _DIVERSITY, _GAIN = 0.5, 1e-3  # gamma and lambda of Berthelot et al. 2017, equa
 _AT_ONCE = 1024
 
 
-class Settings:
-    """Settings of a generator's training, which the generator's constructor has checked."""
+class Settings(NamedTuple):
+    """Settings of a generator's training, which the generator's ``fit`` has checked."""
 
-    def __init__(
-        self,
-        *,
-        steps: int,
-        batch_size: int,
-        rate: float,
-        n_noise: int,
-        width: int,
-        dropout: float,
-        normed: bool,
-    ) -> None:
-        self.steps, self.batch_size, self.rate = steps, batch_size, rate
-        self.n_noise, self.width, self.dropout, self.normed = n_noise, width, dropout, normed
+    steps: int
+    batch_size: int
+    rate: float
+    n_noise: int
+    width: int
+    dropout: float
+    normed: bool
 
 
 class Rivals(nn.Module):
@@ -45,8 +39,9 @@ class Rivals(nn.Module):
     def __init__(self, n_features: int, settings: Settings, side: int | None) -> None:
         super().__init__()
         self.n_noise = settings.n_noise
-        made = _convolutional(side, settings) if side else _plain(n_features, settings)
-        self.generator, self.discriminator = made
+        self.generator, self.discriminator = (
+            _convolutional(side, settings) if side else _plain(n_features, settings)
+        )
         if settings.normed:
             _normalise(self.discriminator)
 
@@ -88,15 +83,15 @@ class Autoencoder(nn.Module):
         latent = mean + spread * torch.randn_like(mean) if self.training else mean
         logits = self.outward(latent)
         likelihood = (rows * logits - softplus(logits)).sum(dim=1)
-        found: torch.Tensor = likelihood - (mean**2 + spread**2 - 1 - log_variance).sum(dim=1) / 2
-        return found
+        evidence: torch.Tensor = likelihood - (mean**2 + spread**2 - 1 - log_variance).sum(dim=1) / 2
+        return evidence
 
 
-class Equilibrium(nn.Module):
+class Equilibrium(Rivals):
     """BEGAN of plain layers: the discriminator copies rows, and realness is minus the error of the copy."""
 
     def __init__(self, n_features: int, settings: Settings) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.n_noise = settings.n_noise
         self.generator, _ = _plain(n_features, settings)
         self.discriminator = nn.Sequential(
@@ -112,11 +107,6 @@ class Equilibrium(nn.Module):
         if settings.normed:
             _normalise(self.discriminator)
 
-    def made(self, n: int) -> torch.Tensor:
-        """Generated rows."""
-        out: torch.Tensor = self.generator(torch.randn(n, self.n_noise))
-        return out
-
     def realness(self, rows: torch.Tensor) -> torch.Tensor:
         """Minus the mean absolute error of each row's copy."""
         out: torch.Tensor = -(self.discriminator(rows) - rows).abs().mean(dim=1)
@@ -128,18 +118,15 @@ def train_equilibrium(rows: np.ndarray, settings: Settings, *, seed: int) -> Equ
     with preserve_generators(), threads(1):
         reseed(seed)
         model = Equilibrium(rows.shape[1], settings).train()
-        judge, maker = (
-            torch.optim.Adam(part.parameters(), lr=settings.rate, betas=_MOMENTUM)
-            for part in (model.discriminator, model.generator)
-        )
+        judge, maker = _optimizers(model, settings)
         weight = 0.0  # k of the paper: how much bad copies of generated rows count
         for real in _batches(torch.as_tensor(rows), settings):
-            made = model.made(len(real)).detach()
-            own = -model.realness(real).mean()
-            _step(judge, own + weight * model.realness(made).mean())
+            generated = model.made(len(real)).detach()
+            error_of_real = -model.realness(real).mean()
+            _step(judge, error_of_real + weight * model.realness(generated).mean())
             error = -model.realness(model.made(len(real))).mean()
             _step(maker, error)
-            weight = min(max(weight + _GAIN * (_DIVERSITY * own.item() - error.item()), 0.0), 1.0)
+            weight = min(max(weight + _GAIN * (_DIVERSITY * error_of_real.item() - error.item()), 0.0), 1.0)
         return model.eval()
 
 
@@ -157,16 +144,15 @@ def train_adversarial(
     with preserve_generators(), threads(1):
         reseed(seed)
         rivals = Rivals(rows.shape[1], settings, side).train()
-        judge, maker = (
-            torch.optim.Adam(part.parameters(), lr=settings.rate, betas=_MOMENTUM)
-            for part in (rivals.discriminator, rivals.generator)
-        )
+        judge, maker = _optimizers(rivals, settings)
         for step, batch in enumerate(_batches(torch.as_tensor(rows), settings)):
-            real, made = batch, rivals.made(len(batch)).detach()
+            real, generated = batch, rivals.made(len(batch)).detach()
             if step >= delay:
-                made, real = _half_known(made, fakes), _half_known(real, members)
-            logits = rivals.realness(torch.cat([real, made]))
-            labels = torch.cat([_soft(len(real), _REAL), _soft(len(made), _MADE)])
+                generated, real = _half_known(generated, fakes), _half_known(real, members)
+            logits = rivals.realness(torch.cat([real, generated]))
+            labels = torch.cat(
+                [torch.empty(len(part)).uniform_(*ends) for part, ends in ((real, _REAL), (generated, _MADE))]
+            )
             _step(judge, binary_cross_entropy_with_logits(logits, labels))
             fooled = rivals.realness(rivals.made(len(real)))
             _step(maker, binary_cross_entropy_with_logits(fooled, torch.ones(len(real))))
@@ -184,7 +170,7 @@ def train_autoencoder(rows: np.ndarray, settings: Settings, *, seed: int) -> Aut
         return model.eval()
 
 
-def realness_of(model: Rivals | Equilibrium | Autoencoder, rows: np.ndarray) -> np.ndarray:
+def realness_of(model: Rivals | Autoencoder, rows: np.ndarray) -> np.ndarray:
     """The model's realness of rows, float64."""
     with torch.inference_mode():
         parts = [
@@ -193,11 +179,17 @@ def realness_of(model: Rivals | Equilibrium | Autoencoder, rows: np.ndarray) -> 
     return torch.cat(parts).double().numpy()
 
 
-def sample_of(model: Rivals | Equilibrium | Autoencoder, n: int, *, seed: int) -> np.ndarray:
+def sample_of(model: Rivals | Autoencoder, n: int, *, seed: int) -> np.ndarray:
     """Generated rows, float32."""
     with preserve_generators(), torch.inference_mode():
         reseed(seed)
         return torch.cat([model.made(min(_AT_ONCE, n - i)) for i in range(0, n, _AT_ONCE)]).numpy()
+
+
+def _optimizers(rivals: Rivals, settings: Settings) -> Iterator[torch.optim.Optimizer]:
+    """Of the discriminator and of the generator."""
+    for part in (rivals.discriminator, rivals.generator):
+        yield torch.optim.Adam(part.parameters(), lr=settings.rate, betas=_MOMENTUM)
 
 
 def _normalise(module: nn.Module) -> None:
@@ -225,16 +217,12 @@ def _step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
     optimizer.step()
 
 
-def _half_known(rows: torch.Tensor, known: np.ndarray | None) -> torch.Tensor:
+def _half_known(rows: torch.Tensor, known_rows: np.ndarray | None) -> torch.Tensor:
     """Rows of which half are replaced by known ones, if there are any."""
-    if known is None:
+    if known_rows is None:
         return rows
     half = len(rows) // 2
-    return torch.cat([rows[half:], torch.as_tensor(known)[torch.randint(len(known), (half,))]])
-
-
-def _soft(n: int, ends: tuple[float, float]) -> torch.Tensor:
-    return torch.empty(n).uniform_(*ends)
+    return torch.cat([rows[half:], torch.as_tensor(known_rows)[torch.randint(len(known_rows), (half,))]])
 
 
 def _plain(n_features: int, settings: Settings) -> tuple[nn.Module, nn.Module]:

@@ -189,10 +189,10 @@ class Canaries:
             raise ValueError(
                 "probabilities must be >= 0 and sum to 1 in each row: logits need a softmax first"
             )
-        said = np.take_along_axis(array, self._candidates(), axis=1)
-        top = said.max(axis=1, keepdims=True)
-        pointed = (said == top) & ((said == top).sum(axis=1, keepdims=True) == 1)
-        scored = np.where(pointed, said, 0.0)
+        chances = np.take_along_axis(array, self._candidates(), axis=1)
+        top = chances.max(axis=1, keepdims=True)
+        pointed = (chances == top) & ((chances == top).sum(axis=1, keepdims=True) == 1)
+        scored = np.where(pointed, chances, 0.0)
         return Scores.of(members=scored[:, 0], others=scored[:, 1:])
 
     def _candidates(self) -> np.ndarray:
@@ -200,8 +200,8 @@ class Canaries:
         return np.column_stack([self.labels, self.decoys])
 
     def __repr__(self) -> str:
-        n, each = self.decoys.shape
-        return f"<Canaries: {n}, of {self.n_classes} classes, {each} decoys each>"
+        n, n_decoys = self.decoys.shape
+        return f"<Canaries: {n}, of {self.n_classes} classes, {n_decoys} decoys each>"
 
 
 def _integers(values: Any, *, name: str, dimensions: int) -> np.ndarray:

@@ -1,9 +1,4 @@
-"""Collaborative training of a network by several parties, and the view of one of them or of the server.
-
-The sum of parties' changes behind the masks of ``secure``: who adds sees uniform numbers, then the sum.
-
-A simulated collaborative training, round by round.
-"""
+"""A simulated collaborative training of one network, and the view of a party, a server or a masked sum."""
 
 from __future__ import annotations
 
@@ -156,7 +151,7 @@ def _check_observer(observer: int | str, parties: list[PartyRows], main_weight: 
 
 
 def _check_others(observer: int | str, parties: list[PartyRows]) -> None:
-    first = min(each.joins for number, each in enumerate(parties) if number != observer)
+    first = min(party.joins for number, party in enumerate(parties) if number != observer)
     if first > 0:
         raise ValueError(
             f"parties other than the observer join from round {first} on, so there is nothing to observe "
@@ -173,10 +168,10 @@ def masked_sum(changes: np.ndarray) -> np.ndarray:
     largest = float(np.abs(changes).max()) * len(changes)
     scale = (2.0 ** (_MODULUS_BITS - _SPARE_BITS) - len(changes)) / largest if largest else 1.0
     hidden = np.rint(changes.astype(np.float64) * scale).astype(np.int64).astype(np.uint32)
-    for one, other in itertools.combinations(range(len(changes)), 2):
+    for first, second in itertools.combinations(range(len(changes)), 2):
         stream = mask(new_secret(), size=changes.shape[1])
-        hidden[one] += stream
-        hidden[other] -= stream
+        hidden[first] += stream
+        hidden[second] -= stream
     total = hidden.sum(axis=0, dtype=np.uint32).view(np.int32)
     return np.asarray(total / scale)
 
@@ -197,7 +192,7 @@ class Training:
     ) -> None:
         self.flat, self.parties, self.classes = flat, parties, classes
         self.steps, self.settings = steps, settings
-        self.codes = [np.searchsorted(classes, each.y) for each in parties]
+        self.codes = [np.searchsorted(classes, party.y) for party in parties]
         self.rng = np.random.default_rng(settings.random_state)
         self.now = flat.start()
         self.weights: list[np.ndarray] = []
@@ -237,7 +232,7 @@ class Training:
 
     def observations(self, network: TorchClassifier) -> Observations:
         """The observer's record of the run."""
-        known = any(each.has_property is not None for each in self.parties)
+        has_truth = any(party.has_property is not None for party in self.parties)
         return Observations(
             weights=np.array(self.weights),
             updates=np.array(self.updates, dtype=np.float32),
@@ -247,7 +242,7 @@ class Training:
             network=network,
             classes=self.classes,
             local_steps=self.steps,
-            property_share=np.array(self.property_share) if known else None,
+            property_share=np.array(self.property_share) if has_truth else None,
             label_share=np.array(self.label_share),
             defence=self.settings.defence,
         )
@@ -265,13 +260,13 @@ class Training:
         noise = 0.0 if defence is None else defence.noise(size=changes.shape[1], rng=self.rng)
         others = [place for place, k in enumerate(present) if k != observer]
         self.weights.append(self.now)
-        seen = np.zeros(len(self.parties), dtype=bool)
-        seen[[present[place] for place in others]] = True
-        self.present.append(seen)
+        senders = np.zeros(len(self.parties), dtype=bool)
+        senders[[present[place] for place in others]] = True
+        self.present.append(senders)
         if observer == "server":
-            whole = np.zeros((len(self.parties), changes.shape[1]), dtype=np.float32)
-            whole[present] = sent
-            self.updates.append(whole)
+            changes_by_party = np.zeros((len(self.parties), changes.shape[1]), dtype=np.float32)
+            changes_by_party[present] = sent
+            self.updates.append(changes_by_party)
             self.n_summed.append(1)
         else:
             summed = masked_sum(sent) if observer == "masked-sum" else sent[others].sum(axis=0)
@@ -289,7 +284,7 @@ class Training:
 
     def _present(self, number: int, observer: int | str) -> list[int]:
         """The parties that take part in a round: at least one beside the observer."""
-        joined = [k for k, each in enumerate(self.parties) if number >= each.joins]
+        joined = [k for k, party in enumerate(self.parties) if number >= party.joins]
         if self.settings.participation == 1:
             return joined
         while True:

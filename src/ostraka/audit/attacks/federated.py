@@ -53,7 +53,7 @@ class FlatNetwork:
         float32 array, shape (n_parties, n_weights)
         """
         begin, rate = torch.as_tensor(weights), self.network.learning_rate
-        found = []
+        totals = []
         with threads(self.network.n_threads), torch.random.fork_rng():
             reseed(seed)
             step = vmap(grad(self._loss), randomness="different")
@@ -63,8 +63,8 @@ class FlatNetwork:
                 total = torch.zeros(len(rows), len(begin))
                 for number in range(rows.shape[1]):
                     total = total - rate * step(begin + total, rows[:, number], codes[:, number])
-                found.append(total)
-        return np.asarray(torch.cat(found).detach().numpy())
+                totals.append(total)
+        return np.asarray(torch.cat(totals).detach().numpy())
 
     def load(self, weights: np.ndarray) -> None:
         """Put these weights into the module, for predictions."""
@@ -106,14 +106,14 @@ class PropertyHead:
 
     def change(self, weights: np.ndarray, X: np.ndarray, y: np.ndarray, has: np.ndarray) -> np.ndarray:
         """The observer's change of the shared weights, by the loss of both tasks; its head learns, too."""
-        rows, codes, own = torch.as_tensor(X), torch.as_tensor(y), torch.as_tensor(has.astype(np.float32))
+        rows, codes, truth = torch.as_tensor(X), torch.as_tensor(y), torch.as_tensor(has.astype(np.float32))
         shared = torch.as_tensor(weights).clone().requires_grad_()
-        seen = self.network.features(shared, rows)
+        inputs = self.network.features(shared, rows)
         if self._head is None:
-            self._head = torch.zeros(seen.shape[1] + 1)
+            self._head = torch.zeros(inputs.shape[1] + 1)
         head = self._head.requires_grad_()
         main = cross_entropy(self.network.logits(shared, rows), codes)
-        second = binary_cross_entropy_with_logits(seen @ head[:-1] + head[-1], own)
+        second = binary_cross_entropy_with_logits(inputs @ head[:-1] + head[-1], truth)
         loss = self.main_weight * main + (1 - self.main_weight) * second
         moved, learned = torch.autograd.grad(loss, [shared, head])
         rate = self.network.network.learning_rate

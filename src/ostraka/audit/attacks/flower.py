@@ -102,15 +102,15 @@ class FlowerRecorder:
         flwr.serverapp.strategy.Strategy
             The same object, whose ``configure_train`` and ``aggregate_train`` now record, too.
         """
-        configure, aggregate, given = strategy.configure_train, strategy.aggregate_train, {}
+        configure, aggregate, weights = strategy.configure_train, strategy.aggregate_train, {}
 
         def configure_train(server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
-            given[server_round] = arrays.to_numpy_ndarrays()
+            weights[server_round] = arrays.to_numpy_ndarrays()
             return configure(server_round, arrays, config, grid)
 
         def aggregate_train(server_round: int, replies: Iterable[Any]) -> Any:
             received = list(replies)
-            parts = {"got": given.pop(server_round)}
+            parts = {"got": weights.pop(server_round)}
             for reply in received:
                 if not reply.has_error():
                     parts[f"sent-{reply.metadata.src_node_id}"] = _arrays(reply)
@@ -154,24 +154,24 @@ class FlowerRecorder:
         from ostraka.audit.attacks.federated import FlatNetwork  # noqa: PLC0415
 
         layout = FlatNetwork(network, n_features=n_features, n_classes=len(classes)).layout
-        known: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "layout": layout,
             "network": network,
             "classes": np.asarray(classes),
             "local_steps": local_steps,
         }
         if observer in ("server", "masked-sum"):
-            return self._of_server(known, summed=observer == "masked-sum")
+            return self._of_server(facts, summed=observer == "masked-sum")
         if isinstance(observer, str) or n_parties is None:
             raise ValueError(
                 'observer must be "server", "masked-sum", or the node_id of a client with n_parties= of each '
                 f"round, got {observer!r} and {n_parties!r}"
             )
         check.integer(n_parties=n_parties, least=2)
-        return self._of_client(known, observer, n_parties)
+        return self._of_client(facts, observer, n_parties)
 
-    def _of_server(self, known: dict[str, Any], *, summed: bool) -> Observations:
-        read = (self._read(path, known["layout"]) for _, path in self._rounds("server"))
+    def _of_server(self, facts: dict[str, Any], *, summed: bool) -> Observations:
+        read = (self._read(path, facts["layout"]) for _, path in self._rounds("server"))
         rounds = [parts for parts in read if len(parts) > 1]  # not those that no client answered
         if not rounds:
             raise ValueError(f"{self.folder} must have a round that a client answered: look for its error")
@@ -185,11 +185,11 @@ class FlowerRecorder:
             updates=changes.sum(axis=1) if summed else changes,
             n_summed=present.sum(axis=1) if summed else np.ones(len(rounds), dtype=np.int64),
             present=present,
-            **known,
+            **facts,
         )
 
-    def _of_client(self, known: dict[str, Any], node: int, n_parties: int) -> Observations:
-        rounds = {n: self._read(path, known["layout"]) for n, path in self._rounds(f"client-{node}")}
+    def _of_client(self, facts: dict[str, Any], node: int, n_parties: int) -> Observations:
+        rounds = {n: self._read(path, facts["layout"]) for n, path in self._rounds(f"client-{node}")}
         pairs = [(rounds[n], rounds[n + 1]) for n in rounds if n + 1 in rounds]
         if not pairs:
             raise ValueError(
@@ -197,29 +197,31 @@ class FlowerRecorder:
                 "let it take part more often"
             )
         moved = [
-            np.float32(n_parties) * (after["got"] - each["got"]) - (each["sent"] - each["got"])
-            for each, after in pairs
+            np.float32(n_parties) * (after["got"] - before["got"]) - (before["sent"] - before["got"])
+            for before, after in pairs
         ]
         return Observations(
-            weights=np.array([each["got"] for each, _ in pairs]),
+            weights=np.array([before["got"] for before, _ in pairs]),
             updates=np.array(moved),
             n_summed=np.full(len(pairs), n_parties - 1),
-            **known,
+            **facts,
         )
 
     def _rounds(self, start: str) -> list[tuple[int, Path]]:
-        found = sorted((_number(path.stem), path) for path in self.folder.glob(f"{start}-*.npz"))
-        if not found:
+        rounds = sorted((_number(path.stem), path) for path in self.folder.glob(f"{start}-*.npz"))
+        if not rounds:
             raise ValueError(
                 f"{self.folder} has no rounds of {start}: record them with client_mod or watch, and name the "
                 "observer by its node_id"
             )
-        return found
+        return rounds
 
     def _write(self, name: str, parts: dict[str, Sequence[np.ndarray]]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         arrays = {
-            f"{part}:{place}": array for part, each in parts.items() for place, array in enumerate(each)
+            f"{part}:{place}": array
+            for part, arrays_of_part in parts.items()
+            for place, array in enumerate(arrays_of_part)
         }
         written = io.BytesIO()
         np.savez(written, allow_pickle=False, **arrays)
@@ -229,21 +231,21 @@ class FlowerRecorder:
         """Each part of a round as one vector."""
         from ostraka.audit.attacks.federated import flat  # noqa: PLC0415
 
-        found: dict[str, list[np.ndarray]] = {}
+        vectors: dict[str, list[np.ndarray]] = {}
         with np.load(path, allow_pickle=False) as saved:
             for name in saved.files:  # in the order of writing
-                found.setdefault(name.rpartition(":")[0], []).append(saved[name])
+                vectors.setdefault(name.rpartition(":")[0], []).append(saved[name])
         expected = [shape for _, shape in layout]
-        for part, arrays in found.items():
+        for part, arrays in vectors.items():
             if [array.shape for array in arrays] != expected:
                 raise ValueError(f"{path}: {part} must hold arrays of shapes {expected}, those of the module")
-        return {part: flat(arrays) for part, arrays in found.items()}
+        return {part: flat(arrays) for part, arrays in vectors.items()}
 
 
 def _arrays(message: Any) -> list[np.ndarray]:
     """The arrays of the only array record of a message; none where there is not one."""
     records = list(message.content.array_records.values())
-    return [np.array(each) for each in records[0].to_numpy_ndarrays()] if len(records) == 1 else []
+    return [np.array(tensor) for tensor in records[0].to_numpy_ndarrays()] if len(records) == 1 else []
 
 
 def _round(message: Any) -> int | None:
@@ -255,5 +257,5 @@ def _round(message: Any) -> int | None:
 
 
 def _number(name: str) -> int:
-    found = re.search(r"(\d+)$", name)
-    return int(found[1]) if found else -1
+    digits = re.search(r"(\d+)$", name)
+    return int(digits[1]) if digits else -1

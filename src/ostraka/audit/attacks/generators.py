@@ -1,8 +1,6 @@
-"""Rows and samples of generators: checks, distances to samples, and residuals of statistics.
+"""Attacks on generators: membership inference by their discriminator or their samples, and canaries.
 
-Membership inference against generators, by their discriminator or by their samples alone.
-
-Canaries against generators: rows included by a coin, and scores of whether a release contains them.
+Canaries are rows included by a coin; their scores say whether a release contains them.
 """
 
 from __future__ import annotations
@@ -35,25 +33,25 @@ class Sampling(Protocol):
         ...
 
 
-def residual(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def residual(observed: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """The residual of one statistic after regression on another, with a coefficient from 0 to 1."""
-    one, other = found - found.mean(), expected - expected.mean()
-    spread = [np.sqrt((each**2).mean()) for each in (one, other)]
+    centred, explained = observed - observed.mean(), expected - expected.mean()
+    spread = [np.sqrt((values**2).mean()) for values in (centred, explained)]
     if not all(spread):
-        return np.asarray(one)
-    one, other = one / spread[0], other / spread[1]
-    return np.asarray(one - np.clip((one * other).mean(), 0, 1) * other)
+        return np.asarray(centred)
+    centred, explained = centred / spread[0], explained / spread[1]
+    return np.asarray(centred - np.clip((centred * explained).mean(), 0, 1) * explained)
 
 
 def nearest(rows: np.ndarray, samples: np.ndarray) -> np.ndarray:
     """Euclidean distance of each row to the nearest sample."""
     rows, samples = rows.astype(np.float64), samples.astype(np.float64)
-    squares, found = (samples**2).sum(axis=1), []
+    squares, distances = (samples**2).sum(axis=1), []
     for start in range(0, len(rows), _BLOCK):
         part = rows[start : start + _BLOCK]
         gaps = (part**2).sum(axis=1)[:, None] + squares - 2 * part @ samples.T
-        found.append(np.sqrt(np.maximum(gaps.min(axis=1), 0)))
-    return np.concatenate(found)
+        distances.append(np.sqrt(np.maximum(gaps.min(axis=1), 0)))
+    return np.concatenate(distances)
 
 
 def check_used(name: str, *, kind: str, batch_size: int, steps: int, delay: int) -> None:
@@ -75,12 +73,11 @@ def unit_rows(name: str, X: Any, *, width: int | None = None) -> np.ndarray:
     """Rows of numbers in [0, 1], float32."""
     try:
         rows = np.asarray(X, dtype=np.float32)
-    except (TypeError, ValueError):  # which would quote a value
+    except (TypeError, ValueError):  # which would quote a value: not even the context of ours may hold it
         rows = None
     if rows is None:
-        raise ValueError(
-            f"{name} must be numbers from 0 to 1, (n_rows, n_features), got a {type(X).__name__}"
-        )
+        kind = type(X).__name__
+        raise ValueError(f"{name} must be numbers from 0 to 1, (n_rows, n_features), got a {kind}")
     if rows.ndim != 2 or len(rows) < 2 or (width is not None and rows.shape[1] != width):
         raise ValueError(f"{name} must have two rows or more of {width or 'some'} numbers, got {rows.shape}")
     if not ((rows >= 0) & (rows <= 1)).all():
@@ -195,11 +192,13 @@ class TargetGenerator:
             normed=self.weight_normalised,
         )
         seed = int(np.random.SeedSequence(self.random_state).generate_state(1)[0])
-        given = {"fakes": fakes, "members": members}
-        known = {name: unit_rows(name, a, width=rows.shape[1]) for name, a in given.items() if a is not None}
-        if known:
+        extra = {"fakes": fakes, "members": members}
+        extra_rows = {
+            name: unit_rows(name, a, width=rows.shape[1]) for name, a in extra.items() if a is not None
+        }
+        if extra_rows:
             size = min(self.batch_size, len(rows))
-            check_used(min(known), kind=self.kind, batch_size=size, steps=settings.steps, delay=delay)
+            check_used(min(extra_rows), kind=self.kind, batch_size=size, steps=settings.steps, delay=delay)
         if self.kind == "vae":
             self.model_: Any = adversarial.train_autoencoder(rows, settings, seed=seed)
         elif self.kind == "began":
@@ -207,7 +206,7 @@ class TargetGenerator:
         else:
             images = side if self.kind == "dcgan" else None
             self.model_ = adversarial.train_adversarial(
-                rows, settings, seed=seed, side=images, delay=delay, **known
+                rows, settings, seed=seed, side=images, delay=delay, **extra_rows
             )
         self.n_features_in_ = rows.shape[1]
         return self
@@ -271,17 +270,9 @@ def generator_scores(
     rows = np.asarray(candidates)
     member = read_members(included, name="included", n_rows=len(rows))
     check_duplicates(number_copies(rows, np.zeros(len(rows), dtype=np.int64)), member)
-    found = generator_statistics(
-        generator,
-        rows,
-        access=access,
-        reference=reference,
-        auxiliary=auxiliary,
-        attacker=attacker,
-        n_samples=n_samples,
-        random_state=random_state,
-    )
-    return Scores.of(members=found[member], others=found[~member])
+    view = {"access": access, "reference": reference, "auxiliary": auxiliary, "attacker": attacker}
+    statistics = generator_statistics(generator, rows, **view, n_samples=n_samples, random_state=random_state)
+    return Scores.of(members=statistics[member], others=statistics[~member])
 
 
 def generator_statistics(
@@ -350,38 +341,43 @@ def generator_statistics(
     if access == "white-box":
         if auxiliary is not None or attacker is not None:
             raise ValueError("auxiliary and attacker are for access='black-box'")
-        found = _realness(generator, rows, name="generator")
-        return found if reference is None else residual(found, _realness(reference, rows, name="reference"))
+        statistics = [_realness(generator, rows, name="generator")]
+        if reference is not None:
+            statistics.append(_realness(reference, rows, name="reference"))
+        return statistics[0] if reference is None else residual(*statistics)
     n = len(rows) if n_samples is None else n_samples
     check.integer(n_samples=n, least=2)
     seeds = np.random.SeedSequence(random_state).generate_state(4).tolist()
-    samples = _samples(generator, n, seeds[0], rows.shape[1])
-    other = None if reference is None else _samples(reference, n, seeds[1], rows.shape[1])
-    known = None if auxiliary is None else np.asarray(auxiliary)
+    generators = [generator] if reference is None else [generator, reference]
+    samples = [_samples(g, n, seed, rows.shape[1]) for g, seed in zip(generators, seeds, strict=False)]
+    outsiders = None if auxiliary is None else np.asarray(auxiliary)
     if isinstance(attacker, str):
         check.one_of(attacker=attacker, allowed=("distance",))
-        found = -nearest(rows, samples)
-        return found if other is None else residual(found, -nearest(rows, other))
-    if attacker is None or isinstance(attacker, TargetGenerator):
-        found = _by_own_generator(attacker, samples, rows, known, seeds[2])
-        if other is None:
-            return found
-        return residual(found, _by_own_generator(attacker, other, rows, known, seeds[3]))
-    return _density_ratio(attacker, samples, rows, [each for each in (known, other) if each is not None])
+        statistics = [-nearest(rows, group) for group in samples]
+    elif attacker is None or isinstance(attacker, TargetGenerator):
+        statistics = [
+            _by_own_generator(attacker, group, rows, outsiders, seed)
+            for group, seed in zip(samples, seeds[2:], strict=False)
+        ]
+    else:
+        others = samples[1:] if outsiders is None else [outsiders, *samples[1:]]
+        return _density_ratio(attacker, samples[0], rows, others)
+    return statistics[0] if reference is None else residual(*statistics)
 
 
 def _by_own_generator(
     attacker: TargetGenerator | None,
     samples: np.ndarray,
     rows: np.ndarray,
-    known: np.ndarray | None,
+    outsiders: np.ndarray | None,
     seed: int,
 ) -> np.ndarray:
     settings = {} if attacker is None else dict(vars(attacker))
     settings = {name: value for name, value in settings.items() if not name.endswith("_")}
-    own = TargetGenerator(**(settings | {"random_state": seed}))
-    delay = 0 if known is None else min(1000, own.epochs * max(1, len(samples) // own.batch_size) // 3)
-    return own.fit(samples, fakes=known, delay=delay).realness(rows)
+    imitation = TargetGenerator(**(settings | {"random_state": seed}))
+    steps = imitation.epochs * max(1, len(samples) // imitation.batch_size)
+    delay = 0 if outsiders is None else min(1000, steps // 3)
+    return imitation.fit(samples, fakes=outsiders, delay=delay).realness(rows)
 
 
 def _density_ratio(
@@ -404,10 +400,10 @@ def _density_ratio(
 def _realness(generator: Any, rows: np.ndarray, *, name: str) -> np.ndarray:
     if not hasattr(generator, "realness"):
         raise ValueError(f"{name} must have realness(rows) for access='white-box', got {type(generator)}")
-    found = np.asarray(generator.realness(rows), dtype=np.float64)
-    if found.shape != rows.shape[:1] or not np.isfinite(found).all():
+    values = np.asarray(generator.realness(rows), dtype=np.float64)
+    if values.shape != rows.shape[:1] or not np.isfinite(values).all():
         raise ValueError(f"{name}.realness must return one finite number for each of {len(rows)} rows")
-    return found
+    return values
 
 
 def _samples(generator: Any, n_samples: int, seed: int, width: int) -> np.ndarray:
@@ -415,10 +411,10 @@ def _samples(generator: Any, n_samples: int, seed: int, width: int) -> np.ndarra
         raise ValueError(  # noqa: TRY004  (as every other wrong parameter)
             f"a generator must have sample(n_rows, random_state=), got {type(generator)}"
         )
-    found = np.asarray(generator.sample(n_samples, random_state=seed))
-    if found.shape != (n_samples, width) or not np.isfinite(found).all():
-        raise ValueError(f"samples must be finite numbers of shape {(n_samples, width)}, got {found.shape}")
-    return found
+    rows = np.asarray(generator.sample(n_samples, random_state=seed))
+    if rows.shape != (n_samples, width) or not np.isfinite(rows).all():
+        raise ValueError(f"samples must be finite numbers of shape {(n_samples, width)}, got {rows.shape}")
+    return rows
 
 
 def sum_scores(released: Any, canaries: Any, included: Any) -> Scores:
@@ -516,8 +512,8 @@ def marginal_scores(
     1.0
     """
     codes, sizes = np.asarray(canaries), mechanism.sizes
-    known = np.zeros((0, len(sizes)), dtype=np.int64) if rest is None else np.asarray(rest)
-    for name, rows in (("canaries", codes), ("rest", known)):
+    others = np.zeros((0, len(sizes)), dtype=np.int64) if rest is None else np.asarray(rest)
+    for name, rows in (("canaries", codes), ("rest", others)):
         if rows.ndim != 2 or rows.shape[1] != len(sizes) or rows.dtype.kind not in "iu":
             raise ValueError(f"{name} must be codes of {len(sizes)} columns, got shape {rows.shape}")
         if not ((rows >= 0) & (rows < np.array(sizes))).all():
@@ -525,7 +521,7 @@ def marginal_scores(
     coins = read_members(included, name="included", n_rows=len(codes))
     if mechanism.grain != 1:
         raise ValueError(f"mechanism must count one row as 1, got grain {mechanism.grain}")
-    weighted = np.column_stack([known, np.ones(len(known), dtype=np.int64)])
+    weighted = np.column_stack([others, np.ones(len(others), dtype=np.int64)])
     scores = np.zeros(len(codes))
     for name, table in released.items():
         columns = tuple(int(part) for part in name.split(","))
@@ -571,10 +567,10 @@ def nearest_scores(generated: Any, canaries: Any, included: Any, *, reference: A
     1.0
     """
     rows, coins = _checked(canaries, included)
-    far = -_distances(rows, generated, name="generated")
+    scores = -_distances(rows, generated, name="generated")
     if reference is not None:
-        far += _distances(rows, reference, name="reference")
-    return Scores.of(members=far[coins], others=far[~coins])
+        scores += _distances(rows, reference, name="reference")
+    return Scores.of(members=scores[coins], others=scores[~coins])
 
 
 def _distances(rows: np.ndarray, others: Any, *, name: str) -> np.ndarray:

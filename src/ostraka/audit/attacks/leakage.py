@@ -1,7 +1,4 @@
-"""The information bound on vote recovery, and a meter of what repeated questions reveal.
-
-Maximum-likelihood estimate of the votes, by projected Newton steps.
-"""
+"""What repeated questions reveal of the votes: information bound, meter, maximum-likelihood estimate."""
 
 from __future__ import annotations
 
@@ -59,9 +56,9 @@ def cramer_rao(mechanism: BallotMechanism, counts: Any, *, n_answers: int) -> np
     """
     votes = _votes(mechanism, counts)
     check.integer(n_answers=n_answers, least=1)
-    known = n_answers * information(mechanism, votes)
+    precisions = n_answers * information(mechanism, votes)
     spread = np.zeros(votes.shape)
-    for row, (h, precision) in enumerate(zip(votes, known, strict=True)):
+    for row, (h, precision) in enumerate(zip(votes, precisions, strict=True)):
         free = h > 0
         if free.sum() > 1:
             basis = tangent(int(free.sum()))
@@ -115,12 +112,15 @@ def leakage_meter(mechanism: BallotMechanism, counts: Any, *, n_answers: Any) ->
     points = np.asarray(n_answers)
     if points.dtype.kind not in "iu" or points.ndim > 1 or (points < 0).any():
         raise ValueError(f"n_answers must be an integer >= 0 or an array of them, got shape {points.shape}")
-    each = information(mechanism, votes)
+    precisions = information(mechanism, votes)
     normal = _normal(votes.shape[1])
-    left = np.array(
-        [[_error(h, m * known, normal) for m in points.ravel()] for h, known in zip(votes, each, strict=True)]
+    wrong = np.array(
+        [
+            [_error(h, m * precision, normal) for m in points.ravel()]
+            for h, precision in zip(votes, precisions, strict=True)
+        ]
     )
-    return left.reshape(len(votes), *points.shape)
+    return wrong.reshape(len(votes), *points.shape)
 
 
 def leakage_panel(
@@ -157,14 +157,14 @@ def leakage_panel(
     votes = _votes(mechanism, counts)
     order = np.argsort(votes.max(axis=1), kind="stable")
     votes = votes[order[np.unique(np.linspace(0, len(votes) - 1, _QUESTIONS).astype(int))]]
-    left = leakage_meter(mechanism, votes, n_answers=points)
+    wrong = leakage_meter(mechanism, votes, n_answers=points)
     once = mechanism.curve()
     return {
         "questions": len(votes),
         "repeats": points.tolist(),
-        "votes_wrong": left.mean(axis=0).tolist(),
-        "share_wrong": (left / votes.sum(axis=1, keepdims=True)).mean(axis=0).tolist(),
-        "share_wrong_least": (left / votes.sum(axis=1, keepdims=True)).min(axis=0).tolist(),
+        "votes_wrong": wrong.mean(axis=0).tolist(),
+        "share_wrong": (wrong / votes.sum(axis=1, keepdims=True)).mean(axis=0).tolist(),
+        "share_wrong_least": (wrong / votes.sum(axis=1, keepdims=True)).min(axis=0).tolist(),
         "epsilon": [(int(m) * once).epsilon(delta) for m in points],
         "delta": delta,
     }
@@ -185,16 +185,16 @@ def _normal(n: int) -> np.ndarray:
     return np.concatenate([half, -half])
 
 
-def _error(votes: np.ndarray, known: np.ndarray, normal: np.ndarray) -> float:
+def _error(votes: np.ndarray, fisher: np.ndarray, normal: np.ndarray) -> float:
     """Expected votes wrong of the estimate that weighs a first guess and a Gaussian shift's one look."""
     from ostraka.core.kernels import steps as _steps  # noqa: PLC0415  (compiled code, loaded when needed)
 
-    values, vectors = np.linalg.eigh(known)
+    values, vectors = np.linalg.eigh(fisher)
     looks = normal @ (vectors * np.sqrt(values.clip(0))).T
     wrong = []
     for share in _LEADER:
         guess, firm = _first_guess(votes, share)
-        precision, pull = known + np.diag(firm), firm * (guess - votes)
+        precision, pull = fisher + np.diag(firm), firm * (guess - votes)
         moved = np.abs(_steps.best_steps(votes, pull + looks, precision)).sum(axis=1)
         wrong.append(float(moved.mean() / 2))
         wrong.append(float(np.abs(guess - votes).sum() / 2))  # answers may be left aside
@@ -236,8 +236,8 @@ def most_likely(answers: np.ndarray, total: float, mechanism: BallotMechanism) -
     from ostraka.core.kernels.steps import best_steps  # noqa: PLC0415  (compiled code, loaded when needed)
 
     n_classes = len(answers) - law(mechanism).abstains
-    seen = answers[:n_classes] + 1.0
-    votes: np.ndarray = total * seen / seen.sum()
+    smoothed = answers[:n_classes] + 1.0
+    votes: np.ndarray = total * smoothed / smoothed.sum()
     gain, slope, curvature = _model(answers, votes, mechanism)
     damping = 0.0
     for _ in range(_MOST_STEPS):
@@ -251,16 +251,16 @@ def most_likely(answers: np.ndarray, total: float, mechanism: BallotMechanism) -
             continue
         size = 1.0
         while size > 1e-6:
-            tried = np.maximum(votes + size * step, 0.0)
-            found = _model(answers, tried, mechanism)
-            if found[0] >= gain + 1e-4 * size * promised:
+            proposal = np.maximum(votes + size * step, 0.0)
+            fit = _model(answers, proposal, mechanism)
+            if fit[0] >= gain + 1e-4 * size * promised:
                 break
             size *= 0.5 if size > 0.3 else 0.25
         else:
             break
         damping = 0.0 if size == 1.0 else max(2 * damping, 1e-3)
-        votes = tried * (total / tried.sum())
-        gain, slope, curvature = found
+        votes = proposal * (total / proposal.sum())
+        gain, slope, curvature = fit
     return votes
 
 
@@ -270,6 +270,6 @@ def _model(
     """Log likelihood, its gradient, and the expected curvature (Fisher information)."""
     logs, slopes = law(mechanism).gradient(votes[None])
     log_q, slope = logs[0], slopes[0]
-    seen = answers > 0
+    answered = answers > 0
     weighted = slope * (answers.sum() * np.exp(log_q))[:, None]
-    return float(answers[seen] @ log_q[seen]), answers[seen] @ slope[seen], slope.T @ weighted
+    return float(answers[answered] @ log_q[answered]), answers[answered] @ slope[answered], slope.T @ weighted

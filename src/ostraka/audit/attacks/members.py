@@ -48,9 +48,9 @@ def number_copies(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
         features = [row.tobytes() for row in flat]
     else:
         features = [tuple(row) for row in flat.tolist()]
-    seen: dict[object, int] = {}
+    numbers: dict[object, int] = {}
     keys = zip(features, labels.tolist(), strict=True)
-    return np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
 def check_independent(included: np.ndarray, member: np.ndarray) -> None:

@@ -1,13 +1,12 @@
-"""Statistics of membership for each row, from reference models trained with the row and without it.
+"""Membership inference: reference models with and without each row, and six statistics of them.
 
-None reads who was in the target, nor counts a row's reference models as evidence.
-
-Membership inference: reference models with and without each row, and six statistics of them.
+No statistic reads who was in the target, nor counts a row's reference models as evidence.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -76,13 +75,13 @@ def logit(confidences: np.ndarray) -> np.ndarray:
     return np.asarray(np.log(clipped) - np.log1p(-clipped))
 
 
-def _pooled(side: Side, other: Side) -> float:
+def _pooled(side: Side, opposite: Side) -> float:
     """Variance within rows; where no row has two models on a side, half that of the differences."""
-    for each in (side, other):
-        if each.spare.sum() and each.squares.sum():
-            return float(each.squares.sum() / each.spare.sum())
-    both = (side.n > 0) & (other.n > 0)
-    spread = float(np.var((side.mean - other.mean)[both], ddof=1) / 2) if both.sum() > 1 else 0.0
+    for moments in (side, opposite):
+        if moments.spare.sum() and moments.squares.sum():
+            return float(moments.squares.sum() / moments.spare.sum())
+    shared = (side.n > 0) & (opposite.n > 0)
+    spread = float(np.var((side.mean - opposite.mean)[shared], ddof=1) / 2) if shared.sum() > 1 else 0.0
     if not spread:
         raise ValueError(
             f"reference models say the same of all {len(side.n)} rows, or too little to know how "
@@ -91,14 +90,13 @@ def _pooled(side: Side, other: Side) -> float:
     return spread
 
 
-def _lira(target: np.ndarray, sides: tuple[Side, Side], *, own: bool) -> np.ndarray:
+def _lira(target: np.ndarray, sides: tuple[Side, Side], *, per_row: bool) -> np.ndarray:
     """Carlini et al. 2022, Algorithm 1; where no model has the row, Algorithm 2 on the scale of log odds."""
-    logs = []
-    deviations = []
-    for side, other in (sides, sides[::-1]):
-        pooled = _pooled(side, other)
+    logs, deviations = [], []
+    for side, opposite in (sides, sides[::-1]):
+        pooled = _pooled(side, opposite)
         variance = np.full(len(target), pooled)
-        if own:
+        if per_row:
             enough = side.n > 1
             variance[enough] = np.maximum((side.squares / np.maximum(side.n, 1))[enough], _FLOOR * pooled)
         deviations.append((target - side.mean) / np.sqrt(variance))
@@ -107,21 +105,10 @@ def _lira(target: np.ndarray, sides: tuple[Side, Side], *, own: bool) -> np.ndar
     return np.asarray(np.where(sides[0].n > 0, logs[0] - logs[1], offline))
 
 
-def _lira_own(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
-    return _lira(target, sides, own=True)
-
-
-def _lira_fixed(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
-    return _lira(target, sides, own=False)
-
-
 def _ratio(target: np.ndarray, inside: Side, outside: Side) -> np.ndarray:
     """The target's confidence over the average of models with the row and without it, half each."""
-    with_row = np.where(
-        inside.n > 0,
-        inside.mean,
-        (1 - _OFFLINE_SLOPE) + _OFFLINE_SLOPE * outside.mean,
-    )
+    offline = (1 - _OFFLINE_SLOPE) + _OFFLINE_SLOPE * outside.mean
+    with_row = np.where(inside.n > 0, inside.mean, offline)
     return np.asarray(clip(target) / ((with_row + outside.mean) / 2))
 
 
@@ -138,24 +125,21 @@ def hierarchical(target: np.ndarray, confidences: np.ndarray, included: np.ndarr
     target's confidence, and confidences near 1 hardly move it.
     """
     values, likely = logit(confidences), clip(confidences)
-    found = _hierarchical(logit(target), (Side.of(values, included), Side.of(values, ~included)))
+    log_ratio = _hierarchical(logit(target), (Side.of(values, included), Side.of(values, ~included)))
     ratio = _ratio(target, Side.of(likely, included), Side.of(likely, ~included))
     weight = RATIO_WEIGHT * RATIO_MODELS / (RATIO_MODELS + len(included))
-    return np.asarray(found + weight * np.log(ratio))
+    return np.asarray(log_ratio + weight * np.log(ratio))
 
 
 def _student_t(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
     """Predictive densities under one normal-inverse-gamma prior a side, from the moments of all rows."""
     logs = []
-    for side, other in (sides, sides[::-1]):
-        variance = _pooled(side, other)
+    for side, opposite in (sides, sides[::-1]):
+        variance = _pooled(side, opposite)
         centre = side.mean.mean()
         between = max(side.mean.var() - variance * (1 / side.n).mean(), _FLOOR * variance)
-        logs.append(
-            normal_inverse_gamma(
-                target, side, centre=centre, weight=variance / between, shape=2.0, rate=variance
-            )
-        )
+        prior = {"centre": centre, "weight": variance / between, "shape": 2.0, "rate": variance}
+        logs.append(normal_inverse_gamma(target, side, **prior))
     return np.asarray(logs[0] - logs[1])
 
 
@@ -166,8 +150,8 @@ def normal_inverse_gamma(
     total = weight + side.n
     mean = (weight * centre + side.n * side.mean) / total
     after = shape + side.n / 2
-    rest = rate + side.squares / 2 + weight * side.n * (side.mean - centre) ** 2 / (2 * total)
-    scale = np.sqrt(rest * (total + 1) / (after * total))
+    rate_after = rate + side.squares / 2 + weight * side.n * (side.mean - centre) ** 2 / (2 * total)
+    scale = np.sqrt(rate_after * (total + 1) / (after * total))
     return np.asarray(scipy.stats.t.logpdf(target, 2 * after, mean, scale))
 
 
@@ -180,7 +164,7 @@ def _hierarchical(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
     level = (weights[0] * (sides[0].mean - gap.mean()) + weights[1] * sides[1].mean) / sum(weights)
     smooth = _by_difficulty(level)
     shift = smooth(gap, np.ones_like(gap))
-    rest, least = (gap - shift) ** 2, 1e-3 * sum(pooled)
+    scatter, least = (gap - shift) ** 2, 1e-3 * sum(pooled)
 
     def densities(
         variances: tuple[np.ndarray, np.ndarray], freedom: tuple[Any, Any], spread: np.ndarray | float
@@ -194,19 +178,21 @@ def _hierarchical(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
         ]
 
     if sides[0].spare.any() or sides[1].spare.any():
-        (one, other), freedom = _shrunk_variances(sides, smooth, pooled)
-        noise = one / sides[0].n + other / sides[1].n
-        logs = densities((one, other), freedom, np.maximum(smooth(rest - noise, np.ones_like(gap)), least))
+        (inside, outside), freedom = _shrunk_variances(sides, smooth, pooled)
+        noise = inside / sides[0].n + outside / sides[1].n
+        logs = densities(
+            (inside, outside), freedom, np.maximum(smooth(scatter - noise, np.ones_like(gap)), least)
+        )
     else:
         # One model a side: its gap says what both variances add up to, and the target's logits what share
         # each has and how heavy the tails are, whichever side each logit belongs to.
-        total = smooth(rest, np.ones_like(gap))
-        tried = (
+        total = smooth(scatter, np.ones_like(gap))
+        fits = (
             densities((share * total, (1 - share) * total), (freedom, freedom), least)
             for share in _SHARES
             for freedom in _FREEDOMS
         )
-        logs = max(tried, key=lambda both: float(np.logaddexp(*both).sum()))
+        logs = max(fits, key=lambda pair: float(np.logaddexp(*pair).sum()))
     return np.asarray(logs[0] - logs[1])
 
 
@@ -243,12 +229,12 @@ def _by_difficulty(level: np.ndarray) -> Callable[..., np.ndarray]:
 
 def _prior_freedom(side: Side, near: np.ndarray) -> float:
     """Degrees of freedom of the variance of similar rows, as a prior (Smyth 2004, section 6.2)."""
-    known = side.spare > 0
-    if known.sum() < 2:
+    estimable = side.spare > 0
+    if estimable.sum() < 2:
         return 1e3
-    free = side.spare[known]
-    own = np.maximum(side.squares[known] / free / near[known], 1e-4)
-    residual = np.log(own) - scipy.special.digamma(free / 2) + np.log(free / 2)
+    free = side.spare[estimable]
+    ratio = np.maximum(side.squares[estimable] / free / near[estimable], 1e-4)
+    residual = np.log(ratio) - scipy.special.digamma(free / 2) + np.log(free / 2)
     excess = residual.var(ddof=1) - scipy.special.polygamma(1, free / 2).mean()
     grid = np.geomspace(1.0, 1e3, 400)  # trigamma falls
     return float(grid[(scipy.special.polygamma(1, grid / 2) > excess).sum().clip(1, len(grid)) - 1])
@@ -275,9 +261,9 @@ def normal_posterior(
     return (low + moved, low), ((a + c - 2 * has) / determinant, c / determinant)
 
 
-STATISTICS = {  # of logits
-    "lira": _lira_own,
-    "lira-fixed": _lira_fixed,
+STATISTICS: dict[str, Callable[[np.ndarray, tuple[Side, Side]], np.ndarray]] = {  # of logits
+    "lira": partial(_lira, per_row=True),
+    "lira-fixed": partial(_lira, per_row=False),
     "student-t": _student_t,
 }
 
@@ -380,12 +366,11 @@ class ReferenceModels:
         included = draw_coins(rng, self.n_models, len(labels))
         check_classes(labels, included)
         self.seeds_ = seeds = rng.integers(2**31, size=self.n_models)
-        saved = None
-        if self.checkpoint is not None:
-            parts = (rows, labels, included, seeds, self.estimator)
-            saved = SavedReferences(self.checkpoint, *parts)
+        parts = rows, labels, included, seeds, self.estimator
+        saved = None if self.checkpoint is None else SavedReferences(self.checkpoint, *parts)
+        design: dict[str, Any] = {"included": included, "seeds": seeds}
         confidences = train_references(
-            self.estimator, X, labels, included=included, seeds=seeds, saved=saved, progress=self.progress
+            self.estimator, X, labels, **design, saved=saved, progress=self.progress
         )
         self._keep(confidences, included, copies=number_copies(rows, labels))
         return self
@@ -486,8 +471,8 @@ class ReferenceModels:
         member = read_members(target_included, name="target_included", n_rows=self.included.shape[1])
         check_independent(self.included, member)
         check_duplicates(self._copies, member)
-        found = self.statistics(target_confidences, method=method)
-        return Scores.of(members=found[member], others=found[~member])
+        statistics = self.statistics(target_confidences, method=method)
+        return Scores.of(members=statistics[member], others=statistics[~member])
 
     def statistics(self, target_confidences: Any, *, method: str = "hierarchical") -> np.ndarray:
         """Compute one number for each row, larger for rows which seem to be in the target.
@@ -523,10 +508,10 @@ class ReferenceModels:
             target_confidences, name="target_confidences", shape=self.included.shape[1:]
         )
         if np.ptp(target):
-            same = (self.confidences_ == target).all(axis=1)
-            if same.any():
+            copies = (self.confidences_ == target).all(axis=1)
+            if copies.any():
                 raise ValueError(
-                    f"the target is reference {int(same.argmax())}: leave it out of the references"
+                    f"the target is reference {int(copies.argmax())}: leave it out of the references"
                 )
         if method == "loss":
             return logit(target)

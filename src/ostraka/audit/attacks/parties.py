@@ -1,9 +1,4 @@
-"""The parties of a simulated collaboration: their rows, and which of them go into the batch of a round.
-
-An observer's record of a collaborative training, simulated or recorded.
-
-Defences of collaborative training: share a part of each change, or clip it and add noise to the sum.
-"""
+"""The parties of a collaborative training, an observer's record of it, and defences."""
 
 from __future__ import annotations
 
@@ -93,25 +88,25 @@ class PartyRows:
 def read_parties(parties: Any, *, n_rounds: int) -> tuple[list[PartyRows], np.ndarray]:
     """The parties, and all classes. Pairs (X, y) are parties, too."""
     read = [
-        each if isinstance(each, PartyRows) else PartyRows(X=np.asarray(each[0]), y=each[1])
-        for each in parties
+        party if isinstance(party, PartyRows) else PartyRows(X=np.asarray(party[0]), y=party[1])
+        for party in parties
     ]
     if len(read) < 2:
         raise ValueError(f"parties must be two or more, got {len(read)}")
-    if len({each.X.shape[1] for each in read}) > 1:
+    if len({party.X.shape[1] for party in read}) > 1:
         raise ValueError("all parties must have the same number of features")
-    classes = np.unique(np.concatenate([each.y for each in read]))
-    for number, each in enumerate(read):
-        if each.schedule is not None and len(each.schedule) != n_rounds:
+    classes = np.unique(np.concatenate([party.y for party in read]))
+    for number, party in enumerate(read):
+        if party.schedule is not None and len(party.schedule) != n_rounds:
             raise ValueError(
-                f"the schedule of party {number} must have {n_rounds} rounds, got {len(each.schedule)}"
+                f"the schedule of party {number} must have {n_rounds} rounds, got {len(party.schedule)}"
             )
-        for pool in pools_of(each):
-            lacking = len(classes) - len(np.unique(each.y[pool]))
+        for pool in pools_of(party):
+            lacking = len(classes) - len(np.unique(party.y[pool]))
             if lacking:
                 raise ValueError(
                     f"party {number} has no row of {lacking} of {len(classes)} classes"
-                    + ("" if each.schedule is None else " with the property, or without it")
+                    + ("" if party.schedule is None else " with the property, or without it")
                     + ": batches hold all classes alike"
                 )
     return read, classes
@@ -213,12 +208,12 @@ class Observations:
     def parameter(self, name: str) -> np.ndarray:
         """The observed changes of one parameter: axes for rounds, for parties (server only), then its own."""
         start = 0
-        for each, shape in self.layout:
+        for label, shape in self.layout:
             stop = start + int(np.prod(shape))
-            if each == name:
+            if label == name:
                 return self.updates[..., start:stop].reshape(*self.updates.shape[:-1], *shape)
             start = stop
-        names = ", ".join(each for each, _ in self.layout)
+        names = ", ".join(label for label, _ in self.layout)
         raise ValueError(f"parameter must be one of {names}, got {name!r}")
 
     @classmethod
@@ -276,15 +271,15 @@ class Observations:
         check.integer(n_parties=n_parties, least=2)
         layout = FlatNetwork(network, n_features=n_features, n_classes=len(classes)).layout
         expected = [shape for _, shape in layout]
-        for each in (*rounds, *(own or ())):
-            if [np.shape(part) for part in each] != expected:
+        for arrays in (*rounds, *(own or ())):
+            if [np.shape(part) for part in arrays] != expected:
                 raise ValueError(f"each round must hold arrays of shapes {expected}")
         if len(rounds) < 2 or (own is not None and len(own) != len(rounds) - 1):
             raise ValueError("rounds must be two or more, and one more than those in own")
-        weights = np.array([flat(list(each)) for each in rounds])
+        weights = np.array([flat(list(arrays)) for arrays in rounds])
         moved = np.diff(weights, axis=0) * np.float32(n_parties)
         if own is not None:
-            moved = moved - (np.array([flat(list(each)) for each in own]) - weights[:-1])
+            moved = moved - (np.array([flat(list(arrays)) for arrays in own]) - weights[:-1])
         return cls(
             weights=weights[:-1],
             updates=moved,
@@ -387,11 +382,11 @@ class SharedFraction:
     def each(self, changes: np.ndarray) -> np.ndarray:
         """The largest entries of each change."""
         drop = changes.shape[1] - max(1, int(np.ceil(self.share * changes.shape[1])))
-        kept = changes.copy()
+        sparse = changes.copy()
         if drop:
             least = np.argpartition(np.abs(changes), drop - 1, axis=1)[:, :drop]
-            np.put_along_axis(kept, least, 0, axis=1)
-        return kept
+            np.put_along_axis(sparse, least, 0, axis=1)
+        return sparse
 
     def noise(self, *, size: int, rng: np.random.Generator) -> np.ndarray | float:
         """No noise: 0."""

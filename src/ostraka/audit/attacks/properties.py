@@ -1,7 +1,4 @@
-"""Checks of property inference: rounds of both kinds, labels that tell the property, copies of rows.
-
-Property inference: whether others' batches have a property which the shared task is not about.
-"""
+"""Property inference: whether others' batches have a property which the shared task is not about."""
 
 from __future__ import annotations
 
@@ -28,8 +25,8 @@ _FALSE_ALARM_Z = 6.5  # standard errors: a chance of 1e-10
 def check_copies(one: PartyRows, other: PartyRows) -> None:
     """Refuse rows that are on both sides, which would teach the classifier nothing but noise."""
     numbers = number_copies(np.concatenate([one.X, other.X]), np.concatenate([one.y, other.y]))
-    both = np.isin(numbers[: one.n_rows], numbers[one.n_rows :])
-    if both.all():
+    shared = np.isin(numbers[: one.n_rows], numbers[one.n_rows :])
+    if shared.all():
         raise ValueError(f"all {one.n_rows} rows of with_property are among those of without")
 
 
@@ -39,12 +36,12 @@ def check_truth(observations: Observations) -> np.ndarray:
         raise ValueError("observations must know the truth: give a party has_property and a schedule")
     if observations.updates.ndim != 2:
         raise ValueError("scores need one sum a round: for a server use statistics of the party you look at")
-    has, seen = np.asarray(observations.property_share > 0), observations.updates.any(axis=1)
-    if not seen.any():
+    has, changed = np.asarray(observations.property_share > 0), observations.updates.any(axis=1)
+    if not changed.any():
         raise ValueError("observations must hold a round in which others changed something, but all are 0")
-    if has[seen].all() or not has[seen].any():
+    if has[changed].all() or not has[changed].any():
         raise ValueError(
-            f"the property is in {'every' if has[seen].all() else 'no'} round: scores need rounds with it "
+            f"the property is in {'every' if has[changed].all() else 'no'} round: scores need rounds with it "
             "and rounds without it"
         )
     _check_labels(observations, has)
@@ -149,9 +146,9 @@ class PropertyInference:
         """
         from sklearn.base import clone  # noqa: PLC0415
 
-        made = self._own_changes(observations, with_property, without, others)
-        labels = np.tile(np.repeat([True, False], self.n_batches), len(made) // 2)
-        self.classifier_ = clone(self.classifier).fit(np.concatenate(made), labels)
+        changes = self._own_changes(observations, with_property, without, others)
+        labels = np.tile(np.repeat([True, False], self.n_batches), len(changes) // 2)
+        self.classifier_ = clone(self.classifier).fit(np.concatenate(changes), labels)
         return self
 
     def save_changes(
@@ -211,15 +208,15 @@ class PropertyInference:
                 f"file must be in a folder that exists, got {str(file)!r}: create the folder first"
             )
         has = check_truth(observations)
-        made = self._own_changes(observations, with_property, without, others)
+        changes = self._own_changes(observations, with_property, without, others)
         written = io.BytesIO()
         np.savez_compressed(
             written,
             allow_pickle=False,
             observed=changed_sizes(observations.updates, observations.layout).astype(np.float32),
             has_property=has,
-            with_property=np.concatenate(made[::2]).astype(np.float32),
-            without=np.concatenate(made[1::2]).astype(np.float32),
+            with_property=np.concatenate(changes[::2]).astype(np.float32),
+            without=np.concatenate(changes[1::2]).astype(np.float32),
         )
         files.write(file, written.getvalue(), private=True)
 
@@ -236,9 +233,9 @@ class PropertyInference:
             raise ValueError(f"share must be > 0 and <= 1, got {self.share!r}")
         flat, worlds = own_worlds(observations, with_property, without, others or without)
         rng = np.random.default_rng(self.random_state)
-        found = []
+        sizes = []
         for number, weights in enumerate(observations.weights):
-            made = own_sums(
+            sums = own_sums(
                 rng,
                 flat,
                 observations,
@@ -248,8 +245,8 @@ class PropertyInference:
                 n_batches=self.n_batches,
                 share=self.share,
             )
-            found += [changed_sizes(each, observations.layout) for each in made]
-        return found
+            sizes += [changed_sizes(batch_sums, observations.layout) for batch_sums in sums]
+        return sizes
 
     def statistics(self, observations: Observations) -> np.ndarray:
         """The classifier's probability of the property for each observed change, one for each round.
@@ -267,8 +264,8 @@ class PropertyInference:
             raise ValueError("PropertyInference must be fitted first: call fit(run, with_property, without)")
         shape = observations.updates.shape
         rows = changed_sizes(observations.updates.reshape(-1, shape[-1]), observations.layout)
-        found = np.asarray(self.classifier_.predict_proba(rows), dtype=np.float64)[:, 1]
-        return found.reshape(shape[:-1])
+        chances = np.asarray(self.classifier_.predict_proba(rows), dtype=np.float64)[:, 1]
+        return chances.reshape(shape[:-1])
 
     def scores(self, observations: Observations) -> Scores:
         """Score each round of a simulated collaboration, for an audit or for its rates.
@@ -292,9 +289,9 @@ class PropertyInference:
             property differ from those of the others, which alone would tell them apart.
         """
         has = check_truth(observations)
-        seen = observations.updates.any(axis=1)
-        found = self.statistics(observations)
-        return Scores.of(members=found[has & seen], others=found[~has & seen])
+        changed = observations.updates.any(axis=1)
+        statistics = self.statistics(observations)
+        return Scores.of(members=statistics[has & changed], others=statistics[~has & changed])
 
 
 def own_worlds(
@@ -342,8 +339,10 @@ def own_sums(
     for number in range(2 * many + pool):
         for _ in range(steps):
             if number < many:
-                own, rest = drawn(worlds[0], n_with), drawn(worlds[1], size - n_with)
-                batches.append(tuple(np.concatenate(pair) for pair in zip(own, rest, strict=True)))
+                rows_with, rows_without = drawn(worlds[0], n_with), drawn(worlds[1], size - n_with)
+                batches.append(
+                    tuple(np.concatenate(pair) for pair in zip(rows_with, rows_without, strict=True))
+                )
             else:
                 batches.append(drawn(worlds[1 if number < 2 * many else 2], size))
     X = np.array([rows for rows, _ in batches]).reshape(2 * many + pool, steps, size, -1)
@@ -352,13 +351,13 @@ def own_sums(
     defence = observations.defence
     if defence is not None:
         changes = defence.each(changes)
-    made = changes[: 2 * many].astype(np.float64)
+    sums = changes[: 2 * many].astype(np.float64)
     for number in range(2 * many):
         if pool:
-            made[number] += changes[2 * many + rng.permutation(pool)[: n_summed - 1]].sum(axis=0)
+            sums[number] += changes[2 * many + rng.permutation(pool)[: n_summed - 1]].sum(axis=0)
         if defence is not None:
-            made[number] += defence.noise(size=made.shape[1], rng=rng)
-    return [made[:many], made[many:]]
+            sums[number] += defence.noise(size=sums.shape[1], rng=rng)
+    return [sums[:many], sums[many:]]
 
 
 def changed_sizes(changes: np.ndarray, layout: tuple[tuple[str, tuple[int, ...]], ...] = ()) -> np.ndarray:

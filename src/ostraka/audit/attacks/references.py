@@ -27,10 +27,10 @@ class SavedReferences:
 
     def __init__(self, folder: Any, *parts: Any) -> None:
         self.folder = Path(folder)
-        whole = hashlib.sha256()
+        digest = hashlib.sha256()
         for part in parts:
-            whole.update(_content(part) + b"\0")
-        self.name = whole.hexdigest()
+            digest.update(_content(part) + b"\0")
+        self.name = digest.hexdigest()
 
     def read(self, first: int, shape: tuple[int, int]) -> np.ndarray | None:
         """The confidences of the references from ``first`` on; None if they are not finished."""
@@ -39,24 +39,24 @@ class SavedReferences:
             return None
         try:
             with np.load(path, allow_pickle=False) as file:
-                name, found = str(file["name"]), np.asarray(file["confidences"])
+                name, confidences = str(file["name"]), np.asarray(file["confidences"])
         except Exception as error:
             raise ValueError(
                 f"{path} does not hold reference models: remove it to train them again"
             ) from error
-        if name != self.name or found.shape != shape:
+        if name != self.name or confidences.shape != shape:
             raise ValueError(
                 f"{path} belongs to other references (rows, labels, classifier, settings or seed): "
                 "type another checkpoint, or remove the folder to begin again"
             )
-        return found
+        return confidences
 
     def write(self, first: int, confidences: np.ndarray) -> None:
         """Keep the confidences of these references, durably."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-        def save(beside: Path) -> None:
-            with beside.open("wb") as file:
+        def save(temporary: Path) -> None:
+            with temporary.open("wb") as file:
                 np.savez(file, name=np.array(self.name), confidences=confidences)
 
         files.write(self._path(first, len(confidences)), save, private=True)
@@ -80,20 +80,20 @@ def train_references(
     step = 1
     if network is not None:
         X = np.asarray(X, dtype=np.float32)
-        found = _planned(network, X, labels)
-        step = _even(len(included), min(found.size, _SAVED_TOGETHER) if saved else found.size)
+        plan = _planned(network, X, labels)
+        step = _even(len(included), min(plan.size, _SAVED_TOGETHER) if saved else plan.size)
     confidences = np.empty(included.shape)
     for first in range(0, len(included), step):
         part = slice(first, min(first + step, len(included)))
-        kept = None if saved is None else saved.read(first, included[part].shape)
-        if kept is None:
+        block = None if saved is None else saved.read(first, included[part].shape)
+        if block is None:
             if network is None:
-                kept = _of_classifier(estimator, X, labels, included[first], int(seeds[first]))[None]
+                block = _of_classifier(estimator, X, labels, included[first], int(seeds[first]))[None]
             else:
-                kept = np.concatenate(list(_of_stack(found, X, labels, included[part], seeds[part])))
+                block = np.concatenate(list(_of_stack(plan, X, labels, included[part], seeds[part])))
             if saved is not None:
-                saved.write(first, kept)
-        confidences[part] = kept
+                saved.write(first, block)
+        confidences[part] = block
         if progress is not None:
             progress("references", part.stop, len(included))
     return confidences
@@ -105,8 +105,8 @@ def _of_classifier(estimator: Any, X: Any, labels: np.ndarray, chosen: np.ndarra
     model = clone(estimator)
     if "random_state" in model.get_params():
         model.set_params(random_state=seed)
-    taken = X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
-    return true_label_column(model.fit(taken, labels[chosen]), X, labels)
+    rows = X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
+    return true_label_column(model.fit(rows, labels[chosen]), X, labels)
 
 
 def _network(estimator: Any) -> TorchClassifier | None:
@@ -159,14 +159,14 @@ def _confidences(plan: TrainingPlan, weights: Any, X: np.ndarray, codes: np.ndar
 
     from ostraka.nets.devices import device, threads  # noqa: PLC0415
 
-    stack, where, found = plan.stack_of([weights]), device(plan.network.device), []
+    stack, where, chances = plan.stack_of([weights]), device(plan.network.device), []
     with torch.inference_mode(), threads(plan.network.n_threads):
         for start in range(0, len(X), _AT_ONCE):
             rows = torch.as_tensor(X[start : start + _AT_ONCE], device=where)
             logits = stack.logits(rows, training=False)[0].double().cpu()
-            own = torch.as_tensor(codes[start : start + _AT_ONCE])
-            found.append(logits.softmax(dim=1)[torch.arange(len(own)), own])
-    return np.asarray(torch.cat(found).numpy())
+            true_codes = torch.as_tensor(codes[start : start + _AT_ONCE])
+            chances.append(logits.softmax(dim=1)[torch.arange(len(true_codes)), true_codes])
+    return np.asarray(torch.cat(chances).numpy())
 
 
 def _seed(random_state: int) -> int:
@@ -174,9 +174,9 @@ def _seed(random_state: int) -> int:
     return int(np.random.SeedSequence(random_state).generate_state(1)[0])
 
 
-def _even(total: int, most: int) -> int:
+def _even(total: int, largest: int) -> int:
     """The largest part if the parts are as equal as possible."""
-    return -(-total // -(-total // min(most, total)))
+    return -(-total // -(-total // min(largest, total)))
 
 
 def _content(part: Any) -> bytes:

@@ -1,8 +1,6 @@
-"""Lookup tables of the sampler: noise by count and node, screen and prior by count.
+"""Sampling of whole-numbered votes by Markov chains: a compiled one with lookup tables, and a plain one.
 
-Compiled: Markov chain Monte Carlo over whole-numbered votes.
-
-The posterior of the votes from any outcome map: Metropolis walks over whole votes, many at a time.
+The compiled chain knows Gaussian and Laplace noise, and screens; the plain one takes any outcome map.
 """
 
 from __future__ import annotations
@@ -90,7 +88,7 @@ def tables(
         cdf, density = np.where(z < 0, tail, 1 - tail), tail / scale
     with np.errstate(divide="ignore", invalid="ignore"):
         pull = np.where(cdf > 0, density / cdf * weights, 0.0)
-    own, leader = log_prior(steps, n_classes, prior)
+    alike, leader = log_prior(steps, n_classes, prior)
     return Tables(
         answers=answers[:n_classes].astype(float),
         stopped=float(answers[n_classes:].sum()),
@@ -98,7 +96,7 @@ def tables(
         pull=np.ascontiguousarray(pull),
         kind=bar[0],
         screen=_screen(bar, counts),
-        prior=own,
+        prior=alike,
         leader=leader,
         unit=unit,
     )
@@ -115,12 +113,14 @@ def log_prior(steps: int, n_classes: int, prior: float | str) -> tuple[np.ndarra
         a, b = (grid.ravel()[:, None] for grid in np.meshgrid(CONCENTRATIONS, DISSENTS))
     else:
         a = CONCENTRATIONS[:, None] if isinstance(prior, str) else np.array([[prior]])
-    own = gammaln(counts + a) - gammaln(a) - gammaln(counts + 1)
+    alike = gammaln(counts + a) - gammaln(a) - gammaln(counts + 1)
     if prior != "leader":
-        return own, own - gammaln(steps + n_classes * a) + gammaln(n_classes * a)
-    rest, others = steps - counts, (n_classes - 1) * a
-    dissent = gammaln(rest + b) - gammaln(rest + 1) - gammaln(steps + b + 1) + gammaln(b + 1) - gammaln(b)
-    return own, dissent + gammaln(others) + gammaln(rest + 1) - gammaln(rest + others)
+        return alike, alike - gammaln(steps + n_classes * a) + gammaln(n_classes * a)
+    followers, others = steps - counts, (n_classes - 1) * a
+    dissent = (
+        gammaln(followers + b) - gammaln(followers + 1) - gammaln(steps + b + 1) + gammaln(b + 1) - gammaln(b)
+    )
+    return alike, dissent + gammaln(others) + gammaln(followers + 1) - gammaln(followers + others)
 
 
 def _screen(bar: tuple[int, float, float], counts: np.ndarray) -> np.ndarray:
@@ -165,41 +165,41 @@ _FREE = {"reassoc", "contract", "arcp", "nsz"}  # sums may be reordered, NaN and
 
 
 @kernel(error_model="python", fastmath=_FREE)
-def _named(votes: np.ndarray, known: Tables, product: np.ndarray) -> float:
+def _named(votes: np.ndarray, lookup: Tables, product: np.ndarray) -> float:
     """Log likelihood of the classes in the answers."""
     n_nodes = product.size
-    product[:] = known.cdf[votes[0]]
+    product[:] = lookup.cdf[votes[0]]
     for k in range(1, votes.size):
-        row = known.cdf[votes[k]]
+        row = lookup.cdf[votes[k]]
         for t in range(n_nodes):
             product[t] *= row[t]
     total, gain, n = 0.0, 0.0, 0.0
     for k in range(votes.size):
-        row = known.pull[votes[k]]
+        row = lookup.pull[votes[k]]
         q = 0.0
         for t in range(n_nodes):
             q += product[t] * row[t]
         total += q
-        if known.answers[k] > 0:
-            gain += known.answers[k] * math.log(max(q, _LEAST))
-            n += known.answers[k]
+        if lookup.answers[k] > 0:
+            gain += lookup.answers[k] * math.log(max(q, _LEAST))
+            n += lookup.answers[k]
     return float(gain - n * math.log(max(total, _LEAST)))
 
 
 @kernel(error_model="python")
-def _screened(votes: np.ndarray, known: Tables) -> float:
+def _screened(votes: np.ndarray, lookup: Tables) -> float:
     """Log likelihood of how many questions the screen let through, and how many it stopped."""
-    if known.kind == NO_SCREEN:
+    if lookup.kind == NO_SCREEN:
         return 0.0
-    passed = known.answers.sum()
-    if known.kind == LARGEST:
+    passed = lookup.answers.sum()
+    if lookup.kind == LARGEST:
         top = votes.max()
-        return float(passed * known.screen[top, 0] + known.stopped * known.screen[top, 1])
+        return float(passed * lookup.screen[top, 0] + lookup.stopped * lookup.screen[top, 1])
     stop = 0.0
     for k in range(votes.size):
-        stop += known.screen[votes[k], 1]
+        stop += lookup.screen[votes[k], 1]
     through = math.log(max(-math.expm1(stop), _LEAST))
-    return float(passed * through + known.stopped * stop)
+    return float(passed * through + lookup.stopped * stop)
 
 
 @kernel(error_model="python")
@@ -211,25 +211,25 @@ def _drawn(weights: np.ndarray, uniform: float) -> tuple[int, float]:
         gap = weights[x] - peak
         weights[x] = math.exp(gap) if gap > -40.0 else 0.0
         mass += weights[x]
-    left = uniform * mass
+    remaining = uniform * mass
     chosen = 0
-    while chosen < weights.size - 1 and left >= weights[chosen]:
-        left -= weights[chosen]
+    while chosen < weights.size - 1 and remaining >= weights[chosen]:
+        remaining -= weights[chosen]
         chosen += 1
     return chosen, peak + math.log(mass)
 
 
 @kernel(error_model="python")
-def _believe(votes: np.ndarray, known: Tables, weights: np.ndarray) -> tuple[int, int, float]:
+def _believe(votes: np.ndarray, lookup: Tables, weights: np.ndarray) -> tuple[int, int, float]:
     """Draw the hypothesis and the leading class given the votes; also the log prior summed over them."""
     n_classes = votes.size
-    for a in range(known.prior.shape[0]):
+    for a in range(lookup.prior.shape[0]):
         alike = 0.0
         for k in range(n_classes):
-            alike += known.prior[a, votes[k]]
+            alike += lookup.prior[a, votes[k]]
         for k in range(n_classes):
-            own = known.leader[a, votes[k]] - known.prior[a, votes[k]]
-            weights[a * n_classes + k] = alike + own
+            advantage = lookup.leader[a, votes[k]] - lookup.prior[a, votes[k]]
+            weights[a * n_classes + k] = alike + advantage
     chosen, believed = _drawn(weights, np.random.random())  # noqa: NPY002
     return chosen // n_classes, chosen % n_classes, believed
 
@@ -256,7 +256,7 @@ def _propose(
 
 @kernel(error_model="python")
 def chain(
-    start: np.ndarray, reach: np.ndarray, known: Tables, n_steps: int, seed: int
+    start: np.ndarray, reach: np.ndarray, lookup: Tables, n_steps: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return times at each count, shape (n_classes, n_counts), and the likeliest votes visited.
 
@@ -266,36 +266,36 @@ def chain(
     np.random.seed(seed)  # noqa: NPY002  (numba's own stream)
     n_classes = start.size
     votes, best = start.copy(), start.copy()
-    seen = np.zeros((n_classes, known.cdf.shape[0]))
-    line, product = np.empty(known.cdf.shape[0]), np.empty(known.cdf.shape[1])
-    weights = np.empty(known.prior.shape[0] * n_classes)
-    a, leads, _ = _believe(votes, known, weights)
-    gain = _named(votes, known, product) + _screened(votes, known)
+    visits = np.zeros((n_classes, lookup.cdf.shape[0]))
+    line, product = np.empty(lookup.cdf.shape[0]), np.empty(lookup.cdf.shape[1])
+    weights = np.empty(lookup.prior.shape[0] * n_classes)
+    a, leads, _ = _believe(votes, lookup, weights)
+    gain = _named(votes, lookup, product) + _screened(votes, lookup)
     top = -math.inf
     for step in range(n_steps):
         i = leads if np.random.random() < 0.5 else np.random.randint(n_classes)  # noqa: NPY002
         j = (i + 1 + np.random.randint(n_classes - 1)) % n_classes  # noqa: NPY002
-        of_i = known.leader[a] if i == leads else known.prior[a]
-        of_j = known.leader[a] if j == leads else known.prior[a]
+        of_i = lookup.leader[a] if i == leads else lookup.prior[a]
+        of_j = lookup.leader[a] if j == leads else lookup.prior[a]
         m, odds = _propose(of_i, of_j, (votes[i], votes[j]), reach[i, j], line)
         if m != 0:
             votes[i] -= m
             votes[j] += m
-            moved = _named(votes, known, product) + _screened(votes, known)
+            moved = _named(votes, lookup, product) + _screened(votes, lookup)
             if math.log(1.0 - np.random.random()) < odds + moved - gain:  # noqa: NPY002
                 gain = moved
             else:
                 votes[i] += m
                 votes[j] -= m
         if step % _EVERY == 0:
-            a, leads, believed = _believe(votes, known, weights)
+            a, leads, believed = _believe(votes, lookup, weights)
             if gain + believed > top:
                 top = gain + believed
                 best[:] = votes
         if step >= n_steps // 9:
             for k in range(n_classes):
-                seen[k, votes[k]] += 1.0
-    return seen, best
+                visits[k, votes[k]] += 1.0
+    return visits, best
 
 
 _WALKERS = 64
@@ -317,34 +317,34 @@ def walk(
     ``prior``: log weights of a count of a class like the others and of the leader, one row a hypothesis.
     """
     rng = np.random.default_rng(seed)
-    own, leader = prior
+    alike_prior, leader = prior
     n_classes, walkers = len(start), np.arange(_WALKERS)
-    seen = np.zeros((n_classes, own.shape[1]))
+    visits = np.zeros((n_classes, alike_prior.shape[1]))
 
     def weigh(votes: np.ndarray) -> np.ndarray:
-        alike = own[:, votes]  # hypotheses, walkers, classes
-        each = alike.sum(axis=2, keepdims=True) - alike + leader[:, votes]
+        alike = alike_prior[:, votes]  # hypotheses, walkers, classes
+        hypotheses = alike.sum(axis=2, keepdims=True) - alike + leader[:, votes]
         logs = np.maximum(mechanism.log_outcomes(votes * unit), -1e6)  # what is impossible is unlikely
-        return np.asarray(logs @ answers + logsumexp(each, axis=(0, 2)))
+        return np.asarray(logs @ answers + logsumexp(hypotheses, axis=(0, 2)))
 
-    here = np.tile(start, (_WALKERS, 1))
-    weight = weigh(here)
-    best, most = start, float(weight[0])
+    current = np.tile(start, (_WALKERS, 1))
+    weight = weigh(current)
+    best, highest = start, float(weight[0])
     for step in range(_STEPS):
         giver = rng.integers(n_classes, size=_WALKERS)
         taker = (giver + rng.integers(1, n_classes, size=_WALKERS)) % n_classes
         size = np.ceil(np.abs(rng.normal(size=_WALKERS)) * reach[giver, taker]).astype(np.int64)
-        there = here.copy()
-        there[walkers, giver] -= size
-        there[walkers, taker] += size
-        inside = there[walkers, giver] >= 0
-        there[~inside] = here[~inside]
-        found = weigh(there)
-        moves = inside & (np.log(rng.random(_WALKERS)) < found - weight)
-        here[moves], weight[moves] = there[moves], found[moves]
-        if weight.max() > most:
-            best, most = here[weight.argmax()].copy(), float(weight.max())
+        proposal = current.copy()
+        proposal[walkers, giver] -= size
+        proposal[walkers, taker] += size
+        inside = proposal[walkers, giver] >= 0
+        proposal[~inside] = current[~inside]
+        proposed = weigh(proposal)
+        moves = inside & (np.log(rng.random(_WALKERS)) < proposed - weight)
+        current[moves], weight[moves] = proposal[moves], proposed[moves]
+        if weight.max() > highest:
+            best, highest = current[weight.argmax()].copy(), float(weight.max())
         if step >= _SETTLING:
             for k in range(n_classes):
-                seen[k] += np.bincount(here[:, k], minlength=seen.shape[1])
-    return seen, best
+                visits[k] += np.bincount(current[:, k], minlength=visits.shape[1])
+    return visits, best

@@ -1,9 +1,4 @@
-"""The posterior distribution of the votes given the answers, over whole numbers of votes.
-
-Vote recovery: estimate the votes on one question from the answers to its repetitions.
-
-Recovery of counts: the posterior of a table given noisy releases of it.
-"""
+"""Vote recovery: the votes on one question from answers to its repetitions; counts from noisy tables."""
 
 from __future__ import annotations
 
@@ -47,29 +42,29 @@ def marginals(
     if argmax.noise and bar and not any(stage.offset is not None for stage in (*screens, argmax)):
         from ostraka.audit.attacks import sampler  # noqa: PLC0415  (compiled code, loaded when needed)
 
-        known = tables(answers, n_teachers, noise=argmax.noise, bar=bar, steps=steps, prior=prior)
-        n_steps = int(np.clip(_WORK / (2 * len(start) * known.cdf.shape[1]), _LEAST, _MOST))
-        seen, best = sampler.chain(votes, reach, known, n_steps, seed)
+        lookup = tables(answers, n_teachers, noise=argmax.noise, bar=bar, steps=steps, prior=prior)
+        n_steps = int(np.clip(_WORK / (2 * len(start) * lookup.cdf.shape[1]), _LEAST, _MOST))
+        visits, best = sampler.chain(votes, reach, lookup, n_steps, seed)
     else:
         weights = log_prior(steps, len(start), prior)
-        seen, best = walk(votes, answers, mechanism, reach=reach, prior=weights, unit=unit, seed=seed)
-    return seen / seen.sum(axis=1, keepdims=True), best, unit
+        visits, best = walk(votes, answers, mechanism, reach=reach, prior=weights, unit=unit, seed=seed)
+    return visits / visits.sum(axis=1, keepdims=True), best, unit
 
 
 def rounded(votes: np.ndarray, total: int) -> np.ndarray:
     """Whole numbers near ``votes`` that add up to ``total``: the largest remainders go up."""
     down: np.ndarray = np.floor(np.maximum(votes, 0.0)).astype(np.int64)
-    left = total - int(down.sum())
+    remainder = total - int(down.sum())
     order = np.argsort(down - votes, kind="stable")
-    down[order[:left]] += 1
+    down[order[:remainder]] += 1
     return down
 
 
 def _reach(votes: np.ndarray, n_answers: float, mechanism: BallotMechanism, n_teachers: int) -> np.ndarray:
     """Votes to move between two classes at a time, so that a fair part of the proposals is accepted."""
-    known = n_answers * information(mechanism, votes[None])[0]
-    own = np.diag(known)
-    along = own[:, None] + own[None, :] - 2 * known
+    precision = n_answers * information(mechanism, votes[None])[0]
+    diagonal = np.diag(precision)
+    along = diagonal[:, None] + diagonal[None, :] - 2 * precision
     widest = max(1.0, n_teachers / 4)
     return np.asarray(np.minimum(1.7 / np.sqrt(np.maximum(along, widest**-2)), widest))
 
@@ -210,14 +205,14 @@ def _checked(answers: Any, mechanism: BallotMechanism, n_classes: int | None) ->
     counts = counts.astype(np.float64)
     if not np.isfinite(counts).all() or (counts < 0).any() or (counts != np.floor(counts)).any():
         raise ValueError("answers must be whole numbers >= 0: how often each outcome was seen")
-    shown = len(counts) - silent
-    if n_classes is not None and shown != n_classes:
+    n_labels = len(counts) - silent
+    if n_classes is not None and n_labels != n_classes:
         extra = " (a column for no answer needs a screen: mechanism=Confident(screen=..., argmax=...))"
         raise ValueError(
             f"answers must have {n_classes} classes{' and no answer' if silent else ''}, "
             f"got {len(counts)} outcomes{'' if silent else extra}"
         )
-    if shown < 2:
+    if n_labels < 2:
         screened = " and how often there was no answer" if silent else ""
         raise ValueError(f"answers must count two classes or more{screened}, got {len(counts)} outcomes")
     if not counts.any():
@@ -264,7 +259,7 @@ def _relative(
         raise TypeError(f"n_teachers is needed: {argmax.mechanism!r} does not offer the scale of its noise")
     _, scale = argmax.noise
     level = max(1, round(_AS_MANY * scale)) * len(labels)
-    found = recover_votes(
+    recovered = recover_votes(
         labels,
         n_teachers=level,
         mechanism=argmax.mechanism,
@@ -275,15 +270,15 @@ def _relative(
     note = "relative to the mean count: answers alone do not tell its level"
     if (labels == 0).any():
         note += "; classes never seen are bounded from above only"
-    floor = np.where(labels == 0, -np.inf, found.lower - shift)
+    floor = np.where(labels == 0, -np.inf, recovered.lower - shift)
     return RecoveredVotes(
-        mean=found.mean - shift,
-        lower=np.where(np.isnan(found.lower), np.nan, floor),
-        upper=found.upper - shift,
-        mode=found.mode - round(shift),
+        mean=recovered.mean - shift,
+        lower=np.where(np.isnan(recovered.lower), np.nan, floor),
+        upper=recovered.upper - shift,
+        mode=recovered.mode - round(shift),
         method=method,
         relative=True,
-        note=f"{note}; {found.note}" if found.note else note,
+        note=f"{note}; {recovered.note}" if recovered.note else note,
     )
 
 
@@ -292,10 +287,10 @@ def _shortest(chances: np.ndarray, mass: float = 0.95) -> tuple[np.ndarray, np.n
     n = chances.shape[1]
     below = np.concatenate([np.zeros((len(chances), 1)), chances.cumsum(axis=1)], axis=1)
     lower, upper = np.zeros(len(chances), np.int64), np.zeros(len(chances), np.int64)
-    for k, held in enumerate(below):
-        last = np.searchsorted(held, held[:-1] + mass - 1e-12) - 1
+    for k, mass_below in enumerate(below):
+        last = np.searchsorted(mass_below, mass_below[:-1] + mass - 1e-12) - 1
         width = np.where(last < n, last - np.arange(n), n)
-        weight = held[np.minimum(last + 1, n)] - held[:-1]
+        weight = mass_below[np.minimum(last + 1, n)] - mass_below[:-1]
         lower[k] = np.lexsort((-weight, width))[0]
         upper[k] = last[lower[k]]
     return lower, upper
@@ -304,16 +299,16 @@ def _shortest(chances: np.ndarray, mass: float = 0.95) -> tuple[np.ndarray, np.n
 def _deviations(n_answers: float, votes: np.ndarray, mechanism: BallotMechanism) -> np.ndarray:
     """Standard deviation of each count as the answers' information has it."""
     basis = tangent(len(votes))
-    known = n_answers * basis.T @ information(mechanism, votes[None])[0] @ basis
-    spread: np.ndarray = np.sqrt(np.diag(basis @ np.linalg.pinv(known, hermitian=True) @ basis.T).clip(0))
+    precision = n_answers * basis.T @ information(mechanism, votes[None])[0] @ basis
+    spread: np.ndarray = np.sqrt(np.diag(basis @ np.linalg.pinv(precision, hermitian=True) @ basis.T).clip(0))
     return spread
 
 
 def _silence(counts: np.ndarray, votes: np.ndarray, mechanism: BallotMechanism, words: str) -> str:
     """A sentence for answers that carry hardly any information about the votes; else an empty text."""
     n_teachers = votes.sum()
-    told = counts.sum() * np.linalg.eigvalsh(information(mechanism, votes[None])[0])[-1]
-    if told * n_teachers**2 / len(votes) < _SILENT:
+    information_size = counts.sum() * np.linalg.eigvalsh(information(mechanism, votes[None])[0])[-1]
+    if information_size * n_teachers**2 / len(votes) < _SILENT:
         return f"the answers carry hardly any information about the votes: {words}"
     return ""
 
@@ -350,11 +345,11 @@ def recover_counts(tables: Any, *, mechanism: NoisyCounts) -> RecoveredVotes:
     >>> found.mode, found.lower, found.upper
     (array([[42.,  0.]]), array([[36.,  0.]]), array([[47.,  5.]]))
     """
-    seen = np.asarray(tables)
-    if seen.ndim < 1 or not len(seen) or seen.dtype.kind not in "iu":
-        raise ValueError(f"tables must be integers of shape (n_releases, ...), got shape {seen.shape}")
-    middle = seen.mean(axis=0).ravel()
-    spread = mechanism.sigma / math.sqrt(len(seen))
+    releases = np.asarray(tables)
+    if releases.ndim < 1 or not len(releases) or releases.dtype.kind not in "iu":
+        raise ValueError(f"tables must be integers of shape (n_releases, ...), got shape {releases.shape}")
+    middle = releases.mean(axis=0).ravel()
+    spread = mechanism.sigma / math.sqrt(len(releases))
     reach = np.arange(math.ceil(2 * _FURTHEST * spread) + 2)
     first = np.maximum(0.0, np.ceil(middle - _FURTHEST * spread))
     counts = first[:, None] + reach
@@ -362,7 +357,7 @@ def recover_counts(tables: Any, *, mechanism: NoisyCounts) -> RecoveredVotes:
     chance = np.exp(log_chance - log_chance.max(axis=1, keepdims=True))
     chance /= chance.sum(axis=1, keepdims=True)
     lower, upper = _likeliest_run(chance)
-    shape = seen.shape[1:]
+    shape = releases.shape[1:]
     rows = np.arange(len(middle))
     return RecoveredVotes(
         mean=(chance * counts).sum(axis=1).reshape(shape),
@@ -376,8 +371,8 @@ def recover_counts(tables: Any, *, mechanism: NoisyCounts) -> RecoveredVotes:
 def _likeliest_run(chance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """First and last place of the fewest values which hold 95 %: one run, since the law has one peak."""
     order = np.argsort(-chance, axis=1, kind="stable")
-    held = np.take_along_axis(chance, order, axis=1).cumsum(axis=1)
-    kept = np.concatenate([np.ones((len(chance), 1), dtype=bool), held[:, :-1] < _MASS], axis=1)
+    mass = np.take_along_axis(chance, order, axis=1).cumsum(axis=1)
+    heavy = np.concatenate([np.ones((len(chance), 1), dtype=bool), mass[:, :-1] < _MASS], axis=1)
     inside = np.zeros(chance.shape, dtype=bool)
-    np.put_along_axis(inside, order, kept, axis=1)
+    np.put_along_axis(inside, order, heavy, axis=1)
     return inside.argmax(axis=1), chance.shape[1] - 1 - inside[:, ::-1].argmax(axis=1)

@@ -1,9 +1,4 @@
-"""The vote recovery of Wang et al. 2022, with exact probabilities, for comparison.
-
-Linear disaggregation: what each party sends, from sums over changing subsets of the parties.
-
-Attribute inference from low agreement among the teachers.
-"""
+"""The attacks of Wang et al. 2022 (vote recovery, low agreement), and linear disaggregation of sums."""
 
 from __future__ import annotations
 
@@ -41,13 +36,13 @@ def descend(answers: np.ndarray, n_teachers: int, mechanism: BallotMechanism) ->
         length = float(np.linalg.norm(slope))
         if length == 0:
             break
-        tried = votes - stride / length * slope
-        found, steeper = _distance(tried, aim, mechanism)
-        if found > distance and stride == _LONG:
+        proposal = votes - stride / length * slope
+        gap, steeper = _distance(proposal, aim, mechanism)
+        if gap > distance and stride == _LONG:
             stride = _SHORT
             continue
-        ends = found > distance or bool((tried < 0).any())
-        votes, distance, slope = tried, found, steeper
+        ends = gap > distance or bool((proposal < 0).any())
+        votes, distance, slope = proposal, gap, steeper
         if ends:
             break
     votes += (n_teachers - votes.sum()) / len(votes)
@@ -137,8 +132,8 @@ def disaggregate(sums: Any, present: Any) -> PartyMeans:
     mean = inverse @ flat
     mean[others > _TELLABLE] = np.nan
     spare = len(flat) - int(np.linalg.matrix_rank(design))
-    left = flat - design @ (inverse @ flat)
-    variance = (left**2).sum(axis=0) / spare if spare else np.full(flat.shape[1], np.nan)
+    residuals = flat - design @ (inverse @ flat)
+    variance = (residuals**2).sum(axis=0) / spare if spare else np.full(flat.shape[1], np.nan)
     error = np.sqrt((inverse**2).sum(axis=1)[:, None] * variance)
     error[np.isnan(mean)] = np.nan
     shape = (design.shape[1], *totals.shape[1:])
@@ -193,7 +188,7 @@ def infer_participation(sums: Any, times: Any) -> np.ndarray:
             f"rounds, got shape {counts.shape}"
         )
     largest = np.abs(totals).max(initial=0.0)
-    left, sizes, _ = np.linalg.svd(totals)
+    basis, sizes, _ = np.linalg.svd(totals)
     rank = int((sizes > _EXACT * max(sizes.max(initial=0.0), 1e-300)).sum())
     if rank != counts.shape[1] or not largest:
         raise ValueError(
@@ -201,14 +196,14 @@ def infer_participation(sums: Any, times: Any) -> np.ndarray:
             f"{counts.shape[1]}, these have {rank}: there must be more rounds and entries than "
             "parties, and no noise"
         )
-    found = [_column(left[:, rank:].T, counts[:, party]) for party in range(counts.shape[1])]
-    unknown = sum(column is None for column in found)
+    columns = [_column(basis[:, rank:].T, counts[:, party]) for party in range(counts.shape[1])]
+    unknown = sum(column is None for column in columns)
     if unknown:
         raise ValueError(
-            f"sums must determine which parties took part, but leave {unknown} of {len(found)} parties open: "
-            "give more rounds, or times in shorter groups"
+            f"sums must determine which parties took part, but leave {unknown} of {len(columns)} parties "
+            "open: give more rounds, or times in shorter groups"
         )
-    return np.array(found, dtype=bool).T
+    return np.array(columns, dtype=bool).T
 
 
 def party_properties(
@@ -281,9 +276,11 @@ def party_properties(
     rng = np.random.default_rng(random_state)
     having, lacking = [], []
     for weights in observations.weights:
-        made = own_sums(rng, flat, observations, weights, worlds=worlds, n_summed=1, n_batches=n_batches)
-        having.append(made[0])
-        lacking.append(made[1])
+        batch_sums = own_sums(
+            rng, flat, observations, weights, worlds=worlds, n_summed=1, n_batches=n_batches
+        )
+        having.append(batch_sums[0])
+        lacking.append(batch_sums[1])
     sums = _number_with(observations, np.array(having), np.array(lacking))
     return disaggregate(sums, observations.present)
 
@@ -293,9 +290,9 @@ def _number_with(observations: Observations, having: np.ndarray, lacking: np.nda
     half = having.shape[1] // 2
     learned, scaled = (having[:, :half], lacking[:, :half]), (having[:, half:], lacking[:, half:])
     apart = (learned[0] - learned[1]).mean(axis=(0, 1))
-    spread = np.mean([each.var(axis=(0, 1)) for each in learned], axis=0)
+    spread = np.mean([group.var(axis=(0, 1)) for group in learned], axis=0)
     direction = apart / (spread + 1e-3 * spread.mean() + 1e-300)
-    having_score, lacking_score = ((each @ direction).ravel() for each in scaled)
+    having_score, lacking_score = ((group @ direction).ravel() for group in scaled)
     gap = having_score.mean() - lacking_score.mean()
     error = np.sqrt((having_score.var() + lacking_score.var()) / len(having_score))
     if not gap > _CLEARLY * error:
@@ -303,8 +300,10 @@ def _number_with(observations: Observations, having: np.ndarray, lacking: np.nda
             "with_property and without must differ in the changes they make, which these do not: give more "
             "rows, or a larger n_batches"
         )
-    found = observations.updates.astype(np.float64) @ direction - observations.n_summed * lacking_score.mean()
-    return np.asarray(found / gap)
+    scores = (
+        observations.updates.astype(np.float64) @ direction - observations.n_summed * lacking_score.mean()
+    )
+    return np.asarray(scores / gap)
 
 
 def _participation(present: Any, *, n_rounds: int) -> np.ndarray:
@@ -334,10 +333,12 @@ def _solve(null: np.ndarray, times: np.ndarray, *, without: np.ndarray | None) -
     if without is not None:  # at least one round differs
         sign = np.where(without, -1.0, 1.0)
         limits.append(LinearConstraint(sign, 1.0 - without.sum(), np.inf))
-    found = milp(np.zeros(n_rounds), constraints=limits, integrality=np.ones(n_rounds), bounds=Bounds(0, 1))
-    if found.status not in (_FOUND, _NONE):  # whether there is a solution is not known
-        raise ValueError(f"sums must be split by scipy.optimize.milp, which gave up: {found.message}")
-    return np.rint(found.x) > 0 if found.status == _FOUND else None
+    solution = milp(
+        np.zeros(n_rounds), constraints=limits, integrality=np.ones(n_rounds), bounds=Bounds(0, 1)
+    )
+    if solution.status not in (_FOUND, _NONE):  # whether there is a solution is not known
+        raise ValueError(f"sums must be split by scipy.optimize.milp, which gave up: {solution.message}")
+    return np.rint(solution.x) > 0 if solution.status == _FOUND else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
